@@ -110,7 +110,7 @@ def named(where: str, text: str | None = None) -> Analysis:
     file, colon, name = where.rpartition(":")
     if not colon or not (name.isidentifier() or name.isdecimal()):
         raise typer.BadParameter(f"{where!r} is not FILE:NAME, as in model.py:attention")
-    found = read(file, text)
+    found = [a for a in read(file, text) if a.definition.owner is None]
     if name.isdecimal():
         holding = [a for a in found if a.definition.line <= int(name) <= (a.definition.tree.end_lineno or 0)]
         analyses = {name: holding[-1]} if holding else {}  # the innermost

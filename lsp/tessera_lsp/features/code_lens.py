@@ -32,7 +32,7 @@ def register(server: TesseraServer) -> None:
         lines = document.text.plain.split("\n")
         measured = last(document.file)
         out: list[lsp.CodeLens] = []
-        for known in document.known:
+        for known in (k for k in document.known if k.analysis.definition.owner is None):
             place = document.text.span_range(definition_name(lines, known.tree))
             name = known.analysis.name
             out.append(lsp.CodeLens(place, data={"uri": document.uri, "line": place.start.line}))

@@ -81,9 +81,10 @@ def asked_function(document: Document, params: IrParams | FunctionParams) -> Kno
         if known is None:
             raise RequestFailedError("there is no function or kernel at this place")
         return known
-    found = [k for k in document.known if k.analysis.name == params.function]
+    programs = [k for k in document.known if k.analysis.definition.owner is None]
+    found = [k for k in programs if k.analysis.name == params.function]
     if not found:
-        has = ", ".join(k.analysis.name for k in document.known) or "none"
+        has = ", ".join(k.analysis.name for k in programs) or "none"
         raise RequestFailedError(f"there is no function or kernel {params.function!r} here; there is {has}")
     return found[-1]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import gc
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,20 +18,19 @@ from typing import Any, overload
 from weakref import WeakKeyDictionary
 
 from tessera.compiler.frontend.analyse import analyse
-from tessera.compiler.frontend.module import GIVEN_UP, TextScope, decorated_kind
+from tessera.compiler.frontend.definitions import definitions
+from tessera.compiler.frontend.module import GIVEN_UP, TextScope
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
-from tessera.compiler.frontend.names.values import UNKNOWN
 from tessera.compiler.frontend.names.vocabulary import is_known
 from tessera.compiler.frontend.result import Analysis, ExprInfo, changed
-from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.reparse import ParsedStatements, parsing
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.compiler.frontend.workspace import Modules
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import kernel_of, outside_kernels
-from tessera.errors import NOWHERE, CompileError, Diagnostic, Edit, Fix, Span, register_source
+from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_source
 
 _NAMES = frozenset({"TS103", "TS104", "TS105", "TS211"})
 """findings that may depend on names that were not there"""
@@ -172,7 +171,7 @@ class FileAnalysis:
         tree = definition.tree
         body = first_line(tree.body[0]) if isinstance(tree, ast.FunctionDef) else tree.lineno
         whole = not any(a < body and b >= definition.line for a, b in self.gaps)
-        found = analyse(definition)
+        found = _of_method(analyse(definition))
         if whole and not any(d.code == "TS101" for d in found.undecided):
             return found
         recalled = analyse(replace(definition, recalled=True))
@@ -230,65 +229,14 @@ def read_text(path: str | Path) -> str:
         raise CompileError(Diagnostic("TS101", said, replace(NOWHERE, file=str(path)))) from None
 
 
-def definitions(scope: TextScope) -> Iterator[Definition]:
-    """The functions and kernels of a module, also inside classes, branches and other functions."""
-    yield from _definitions(scope, scope, scope.tree.body)
-
-
-def _definitions(scope: TextScope, names: Scope, body: list[ast.stmt]) -> Iterator[Definition]:
-    for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            plain = _plain(node)
-            kind = decorated_kind(scope, plain)
-            if kind is not None:
-                definition = scope.definition(plain, kind)
-                if names is not scope:
-                    definition = replace(definition, scope=names)
-                yield definition if plain is node else replace(definition, problems=(_asynchronous(definition),))
-            else:
-                yield from _definitions(scope, InnerScope(names, plain), node.body)
-        elif isinstance(node, (ast.ClassDef, ast.If, ast.With, ast.For, ast.While)):
-            yield from _definitions(scope, names, [*node.body, *getattr(node, "orelse", [])])
-        elif isinstance(node, ast.Try):
-            yield from _definitions(scope, names, [*node.body, *node.orelse, *node.finalbody])
-
-
-def _plain(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
-    if isinstance(node, ast.FunctionDef):
-        return node
-    plain = ast.FunctionDef(node.name, node.args, node.body, node.decorator_list, node.returns, node.type_comment)
-    return ast.copy_location(plain, node)
-
-
-def _asynchronous(definition: Definition) -> Diagnostic:
-    said = f"{definition.name} is async; a {definition.kind} is a plain function"
-    place = definition.text.span(definition.tree)  # from `async` on, where `def` stands in the same line
-    word = re.match(r"async\s+(?=def\b)", definition.text.lines[place.line - 1][place.col - 1 :])
-    end = place.col + len(word[0]) if word else place.col
-    leave = Fix("Leave async out", (Edit(replace(place, end_line=place.line, end_col=end), ""),))
-    fixes = (leave,) if word else ()
-    return Diagnostic("TS102", said, definition.span, fixes=fixes, function=definition.name)
-
-
-class InnerScope:
-    """The names of an ordinary function around a definition: they exist, but what they are is known when it runs."""
-
-    live = False
-
-    def __init__(self, outer: Scope, node: ast.FunctionDef) -> None:
-        a = node.args
-        given = [p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs, *(v for v in (a.vararg, a.kwarg) if v))]
-        self._outer, self._own = outer, {*given, *assigned_names(node)}
-        self.signatures: dict[Any, Any] = {}
-
-    def lookup(self, name: str) -> Any:
-        return UNKNOWN if name in self._own else self._outer.lookup(name)
-
-    def names(self) -> list[str]:
-        return [*self._own, *self._outer.names()]
-
-    def edited(self, definition: Definition, text: str) -> Definition | None:
-        return None  # a fix elsewhere in a file of nested functions is not tried
+def _of_method(found: Analysis) -> Analysis:
+    """A method is no program by itself. What is said of its shapes holds; where something else is wrong, it may be one
+    that Python runs."""
+    if found.definition.owner is None:
+        return found
+    errors = [d for d in found.diagnostics if d.severity == "error"]
+    sure = all(d.code[:3] in ("TS2", "TS3") for d in errors)
+    return replace(found, op=None, diagnostics=tuple(errors) if sure else ())
 
 
 # Which names of a module surely mean what they meant before an edit, told from its statements alone.

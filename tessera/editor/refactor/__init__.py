@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.definitions import definitions
 from tessera.compiler.frontend.fixes import apply
-from tessera.compiler.frontend.incremental import definitions
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.result import Analysis

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from tessera.compiler.frontend.analyse import analyse
-from tessera.compiler.frontend.incremental import definitions
+from tessera.compiler.frontend.definitions import definitions
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType

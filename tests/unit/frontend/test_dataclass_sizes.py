@@ -111,3 +111,54 @@ def test_numbers_and_expressions():
     assert found(body) == []
     text = body.replace("return layer(x)", "y = layer(x)\n        return y")
     assert types(text)["y"] == "[B, 4] f32"
+
+
+def methods(body: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Types of names, and findings, in a text of classes alone."""
+    text = textwrap.dedent(HEAD) + textwrap.dedent(body)
+    analyses = [a for a in analyse_file("file.py", text) if a.definition.owner is not None]
+    shown = {e.name: e.text for a in analyses for e in a.expressions if e.kind in ("assign", "param")}
+    return shown, [(d.code, d.message.partition("\n")[0]) for a in analyses for d in a.diagnostics]
+
+
+def test_a_method_is_looked_at_without_a_call():
+    shown, said = methods("")
+    assert shown["y"] == "[..., Out] f32" and shown["x"] == "[..., In] f32" and said == []
+
+
+def test_its_shapes_are_checked():
+    body = """
+    @dataclass
+    class Wrong:
+        w: Tensor["A", "B"]
+
+        def __call__(self, x: Tensor["N", "B"]):
+            return x @ self.w
+    """
+    assert methods(body)[1] == [("TS203", "[N, B] @ [A, B]: contracted dimensions B and A differ")]
+
+
+def test_a_method_that_python_runs_is_left_alone():
+    body = """
+    @dataclass
+    class Saved:
+        w: Tensor["A", "B"]
+
+        def save(self, x: Tensor["A"], path: str):
+            with open(path, "wb") as file:
+                file.write(x.tobytes())
+
+        def plain(self, path):
+            raise OSError(path)
+    """
+    assert methods(body)[1] == []
+
+
+def test_a_field_that_changes_is_seen():
+    from tessera.compiler.frontend.incremental import FileAnalysis
+
+    text = textwrap.dedent(HEAD)
+    file = FileAnalysis("file.py")
+    file.update(text)
+    file.update(text.replace('weight: Tensor["In", "Out"]', 'weight: Tensor["Out", "In"]'))
+    assert any(d.code == "TS203" for d in file.diagnostics)

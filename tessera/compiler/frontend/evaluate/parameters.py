@@ -27,6 +27,7 @@ from tessera.compiler.frontend.names.signature import (
     item_of,
     number_dim,
     signature_of,
+    with_self,
 )
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -75,6 +76,9 @@ def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, sym
     """
     d = ev.definition
     signature, findings = signature_of(d.tree, d.text, d.scope)
+    if d.owner is not None:
+        signature = with_self(signature, d.owner)
+        ev.depend(d.owner.name, d.owner)
     for f in (*d.problems, *findings):
         ev.findings.add(f)
     ev.signature, ev.returns = signature, signature.returns

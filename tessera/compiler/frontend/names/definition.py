@@ -59,6 +59,8 @@ class Definition:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     problems: tuple[Diagnostic, ...] = ()
     """what is wrong with the decorators"""
+    owner: Any = None
+    """the class of a text whose method it is; methods are looked at for editors, and no program by themselves"""
     recalled: bool = False
     """whether statements that do not parse count as what they were when they last did"""
 

@@ -286,6 +286,14 @@ def _live_fields(cls: Any) -> Iterator[tuple[str, Annotation]]:
             continue
 
 
+def with_self(signature: Signature, owner: ClassRef) -> Signature:
+    """The signature of a method: `self` is an instance of its class, whose sizes count."""
+    first, *rest = signature.parameters
+    first = replace(first, annotation=_record(owner, (owner.name,)))
+    sizes = {n: first.span for n, _ in dims_in(first.annotation)} | dict(signature.dims)
+    return replace(signature, parameters=(first, *rest), dims=sizes)
+
+
 def _record(cls: ClassRef, within: tuple[str, ...]) -> Annotation:
     """The annotation that a dataclass stands for, where some of its fields are tensors."""
     scope = cls.scope
