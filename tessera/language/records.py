@@ -27,14 +27,15 @@ def field_names(kind: type) -> tuple[str, ...]:
 
 def members(record: Any) -> dict[str, Any]:
     """What an instance of a dataclass holds: its fields in order, then what else was set."""
-    held = {n: getattr(record, n) for n in field_names(type(record)) if hasattr(record, n)}
+    kind: type = record.__class__
+    held = {n: getattr(record, n) for n in field_names(kind) if hasattr(record, n)}
     held.update(getattr(record, "__dict__", {}))
     return held
 
 
-def holding(kind: type, held: Mapping[str, Any]) -> Any:
+def holding(kind: type[Any], held: Mapping[str, Any]) -> Any:
     """An instance of a dataclass that holds this; no code of the class runs."""
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     for name, value in held.items():
         object.__setattr__(made, name, value)
     return made
