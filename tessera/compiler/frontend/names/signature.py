@@ -277,11 +277,12 @@ def _live_fields(cls: Any) -> Iterator[tuple[str, Annotation]]:
     for name, declared in getattr(cls, "__dataclass_fields__", {}).items():
         said: Any = declared.type
         try:
-            tree = ast.parse(said, mode="eval").body if isinstance(said, str) else ast.Name(cls.__name__)
-            resolved = (
-                (lambda n: resolve(scope, n, (cls.__name__,))) if isinstance(said, str) else (lambda _, a=said: a)
-            )
-            yield name, annotation_from_ast(tree, resolved)
+            text = ast.parse(said, mode="eval").body if isinstance(said, str) else ast.Name(cls.__name__)
+
+            def resolved(dotted: str, said: Any = said) -> object:
+                return resolve(scope, dotted, (cls.__name__,)) if isinstance(said, str) else said
+
+            yield name, annotation_from_ast(text, resolved)
         except (AnnotationError, SyntaxError):  # said where the class is checked
             continue
 
