@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -187,3 +189,23 @@ def step(w: Tensor["D", "K"], x: Tensor["B", "D"]):
     step = next(a for a in file.analyses if a.name == "step")
     shown = {e.name: e.text for e in step.expressions if e.kind == "assign"}
     assert shown["g"] == "[D, K] f32" and shown["value"] == "[] f32" and shown["h"] == "[D, K] f32"
+
+
+@dataclass
+class WithNumbers:
+    w: Tensor["I", "O"]
+    b: Tensor["O"] | None
+    steps: object
+    act: object = ts.relu
+    scale: float = 0.5
+    times: int = 3
+
+
+def test_numbers_functions_and_integers_of_a_dataclass_stay():
+    """They are no arguments to differentiate by; integers have no gradient, which is None."""
+    held = WithNumbers(np.ones((2, 3), np.float32), None, np.array(3))
+    found = ts.grad(lambda m, x: ts.sum(m.act(x @ m.w) * m.scale * m.times))(held, np.ones((4, 2), np.float32))
+    assert type(found) is WithNumbers and np.array_equal(found.w, np.full((2, 3), 6))
+    assert found.b is None and found.steps is None and found.act is ts.relu and (found.scale, found.times) == (0.5, 3)
+    with pytest.raises(ts.CompileError, match="TS351"):
+        ts.grad(lambda m, x: ts.sum(x) * m.times)(WithNumbers(None, None, None), np.ones(3))

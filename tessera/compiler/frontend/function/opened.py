@@ -56,14 +56,17 @@ class Opened:
         self.arguments.append(opened)
         return each(opened, lambda v: v.value if isinstance(v, Wanted) else v)
 
-    def _opened(self, value: Any, place: str) -> Any:
+    def _opened(self, value: Any, place: str, held: bool = False) -> Any:
+        """`held`: by a dataclass, whose numbers, functions and integers stay as they are."""
         if is_sequence(value):
-            return remade(value, [self._opened(v, f"{place}[{i}]") for i, v in enumerate(value)])
+            return remade(value, [self._opened(v, f"{place}[{i}]", held) for i, v in enumerate(value)])
         if is_dict(value):
-            return {k: self._opened(v, f"{place}[{k!r}]") for k, v in value.items()}
+            return {k: self._opened(v, f"{place}[{k!r}]", held) for k, v in value.items()}
         if isinstance(value, Record):
-            members = {k: self._opened(v, f"{place}.{k}") for k, v in value.members.items()}
+            members = {k: self._opened(v, f"{place}.{k}", held=True) for k, v in value.members.items()}
             return Record(value.type_name, members, value.cls)
+        if held and not (isinstance(value, Value) and smooth(value)):
+            return value
         if isinstance(value, (float, Number)):
             value = self.ev.layer.lift(value, None, self.ev.span(self.node))
         if not isinstance(value, Value):
@@ -83,9 +86,11 @@ class Opened:
         return leaf
 
     def closed(self, found: list[Value], which: Any = None) -> Any:
-        """The structure of the arguments, or of one of them, with these values in place of the tensors."""
+        """The structure of the arguments, or of one of them, with these values in place of the tensors. None stands for
+        integers in it; what is no tensor stays."""
         of = {id(leaf): v for leaf, v in zip(self.leaves, found, strict=True)}
-        return each(self.arguments if which is None else which, lambda v: of.get(id(v)))
+        whole = self.arguments if which is None else which
+        return each(whole, lambda v: of.get(id(v)) if isinstance(v, (Wanted, Value)) else v)
 
     def refused(self, code: str, message: str) -> Refused:
         self.ev.error(code, message, self.node)
