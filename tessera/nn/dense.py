@@ -8,7 +8,7 @@ from typing import Any
 import tessera as ts
 from tessera import Tensor
 from tessera.nn import init
-from tessera.nn.module import Fixed, Module
+from tessera.nn.module import Module
 
 
 class Linear(Module):
@@ -58,10 +58,8 @@ class Dropout(Module):
     The key is passed at each call, and the same key drops the same elements: take another for each layer and step.
     """
 
-    fixed: Fixed
-
     def __init__(self, p: float = 0.5) -> None:
-        self.fixed = Fixed(p=p)
+        self.fix(p=p)
 
     @property
     def p(self) -> float:
@@ -76,7 +74,6 @@ class MLP(Module):
 
     up: Linear
     down: Linear
-    act: Callable
 
     def __init__(
         self, features: int, hidden: int, *, key: int, act: Callable[..., Any] = ts.gelu, bias: bool = True,
@@ -85,10 +82,10 @@ class MLP(Module):
         first, second = init.split(key, 2)
         self.up = Linear(features, hidden, key=first, bias=bias, dtype=dtype)
         self.down = Linear(hidden, features, key=second, bias=bias, dtype=dtype)
-        self.act = act
+        self.fix(act=act)
 
     def __call__(self, x):
-        return self.down(self.act(self.up(x)))
+        return self.down(self.fixed.act(self.up(x)))
 
 
 class SwiGLU(Module):

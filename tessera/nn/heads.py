@@ -9,7 +9,7 @@ import tessera as ts
 from tessera import Tensor
 from tessera.nn import init
 from tessera.nn.dense import Linear
-from tessera.nn.module import Fixed, Module
+from tessera.nn.module import Module
 
 
 def rope(x, base: float = 10000.0):
@@ -51,7 +51,6 @@ class MultiHeadAttention(Module):
     key: Linear
     value: Linear
     out: Linear
-    fixed: Fixed
 
     def __init__(
         self, features: int, heads: int, *, key: int, groups: int | None = None, causal: bool = False,
@@ -72,7 +71,7 @@ class MultiHeadAttention(Module):
         self.key = Linear(features, narrow, key=b, bias=bias, dtype=dtype)
         self.value = Linear(features, narrow, key=c, bias=bias, dtype=dtype)
         self.out = Linear(features, features, key=d, bias=bias, dtype=dtype)
-        self.fixed = Fixed(heads=heads, groups=groups, causal=causal, positions=positions)
+        self.fix(heads=heads, groups=groups, causal=causal, positions=positions)
 
     def __call__(self, x: Tensor["...", "S", "D"], mask=None):
         fixed = self.fixed

@@ -6,7 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera import Tensor
-from tessera.nn.module import Fixed, Module
+from tessera.nn.module import Module
 
 
 class LayerNorm(Module):
@@ -15,12 +15,11 @@ class LayerNorm(Module):
 
     weight: Tensor["D"]
     bias: Tensor["D"] | None
-    fixed: Fixed
 
     def __init__(self, features: int, *, eps: float = 1e-5, bias: bool = True, dtype: Any = ts.f32) -> None:
         self.weight = ts.ones((features,), dtype)
         self.bias = ts.zeros((features,), dtype) if bias else None
-        self.fixed = Fixed(eps=eps)
+        self.fix(eps=eps)
 
     @property
     def eps(self) -> float:
@@ -34,11 +33,10 @@ class RMSNorm(Module):
     """x / sqrt(mean(x^2) + eps) * weight over the last axis: [..., D] (B. Zhang, R. Sennrich, 2019)."""
 
     weight: Tensor["D"]
-    fixed: Fixed
 
     def __init__(self, features: int, *, eps: float = 1e-6, dtype: Any = ts.f32) -> None:
         self.weight = ts.ones((features,), dtype)
-        self.fixed = Fixed(eps=eps)
+        self.fix(eps=eps)
 
     @property
     def eps(self) -> float:
@@ -54,13 +52,12 @@ class GroupNorm(Module):
 
     weight: Tensor["C"]
     bias: Tensor["C"]
-    fixed: Fixed
 
     def __init__(self, groups: int, channels: int, *, eps: float = 1e-5, dtype: Any = ts.f32) -> None:
         if channels % groups:
             raise ValueError(f"{groups} groups cannot share {channels} channels evenly")
         self.weight, self.bias = ts.ones((channels,), dtype), ts.zeros((channels,), dtype)
-        self.fixed = Fixed(groups=groups, eps=eps)
+        self.fix(groups=groups, eps=eps)
 
     @property
     def groups(self) -> int:

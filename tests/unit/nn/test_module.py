@@ -125,6 +125,34 @@ def test_modules_are_given_back_by_functions():
     np.testing.assert_allclose(y, (h - 1) @ np.asarray(out.weight) + np.asarray(out.bias), rtol=1e-5, atol=1e-6)
 
 
+class Scaled(nn.Module):
+    weight: Tensor["N"]
+
+    def __init__(self, weight, **fixed):
+        self.weight = weight
+        self.fix(**fixed)
+
+    def __call__(self):
+        return ts.sum(self.fixed.act(self.weight * self.fixed.factor))
+
+
+@ts.function
+def derived(module):
+    return ts.value_and_grad(lambda module: module())(module)
+
+
+def test_configuration_is_part_of_the_class():
+    weight = np.array([1.0, -2.0], np.float32)
+    doubled, same, tripled = (Scaled(weight, factor=f, act=ts.abs) for f in (2, 2, 3))
+    assert type(doubled) is type(same) is not type(tripled) and isinstance(tripled, Scaled)
+    (a, da), (b, db) = derived(doubled), derived(tripled)
+    assert (a, b) == (6, 9) and da.weight.tolist() == [2, -2] and db.weight.tolist() == [3, -3]
+    assert type(da) is type(doubled) and repr(da) == "Scaled(weight: [2] f32, factor=2, act=abs)"
+    changed = doubled.replace(weight=weight * 2)
+    changed.fix(factor=3)
+    assert type(changed) is type(tripled) and derived(changed)[0] == 18 and derived(doubled)[0] == 6
+
+
 def test_annotations_with_sizes():
     class Pair(nn.Module):
         first: nn.Linear["D", "H"]
