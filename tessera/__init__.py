@@ -12,8 +12,8 @@ __version__ = "0.1.0"
 
 _HOME: dict[str, str] = {
     # writing programs
-    **dict.fromkeys(("function", "shape_checked", "jit", "kernel", "numerics", "autotune", "Function", "Kernel",
-                     "static_range"), "tessera.language.decorators"),
+    **dict.fromkeys(("function", "shape_checked", "jit", "autodiff", "differentiable", "kernel", "numerics", "autotune",
+                     "Function", "Kernel", "static_range"), "tessera.language.decorators"),
     "Schedule": "tessera.language.schedule",
     **dict.fromkeys(("mesh", "distributed"), "tessera.language.distribution"),
     **dict.fromkeys(("Tile", "Const", "Int", "Float", "Bool"), "tessera.language.annotations"),
@@ -22,6 +22,7 @@ _HOME: dict[str, str] = {
     # gradients
     **dict.fromkeys(("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "jvp", "hvp", "vjp",
                      "linearize"), "tessera.language.transforms"),
+    "check_grad": "tessera.language.check_grad",
     "install_import_hook": "tessera.compiler.frontend.importing",
     # running them
     **dict.fromkeys(("compile", "Compiled"), "tessera.runtime.compiled"),

@@ -33,9 +33,12 @@ from tessera.language.annotations import Const as Const
 from tessera.language.annotations import Float as Float
 from tessera.language.annotations import Int as Int
 from tessera.language.annotations import Tile as Tile
+from tessera.language.check_grad import check_grad as check_grad
 from tessera.language.decorators import Function as Function
 from tessera.language.decorators import Kernel as Kernel
+from tessera.language.decorators import autodiff as autodiff
 from tessera.language.decorators import autotune as autotune
+from tessera.language.decorators import differentiable as differentiable
 from tessera.language.decorators import function as function
 from tessera.language.decorators import jit as jit
 from tessera.language.decorators import kernel as kernel

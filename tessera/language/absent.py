@@ -13,7 +13,7 @@ _SAVED_STATE = "there is no saved state yet: arrays are saved by their own libra
 _FOREIGN = "models of other formats are neither read nor written yet"
 
 _OF_PACKAGE: dict[str, str] = {
-    **dict.fromkeys(("autodiff", "backward"), _GRADIENTS),
+    "backward": _GRADIENTS,
     **dict.fromkeys(
         ("custom_vjp", "custom_jvp", "custom_gradient"), "@f.vjp and @f.jvp write the derivative of a function f"
     ),

@@ -89,7 +89,8 @@ class Decorated:
             _refuse(self.__wrapped__, "TS105", f"the {name} of {self.name} is a function, not {rule!r}")
         self.options[name] = rule
         self._definition = None
-        vars(self).pop("launcher", None)
+        for made in ("launcher", "__tessera_transformed__"):
+            vars(self).pop(made, None)
         return rule
 
     def with_options(self, **options: Any) -> Any:
@@ -232,7 +233,7 @@ def function(python: Callable[..., Any] | None = None, /, *, numerics: Policy | 
     return Function(python, options) if python is not None else lambda f: Function(f, options)  # pyright: ignore
 
 
-shape_checked = jit = function
+shape_checked = jit = autodiff = differentiable = function
 """The seeds' further spellings."""
 
 

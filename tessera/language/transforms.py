@@ -21,22 +21,22 @@ Argnums: TypeAlias = "int | str | tuple[int | str, ...]"
 
 @dataclass(frozen=True)
 class Transform:
-    """What is asked for: `argnums` are the parameters to differentiate by, by position or name; with `has_aux` the
-    function gives `(value, aux)`, and `aux` is passed on."""
+    """What is asked for: `argnums` are the parameters to differentiate by, by position or name, None all of them; with
+    `has_aux` the function gives `(value, aux)`, and `aux` is passed on."""
 
     name: str
-    argnums: Argnums = 0
+    argnums: Argnums | None = 0
     has_aux: bool = False
 
     @property
     def wanted(self) -> tuple[int | str, ...]:
-        return self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
+        return self.argnums if isinstance(self.argnums, tuple) else () if self.argnums is None else (self.argnums,)
 
     @property
     def problem(self) -> str:
         """What is wrong with it, for people; "" where nothing is."""
         given = self.wanted
-        if not given or not all(type(a) is int or isinstance(a, str) for a in given):
+        if self.argnums is not None and (not given or not all(type(a) is int or isinstance(a, str) for a in given)):
             return f"argnums of {self.name} are positions or names of parameters, not {self.argnums!r}"
         if len(set(given)) < len(given):
             return f"argnums of {self.name} name a parameter twice: {self.argnums!r}"
@@ -175,7 +175,7 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 
     Tangents have the structure of the arguments; None stands for 0. Raises CompileError TS351 to TS357.
     """
-    return transformed(function, Transform("jvp"))(tuple(primals), tuple(tangents))
+    return transformed(function, Transform("jvp", None))(tuple(primals), tuple(tangents))
 
 
 @_builtin
@@ -185,7 +185,7 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 
     Of one argument the result has its structure, of several it is a tuple. Raises CompileError TS351 to TS357.
     """
-    return transformed(function, Transform("hvp"))(tuple(primals), tuple(tangents))
+    return transformed(function, Transform("hvp", None))(tuple(primals), tuple(tangents))
 
 
 @_builtin
@@ -196,8 +196,8 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
     The cotangent has the structure of the result; None stands for 0. Outside of functions each call of `pullback`
     computes the result again. Raises CompileError TS351 to TS357.
     """
-    back = transformed(function, Transform("pullback"))
-    return _called(function, primals), lambda cotangent: back(primals, cotangent)
+    back = transformed(function, Transform("pullback", None))
+    return called(function, primals), lambda cotangent: back(primals, cotangent)
 
 
 @_builtin
@@ -207,9 +207,10 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
 
     Outside of functions each call of `pushforward` computes the result again. Raises CompileError TS351 to TS357.
     """
-    ahead = transformed(function, Transform("jvp"))
-    return _called(function, primals), lambda *tangents: ahead(primals, tangents)[1]
+    ahead = transformed(function, Transform("jvp", None))
+    return called(function, primals), lambda *tangents: ahead(primals, tangents)[1]
 
 
-def _called(function: Callable[..., Any], primals: tuple[Any, ...]) -> Any:
+def called(function: Callable[..., Any], primals: tuple[Any, ...]) -> Any:
+    """What the function gives, decorated or plain."""
     return function(*primals) if isinstance(function, Decorated) else Function(function)(*primals)

@@ -112,3 +112,27 @@ def test_a_transform_of_a_function_is_one_object():
     assert ts.grad(orbit) is not ts.grad(orbit, argnums=(0,))
     decorated = ts.function(stretched)
     assert ts.jacfwd(decorated) is not ts.jacfwd(stretched)
+
+
+def test_check_grad_finds_rules_that_are_wrong():
+    def f(x, w, n):
+        return ts.sin(x @ w) * n
+
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 3)), rng.normal(size=(3, 2))
+    ts.check_grad(f, x, w, np.int64(3))
+    ts.check_grad(f, x.astype(np.float32), w.astype(np.float32), np.int64(3))
+    ts.check_grad(lambda p: ts.sum(ts.exp(p["a"]) * p["b"][0]), {"a": x, "b": [x]}, order=2)
+
+    @ts.function
+    def wrong(x: Tensor["N", f64]):
+        return x * x
+
+    @wrong.vjp
+    def wrong_back(out, ct, x):
+        return 3.0 * x * ct
+
+    with pytest.raises(AssertionError, match="differences and forward mode differ"):
+        ts.check_grad(wrong, X)
+    with pytest.raises(AssertionError, match="positions of arguments"):
+        ts.check_grad(wrong, np.arange(3))

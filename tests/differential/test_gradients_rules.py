@@ -125,3 +125,10 @@ def test_rules_that_are_wrong_are_refused():
         ts.grad(lambda x: ts.sum(f(x)))(X)
     with pytest.raises(ts.CompileError, match="TS105"):
         f.vjp(3)
+
+
+def test_the_rule_of_what_is_differentiated_itself():
+    y = np.full(3, 2.0)
+    _, pullback = ts.vjp(product, X, y)
+    np.testing.assert_allclose(pullback(np.ones(3))[0], 20 * X * y, rtol=1e-14)
+    np.testing.assert_allclose(ts.jacobian(product)(X, y), np.diag(20 * X * y), rtol=1e-14)

@@ -36,10 +36,10 @@ def replay(g: GraphBuilder, block: Block, args: Values) -> tuple[list[Op], list[
 
 def typed(g: GraphBuilder, v: Value | None, like: Value) -> Value:
     """`v`, or zeros, with exactly the type of `like`: what regions yield and carry has one type."""
-    v = g.zeros_like(like) if v is None else v
-    if v.type == like.type:
-        return v
-    return g.builder.value("graph.cast", (v,), like.type, {"dtype": tensor(like).dtype})
+    given: Value = g.zeros_like(like) if v is None else v
+    if given.type == like.type:
+        return given
+    return g.builder.value("graph.cast", (given,), like.type, {"dtype": tensor(like).dtype})
 
 
 def _captured(op: Op, wanted: Iterable[Value]) -> list[Value]:
@@ -119,7 +119,8 @@ def _loop_ahead(ahead: Forward, op: Op) -> None:
         return [*yields, *(typed(g, t, initial[i]) for t, i in zip(found, moving, strict=True))]
 
     if counted:
-        results = for_(g, *bounds, [*initial, *starts], body)
+        lower, upper, step = bounds
+        results = for_(g, lower, upper, step, [*initial, *starts], body)
     else:
         head = op.regions[0].block
         results = while_(g, [*initial, *starts], lambda *args: replay(g, head, args[:count])[1][0], body)

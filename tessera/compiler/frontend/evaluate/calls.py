@@ -118,7 +118,7 @@ def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any]
         fix = "use the functions of ts.tile here, or put the lines that both need into a plain function"
         return ev.error("TS401", f"the function {closure.name} cannot be called from a kernel; {fix}", node)
     if ev.differentiating and not closure.definition.options.keys().isdisjoint(RULES):
-        return ev.layer.ruled(node, closure, args, kwargs, lambda a, k: _bound_call(ev, node, closure, a, k))
+        return ev.layer.ruled(node, closure, args, kwargs, functools.partial(_bound_call, ev, node, closure))
     return _bound_call(ev, node, closure, args, kwargs)
 
 

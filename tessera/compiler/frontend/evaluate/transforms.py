@@ -30,7 +30,7 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.language import transforms
-from tessera.language.transforms import PARAMETERS, Transform
+from tessera.language.transforms import PARAMETERS, RULES, Transform
 
 MAKERS = ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian")
 """transforms that give a function"""
@@ -52,7 +52,7 @@ def _transform(name: str) -> Callable[..., Any]:
         if not _callable(function):
             return ev.error("TS105", f"{name} takes a function, not {type_name(function)}", node)
         if name in CALLS:
-            return ev.layer.transformed(node, TransformedRef(Transform(name), function), rest, {})
+            return ev.layer.transformed(node, TransformedRef(Transform(name, None), function), rest, {})
         given = dict(list(bound.arguments.items())[1:])
         given |= {k: tuple(v) for k, v in given.items() if is_list(v)}
         transform = Transform(name, **given)
@@ -75,7 +75,10 @@ BUILTINS.update({f"tessera.{name}": _transform(name) for name in (*MAKERS, *CALL
 def definition_of(python: Callable[..., Any], options: Mapping[str, Any]) -> Definition:
     """The definition of a function that was transformed outside of programs. Raises CompileError TS109."""
     original = live_definition(python, "function", options)
-    function: Any = closure_of(python)
+    found = closure_of(python)
+    assert found is not None
+    rules = {name: options[name] for name in RULES if name in options}
+    function: Any = replace(found, definition=replace(found.definition, options=rules))
     name = original.name
     for transform in options["transforms"]:
         function, name = TransformedRef(transform, function), f"{transform.name}_{name}"

@@ -96,14 +96,15 @@ class TransformedCall:
         raise self.refused("TS105", f"{self.callee.described} differentiates by {said}, which is not given")
 
     def primals(self) -> None:
-        """Opens all arguments of a call that is given as a tuple of them."""
+        """Opens the arguments of a call that is given as a tuple of them: all, or those that `argnums` name."""
         given = self.args[0]
         if not is_sequence(given) or not given:
             said = f"{self.transform.name} takes the arguments of the function as a tuple, not {type_name(given)}"
             raise self.refused("TS105", said)
         names = parameter_names(self.callee.function)
         at = [names[i] if i < len(names) else f"argument {i}" for i in range(len(given))]
-        self.args[0] = [self.opened.open(v, name) for v, name in zip(given, at, strict=True)]
+        wanted = range(len(given)) if self.transform.argnums is None else self.transform.wanted
+        self.args[0] = [self.opened.open(v, at[i]) if i in wanted else v for i, v in enumerate(given)]
 
     def evaluated(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, list[Op]]:
         """The result of the function, numbers in it as tensors, and the ops that it emitted."""
@@ -220,7 +221,7 @@ class TransformedCall:
         self.primals()
         result, ops = self.evaluated(self.callee.function, self.args[0], {})
         made = LinearMap(self, ops, result, name == "pullback")
-        return result, TransformedRef(Transform(name), made)
+        return result, TransformedRef(Transform(name, None), made)
 
     def _pullback(self) -> Any:
         """The cotangents of the arguments, in one call: of the arguments and the cotangent of the result."""

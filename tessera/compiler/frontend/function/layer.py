@@ -91,8 +91,8 @@ class FunctionLayer(Layer):
             names = (*names, name)
             type = cast("TensorType", value_.type)
             self.arguments.append(Param(name, type.shape, type.dtype))
-        inline_custom([ev.block])
         ev.block.append(Op("graph.return", [r for r in results if r is not None], (), span))
+        inline_custom([ev.block])
         attrs: dict[str, Any] = {"sym_name": ev.definition.name, "arg_names": names, **facts_pairs(ev.facts)}
         attrs |= self._schedule()
         return Op("graph.func", (), (), ev.definition.span, attrs, [Region([ev.block])])

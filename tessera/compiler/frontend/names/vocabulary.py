@@ -22,7 +22,7 @@ PYTHON_BUILTINS = frozenset(
 )  # fmt: skip
 """The builtins of Python that functions may call. They run at compile time; some also mean something over tensors."""
 
-FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit"})
+FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit", "autodiff", "differentiable"})
 KERNEL_DECORATORS = frozenset({"kernel"})
 FURTHER_DECORATORS = frozenset({"autotune", "distributed", "numerics"})
 """stand above the others, or make a function of a plain one"""
