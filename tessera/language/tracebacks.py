@@ -7,6 +7,7 @@ The diagnostic already points at the line that is wrong; the frames between it a
 from __future__ import annotations
 
 import functools
+import opcode
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -28,15 +29,32 @@ def leave(error: Exception) -> None:
 
 
 def outward(f: Callable[P, R]) -> Callable[P, R]:
-    """A function that users call and that may refuse: errors of our own classes carry none of our frames."""
+    """A function that users call and that may refuse: what it refuses with carries none of our frames."""
 
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return f(*args, **kwargs)
         except Exception as error:
-            if isinstance(error, TesseraError) or type(error).__module__.startswith("tessera."):
+            if isinstance(error, TesseraError) or type(error).__module__.startswith("tessera.") or _refuses(error):
                 leave(error)
             raise
 
     return call
+
+
+def _refuses(error: Exception) -> bool:
+    """Whether one of Python's own errors is what Tessera says: a `raise` of ours made it."""
+    if getattr(error, "_of_tessera", False):  # one function of ours has called another
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not str(trace.tb_frame.f_globals.get("__name__", "")).startswith("tessera."):
+        return False
+    found = trace.tb_frame.f_code.co_code[trace.tb_lasti] == _RAISE
+    error._of_tessera = found  # type: ignore[attr-defined]
+    return found
+
+
+_RAISE = opcode.opmap["RAISE_VARARGS"]

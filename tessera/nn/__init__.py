@@ -18,6 +18,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tessera.language.tracebacks import outward
+
 _HOME = {
     **dict.fromkeys(("Module", "Fixed", "buffer"), "module"),
     **dict.fromkeys(("Linear", "Embedding", "Dropout", "MLP", "SwiGLU"), "dense"),
@@ -30,6 +32,7 @@ _HOME = {
 _MODULES = ("init", "tree")
 
 
+@outward
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(f"tessera.nn.{_HOME[name]}"), name)

@@ -150,6 +150,7 @@ class TensorNamespace:
         shared = adapter_of(data) is not None
         return made.copy() if shared else made
 
+    @outward
     def __getattr__(self, name: str) -> Any:
         found = function(name)
         if found is None:

@@ -15,7 +15,7 @@ import tessera.compiler.graph  # noqa: F401  (its import registers the operators
 from tessera.compiler.graph.operator import FUNCTIONS, Operator, OperatorParameter
 from tessera.errors import TesseraError
 from tessera.language.lazy import LazyModule
-from tessera.language.tracebacks import leave
+from tessera.language.tracebacks import leave, outward
 from tessera.nearest import nearest
 
 
@@ -73,6 +73,7 @@ def hint(name: str) -> str:
 class Operators:
     """`tessera.op`: every public operator as an attribute."""
 
+    @outward
     def __getattr__(self, name: str) -> OperatorFunction:
         found = function(name)
         if found is None:

@@ -47,6 +47,7 @@ class Protocols:
     def __complex__(self) -> complex:
         return complex(self._only("a complex"))
 
+    @outward
     def __index__(self) -> int:
         if self._data.ndim or self._data.dtype.kind not in "iu":
             raise TypeError("only a tensor of one integer can be an index")
@@ -98,11 +99,13 @@ class Protocols:
 
     # Python's containers and copies
 
+    @outward
     def __len__(self) -> int:
         if not self._data.ndim:
             raise TypeError("len() of a tensor without axes")
         return len(self._data)
 
+    @outward
     def __iter__(self) -> Iterator[Self]:
         return (self[i] for i in range(len(self)))
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.language.tracebacks import outward
 
 OURS = os.path.dirname(ts.__file__) + os.sep
 A, B = np.ones(3, np.float32), np.ones(4, np.float32)
@@ -70,13 +71,20 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "profile_memory": profiled,
     "a profile": in_a_profile,
     "a name that is not there": lambda: ts.sofmax,
+    "a level that is not there": lambda: added.ir("nope"),
+    "an operator that is not there": lambda: ts.op.nope,
+    "a layer that is not there": lambda: ts.nn.nope,
+    "the length of a number": lambda: len(ts.ones(())),
+    "a loop over a number": lambda: list(ts.ones(())),
+    "a tensor as an index": lambda: [1, 2][ts.ones((2,))],
 }
+PYTHON_S_OWN = (AttributeError, TypeError, ValueError)
 
 
 def frames(refused: Callable[[], Any]) -> list[str]:
     with pytest.raises(Exception) as e:
         refused()
-    assert type(e.value).__module__.startswith("tessera") or isinstance(e.value, AttributeError), repr(e.value)
+    assert type(e.value).__module__.startswith("tessera") or isinstance(e.value, PYTHON_S_OWN), repr(e.value)
     assert e.value.__cause__ is None and (e.value.__context__ is None or e.value.__suppress_context__)
     return [f.name for f in traceback.extract_tb(e.value.__traceback__) if f.filename.startswith(OURS)]
 
@@ -90,3 +98,20 @@ def test_none_of_our_frames(entry: str) -> None:
 def test_a_knob_shows_them(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_TRACEBACKS", "1")
     assert frames(REFUSED[entry])
+
+
+def test_a_fault_and_what_the_user_s_code_raises_keep_their_frames() -> None:
+    """They have to be looked for."""
+
+    @outward
+    def calls(f: Callable[[], Any]) -> Any:
+        return f()
+
+    def raises() -> Any:
+        raise ValueError("the user's own")
+
+    for f, last in ((raises, "raises"), (lambda: int("x"), "<lambda>")):
+        with pytest.raises(ValueError) as e:
+            calls(f)
+        names = [frame.name for frame in traceback.extract_tb(e.value.__traceback__)]
+        assert names[-1] == last and "call" in names
