@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tessera.compiler.graph.infer import at_least_zero, items, several, shown
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.graph.operators.joining import part
-from tessera.compiler.graph.operators.windows.sliding import Ints, places, spread, steps
+from tessera.compiler.graph.operators.windows.sliding import Ints, end, places, spread, steps
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
 from tessera.language import dims
@@ -169,7 +169,7 @@ class Convolution(Convolved, abstract=True):
             start, stop, step = [0, 0], list(shape[:2]), [1, 1]
             for i, d, k, s, e in zip(at, shape[2:], kernel, stride, dilation, strict=True):
                 start.append(i * e)
-                stop.append(i * e + at_least_zero((steps(d, k, s, e) - 1) * s + 1))
+                stop.append(end(i * e, steps(d, k, s, e), s))
                 step.append(s)
             window = g.compute(g.slice(x, tuple(start), tuple(stop), tuple(step)))
             first = (0, 0, *at)

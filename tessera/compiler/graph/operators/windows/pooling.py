@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tessera.compiler.graph.infer import at_least_zero
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.graph.operators.reductions import extreme
-from tessera.compiler.graph.operators.windows.sliding import Ints, fold, places, steps
+from tessera.compiler.graph.operators.windows.sliding import Ints, end, fold, places, steps
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.language import dims
@@ -66,9 +65,8 @@ class Pooling(Operator, abstract=True):
         for at in np.ndindex(*size):
             start, stop, step = [0] * len(shape), list(shape), [1] * len(shape)
             for a, i, k, s, d in zip(axes, at, size, stride, dilation, strict=True):
-                count = steps(shape[a], k, s, d)
                 start[a], step[a] = i * d, s
-                stop[a] = i * d + at_least_zero((count - 1) * s + 1)
+                stop[a] = end(i * d, steps(shape[a], k, s, d), s)
             out.append(g.slice(x, tuple(start), tuple(stop), tuple(step)))
         return out
 

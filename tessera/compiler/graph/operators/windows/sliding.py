@@ -32,8 +32,12 @@ def places(t: Infer, value: object, name: str, count: int, least: int = 1) -> In
 
 def steps(size: Dim, window: int, step: int, dilation: int) -> Dim:
     """How many windows an axis of that size has; without room for one it has none."""
-    room = size - (dilation * (window - 1) + 1)
-    return at_least_zero(dims.floordiv(room, step) + 1)
+    return at_least_zero(dims.floordiv(size - dilation * (window - 1) - 1 + step, step))
+
+
+def end(start: int, count: Dim, step: int) -> Dim:
+    """Where a slice of `count` elements that lie `step` apart ends."""
+    return start if count == 0 else start + (count - 1) * step + 1
 
 
 class SlidingWindowView(ViewOperator):
