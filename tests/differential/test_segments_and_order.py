@@ -53,7 +53,26 @@ def test_bits_of_many_duplicates_do_not_depend_on_threads() -> None:
         finally:
             ts.set_num_threads(before)
         assert found[0].tobytes() == found[1].tobytes()
-        np.testing.assert_allclose(found[0], want, 1e-4, 2e-2)
+        np.testing.assert_array_max_ulp(found[0], want.astype(np.float32), 1)
+
+
+def test_the_gradient_of_a_take_is_rounded_once() -> None:
+    """With duplicates, negative positions and positions outside; of sizes known when it is compiled, and at launch."""
+    rng = np.random.default_rng(0)
+    rows, n = 7, 50_000
+    x, ct = rng.normal(size=(rows, 3)).astype(np.float32), rng.uniform(size=(n, 3)).astype(np.float32)
+    at = rng.integers(-9, 9, n)
+    place = np.where(at < 0, at + rows, at)
+    want = np.zeros((rows, 3))
+    inside = (place >= 0) & (place < rows)
+    np.add.at(want, place[inside], ct[inside].astype(np.float64))
+
+    def weighed(x: ts.Tensor["V", 3, ts.f32], at: ts.Tensor["N", ts.int64], ct: ts.Tensor["N", 3, ts.f32]):
+        return ts.sum(ts.take(x, at, axis=0) * ct)
+
+    for f in (weighed, lambda x, at, ct: ts.sum(ts.take(x, at, axis=0) * ct)):
+        found = np.asarray(ts.grad(f)(x, at, ct))
+        np.testing.assert_array_max_ulp(found, want.astype(np.float32), 1)
 
 
 @pytest.mark.parametrize("n, segments", [(0, 3), (1, 1), (70, 3), (5, 0), (1500, 2)])

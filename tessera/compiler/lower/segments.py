@@ -1,8 +1,12 @@
 """The kernels of folds of segments: each result collects the slices that have its number, in ascending order.
 
+A sum of floats is collected in f64 and rounded once: one chain in f32 would lose digits with every duplicate.
+
 Where one program is one thread (`Sizes.sorted_block` is 0), it walks over all slices and adds each where it belongs;
-programs share what lies behind the axis. Elsewhere the numbers are sorted first, stably, and each result's program
-finds its slices side by side: there are no atomic operations, and no result depends on who comes first.
+programs share what lies behind the axis. What is collected in f64 has rows for the segments that occur, in the order in
+which they do, so that it takes no more memory than the slices or the results. Elsewhere the numbers are sorted first,
+stably, and each result's program finds its slices side by side: there are no atomic operations, and no result depends
+on who comes first.
 """
 
 from __future__ import annotations
@@ -19,11 +23,14 @@ from tessera.compiler.lower.sorting import SortedLines, Sorting, scalar, tempora
 from tessera.compiler.schedule.views import layout_of
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.language import dtypes
-from tessera.language.dims import Dim, prod
+from tessera.language.dims import Dim, dim_min, prod
+from tessera.language.dtypes import DType
 
 COMBINE = {"sum": "add", "max": "maximum", "min": "minimum"}
 STEP = 32
 """slices that a program of a sorted segment reads at a time"""
+LOST = 2**62
+"""stands for the row of a slice that is in no segment"""
 
 
 def fold_segments(group: Op, out: ProgramBuilder) -> None:
@@ -53,7 +60,11 @@ class _Fold:
         self.n: Dim = t.shape[axis]
         self.before, self.after = prod(t.shape[:axis]), prod(t.shape[axis + 1 :])
         self.dtype, self.index = t.dtype, index.dtype
+        self.wide = self.dtype
+        if self.how == "sum" and (t.dtype.is_float or t.dtype.is_complex):
+            self.wide = dtypes.complex128 if t.dtype.is_complex else dtypes.f64
         self.flops, self.name = flops_of([op]), op.name.partition(".")[2]
+        self.keys = self._keys()
 
     def _launch(self, writer: KernelWriter, what: str) -> None:
         kernel = writer.finish(self.out.kernel_name(what))
@@ -66,8 +77,8 @@ class _Fold:
         x = writer.window(self.x.base, self.x.offset, source, "x")
         return x, writer.window(self.result, 0, target, "out", write=True)
 
-    def start(self) -> Any:
-        return 0 if self.dtype.is_complex else identity(self.how, self.dtype)
+    def start(self, dtype: DType) -> Any:
+        return 0 if dtype.is_complex else identity(self.how, dtype)
 
     def by_slice(self) -> None:
         """One slice after the other: each is added to what its result has so far."""
@@ -76,29 +87,96 @@ class _Fold:
         writer = KernelWriter(Space(space, [(0,), (1,)], space, (1, columns), (False, False)), {}, set(), self.span)
         b = writer.b
         x, target = self._views(writer)
-        ids = writer.window(self.ids.base, self.ids.offset, ViewType((self.n,), self.index), "segment_ids")
+        places = writer.window(self.keys, 0, ViewType((self.n,), dtypes.int64), "places")
         outer, column = writer.offsets
         one, zero, shape = b.index(1), b.index(0), (1, 1, columns)
-        rows = max(1, 4096 // columns)
 
-        def fill(row: Value) -> list[Value]:
-            b.store(target, b.full((1, rows, columns), self.start(), self.dtype), [outer, row, column])
-            return []
+        def place(view: Value, i: Value) -> list[Value]:
+            row = b.value("tile.to_index", (b.reshape(b.load(view, [i], (1,)), ()),), zero.type)
+            return [outer, row, column]
 
-        b.loop(zero, b.index(self.count), b.index(rows), [], fill)
+        height = max(1, 4096 // columns)
+
+        def fill(view: Value, rows: Dim, dtype: DType) -> None:
+            start = b.full((1, height, columns), self.start(dtype), dtype)
+
+            def step(row: Value) -> list[Value]:
+                b.store(view, start, [outer, row, column])
+                return []
+
+            b.loop(zero, b.index(rows), b.index(height), [], step)
+
+        into, found, last, few = target, places, self.dtype, False
+        if self.wide != self.dtype:
+            few = isinstance(self.n, int) and isinstance(self.count, int) and self.count <= self.n
+            most = self.count if few else dim_min(self.n, self.count)
+            held = temporary((self.before, most, self.after), self.wide, "sums", self.span, self.out)
+            into = writer.window(held, 0, ViewType((self.before, most, self.after), self.wide), "sums", write=True)
+            if not few:
+                found = writer.window(self._rows(), 0, ViewType((self.n,), dtypes.int64), "rows")
+            last = self.wide
+            fill(into, most, self.wide)
+        if not few:
+            fill(target, self.count, self.dtype)
 
         def add(i: Value) -> list[Value]:
-            found = b.cast(b.reshape(b.load(ids, [i], (1,)), ()), dtypes.int64)
-            count = scalar(b, b.index(self.count))
-            outside = b.map("logical_or", b.map("lt", found, b.constant(0, dtypes.int64)), b.map("ge", found, count))
-            row = b.value("tile.to_index", (b.map("where", outside, count, found),), zero.type)
-            kept = b.load(target, [outer, row, column], shape)
-            both = b.map(COMBINE[self.how], kept, b.load(x, [outer, i, column], shape))
-            b.store(target, both, [outer, row, column])
+            at = place(found, i)
+            value = b.cast(b.load(x, [outer, i, column], shape), last)
+            b.store(into, b.map(COMBINE[self.how], b.load(into, at, shape), value), at)
+            return []
+
+        def round_(i: Value) -> list[Value]:
+            b.store(target, b.cast(b.load(into, place(found, i), shape), self.dtype), place(places, i))
+            return []
+
+        def round_all(row: Value) -> list[Value]:
+            at = [outer, row, column]
+            b.store(target, b.cast(b.load(into, at, (1, height, columns)), self.dtype), at)
             return []
 
         b.loop(zero, b.index(self.n), one, [], add)
+        if found is not places:
+            b.loop(zero, b.index(self.n), one, [], round_)
+        elif self.wide != self.dtype:
+            b.loop(zero, b.index(self.count), b.index(height), [], round_all)
         self._launch(writer, self.name)
+
+    def _rows(self) -> Value:
+        """For each slice the number of its segment among those that occur; for slices in none, one beyond the last."""
+        rows = temporary((self.n,), dtypes.int64, "rows", self.span, self.out)
+        taken = temporary((self.count,), dtypes.int64, "taken", self.span, self.out)
+        writer = KernelWriter(Space((1,), [(0,)], (1,), (1,), (False,)), {}, set(), self.span)
+        b = writer.b
+        one_by_one = ViewType((self.n,), dtypes.int64)
+        keys = writer.window(self.keys, 0, one_by_one, "keys")
+        to = writer.window(rows, 0, one_by_one, "rows", write=True)
+        known = writer.window(taken, 0, ViewType((self.count,), dtypes.int64), "taken", write=True)
+        one, zero, n = b.index(1), b.index(0), b.index(self.n)
+
+        def segment(i: Value) -> Value:
+            return b.value("tile.to_index", (b.reshape(b.load(keys, [i], (1,)), ()),), zero.type)
+
+        def forget(i: Value) -> list[Value]:
+            b.store(known, b.full((1,), -1, dtypes.int64), [segment(i)])
+            return []
+
+        most = b.full((1,), 0, dtypes.int64)
+        most = b.map("add", most, b.broadcast(scalar(b, b.index(dim_min(self.n, self.count))), (1,), ()))
+
+        def number(i: Value, used: Value) -> list[Value]:
+            at = segment(i)
+            have = b.load(known, [at], (1,), fill=LOST)
+            new = b.map("lt", have, b.full((1,), 0, dtypes.int64))
+            mine = b.map("where", new, used, have)
+            b.store(known, mine, [at])
+            lost = b.map("eq", have, b.full((1,), LOST, dtypes.int64))
+            b.store(to, b.map("where", lost, most, mine), [i])
+            return [b.map("where", new, b.map("add", used, b.full((1,), 1, dtypes.int64)), used)]
+
+        b.loop(zero, n, one, [], forget)
+        b.loop(zero, n, one, [b.full((1,), 0, dtypes.int64)], number)
+        self._launch(writer, "segments in use")
+        return rows
 
     def _columns(self) -> int:
         """Of what lies behind the axis, as much as leaves every thread a part of it, in whole vectors."""
@@ -110,10 +188,9 @@ class _Fold:
 
     def by_segment(self) -> None:
         """Numbers sorted, then each result from its run of them."""
-        keys = self._keys()
         ordered = temporary((self.n,), dtypes.int64, "ordered", self.span, self.out)
         places = temporary((self.n,), dtypes.int64, "places", self.span, self.out)
-        lines = SortedLines(keys, 0, 1, self.n, dtypes.int64)
+        lines = SortedLines(self.keys, 0, 1, self.n, dtypes.int64)
         Sorting(self.out, lines, False, self.span, {}, self.n).run(ordered, places)
         columns = min(self.after, 64) if isinstance(self.after, int) else 64
         space: Shape = (self.before, self.count, self.after)
@@ -146,13 +223,14 @@ class _Fold:
             mask = b.map("logical_and", spread(wanted, 0), spread(real, 1))
             operands = (x, spread(scalar(b, outer), None), spread(found, 0), spread(line, 1), mask)
             values = b.value("tile.gather", operands, TileType(shape, self.dtype), attrs)
-            values = b.map("where", mask, values, b.full(shape, self.start(), self.dtype))
-            return [b.map(COMBINE[self.how], total, b.reduce(self.how, values, (0,)))]
+            work = self.dtype.compute
+            values = b.map("where", mask, b.cast(values, work), b.full(shape, self.start(work), work))
+            return [b.map(COMBINE[self.how], total, b.cast(b.reduce(self.how, values, (0,)), self.wide))]
 
-        begin = b.full((columns,), self.start(), self.dtype)
+        begin = b.full((columns,), self.start(self.wide), self.wide)
         bounds = [b.value("tile.to_index", (v,), segment.type) for v in (first, last)]
         (total,) = b.loop(bounds[0], bounds[1], b.index(STEP), [begin], take)
-        b.store(target, b.reshape(total, (1, 1, columns)), [outer, segment, column])
+        b.store(target, b.reshape(b.cast(total, self.dtype), (1, 1, columns)), [outer, segment, column])
         self._launch(writer, self.name)
 
     def _keys(self) -> Value:

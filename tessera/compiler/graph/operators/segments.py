@@ -66,7 +66,8 @@ class SegmentFold(Operator, abstract=True):
         raise NotImplementedError
 
     def reference(self, x: Any, segment_ids: Any, num_segments: int, axis: int) -> Any:
-        out = np.full((*x.shape[:axis], num_segments, *x.shape[axis + 1 :]), self.start(x), x.dtype)
+        wide = {"f": np.float64, "c": np.complex128}.get(x.dtype.kind, x.dtype) if self.combine == "sum" else x.dtype
+        out = np.full((*x.shape[:axis], num_segments, *x.shape[axis + 1 :]), self.start(x), wide)
         inside = (segment_ids >= 0) & (segment_ids < num_segments)
         fold = {"sum": np.add, "max": np.maximum, "min": np.minimum}[self.combine]
         fold.at(np.moveaxis(out, axis, 0), segment_ids[inside].astype(np.int64), np.moveaxis(x, axis, 0)[inside])
@@ -97,7 +98,7 @@ class SegmentSum(SegmentFold):
     """Sums of the slices of `x` along `axis` that have the same number in `segment_ids`: `num_segments` of them.
 
     Slices whose number is negative or too large are left out. They are added one after the other, in ascending order;
-    narrow floats are summed in f32, integers and bools as 64-bit integers.
+    floats are collected in f64 and rounded once, integers and bools are summed as 64-bit integers.
     """
 
     accepts = "any"
@@ -107,7 +108,7 @@ class SegmentSum(SegmentFold):
         return x if x.dtype.is_float or x.dtype.is_complex else t.convert(0, x, x.dtype.accumulate)
 
     def wide(self, x: TensorType) -> DType:
-        return x.policy.accum if x.policy and x.policy.accum else x.dtype.compute
+        return x.policy.accum if x.policy and x.policy.accum else x.dtype
 
     def start(self, x: Any) -> Any:
         return 0
