@@ -21,7 +21,7 @@ from typing import Any
 from tessera.language.tracebacks import outward
 
 _HOME = {
-    **dict.fromkeys(("Module", "Fixed", "buffer"), "module"),
+    **dict.fromkeys(("Module", "buffer"), "module"),
     **dict.fromkeys(("Linear", "Embedding", "Dropout", "MLP", "SwiGLU"), "dense"),
     **dict.fromkeys(("LayerNorm", "RMSNorm", "GroupNorm"), "norms"),
     **dict.fromkeys(("MultiHeadAttention", "rope", "alibi"), "heads"),

@@ -58,12 +58,10 @@ class Dropout(Module):
     The key is passed at each call, and the same key drops the same elements: take another for each layer and step.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.fix(p=p)
+    p: float
 
-    @property
-    def p(self) -> float:
-        return self.fixed.p
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = p
 
     def __call__(self, x, key=None):
         return x if key is None else ts.dropout(x, key, self.p)
@@ -74,6 +72,7 @@ class MLP(Module):
 
     up: Linear
     down: Linear
+    act: Callable
 
     def __init__(
         self, features: int, hidden: int, *, key: int, act: Callable[..., Any] = ts.gelu, bias: bool = True,
@@ -82,10 +81,10 @@ class MLP(Module):
         first, second = init.split(key, 2)
         self.up = Linear(features, hidden, key=first, bias=bias, dtype=dtype)
         self.down = Linear(hidden, features, key=second, bias=bias, dtype=dtype)
-        self.fix(act=act)
+        self.act = act
 
     def __call__(self, x):
-        return self.down(self.fixed.act(self.up(x)))
+        return self.down(self.act(self.up(x)))
 
 
 class SwiGLU(Module):

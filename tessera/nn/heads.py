@@ -51,6 +51,10 @@ class MultiHeadAttention(Module):
     key: Linear
     value: Linear
     out: Linear
+    heads: int
+    groups: int
+    causal: bool
+    positions: str | None
 
     def __init__(
         self, features: int, heads: int, *, key: int, groups: int | None = None, causal: bool = False,
@@ -71,19 +75,21 @@ class MultiHeadAttention(Module):
         self.key = Linear(features, narrow, key=b, bias=bias, dtype=dtype)
         self.value = Linear(features, narrow, key=c, bias=bias, dtype=dtype)
         self.out = Linear(features, features, key=d, bias=bias, dtype=dtype)
-        self.fix(heads=heads, groups=groups, causal=causal, positions=positions)
+        self.heads = heads
+        self.groups = groups
+        self.causal = causal
+        self.positions = positions
 
     def __call__(self, x: Tensor["...", "S", "D"], mask=None):
-        fixed = self.fixed
-        q = _parted(self.query(x), fixed.heads)
-        k = _parted(self.key(x), fixed.groups)
-        v = _parted(self.value(x), fixed.groups)
-        if fixed.positions == "rotary":
+        q = _parted(self.query(x), self.heads)
+        k = _parted(self.key(x), self.groups)
+        v = _parted(self.value(x), self.groups)
+        if self.positions == "rotary":
             q, k = rope(q), rope(k)
-        if fixed.positions == "alibi":
+        if self.positions == "alibi":
             far = alibi(q, k)
             mask = far if mask is None else ts.where(mask, far, -math.inf)
-        seen = ts.attention(q, k, v, mask, causal=fixed.causal)
+        seen = ts.attention(q, k, v, mask, causal=self.causal)
         return self.out(ts.reshape(ts.swapaxes(seen, -2, -3), x.shape))
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Mapping
-from functools import cache
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import Any, Self, dataclass_transform
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
@@ -18,19 +17,6 @@ def buffer(**options: Any) -> Any:
     return dataclasses.field(metadata={tree.BUFFER: True}, **options)
 
 
-class Fixed:
-    """Numbers, functions and switches of a module that are known when a program is compiled: `module.fixed.eps`."""
-
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fixed) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(vars(self).items()))
-
-
 @dataclass_transform(eq_default=False)
 class Module:
     """Base of layers and models. A subclass is a dataclass by itself: its fields are arrays, modules, lists and dicts
@@ -39,28 +25,16 @@ class Module:
     Arrays of floats are parameters, unless their field is a `buffer()`; integers are state. Names are paths:
     `"blocks.0.norm.weight"`. `Linear["D", "H"]` in an annotation says the sizes of a module.
     A subclass may write `__init__` itself, which then sets each field; without, its arguments are the fields.
-    Numbers, functions and switches are no fields, for a gradient by the module would ask for their derivatives:
-    `self.fix(eps=1e-5)` in `__init__` makes them `self.fixed.eps`, part of the module's class.
+    Numbers, functions and names in fields are configuration, known when a program is compiled; gradients hold them too.
     Modules are passed to `@ts.function`s, given back by them, and differentiated by as they are.
     """
 
-    fixed: ClassVar[Fixed] = Fixed()
-
-    def __init_subclass__(cls, *, fixed: Fixed | None = None, **options: Any) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if fixed is not None:
-            cls.fixed = fixed
-            return
         dataclasses.dataclass(init="__init__" not in vars(cls), repr=False, eq=False)(cls)
 
     def __class_getitem__(cls, sizes: Any) -> Any:
         return types.GenericAlias(cls, sizes)
-
-    def fix(self, **values: Any) -> None:
-        """Sets configuration: the module is from here on of a class of its own, which equal configurations share."""
-        kind = type(self)
-        plain = next(c for c in kind.__mro__ if "fixed" not in vars(c) or c is Module)
-        object.__setattr__(self, "__class__", configured(plain, Fixed(**{**vars(kind.fixed), **values})))
 
     def parameters(self) -> list[Any]:
         """The arrays that are trained, in the order of their names."""
@@ -109,13 +83,6 @@ class Module:
         return _described(self, "")
 
 
-@cache
-def configured(kind: type[Module], fixed: Fixed) -> type[Module]:
-    """The subclass of a module's class that has this configuration."""
-    told = {n: getattr(kind, n) for n in ("__module__", "__qualname__", "__doc__")}
-    return types.new_class(kind.__name__, (kind,), {"fixed": fixed}, lambda namespace: namespace.update(told))
-
-
 def check_state(wanted: Mapping[str, Any], state: Mapping[str, Any], owner: str) -> None:
     """Raises LaunchError TS361 unless both have the same names, shapes and dtypes."""
     faults = [f"{n} is missing" for n in wanted if n not in state]
@@ -151,8 +118,6 @@ def _described(value: Any, indent: str) -> str:
     else:
         return getattr(value, "__name__", None) or repr(value)
     parts = [f"{n}: {_described(v, inner)}" for n, v in held]
-    if isinstance(value, Module):
-        parts += [f"{n}={_described(v, inner)}" for n, v in vars(value.fixed).items()]
     if any("\n" in p for p in parts) or (any(isinstance(v, (Module, list, dict)) for _, v in held) and parts):
         lines = "".join(f"{inner}{p}\n" for p in parts)
         return f"{head}{brackets[0]}\n{lines}{indent}{brackets[1]}"

@@ -15,15 +15,12 @@ class LayerNorm(Module):
 
     weight: Tensor["D"]
     bias: Tensor["D"] | None
+    eps: float
 
     def __init__(self, features: int, *, eps: float = 1e-5, bias: bool = True, dtype: Any = ts.f32) -> None:
         self.weight = ts.ones((features,), dtype)
         self.bias = ts.zeros((features,), dtype) if bias else None
-        self.fix(eps=eps)
-
-    @property
-    def eps(self) -> float:
-        return self.fixed.eps
+        self.eps = eps
 
     def __call__(self, x: Tensor["...", "D"]) -> Tensor["...", "D"]:
         return ts.layer_norm(x, self.weight, self.bias, eps=self.eps)
@@ -33,14 +30,11 @@ class RMSNorm(Module):
     """x / sqrt(mean(x^2) + eps) * weight over the last axis: [..., D] (B. Zhang, R. Sennrich, 2019)."""
 
     weight: Tensor["D"]
+    eps: float
 
     def __init__(self, features: int, *, eps: float = 1e-6, dtype: Any = ts.f32) -> None:
         self.weight = ts.ones((features,), dtype)
-        self.fix(eps=eps)
-
-    @property
-    def eps(self) -> float:
-        return self.fixed.eps
+        self.eps = eps
 
     def __call__(self, x: Tensor["...", "D"]) -> Tensor["...", "D"]:
         return ts.rms_norm(x, self.weight, eps=self.eps)
@@ -52,20 +46,15 @@ class GroupNorm(Module):
 
     weight: Tensor["C"]
     bias: Tensor["C"]
+    groups: int
+    eps: float
 
     def __init__(self, groups: int, channels: int, *, eps: float = 1e-5, dtype: Any = ts.f32) -> None:
         if channels % groups:
             raise ValueError(f"{groups} groups cannot share {channels} channels evenly")
         self.weight, self.bias = ts.ones((channels,), dtype), ts.zeros((channels,), dtype)
-        self.fix(groups=groups, eps=eps)
-
-    @property
-    def groups(self) -> int:
-        return self.fixed.groups
-
-    @property
-    def eps(self) -> float:
-        return self.fixed.eps
+        self.groups = groups
+        self.eps = eps
 
     def __call__(self, x):
         channels = self.weight.shape[0]

@@ -8,7 +8,7 @@ from typing import Any
 import tessera as ts
 from tessera import Tensor
 from tessera.nn import init
-from tessera.nn.dense import MLP, SwiGLU
+from tessera.nn.dense import MLP, Dropout, SwiGLU
 from tessera.nn.heads import MultiHeadAttention
 from tessera.nn.module import Module
 from tessera.nn.norms import LayerNorm, RMSNorm
@@ -50,6 +50,7 @@ class TransformerBlock(Module):
     feed: MLP
     before_attention: LayerNorm
     before_feed: LayerNorm
+    drop: Dropout
 
     def __init__(
         self, features: int, heads: int, *, key: int, groups: int | None = None, causal: bool = True,
@@ -68,12 +69,9 @@ class TransformerBlock(Module):
             raise ValueError(f"feed_forward is 'gelu' or 'swiglu', not {feed_forward!r}")
         norm = RMSNorm if feed_forward == "swiglu" else LayerNorm
         self.before_attention, self.before_feed = norm(features, dtype=dtype), norm(features, dtype=dtype)
-        self.fix(dropout=dropout)
+        self.drop = Dropout(dropout)
 
     def __call__(self, x: Tensor["...", "S", "D"], key=None, mask=None):
         first, second = (None, None) if key is None else ts.unstack(ts.random_bits(key, (2,)))
-        x = x + self._dropped(self.attention(self.before_attention(x), mask), first)
-        return x + self._dropped(self.feed(self.before_feed(x)), second)
-
-    def _dropped(self, x, key):
-        return x if key is None or self.fixed.dropout == 0 else ts.dropout(x, key, self.fixed.dropout)
+        x = x + self.drop(self.attention(self.before_attention(x), mask), first)
+        return x + self.drop(self.feed(self.before_feed(x)), second)

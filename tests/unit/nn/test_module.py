@@ -127,13 +127,12 @@ def test_modules_are_given_back_by_functions():
 
 class Scaled(nn.Module):
     weight: Tensor["N"]
-
-    def __init__(self, weight, **fixed):
-        self.weight = weight
-        self.fix(**fixed)
+    seen: Tensor[ts.int32]
+    factor: int
+    act: Callable = ts.abs
 
     def __call__(self):
-        return ts.sum(self.fixed.act(self.weight * self.fixed.factor))
+        return ts.sum(self.act(self.weight * self.factor)) * self.seen
 
 
 @ts.function
@@ -141,16 +140,15 @@ def derived(module):
     return ts.value_and_grad(lambda module: module())(module)
 
 
-def test_configuration_is_part_of_the_class():
-    weight = np.array([1.0, -2.0], np.float32)
-    doubled, same, tripled = (Scaled(weight, factor=f, act=ts.abs) for f in (2, 2, 3))
-    assert type(doubled) is type(same) is not type(tripled) and isinstance(tripled, Scaled)
-    (a, da), (b, db) = derived(doubled), derived(tripled)
-    assert (a, b) == (6, 9) and da.weight.tolist() == [2, -2] and db.weight.tolist() == [3, -3]
-    assert type(da) is type(doubled) and repr(da) == "Scaled(weight: [2] f32, factor=2, act=abs)"
-    changed = doubled.replace(weight=weight * 2)
-    changed.fix(factor=3)
-    assert type(changed) is type(tripled) and derived(changed)[0] == 18 and derived(doubled)[0] == 6
+def test_a_gradient_by_a_module_with_integers_and_configuration():
+    module = Scaled(np.array([1.0, -2.0], np.float32), np.array(2, np.int32), 3)
+    value, gradient = derived(module)
+    assert value == 18 and gradient.weight.tolist() == [6, -6] and gradient.seen is None
+    assert repr(gradient) == "Scaled(weight: [2] f32, seen: None, factor: 3, act: abs)"
+    opt = ts.optimizers.SGD(0.5)
+    moved, _ = opt.update(module, gradient, opt.init(module))
+    assert moved.weight.tolist() == [-2, 1] and moved.seen is module.seen and moved.factor == 3
+    assert derived(module.replace(factor=1))[0] == 6
 
 
 def test_annotations_with_sizes():
