@@ -102,7 +102,7 @@ def _if_ahead(ahead: Forward, op: Op) -> None:
 def _loop_ahead(ahead: Forward, op: Op) -> None:
     g, counted = ahead.g, op.name == "graph.for"
     block = op.regions[-1].block
-    bounds, initial = (op.operands[:3], op.operands[3:]) if counted else ((), op.operands)
+    initial = op.operands[3:] if counted else op.operands
     given = {v: ahead.tangents[v] for v in _captured(op, ahead.tangents)}
     moving = _changing(block, len(block.args) - len(initial), list(given), [
         i for i, v in enumerate(initial) if v in ahead.tangents
@@ -119,7 +119,7 @@ def _loop_ahead(ahead: Forward, op: Op) -> None:
         return [*yields, *(typed(g, t, initial[i]) for t, i in zip(found, moving, strict=True))]
 
     if counted:
-        lower, upper, step = bounds
+        lower, upper, step = op.operands[:3]
         results = for_(g, lower, upper, step, [*initial, *starts], body)
     else:
         head = op.regions[0].block

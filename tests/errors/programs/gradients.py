@@ -164,3 +164,10 @@ def through_a_kernel_with_a_rule(x: Tensor["N", f32]):
         halved(x, y)
         return ts.sum(y * y)
     return ts.grad(loss)(x)
+
+
+@ts.function
+def by_one_argument_twice(x: Tensor["D"]):
+    return ts.grad(lambda x: ts.sum(x * x), argnums=(0, "x"))(x)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
+    # says: argnums of grad name x twice

@@ -73,8 +73,12 @@ class TransformedCall:
     def select(self) -> None:
         """Opens the arguments that `argnums` name."""
         names = parameter_names(self.callee.function)
+        seen: set[int | str] = set()
         for wanted in self.transform.wanted:
             at, name = self._found(wanted, names)
+            if (place := at % len(self.args) if isinstance(at, int) else at) in seen:
+                raise self.refused("TS105", f"argnums of {self.transform.name} name {name} twice")
+            seen.add(place)
             given: Any = self.args if isinstance(at, int) else self.kwargs
             given[at] = self.opened.open(given[at], name)
 
@@ -98,9 +102,11 @@ class TransformedCall:
     def primals(self) -> None:
         """Opens the arguments of a call that is given as a tuple of them: all, or those that `argnums` name."""
         given = self.args[0]
-        if not is_sequence(given) or not given:
+        if not is_sequence(given):
             said = f"{self.transform.name} takes the arguments of the function as a tuple, not {type_name(given)}"
             raise self.refused("TS105", said)
+        if not given:
+            raise self.refused("TS105", f"{self.transform.name} differentiates by arguments, and none is given")
         names = parameter_names(self.callee.function)
         at = [names[i] if i < len(names) else f"argument {i}" for i in range(len(given))]
         wanted = range(len(given)) if self.transform.argnums is None else self.transform.wanted
