@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz import part_oracle
+
 
 class Lanes:
     """base, base + 1, ..."""
@@ -61,6 +63,17 @@ class Tile:
     @property
     def T(self) -> Tile:
         return Tile(self.values.T, self.axes[::-1], mask=np.broadcast_to(self.mask, self.values.shape).T)
+
+    @property
+    def known(self) -> part_oracle.Known:
+        return self.values, self.exists
+
+    def __getitem__(self, items: Any) -> Tile:
+        return _of(part_oracle.part(self.known, _items(items)))
+
+    def put(self, items: Any, value: Any) -> Tile:
+        """The tile that `self[items] = value` makes."""
+        return _of(part_oracle.put(self.known, _items(items), _tile(value).known))
 
     def turned(self) -> Tile:
         """A condition's other side."""
@@ -119,6 +132,19 @@ class Lane(Tile):
 
     def __sub__(self, other: Any) -> Tile:
         return self._displaced(other, super().__sub__(other))
+
+
+def _of(known: part_oracle.Known) -> Tile:
+    return Tile(known[0], mask=known[1])
+
+
+def _tile(x: Any) -> Tile:
+    return x.tile() if isinstance(x, Lanes) else x if isinstance(x, Tile) else Tile(x)
+
+
+def _items(items: Any) -> tuple[Any, ...]:
+    given = items if isinstance(items, tuple) else (items,)
+    return tuple(i.known if isinstance(i, Tile) and i.values.ndim else i for i in given)
 
 
 def each_lane(count: int) -> list[Lane]:
@@ -287,6 +313,9 @@ tile = SimpleNamespace(
     row_sum=lambda x: _reduced(np.sum, 0)(x, 1), col_sum=lambda x: _reduced(np.sum, 0)(x, 0),
     min=_reduced(np.min, np.inf), full=lambda shape, value: Tile(np.full(shape, value)), sort=_sorted, mma=_mma,
     cumsum=_scanned(np.add, 0), cummax=_scanned(np.maximum, -np.inf), cummin=_scanned(np.minimum, np.inf),
+    take=lambda x, at: x[at], gather=lambda x, at: x[at], scatter=lambda x, at, v: x.put(at, v),
+    scatter_add=lambda x, at, v: _of(part_oracle.added(x.known, at.known, _tile(v).known)),
+    argsort=lambda x, descending=False: _of(part_oracle.positions(*x.known, descending)),
     reduce=_folded, associative_scan=_running,
     maximum=lambda a, b: a._with(b, np.maximum),
     where=lambda c, a, b: type(c)(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tests.fuzz.part_statements import PARTS
 from tests.fuzz.tile_statements import STATEMENTS
 
 HEADER = "import tessera as ts\nfrom tessera import Tensor\n"
@@ -27,13 +28,15 @@ class Program:
     sizes: dict[str, int]
     config: dict[str, int]
     symbolic: bool
+    declared: bool = False
+    """whether o is a result that the kernel declares, which holds 0 where nothing is stored"""
 
     def arrays(self) -> list[np.ndarray]:
         rng, n = np.random.default_rng(self.seed), self.sizes
         wild = rng.integers(-3, max(n["M"], n["N"]) + 3, n["L"])
         wild[rng.random(n["L"]) < 0.05] = rng.choice([2**31 - 1, -(2**31)])
         whole = [rng.integers(-4, 5, shape) for shape in ((n["N"],), (n["M"], n["K"]))]
-        outs = [np.full(shape, 7) for shape in ((n["P"], n["Q"]), (n["N"],))]
+        outs = [np.full((n["P"], n["Q"]), 7), np.full(n["N"], 0 if self.declared else 7)]
         a, b, y, o = (x.astype(np.float32) for x in (*whole, *outs))
         return [a, b, wild.astype(np.int32), y, o]
 
@@ -45,6 +48,8 @@ class Writer:
     plain: list[str] = field(default_factory=list[str])
     counters: list[str] = field(default_factory=list[str])
     names: int = 0
+    parts: bool = False
+    """whether most statements read and store parts of tiles"""
 
     def line(self, depth: int, text: str, plain: str = "") -> None:
         self.text.append("    " * depth + text)
@@ -161,10 +166,13 @@ class Writer:
             self.statement(depth, left)
 
     def statement(self, depth: int, left: int) -> None:
+        if self.parts and self.draw.random() < 0.6:
+            self.draw.choice(PARTS)(self, depth)
+            return
         width = self.number(*WIDTHS)
         kind = self.draw.randrange(12)
         if kind >= 8:
-            self.draw.choice(STATEMENTS)(self, depth)
+            self.draw.choice(STATEMENTS if self.draw.random() < 0.6 else PARTS)(self, depth)
             return
         if kind == 0:
             self.line(depth, f"y[p, {self.slice(width)}] = {self.tile(depth, width)}")
@@ -261,26 +269,33 @@ def of_lanes(w: Writer, seed: int) -> Program:
 
 def program(seed: int) -> Program:
     draw = random.Random(seed)
-    w = Writer(draw)
+    w = Writer(draw, parts=draw.random() < 0.3)
     w.line(0, SIGNATURE, "def k(a, b, g, y, o, N, M, K, L, P, Q):")
     if draw.random() < 0.1:
         return of_lanes(w, seed)
     numbered = draw.random() < 0.2
+    interleaved = draw.random() < 0.5
+    declared = interleaved and draw.random() < 0.3
+    if declared:
+        w.text[0] = SIGNATURE.replace(', o: Tensor["N", ts.f32]', "")
+        w.only_text(1, 'o: Tensor["N", ts.f32]')
     w.line(1, "p = ts.tile.program_id()" if numbered else "for p in ts.tile.range(0, P):", "for p in range(P):")
     if numbered:
         w.only_text(1, "if p >= 0:")
         w.line(2, "y[p, 0] = 7")  # says how many there are
     w.counters.append("p")
-    if draw.random() < 0.5:
+    if interleaved:
         w.interleaved()
     w.statements(2, 2)
-    return finished(w, seed, {})
+    if declared:
+        w.only_text(1, "return o")
+    return finished(w, seed, {}, declared)
 
 
-def finished(w: Writer, seed: int, config: dict[str, int]) -> Program:
+def finished(w: Writer, seed: int, config: dict[str, int], declared: bool = False) -> Program:
     draw = w.draw
     sizes = {name: draw.choice([1, 2, 3, 5, 8, 16, 17, 31, 32, 33, 48, 64]) for name in "NMKLQ"}
     sizes["P"] = draw.choice([1, 2, 3, 4])
     config = {"num_warps": draw.choice([1, 2, 4])} | config
     config |= {"num_stages": draw.choice([1, 2, 3])} if draw.random() < 0.3 else {}
-    return Program(seed, "\n".join(w.text), "\n".join(w.plain), sizes, config, draw.random() < 0.4)
+    return Program(seed, "\n".join(w.text), "\n".join(w.plain), sizes, config, draw.random() < 0.4, declared)

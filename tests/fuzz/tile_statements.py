@@ -22,7 +22,9 @@ def reduced(w: Writer, text: str, width: int) -> str:
         case 0:
             return f"ts.tile.{w.pick('sum', 'max', 'min')}({text})"
         case 3:
-            return f"ts.tile.reduce({text}, {w.pick(*COMBINES)}{w.pick('', ', identity=0')})"
+            combine = w.pick(*COMBINES)  # 0 is the identity of sums alone
+            identity = w.pick("", ", identity=0") if "+" in combine else ""
+            return f"ts.tile.reduce({text}, {combine}{identity})"
         case 1:
             return f"ts.tile.max({text}.reshape(2, {width // 2}))"
         case _:
