@@ -58,6 +58,9 @@ class Writer:
     def only_text(self, depth: int, text: str) -> None:
         self.text.append("    " * depth + text)
 
+    def only_plain(self, depth: int, text: str) -> None:
+        self.plain.append("    " * depth + text)
+
     def fresh(self, what: str) -> str:
         self.names += 1
         return f"{what}{self.names}"

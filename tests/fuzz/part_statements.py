@@ -18,15 +18,17 @@ def stored(w: Writer, depth: int) -> None:
     w.line(depth, f"{tile} = {w.loose(depth, width)}")
 
     def parts(inner: int, looped: bool) -> None:
+        depth = inner
+        if looped:
+            w.only_plain(depth, f"was = {tile}")
         for _ in range(w.number(1, 2, 3)):
-            index, value = a_part(w, inner, width)
+            index, value = a_part(w, inner, width, all_of_it=not looped)
             if w.draw.random() < 0.2:
                 w.line(inner, f"if {w.index(1)} {w.pick('<', '>')} {w.number(0, 2, 5)}:")
                 inner += 1
-            new = f"{tile}.put({index_text(index)}, {value})"
-            w.line(inner, f"{tile}[{index}] = {value}", f"{tile} = {f'keep({tile}, {new})' if looped else new}")
-            if w.draw.random() < 0.2:  # what stands behind an `if` runs under it, too
-                return
+            w.line(inner, f"{tile}[{index}] = {value}", f"{tile} = {tile}.put({index_text(index)}, {value})")
+        if looped:  # what does not exist in a step leaves an element as it was before
+            w.only_plain(depth, f"{tile} = keep(was, {tile})")
 
     if w.draw.random() < 0.4:
         w.loop(depth, lambda inner: parts(inner, True))
@@ -43,15 +45,15 @@ def index_text(index: str) -> str:
     return f"slice({', '.join(b or 'None' for b in bounds)})" if len(bounds) > 1 else index
 
 
-def a_part(w: Writer, depth: int, width: int) -> tuple[str, str]:
-    """An index of a vector, and what is stored there."""
-    size = w.number(1, 2, 4)
+def a_part(w: Writer, depth: int, width: int, all_of_it: bool = True) -> tuple[str, str]:
+    """An index of a vector, and what is stored there; of all of it only where that may be."""
+    size = w.number(1, 2, 4) if all_of_it or width > 4 else w.number(1, 2)
     match w.draw.randrange(5):
         case 0:
             start = w.draw.randrange(width - size + 1)
             return f"{start} : {start + size}", w.loose(depth, size)
         case 1:
-            step = w.number(2, 3, -1, -2)
+            step = w.number(2, 3, -2, -1 if all_of_it else -3)
             return f" :  : {step}", str(w.number(3, -2))
         case 2:
             return w.index(1), w.scalar(depth)

@@ -173,3 +173,18 @@ def k(x: Tensor["M", "N", ts.f32], at: Tensor["n", ts.int32], y: Tensor["P", ts.
     wanted = {"ts.tile.concat((t, t), axis=0)": [2 * most[:4].sum(), 2 * most[4:].sum()],
               "t[::-1]": [most[:4].sum(), most[4:].sum()]}.get(moved, [most[:2].sum(), most[4:].sum()])  # fmt: skip
     np.testing.assert_allclose(y, wanted, rtol=1e-5)
+
+
+def test_what_is_asserted_of_sizes_is_known_of_parts(tmp_path: Path) -> None:
+    """Of an even D, that is not known yet, each second element is D//2 elements; of any D it is not."""
+    program = """
+def k(x: Tensor["M", "D", ts.f32], w: Tensor["D//2", ts.f32], y: Tensor["M", "D", ts.f32]):
+    assert D % 2 == 0
+    for i in ts.tile.range(0, M, 4):
+        t = x[i : i + 4, :]
+        t[:, ::2] = t[:, 1::2] * w[0 : D - D // 2]
+        y[i : i + 4, :] = t
+"""
+    assert [d for d in check(loaded(program, tmp_path)["k"]).diagnostics if d.severity == "error"] == []
+    found = check(loaded(program.replace("assert D % 2 == 0", "pass"), tmp_path)["k"]).diagnostics
+    assert [d.code for d in found if d.severity == "error"] == ["TS402"]

@@ -58,7 +58,7 @@ def _sizes(v: Any) -> bool:
 def _of_sizes(k: KernelState, symbol: str, a: Dim, b: Dim) -> Any:
     try:
         if symbol in ("+", "-", "*"):
-            return PYTHON[symbol](a, b)
+            return k.ev.facts.folded(PYTHON[symbol](a, b))
         if symbol in _SIZES:
             return k.ev.facts.normal(_SIZES[symbol](a, b))
     except DimError as e:

@@ -155,7 +155,9 @@ def _put(k: KernelState, x: Value, taken: Sequence[Taken], value: Value) -> Valu
     whole = [Taken(size=k.known(n)) for n in tile_type(x).shape]
     a = next((a for a, b in enumerate(taken) if b.places is not None), None)
     if a is None:
-        if all(b.whole(n.size) and not b.drop for b, n in zip(taken, whole, strict=True)):
+        if all(b.size == n.size for b, n in zip(taken, whole, strict=True)):  # all of it, so that nothing of x is left
+            turned = [Taken(b.start, b.step, b.size) for b in taken]
+            value = taken_of(k, value, turned, keep=True)
             return k.tiles.identities.like(k.tiles.builder.value("tile.reshape", (value,), value.type), x)
         attrs = {"starts": tuple(b.start for b in taken), "steps": tuple(b.step for b in taken)}
         kept = tuple(n for n, b in enumerate(taken) if b.whole(whole[n].size))
@@ -235,7 +237,8 @@ def _taken(k: KernelState, item: Any, n: Dim, t: TileType) -> Taken:
     if step == 0:
         raise KernelFault("TS105", "the step of a slice is not 0")
     if not isinstance(n, int):  # an editor does not know it; the compiler does, and checks
-        return Taken(*_open(start, stop, step or 1, n))
+        first, apart, size = _open(start, stop, step or 1, n)
+        return Taken(first, apart, k.ev.facts.folded(size))
     if any(v is not None and not -n <= v <= n for v in (start, stop)):
         raise KernelFault("TS204", f"the slice reaches outside of an axis of {n} elements of {shape_text(t.shape)}")
     taken = range(*slice(start, stop, step).indices(n))
