@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, overload
 from weakref import WeakKeyDictionary
 
+import tessera.compiler.frontend.library  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers `ts.nn`
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.definitions import definitions
 from tessera.compiler.frontend.module import GIVEN_UP, TextScope

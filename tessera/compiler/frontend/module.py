@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.definition import Definition, Kind, Scope
 from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
@@ -23,6 +24,7 @@ from tessera.compiler.frontend.names.values import (
     ClassRef,
     FileModule,
     Namespace,
+    Property,
     has_unknown,
     is_sequence,
 )
@@ -248,10 +250,20 @@ class TextScope:
     def _class(self, node: ast.ClassDef) -> Any:
         members: dict[str, Any] = {}
         fields: list[str] = []
-        data = any(
-            dotted_name(d.func if isinstance(d, ast.Call) else d) in _DATACLASS
-            for d in (*node.decorator_list, *node.bases)
-        )
+        annotations: dict[str, ast.expr] = {}
+        decorators = {
+            dotted_name(d.func if isinstance(d, ast.Call) else d) for d in (*node.decorator_list, *node.bases)
+        }
+        above = [read(self, dotted_name(base)) if dotted_name(base) else UNKNOWN for base in node.bases]
+        makes_data = any(isinstance(b, ClassRef) and b.makes_data for b in above)
+        data = makes_data or not decorators.isdisjoint(_DATACLASS)
+        for base in above:
+            if isinstance(base, ClassRef) and (base.scope is self or not base.fields):
+                members |= base.members
+                fields += base.fields
+                annotations |= base.annotations
+            elif makes_data:  # its fields are to be read where it stands
+                return UNKNOWN
         body: list[ast.stmt] = []
         for s in node.body:
             if isinstance(s, Broken) and not s.was:  # it may say what these are
@@ -266,6 +278,8 @@ class TextScope:
                         members[name] = self.constant(value)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     members[name] = self.constant(value)
+                case ast.FunctionDef(name=name, decorator_list=[ast.Name("property")]):
+                    members[name] = Property(Closure(s, self.definition(s, "function"), None, _Defaults(self, s)))
                 case ast.FunctionDef(name=name):
                     members[name] = self._function(s)
                 case _:
@@ -273,12 +287,14 @@ class TextScope:
         if node.bases and not data:
             return UNKNOWN
         named = any(dotted_name(base) in _NAMED_TUPLE for base in node.bases)
-        annotations = {
+        annotations |= {
             s.target.id: s.annotation
             for s in body
             if data and isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name) and s.target.id in fields
         }
-        return ClassRef(node.name, members, tuple(fields) if data else (), annotations, self, named)
+        makes_data = makes_data or any(d.endswith("dataclass_transform") for d in decorators)
+        every = tuple(dict.fromkeys(fields)) if data else ()
+        return ClassRef(node.name, members, every, annotations if data else {}, self, named, makes_data)
 
     def _unpacked(self, name: str, targets: list[ast.expr], value: ast.expr) -> Any:
         """`B, S = 8, 128`"""

@@ -162,3 +162,74 @@ def test_a_field_that_changes_is_seen():
     file.update(text)
     file.update(text.replace('weight: Tensor["In", "Out"]', 'weight: Tensor["Out", "In"]'))
     assert any(d.code == "TS203" for d in file.diagnostics)
+
+
+LAYERS = """
+    from __future__ import annotations
+    import tessera as ts
+    from tessera import Tensor, nn
+
+    class Network(nn.Module):
+        up: nn.Linear["D", "H"]
+        norm: nn.LayerNorm["D"]
+        down: nn.Linear["H", "D"]
+
+        def __call__(self, x: Tensor["B", "D"]) -> Tensor["B", "D"]:
+            h = ts.gelu(self.up(x))
+            return self.down(h)
+
+    class Deep(Network):
+        last: nn.Linear["D", "E"]
+
+        def __call__(self, x: Tensor["B", "D"]) -> Tensor["B", "E"]:
+            return self.last(ts.relu(self.down(self.up(x))))
+
+    @ts.function
+    def f(n: Network, x: Tensor["B", "D"]):
+        y = n(x)
+        return y
+"""
+
+
+def test_modules_of_the_library():
+    analyses = analyse_file("file.py", textwrap.dedent(LAYERS))
+    assert [d.message for a in analyses for d in a.diagnostics] == []
+    shown = {e.name: e.text for a in analyses for e in a.expressions if e.kind == "assign"}
+    assert shown == {"h": "[B, H] f32", "y": "[B, D] f32"}
+
+
+@pytest.mark.parametrize("right, wrong", [
+    ("return self.down(h)", "return self.down(x)"),
+    ("self.last(ts.relu(self.down(self.up(x))))", "self.last(self.up(x))"),
+])  # fmt: skip
+def test_a_mistake_between_modules_of_the_library(right, wrong):
+    assert {c for c, _ in found("", LAYERS.replace(right, wrong))} == {"TS208"}
+
+
+def test_numbers_and_properties_of_a_dataclass():
+    body = """
+    @dataclass
+    class Norm:
+        weight: Tensor["D"]
+        eps: float = 1e-5
+        heads: int = 4
+
+        @property
+        def twice(self):
+            return self.eps * 2
+
+        def __call__(self, x: Tensor["B", "S", "D"]):
+            y = ts.layer_norm(x, self.weight, eps=self.twice) * self.eps
+            z = y.reshape(y.shape[0], y.shape[1], self.heads, y.shape[2] // self.heads)
+            return z
+    """
+    shown, said = methods(body)
+    assert said == [] and shown["y"] == "[B, S, D] f32" and shown["z"] == "[B, S, heads, D//(heads)] f32"
+
+
+def test_a_name_that_the_library_does_not_have():
+    from tessera.compiler.frontend.incremental import FileAnalysis
+
+    file = FileAnalysis("file.py")
+    file.update(textwrap.dedent(LAYERS).replace("nn.LayerNorm", "nn.LayerNrm"))
+    assert any(d.code == "TS104" and "LayerNorm" in d.message for d in file.diagnostics)

@@ -29,7 +29,7 @@ def found(text: str) -> list[tuple[str, int, str]]:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("@ts.remat\ndef g(x): return x", "tessera has no 'remat'"),
+        ("@ts.frobnicate\ndef g(x): return x", "tessera has no 'frobnicate'"),
         ("y = ts.nonsense.thing(3)", "tessera has no 'nonsense'"),
         ("from tessera.nn.stable import *", "tessera.nn has no 'stable'"),
         ("from tessera.nn import relu, rellu", "tessera.nn has no 'rellu'; did you mean 'relu'?"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import tessera
 from tessera.compiler.frontend.evaluate import undecided
-from tessera.compiler.frontend.evaluate.calls import adopt, live_call
+from tessera.compiler.frontend.evaluate.calls import adopt, call, live_call
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
@@ -22,6 +22,7 @@ from tessera.compiler.frontend.names.values import (
     Method,
     Namespace,
     Number,
+    Property,
     Record,
     Several,
     Unknown,
@@ -88,6 +89,8 @@ def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, nam
         return Method(value, name) if isinstance(found, Closure) and isinstance(value, Record) else found
     if isinstance(value, Record) and isinstance(value.cls, ClassRef) and name in value.cls.members:
         found = value.cls.members[name]
+        if isinstance(found, Property):
+            return call(ev, node, found.getter, [value], {})
         return Method(value, name) if isinstance(found, Closure) else found
     if isinstance(value, Record) and isinstance(value.cls, type) and hasattr(value.cls, name):
         return _of_class(ev, node, value, name)

@@ -365,7 +365,7 @@ def _construct(ev: Evaluator, node: ast.AST, cls: Any, args: list[Any], kwargs: 
 
 def _instance(ev: Evaluator, node: ast.AST, cls: ClassRef, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """An instance of a class of the file. Only a dataclass can be made without running its code."""
-    if not cls.fields:
+    if not cls.fields or "__init__" in cls.members:
         return UNKNOWN
     if len(args) > len(cls.fields) or any(k not in cls.fields for k in kwargs):
         return ev.error("TS105", f"{cls.name} takes {', '.join(cls.fields)}", node)

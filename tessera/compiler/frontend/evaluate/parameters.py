@@ -305,8 +305,16 @@ def _composite(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
     if isinstance(a, RecordAnn) and isinstance(a.type, type):
         return a.type(*(of(i, f) for i, (_, f) in enumerate(a.fields)))
     if isinstance(a, RecordAnn):
-        return Record(a.name, {n: of(n, f) for n, f in a.fields}, a.type)
+        return Record(
+            a.name, {n: found if (found := _number(n, f)) is not None else of(n, f) for n, f in a.fields}, a.type
+        )
     return _symbolic(ev, p, env)
+
+
+def _number(name: str, a: Annotation) -> Number | Dim | None:
+    """A number that a dataclass holds: known when the program is compiled, not in its text."""
+    kind = a.dtype.kind if isinstance(a, ScalarAnn) and not a.optional else ""
+    return dims.symbol(f"?{name}") if kind == "int" else Number(float, name) if kind == "float" else None
 
 
 def _lead(ev: Evaluator) -> list[Dim]:

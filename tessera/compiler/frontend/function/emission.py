@@ -80,7 +80,10 @@ class Emission:
             ready.append(found)
         if attrs:
             if (bad := _unsized(attrs)) is not None:
-                return self.ev.undecide(f"{bad} must be known", node)
+                self.ev.undecide(f"{bad} must be known", node)
+                attrs = {k: 1.0 if isinstance(v, Number) and v.type is float else v for k, v in attrs.items()}
+                if _unsized(attrs) is not None:  # sizes depend on it
+                    return UNKNOWN
             if attrs.get("dtype") is not None:
                 attrs = {**attrs, "dtype": _dtype(attrs["dtype"])}
         try:

@@ -123,6 +123,15 @@ class ClassRef:
     annotations: Mapping[str, ast.expr] = field(default_factory=dict[str, ast.expr])
     scope: Scope | None = None
     named_tuple: bool = False
+    makes_data: bool = False
+    """whether the classes below it are dataclasses by themselves, as those of `ts.nn.Module`"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Property:
+    """A member of a class of a text that an instance computes when it is asked for it; `getter` is a function."""
+
+    getter: Any
 
 
 @dataclass(slots=True, eq=False)

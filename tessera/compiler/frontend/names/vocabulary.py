@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from tessera.compiler.frontend.names.numbers import numpy_function
 from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Builtin, FileModule, Namespace, OperatorRef
@@ -37,6 +37,16 @@ TRANSFORMS = frozenset(
 """derivatives of functions, inside of programs and outside"""
 NAMESPACES = frozenset({"op", "tensor", "tile", "nn"})
 """modules of the package whose members functions and kernels may use"""
+
+
+class _Library(Protocol):
+    def lookup(self, path: str, name: str) -> Any: ...
+
+    def names(self) -> Iterable[str]: ...
+
+
+LIBRARIES: dict[str, _Library] = {}
+"""packages whose texts are read, as users' files are; they register themselves"""
 _POLICIES: dict[str, Any] = {
     name: getattr(policies, name)
     for name in ("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic", "NumericalPolicy")
@@ -73,6 +83,9 @@ def member(path: str, name: str) -> Any:
         return operator
     if path == "tessera" and (known := _language(name)) is not MISSING:
         return known
+    library = LIBRARIES.get(".".join(path.split(".")[:2]))
+    if library is not None and (found := library.lookup(path, name)) is not MISSING:
+        return found
     inner = f"{path.removeprefix('tessera').removeprefix('.')}.{name}".removeprefix(".")
     return Namespace(f"tessera.{inner}") if inner in NAMESPACES else MISSING
 
@@ -115,6 +128,8 @@ def members(path: str) -> Iterable[str]:
     if not is_own_module(path):
         return ()
     out = list(operators()) if path in _OPERATOR_SPACES else []
+    if path in LIBRARIES:
+        out += LIBRARIES[path].names()
     if path == "tessera":
         out += [*dtypes.BY_NAME, *_DECORATORS, *OUTSIDE, *ANNOTATIONS, *LOOPS, *TRANSFORMS, *_POLICIES]
         out += [n for n in NAMESPACES if "." not in n]
