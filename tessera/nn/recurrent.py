@@ -19,9 +19,9 @@ class LSTM(Module):
     sum of ours.
     """
 
-    input: Tensor["D", "G"]
-    state: Tensor["H", "G"]
-    bias: Tensor["G"]
+    input: Tensor["D", "4*H"]
+    state: Tensor["H", "4*H"]
+    bias: Tensor["4*H"]
 
     def __init__(self, inputs: int, hidden: int, *, key: int, dtype: Any = ts.f32) -> None:
         self.input, self.state, self.bias = _weights(inputs, hidden, 4, key, dtype)
@@ -48,10 +48,10 @@ class GRU(Module):
     h = (1 - z) n + z h, with h = 0 at first. First weights as those of `LSTM`.
     """
 
-    input: Tensor["D", "G"]
-    state: Tensor["H", "G"]
-    bias: Tensor["G"]
-    state_bias: Tensor["G"]
+    input: Tensor["D", "3*H"]
+    state: Tensor["H", "3*H"]
+    bias: Tensor["3*H"]
+    state_bias: Tensor["3*H"]
 
     def __init__(self, inputs: int, hidden: int, *, key: int, dtype: Any = ts.f32) -> None:
         self.input, self.state, self.bias = _weights(inputs, hidden, 3, key, dtype)

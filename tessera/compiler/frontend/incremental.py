@@ -237,7 +237,8 @@ def _of_method(found: Analysis) -> Analysis:
         return found
     errors = [d for d in found.diagnostics if d.severity == "error"]
     sure = all(d.code[:3] in ("TS2", "TS3") for d in errors)
-    return replace(found, op=None, diagnostics=tuple(errors) if sure else ())
+    shapes = tuple(d for d in errors if d.code.startswith("TS2"))  # a dtype that is not written is open
+    return replace(found, op=None, diagnostics=shapes if sure else ())
 
 
 # Which names of a module surely mean what they meant before an edit, told from its statements alone.

@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 
+import tessera as ts
 from tessera.compiler.frontend.incremental import analyse_file
 
 HEAD = """
@@ -175,7 +176,7 @@ LAYERS = """
         down: nn.Linear["H", "D"]
 
         def __call__(self, x: Tensor["B", "D"]) -> Tensor["B", "D"]:
-            h = ts.gelu(self.up(x))
+            h = ts.gelu(self.up(self.norm(x)))
             return self.down(h)
 
     class Deep(Network):
@@ -233,3 +234,13 @@ def test_a_name_that_the_library_does_not_have():
     file = FileAnalysis("file.py")
     file.update(textwrap.dedent(LAYERS).replace("nn.LayerNorm", "nn.LayerNrm"))
     assert any(d.code == "TS104" and "LayerNorm" in d.message for d in file.diagnostics)
+
+
+def test_the_library_itself_has_no_mistakes():
+    from pathlib import Path
+
+    files = sorted(Path(ts.nn.__file__).parent.glob("*.py"))
+    assert len(files) > 5
+    assert {f.name: [d.message for a in analyse_file(str(f)) for d in a.diagnostics] for f in files} == {
+        f.name: [] for f in files
+    }
