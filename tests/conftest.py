@@ -63,9 +63,25 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    whole_run = os.environ.get("TESSERA_CACHE_DIR") if hasattr(config, "workerinput") else None
     for variable in [v for v in os.environ if v.startswith("TESSERA_")]:
         del os.environ[variable]
     os.environ["TESSERA_CACHE_DIR"] = tempfile.mkdtemp(prefix="tessera-test-cache-")
+    if whole_run:
+        _share_emulator(whole_run)
+    else:
+        _emulator().mkdir()
+
+
+def _emulator() -> Path:
+    """Where the emulator keeps what it compiles, found again by the hash of its text."""
+    return Path(os.environ["TESSERA_CACHE_DIR"]) / "emulator"
+
+
+def _share_emulator(cache: str) -> None:
+    """Has what the emulator compiles lie in another cache: the same for all workers, and for tests whose cache is
+    their own. The device library alone takes half a second for each of its forms."""
+    _emulator().symlink_to((Path(cache) / "emulator").resolve())
 
 
 FIRST = ("vscode", "jupyter", "editors", "lsp", "profiler")
@@ -122,7 +138,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of this test's own, also for the processes that it starts."""
+    run = os.environ["TESSERA_CACHE_DIR"]
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    _share_emulator(run)
     return tmp_path
 
 

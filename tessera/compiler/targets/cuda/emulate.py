@@ -117,7 +117,7 @@ def build(
     source: str, signatures: Mapping[str, Sequence[str]], arch: int, name: str, lines: Sequence[Sequence[object]]
 ) -> Path:
     """The shared library of a generated file, from the cache where it has been built before."""
-    flags = (*FLAGS, f"-DTESSERA_ARCH={arch * 10}")
+    flags = of_machine = (*FLAGS, f"-DTESSERA_ARCH={arch * 10}")
     if narrow := re.match(rf"#define {MACRO} (\d+)\n", source):  # headers that are compiled ahead must see it
         flags = (*flags, f"-D{MACRO}={narrow[1]}")
     text = _host_text(source, signatures)
@@ -129,11 +129,11 @@ def build(
     if library.exists() and read_record(folder / "code.json", key) == _hash_of(library):
         return library
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "code.cu").write_text(source)
-    (folder / "host.cpp").write_text(text)
+    _replace(folder / "code.cu", lambda part: part.write_text(source))
+    _replace(folder / "host.cpp", lambda part: part.write_text(text))
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".so", delete=False) as made:
         source_file = [f"-I{nvrtc.INCLUDE}", "-shared", str(folder / "host.cpp"), "-o", made.name]
-        command = [*compiler(), *flags, *source_file, *_compiled_ahead(flags)]
+        command = [*compiler(), *flags, *source_file, *_compiled_ahead(flags, of_machine)]
     out = subprocess.run(command, capture_output=True, text=True, check=False)
     if out.returncode:
         os.unlink(made.name)
@@ -148,43 +148,48 @@ def _hash_of(library: Path) -> str | None:
     return None if data is None else hashlib.sha256(data).hexdigest()
 
 
-def _compiled_ahead(flags: Sequence[str]) -> list[str]:
+def _compiled_ahead(flags: Sequence[str], of_machine: Sequence[str]) -> list[str]:
     """Arguments that make a kernel's compilation take half as long, for g++: the device library is a precompiled
     header, the machine an object to link with, and Python has loaded C's library already."""
     if "g++" not in Path(compiler()[0]).name:
         return []
-    key = hashlib.sha256("\0".join([*flags, *_MACHINE, _compiler_version(), nvrtc.library_fingerprint()]).encode())
-    folder = _folder() / f"ahead-{key.hexdigest()[:16]}"
-    header, machine = folder / "all.h", folder / "machine.o"
     headers = sorted(p.name for p in (nvrtc.INCLUDE / "tessera").glob("*.cuh") if not p.name.startswith("device"))
     library = "".join(f"#include <tessera/{h}>\n" for h in ("host.h", *headers))
-    whole = (
-        _keep(header, lambda part: part.write_text(f"#define TESSERA_MACHINE_APART\n{library}"))
-        and _keep(folder / "all.h.gch", lambda part: _run(*flags, "-x", "c++-header", header, "-o", part))
-        and _keep(folder / "machine.cpp", lambda part: part.write_text(f"#define TESSERA_MACHINE\n{library}"))
-        and _keep(machine, lambda part: _run(*flags, *_MACHINE, "-c", folder / "machine.cpp", "-o", part))
-    )
-    return ["-include", str(header), str(machine), "-nostdlib", "-lm", "-lgcc"] if whole else []
+    header = _ahead("all.h", f"#define TESSERA_MACHINE_APART\n{library}", ".gch", (*flags, "-x", "c++-header"))
+    machine = _ahead("machine.cpp", f"#define TESSERA_MACHINE\n{library}", ".o", (*of_machine, *_MACHINE, "-c"))
+    return ["-include", str(header), f"{machine}.o", "-nostdlib", "-lm", "-lgcc"] if header and machine else []
 
 
-def _run(*arguments: str | Path) -> None:
-    command = [*compiler(), f"-I{nvrtc.INCLUDE}", *map(str, arguments)]
-    subprocess.run(command, capture_output=True, check=True)
+def _ahead(name: str, text: str, suffix: str, flags: Sequence[str]) -> Path | None:
+    """A file of this text with what is compiled from it beside it, under its name and the suffix; None where that
+    fails."""
+    key = hashlib.sha256("\0".join([text, *flags, _compiler_version(), nvrtc.library_fingerprint()]).encode())
+    path = _folder() / f"ahead-{key.hexdigest()[:16]}" / name
+    made = path.with_name(name + suffix)
+    if made.exists():
+        return path
+
+    def compile_to(part: Path) -> None:
+        command = [*compiler(), *flags, f"-I{nvrtc.INCLUDE}", str(path), "-o", str(part)]
+        subprocess.run(command, capture_output=True, check=True)
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, lambda part: part.write_text(text))
+        _replace(made, compile_to)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return path
 
 
-def _keep(path: Path, write: Callable[[Path], object]) -> bool:
-    """Has a file written unless it is there, whole for whoever looks meanwhile; False where that fails."""
-    if path.exists():
-        return True
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Has a file written beside its place and put there: whole for other processes that do the same."""
     part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         write(part)
         os.replace(part, path)
-    except (OSError, subprocess.CalledProcessError):
+    finally:
         part.unlink(missing_ok=True)
-        return False
-    return True
 
 
 class _Region(ctypes.Structure):
