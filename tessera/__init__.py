@@ -54,7 +54,8 @@ _MODULES = {
     "scheduler": "tessera.scheduler",
 }
 _DTYPES = (
-    *("f64", "f32", "tf32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1"),
+    *("f64", "f32", "tf32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp8_e8m0"),
+    *("fp6_e2m3", "fp6_e3m2", "fp4_e2m1"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool_", "complex64", "complex128"),
     *("fp64", "fp32", "fp16", "fp8", "float64", "float32", "float16", "bfloat16"),
 )

@@ -100,6 +100,7 @@ f16: TypeAlias = Any
 bf16: TypeAlias = Any
 fp8_e4m3: TypeAlias = Any
 fp8_e5m2: TypeAlias = Any
+fp8_e8m0: TypeAlias = Any
 fp6_e2m3: TypeAlias = Any
 fp6_e3m2: TypeAlias = Any
 fp4_e2m1: TypeAlias = Any

@@ -398,17 +398,23 @@ def div(x: Any, y: Any) -> Any:
     - *Cost:* One operation for each element; what it is computed from does not go through memory.
     """
 
-def dot(a: Any, b: Any, accumulator: Any = None) -> Any:
+def dot(a: Any, b: Any, accumulator: Any = None, a_scale: Any = None, b_scale: Any = None) -> Any:
     """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not, and for batches of them.
 
     Axes before the matrices meet as in NumPy's matmul: by position, one element with all. Each matrix of a batch has
     the bits that it has alone.
 
+    Operands of fp6 and fp4 are multiplied as f16, and fp8_e8m0 as bf16, which hold all their values.
+
+    `a_scale` [..., M, K / B] and `b_scale` [..., K / B, N] are scales of blocks along K: fp8_e8m0 of B = 32 (the OCP
+    Microscaling formats), or fp8_e4m3 of B = 16 (NVFP4). Operands, of up to 8 bits or bf16, times their scales are
+    rounded to bf16, and these are multiplied. Of 8 bits and fewer nothing is lost inside the range of bf16.
+
     `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
     for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
     are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
 
-    - *Shapes:* `[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices
+    - *Shapes:* `[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices; scales as above
     - *Dtypes:* numbers -> the accumulator's
     - *Cost:* 2 M N K operations for each matrix; on tensor cores bf16, f16 and fp8 where the GPU has them.
     """
@@ -766,17 +772,23 @@ def minimum(x: Any, y: Any) -> Any:
     - *Cost:* One operation for each element; what it is computed from does not go through memory.
     """
 
-def mma(a: Any, b: Any, accumulator: Any = None) -> Any:
+def mma(a: Any, b: Any, accumulator: Any = None, a_scale: Any = None, b_scale: Any = None) -> Any:
     """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not, and for batches of them.
 
     Axes before the matrices meet as in NumPy's matmul: by position, one element with all. Each matrix of a batch has
     the bits that it has alone.
 
+    Operands of fp6 and fp4 are multiplied as f16, and fp8_e8m0 as bf16, which hold all their values.
+
+    `a_scale` [..., M, K / B] and `b_scale` [..., K / B, N] are scales of blocks along K: fp8_e8m0 of B = 32 (the OCP
+    Microscaling formats), or fp8_e4m3 of B = 16 (NVFP4). Operands, of up to 8 bits or bf16, times their scales are
+    rounded to bf16, and these are multiplied. Of 8 bits and fewer nothing is lost inside the range of bf16.
+
     `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
     for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
     are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
 
-    - *Shapes:* `[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices
+    - *Shapes:* `[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices; scales as above
     - *Dtypes:* numbers -> the accumulator's
     - *Cost:* 2 M N K operations for each matrix; on tensor cores bf16, f16 and fp8 where the GPU has them.
     """
@@ -964,6 +976,14 @@ def relu(x: Any) -> Any:
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
     - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    """
+
+def repeat(x: Any, times: int, axis: int = -1) -> Any:
+    """Each element along `axis` so many `times`, as `np.repeat` has them.
+
+    - *Shapes:* `[..., N, ...] -> [..., N * times, ...]`
+    - *Dtypes:* any -> the same
+    - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
     """
 
 def reshape(x: Any, *shape: Any) -> Any:

@@ -102,6 +102,8 @@ f16 = DType("f16", "float", 16, "float16", 5, 10, 65504.0)
 bf16 = DType("bf16", "float", 16, "bfloat16", 8, 7, 3.3895313892515355e38)
 fp8_e4m3 = DType("fp8_e4m3", "float", 8, "float8_e4m3fn", 4, 3, 448.0)
 fp8_e5m2 = DType("fp8_e5m2", "float", 8, "float8_e5m2", 5, 2, 57344.0)
+fp8_e8m0 = DType("fp8_e8m0", "float", 8, "float8_e8m0fnu", 8, 0, 2.0**127)
+"""powers of two: the scales of blocks in the OCP Microscaling formats. It has no sign and no 0"""
 fp6_e2m3 = DType("fp6_e2m3", "float", 6, "float6_e2m3fn", 2, 3, 7.5)
 fp6_e3m2 = DType("fp6_e3m2", "float", 6, "float6_e3m2fn", 3, 2, 28.0)
 fp4_e2m1 = DType("fp4_e2m1", "float", 4, "float4_e2m1fn", 2, 1, 6.0)
@@ -116,8 +118,8 @@ complex64 = DType("complex64", "complex", 64, "complex64")
 complex128 = DType("complex128", "complex", 128, "complex128")
 
 ALL: tuple[DType, ...] = (
-    f64, f32, tf32, f16, bf16, fp8_e4m3, fp8_e5m2, fp6_e2m3, fp6_e3m2, fp4_e2m1,
-    int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool_, complex64, complex128,
+    f64, f32, tf32, f16, bf16, fp8_e4m3, fp8_e5m2, fp8_e8m0, fp6_e2m3, fp6_e3m2,
+    fp4_e2m1, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool_, complex64, complex128,
 )  # fmt: skip
 
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
@@ -128,6 +130,7 @@ ALIASES: dict[str, str] = {
     "bfloat16": "bf16",
     "fp8": "fp8_e4m3", "e4m3": "fp8_e4m3", "float8_e4m3fn": "fp8_e4m3", "f8e4m3": "fp8_e4m3",
     "e5m2": "fp8_e5m2", "float8_e5m2": "fp8_e5m2", "f8e5m2": "fp8_e5m2",
+    "e8m0": "fp8_e8m0", "float8_e8m0fnu": "fp8_e8m0", "f8e8m0": "fp8_e8m0",
     "fp6": "fp6_e2m3", "float6_e2m3fn": "fp6_e2m3", "float6_e3m2fn": "fp6_e3m2",
     "fp4": "fp4_e2m1", "float4_e2m1fn": "fp4_e2m1",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "int": "int64", "long": "int64",

@@ -12,8 +12,9 @@ def round_to(x: Any, dtype: DType) -> Any:
     """The array `x` as `dtype`.
 
     Floats go to nearest even; what is too large becomes infinite, in 8 bits and fewer the largest finite value; tf32
-    keeps 10 mantissa bits. Floats become integers by cutting off towards zero, held within the integer's range; NaN
-    becomes 0. Integers wrap. Bool is x != 0. Complex numbers lose their imaginary part.
+    keeps 10 mantissa bits. fp8_e8m0 takes the nearest power of two, the greater one of two; what is too small, 0 too,
+    becomes the least one, what is negative NaN. Floats become integers by cutting off towards zero, held within the
+    integer's range; NaN becomes 0. Integers wrap. Bool is x != 0. Complex numbers lose their imaginary part.
     """
     x = np.asarray(x)
     if dtype.kind == "bool":
@@ -25,6 +26,8 @@ def round_to(x: Any, dtype: DType) -> Any:
             return _to_tf32(x.astype(np.float32))
         if x.dtype == dtype.numpy:
             return x
+        if dtype.name == "fp8_e8m0":
+            return _to_power(x.astype(np.float32)).astype(dtype.numpy)
         if dtype.is_float and dtype.bits <= 8:
             return np.clip(x.astype(np.float32), -dtype.maximum, dtype.maximum).astype(dtype.numpy)
         if dtype.is_integer and x.dtype.kind not in "biu":
@@ -41,6 +44,14 @@ def _to_tf32(x: Any) -> Any:
     bits = np.ascontiguousarray(x).reshape(x.shape).view(np.uint32)
     rounded = (bits + np.uint32(0x0FFF) + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)
     return np.where(np.isfinite(x), rounded.view(np.float32), x)
+
+
+def _to_power(x: Any) -> Any:
+    bits = np.minimum(np.abs(x), np.float32(2.0**127)).view(np.uint32)
+    tiny = np.where(bits < 0x600000, np.uint32(0x400000), np.uint32(0x800000))  # 2**-127 is a subnormal f32
+    power = np.where(bits < 0x800000, tiny, (bits + np.uint32(0x400000)) & np.uint32(0xFF800000))
+    out = np.minimum(power, np.uint32(0x7F000000)).view(np.float32)
+    return np.where((x >= 0), out, np.float32(np.nan))
 
 
 def _whole(x: Any, dtype: DType) -> Any:

@@ -82,6 +82,11 @@ def ids(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     y[r : r + 8, c : c + 16] = x[r : r + 8, c : c + 16] * wide + ts.tile.num_programs(1)
 
 
+@form(lambda: (normal(6, 5), empty(6, 15)), lambda x: np.repeat(x, 3, 1))
+def repeated(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "P", ts.f32]):
+    y[tile_m : tile_m + 4, :] = ts.tile.repeat(x[tile_m : tile_m + 4, :], 3)
+
+
 @form(lambda: (normal(20, 30), empty(20, 30)), lambda x: x * 2)
 def scheduled(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     ts.tile.grid(2, grouped=2, persistent=True)

@@ -107,13 +107,19 @@ def odd_products(a: Tensor["M", "K", bf16], b: Tensor["K", "N", bf16], c: Tensor
 
 
 @ts.kernel
-def products_of_no_instruction(a: Tensor["M", "K", fp4_e2m1], b: Tensor["K", "N", fp4_e2m1], c: Tensor["M", "N", f32]):
+def products_of_fp4(a: Tensor["M", "K", fp4_e2m1], b: Tensor["K", "N", fp4_e2m1], c: Tensor["M", "N", f32]):
     acc = ts.tile.zeros((16, 16))
     for k in ts.tile.range_k(0, K, 32):
         acc += ts.tile.mma(a[tile_m:tile_m + 16, k:k + 32], b[k:k + 32, tile_n:tile_n + 16])
-        #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS410
-        # says: no GPU multiplies fp4_e2m1 on tensor cores
     c[tile_m:tile_m + 16, tile_n:tile_n + 16] = acc
+
+
+@ts.kernel
+def scales_of_no_format(a: Tensor["M", "K", fp4_e2m1], s: Tensor["M", "S", f32], c: Tensor["M", "M", f32]):
+    block = a[0:16, 0:32]
+    c[0:16, 0:16] = ts.tile.mma(block, block.T, a_scale=s[0:16, 0:1])
+    #               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS302
+    # says: a_scale is fp8_e8m0 for each 32 elements or fp8_e4m3 for each 16 elements along K, not f32
 
 
 @ts.kernel

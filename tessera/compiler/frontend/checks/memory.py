@@ -182,10 +182,7 @@ def off_tensor_cores(op: Op, look: Look) -> Finding | None:
         return None
     (m, n), k, depth = acc.shape[-2:], a.shape[-1], mma_depth(a.dtype)
     if a.dtype not in TENSOR_CORE_DTYPES:
-        if not a.dtype.is_float:
-            return None
-        message = f"no GPU multiplies {a.dtype} on tensor cores: this product is made in {a.dtype.accumulate}."
-        return Finding("TS410", f"{message}\nWiden the operands to a dtype that has them.", op.span, severity="note")
+        return None
     wanted = (("rows", m, MMA_ROWS), ("columns", n, MMA_COLUMNS), ("contracted elements", k, depth))
     wrong = [f"{least} {what}" for what, d, least in wanted if isinstance(d, int) and d % least]
     if not wrong:

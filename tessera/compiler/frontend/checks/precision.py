@@ -24,7 +24,7 @@ _KEPT = (*_MOVED, "where", "clip", "maximum", "minimum", "round", "neg", "abs", 
 def unscaled(op: Op, look: Look) -> Finding | None:
     """cast(x, fp8) of values that nothing has brought into the format's range."""
     source, target = dtype_of(op.operands[0]), dtype_of(op.result)
-    if not (source.is_float and target.is_float) or target.bits > 8 or source.bits <= 8:
+    if not (source.is_float and target.is_float) or target.bits > 8 or source.bits <= 8 or target.exponent >= 8:
         return None
     low, high = look.ranges.of(op.operands[0])
     policy = getattr(op.result.type, "policy", None)

@@ -330,7 +330,10 @@ class Tiles:
         for d in (x, y):
             demand_dtype("mma", d, "number")
         if x == y:
-            return a, b
+            wide = {6: dtypes.f16, 4: dtypes.f16}.get(x.bits, dtypes.bf16 if x == dtypes.fp8_e8m0 else x)
+            return self.as_operand(a, wide), self.as_operand(
+                b, wide
+            )  # these hold all values, and tensor cores take them
         if x.is_float != y.is_float or x.is_complex or y.is_complex:
             raise KernelFault("TS302", f"mma of {x} and {y}: convert one with cast(...)")
         narrow = x if x.bits < y.bits else y

@@ -22,6 +22,7 @@ from tessera.compiler.tile.order import in_order
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.printing import say
 from tessera.errors import Note, Span
+from tessera.language import dtypes
 from tessera.language.dims import Dim, evaluate
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
@@ -61,6 +62,12 @@ def run_kernel(
             Interpreter(dims, where, number, options).run(kernel.region.block, args)
             if options.on_program:
                 options.on_program(number)
+
+
+def _filled(shape: Sequence[int], fill: Any, view: WatchedView) -> Any:
+    dtype = dtypes.of(view.data.dtype)
+    assert dtype is not None
+    return round_to(np.full(shape, fill, dtype.compute.numpy), dtype)
 
 
 _INDEX: dict[str, Callable[[int, int], int]] = {
@@ -249,7 +256,7 @@ class Interpreter:
         self, op: Op, view: WatchedView, offsets: Sequence[int], shape: Sequence[int], fill: Any, mask: Any = None
     ) -> Any:
         """The tile at `offsets`; what lies outside the view, or is masked out, is `fill`."""
-        out = np.full(shape, fill, view.data.dtype)
+        out = _filled(shape, fill, view)
         source, target = _clip(offsets, shape, view.shape)
         used = None if mask is None else mask[target]
         if op.attrs.get("inside") and self.options.check_indices:
@@ -312,7 +319,7 @@ class Interpreter:
     def gather(self, op: Op) -> Any:
         view, *rest = self.operands(op)
         mask = rest.pop() if op.attrs.get("masked") else None
-        out = np.full(self.shape(op.result), op.attrs.get("fill", 0), view.data.dtype)
+        out = _filled(self.shape(op.result), op.attrs.get("fill", 0), view)
         index, used = self.indices(op, view, rest, mask)
         if not np.any(used):
             return out

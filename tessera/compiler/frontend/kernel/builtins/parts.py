@@ -46,6 +46,43 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
         return part(k, value, [*items[:along], slice(None, None, -1), *items[along + 1 :]])
 
 
+class Repeat(TilePrimitive):
+    """Each element along `axis` so many `times`, as `np.repeat` has them."""
+
+    shapes = "`[..., N, ...] -> [..., N * times, ...]`"
+    dtypes = "any -> the same"
+    cost = MOVES
+    moves = ("x",)
+    example = """
+@ts.kernel
+def example(x: Tensor["n", ts.f32], y: Tensor["m", ts.f32]):
+    y[0:6] = ts.tile.repeat(x[0:3], 2)
+
+>>> y = np.zeros(6, np.float32)
+>>> example(np.array([1, 2, 3], np.float32), y)
+>>> y
+[1. 1. 2. 2. 3. 3.]
+"""
+
+    def result(self, x: TileType, times: int, axis: int = -1) -> TileType:
+        if times < 1:
+            raise ValueError(f"times is 1 or more, not {times}")
+        if not -x.rank <= axis < x.rank:
+            raise ValueError(f"axis {axis} is out of range for {shape_text(x.shape)}")
+        at = axis % x.rank
+        return TileType((*x.shape[:at], x.shape[at] * times, *x.shape[at + 1 :]), x.dtype)
+
+    def reference(self, x: Any, times: int, axis: int) -> Any:
+        return np.repeat(x, times, axis)
+
+    def element(self, c: ElementWriter, at: list[At], x: Operand, times: int, axis: int) -> Element:
+        along = axis % len(x.shape)
+        return x(*at[:along], at[along] // times, *at[along + 1 :])
+
+    def kept(self, before: int, after: int, times: int, axis: int) -> dict[int, int]:
+        return {a: a for a in range(before) if a != axis % before}
+
+
 class Joined(TilePrimitive):
     """Two tiles behind each other along `axis`."""
 

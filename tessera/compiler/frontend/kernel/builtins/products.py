@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
+from tessera.compiler.frontend.kernel.builtins.parts import Repeat
+from tessera.compiler.frontend.kernel.tiles import KernelFault, operand_type, tile_type
+from tessera.compiler.frontend.kernel.values import Axes
 from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import SharedType, shape_text
 from tessera.compiler.tile.builtin import TileBuiltin
+from tessera.language import dtypes
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel.state import KernelState
@@ -18,13 +22,19 @@ class Mma(TileBuiltin):
     Axes before the matrices meet as in NumPy's matmul: by position, one element with all. Each matrix of a batch has
     the bits that it has alone.
 
+    Operands of fp6 and fp4 are multiplied as f16, and fp8_e8m0 as bf16, which hold all their values.
+
+    `a_scale` [..., M, K / B] and `b_scale` [..., K / B, N] are scales of blocks along K: fp8_e8m0 of B = 32 (the OCP
+    Microscaling formats), or fp8_e4m3 of B = 16 (NVFP4). Operands, of up to 8 bits or bf16, times their scales are
+    rounded to bf16, and these are multiplied. Of 8 bits and fewer nothing is lost inside the range of bf16.
+
     `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
     for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
     are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
     """
 
     also = ("dot",)
-    shapes = "`[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices"
+    shapes = "`[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices; scales as above"
     dtypes = "numbers -> the accumulator's"
     cost = "2 M N K operations for each matrix; on tensor cores bf16, f16 and fp8 where the GPU has them."
     example = """
@@ -40,11 +50,53 @@ def example(a: Tensor["M", "K", ts.f32], b: Tensor["K", "N", ts.f32]) -> Tensor[
  [3. 4. 7.]]
 """
 
-    def build(self, k: KernelState, a: Any, b: Any, accumulator: Any = None) -> Value:
+    def build(
+        self, k: KernelState, a: Any, b: Any, accumulator: Any = None, a_scale: Any = None, b_scale: Any = None
+    ) -> Value:
         left, left_axes = k.matrix(a)
         right, right_axes = k.matrix(b)
         given = k.tile(accumulator) if k.is_tile(accumulator) else accumulator
+        if a_scale is not None or b_scale is not None:
+            left = _scaled(k, "a", left, left_axes, a_scale, -1)
+            right = _scaled(k, "b", right, right_axes, b_scale, -2)
         return k.tiles.mma(left, right, left_axes, right_axes, given)
+
+
+BLOCKS = {dtypes.fp8_e8m0: 32, dtypes.fp8_e4m3: 16}
+"""how many elements along K share a scale of a dtype: OCP Microscaling Formats 1.0, and NVFP4"""
+
+
+def _scaled(k: KernelState, name: str, x: Value, axes: Axes, scale: Any, along: int) -> Value:
+    """An operand times the scales of its blocks along the axis `along`, in bf16. Raises KernelFault."""
+    t = operand_type(x)
+    if not (t.dtype.is_float and (t.dtype == dtypes.bf16 or t.dtype.bits <= 8)):
+        message = f"{name} of a scaled product is bf16 or a float of up to 8 bits, not {t.dtype}"
+        raise KernelFault("TS302", f"{message}; convert it with cast(...)")
+    tiles = k.tiles
+    if isinstance(x.type, SharedType):
+        x = tiles.load_shared(x, axes)
+    if scale is None:
+        return tiles.cast(x, dtypes.bf16)
+    s = k.tile(scale)
+    of = tile_type(s)
+    if of.dtype not in BLOCKS:
+        wanted = " or ".join(f"{d} for each {n} elements" for d, n in BLOCKS.items())
+        raise KernelFault("TS302", f"{name}_scale is {wanted} along K, not {of.dtype}")
+    block = BLOCKS[of.dtype]
+    shape, at = tuple(map(k.known, t.shape)), t.rank + along
+    if t.rank < 2 or of.rank != t.rank:
+        raise KernelFault("TS402", f"{name}_scale has as many axes as {name}, {t.rank}, not {of.rank}")
+    whole = (*of.shape[:at], of.shape[at] * block, *of.shape[at + 1 :])
+    for a, (n, m) in enumerate(zip(map(k.known, whole), shape, strict=True)):
+        if isinstance(n, int) and isinstance(m, int) and n != m and (a in (at, t.rank - 3 - along) or 1 not in (n, m)):
+            fits = f"{name} is {shape_text(shape)}, so that {name}_scale has one for each {block} of axis {at}"
+            raise KernelFault("TS402", f"{fits}; it is {shape_text(of.shape)}")
+    if k.known(whole[at]) != shape[at]:  # an editor does not know them; the compiler does, and checks
+        return tiles.cast(x, dtypes.bf16)
+    own = tiles.identities.of(s)
+    spread = k.primitive(Repeat.definition, [tiles.cast(s, dtypes.f32)], {"times": block, "axis": at})
+    tiles.identities.set(spread, tuple(axes[a] if a == at else axis for a, axis in enumerate(own)))
+    return tiles.cast(tiles.map("mul", x, spread), dtypes.bf16)
 
 
 class Where(TileBuiltin):

@@ -76,6 +76,8 @@ def round_to(x: Val, d: DType, vm: VectorMath) -> Val:
     if d.name == "f16" and has_half(vm):
         half = ty("f", 16, x.ty.lanes)
         return fn.convert("fpext", fn.convert("fptrunc", x, half), F32)
+    if d.name == "fp8_e8m0":
+        return _to_power(x, vm)
     bits = vm.bits(x)
     keep = 23 - d.mantissa
     lsb = fn.binary("and", fn.binary("lshr", bits, const(keep, bits.ty)), const(1, bits.ty))
@@ -84,6 +86,24 @@ def round_to(x: Val, d: DType, vm: VectorMath) -> Val:
     if d.exponent < 8:
         y = _round_range(x, y, d, vm)
     return fn.select(vm.is_nan(x), x, y)
+
+
+def _to_power(x: Val, vm: VectorMath) -> Val:
+    """The nearest power of two that fp8_e8m0 holds, the greater one of two; NaN where x is negative or NaN."""
+    fn = vm.fn
+    bits = vm.bits(vm.abs(x))
+
+    def k(v: int) -> Val:
+        return const(v, bits.ty)
+
+    tiny = fn.select(fn.compare("icmp ult", bits, k(0x600000)), k(0x400000), k(0x800000))  # 2**-127 is a subnormal f32
+    power = fn.binary("and", fn.binary("add", bits, k(0x400000)), k(-(1 << 23)))
+    power = fn.select(fn.compare("icmp ult", bits, k(0x800000)), tiny, power)
+    most = k(0x7F000000)
+    power = fn.select(fn.compare("icmp ugt", bits, most), most, power)
+    power = fn.select(fn.compare("icmp ugt", power, most), most, power)
+    known = fn.compare("fcmp oge", x, vm.k(0, x))
+    return fn.select(known, fn.convert("bitcast", power, x.ty), vm.k(float("nan"), x))
 
 
 def _round_range(x: Val, y: Val, d: DType, vm: VectorMath) -> Val:
@@ -133,6 +153,13 @@ def unpack(v: Val, d: DType, vm: VectorMath) -> Elem:
         return fn.convert("fpext", fn.convert("bitcast", v, ty("f", 16)), F32)
     word = ty("i", 32)
     wide = fn.convert("zext", v, word)
+    if d.name == "fp8_e8m0":
+        least, none = (const(n, wide.ty) for n in (0x400000, 0x7FC00000))
+        power = fn.select(
+            fn.compare("icmp eq", wide, const(0, wide.ty)), least, fn.binary("shl", wide, const(23, wide.ty))
+        )
+        nan = fn.compare("icmp eq", wide, const(255, wide.ty))
+        return fn.convert("bitcast", fn.select(nan, none, power), F32)
     if d.name == "bf16":
         return fn.convert("bitcast", fn.binary("shl", wide, const(16, wide.ty)), F32)
     width = d.exponent + d.mantissa
@@ -169,6 +196,8 @@ def pack(x: Elem, d: DType, vm: VectorMath) -> Val:
     bits = vm.bits(x)
     if d.name == "bf16":
         return fn.convert("trunc", fn.binary("lshr", bits, const(16, bits.ty)), ty("i", 16))
+    if d.name == "fp8_e8m0":
+        return fn.convert("trunc", fn.binary("lshr", bits, const(23, bits.ty)), ty("i", 8))
     return fn.convert("trunc", _pack_small(x, bits, d, vm), ty("i", 8 * d.itemsize))
 
 

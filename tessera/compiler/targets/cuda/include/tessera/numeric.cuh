@@ -83,9 +83,22 @@ TS_SMALL(fp6_e2m3, 2, 3, 0x1f, 0x1f, 0xff)
 TS_SMALL(fp6_e3m2, 3, 2, 0x1f, 0x1f, 0xff)
 TS_SMALL(fp4_e2m1, 2, 1, 0x07, 0x07, 0xff)
 #undef TS_SMALL
+// Powers of two: 0 is 2**-127, a subnormal float, 255 NaN.
+struct fp8_e8m0 {
+  u8 bits;
+  fp8_e8m0() = default;
+  // The nearest one, the greater of two; what is negative becomes NaN.
+  TS_FN explicit fp8_e8m0(float x) {
+    u32 mag = hw::bits_as<u32>(x) & 0x7fffffffu, up = mag < 0x800000u ? (u32)(mag >= 0x600000u) : (mag + 0x400000u) >> 23;
+    bits = (u8)(x >= 0 ? (up > 254u ? 254u : up) : 255u);
+  }
+  TS_FN operator float() const {
+    return bits == 255 ? nan_f32() : hw::bits_as<float>(bits ? (u32)bits << 23 : 0x400000u);
+  }
+};
 
 template <class T> constexpr bool is_small = same<T, f16> || same<T, bf16> || same<T, tf32> || same<T, fp8_e4m3> ||
-                                             same<T, fp8_e5m2> || same<T, fp6_e2m3> || same<T, fp6_e3m2> || same<T, fp4_e2m1>;
+                                             same<T, fp8_e5m2> || same<T, fp8_e8m0> || same<T, fp6_e2m3> || same<T, fp6_e3m2> || same<T, fp4_e2m1>;
 template <class T> constexpr bool is_float = same<T, float> || same<T, double>;
 template <class T> constexpr bool is_signed = same<T, i8> || same<T, i16> || same<T, i32> || same<T, i64>;
 template <class T> constexpr bool is_unsigned = same<T, u8> || same<T, u16> || same<T, u32> || same<T, u64>;
