@@ -117,7 +117,7 @@ def products_of_fp4(a: Tensor["M", "K", fp4_e2m1], b: Tensor["K", "N", fp4_e2m1]
 @ts.kernel
 def scales_of_no_format(a: Tensor["M", "K", fp4_e2m1], s: Tensor["M", "S", f32], c: Tensor["M", "M", f32]):
     block = a[0:16, 0:32]
-    c[0:16, 0:16] = ts.tile.mma(block, block.T, a_scale=s[0:16, 0:1])
+    c[0:16, 0:16] = ts.tile.mma(block, block.T, a_scale=s[0:16, 0:8])
     #               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS302
     # says: a_scale is fp8_e8m0 for each 32 elements or fp8_e4m3 for each 16 elements along K, not f32
 

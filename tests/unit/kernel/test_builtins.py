@@ -140,6 +140,7 @@ GIVEN: dict[str, Callable[[DType], DType]] = {
 }
 SEVERAL = {
     "expand_dims": "ts.tile.expand_dims(t, 0)",
+    "repeat": "ts.tile.repeat(t, 2)",
     "reshape": "ts.tile.reshape(t, 8, 4)",
     "fma": "ts.tile.fma(t, t, t)",
     "reduce": "ts.tile.reduce(t, lambda a, b: b)",
