@@ -1253,7 +1253,7 @@ def segment_sum(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A
     """Sums of the slices of `x` along `axis` that have the same number in `segment_ids`: `num_segments` of them.
 
     Slices whose number is negative or too large are left out. They are added one after the other, in ascending order;
-    narrow floats are summed in f32, integers and bools as 64-bit integers.
+    floats are collected in f64 and rounded once, integers and bools are summed as 64-bit integers.
     """
 
 def shift_left(x: A, y: Array) -> A:

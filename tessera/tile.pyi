@@ -978,10 +978,10 @@ def relu(x: Any) -> Any:
     - *Cost:* One operation for each element; what it is computed from does not go through memory.
     """
 
-def repeat(x: Any, times: int, axis: int = -1) -> Any:
-    """Each element along `axis` so many `times`, as `np.repeat` has them.
+def repeat(x: Any, repeats: int, axis: int = -1) -> Any:
+    """Each element along `axis` so often as `repeats` says, as in `np.repeat`.
 
-    - *Shapes:* `[..., N, ...] -> [..., N * times, ...]`
+    - *Shapes:* `[..., N, ...] -> [..., N * repeats, ...]`
     - *Dtypes:* any -> the same
     - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
     """

@@ -47,9 +47,9 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
 
 
 class Repeat(TilePrimitive):
-    """Each element along `axis` so many `times`, as `np.repeat` has them."""
+    """Each element along `axis` so often as `repeats` says, as in `np.repeat`."""
 
-    shapes = "`[..., N, ...] -> [..., N * times, ...]`"
+    shapes = "`[..., N, ...] -> [..., N * repeats, ...]`"
     dtypes = "any -> the same"
     cost = MOVES
     moves = ("x",)
@@ -64,22 +64,22 @@ def example(x: Tensor["n", ts.f32], y: Tensor["m", ts.f32]):
 [1. 1. 2. 2. 3. 3.]
 """
 
-    def result(self, x: TileType, times: int, axis: int = -1) -> TileType:
-        if times < 1:
-            raise ValueError(f"times is 1 or more, not {times}")
+    def result(self, x: TileType, repeats: int, axis: int = -1) -> TileType:
+        if repeats < 1:
+            raise ValueError(f"repeats is 1 or more, not {repeats}")
         if not -x.rank <= axis < x.rank:
             raise ValueError(f"axis {axis} is out of range for {shape_text(x.shape)}")
         at = axis % x.rank
-        return TileType((*x.shape[:at], x.shape[at] * times, *x.shape[at + 1 :]), x.dtype)
+        return TileType((*x.shape[:at], x.shape[at] * repeats, *x.shape[at + 1 :]), x.dtype)
 
-    def reference(self, x: Any, times: int, axis: int) -> Any:
-        return np.repeat(x, times, axis)
+    def reference(self, x: Any, repeats: int, axis: int) -> Any:
+        return np.repeat(x, repeats, axis)
 
-    def element(self, c: ElementWriter, at: list[At], x: Operand, times: int, axis: int) -> Element:
+    def element(self, c: ElementWriter, at: list[At], x: Operand, repeats: int, axis: int) -> Element:
         along = axis % len(x.shape)
-        return x(*at[:along], at[along] // times, *at[along + 1 :])
+        return x(*at[:along], at[along] // repeats, *at[along + 1 :])
 
-    def kept(self, before: int, after: int, times: int, axis: int) -> dict[int, int]:
+    def kept(self, before: int, after: int, repeats: int, axis: int) -> dict[int, int]:
         return {a: a for a in range(before) if a != axis % before}
 
 

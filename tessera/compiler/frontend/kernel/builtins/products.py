@@ -94,7 +94,7 @@ def _scaled(k: KernelState, name: str, x: Value, axes: Axes, scale: Any, along: 
     if k.known(whole[at]) != shape[at]:  # an editor does not know them; the compiler does, and checks
         return tiles.cast(x, dtypes.bf16)
     own = tiles.identities.of(s)
-    spread = k.primitive(Repeat.definition, [tiles.cast(s, dtypes.f32)], {"times": block, "axis": at})
+    spread = k.primitive(Repeat.definition, [tiles.cast(s, dtypes.f32)], {"repeats": block, "axis": at})
     tiles.identities.set(spread, tuple(axes[a] if a == at else axis for a, axis in enumerate(own)))
     return tiles.cast(tiles.map("mul", x, spread), dtypes.bf16)
 
