@@ -121,11 +121,15 @@ def _fold_axis(g: GraphBuilder, ct: Value, axis: int, size: Dim, window: int, st
         side = g.reshape(g.moveaxis(ct, rank, axis + 1), (*have[:axis], count * window, *have[axis + 1 : rank]))
         first, within = g.mul(g.iota((count, 1)), step), g.mul(g.iota((1, window), axis=1), dilation)
         return g.segment_sum(side, g.reshape(g.add(first, within), (count * window,)), size, axis=axis)
-    total: Value | None = None
+    reach, total = dilation * (window - 1), None  # an element is in the windows that start up to so much before it
+    ct = spread(g, ct, axis, step)
+    rest = at_least_zero(size - count * step)
+    ct = g.pad(ct, tuple((reach, rest) if i == axis else (0, 0) for i in range(rank + 1)))
     for k in range(window):
-        one = g.reshape(part(g, ct, rank, k, k + 1), have[:rank])
-        placed = _resized(g, spread(g, one, axis, step), axis, size, k * dilation)
-        total = placed if total is None else g.add(total, placed)
+        start = reach - k * dilation
+        one = part(g, part(g, ct, rank, k, k + 1), axis, start, start + size)
+        one = g.reshape(one, (*have[:axis], size, *have[axis + 1 : rank]))
+        total = one if total is None else g.add(total, one)
     assert total is not None
     return total
 
@@ -139,12 +143,10 @@ def spread(g: GraphBuilder, x: Value, axis: int, step: int) -> Value:
     return g.reshape(wide, (*have[:axis], have[axis] * step, *have[axis + 1 :]))
 
 
-def _resized(g: GraphBuilder, x: Value, axis: int, size: Dim, before: int = 0) -> Value:
-    """`x` along the axis behind `before` zeros, as long as `size`: what is beyond it is cut off, or zeros follow."""
+def _resized(g: GraphBuilder, x: Value, axis: int, size: Dim) -> Value:
+    """`x` as long as `size` along the axis: what is beyond it is cut off, or zeros follow."""
     have = tensor(x).shape
-    room = at_least_zero(size - before)
-    kept = dims.dim_min(have[axis], room)
+    kept = dims.dim_min(have[axis], size)
     x = x if dims.equal(kept, have[axis]) else part(g, x, axis, 0, kept)
-    rest = size - before - kept
-    pairs = tuple((before, rest) if i == axis else (0, 0) for i in range(len(have)))
-    return x if before == 0 and dims.equal(rest, 0) else g.pad(x, pairs)
+    rest = size - kept
+    return x if dims.equal(rest, 0) else g.pad(x, tuple((0, rest if i == axis else 0) for i in range(len(have))))
