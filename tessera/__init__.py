@@ -41,6 +41,7 @@ _HOME: dict[str, str] = {
 }  # fmt: skip
 _MODULES = {
     "array_api": "tessera.runtime.standard",
+    "checkpoint": "tessera.checkpoint",
     "compiler": "tessera.compiler",
     "tile": "tessera.tile",
     "dist": "tessera.dist",

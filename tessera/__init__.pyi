@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from tessera.language.dims import Expr as _Expr
 from tessera.language.dtypes import DType as _DType
+from . import checkpoint as checkpoint
 from . import compiler as compiler
 from . import dist as dist
 from . import errors as errors

@@ -105,6 +105,9 @@ CODES: dict[str, CodeEntry] = {
     "TS361": CodeEntry("Training error", "names, shapes or dtypes of a state are not those of the model", "nn.module"),
     "TS362": CodeEntry("Training error", "a gradient or an optimizer's state does not belong to the parameters",
                        "optimizers.base"),
+    "TS363": CodeEntry("Checkpoint error", "a checkpoint is not there, not whole or damaged", "checkpoint"),
+    "TS364": CodeEntry("Checkpoint error", "what is to be saved is neither a tree of arrays nor a JSON value",
+                       "checkpoint"),
     # TS4xx: kernels and tiles
     "TS401": CodeEntry("Kernel error", "a tile form is used outside a kernel, or a graph form inside one",
                        "compiler.frontend, compiler.tile"),

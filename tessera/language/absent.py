@@ -9,7 +9,7 @@ _OPTIMIZERS = "ts.optimizers has update rules; a loop of ts.value_and_grad and o
 _DISTRIBUTIONS = "there are no probability distributions yet; ts.rand, ts.randn and ts.dropout draw numbers"
 _SERVING = "there is no server of models yet: call the function where it runs"
 _SAVED = "ts.compile(f, ...).save(folder) writes the compiled code and its levels"
-_SAVED_STATE = "there is no saved state yet: arrays are saved by their own library"
+_SAVED_STATE = "ts.checkpoint.save and ts.checkpoint.load keep training state"
 _FOREIGN = "models of other formats are neither read nor written yet"
 
 _OF_PACKAGE: dict[str, str] = {
@@ -24,7 +24,7 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("prob", "distributions", "Normal", "sample", "observe"), _DISTRIBUTIONS),
     **dict.fromkeys(("serving", "serve", "deploy"), _SERVING),
     **dict.fromkeys(("export", "to_onnx"), _SAVED),
-    **dict.fromkeys(("checkpoint", "save", "load"), _SAVED_STATE),
+    **dict.fromkeys(("save", "load"), _SAVED_STATE),
     **dict.fromkeys(("migrate", "from_torch", "from_jax", "from_onnx"), _FOREIGN),
     "vmap": "there is no vmap: `...` in an annotation stands for any leading axes",
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",

@@ -80,15 +80,3 @@ def replaced(tree: Any, arrays: Mapping[str, Any], path: str = "") -> Any:
 def parameters(tree: Any) -> dict[str, Any]:
     """The parameters of a tree by path: its arrays of floats, without buffers."""
     return {leaf.path: leaf.array for leaf in leaves(tree) if leaf.trained}
-
-
-def at(tree: Any, path: str) -> Any:
-    """What stands at a path; None where nothing does."""
-    for name in path.split(".") if path else ():
-        if isinstance(tree, Mapping):
-            tree = tree.get(name)
-        elif isinstance(tree, (list, tuple)):
-            tree = tree[int(name)] if name.isdigit() and int(name) < len(tree) else None
-        else:
-            tree = getattr(tree, name, None)
-    return tree

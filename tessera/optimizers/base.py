@@ -138,7 +138,8 @@ class Optimizer:
         Raises LaunchError TS362 where gradient or state do not belong to this model.
         """
         trained = self._trained(model)
-        check(trained, gradient, state)
+        gradients = {leaf.path: leaf.array for leaf in tree.leaves(gradient)}
+        check(trained, gradients, state)
         if not trained:
             return model, state
         names = list(trained)
@@ -146,7 +147,7 @@ class Optimizer:
         given = (self.lr if lr is None else lr) if not callable(self.lr) or lr is not None else 0.0
         rule = replace(self, lr=self.lr if callable(self.lr) and lr is None else 0.0, groups=())
         parameters, held, step, good, scale, norm, squares = updated(
-            rule, self._plan(trained), [trained[n] for n in names], [tree.at(gradient, n) for n in names], held,
+            rule, self._plan(trained), [trained[n] for n in names], [gradients[n] for n in names], held,
             state.step, state.good, state.scale, given,
         )  # fmt: skip
         changed = tree.replaced(model, dict(zip(names, parameters, strict=True)))
@@ -169,13 +170,13 @@ class Optimizer:
         )
 
 
-def check(trained: dict[str, Any], gradient: Any, state: OptimizerState) -> None:
+def check(trained: dict[str, Any], gradients: dict[str, Any], state: OptimizerState) -> None:
     """Raises LaunchError TS362 unless gradient and state belong to these parameters."""
     faults = [f"the state has no {n}" for n in trained if n not in state.moments]
     faults += [f"the state has {n}, which is no parameter that is trained" for n in state.moments if n not in trained]
     for name, parameter in trained.items():
-        found = tree.at(gradient, name)
-        if not tree.is_array(found):
+        found = gradients.get(name)
+        if found is None:
             faults.append(f"the gradient has no {name}; freeze it in a Group, or differentiate by it")
         elif tuple(found.shape) != tuple(parameter.shape):
             faults.append(f"{name} is {list(parameter.shape)} and its gradient {list(found.shape)}")
