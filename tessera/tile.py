@@ -34,4 +34,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(_builtins().public())
+    return sorted([*_builtins().public(), "helper"])

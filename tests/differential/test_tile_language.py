@@ -542,4 +542,4 @@ def used(f: Callable[..., Any]) -> set[str]:
 def test_every_name_has_a_form() -> None:
     elementwise_names = {f for functions, _ in KINDS.values() for f in functions}
     covered = set().union(*(used(f.kernel) for f in FORMS.values())) | elementwise_names
-    assert set(dir(tile)) - covered == set()
+    assert set(dir(tile)) - covered == {"helper"}  # a decorator, for functions that kernels call

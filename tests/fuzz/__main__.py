@@ -11,6 +11,7 @@ FUZZERS = {
     "functions": "tests.fuzz.functions",
     "gradients": "tests.fuzz.gradients",
     "indices": "tests.fuzz.indices",
+    "lanes": "tests.fuzz.lanes",
     "tiles": "tests.fuzz.tiles",
 }
 

@@ -234,3 +234,32 @@ def conditions_that_help(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
         y[i] = x[i - 1] + x[i + 1]
     if y[i] > 0:
         y[i] = x[i + 1]  # what the data say cannot be known here
+
+
+@ts.tile.helper
+def halved(t: ts.Tile["m", ts.f32]) -> ts.Tile["m", ts.f32]:
+    return t / 2
+
+
+@ts.kernel
+def a_helper_of_another_dtype(x: ts.Tensor["n", ts.f64]):
+    i = ts.tile.linear_id()
+    x[i] = halved(x[i])
+    #             ^^^^ TS304
+    # says: a tile of f64 is given
+
+
+@ts.kernel
+def a_share_is_no_total(x: ts.Tensor["M", "N", ts.f32], out: ts.Tensor["N", ts.f32]):
+    for i in ts.tile.range(0, M, 8):
+        out[:] = ts.tile.reduce_across(ts.tile.col_sum(x[i : i + 8, :])) / M
+        #        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS406
+        # says: complete when all programs have run
+
+
+@ts.kernel
+def combining_into_another_dtype(x: ts.Tensor["M", "N", ts.f32], out: ts.Tensor["M", ts.f32]):
+    for i in ts.tile.range(0, M, 8):
+        out[i : i + 8] = ts.tile.reduce(x[i : i + 8, :], lambda a, b: a < b, axis=1)
+        #                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS302
+        # says: it must give what it takes

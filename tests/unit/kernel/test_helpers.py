@@ -48,6 +48,29 @@ def width(w: Tensor["k", f32]) -> int:
     return k
 
 
+def sign(x: Tile["m", f32]) -> Tile["m", f32]:
+    if x > 0:
+        return x * 0 + 1
+    if x < 0:
+        low = x * 0 - 1
+        return low
+    return x * 0
+
+
+def halves(x: Tile["m", f32]):
+    """Two values, from either side of a condition."""
+    if x > 4:
+        return x, x * 2
+    else:
+        x = x + 10
+    return x, x * 3
+
+
+def some(x: Tile["m", f32]):
+    if x > 4:
+        return x
+
+
 def kernel(expression: str, dtype: str = "f32") -> Any:
     """A kernel that stores an expression of a vector's block x and a matrix' block z."""
     text = f"""def kernel(v: Tensor["N", {dtype}], a: Tensor["N", "N", f32], w: Tensor["q", f32], y: Tensor["N", f32]):
@@ -75,6 +98,8 @@ def arguments(dtype: str = "f32") -> list[Any]:
         ("same(x, a[0, i : i + 8])", lambda v, a, w: v + a[0]),
         ("ts.tile.row_sum(scaled(z, 2.0))", lambda v, a, w: 2 * a[:, :4].sum(1)),
         ("scaled(x, x)", lambda v, a, w: v * v),
+        ("sign(x - 4)", lambda v, a, w: np.sign(v - 4)),
+        ("halves(x)[0] + halves(x)[1]", lambda v, a, w: np.where(v > 4, v * 3, (v + 10) * 4)),
         ("x + ts.tile.sum(part(w, 1)) + width(w)", lambda v, a, w: v + w[1:5].sum() + 7),
     ],
 )
@@ -98,6 +123,7 @@ def test_dims_are_bound_by_tiles(expression: str, wanted: Any) -> None:
         ("wrong_shape(x)", "f32", "TS201"),
         ("wrong_dtype(x)", "f32", "TS303"),
         ("moments(z)[0]", "f32", "TS201"),
+        ("some(x)", "f32", "TS102"),
     ],
 )
 def test_what_an_annotation_does_not_say_is_refused(expression: str, dtype: str, code: str | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -53,15 +53,19 @@ def branch(k: KernelState, node: ast.If, condition: Any) -> Flow:
 
 def _masked_branch(k: KernelState, node: ast.If, mask: Value) -> Flow:
     """`if i < n:` over lanes: both sides run, each stores only where its condition holds."""
-    flows = [_under(k, node, mask, node.body), Flow.NEXT]
+    frame = k.ev.frame
+    flows, gives = [_under(k, node, mask, node.body), Flow.NEXT], [frame.returned, None]
     inverse = k.tiles.map("logical_not", mask) if node.orelse or flows[0] is not Flow.NEXT else mask
     if node.orelse:
         flows[1] = _under(k, node, inverse, node.orelse)
+        gives[1] = frame.returned
     for n, left in enumerate((mask, inverse)):
         if flows[n] is Flow.BREAK:  # these lanes leave; for what follows in this step that is what continue does
             _lanes_leave(k, left)
             flows[n] = Flow.CONTINUE
-    if Flow.RETURN in flows and k.ev.frame.returned is not None and not isinstance(k.ev.frame.returned, Unknown):
+    if Flow.RETURN in flows and (frame.depth or k.choosing):
+        return _return_of_lanes(k, node, (mask, inverse), flows, gives)
+    if Flow.RETURN in flows and frame.returned is not None and not isinstance(frame.returned, Unknown):
         raise KernelFault("TS102", "a masked return gives no value; store the result where the condition holds")
     if Flow.NEXT not in flows or flows[0] is flows[1]:
         return flows[0]
@@ -85,9 +89,42 @@ def _rest_under(k: KernelState, node: ast.If, mask: Value, ended: Flow) -> None:
         )
     rests, frame.rests = frame.rests, kept
     try:
-        _under(k, node, mask, rest)
+        flow = _under(k, node, mask, rest)
+        if flow is Flow.BREAK:
+            _lanes_leave(k, mask)
+        elif flow is Flow.RETURN and ended is Flow.CONTINUE:
+            raise KernelFault(
+                "TS102", "a return inside a loop would end some lanes only; put it under a condition of all lanes"
+            )
     finally:
         frame.rests = rests
+
+
+def _return_of_lanes(
+    k: KernelState, node: ast.If, masks: tuple[Value, Value], flows: Sequence[Flow], gives: list[Any]
+) -> Flow:
+    """`if x > 0: return x` in a function that a kernel calls: each lane gets what it returned, be it further down."""
+    frame = k.ev.frame
+    for n, mask in enumerate(masks):
+        if flows[n] is Flow.RETURN:
+            continue
+        rest = frame.continuation() if flows[n] is Flow.NEXT else None
+        if rest is None:
+            kept = "keep the value in a name, and return it behind the loop"
+            raise KernelFault("TS102", f"a return inside a loop would end some lanes only; {kept}")
+        rests, frame.rests = frame.rests, []
+        try:
+            gives[n] = frame.returned if _under(k, node, mask, rest) is Flow.RETURN else None
+        finally:
+            frame.rests = rests
+    if any(isinstance(v, Unknown) for v in gives):
+        frame.returned = UNKNOWN
+    elif (gives[0] is None) != (gives[1] is None):
+        why = "a value is returned for some lanes only; add a return at the end of the function"
+        frame.returned = k.ev.error("TS102", why, k.ev.header(node))
+    else:
+        frame.returned = None if gives[0] is None else k.chosen(masks[0], *gives)
+    return Flow.RETURN
 
 
 def _under(k: KernelState, node: ast.If, mask: Value, body: list[ast.stmt]) -> Flow:
@@ -98,6 +135,16 @@ def _under(k: KernelState, node: ast.If, mask: Value, body: list[ast.stmt]) -> F
     for name, new in k.ev.frame.names.items():
         old = before.get(name, MISSING)
         if new is old or old is MISSING or isinstance(new, Unknown) or isinstance(old, Unknown):
+            continue
+        if name == RETURNED:
+            raise KernelFault(
+                "TS102", "a return inside a loop would end some lanes only; put it under a condition of all lanes"
+            )
+        marks_of_loops = (m for m in enumerate(k.ev.frame.rests) if isinstance(m[1], LoopMark))
+        left = next((at for at, mark in marks_of_loops if mark.going == name), None)
+        if left is not None:  # a break for all, but under a condition over lanes: some leave
+            _read_by_lanes(k, left)
+            k.ev.frame.names[name] = old
             continue
         if isinstance(new, FIXED) or isinstance(old, FIXED):
             raise KernelFault("TS212", f"{name!r} cannot change under a condition over lanes")
@@ -393,6 +440,8 @@ def run_body(k: KernelState, node: ast.For | ast.While, loop: LoopMark, block: B
 
 def _step_of_lanes(k: KernelState, node: ast.For | ast.While, loop: LoopMark) -> None:
     mask = lanes.going_on(k, loop)
+    if mask is None:  # a number, which takes the shape that a path gives it
+        k.ev.frame.names[loop.lanes] = True
     flow = k.ev.run(node.body) if mask is None else _under(k, node, mask, node.body)
     if flow is Flow.BREAK:
         lanes.without(k, loop, True)
@@ -489,18 +538,23 @@ def _lanes_leave(k: KernelState, mask: Value) -> None:
     found = rest_of_step(k)
     assert found is not None
     mark, (statements, i) = k.ev.frame.rests[found[1]], k.ev.frame.rests[found[1] - 1]
-    node = statements[i]
     if mark.lanes:
         lanes.without(k, mark, mask)
-    elif mark.going or isinstance(node, ast.While):
-        k.laned |= {_place(node)}
-        k.left |= {_place(node)} if isinstance(node, ast.While) else set()
+    elif mark.going or isinstance(statements[i], ast.While):
+        _read_by_lanes(k, found[1])
     else:
         raise KernelFault(
             "TS102",
             "break under a condition over lanes leaves an unrolled loop for some lanes only; "
             "loop with ts.tile.range_k(...), which they may leave one by one",
         )
+
+
+def _read_by_lanes(k: KernelState, depth: int) -> None:
+    """The kernel is to be read again: lanes leave the loop whose mark lies there one by one."""
+    statements, i = k.ev.frame.rests[depth - 1]
+    k.laned |= {_place(statements[i])}
+    k.left |= {_place(statements[i])} if isinstance(statements[i], ast.While) else set()
 
 
 def _place(node: ast.stmt) -> tuple[int, int]:

@@ -44,7 +44,7 @@ def going_on(k: KernelState, mark: LoopMark) -> Value | None:
 def without(k: KernelState, mark: LoopMark, mask: Value | bool) -> None:
     """Lanes where `mask` holds leave the loop."""
     names = k.ev.frame.names
-    known = going_on(k, mark) is not None  # until then a number, which takes the shape that another path gives it
+    known = going_on(k, mark) is not None
     names[mark.lanes] = k.chosen(mask, False, names[mark.lanes]) if known or mask is not True else False
 
 

@@ -1,0 +1,178 @@
+"""Random control flow over lanes, against the same text run for one element after the other.
+
+`python -m tests.fuzz lanes --count 1000 --seed 1 --emulate 20`: branches, loops, break, continue and functions that
+return early, over integers that each lane has its own of. What a kernel says of a vector is what Python says of a
+number, so the text is its own oracle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import register_source
+from tests.kernel_runner import run
+
+NAMES = ("a", "b", "c")
+LENGTH = 21
+HEAD = "import tessera as ts\nfrom tessera import Tensor, int32\n\n\n"
+PYTHON = SimpleNamespace(tile=SimpleNamespace(range_k=range))
+"""what `ts` means to Python"""
+
+
+class Writer:
+    def __init__(self, seed: int) -> None:
+        self.r = random.Random(seed)
+        self.lines: list[str] = []
+        self.numbers = 0
+        self.counters: list[str] = []
+        self.most = 14
+        self.functions: list[str] = []
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def fresh(self, prefix: str) -> str:
+        self.numbers += 1
+        return f"{prefix}{self.numbers}"
+
+    def value(self) -> str:
+        a, b = self.r.choice(NAMES), self.r.choice(NAMES)
+        n, p = self.r.randint(1, 9), self.r.choice((5, 17, 97))
+        counter = f" + {self.r.choice(self.counters)}" if self.counters and self.r.random() < 0.3 else ""
+        if self.functions and self.r.random() < 0.2:
+            return f"{self.r.choice(self.functions)}({a}, {b})"
+        return f"({a} * {n} + {b}{counter}) % {p}" if self.r.random() < 0.7 else f"({a} - {b} * {n}) % {p}"
+
+    def condition(self) -> str:
+        one = f"{self.r.choice(NAMES)} {self.r.choice(('<', '>', '<=', '!='))} {self.r.randint(0, 12)}"
+        if self.counters and self.r.random() < 0.2:
+            return f"{self.r.choice(self.counters)} > {self.r.randint(0, 3)}"  # one for all lanes
+        if self.r.random() < 0.3:
+            return f"({one}) {self.r.choice('&|')} ({self.r.choice(NAMES)} % 2 == {self.r.randint(0, 1)})"
+        return one
+
+    def block(self, depth: int, loops: int, ends: tuple[str, ...] = ()) -> None:
+        for _ in range(self.r.randint(1, 3)):
+            self.statement(depth, loops)
+        if ends and self.r.random() < 0.5:
+            self.line(depth, self.r.choice(ends))
+
+    def statement(self, depth: int, loops: int) -> None:
+        self.most -= 1
+        kind = self.r.choice(("assign", "assign", "if", "while", "for", "leave", "store"))
+        if depth > 4 or self.most < 0 or (kind == "leave" and not loops):
+            kind = "assign"
+        if kind == "assign":
+            self.line(depth, f"{self.r.choice(NAMES)} = {self.value()}")
+        elif kind == "store":
+            self.line(depth, f"z[i] = {self.value()}")
+        elif kind == "leave":
+            self.line(depth, f"if {self.condition()}:")
+            if self.r.random() < 0.5:
+                self.line(depth + 1, f"{self.r.choice(NAMES)} = {self.value()}")
+            self.line(depth + 1, self.r.choice(("break", "continue")))
+        elif kind == "if":
+            self.line(depth, f"if {self.condition()}:")
+            self.block(depth + 1, loops, ("break", "continue") if loops else ())
+            if self.r.random() < 0.4:
+                self.line(depth, "else:")
+                self.block(depth + 1, loops, ("break", "continue") if loops else ())
+        elif kind == "while":
+            fuel = self.fresh("n")
+            self.line(depth, f"{fuel} = a * 0")
+            over_lanes = f"({self.condition()}) & ({fuel} < {self.r.randint(1, 6)})"
+            self.line(depth, f"while {over_lanes}:")
+            self.line(depth + 1, f"{fuel} = {fuel} + 1")
+            self.block(depth + 1, loops + 1)
+        else:
+            counter = self.fresh("k")
+            self.line(depth, f"for {counter} in ts.tile.range_k(0, {self.r.randint(1, 5)}):")
+            self.counters.append(counter)
+            self.block(depth + 1, loops + 1)
+            self.counters.pop()
+
+    def function(self) -> None:
+        """One that returns early for some lanes."""
+        name = self.fresh("f")
+        self.line(0, f"def {name}(a, b):")
+        self.line(1, "c = a + b")
+        for _ in range(self.r.randint(1, 3)):
+            self.line(1, f"if {self.condition()}:")
+            if self.r.random() < 0.5:
+                self.line(2, f"{self.r.choice(NAMES)} = {self.value()}")
+            if self.r.random() < 0.7:
+                self.line(2, f"return {self.value()}")
+            else:
+                self.line(2, f"b = {self.value()}")
+        self.line(1, f"return {self.value()}")
+        self.lines += ["", ""]
+        self.functions.append(name)
+
+
+def program(seed: int) -> str:
+    """The text of a kernel."""
+    w = Writer(seed)
+    for _ in range(w.r.randint(0, 2)):
+        w.function()
+    w.line(0, 'def kernel(x: Tensor["n", int32], y: Tensor["n", int32], z: Tensor["n", int32], i=None):')
+    w.line(1, "i = ts.tile.linear_id()")
+    w.line(1, "a, b, c = x[i], (x[i] * 7) % 13, x[i] % 3")
+    for _ in range(w.r.randint(2, 4)):
+        w.statement(1, 0)
+    w.line(1, "y[i] = (a * 100 + b) * 100 + c")
+    return HEAD + "\n".join(w.lines) + "\n"
+
+
+def wanted(text: str) -> tuple[Any, Any]:
+    """What Python makes of the text, element by element."""
+    plain = text.removeprefix(HEAD).replace("    i = ts.tile.linear_id()\n", "")
+    plain = plain.replace('x: Tensor["n", int32], y: Tensor["n", int32], z: Tensor["n", int32]', "x, y, z")
+    names: dict[str, Any] = {"ts": PYTHON}
+    exec(plain, names)
+    x, y, z = list(range(LENGTH)), [0] * LENGTH, [0] * LENGTH
+    for i in range(LENGTH):
+        names["kernel"](x, y, z, i)
+    return np.array(y, np.int32), np.array(z, np.int32)
+
+
+def check(seed: int, targets: tuple[str, ...]) -> None:
+    """Raises AssertionError, with the text, where a target differs from Python."""
+    text = program(seed)
+    expected = wanted(text)
+    kernel_text = text.replace(", i=None)", ")")
+    name = f"lanes{seed}.py"
+    register_source(name, kernel_text)
+    names: dict[str, Any] = {"__name__": "fuzzed"}
+    exec(compile(kernel_text, name, "exec"), names)
+    for target in targets:
+        x, y, z = np.arange(LENGTH, dtype=np.int32), np.zeros(LENGTH, np.int32), np.zeros(LENGTH, np.int32)
+        try:
+            run(names["kernel"], x, y, z, target=target, BLOCK=8)
+        except Exception as e:
+            raise AssertionError(f"seed {seed} on {target}: {e}\n{text}") from e
+        for got, want in zip((y, z), expected, strict=True):
+            if not np.array_equal(got, want):
+                raise AssertionError(f"seed {seed} on {target}: {got.tolist()}, not {want.tolist()}\n{text}")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz lanes", description=__doc__)
+    parser.add_argument("--count", type=int, default=1000, help="programs")
+    parser.add_argument("--seed", type=int, default=1, help="of the first program; the others follow")
+    parser.add_argument("--emulate", type=int, default=0, help="every how many programs run in the emulator; 0: none")
+    given = parser.parse_args(arguments)
+    faults = 0
+    for seed in range(given.seed, given.seed + given.count):
+        emulated = given.emulate and seed % given.emulate == 0
+        try:
+            check(seed, ("reference", "cpu", *(("emulator:sm_80",) if emulated else ())))
+        except AssertionError as e:
+            faults += 1
+            print(e, flush=True)
+    print(f"{given.count} programs tried, {faults} faults")
+    return 1 if faults else 0
