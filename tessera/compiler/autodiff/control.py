@@ -19,10 +19,12 @@ from tessera.compiler.graph.operator import GraphBuilder, facts_of, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
 from tessera.language import dtypes
 
-SLOTS = 64
-"""states of a loop that are kept at a time"""
-SPREAD = 8
-"""rounds ahead of a kept state are parted into so many stretches, and the state at the first end is kept as well"""
+CHUNK = 8
+"""rounds that are gone through backwards together: the states of these are all kept"""
+SLOTS = 32
+"""states before chunks that are kept at a time"""
+SPREAD = 4
+"""chunks ahead of a kept state are parted into so many stretches, and the state at the first end is kept as well"""
 
 Values = Sequence[Value]
 
@@ -188,12 +190,8 @@ def _loop_back(back: Reverse, op: Op, cotangents: Sequence[Value | None]) -> Non
         *(typed(g, None, v) for v in wanted),
     ]
 
-    def goes_on(at: Value, *rest: Value) -> Value:
-        return g.ge(at, 0)
-
-    def body(at: Value, *rest: Value) -> list[Value]:
-        kept, pulled = rest[: states.size], rest[states.size :]
-        kept, state = states.reach(rounds, at, kept)
+    def one(at: Value, state: Values, pulled: Values) -> list[Value]:
+        """One round, backwards."""
         cts, sums = pulled[: len(moving)], pulled[len(moving) :]
         # values of their own, so that a cotangent by what is carried is none by what it is made of
         fresh = [g.cast(v, tensor(v).dtype) for v in state]
@@ -202,18 +200,35 @@ def _loop_back(back: Reverse, op: Op, cotangents: Sequence[Value | None]) -> Non
         found = pull_back(g, ops, [*(fresh[i] for i in moving), *wanted], seeds)
         new = [typed(g, c, carried[i]) for c, i in zip(found, moving, strict=False)]
         more = found[len(moving) :]
-        totals = [s if c is None else typed(g, g.add(s, c), v) for s, c, v in zip(sums, more, wanted, strict=True)]
-        return [g.sub(at, 1), *kept, *new, *totals]
+        return [
+            *new,
+            *(s if c is None else typed(g, g.add(s, c), v) for s, c, v in zip(sums, more, wanted, strict=True)),
+        ]
 
-    last = g.sub(rounds.trips, 1)
-    results = while_(g, [last, *states.start(), *first], goes_on, body)[1 + states.size :]
+    def chunk(c: Value, *rest: Value) -> list[Value]:
+        kept, pulled = rest[: states.size], rest[states.size :]
+        kept, state = states.reach(rounds, c, kept)
+        begin = g.mul(c, CHUNK)
+        last = g.sub(g.minimum(g.sub(rounds.trips, begin), CHUNK), 1)
+        tape = states.tape(rounds, begin, last, state)
+        _, *pulled = while_(
+            g,
+            [last, *pulled],
+            lambda i, *_: g.ge(i, 0),
+            lambda i, *now: [g.sub(i, 1), *one(g.add(begin, i), states.read(tape, i), now)],
+        )
+        return [g.sub(c, 1), *kept, *pulled]
+
+    chunks = g.floordiv(g.add(rounds.trips, CHUNK - 1), CHUNK)
+    start = [g.sub(chunks, 1), *states.start(), *first]
+    results = while_(g, start, lambda c, *_: g.ge(c, 0), chunk)[1 + states.size :]
     back.add([carried[i] for i in moving], results[: len(moving)])
     back.add(wanted, results[len(moving) :])
 
 
 class _States:
-    """The stack of kept states: how many there are, the round before which each was, and for each carried value a
-    tensor with one more axis in front. The bottom one is the state before round 0."""
+    """The stack of kept states: the number of the top one, the chunk before which each was, and for each carried value
+    a tensor with one more axis in front. The bottom one is the state before round 0."""
 
     def __init__(self, g: GraphBuilder, carried: Values) -> None:
         self.g, self.carried = g, carried
@@ -221,47 +236,66 @@ class _States:
 
     def start(self) -> list[Value]:
         g = self.g
-        stacks = [g.broadcast_to(v, (SLOTS, *tensor(v).shape)) for v in self.carried]
-        return [g.constant(0, dtypes.int64), g.zeros((SLOTS,), dtype=dtypes.int64), *stacks]
+        return [g.constant(0, dtypes.int64), g.zeros((SLOTS,), dtype=dtypes.int64), *self._stacks(SLOTS, self.carried)]
 
-    def reach(self, rounds: Rounds, at: Value, kept: Values) -> tuple[list[Value], list[Value]]:
-        """The stack, and the state before round `at`: computed from the nearest kept one, with some kept on the way."""
+    def _stacks(self, count: int, state: Values) -> list[Value]:
+        return [self.g.broadcast_to(v, (count, *tensor(v).shape)) for v in state]
+
+    def reach(self, rounds: Rounds, chunk: Value, kept: Values) -> tuple[list[Value], list[Value]]:
+        """The stack, and the state before a chunk: computed from the nearest kept one, with some kept on the way."""
         g = self.g
         top, places, *stacks = kept
-        # of the rounds that have been gone through, at most the last one is still on the stack
-        top = g.where(g.gt(g.take(places, top, axis=0), at), g.sub(top, 1), top)
+        # of the chunks that have been gone through, at most the last one is still on the stack
+        top = g.where(g.gt(g.take(places, top, axis=0), chunk), g.sub(top, 1), top)
         place = g.take(places, top, axis=0)
-        state = [typed(g, g.take(s, top, axis=0), v) for s, v in zip(stacks, self.carried, strict=True)]
 
-        def goes_on(place: Value, *rest: Value) -> Value:
-            return g.lt(place, at)
-
-        def body(place: Value, keep: Value, top: Value, *rest: Value) -> list[Value]:
+        def stretch(place: Value, top: Value, *rest: Value) -> list[Value]:
             kept, state = rest[: self.size - 1], rest[self.size - 1 :]
-            _, new = rounds.step(place, state)
-            new = [typed(g, v, c) for v, c in zip(new, self.carried, strict=True)]
-            after = g.add(place, 1)
-            hit = g.logical_and(g.eq(after, keep), g.lt(top, SLOTS - 1))
-            top = g.where(hit, g.add(top, 1), top)
-            kept = if_(g, hit, lambda: self._written(top, kept, [after, *new]), lambda: list(kept))
-            return [after, g.where(hit, self._next(after, at), keep), top, *kept, *new]
+            ahead = g.floordiv(g.add(g.sub(chunk, place), SPREAD - 1), SPREAD)
+            there = g.add(place, ahead)
+            end = g.mul(there, CHUNK)
+            _, *state = while_(
+                g,
+                [g.mul(place, CHUNK), *state],
+                lambda at, *_: g.lt(at, end),
+                lambda at, *now: [g.add(at, 1), *self.after(rounds, at, now)],
+            )
+            keeps = g.logical_and(g.lt(there, chunk), g.lt(top, SLOTS - 1))
+            top = g.where(keeps, g.add(top, 1), top)
+            here = g.logical_and(g.eq(g.arange(SLOTS), top), keeps)
+            return [there, top, *self._written(here, kept, [there, *state]), *state]
 
-        begin = [place, self._next(place, at), top, places, *stacks, *state]
-        _, _, top, *rest = while_(g, begin, goes_on, body)
+        begin = [place, top, places, *stacks, *self.read(stacks, top)]
+        _, top, *rest = while_(g, begin, lambda place, *_: g.lt(place, chunk), stretch)
         return [top, *rest[: self.size - 1]], rest[self.size - 1 :]
 
-    def _next(self, place: Value, at: Value) -> Value:
-        """The round whose state is kept next on the way from `place` to `at`."""
-        g = self.g
-        stretch = g.floordiv(g.add(g.sub(at, place), SPREAD - 1), SPREAD)
-        return g.add(place, g.maximum(stretch, 1))
+    def after(self, rounds: Rounds, at: Value, state: Values) -> list[Value]:
+        """The state after round `at`."""
+        _, new = rounds.step(at, state)
+        return [typed(self.g, v, c) for v, c in zip(new, self.carried, strict=True)]
 
-    def _written(self, top: Value, kept: Values, values: Values) -> list[Value]:
-        g = self.g
-        at = g.eq(g.arange(SLOTS), top)
+    def tape(self, rounds: Rounds, begin: Value, last: Value, state: Values) -> list[Value]:
+        """The states before all rounds of a chunk, up to its last one."""
+        g, count = self.g, len(state)
+
+        def body(i: Value, *rest: Value) -> list[Value]:
+            tape, now = rest[:count], rest[count:]
+            tape = self._written(g.eq(g.arange(CHUNK), i), tape, now)
+            return [g.add(i, 1), *tape, *self.after(rounds, g.add(begin, i), now)]
+
+        start = [g.constant(0, dtypes.int64), *self._stacks(CHUNK, state), *state]
+        _, *rest = while_(g, start, lambda i, *_: g.lt(i, last), body)
+        return self._written(g.eq(g.arange(CHUNK), last), rest[:count], rest[count:])
+
+    def read(self, stacks: Values, at: Value) -> list[Value]:
+        return [typed(self.g, self.g.take(s, at, axis=0), v) for s, v in zip(stacks, self.carried, strict=True)]
+
+    def _written(self, here: Value, stacks: Values, values: Values) -> list[Value]:
+        """The stacks with the values where `here` holds."""
+        g, count = self.g, tensor(here).shape[0]
         return [
-            typed(g, g.where(g.reshape(at, (SLOTS, *(1,) * tensor(v).rank)), v, s), s)
-            for s, v in zip(kept, values, strict=True)
+            typed(g, g.where(g.reshape(here, (count, *(1,) * tensor(v).rank)), v, s), s)
+            for s, v in zip(stacks, values, strict=True)
         ]
 
 
