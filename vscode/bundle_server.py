@@ -25,8 +25,8 @@ OMITTED = (
     *("cattrs/preconf/", "cattrs/strategies/"),
 )
 # Read by name: features when they are first asked for, others as text.
-WHOLE = ("tessera/language/", "tessera/kernels/", "tessera_lsp/features/")
-TEXTS = "tessera/kernels/"
+WHOLE = ("tessera/language/", "tessera/kernels/", "tessera/nn/", "tessera_lsp/features/")
+TEXTS = ("tessera/kernels/", "tessera/nn/")
 # Text that hovers show stands in these, and signatures that are looked at.
 DOCUMENTED = ("tessera/compiler/graph/", "tessera/compiler/frontend/kernel/builtins/", "tessera/language/")
 INSPECTED = (*DOCUMENTED, "tessera/compiler/frontend/kernel/")
