@@ -387,6 +387,6 @@ def _generated_line(x: EmulatedExecutable, trace: Sequence[int]) -> int:
 def _load_address(path: Path) -> int:
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/maps").read_text().splitlines():
-            if line.endswith(str(path)):
+            if line.endswith(str(path.resolve())):  # a cache may be reached by a link
                 return int(line.partition("-")[0], 16)
     return 0
