@@ -239,3 +239,26 @@ def test_the_plan_is_readable() -> None:
     assert "sent between parts: nothing" in str(ts.distributed(doubled).plan())
     said = str(layer.explain())
     assert text in said and "contract+add+gelu" in said
+
+
+def test_segments_orders_and_windows_go_by_parts() -> None:
+    @ts.distributed(2, over="B")
+    def lines(x: Tensor["B", "D"], at: Tensor["B", 3, ts.int64], image: Tensor["B", 2, 6, 6], w: Tensor[3, 2, 3, 3]):
+        return ts.sort(x), ts.scatter_add(x, at, x[:, :3]), ts.max_pool2d(ts.conv2d(image, w, padding=1), 2)
+
+    @ts.distributed(2, over="B")
+    def folded(x: Tensor["B", "D"], ids: Tensor["B", ts.int64]):
+        return ts.segment_sum(x, ids, 4), ts.segment_max(x, ids, 4)
+
+    at, ids = RNG.integers(0, 16, (10, 3)), RNG.integers(-1, 5, 10)
+    image, w = (RNG.standard_normal(s).astype(np.float32) for s in ((10, 2, 6, 6), (3, 2, 3, 3)))
+    for f, arguments in ((lines, (X, at, image, w)), (folded, (X, ids))):
+        for mine, whole in zip(f(*arguments), f.single(*arguments), strict=True):
+            np.testing.assert_allclose(np.asarray(mine), np.asarray(whole), 1e-6, 1e-6)
+
+    @ts.distributed(2, over="D")
+    def across(x: Tensor["B", "D"]):
+        return ts.argsort(x)
+
+    with pytest.raises(ts.TesseraError, match="compares elements all along D"):
+        across(X)

@@ -176,6 +176,13 @@ def _fitting(t: Infer, x: TensorType, indices: TensorType, updates: TensorType, 
     return a
 
 
+def _by_parts(cut: Cut, axis: int, operands: Sequence[TensorType]) -> None:
+    """Lines along `axis` are independent of each other."""
+    if any(cut.axis(v) == axis for v in operands):
+        cut.whole(f"an index may lead anywhere along {cut.dim}")
+    cut.aligned(operands)
+
+
 class Scatter(Operator):
     """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
 
@@ -189,6 +196,9 @@ class Scatter(Operator):
         t.canonical(axis=_fitting(t, x, indices, updates, axis))
         t.convert(2, updates, x.dtype)
         return x
+
+    def partition(self, cut: Cut, x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> None:
+        _by_parts(cut, axis, (x, indices, updates))
 
     def reference(self, x: Any, indices: Any, updates: Any, axis: int) -> Any:
         out = x.copy()
@@ -220,6 +230,9 @@ class ScatterAdd(Operator):
         t.canonical(axis=_fitting(t, x, indices, updates, axis))
         t.convert(2, updates, x.dtype)
         return x
+
+    def partition(self, cut: Cut, x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> None:
+        _by_parts(cut, axis, (x, indices, updates))
 
     def reference(self, x: Any, indices: Any, updates: Any, axis: int) -> Any:
         out = np.zeros(x.shape, x.dtype)
