@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeAlias, cast
 
-from tessera.compiler.ir.core import Block, Op, Region, Value
+from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.lower.across import SecondStage, stages
 from tessera.compiler.structure import Structure, row
@@ -77,7 +77,7 @@ def zeros_launch(result: Value, buffer: int, span: Span, name: str) -> Launch:
     at = b.iop("imul", b.program_id(0), b.index(ZEROS))
     b.store(target, b.full((ZEROS,), False if view.dtype.kind == "bool" else 0, view.dtype), [at])
     b.op("tile.return")
-    attrs = {"sym_name": f"{name}_zeros_{result.hint}", "grid": (ceildiv(total, ZEROS),),
+    attrs: dict[str, Attr] = {"sym_name": f"{name}_zeros_{result.hint}", "grid": (ceildiv(total, ZEROS),),
              "arg_names": (result.hint,), "writes": (0,)}  # fmt: skip
     kernel = Op("tile.func", (), (), span, attrs, [Region([block])])
     return Launch(kernel, (BufferArg(buffer),), span, 0, total * view.dtype.itemsize, "zeros")

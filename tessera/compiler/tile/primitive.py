@@ -74,7 +74,7 @@ class TilePrimitive(TileBuiltin, abstract=True):
     cuda: Callable[..., Any] | None = None
     """as `element`, for CUDA alone: values are C++ expressions."""
 
-    def kept(self, before: int, after: int, **attrs: Any) -> dict[int, int]:
+    def kept(self, before: int, after: int, *given: Any, **attrs: Any) -> dict[int, int]:
         """Of an op that moves: the result's axes along which elements stay where they are in every moved operand, with
         the operands' axes. `before` is the rank of the operands, `after` that of the result."""
         return {}

@@ -171,6 +171,7 @@ REFUSED = {
         "TS406", "the result out is stored to, and not returned",
     ),
     'out: Tensor["N", "Q", ts.f32]': ("TS403", "out has the dim Q, which no parameter binds (bound: N, D)"),
+    'out: Tensor["N", "D", ts.f32]\n    out[0:4, :] = 1\n    return out, out': ("TS406", "out is returned twice"),
     'out: Tensor["N"]': ("TS406", "a result says its shape and dtype"),
     'out: Tensor["...", ts.f32]': ("TS403", "the `...` of out is that of a parameter, and none has one"),
     'x: Tensor["N", ts.f32]': ("TS406", "x already stands for something"),

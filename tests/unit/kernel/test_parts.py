@@ -104,8 +104,10 @@ REFUSED = {
     "t[x[0:4, 0]]": ("TS207", "an index is an integer, not [4] f32"),
     "t[at[0:4], at[0:4]]": ("TS402", "one index tile may stand in a subscript of a tile"),
     "t[N - 20]": ("TS204", "index -12 is outside of an axis of 4 elements of [4, 8]"),
-    "ts.tile.gather(t, at[0:4])": ("TS402", "gather_along: an index [4] int32 has other axes than [4, 8] f32"),
-    "ts.tile.gather(t, u)": ("TS402", "gather_along: an index is as long as the tile along all axes but axis 1"),
+    "ts.tile.gather(t, at[0:4])": ("TS402", "gather: an index [4] int32 has other axes than [4, 8] f32"),
+    "t[..., ..., 0]": ("TS204", "an index has one `...` at most"),
+    "ts.tile.take(t, at[0:4], axis=None)": ("TS204", "take runs along one axis of [4, 8], not None"),
+    "ts.tile.gather(t, u)": ("TS402", "gather: an index is as long as the tile along all axes but axis 1"),
     "ts.tile.scatter(t, at[0:4], t)": ("TS402", "[4, 8] does not broadcast to [4, 4]"),
     "ts.tile.scatter_add(t > 0, at[0:4], True)": ("TS402", "scatter_add: bools are not added"),
     "ts.tile.concat(t)": ("TS105", "concat takes a tuple of tiles, such as concat((a, b)), not"),
@@ -116,7 +118,7 @@ REFUSED = {
     "ts.tile.stack((t, t), axis=3)": ("TS204", "axis 3 is out of range"),
     "ts.tile.split(t, 3)": ("TS402", "[4, 8] has no 3 equal parts along axis 1"),
     "ts.tile.take(t, t)": ("TS402", "take: places are integers, not [4, 8] f32"),
-    "ts.tile.take(t, ts.tile.arange(4), axis=2)": ("TS402", "take: axis 2 is out of range for [4, 8]"),
+    "ts.tile.take(t, ts.tile.arange(4), axis=2)": ("TS204", "axis 2 is out of range for [4, 8]"),
 }
 
 

@@ -213,8 +213,9 @@ def _synchronises(statement: ast.stmt) -> bool:
 def _note_overwrite(name: str, statement: ast.stmt, out: Plan) -> None:
     if isinstance(statement, ast.Assign):
         for target in statement.targets:
-            kept = base_name(target) not in out.tiles and isinstance(target, ast.Subscript)
-            if kept and name not in reads(target.slice):
+            if not isinstance(target, ast.Subscript) or base_name(target) in out.tiles:
+                continue
+            if name not in reads(target.slice):
                 out.overwritten.append((name, statement))
 
 

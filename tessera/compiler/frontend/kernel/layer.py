@@ -36,6 +36,7 @@ from tessera.compiler.frontend.kernel.values import (
     Transposed,
     View,
     marks,
+    shown,
 )
 from tessera.compiler.frontend.names.frame import Flow
 from tessera.compiler.frontend.names.values import (
@@ -239,7 +240,8 @@ class KernelLayer(KernelState):
             return
         if not isinstance(value, View):
             advice = "assign the name, or store to a parameter"
-            raise KernelFault("TS406", f"{type_name(value)} cannot be stored to; {advice}")
+            what = f"the index {shown(value)}" if isinstance(value, Expr) and marks(value) else type_name(value)
+            raise KernelFault("TS406", f"{what} cannot be stored to; {advice}")
         place = self._place(node, value, index, storing=True)
         if isinstance(item, Share):
             across.store(self, place, item, self.ev.span(node))

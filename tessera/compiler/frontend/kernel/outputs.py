@@ -212,10 +212,15 @@ def returned(k: KernelState, value: Any, span: Span, annotation: Annotation | No
         message = f"Expected: {len(wanted)} values   (the return annotation)\nReceived: {len(items)} values"
         k.ev.error("TS201", message, span)
         return
+    earlier = tuple(k.results)
     for i, item in enumerate(items):
         if isinstance(item, Unknown):
             continue
         try:
+            if isinstance(item, View) and item.argument in set(k.results) - set(earlier):
+                raise KernelFault(
+                    "TS406", f"{item.name} is returned twice; give the caller one, which may be used twice"
+                )
             _result(k, item, span, wanted[i], "result" if len(items) == 1 else f"result{i}")
         except KernelFault as e:
             # what does not parse, or is wrong, may say which coordinates it runs along

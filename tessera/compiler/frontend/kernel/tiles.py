@@ -11,7 +11,16 @@ from numbers import Number
 from typing import Any
 
 from tessera.compiler.frontend.kernel.index import Indices
-from tessera.compiler.frontend.kernel.values import Axes, Axis, BroadcastError, Identities, Rewrite, axis_text, relation
+from tessera.compiler.frontend.kernel.values import (
+    Axes,
+    Axis,
+    BroadcastError,
+    Identities,
+    Rewrite,
+    axis_text,
+    relation,
+    shown,
+)
 from tessera.compiler.frontend.names.values import is_sequence, type_name
 from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.ir.core import Value
@@ -214,7 +223,8 @@ class Tiles:
         given: tuple[Any, ...] = tuple(axis) if is_sequence(axis) else (axis,)
         for a in given:
             if not isinstance(a, int) or isinstance(a, bool) or not -rank <= a < rank:
-                raise KernelFault("TS204", f"axis {a!r} is out of range for {shape_text(tile_type(x).shape)}")
+                said = shown(a) if isinstance(a, Expr) else repr(a)
+                raise KernelFault("TS204", f"axis {said} is out of range for {shape_text(tile_type(x).shape)}")
         out = tuple(sorted({a % rank for a in given}))
         if len(out) != len(given):
             raise KernelFault("TS204", f"axis={axis} names an axis twice")

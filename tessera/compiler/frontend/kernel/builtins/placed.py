@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel.access import storable
-from tessera.compiler.frontend.kernel.tiles import tile_type
+from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType, shape_text
 from tessera.compiler.tile.primitive import At, Element, ElementWriter, Operand, TilePrimitive
@@ -42,8 +43,8 @@ def example(x: Tensor["n", ts.f32], at: Tensor["m", ts.int32], y: Tensor["m", ts
 
     def build(self, k: KernelState, x: Any, places: Any, axis: int = -1) -> Value:
         value, at = k.tile(x), k.tile(places)
-        out = k.primitive(self, [value, at], {"axis": axis})
-        along, axes = axis % tile_type(value).rank, k.tiles.identities.of(value)
+        along, axes = k.tiles.axis_of(value, axis, "take"), k.tiles.identities.of(value)
+        out = k.primitive(self, [value, at], {"axis": along})
         found = (*axes[:along], *k.tiles.identities.of(at), *axes[along + 1 :])
         return k.tiles.identities.set(out, found)
 
@@ -182,7 +183,7 @@ class ScatterAdd(TilePrimitive):
     shapes = "`[..., N, ...], [K], [..., K, ...] -> [..., N, ...]`"
     dtypes = "any number, and integers -> the dtype of the tile, f32 for narrower floats"
     cost = "N times K comparisons for each line along the axis; " + MOVES[0].lower() + MOVES[1:]
-    padding: ClassVar[dict[str, float]] = {"index": -1}
+    padding = MappingProxyType({"index": -1})
     example = """
 @ts.kernel
 def example(x: Tensor["n", ts.f32], at: Tensor["n", ts.int32], y: Tensor["m", ts.f32]):
@@ -211,19 +212,25 @@ def example(x: Tensor["n", ts.f32], at: Tensor["n", ts.int32], y: Tensor["m", ts
     def element(self, c: ElementWriter, at: list[At], x: Operand, index: Operand, value: Operand, axis: int) -> Element:
         return _each_index(c, at, x, index, value, axis % len(x.shape), lambda old, new: c.apply("add", old, new))
 
-    def flops(self, operands: Sequence[TileType], result: TileType, axis: int) -> Dim:
+    def flops(self, operands: Sequence[TileType], result: TileType, **attrs: Any) -> Dim:
         return prod(operands[2].shape)
 
 
 def gathered(k: KernelState, x: Value, index: Value, axis: int) -> Value:
     """`gather` of a tile. Raises KernelFault."""
-    out = k.primitive(GatherAlong.definition, [x, index], {"axis": axis})
+    try:
+        out = k.primitive(GatherAlong.definition, [x, index], {"axis": axis})
+    except KernelFault as e:
+        raise KernelFault(e.code, e.message.replace("gather_along", "gather")) from None
     return k.tiles.identities.like(out, index)
 
 
 def put(k: KernelState, x: Value, index: Value, value: Any, axis: int) -> Value:
     """A tile with values at computed places. Raises KernelFault."""
-    return _with_values(k, ScatterAlong.definition, x, index, value, axis)
+    try:
+        return _with_values(k, ScatterAlong.definition, x, index, value, axis)
+    except KernelFault as e:
+        raise KernelFault(e.code, e.message.replace("scatter_along", "scatter"), rewrites=e.rewrites) from None
 
 
 def added(k: KernelState, x: Value, index: Value, value: Any, axis: int) -> Value:

@@ -197,6 +197,8 @@ def expanded(x: Value, items: Sequence[Any]) -> list[Any]:
     """The items of a subscript with one for each axis, and None. Raises KernelFault."""
     t = tile_type(x)
     plain = [i for i in items if i is not None and i is not ...]
+    if sum(i is ... for i in items) > 1:
+        raise KernelFault("TS204", "an index has one `...` at most, for it stands for all other axes")
     if len(plain) > t.rank:
         raise KernelFault("TS204", f"{len(plain)} indices for the {t.rank} axes of {t.pretty()}")
     at = next((n for n, i in enumerate(items) if i is ...), len(items))
