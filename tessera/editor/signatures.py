@@ -5,16 +5,17 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.compiler.frontend.kernel.builtins import public
 from tessera.compiler.frontend.module import TextScope, decorated_kind
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import MISSING, Builtin, Namespace, OperatorRef
 from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
-from tessera.language import decorators, distribution
+from tessera.language import decorators, distribution, transforms
 from tessera.language.dtypes import DType
 
 TILE = "tessera.tile."
@@ -72,9 +73,13 @@ def of_value(value: Any) -> CallSignature | None:
         case Builtin(path=path) if path.startswith("tessera."):
             name = path.rpartition(".")[2]
             home = distribution if name in ("distributed", "mesh") else decorators
+            home = transforms if name in vocabulary.TRANSFORMS else home
             return _of_python(path.removeprefix("tessera."), getattr(home, name, None))
         case Closure(node=ast.FunctionDef() as node):
             return of_definition(node)
+        case TransformedRef(transform=transform, function=function) if (inner := of_value(function)) is not None:
+            said = f"{transform.name} of {inner.name}\n\n{inner.doc}"
+            return replace(inner, name=f"{transform.name}({inner.name})", doc=said, returns="")
         case _:
             return None
 

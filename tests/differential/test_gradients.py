@@ -209,3 +209,17 @@ def test_numbers_functions_and_integers_of_a_dataclass_stay():
     assert found.b is None and found.steps is None and found.act is ts.relu and (found.scale, found.times) == (0.5, 3)
     with pytest.raises(ts.CompileError, match="TS351"):
         ts.grad(lambda m, x: ts.sum(x) * m.times)(WithNumbers(None, None, None), np.ones(3))
+
+
+def test_editors_show_how_gradients_are_called():
+    import ast
+
+    from tessera.compiler.frontend.module import TextScope
+    from tessera.editor.signatures import of_value, resolve
+
+    text = "import tessera as ts\ndef loss(w, x): return ts.sum(w * x)\ngradient = ts.grad(loss)\n"
+    scope = TextScope("a.py", text, ast.parse(text))
+    shown = of_value(resolve(scope, "ts.grad"))
+    assert shown is not None and shown.text == "grad(function, argnums=0, has_aux=False)" and "argnums" in shown.doc
+    shown = of_value(resolve(scope, "gradient"))
+    assert shown is not None and shown.text == "grad(loss)(w, x)"

@@ -205,23 +205,25 @@ def _loop_back(back: Reverse, op: Op, cotangents: Sequence[Value | None]) -> Non
             *(s if c is None else typed(g, g.add(s, c), v) for s, c, v in zip(sums, more, wanted, strict=True)),
         ]
 
+    def not_done(i: Value, *rest: Value) -> Value:
+        return g.ge(i, 0)
+
     def chunk(c: Value, *rest: Value) -> list[Value]:
         kept, pulled = rest[: states.size], rest[states.size :]
         kept, state = states.reach(rounds, c, kept)
         begin = g.mul(c, CHUNK)
         last = g.sub(g.minimum(g.sub(rounds.trips, begin), CHUNK), 1)
         tape = states.tape(rounds, begin, last, state)
-        _, *pulled = while_(
-            g,
-            [last, *pulled],
-            lambda i, *_: g.ge(i, 0),
-            lambda i, *now: [g.sub(i, 1), *one(g.add(begin, i), states.read(tape, i), now)],
-        )
+
+        def back_one(i: Value, *now: Value) -> list[Value]:
+            return [g.sub(i, 1), *one(g.add(begin, i), states.read(tape, i), now)]
+
+        _, *pulled = while_(g, [last, *pulled], not_done, back_one)
         return [g.sub(c, 1), *kept, *pulled]
 
     chunks = g.floordiv(g.add(rounds.trips, CHUNK - 1), CHUNK)
     start = [g.sub(chunks, 1), *states.start(), *first]
-    results = while_(g, start, lambda c, *_: g.ge(c, 0), chunk)[1 + states.size :]
+    results = while_(g, start, not_done, chunk)[1 + states.size :]
     back.add([carried[i] for i in moving], results[: len(moving)])
     back.add(wanted, results[len(moving) :])
 
@@ -254,19 +256,18 @@ class _States:
             ahead = g.floordiv(g.add(g.sub(chunk, place), SPREAD - 1), SPREAD)
             there = g.add(place, ahead)
             end = g.mul(there, CHUNK)
-            _, *state = while_(
-                g,
-                [g.mul(place, CHUNK), *state],
-                lambda at, *_: g.lt(at, end),
-                lambda at, *now: [g.add(at, 1), *self.after(rounds, at, now)],
-            )
+
+            def one(at: Value, *now: Value) -> list[Value]:
+                return [g.add(at, 1), *self.after(rounds, at, now)]
+
+            _, *state = while_(g, [g.mul(place, CHUNK), *state], self._before(end), one)
             keeps = g.logical_and(g.lt(there, chunk), g.lt(top, SLOTS - 1))
             top = g.where(keeps, g.add(top, 1), top)
             here = g.logical_and(g.eq(g.arange(SLOTS), top), keeps)
             return [there, top, *self._written(here, kept, [there, *state]), *state]
 
         begin = [place, top, places, *stacks, *self.read(stacks, top)]
-        _, top, *rest = while_(g, begin, lambda place, *_: g.lt(place, chunk), stretch)
+        _, top, *rest = while_(g, begin, self._before(chunk), stretch)
         return [top, *rest[: self.size - 1]], rest[self.size - 1 :]
 
     def after(self, rounds: Rounds, at: Value, state: Values) -> list[Value]:
@@ -284,11 +285,17 @@ class _States:
             return [g.add(i, 1), *tape, *self.after(rounds, g.add(begin, i), now)]
 
         start = [g.constant(0, dtypes.int64), *self._stacks(CHUNK, state), *state]
-        _, *rest = while_(g, start, lambda i, *_: g.lt(i, last), body)
+        _, *rest = while_(g, start, self._before(last), body)
         return self._written(g.eq(g.arange(CHUNK), last), rest[:count], rest[count:])
 
     def read(self, stacks: Values, at: Value) -> list[Value]:
         return [typed(self.g, self.g.take(s, at, axis=0), v) for s, v in zip(stacks, self.carried, strict=True)]
+
+    def _before(self, end: Value) -> Callable[..., Value]:
+        def goes_on(at: Value, *rest: Value) -> Value:
+            return self.g.lt(at, end)
+
+        return goes_on
 
     def _written(self, here: Value, stacks: Values, values: Values) -> list[Value]:
         """The stacks with the values where `here` holds."""

@@ -252,7 +252,7 @@ class _Walk:
 
     def rules(self, value: Any, prefix: str) -> None:
         """The derivatives that somebody wrote for a function or kernel: @f.vjp."""
-        options: Mapping[str, Any] = getattr(value, "options", None) or {}
+        options: dict[str, Any] = getattr(value, "options", None) or {}
         for name in [r for r in RULES if r in options]:
             self.add(Read(f"{prefix}{name}", _global_getter(options, name), options[name], "callee", options, name), {})
 
