@@ -93,7 +93,7 @@ def argsort(x: Any, axis: int = -1, descending: bool = False) -> Any:
     - *Cost:* N log N comparisons of each line on a CPU (merge sort); on a GPU N log² N in a network, in shared memory: an element's size and 4 bytes for each element of the tile.
     """
 
-def associative_scan(values: Any, combine: Any, axis: Any = -1, reverse: bool = False, identity: Any = None) -> Any:
+def associative_scan(values: Any, combine: Any, axis: Any = -1, reverse: Any = False, identity: Any = None) -> Any:
     """The running results of a function of your own along `axis`: element i is elements 0 to i, combined. With
     `reverse` it is elements i to the last, where `combine` takes the later one first.
 

@@ -29,6 +29,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "{} + {}": np.add, "{} - {}": np.subtract, "{} * {}": np.multiply,
     "ts.tile.maximum({}, {})": np.maximum, "ts.tile.minimum({}, {})": np.minimum,
 }  # fmt: skip
+COMBINES = {"sum": "lambda a, b: a + b", "max": "ts.tile.maximum", "min": "lambda a, b: b if b < a else a"}
+"""reductions as functions of two elements"""
 
 
 class Refused(Exception):
@@ -121,7 +123,8 @@ def expression(r: random.Random, depth: int) -> Tile:
         return Tile(f"({tile.text}).T", tile.axes[::-1], lambda b: tile.value(b).T)
     axis = r.randrange(2)
     name, f = r.choice((("sum", np.sum), ("max", np.max), ("min", np.min)))
-    form = r.choice((f"ts.tile.{name}({{}}, axis={axis})", f"ts.tile.{('col', 'row')[axis]}_{name}({{}})"))
+    own = f"ts.tile.reduce({{}}, {COMBINES[name]}, axis={axis})"
+    form = r.choice((f"ts.tile.{name}({{}}, axis={axis})", f"ts.tile.{('col', 'row')[axis]}_{name}({{}})", own))
     return Tile(form.format(tile.text), tile.axes[1 - axis], lambda b: f(tile.value(b), axis=axis))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from tessera.compiler.ir.core import Block, Op, Region, Value
+from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType, ViewType
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.language.dims import Dim, prod
@@ -68,8 +68,8 @@ def _combining(kernel: Op, store: Op, name: str, along: list[int], shares: Value
     known = {target: block.add_arg(target.type, target.hint)}
     b = TileBuilder(block, span=store.span)
     line = _number(b, own, range(len(own)))
-    rows = 1
-    while 2 * rows <= min(ROWS, ELEMENTS // max(1, prod(cast("tuple[int, ...]", t.shape)))):
+    rows, elements = 1, cast(int, prod(t.shape))  # tiles have sizes by now
+    while 2 * rows <= min(ROWS, ELEMENTS // max(1, elements)):
         rows *= 2
     compute = t.dtype.compute
     identity = identity_of(name, compute)
@@ -88,8 +88,12 @@ def _combining(kernel: Op, store: Op, name: str, along: list[int], shares: Value
     view, *offsets = (_copied(b, v, known, along) for v in (store.operands[0], *store.operands[2:]))
     b.store(view, b.cast(loop.result, t.dtype), offsets)
     b.op("tile.return")
-    attrs = {"sym_name": f"{kernel.attrs['sym_name']}_across_{n}", "grid": own or (1,),
-             "arg_names": tuple(a.hint for a in block.args), "writes": (1,)}  # fmt: skip
+    attrs: dict[str, Attr] = {
+        "sym_name": f"{kernel.attrs['sym_name']}_across_{n}",
+        "grid": own or (1,),
+        "arg_names": tuple(a.hint for a in block.args),
+        "writes": (1,),
+    }
     return Op("tile.func", (), (), store.span, attrs, [Region([block])])
 
 
@@ -99,7 +103,7 @@ def _folded(b: TileBuilder, x: Value, name: str) -> Value:
     left, right = (region.add_arg(TileType((), t.dtype)) for _ in range(2))
     with b.inside(region):
         b.op("tile.yield", (b.map(REDUCERS[name], left, right),))
-    attrs = {"axis": 0, "prefixes": False}
+    attrs: dict[str, Attr] = {"axis": 0, "prefixes": False}
     return b.op("tile.fold", (x,), [TileType(t.shape[1:], t.dtype)], attrs, regions=[Region([region])]).result
 
 

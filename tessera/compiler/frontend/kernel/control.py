@@ -54,10 +54,10 @@ def branch(k: KernelState, node: ast.If, condition: Any) -> Flow:
 def _masked_branch(k: KernelState, node: ast.If, mask: Value) -> Flow:
     """`if i < n:` over lanes: both sides run, each stores only where its condition holds."""
     frame = k.ev.frame
-    flows, gives = [_under(k, node, mask, node.body), Flow.NEXT], [frame.returned, None]
+    flows, gives = [_under(k, mask, node.body), Flow.NEXT], [frame.returned, None]
     inverse = k.tiles.map("logical_not", mask) if node.orelse or flows[0] is not Flow.NEXT else mask
     if node.orelse:
-        flows[1] = _under(k, node, inverse, node.orelse)
+        flows[1] = _under(k, inverse, node.orelse)
         gives[1] = frame.returned
     for n, left in enumerate((mask, inverse)):
         if flows[n] is Flow.BREAK:  # these lanes leave; for what follows in this step that is what continue does
@@ -70,11 +70,11 @@ def _masked_branch(k: KernelState, node: ast.If, mask: Value) -> Flow:
     if Flow.NEXT not in flows or flows[0] is flows[1]:
         return flows[0]
     ended, goes_on = (flows[0], inverse) if flows[1] is Flow.NEXT else (flows[1], mask)
-    _rest_under(k, node, goes_on, ended)
+    _rest_under(k, goes_on, ended)
     return ended
 
 
-def _rest_under(k: KernelState, node: ast.If, mask: Value, ended: Flow) -> None:
+def _rest_under(k: KernelState, mask: Value, ended: Flow) -> None:
     """What stands behind `if i >= n: return` (or continue) runs where the condition does not hold."""
     frame = k.ev.frame
     step = rest_of_step(k)
@@ -89,7 +89,7 @@ def _rest_under(k: KernelState, node: ast.If, mask: Value, ended: Flow) -> None:
         )
     rests, frame.rests = frame.rests, kept
     try:
-        flow = _under(k, node, mask, rest)
+        flow = _under(k, mask, rest)
         if flow is Flow.BREAK:
             _lanes_leave(k, mask)
         elif flow is Flow.RETURN and ended is Flow.CONTINUE:
@@ -114,7 +114,7 @@ def _return_of_lanes(
             raise KernelFault("TS102", f"a return inside a loop would end some lanes only; {kept}")
         rests, frame.rests = frame.rests, []
         try:
-            gives[n] = frame.returned if _under(k, node, mask, rest) is Flow.RETURN else None
+            gives[n] = frame.returned if _under(k, mask, rest) is Flow.RETURN else None
         finally:
             frame.rests = rests
     if any(isinstance(v, Unknown) for v in gives):
@@ -127,7 +127,7 @@ def _return_of_lanes(
     return Flow.RETURN
 
 
-def _under(k: KernelState, node: ast.If, mask: Value, body: list[ast.stmt]) -> Flow:
+def _under(k: KernelState, mask: Value, body: list[ast.stmt]) -> Flow:
     """Runs statements where `mask` holds; what they assign keeps its old value elsewhere."""
     before = dict(k.ev.frame.names)
     with masking(k, mask):
@@ -442,7 +442,7 @@ def _step_of_lanes(k: KernelState, node: ast.For | ast.While, loop: LoopMark) ->
     mask = lanes.going_on(k, loop)
     if mask is None:  # a number, which takes the shape that a path gives it
         k.ev.frame.names[loop.lanes] = True
-    flow = k.ev.run(node.body) if mask is None else _under(k, node, mask, node.body)
+    flow = k.ev.run(node.body) if mask is None else _under(k, mask, node.body)
     if flow is Flow.BREAK:
         lanes.without(k, loop, True)
     lanes.stepped(k, node, loop)

@@ -29,8 +29,10 @@ RULES = """
 two tuples and gives one, or it takes all elements of the left, then of the right one. It must be associative and need
 not be commutative, for the order of elements is kept. It computes with elements alone; an `if` in it chooses among
 them."""
-COST = "One call of `combine` for each element{}. The tiles are in scratch memory, or in shared memory on a GPU, where "
-COST += "the threads combine as many pairs at once as there are."
+COST = (
+    "One call of `combine` for each element{}. The tiles are in scratch memory, or in shared memory on a GPU, where "
+    "the threads combine as many pairs at once as there are."
+)
 DTYPES = "any -> the dtype, f32 for narrower floats"
 
 
@@ -118,7 +120,7 @@ def example(a: Tensor["n", ts.f32], b: Tensor["n", ts.f32], h: Tensor["n", ts.f3
         return super().doc + RULES
 
     def build(
-        self, k: KernelState, values: Any, combine: Any, axis: Any = -1, reverse: bool = False, identity: Any = None
+        self, k: KernelState, values: Any, combine: Any, axis: Any = -1, reverse: Any = False, identity: Any = None
     ) -> Any:
         node, tiles = k.calling, _tiles(k, values, "associative_scan")
         along = k.tiles.axis_of(tiles[0], axis, "associative_scan")
