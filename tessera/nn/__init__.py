@@ -26,6 +26,7 @@ _HOME = {
     **dict.fromkeys(("LayerNorm", "RMSNorm", "GroupNorm"), "norms"),
     **dict.fromkeys(("MultiHeadAttention", "rope", "alibi"), "heads"),
     **dict.fromkeys(("TransformerBlock", "Stack"), "transformer"),
+    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d"), "convolution"),
     **dict.fromkeys(("LSTM", "GRU"), "recurrent"),
     **dict.fromkeys(("binary_cross_entropy", "huber"), "losses"),
 }

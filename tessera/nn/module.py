@@ -24,14 +24,17 @@ class Module:
 
     Arrays of floats are parameters, unless their field is a `buffer()`; integers are state. Names are paths:
     `"blocks.0.norm.weight"`. `Linear["D", "H"]` in an annotation says the sizes of a module.
-    A subclass may write `__init__` itself, which then sets each field; without, its arguments are the fields.
+    A subclass may write `__init__` itself, which then sets each field; without, its arguments are the fields. One that
+    adds no field is made as its base is.
     Numbers, functions and names in fields are configuration, known when a program is compiled; gradients hold them too.
     Modules are passed to `@ts.function`s, given back by them, and differentiated by as they are.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        dataclasses.dataclass(init="__init__" not in vars(cls), repr=False, eq=False)(cls)
+        adds = bool(vars(cls).get("__annotations__"))  # a base's `__init__` sets all fields where none is added
+        made = "__init__" not in vars(cls) and (adds or cls.__init__ is object.__init__)
+        dataclasses.dataclass(init=made, repr=False, eq=False)(cls)
 
     def __class_getitem__(cls, sizes: Any) -> Any:
         return types.GenericAlias(cls, sizes)

@@ -237,3 +237,20 @@ def test_what_does_not_fit_is_said():
             wrong()
     with pytest.raises(ts.CompileError, match="TS20"):
         derived(nn.Linear(7, 2, key=0), X)
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1, "groups": 2}, {"padding": "same", "dilation": 2}])
+def test_convolutions(options, target):
+    x = rng.standard_normal((2, 4, 6, 5)).astype(np.float32)
+    layer = nn.Conv2d(4, 6, 3, key=0, **options)
+    check(layer, lambda p, x: F.conv2d(x, p["weight"], p["bias"], **options), x)
+
+
+def test_convolutions_of_other_ranks():
+    check(nn.Conv1d(5, 2, 2, key=0, bias=False), lambda p, x: F.conv1d(x, p["weight"]))
+    x = rng.standard_normal((1, 2, 3, 4, 3)).astype(np.float32)
+    check(nn.Conv3d(2, 3, 2, key=0), lambda p, x: F.conv3d(x, p["weight"], p["bias"]), x)
+    x = rng.standard_normal((2, 4, 3, 3)).astype(np.float32)
+    options = {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}
+    layer = nn.ConvTranspose2d(4, 6, 3, key=0, **options)
+    check(layer, lambda p, x: F.conv_transpose2d(x, p["weight"], p["bias"], **options), x)

@@ -151,6 +151,27 @@ def test_a_gradient_by_a_module_with_integers_and_configuration():
     assert derived(module.replace(factor=1))[0] == 6
 
 
+class Base(nn.Module):
+    weight: Tensor["N"]
+
+    def __init__(self, count):
+        self.weight = np.zeros(count, np.float32)
+
+
+class Same(Base):
+    def __call__(self):
+        return 1
+
+
+class More(Base):
+    bias: Tensor["N"]
+
+
+def test_a_subclass_is_made_as_its_base_unless_it_adds_fields():
+    assert Same(3).weight.shape == (3,) and Base(2).count == 2
+    assert More(np.ones(2, np.float32), np.ones(1, np.float32)).count == 3
+
+
 def test_annotations_with_sizes():
     class Pair(nn.Module):
         first: nn.Linear["D", "H"]

@@ -1,0 +1,102 @@
+"""Convolutions and pooling of channels first: [B, C, ...] as in PyTorch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tessera as ts
+from tessera import Tensor
+from tessera.nn import init
+from tessera.nn.module import Module
+
+
+class Conv(Module):
+    """Base of `Conv1d` to `Conv3d`: the sum over the kernel's places and a group's channels of weight * x, plus bias.
+
+    x is [B, C, sizes], `weight` [O, C / groups, kernel] and `bias` [O] or None. `padding`: zeros on both sides of each
+    axis, or "same", "valid". First weights are evenly spread with |w| < 1 / sqrt(C / groups * places), biases 0.
+    """
+
+    weight: Tensor["..."]
+    bias: Tensor["O"] | None
+    stride: int
+    padding: int | str
+    dilation: int
+    groups: int
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, *, key: int, stride: int = 1, padding: int | str = 0,
+        dilation: int = 1, groups: int = 1, bias: bool = True, dtype: Any = ts.f32,
+    ) -> None:  # fmt: skip
+        if inputs % groups or outputs % groups:
+            raise ValueError(f"{groups} groups cannot share {inputs} and {outputs} channels evenly")
+        shape = (outputs, inputs // groups, *(kernel for _ in range(self.axes())))
+        self.weight = init.lecun_uniform(shape, key, dtype, fan_in=math.prod(shape[1:]))
+        self.bias = ts.zeros((outputs,), dtype) if bias else None
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+
+    @staticmethod
+    def axes() -> int:
+        """The number of axes that the kernel walks."""
+        raise NotImplementedError
+
+
+class Conv1d(Conv):
+    """`Conv` over one axis: x [B, C, L]."""
+
+    @staticmethod
+    def axes() -> int:
+        return 1
+
+    def __call__(self, x):
+        return ts.conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Conv2d(Conv):
+    """`Conv` over two axes: x [B, C, H, W]."""
+
+    @staticmethod
+    def axes() -> int:
+        return 2
+
+    def __call__(self, x):
+        return ts.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Conv3d(Conv):
+    """`Conv` over three axes: x [B, C, D, H, W]."""
+
+    @staticmethod
+    def axes() -> int:
+        return 3
+
+    def __call__(self, x):
+        return ts.conv3d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class ConvTranspose2d(Module):
+    """What gradients by x of a `Conv2d` do: each element of x [B, C, H, W] adds weight [C, O / groups, k, k] times
+    itself to the k x k places from `stride` times its own; `padding` places are cut from each side,
+    `output_padding` added at the ends. Plus bias [O]."""
+
+    weight: Tensor["C", "P", "K", "K"]
+    bias: Tensor["O"] | None
+    stride: int
+    padding: int
+    output_padding: int
+    groups: int
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, *, key: int, stride: int = 1, padding: int = 0,
+        output_padding: int = 0, groups: int = 1, bias: bool = True, dtype: Any = ts.f32,
+    ) -> None:  # fmt: skip
+        shape = (inputs, outputs // groups, kernel, kernel)
+        self.weight = init.lecun_uniform(shape, key, dtype, fan_in=math.prod(shape[1:]))
+        self.bias = ts.zeros((outputs,), dtype) if bias else None
+        self.stride, self.padding, self.output_padding, self.groups = stride, padding, output_padding, groups
+
+    def __call__(self, x):
+        return ts.conv_transpose2d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups
+        )
