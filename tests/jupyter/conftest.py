@@ -92,11 +92,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
+def read(path: Path) -> Any:
+    """The notebook at `path`."""
+    import nbformat  # three seconds of grammars for addresses
+
+    return nbformat.read(path, as_version=4)
+
+
 def execute(path: Path, folder: Path) -> Any:
     """The notebook at `path` after a run in a fresh kernel, in a folder of its own."""
-    import nbformat
-
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     before, os.environ["PYTHONPATH"] = os.environ.get("PYTHONPATH"), environment()["PYTHONPATH"]
     try:
         client = require("nbclient").NotebookClient

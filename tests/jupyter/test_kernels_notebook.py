@@ -6,12 +6,11 @@ import ast
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from tests.browsers import eventually, expect
 from tests.conftest import require
-from tests.jupyter.conftest import execute, texts
+from tests.jupyter.conftest import execute, read, texts
 
 NOTEBOOK = Path(__file__).parents[2] / "examples/01_kernels.ipynb"
 HEADINGS = ["registers", "spills", "shared", "occupancy", "tensor core", "async copy"]
@@ -77,7 +76,7 @@ def test_the_evidence_is_what_the_text_says(executed):
 
 
 def test_what_is_committed_can_be_read_and_is_free_of_noise():
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = read(NOTEBOOK)
     assert NOTEBOOK.stat().st_size < 500_000
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     for cell in code(notebook):
@@ -91,13 +90,13 @@ def test_what_is_committed_can_be_read_and_is_free_of_noise():
 
 def test_links_lead_somewhere():
     for name in (NOTEBOOK, NOTEBOOK.with_name("00_tour.ipynb")):
-        for cell in nbformat.read(name, as_version=4).cells:
+        for cell in read(name).cells:
             for target in re.findall(r"\]\(([^)#]+)\)", cell.source) if cell.cell_type == "markdown" else ():
                 assert "://" in target or (NOTEBOOK.parent / target).exists(), target
 
 
 def test_python_outside_of_the_dialect_is_python():
-    for cell in code(nbformat.read(NOTEBOOK, as_version=4)):
+    for cell in code(read(NOTEBOOK)):
         if not cell.source.startswith("%"):
             ast.parse(cell.source)
 

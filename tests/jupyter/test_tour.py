@@ -8,12 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from tests.browsers import expect
 from tests.conftest import require
-from tests.jupyter.conftest import execute, texts
+from tests.jupyter.conftest import execute, read, texts
 
 ROOT = Path(__file__).parents[2]
 TOUR = ROOT / "examples/00_tour.ipynb"
@@ -23,7 +22,7 @@ _DEFINITION = re.compile(r"^@ts\.(?:function|kernel)\n(?:.+\n|\n(?=[ \n]))+", re
 
 @pytest.fixture(scope="module")
 def tour():
-    return nbformat.read(TOUR, as_version=4)
+    return read(TOUR)
 
 
 @pytest.fixture(scope="module")
