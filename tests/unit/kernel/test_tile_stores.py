@@ -264,6 +264,27 @@ def k(x: Tensor["M", "N", ts.f32], y: Tensor["M", ts.f32]):
     np.testing.assert_array_equal(y, x[:, :3].sum(1) * 2)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_values_meet_the_axes_that_a_part_has_all_of(target: str, tmp_path: Path) -> None:
+    """A vector along N goes to each row, one along the rows to each column, whatever the lengths are."""
+    needs(target)
+    program = """
+def k(x: Tensor["M", "N", ts.f32], y: Tensor["M", "N", ts.f32]):
+    for i in ts.tile.range(0, M, 4):
+        t = x[i : i + 4, :]
+        t[1:3, :] = ts.tile.col_max(t)
+        t[:, 2:4] = ts.tile.row_sum(t)
+        y[i : i + 4, :] = t
+"""
+    x = np.random.default_rng(5).integers(0, 9, (4, 4)).astype(np.float32)
+    y = np.zeros_like(x)
+    run(loaded(program, tmp_path)["k"], x, y, target=target)
+    want = x.copy()
+    want[1:3] = want.max(0)
+    want[:, 2:4] = want.sum(1)[:, None]
+    np.testing.assert_array_equal(y, want)
+
+
 def test_a_stored_part_says_nothing_of_the_grid(tmp_path: Path) -> None:
     """Implicit coordinates are found by what is stored to tensors, or returned."""
     program = """

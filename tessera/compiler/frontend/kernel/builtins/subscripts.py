@@ -109,11 +109,11 @@ class Taken:
     def length(self) -> Dim:
         return tile_type(self.places).shape[0] if self.places is not None else self.size
 
-    def axis(self, k: KernelState, own: Axis) -> Axis:
-        """What a value that is stored there lies along."""
+    def axis(self, k: KernelState, own: Axis, n: Dim) -> Axis:
+        """What a value that is stored there lies along; the tile's own axis has `n` elements."""
         if self.places is not None and not self.drop:
             return k.tiles.identities.of(self.places)[0]
-        return own if (self.start, self.step) == (0, 1) and self.size == own.size else Axis(size=self.size)
+        return own if self.whole(n) else Axis(size=self.size)
 
     def whole(self, n: Dim) -> bool:
         return self.places is None and not self.drop and (self.start, self.step, self.size) == (0, 1, n)
@@ -139,7 +139,8 @@ def stored(k: KernelState, x: Value, items: Sequence[Any], item: Any) -> Value:
     for b in taken:
         if b.places is not None and tile_type(b.places).rank > 1:
             raise KernelFault("TS402", "an index tile that is stored at has one axis; scatter(...) takes more")
-    axes = [b.axis(k, own) for b, own in zip(taken, k.tiles.identities.of(x), strict=True)]
+    own = zip(taken, k.tiles.identities.of(x), t.shape, strict=True)
+    axes = [b.axis(k, axis, k.known(n)) for b, axis, n in own]
     value = storable(k.tiles, item, t.dtype, "the tile")
     left = [a for a, b in enumerate(taken) if not b.drop]
     shape = tuple(taken[a].length for a in left)
