@@ -1315,6 +1315,14 @@ def uniform(seed: Any, at: Any) -> Any:
     - *Cost:* About 80 integer operations an element.
     """
 
+def unpack_fp4(x: Any, axis: Any = -1) -> Any:
+    """fp4_e2m1 of bytes that hold two of them, the first one in the lower half, along `axis`.
+
+    - *Shapes:* `[..., N, ...] -> [..., 2 N, ...]`
+    - *Dtypes:* uint8 -> fp4_e2m1
+    - *Cost:* Every byte moves through scratch memory, or through shared memory on a GPU; 15 operations for each element.
+    """
+
 def unsqueeze(x: Any, axis: Any) -> Any:
     """A new axis of size 1 at `axis`, as `x[:, None]` has it.
 

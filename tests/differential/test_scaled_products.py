@@ -140,7 +140,47 @@ def test_scaled_products_are_assembled(target: str) -> None:
     assert made.files
 
 
+def packed(A: Tensor["M", "H", ts.uint8], S: Tensor["M", "J", ts.fp8_e8m0], W: Tensor["K", "N", ts.bf16],
+           C: Tensor["M", "N", ts.f32]):  # fmt: skip
+    """Rows of fp4, two to a byte; K is ragged."""
+    acc = ts.tile.zeros((16, 8))
+    for j in ts.tile.range_k(0, J, 2):
+        a = ts.tile.unpack_fp4(A[tile_m : tile_m + 16, j * 16 : j * 16 + 32])
+        acc = ts.tile.mma(a, W[j * 32 : j * 32 + 64, :], acc, a_scale=S[tile_m : tile_m + 16, j : j + 2])
+    C[tile_m : tile_m + 16, :] = acc
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_two_in_a_byte(target: str) -> None:
+    codes_ = rng.integers(0, 16, (20, 96)).astype(np.uint8)
+    s, w = scales(dt.fp8_e8m0, 20, 3), elements(dt.bf16, 96, 8)
+    out = np.full((20, 8), 99, np.float32)
+    run(packed, codes_[:, ::2] | codes_[:, 1::2] << 4, s, w, out, target=target)
+    wide = codes_.view(dt.fp4_e2m1.numpy).astype(np.float64) * np.repeat(s.astype(np.float64), 32, -1)
+    np.testing.assert_array_equal(out, wide @ w.astype(np.float64))
+
+
+def first_axis(x: Tensor["H", "N", ts.uint8], y: Tensor["M", "N", ts.fp4_e2m1], most: Tensor["N", ts.f32]):
+    """All codes, with a ragged edge that no maximum sees."""
+    block = ts.tile.unpack_fp4(x[0:10, :], axis=0)
+    y[0:20, :] = block
+    most[:] = ts.tile.max(block, axis=0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_code(target: str) -> None:
+    codes_ = np.stack([np.arange(16, dtype=np.uint8), np.full(16, 15, np.uint8)], 1)
+    y, most = np.zeros((16, 2), dt.fp4_e2m1.numpy), np.full(2, 99, np.float32)
+    run(first_axis, codes_[::2] | codes_[1::2] << 4, y, most, target=target)
+    np.testing.assert_array_equal(y.view(np.uint8), codes_)
+    np.testing.assert_array_equal(most, [6, -6])
+
+
 # what is refused
+
+
+def no_bytes(A: Tensor["M", "K", ts.int8], C: Tensor["M", "N", ts.f32]):
+    C[0:4, 0:8] = ts.tile.unpack_fp4(A[0:4, 0:4])
 
 
 def wrong_scale(A: Tensor["M", "K", ts.fp4_e2m1], S: Tensor["M", "J", ts.f32], C: Tensor["M", "M", ts.f32]):
@@ -170,6 +210,7 @@ def of_another_rank(A: Tensor["M", "K", ts.fp4_e2m1], S: Tensor["M", "J", ts.fp8
         (too_few, "TS402", "a_scale has one for each 32 of axis 1"),
         (too_wide, "TS302", "bf16 or a float of up to 8 bits, not f32"),
         (of_another_rank, "TS402", "as many axes as b"),
+        (no_bytes, "TS301", "unpack_fp4 takes bytes"),
     ],
 )
 def test_what_is_refused(kernel: Callable[..., Any], code: str, says: str) -> None:

@@ -87,6 +87,14 @@ def repeated(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "P", ts.f32]):
     y[tile_m : tile_m + 4, :] = ts.tile.repeat(x[tile_m : tile_m + 4, :], 3)
 
 
+@form(
+    lambda: (np.arange(256, dtype=np.uint8), empty(512)),
+    lambda x: np.stack((x & 15, x >> 4), 1).reshape(512).view(ml_dtypes.float4_e2m1fn).astype(np.float32),
+)
+def unpacked(x: ts.Tensor["n", ts.uint8], y: ts.Tensor["m", ts.f32]):
+    y[0:512] = ts.tile.unpack_fp4(x[0:256])
+
+
 @form(lambda: (normal(20, 30), empty(20, 30)), lambda x: x * 2)
 def scheduled(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     ts.tile.grid(2, grouped=2, persistent=True)

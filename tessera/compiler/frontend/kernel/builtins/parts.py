@@ -13,7 +13,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType, shape_text
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.compiler.tile.primitive import At, Element, ElementWriter, Operand, TilePrimitive
-from tessera.language import dims
+from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.lazy import np
 
@@ -81,6 +81,47 @@ def example(x: Tensor["n", ts.f32], y: Tensor["m", ts.f32]):
 
     def kept(self, before: int, after: int, repeats: int, axis: int) -> dict[int, int]:
         return {a: a for a in range(before) if a != axis % before}
+
+
+def repeat(k: KernelState, x: Value, repeats: int, axis: int) -> Value:
+    """`x` with each element so often along `axis`; the other axes lie along what they did."""
+    own = k.tiles.identities.of(x)
+    out = k.primitive(Repeat.definition, [x], {"repeats": repeats, "axis": axis})
+    new = k.tiles.identities.of(out)
+    return k.tiles.identities.set(out, tuple(new[a] if a == axis else mine for a, mine in enumerate(own)))
+
+
+class UnpackFp4(TileBuiltin):
+    """fp4_e2m1 of bytes that hold two of them, the first one in the lower half, along `axis`."""
+
+    shapes = "`[..., N, ...] -> [..., 2 N, ...]`"
+    dtypes = "uint8 -> fp4_e2m1"
+    cost = "Every byte moves through scratch memory, or through shared memory on a GPU; 15 operations for each element."
+    example = """
+@ts.kernel
+def example(x: Tensor["n", ts.uint8], y: Tensor["m", ts.f32]):
+    y[0:4] = ts.tile.unpack_fp4(x[0:2])
+
+>>> y = np.zeros(4, np.float32)
+>>> example(np.array([0x21, 0xF7], np.uint8), y)
+>>> y
+[ 0.5  1.   6.  -6. ]
+"""
+
+    def build(self, k: KernelState, x: Any, axis: Any = -1) -> Value:
+        value = k.tile(x)
+        if tile_type(value).dtype != dtypes.uint8:
+            raise KernelFault("TS301", f"unpack_fp4 takes bytes (uint8), not {tile_type(value).dtype}")
+        at = k.tiles.axis_of(value, axis, "unpack_fp4")
+        pair, tiles = repeat(k, value, 2, at), k.tiles
+        place = tiles.builder.value("tile.iota", (), TileType(tile_type(pair).shape, dtypes.int32), {"axis": at})
+        odd = tiles.map("eq", tiles.map("bit_and", tiles.identities.like(place, pair), 1), 1)
+        code = tiles.where(odd, tiles.map("shift_right", pair, 4), tiles.map("bit_and", pair, 15))
+        m = tiles.cast(tiles.map("bit_and", code, 7), dtypes.f32)  # 0 0.5 1 1.5 2 3 4 6
+        most = tiles.where(tiles.map("lt", m, 6), tiles.map("sub", m, 2), tiles.map("sub", tiles.map("add", m, m), 8))
+        found = tiles.where(tiles.map("lt", m, 4), tiles.map("mul", m, 0.5), most)
+        found = tiles.where(tiles.map("ge", code, 8), tiles.map("neg", found), found)
+        return tiles.cast(found, dtypes.fp4_e2m1)
 
 
 class Joined(TilePrimitive):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.kernel.builtins.parts import Repeat
+from tessera.compiler.frontend.kernel.builtins.parts import repeat
 from tessera.compiler.frontend.kernel.tiles import KernelFault, operand_type, tile_type
 from tessera.compiler.frontend.kernel.values import Axes
 from tessera.compiler.ir.core import Value
@@ -93,8 +93,8 @@ def _scaled(k: KernelState, name: str, x: Value, axes: Axes, scale: Any, along: 
             raise KernelFault("TS402", f"{fits}; it is {shape_text(of.shape)}")
     if k.known(whole[at]) != shape[at]:  # an editor does not know them; the compiler does, and checks
         return tiles.cast(x, dtypes.bf16)
-    own = tiles.identities.of(s)
-    spread = k.primitive(Repeat.definition, [tiles.cast(s, dtypes.f32)], {"repeats": block, "axis": at})
+    spread = repeat(k, tiles.cast(s, dtypes.f32), block, at)
+    own = tiles.identities.of(spread)
     tiles.identities.set(spread, tuple(axes[a] if a == at else axis for a, axis in enumerate(own)))
     return tiles.cast(tiles.map("mul", x, spread), dtypes.bf16)
 
