@@ -8,7 +8,7 @@ from tessera.compiler.graph.operators.elementwise import Elementwise
 from tests.fuzz.gradients import fault, program
 
 
-@pytest.mark.parametrize("seed", range(1, 25))
+@pytest.mark.parametrize("seed", range(1, 17))
 def test_random_derivatives(seed: int) -> None:
     p = program(seed)
     said = fault(p)
