@@ -32,7 +32,8 @@ class Leaf:
 
 def is_array(value: Any) -> bool:
     """Whether a value is an array of any library."""
-    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
+    known = hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+    return known and hasattr(value, "shape") and not isinstance(value, type)
 
 
 def leaves(tree: Any, path: str = "", buffer: bool = False) -> Iterator[Leaf]:

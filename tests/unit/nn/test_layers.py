@@ -89,6 +89,11 @@ def test_feed_forward(target):
     check(nn.SwiGLU(8, 6, key=1), swiglu)
 
 
+def test_the_emulator_gives_the_same(monkeypatch):
+    monkeypatch.setenv("TESSERA_TARGET", "emulator:sm_90a")
+    check(nn.Linear(8, 3, key=0), linear)
+
+
 def turned(x):
     half = x.shape[-1] // 2
     angle = torch.arange(x.shape[-2])[:, None] * 10000.0 ** (-torch.arange(half) / half)

@@ -172,6 +172,16 @@ def test_a_subclass_is_made_as_its_base_unless_it_adds_fields():
     assert More(np.ones(2, np.float32), np.ones(1, np.float32)).count == 3
 
 
+def test_a_function_of_a_module_is_compiled_ahead():
+    @ts.function
+    def forward(layer, x):
+        return layer(x)
+
+    layer, x = nn.LayerNorm(4), np.arange(8, dtype=np.float32).reshape(2, 4)
+    compiled = ts.compile(forward, arguments=(layer, x))
+    assert np.array_equal(compiled(layer, x), forward(layer, x))
+
+
 def test_annotations_with_sizes():
     class Pair(nn.Module):
         first: nn.Linear["D", "H"]

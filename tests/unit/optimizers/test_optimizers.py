@@ -100,10 +100,11 @@ def test_lion():
         np.testing.assert_allclose(state.moments[n]["first"], 0.99 * first[n] + 0.01 * G[n], rtol=1e-6)
 
 
-def test_the_reference_gives_the_same(monkeypatch):
+@pytest.mark.parametrize("target", ["reference", "emulator:sm_90a"])
+def test_other_targets_give_the_same(target, monkeypatch):
     opt = AdamW(0.1, clip=0.2, weight_decay=0.1)
     found, _ = one_step(opt, P, G, 3)
-    monkeypatch.setenv("TESSERA_TARGET", "reference")
+    monkeypatch.setenv("TESSERA_TARGET", target)
     wanted, _ = one_step(opt, P, G, 3)
     for n in P:
         np.testing.assert_allclose(found[n], wanted[n], rtol=1e-6)
