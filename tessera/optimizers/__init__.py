@@ -16,13 +16,13 @@ from typing import Any
 
 _HOME = {
     **dict.fromkeys(("Optimizer", "OptimizerState", "StepReport", "Group"), "base"),
-    **dict.fromkeys(("SGD", "Adam", "AdamW", "Lion"), "rules"),
+    **dict.fromkeys(("SGD", "Adam", "AdamW", "Lion", "Muon"), "rules"),
     **dict.fromkeys(("Constant", "Linear", "Cosine"), "schedules"),
     **dict.fromkeys(("EMA", "accumulate", "clip_grad_norm"), "gradients"),
 }
 __all__ = [
-    "EMA", "SGD", "Adam", "AdamW", "Constant", "Cosine", "Group", "Linear", "Lion", "Optimizer", "OptimizerState",
-    "StepReport", "accumulate", "clip_grad_norm",
+    "EMA", "SGD", "Adam", "AdamW", "Constant", "Cosine", "Group", "Linear", "Lion", "Muon", "Optimizer",
+    "OptimizerState", "StepReport", "accumulate", "clip_grad_norm",
 ]  # fmt: skip
 
 

@@ -101,6 +101,10 @@ class Optimizer:
         if isinstance(self.loss_scale, str) and self.loss_scale != "dynamic":
             raise ValueError(f"loss_scale is a number or 'dynamic', not {self.loss_scale!r}")
 
+    def kept(self, name: str, parameter: Any) -> tuple[str, ...]:
+        """The names of the arrays that it keeps of this parameter."""
+        return self.moments
+
     def first(self, moment: str, parameter: Any) -> Any:
         """What an array of the state starts as."""
         return ts.zeros(parameter.shape, ts.f64 if parameter.dtype == ts.f64 else ts.f32)
@@ -121,7 +125,7 @@ class Optimizer:
             places[id(array)] = name
         arrays = {n: ts.asarray(p) for n, p in trained.items()}
         return OptimizerState(
-            {n: {m: self.first(m, p) for m in self.moments} for n, p in arrays.items()},
+            {n: {m: self.first(m, p) for m in self.kept(n, p)} for n, p in arrays.items()},
             ts.zeros((), ts.int32),
             ts.zeros((), ts.int32),
             ts.full((), 65536.0 if self.loss_scale == "dynamic" else float(self.loss_scale), ts.f32),
@@ -181,7 +185,7 @@ def check(trained: dict[str, Any], gradients: dict[str, Any], state: OptimizerSt
         elif tuple(found.shape) != tuple(parameter.shape):
             faults.append(f"{name} is {list(parameter.shape)} and its gradient {list(found.shape)}")
         for moment, array in state.moments.get(name, {}).items():
-            if tuple(array.shape) not in (tuple(parameter.shape), ()) and moment not in ("rows", "columns"):
+            if tuple(array.shape) != tuple(parameter.shape):
                 faults.append(f"{name} is {list(parameter.shape)} and its {moment} {list(array.shape)}")
     if faults:
         more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import tessera as ts
 from tessera.optimizers.base import Optimizer
@@ -84,3 +86,47 @@ class Lion(Optimizer):
         a, b = self.betas
         way = ts.sign(a * held["first"] + (1 - a) * g)
         return p - lr.to(p.dtype) * (way + decay * p), {"first": b * held["first"] + (1 - b) * g}
+
+
+def is_matrix(name: str, parameter: Any) -> bool:
+    return len(parameter.shape) == 2
+
+
+@dataclass(frozen=True)
+class Muon(AdamW):
+    """Matrices move along the nearest matrix with orthonormal rows or columns; all else by AdamW, with rate lr *
+    adam_rate.
+
+    m = momentum * m + (1 - momentum) * g; p - lr * weight_decay * p - lr * sqrt(max(1, rows / columns)) * o(u), where
+    u is (1 - momentum) * g + momentum * m and o are five steps of the iteration X = a X + (b A + c A A) X, A = X X^T,
+    that begins at u / |u| and brings singular values near 1 (K. Jordan et al., "Muon", 2024). `matches(name, array)`
+    says which parameters are meant: matrices, but tables and output layers do better with AdamW.
+    """
+
+    momentum: float = 0.95
+    adam_rate: float = 0.1
+    matches: Callable[[str, Any], bool] = is_matrix
+
+    def kept(self, name, parameter):
+        return ("momentum",) if is_matrix(name, parameter) and self.matches(name, parameter) else self.moments
+
+    def changed(self, p, g, held, lr, t, decay):
+        if "momentum" not in held:
+            rate = lr * self.adam_rate
+            return self.moved(p * (1 - rate * decay).to(p.dtype) if decay else p, g, held, rate, t)
+        m = self.momentum * held["momentum"] + (1 - self.momentum) * g
+        rows, columns = p.shape
+        far = max(1, rows / columns) ** 0.5
+        moved = (lr * far).to(p.dtype) * orthonormal((1 - self.momentum) * g + self.momentum * m)
+        return (p * (1 - lr * decay).to(p.dtype) if decay else p) - moved, {"momentum": m}
+
+
+def orthonormal(u):
+    """Near the matrix with orthonormal rows, or columns, that is nearest to u: singular values from 0.7 to 1.2."""
+    tall = u.shape[0] > u.shape[1]
+    x = u.T if tall else u
+    x = x / (ts.sqrt(ts.sum(ts.square(x))) + 1e-7)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.775 * a + 2.0315 * (a @ a)) @ x
+    return x.T if tall else x

@@ -9,7 +9,20 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, nn
-from tessera.optimizers import EMA, SGD, Adam, AdamW, Constant, Cosine, Group, Linear, Lion, accumulate, clip_grad_norm
+from tessera.optimizers import (
+    EMA,
+    SGD,
+    Adam,
+    AdamW,
+    Constant,
+    Cosine,
+    Group,
+    Linear,
+    Lion,
+    Muon,
+    accumulate,
+    clip_grad_norm,
+)
 from tessera.optimizers.base import updated
 from tests.conftest import require
 
@@ -98,6 +111,42 @@ def test_lion():
     for n in P:
         np.testing.assert_allclose(found[n], wanted[n], rtol=1e-6)
         np.testing.assert_allclose(state.moments[n]["first"], 0.99 * first[n] + 0.01 * G[n], rtol=1e-6)
+
+
+def orthonormal(u):
+    x = u.T if u.shape[0] > u.shape[1] else u
+    x = x / (np.linalg.norm(x) + 1e-7)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.775 * a + 2.0315 * a @ a) @ x
+    return x.T if u.shape[0] > u.shape[1] else x
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (6, 3), (4, 4)])
+def test_muon(shape):
+    p, g = rng.standard_normal((2, *shape))
+    opt = Muon(0.1, momentum=0.9, weight_decay=0.5)
+    found, state = one_step(opt, {"w": p, "b": p[0]}, {"w": g, "b": g[0]}, 2)
+    m, wanted = 0.0, p
+    for _ in range(2):
+        m = 0.9 * m + 0.1 * g
+        way = orthonormal(0.1 * g + 0.9 * m)
+        wanted = wanted * (1 - 0.05) - 0.1 * max(1, shape[0] / shape[1]) ** 0.5 * way
+    np.testing.assert_allclose(found["w"], wanted, rtol=1e-9)
+    assert np.linalg.svd(way)[1].min() > 0.6 and np.linalg.svd(way)[1].max() < 1.3
+    adam, _ = one_step(AdamW(0.01, weight_decay=0.5), {"b": p[0]}, {"b": g[0]}, 2)
+    np.testing.assert_allclose(found["b"], adam["b"], rtol=1e-9)
+    assert set(state.moments["w"]) == {"momentum"} and set(state.moments["b"]) == {"first", "second"}
+
+
+def test_muon_is_pytorchs():
+    """To the precision of bf16, in which PyTorch iterates."""
+    p, g = rng.standard_normal((2, 6, 4)).astype(np.float32)
+    theirs = torch.tensor(p, requires_grad=True)
+    theirs.grad = torch.tensor(g)
+    O.Muon([theirs], 0.1, weight_decay=0.1, adjust_lr_fn="original").step()
+    found, _ = one_step(Muon(0.1, weight_decay=0.1), {"w": p}, {"w": g})
+    np.testing.assert_allclose(found["w"], theirs.detach(), atol=0.1 * 0.05)
 
 
 @pytest.mark.parametrize("target", ["reference", "emulator:sm_90a"])
