@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -226,3 +228,12 @@ def test_an_array_without_elements_where_another_begins(order: tuple[str, str]) 
     x, y = k.normal(64), np.zeros(64, np.float32)
     executable.run([x.ctypes.data, x.ctypes.data, y.ctypes.data], [], [])
     np.testing.assert_array_equal(y, x)
+
+
+def test_a_fault_has_its_line_where_the_cache_is_reached_by_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").symlink_to(os.environ["TESSERA_CACHE_DIR"])
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    error = fails(turned(), "read before anything was written", ("ts::store_shared(stage, x_tile);", ""))
+    assert error.diagnostics[0].span.file == "kernel.py"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Container, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -17,6 +18,12 @@ MOST_MODULES = 18
 """in a folder, besides `__init__.py`"""
 ANY_NUMBER = "lsp/tessera_lsp/features"
 """here each feature of the protocol has a module"""
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The text of a module, parsed once for all that is looked for in it."""
+    return ast.parse(path.read_text("utf-8"))
 
 
 def modules() -> dict[str, Path]:
@@ -32,7 +39,7 @@ def modules() -> dict[str, Path]:
 def imports(name: str, path: Path, known: Container[str]) -> Iterator[tuple[str, int]]:
     """The known modules that a module imports anywhere in its text, with the lines of the imports."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree(path)):
         targets: list[str] = []
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
@@ -103,14 +110,14 @@ def test_folders_have_at_most_18_modules() -> None:
     assert not too_many, f"more modules than {MOST_MODULES}: {too_many}"
 
 
-def unexplained(text: str) -> list[int]:
+def unexplained(text: str, parsed: ast.Module) -> list[int]:
     """The lines of imports inside of functions, and of `global`, that say no reason.
 
     An import stands at the top of its module, unless it is `# slow:` (what that saves, and whom) or `# optional:` (what
     brings the library). State of a module that functions set is kept in an object, unless a hot path gains by it.
     """
     lines, found = text.splitlines(), set[int]()
-    for function in ast.walk(ast.parse(text)):
+    for function in ast.walk(parsed):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for node in ast.walk(function):
                 if isinstance(node, (ast.Import, ast.ImportFrom, ast.Global)):
@@ -121,7 +128,9 @@ def unexplained(text: str) -> list[int]:
 
 
 def test_imports_inside_of_functions_and_globals_say_why() -> None:
-    found = {str(path.relative_to(ROOT)): unexplained(path.read_text("utf-8")) for path in modules().values()}
+    found = {
+        str(path.relative_to(ROOT)): unexplained(path.read_text("utf-8"), tree(path)) for path in modules().values()
+    }
     places = [f"{path}:{line}" for path, lines in sorted(found.items()) for line in lines]
     assert not places, f"say why with # slow: or # optional:, or move to the top: {places}"
 
@@ -136,7 +145,7 @@ def f():
     global h  # slow: one look-up
     global i  # optional: no
 """
-    assert unexplained(text) == [3, 6, 8]
+    assert unexplained(text, ast.parse(text)) == [3, 6, 8]
 
 
 # Layers, and what users make them of, have the field's standard names (`nn.Linear`, `nn.Module`); so have operators.
@@ -150,7 +159,7 @@ def test_a_class_name_means_one_thing() -> None:
     for path in modules().values():
         if str(path.relative_to(ROOT)).startswith(FOR_USERS):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     twice = {
