@@ -212,7 +212,7 @@ def vectors(a: Tensor["M", "K", ts.f32], y: Tensor["M", ts.f32]):
 @pytest.mark.parametrize(
     ("kernel", "code", "says"),
     [
-        (sizes_differ, "TS402", "2 meets 3"),
+        (sizes_differ, "TS402", "2 and 3"),
         (axes_differ, "TS418", "one runs along i, the other along j"),
         (too_many, "TS402", "up to 64 matrices"),
         (vectors, "TS402", "two axes or more"),

@@ -199,10 +199,10 @@ def perhaps(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
     ("kernel", "code", "says"),
     [
         (one_axis, "TS403", "this one has one axis"),
-        (twice, "TS403", "said before"),
-        (in_a_loop, "TS403", "at the top"),
+        (twice, "TS403", "called twice"),
+        (in_a_loop, "TS403", "outside of conditions and loops"),
         (computed, "TS403", "axis 0 of a grid"),
-        (in_groups_of_nothing, "TS404", "from 1 on"),
+        (in_groups_of_nothing, "TS404", "a positive number"),
         (of_no_use, "TS406", "store to the same place"),
         (perhaps, "TS105", "True or False"),
     ],

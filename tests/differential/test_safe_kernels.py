@@ -179,7 +179,7 @@ def test_grouped_heads_agree_with_pytorch() -> None:
 
 @pytest.mark.parametrize(("heads", "keys"), [(4, 3), (2, 4)])
 def test_heads_that_do_not_divide_are_refused(heads: int, keys: int) -> None:
-    with pytest.raises(CompileError, match=r"TS207[\s\S]*groups of them cannot share it"):
+    with pytest.raises(CompileError, match=r"TS207[\s\S]*so they cannot share them"):
         attention_safe(normal(heads, 5, 8), normal(keys, 5, 8), normal(keys, 5, 8))
 
 

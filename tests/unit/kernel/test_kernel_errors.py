@@ -91,7 +91,7 @@ def function_of_math(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
     y[i] = math.exp(x[i])
 
 
-@wrong("TS402", "x[tile_m:tile_m+8, 0:N:2]", "index with a tile, as 2 * ts.tile.arange(n)")
+@wrong("TS402", "x[tile_m:tile_m+8, 0:N:2]", "index with a tile: 2 * ts.tile.arange(n)")
 def every_other_column(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     y[tile_m:tile_m+8] = ts.tile.row_sum(x[tile_m:tile_m+8, 0:N:2])
 

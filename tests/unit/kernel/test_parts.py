@@ -102,7 +102,7 @@ REFUSED = {
     "t[0:p]": ("TS404", "the slice's width must be known at compile time; here it is p"),
     "t[p : p + 4 : 2]": ("TS404", "a slice that starts at a computed place has no step"),
     "t[x[0:4, 0]]": ("TS207", "an index is an integer, not [4] f32"),
-    "t[at[0:4], at[0:4]]": ("TS402", "one index tile may stand in a subscript of a tile"),
+    "t[at[0:4], at[0:4]]": ("TS402", "a subscript of a tile takes one index tile"),
     "t[N - 20]": ("TS204", "index -12 is outside of an axis of 4 elements of [4, 8]"),
     "ts.tile.gather(t, at[0:4])": ("TS402", "gather: an index [4] int32 has other axes than [4, 8] f32"),
     "t[..., ..., 0]": ("TS204", "an index has one `...` at most"),

@@ -301,14 +301,14 @@ def k(x: Tensor["M", "K", ts.f32]) -> Tensor["M", ts.f32]:
 
 
 REFUSED = {
-    "x[0:4, 0:8][0] = 1": ("TS406", "a part of a tile is stored to through its name"),
+    "x[0:4, 0:8][0] = 1": ("TS406", "only a tile that has a name can be changed in part"),
     "t[0:2] = x[0:4, 0:8]": ("TS402", "[4, 8] does not broadcast to [2, 8]"),
     "t[0] = x[0:4, 0:8]": ("TS402", "[4, 8] does not fit the part [8]"),
     "t[0, None] = 1": ("TS402", "no new axis is stored to; leave the None out"),
     "n[0] = 1.5": ("TS303", "1.5 does not go into the tile, which holds int32"),
     "s[0:2] = 1": ("TS407", "a part of this shared tile is stored to before anything is in it"),
     "ts.tile.scatter(s, n, 1)": ("TS406", "scatter gives a new tile; to a shared one, store a part"),
-    "inner()": ("TS406", "t is a tile of the code around, which keeps it; assign it there"),
+    "inner()": ("TS406", "t belongs to the function around this one; change it there"),
 }
 
 

@@ -192,7 +192,7 @@ def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
     if node.orelse:
         ev.error(
             "TS102",
-            "else after a loop over ts.range has no meaning; a loop without break always gets there",
+            "without break, the else of a loop over ts.range always runs; write it behind the loop",
             node.orelse[0],
         )
     carried = Carried(ev, node, stored_names(node.body) - {node.target.id})

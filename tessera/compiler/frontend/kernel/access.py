@@ -238,7 +238,7 @@ class Memory:
         if s.step not in (None, 1):
             raise KernelFault(
                 "TS402",
-                f"the slice's step is {s.step}, and slices are contiguous; index with a tile, as {s.step} * "
+                f"the slice's step is {s.step}, but a slice takes neighbours; index with a tile: {s.step} * "
                 "ts.tile.arange(n)",
             )
         lower = _from_end(self._bound(s.start, 0), extent)
@@ -279,8 +279,8 @@ class Memory:
         if any(advanced[0] < a < advanced[-1] for a in blocks):
             raise KernelFault(
                 "TS402",
-                "a slice stands between index tiles, and where their axes would go is not said; write it as an index "
-                "tile, too: (start + ts.tile.arange(16))[:, None], columns[None, :]",
+                "a slice between index tiles leaves open where their axes go; write the slice as an index tile, too: "
+                "(start + ts.tile.arange(16))[:, None], columns[None, :]",
             )
         at = sum(a < advanced[0] for a in blocks)
         before, behind = list(blocks.values())[:at], list(blocks.values())[at:]

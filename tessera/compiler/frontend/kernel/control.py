@@ -201,7 +201,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     values = [k.indices.emit(b) for b in bounds]
     if node.orelse:
         ev.error(
-            "TS102", "else after a tile loop has no meaning; a loop without break always gets there", node.orelse[0]
+            "TS102", "without break, the else of a tile loop always runs; write it behind the loop", node.orelse[0]
         )
     extent = counting.stop if isinstance(counting.stop, (int, Expr)) else None
     changed = stored_names(node.body) | _parts(k, node)
@@ -233,7 +233,11 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
         carried.discard(body)
     for name, value in fixed.items():
         if ev.frame.lookup(name) is not value:
-            ev.error("TS212", f"{name!r} names something else after an iteration; a tile loop cannot exchange it", node)
+            ev.error(
+                "TS212",
+                f"{name!r} is another kind of value after an iteration",
+                node,
+            )
     _join(k, carried.initial, carried.next)
     control.finish(ev, body, carried.next, node)
     types, hints = [v.type for v in carried.initial], [v.hint for v in body.args[1:]]

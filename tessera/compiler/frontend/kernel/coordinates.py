@@ -119,8 +119,8 @@ class Coordinates:
                 if where == place and (found := self.named.get(("batch", other))) is not None:
                     if size and longer % size == 0:
                         return found.offset // (longer // size)
-                    raise KernelFault("TS207", f"{view.name} has {size} along axis {axis}, where an array that is read "
-                                               f"before it has {longer}; groups of them cannot share it")  # fmt: skip
+                    raise KernelFault("TS207", f"axis {axis} of {view.name} has {size} elements for {longer} programs; "
+                                               f"that is no multiple, so they cannot share them")  # fmt: skip
         return self.batch(view, axis).offset
 
     def decides(self, c: Coordinate, offset: Dim) -> bool:

@@ -254,9 +254,12 @@ class KernelLayer(KernelState):
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             held = node.target.value
         if not isinstance(held, ast.Name):
-            raise KernelFault("TS406", "a part of a tile is stored to through its name; give the tile one before")
+            raise KernelFault("TS406", "only a tile that has a name can be changed in part; assign it to a name before")
         if held.id not in self.ev.frame.names:
-            raise KernelFault("TS406", f"{held.id} is a tile of the code around, which keeps it; assign it there")
+            raise KernelFault(
+                "TS406",
+                f"{held.id} belongs to the function around this one; change it there",
+            )
         items: list[Any] = list(index) if is_tuple(index) else [index]
         at = [self.index_tiles(i) for i in items]
         self.parted.append(held.id)

@@ -318,11 +318,11 @@ class Tiles:
             (axis, size), (other, n) = pair[0], pair[-1]
             shapes = f"{shape_text(operand_type(a).shape)} and {shape_text(operand_type(b).shape)}"
             if size != n and 1 not in (size, n):
-                raise KernelFault("TS402", f"mma of {shapes}: of the axes before the matrices {size} meets {n}")
+                raise KernelFault("TS402", f"mma of {shapes}: the axes before the matrices differ, {size} and {n}")
             if 1 not in (size, n) and relation(axis, other) in ("different", "unclear"):
                 along = f"one runs along {axis_text(axis)}, the other along {axis_text(other)}"
                 flat = "where element by element is meant, write .reshape(...) behind one"
-                raise KernelFault("TS418", f"mma of {shapes}: of the axes before the matrices {along}; {flat}")
+                raise KernelFault("TS418", f"mma of {shapes}: the axes before the matrices differ: {along}; {flat}")
             if size == n:
                 axis.join(other)
             found.append((axis, size) if size != 1 else (other, n))

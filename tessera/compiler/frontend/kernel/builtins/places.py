@@ -144,22 +144,25 @@ def example(A: Tensor["M", "K", ts.f32], B: Tensor["K", "N", ts.f32]) -> Tensor[
 
     def build(self, k: KernelState, *lengths: Any, grouped: Any = None, persistent: Any = False) -> None:
         if k.coordinates.said is not None:
-            raise KernelFault("TS403", "the grid has been said before; say all of it in one call")
+            raise KernelFault("TS403", "grid is called twice; give all lengths in one call")
         if k.builder.block is not k.ev.block or k.memory.mask is not None:
-            raise KernelFault("TS403", "grid is said of all programs: it stands at the top, under no condition or loop")
+            raise KernelFault(
+                "TS403",
+                "grid holds for all programs; call it outside of conditions and loops",
+            )
         count = len(lengths)
         if count > 3:
             raise KernelFault("TS403", f"a grid has the axes 0, 1 and 2; {count} lengths were given")
         grouped = k.known(grouped)
         if grouped is not None and (not isinstance(grouped, int) or isinstance(grouped, bool) or grouped < 1):
-            raise KernelFault("TS404", f"grouped is a number of rows from 1 on, known at compile time, not {grouped!r}")
+            raise KernelFault("TS404", f"grouped is a positive number known at compile time, not {grouped!r}")
         if not isinstance(persistent, bool):
             raise KernelFault("TS105", f"persistent is True or False, not {persistent!r}")
         k.coordinates.said = Said(k.builder.span, grouped, persistent)
         for axis, length in enumerate(lengths):
             whole = isinstance(length, (int, Expr)) and not isinstance(length, bool)
             if not whole or marks(length) or (isinstance(length, int) and length < 1):
-                raise KernelFault("TS403", f"axis {axis} of a grid is as long as a size or a number from 1 on says")
+                raise KernelFault("TS403", f"the length of axis {axis} of a grid is a size or a positive number")
             k.coordinates.lengths[_program(k, axis)] = length
 
 

@@ -138,7 +138,7 @@ def stored(k: KernelState, x: Value, items: Sequence[Any], item: Any) -> Value:
     t, taken = tile_type(x), taken_by(k, x, expanded(x, items))
     for b in taken:
         if b.places is not None and tile_type(b.places).rank > 1:
-            raise KernelFault("TS402", "an index tile that is stored at has one axis; scatter(...) takes more")
+            raise KernelFault("TS402", "a store at an index tile takes one of one axis; scatter(...) takes more")
     own = zip(taken, k.tiles.identities.of(x), t.shape, strict=True)
     axes = [b.axis(k, axis, k.known(n)) for b, axis, n in own]
     value = storable(k.tiles, item, t.dtype, "the tile")
@@ -215,7 +215,7 @@ def taken_by(k: KernelState, x: Value, items: Sequence[Any]) -> list[Taken]:
     if len(tiles) > 1:
         raise KernelFault(
             "TS402",
-            "one index tile may stand in a subscript of a tile; take(tile, places, axis) for one axis after the other",
+            "a subscript of a tile takes one index tile; take(tile, places, axis) takes along one axis after the other",
         )
     return found
 
