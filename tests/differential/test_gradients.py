@@ -223,3 +223,29 @@ def test_editors_show_how_gradients_are_called():
     assert shown is not None and shown.text == "grad(function, argnums=0, has_aux=False)" and "argnums" in shown.doc
     shown = of_value(resolve(scope, "gradient"))
     assert shown is not None and shown.text == "grad(loss)(w, x)"
+
+
+def test_a_loss_of_second_derivatives_as_pytorch():
+    """The residual of the heat equation: derivatives by parameters of derivatives by time and place."""
+    torch = pytest.importorskip("torch")
+
+    def u(p, t, x):
+        return ts.sum(ts.tanh(t * p["w"][0] + x * p["w"][1] + p["b"]) * p["v"])
+
+    def residual(p, t, x):
+        by_t = ts.grad(u, argnums=1)(p, t, x)
+        by_xx = ts.grad(ts.grad(u, argnums=2), argnums=2)(p, t, x)
+        return (by_t - 0.1 * by_xx) ** 2
+
+    params = {"w": normal(2, 8, dtype=np.float64), "b": normal(8, dtype=np.float64), "v": normal(8, dtype=np.float64)}
+    value, found = ts.value_and_grad(residual)(params, np.array(0.3), np.array(0.7))
+    p = {k: torch.tensor(a, requires_grad=True) for k, a in params.items()}
+    t, x = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.3, 0.7))
+    out = torch.sum(torch.tanh(t * p["w"][0] + x * p["w"][1] + p["b"]) * p["v"])
+    by_t, by_x = torch.autograd.grad(out, (t, x), create_graph=True)
+    (by_xx,) = torch.autograd.grad(by_x, x, create_graph=True)
+    loss = (by_t - 0.1 * by_xx) ** 2
+    loss.backward()
+    np.testing.assert_allclose(value, loss.item(), rtol=1e-12)
+    for name in params:
+        np.testing.assert_allclose(found[name], p[name].grad, rtol=1e-10, atol=1e-12)
