@@ -160,6 +160,24 @@ def k(x: Tensor["M", "N", ts.f32], at: Tensor["n", ts.int32], y: Tensor["M", ts.
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_what_a_branch_stores_exists_where_it_is_taken(target: str, tmp_path: Path) -> None:
+    """Also at places that lay outside of the tensor before."""
+    needs(target)
+    program = """
+def k(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32]):
+    for p in ts.tile.range(0, P):
+        t = x[p * 4 - 2 : p * 4 + 6]
+        if p != 1:
+            t[0] = -20
+            t[7] = -30
+        y[p] = ts.tile.max(t[0:2]) + ts.tile.max(t[6:8])
+"""
+    x, y = -np.arange(1, 13, dtype=np.float32), np.zeros(3, np.float32)
+    run(loaded(program, tmp_path)["k"], x, y, target=target)
+    np.testing.assert_array_equal(y, [-20 + x[4], x[2] + x[8], x[7] - 30])
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_parts_are_carried_by_loops_branches_and_masks(target: str, tmp_path: Path) -> None:
     """A part that is stored is an assignment: what is behind the statement sees it, other names do not."""
     needs(target)

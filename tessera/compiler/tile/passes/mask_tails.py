@@ -222,15 +222,16 @@ class MaskTails(Combining):
                 continue
             yields = [b.terminator.operands[i] for b in blocks]
             sides: list[Exists] = [(self.of(y), self.masks.get(y, ())) for y in yields]
-            added = any(adds(y, other, b) for y, other, b in zip(yields, reversed(yields), blocks, strict=True))
+            added = [adds(y, other, b) for y, other, b in zip(yields, reversed(yields), blocks, strict=True)]
             always: Tails = (NONE,) * result.type.rank
-            if added:
-                outer = [tuple(self._outside(t, b) for t in s[0]) for s, b in zip(sides, blocks, strict=True)]
+            if any(added):
+                adding = [(s[0], b) for s, b, a in zip(sides, blocks, added, strict=True) if a]
+                outer = [tuple(self._outside(t, b) for t in tails) for tails, b in adding]
                 always = tuple(joined(*axis) for axis in zip(*outer, strict=True))
                 sides = [(_without(tails, always), masks) for tails, masks in sides]
             same = sides[0] == sides[1] and not any(_inside(*s, b) for s, b in zip(sides, blocks, strict=True))
             if same:
-                self._carried(result, always if added else sides[0][0], sides[0][1])
+                self._carried(result, always if any(added) else sides[0][0], sides[0][1])
             else:
                 self._carried(result, always, ())
                 apart[i] = sides
