@@ -96,6 +96,22 @@ def test_programs_run_in_groups_of_rows(target: str) -> None:
     np.testing.assert_array_equal(x, y)
 
 
+def talking(x: Tensor["M", "N", ts.f32], y: Tensor["M", "N", ts.f32]):
+    ts.tile.grid(grouped=2, persistent=True)
+    block = x[tile_m : tile_m + 4, tile_n : tile_n + 4]
+    ts.tile.print("sum", ts.tile.sum(block))
+    y[tile_m : tile_m + 4, tile_n : tile_n + 4] = block
+
+
+def test_what_programs_print_stands_in_one_order(capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.arange(96, dtype=np.float32).reshape(12, 8)
+    found: list[str] = []
+    for target in TARGETS:
+        run(talking, x, empty(12, 8), target=target)
+        found.append(capsys.readouterr().out)
+    assert found[0] == found[1] == found[2] and found[0].index("(0, 1)") < found[0].index("(1, 0)")
+
+
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=4), st.integers(1, 8))
 def test_every_program_runs_once(grid: list[int], rows: int) -> None:
     assert sorted(in_order(grid, rows)) == list(range(int(np.prod(grid))))

@@ -334,11 +334,14 @@ def finish(k: KernelState, value: Any) -> Op | None:
         "num_warps": k.setting("num_warps", "warps") if {"num_warps", "warps"} & k.config.keys() else None,
         "num_stages": max(k.setting("num_stages", "stages"), k.stages),
     }
-    if (said := k.coordinates.said) is not None:
-        attrs |= {"grouped": said.grouped} if said.grouped is not None else {}
-        attrs |= {"persistent": True} if said.persistent else {}
     kernel = Op("tile.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
     remove_dead(kernel)
+    if (said := k.coordinates.said) is not None:
+        prints = any(
+            op.name == "tile.print" for op in kernel.walk()
+        )  # in one order on all targets: that of the numbers
+        kernel.attrs |= {"grouped": said.grouped} if said.grouped is not None and not prints else {}
+        kernel.attrs |= {"persistent": True} if said.persistent else {}
     for finding in (*_beyond(k), *(with_fix(ev, d) for d in barrier_notes(kernel))):
         ev.findings.add(finding)
     return kernel
