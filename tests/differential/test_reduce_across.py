@@ -71,12 +71,8 @@ def test_column_sums_in_the_order_of_the_programs() -> None:
 def test_a_loss_is_one_number() -> None:
     x, y = rng.standard_normal((2, 1000)).astype(np.float32)
     out = np.full(2, 9, np.float32)
-    (out,) = everywhere(lambda_free(loss, BLOCK=16), x, y, out, results=1)
+    (out,) = everywhere(ts.kernel(BLOCK=16)(loss), x, y, out, results=1)
     np.testing.assert_allclose(out, [9, ((x - y) ** 2).mean()], rtol=1e-5)
-
-
-def lambda_free(kernel: Any, **config: Any) -> Any:
-    return ts.kernel(**config)(kernel)
 
 
 def test_results_that_are_returned_and_batches() -> None:
@@ -95,6 +91,11 @@ def test_one_program_needs_no_second_launch() -> None:
     assert len(program(column_sums, np.zeros((9, 45), np.float32), np.zeros(45, np.float32)).launches) == 2
     (out,) = everywhere(column_sums, x, np.zeros(45, np.float32), results=1, emulated=False)
     np.testing.assert_allclose(out, x.sum(0), rtol=1e-5, atol=1e-6)
+
+
+def test_no_program_has_a_share() -> None:
+    (out,) = everywhere(column_sums, np.zeros((0, 5), np.float32), np.full(5, 9, np.float32), results=1)
+    np.testing.assert_array_equal(out, 0)
 
 
 @ts.kernel
