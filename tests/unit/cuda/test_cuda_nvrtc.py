@@ -199,7 +199,7 @@ def test_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_each_architecture_is_compiled_by_the_newest_library_that_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    Library = nvrtc_library.Library
+    Library = nvrtc_library.NvrtcLibrary
     both = {13: Library(None, (13, 4), frozenset((75, 90))), 12: Library(None, (12, 9), frozenset((70, 75, 90)))}
     monkeypatch.setattr(nvrtc_library, "library", both.get)
     assert [nvrtc.version(arch) for arch in ("sm_70", "sm_75", "sm_90a")] == ["12.9", "13.4", "13.4"]

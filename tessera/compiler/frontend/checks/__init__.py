@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from tessera.compiler.frontend.checks import alignment, cancellation, launches, memory, precision, softmax, zeros
 from tessera.compiler.frontend.checks.finding import Finding, Look
 from tessera.compiler.frontend.checks.ranges import name_of
-from tessera.compiler.frontend.evaluate.report import Record, Report
+from tessera.compiler.frontend.evaluate.report import AnalysisRecord, Report
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import outside_kernels
 from tessera.errors import Diagnostic, Span
@@ -54,7 +54,7 @@ for _names, _rule in RULES:
         _BY_NAME.setdefault(_name, []).append(_rule)
 
 
-def check_values(record: Record) -> None:
+def check_values(record: AnalysisRecord) -> None:
     """Adds what the rules find to the findings, with what may mend it."""
     derived = {inner for op in record.derived for inner in op.walk()}
     look, ops = Look(record), [op for op in outside_kernels(record.block, *record.tried) if op not in derived]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tessera.compiler.frontend.checks.ranges import Ranges
-from tessera.compiler.frontend.evaluate.report import Record
+from tessera.compiler.frontend.evaluate.report import AnalysisRecord
 from tessera.compiler.frontend.fixes import CandidateFix, expression_at
 from tessera.errors import Edit, Fix, Note, Severity, Span
 from tessera.language.dims.remembering import RememberingFacts
@@ -32,7 +32,7 @@ class Finding:
 class Look:
     """One look over a program: the ranges of its values and its text."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: AnalysisRecord) -> None:
         self.ranges = Ranges()
         self.kernel = record.definition.kind == "kernel"
         self.whole = not (record.incomplete or record.undecided or record.findings.errors)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.evaluate.report import Record
+from tessera.compiler.frontend.evaluate.report import AnalysisRecord
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.names.frame import Closure, Flow, Frame, Path
@@ -69,7 +69,7 @@ def method(function: F) -> F:
     return function
 
 
-class Evaluator(Record):
+class Evaluator(AnalysisRecord):
     """State of one analysis. `sizes` fixes named dims; `analyse` a kernel that is called; `most`: the steps that it may
     take."""
 

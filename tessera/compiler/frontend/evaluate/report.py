@@ -1,6 +1,6 @@
 """What an evaluation gives.
 
-`Report`: findings and their places, what must be known first, what is too much to compute. `Record`: what else an
+`Report`: findings and their places, what must be known first, what is too much to compute. `AnalysisRecord`: what else an
 analysis is made of.
 """
 
@@ -134,7 +134,7 @@ class Report:
         return self.error("TS111" if isinstance(error, DimLimitError) else "TS107", str(error), at)
 
 
-class Record(Report):
+class AnalysisRecord(Report):
     """What an `Analysis` is made of besides findings. Checks ask this, and not how the evaluator works."""
 
     def __init__(self, definition: Definition, most: int) -> None:

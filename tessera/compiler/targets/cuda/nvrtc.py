@@ -25,7 +25,7 @@ _DEPRECATED = "Architectures prior to"
 """Said of every compilation for sm_70, whose user knows."""
 
 
-def library_for(arch: str) -> nvrtc_library.Library:
+def library_for(arch: str) -> nvrtc_library.NvrtcLibrary:
     """The newest installed NVRTC that compiles for `arch` ("sm_80"). Raises MissingDependency with what to install."""
     number = int(arch.removeprefix("sm_").rstrip("af"))
     for library in map(nvrtc_library.library, nvrtc_library.MAJORS):

@@ -24,7 +24,7 @@ class CompilationFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class NvrtcLibrary:
     """One loaded NVRTC. `architectures`: the compute capabilities that it compiles for, as 80."""
 
     functions: Any = field(compare=False)
@@ -66,7 +66,7 @@ class Library:
 
 
 @lru_cache
-def library(major: int) -> Library | None:
+def library(major: int) -> NvrtcLibrary | None:
     """This machine's NVRTC of CUDA `major`, loaded at the first use; None where it has none."""
     for path in _places(major):
         try:
@@ -80,7 +80,7 @@ def library(major: int) -> Library | None:
             functions.nvrtcGetSupportedArchs(known)
         except (OSError, AttributeError):
             continue
-        return Library(functions, (major, numbers[1].value), frozenset(known))
+        return NvrtcLibrary(functions, (major, numbers[1].value), frozenset(known))
     return None
 
 
