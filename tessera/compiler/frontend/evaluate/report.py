@@ -1,7 +1,7 @@
 """What an evaluation gives.
 
-`Report`: findings and their places, what must be known first, what is too much to compute. `AnalysisRecord`: what else an
-analysis is made of.
+`Report`: findings and their places, what must be known first, what is too much to compute. `AnalysisRecord`: what
+else an analysis is made of.
 """
 
 from __future__ import annotations
