@@ -22,7 +22,7 @@ from tessera.language.tracebacks import outward
 
 _HOME = {
     **dict.fromkeys(("Module", "buffer"), "module"),
-    **dict.fromkeys(("Linear", "Embedding", "Dropout", "MLP", "SwiGLU"), "dense"),
+    **dict.fromkeys(("Linear", "FusedLinearGeLU", "FusedLinearSiLU", "Embedding", "Dropout", "MLP", "SwiGLU"), "dense"),
     **dict.fromkeys(("LayerNorm", "RMSNorm", "GroupNorm"), "norms"),
     **dict.fromkeys(("MultiHeadAttention", "rope", "alibi"), "heads"),
     **dict.fromkeys(("TransformerBlock", "Stack"), "transformer"),

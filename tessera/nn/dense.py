@@ -33,6 +33,22 @@ class Linear(Module):
         return y if self.bias is None else y + self.bias
 
 
+class FusedLinearGeLU(Linear):
+    """gelu(x W + b): `Linear` and the function after it, computed where the product's sums end."""
+
+    def __call__(self, x: Tensor["...", "D"]) -> Tensor["...", "H"]:
+        y = x @ self.weight
+        return ts.gelu(y if self.bias is None else y + self.bias)
+
+
+class FusedLinearSiLU(Linear):
+    """silu(x W + b): `Linear` and the function after it, computed where the product's sums end."""
+
+    def __call__(self, x: Tensor["...", "D"]) -> Tensor["...", "H"]:
+        y = x @ self.weight
+        return ts.silu(y if self.bias is None else y + self.bias)
+
+
 class Embedding(Module):
     """The rows of a table [N, D] at integers [...]: [..., D]. A row outside of the table reads as 0.
 

@@ -65,6 +65,14 @@ def test_linear(target):
     check(nn.Linear(8, 3, key=0, bias=False), linear)
 
 
+def test_a_function_after_a_product():
+    check(nn.FusedLinearGeLU(8, 3, key=0), lambda p, x: F.gelu(linear(p, x)))
+    layer = randomised(nn.FusedLinearSiLU(8, 3, key=0, bias=False))
+    check(layer, lambda p, x: F.silu(linear(p, x)))
+    compiled = ts.compile(ts.function(lambda layer, x: layer(x)), arguments=(layer, X))
+    assert compiled.ir("schedule").count(" = group(") == 1  # one kernel
+
+
 def test_norms(target):
     check(nn.LayerNorm(8, eps=0.1), lambda p, x: F.layer_norm(x, (8,), p["weight"], p["bias"], 0.1))
     check(nn.LayerNorm(8, bias=False), lambda p, x: F.layer_norm(x, (8,), p["weight"]))
