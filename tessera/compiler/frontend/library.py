@@ -15,7 +15,7 @@ from tessera.compiler.frontend.names.vocabulary import LIBRARIES
 from tessera.compiler.frontend.syntax.parse import parse_module
 
 
-class Library:
+class TextLibrary:
     """A package of the house that is written as users write programs."""
 
     def __init__(self, package: str) -> None:
@@ -58,4 +58,4 @@ class Library:
         return self.homes
 
 
-LIBRARIES["tessera.nn"] = Library("tessera.nn")
+LIBRARIES["tessera.nn"] = TextLibrary("tessera.nn")

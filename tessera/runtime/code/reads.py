@@ -240,6 +240,9 @@ class _Walk:
                 self.object(value, get, path)
         else:
             self.object(value, get, path)
+            if id(value) in self.objects and _answers(type(value)):
+                for name in names:
+                    self.member(value, get, path, name, {})
 
     def callee(self, value: Any, path: str) -> None:
         inner = python_function(value)
@@ -286,13 +289,19 @@ class _Walk:
         above = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), MISSING)
         method = isinstance(above, (types.FunctionType, staticmethod, classmethod))
         own = name in getattr(value, "__dict__", ())
-        if own or not (method or above is MISSING) or hasattr(kind, "__getattr__"):
+        if own or not (method or above is MISSING):
             self.member(value, owner.get, owner.path, name, {})
 
     def member(self, value: Any, get: Callable[[], Any], path: str, name: str, names: Mapping[str, None]) -> None:
         item = _attribute(value, name)
         if item is not MISSING and not isinstance(item, (types.BuiltinFunctionType, *_SLOTS)):
             self.add(Read(f"{path}.{name}", _attribute_getter(get, name), item, "attribute", value, name), names)
+
+
+def _answers(kind: type) -> bool:
+    """Whether its objects make up attributes when they are asked: they are asked for those alone that code names
+    beside them."""
+    return hasattr(kind, "__getattr__")
 
 
 def _is_special(name: str) -> bool:
