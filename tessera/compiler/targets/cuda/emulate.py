@@ -155,8 +155,8 @@ def _compiled_ahead(flags: Sequence[str], of_machine: Sequence[str]) -> list[str
         return []
     headers = sorted(p.name for p in (nvrtc.INCLUDE / "tessera").glob("*.cuh") if not p.name.startswith("device"))
     library = "".join(f"#include <tessera/{h}>\n" for h in ("host.h", *headers))
-    header = _ahead("all.h", f"#define TESSERA_MACHINE_APART\n{library}", ".gch", (*flags, "-x", "c++-header"))
-    machine = _ahead("machine.cpp", f"#define TESSERA_MACHINE\n{library}", ".o", (*of_machine, *_MACHINE, "-c"))
+    header = _ahead("all.h", f"#define TS_MACHINE_APART\n{library}", ".gch", (*flags, "-x", "c++-header"))
+    machine = _ahead("machine.cpp", f"#define TS_MACHINE\n{library}", ".o", (*of_machine, *_MACHINE, "-c"))
     return ["-include", str(header), f"{machine}.o", "-nostdlib", "-lm", "-lgcc"] if header and machine else []
 
 

@@ -22,10 +22,10 @@
 
 // The machine is compiled once and optimised, kernels by the hundred and not: in a kernel's file the machine's functions
 // are calls to a library that stands apart. Without one, they are part of the file.
-#if defined(TESSERA_MACHINE_APART)
+#if defined(TS_MACHINE_APART)
 #define TS_HOST extern inline __attribute__((gnu_inline))
 #define TS_HOST_STATE(type, name) extern __attribute__((visibility("hidden"))) type name
-#elif defined(TESSERA_MACHINE)
+#elif defined(TS_MACHINE)
 #define TS_HOST
 #define TS_HOST_STATE(type, name) type name
 #else
