@@ -43,7 +43,7 @@ def test_what_is_named_instead_exists(tmp_path):
 def test_the_package_names_what_there_is_instead():
     for name, why in (
         ("backward", r"ts\.grad\(f\)"),
-        ("Module", "no modules"),
+        ("Module", "ts.nn has modules"),
         ("serving", "no server"),
         ("vmap", "leading axes"),
     ):

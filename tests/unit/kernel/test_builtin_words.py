@@ -17,7 +17,7 @@ from tessera.compiler.tile.primitive import PRIMITIVES
 from tests.kernel_runner import check
 
 BUILTINS = list(dict.fromkeys(public().values()))
-SIZES = {"M": 2, "N": 4, "K": 8, "parts": 2}
+SIZES = {"M": 2, "N": 4, "K": 8, "parts": 2, "repeats": 2}
 BEFORE, BEHIND = 2, 8
 """what `...` stands for before and behind an axis with a name"""
 
@@ -37,7 +37,9 @@ CALLS: dict[str, list[list[str]]] = {
     "`[M, N] -> [1, M, N]`, `[M, 1, N]` or `[M, N, 1]`": [["a, 0", "a, 1", "a, 2"]],
     "`[M, N] -> [N, M]`; of more axes as `axes` says": [["a"]],
     "`[M, N] -> [M, N]`; `q0` and `k0` are indices": [["a, 0, 0"]],
-    "`[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices": [["a, b"]],
+    "`[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices; scales as above": [["a, b"]],
+    "`[..., N, ...] -> [..., N * repeats, ...]`": [["a, 2, axis=1"]],
+    "`[..., N, ...] -> [..., 2 N, ...]`": [["a, axis=1"]],
     "`([M, N], [M, K], ...) -> [M, N + K + ...]`": [["(a, b), axis=1"]],
     "`([M, N], [M, N], ...) -> [..., M, N]`, `[M, ..., N]` or `[M, N, ...]`": [
         [f"(a, b), axis={axis}" for axis in (0, 1, 2)]
@@ -77,7 +79,7 @@ def shape(text: str, behind: int) -> tuple[int, ...]:
         if part == "...":
             out.append(BEFORE if i == 0 else behind)
         else:
-            out.append(int(eval(part.removesuffix(" + ..."), {}, SIZES)))
+            out.append(int(eval(part.removesuffix(" + ...").replace("2 N", "2 * N"), {}, SIZES)))
     return tuple(out)
 
 
@@ -116,7 +118,9 @@ def found_in(analysis: Any, call: str) -> Any:
 def taken(builtin: TileBuiltin) -> str:
     """A dtype that it takes."""
     words = builtin.dtypes.partition(" -> ")[0]
-    return {"integers": "int32", "integers and bools": "int32", "complex numbers": "complex64"}.get(words, "f32")
+    return {"uint8": "uint8", "integers": "int32", "integers and bools": "int32", "complex numbers": "complex64"}.get(
+        words, "f32"
+    )
 
 
 def trials(builtin: TileBuiltin) -> list[tuple[str, list[tuple[int, ...]], list[str], list[tuple[int, ...]]]]:
@@ -170,7 +174,8 @@ MOVING = "Every element moves through scratch memory, or through shared memory o
 @pytest.mark.parametrize("builtin", SPELLED, ids=lambda b: b.name)
 def test_what_moves_every_element_says_so(builtin: TileBuiltin, tmp_path: Path) -> None:
     moves = any(getattr(PRIMITIVES.get(o.name), "moves", ()) for o in emitted(builtin, tmp_path))
-    assert moves == (builtin.cost == MOVING)
+    first = builtin.cost.partition(";")[0].rstrip(".") + "."
+    assert moves == (first in (MOVING, MOVING.replace("element", "byte")))
 
 
 FREE = {"func", "return", "load", "store", "dim", "index", "constant", "debug_print", "print", "broadcast", "reshape"}

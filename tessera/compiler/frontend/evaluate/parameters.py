@@ -227,7 +227,7 @@ def _given(ev: Evaluator, p: Parameter, argument: Any) -> Any:
 
 
 def _record(ev: Evaluator, p: Parameter, argument: Any) -> Record:
-    kind = type(argument)
+    kind: type[Any] = argument.__class__
     return Record(kind.__name__, {n: _given(ev, item_of(p, n), a) for n, a in members(argument).items()}, kind)
 
 

@@ -37,10 +37,10 @@ def mask_tails(kernel: Op) -> None:
 
 
 def tails_of(kernel: Op) -> dict[Value, Tails]:
-    """Which elements of each tile are padding. Changes nothing."""
-    probe = _Probe(MaskTails(kernel))
+    """Which elements of each tile are padding; of a shared tile, where it was read last. Changes nothing."""
+    probe = _Survey(MaskTails(kernel))
     probe.block(kernel.region.block)
-    return probe.tails
+    return probe.tails | probe.read
 
 
 class MaskTails(Combining):
@@ -325,6 +325,20 @@ class _Probe(MaskTails):
 
     def restrict(self, op: Op, tails: Tails, shape: tuple[Dim, ...]) -> None:
         return None
+
+
+class _Survey(_Probe):
+    """Also keeps what shared tiles lack while they are read: behind a loop nothing is known of them."""
+
+    def __init__(self, outer: MaskTails) -> None:
+        super().__init__(outer)
+        self.read: dict[Value, Tails] = {}
+
+    def step(self, op: Op) -> None:
+        for v in op.operands:
+            if isinstance(v.type, SharedType) and v in self.tails:
+                self.read[v] = self.of(v)
+        super().step(op)
 
 
 _RULES = {
