@@ -218,6 +218,11 @@ def store_part(k: KernelState, target: Shared, index: Any, value: Any) -> None:
         why = "a part of this shared tile is stored to before anything is in it, so that the others would hold anything"
         raise KernelFault("TS407", f"{why}; store to all of it first: ts.tile.store(s, ts.tile.zeros(s.shape))")
     t = target.type
+    if all_of_it and k.is_tile(value):
+        value = k.tile(value)
+        if tile_type(value).shape == t.shape:
+            store_shared(k, target, value)
+            return
     if target.value in k.filled:
         before = k.tiles.load_shared(target.value, target.axes)
     else:
