@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-Helper = TypeVar("Helper", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
-def helper(function: Helper) -> Helper:
+def helper(function: Callable[..., T]) -> Callable[..., T]:
     """Marks a function as one that kernels call, for its readers. It stays what it is; a plain function serves as well.
 
     It is inlined where it is called. Its annotations are checked there: `Tile["m", f32]` binds m to the size of a tile.
