@@ -241,3 +241,64 @@ def test_the_tuner_and_distribution():
 
     net, x = network(), np.concatenate([X, X, X, X])[:4]
     assert np.allclose(f(net, x), wanted(net, x), 1e-4, 1e-4)
+
+
+@dataclass
+class Derived:
+    a: object
+    factors: list = field(default_factory=lambda: [2.0, 3.0])
+    b: object = None
+
+    def __post_init__(self):
+        self.b = self.a * self.factors[1]
+
+    def moved(self, x):
+        self.a = self.a + x
+        return self
+
+
+@dataclass(init=False)
+class OwnInit:
+    a: object
+    b: object
+
+    def __init__(self, b, scale=2.0):
+        self.a, self.b = b * scale, b
+
+
+def test_instances_are_made_as_python_makes_them(target):
+    @ts.function
+    def f(x: Tensor["N", f32]):
+        return Derived(x), OwnInit(x, scale=4.0), Derived(x, [0.0, 5.0]).moved(x)
+
+    one, other, third = f(np.ones(2, np.float32))
+    assert one.b.tolist() == [3.0, 3.0] and one.factors == [2.0, 3.0]
+    assert other.a.tolist() == [4.0, 4.0] and other.b.tolist() == [1.0, 1.0]
+    assert third.a.tolist() == [2.0, 2.0] and third.b.tolist() == [5.0, 5.0]
+
+
+def test_a_layer_is_made_in_a_function():
+    @ts.function
+    def f(x: Tensor["B", 3, f32]):
+        layer = ts.nn.Linear(3, 4, key=1)
+        return layer(x), layer
+
+    x = np.ones((2, 3), np.float32)
+    y, layer = f(x)
+    assert np.array_equal(y, ts.nn.Linear(3, 4, key=1)(x)) and type(layer) is ts.nn.Linear
+
+
+@pytest.mark.parametrize("change", ["set", "method", "delete"])
+def test_what_the_caller_holds_is_not_changed(change):
+    @ts.function
+    def f(p: Derived, x: Tensor["N", f32]):
+        if change == "set":
+            p.a = x
+        elif change == "delete":
+            del p.a
+        else:
+            p = p.moved(x)
+        return p
+
+    with pytest.raises(ts.CompileError, match="TS102"):
+        f(Derived(np.ones(2, np.float32)), np.ones(2, np.float32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import types
 from typing import Any
@@ -68,6 +69,10 @@ def name_span(ev: Evaluator, node: ast.Attribute) -> Span:
 
 
 def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) -> Any:
+    if ev.live and module.path.partition(".")[2].partition(".")[0] == "nn":
+        live = importlib.import_module(module.path)
+        if hasattr(live, name):
+            return adopt(ev, node, getattr(live, name))
     found = vocabulary.member_of(module, name)
     if isinstance(module, FileModule):
         ev.depend(ast.unparse(node), found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import inspect
 import math
@@ -43,6 +44,7 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.errors import CompileError, Edit, Fix
 from tessera.language.dims import Expr
+from tessera.language.records import field_names
 from tessera.language.transforms import RULES
 
 BUILTINS: dict[str, Callable[..., Any]] = {}
@@ -354,13 +356,26 @@ def _construct(ev: Evaluator, node: ast.AST, cls: Any, args: list[Any], kwargs: 
         return ev.error(
             "TS102", f"{cls.__name__} cannot be made of tensors; use a dataclass, tuple, list or dict", node
         )
-    names = [n for n, f in declared.items() if f.init]
+    own = inspect.getattr_static(cls, "__init__")
+    if isinstance(own, types.FunctionType) and own.__code__.co_filename != "<string>":  # not made by `dataclass`
+        made = Record(cls.__name__, {}, cls)
+        live_call(ev, node, own, [made, *args], kwargs)
+        return made
+    names = [n for n in field_names(cls) if declared[n].init]
     try:
         given = inspect.signature(cls).bind(*args, **kwargs)
     except TypeError as e:
         return ev.error("TS105", f"{cls.__name__}: {e}", node)
+    fresh = {n for n in names if n not in given.arguments and declared[n].default_factory is not dataclasses.MISSING}
     given.apply_defaults()
-    return Record(cls.__name__, {n: given.arguments[n] for n in names if n in given.arguments}, cls)
+    made = Record(cls.__name__, {}, cls)
+    for name in names:
+        value = declared[name].default_factory() if name in fresh else given.arguments[name]
+        made.members[name] = adopt(ev, node, value)
+    after = inspect.getattr_static(cls, "__post_init__", None)
+    if isinstance(after, types.FunctionType):
+        live_call(ev, node, after, [made], {})
+    return made
 
 
 def _instance(ev: Evaluator, node: ast.AST, cls: ClassRef, args: list[Any], kwargs: dict[str, Any]) -> Any:

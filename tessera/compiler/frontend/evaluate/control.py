@@ -393,7 +393,7 @@ class Carried:
         if is_dict(old):
             return {k: self._rebuild(v, values) for k, v in old.items()}
         if isinstance(old, Record):
-            return Record(old.type_name, self._rebuild(old.members, values), old.cls)
+            return Record(old.type_name, self._rebuild(old.members, values), old.cls, old.outside)
         return next(values) if _carriable(self.ev, old) else old
 
     def after(self, results: list[Value], local: set[str]) -> None:

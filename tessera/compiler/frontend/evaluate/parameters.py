@@ -228,7 +228,8 @@ def _given(ev: Evaluator, p: Parameter, argument: Any) -> Any:
 
 def _record(ev: Evaluator, p: Parameter, argument: Any) -> Record:
     kind: type[Any] = argument.__class__
-    return Record(kind.__name__, {n: _given(ev, item_of(p, n), a) for n, a in members(argument).items()}, kind)
+    held = {n: _given(ev, item_of(p, n), a) for n, a in members(argument).items()}
+    return Record(kind.__name__, held, kind, outside=True)
 
 
 def _policy(ev: Evaluator, p: Parameter) -> Policy | None:
@@ -305,9 +306,9 @@ def _composite(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
     if isinstance(a, RecordAnn) and isinstance(a.type, type):
         return a.type(*(of(i, f) for i, (_, f) in enumerate(a.fields)))
     if isinstance(a, RecordAnn):
-        return Record(
-            a.name, {n: found if (found := _number(n, f)) is not None else of(n, f) for n, f in a.fields}, a.type
-        )
+        numbers = {n: _number(n, f) for n, f in a.fields}
+        held = {n: of(n, f) if numbers[n] is None else numbers[n] for n, f in a.fields}
+        return Record(a.name, held, a.type, outside=True)
     return _symbolic(ev, p, env)
 
 

@@ -246,7 +246,7 @@ def delete(ev: Evaluator, node: ast.Delete) -> Flow:
         owner = ev.eval(target.value) if isinstance(target, (ast.Subscript, ast.Attribute)) else None
         if isinstance(target, ast.Name):
             ev.frame.names.pop(target.id, None)
-        elif isinstance(target, ast.Attribute) and isinstance(owner, Record):
+        elif isinstance(target, ast.Attribute) and isinstance(owner, Record) and not owner.outside:
             owner.members.pop(target.attr, None)
         elif isinstance(target, ast.Subscript) and isinstance(owner, (dict, list)):
             try:
@@ -379,7 +379,7 @@ def _store_item(ev: Evaluator, target: ast.Subscript, value: Any) -> None:
 
 def _store_attribute(ev: Evaluator, target: ast.Attribute, value: Any) -> None:
     owner = ev.eval(target.value)
-    if isinstance(owner, Record):
+    if isinstance(owner, Record) and not owner.outside:
         owner.members[target.attr] = value
     elif not isinstance(owner, Unknown):
         message = (

@@ -34,18 +34,20 @@ def as_results(value: Any) -> Any:
     return {k: as_results(v) for k, v in value.items()} if is_dict(value) else value
 
 
-def fault(value: Any) -> str | None:
-    """Why a function cannot return this; "" where it can, None where it holds a None."""
+def fault(value: Any, held: bool = False) -> str | None:
+    """Why a function cannot return this; "" where it can, None where it holds a None. `held`: by a dataclass."""
+    if held and _is_kept(value):
+        return ""
     if is_dict(value):
         for k in value:
             if not isinstance(k, str):
                 shown = type_name(k) if isinstance(k, (Value, Expr, Number)) else repr(k)
                 return f"the results in a dict are named by strings that are written in the program, not by {shown}"
     if is_sequence(value) or is_dict(value):
-        found = map(fault, value.values() if is_dict(value) else value)
+        found = (fault(v, held) for v in (value.values() if is_dict(value) else value))
         return next((f for f in found if f != ""), "")
     if isinstance(value, Record):
-        return fault({k: v for k, v in value.members.items() if not _is_kept(v)})
+        return fault(list(value.members.values()), held=True)
     if _is_live(value):
         return ""
     if value is None or isinstance(value, (Value, Unknown, bool, int, float, complex, Expr, Number)):
@@ -53,18 +55,19 @@ def fault(value: Any) -> str | None:
     return f"a function returns tensors, or tuples, dicts and dataclasses of tensors, not {type_name(value)}"
 
 
-def in_order(value: Any) -> Iterator[Any]:
-    """What is computed, in order: what a dataclass merely keeps is no result."""
+def in_order(value: Any, held: bool = False) -> Iterator[Any]:
+    """What is computed, in order. `held`: by a dataclass; what it merely keeps is no result."""
+    if held and _is_kept(value):
+        return
     if is_sequence(value):
         for v in value:
-            yield from in_order(v)
+            yield from in_order(v, held)
     elif is_dict(value):
         for v in value.values():
-            yield from in_order(v)
+            yield from in_order(v, held)
     elif isinstance(value, Record):
         for v in value.members.values():
-            if not _is_kept(v):
-                yield from in_order(v)
+            yield from in_order(v, held=True)
     elif not _is_live(value):
         yield value
 

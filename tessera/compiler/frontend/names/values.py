@@ -141,6 +141,8 @@ class Record:
     type_name: str
     members: dict[str, Any]
     cls: Any = None
+    outside: bool = False
+    """whether it stands for an object of the caller, which a function does not change"""
 
 
 def as_items(value: object) -> object:
