@@ -239,8 +239,10 @@ class _Walk:
             if type(value) not in (list, tuple, dict):
                 self.object(value, get, path)
         else:
-            self.object(value, get, path)
-            if id(value) in self.objects and _answers(type(value)):
+            foreign = _is_foreign(type(value))
+            if not foreign:
+                self.object(value, get, path)
+            if foreign or _answers(type(value)):
                 for name in names:
                     self.member(value, get, path, name, {})
 
@@ -298,6 +300,12 @@ class _Walk:
             self.add(Read(f"{path}.{name}", _attribute_getter(get, name), item, "attribute", value, name), names)
 
 
+def _is_foreign(kind: type) -> bool:
+    """Whether a class is of an installed package, whose objects may hold all of it. Those of Tessera are its own."""
+    package = kind.__module__.partition(".")[0]
+    return _is_installed(package) and package not in sys.stdlib_module_names and package not in _LIBRARIES
+
+
 def _answers(kind: type) -> bool:
     """Whether its objects make up attributes when they are asked: they are asked for those alone that code names
     beside them."""
@@ -314,8 +322,14 @@ def _is_library(module: str | None) -> bool:
 
 
 def _is_fixed(module: str | None) -> bool:
-    """Whether a module's code is no part of the program: that of libraries and of Python itself."""
-    return _is_library(module) or (module or "").partition(".")[0] in sys.stdlib_module_names
+    """Whether a module's code is no part of the program: that of libraries, of Python, and of what is installed."""
+    return _is_library(module) or _is_installed((module or "").partition(".")[0])
+
+
+@lru_cache(maxsize=4096)
+def _is_installed(package: str) -> bool:
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return package in sys.stdlib_module_names or "site-packages" in file or "dist-packages" in file
 
 
 def _attribute(value: Any, name: str) -> Any:

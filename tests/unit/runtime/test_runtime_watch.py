@@ -262,3 +262,14 @@ def test_fields_compare():
     }  # fmt: skip
     ranks = compare({"x": {"shape": (2,), "dtype": "f32"}}, {"x": {"shape": (2, 3), "dtype": "f32"}})
     assert ranks == [InputChange("x shape", [2], [2, 3])]
+
+
+def uses_what_is_installed(x):
+    marked = pytest.mark.parametrize
+    return x * scale if marked is not None and np.sqrt(4.0) > 1 else x
+
+
+def test_what_is_installed_is_not_followed():
+    """A test runner holds every test: to follow it takes minutes and gigabytes."""
+    found = {r.path for r in reads.reads(uses_what_is_installed)}
+    assert {"scale", "pytest"} <= found and len(found) < 10
