@@ -271,7 +271,7 @@ async def test_completion_in_kernels(editor):
     found = await complete(editor, doc, "rows = |x[")
     assert found["tile_m"].detail == "grid coordinate over M"
     tiles = await complete(editor, doc, "ctx = ts.tile.|context")
-    assert tiles["mma"].detail == "mma(a, b, accumulator=None)" and "exp" in tiles
+    assert tiles["mma"].detail == "mma(a, b, accumulator=None, a_scale=None, b_scale=None)" and "exp" in tiles
     dims = await complete(editor, doc, "k = ctx.|K")
     assert "M" in dims and "num_warps" in dims
 
