@@ -93,7 +93,7 @@ def represent(value: Any) -> Any:
         name = value.__tessera_operator__
         return OperatorRef(name if isinstance(name, str) else name.name)
     path = inspect.getattr_static(value, "__tessera_builtin__", None)
-    if isinstance(path, str) and not hasattr(type(value), "__array_namespace__"):  # of a tensor, its class has it
+    if isinstance(path, str) and not hasattr(value.__class__, "__array_namespace__"):  # of a tensor, its class has it
         return Builtin(path)
     module = getattr(value, "__module__", None)
     if isinstance(module, str) and module.startswith("tessera."):
