@@ -20,6 +20,7 @@ from typing import Any
 
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.language.dtypes import DType
+from tessera.language.records import is_record, members
 from tessera.language.transforms import RULES
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.code.cache import digest
@@ -32,6 +33,8 @@ CHANGING = (list, dict, set, bytearray)
 MISSING = object()
 _LIBRARIES = ("tessera", "numpy", "torch", "jax", "cupy", "ml_dtypes")
 """whose modules, classes and objects are fixed as far as programs are concerned"""
+_LAYERS = ("tessera.nn.", "tessera.optimizers.")
+"""whose objects hold what users train"""
 _WRAPPED = 6
 _UNCALLED = frozenset({"__repr__", "__setattr__", "__delattr__", "__hash__", "__del__", "__init_subclass__"})
 """no program calls these when it is compiled"""
@@ -175,6 +178,8 @@ class _Walk:
         self.found: dict[str, Read] = {}
         self.functions: dict[int, types.FunctionType] = {}
         self.objects: dict[int, _Object] = {}
+        self.opened: set[int] = set()
+        """containers whose items have been followed"""
         self.names: dict[str, None] = {}
         """every attribute that some code takes from what may be an object"""
 
@@ -223,6 +228,10 @@ class _Walk:
             self.found["..."] = Read("...", lambda: None, secrets.token_hex(8), "argument")
         if len(self.found) > LIMIT or isinstance(value, PLAIN) or read.array:
             return
+        if isinstance(value, (list, tuple, dict)) or is_record(value):
+            if id(value) in self.opened:  # they may hold themselves
+                return
+            self.opened.add(id(value))
         if is_function(value):
             self.callee(value, path)
         elif isinstance(value, functools.partial):
@@ -238,6 +247,9 @@ class _Walk:
                     self.add(Read(f"{path}.{key}", _index_getter(get, key), item, "item"), {})
             if type(value) not in (list, tuple, dict):
                 self.object(value, get, path)
+        elif is_record(value) and type(value).__module__.startswith(_LAYERS):
+            for name in members(value):  # its code is fixed, what it holds is not
+                self.member(value, get, path, name, {})
         else:
             foreign = _is_foreign(type(value))
             if not foreign:

@@ -302,3 +302,29 @@ def test_what_the_caller_holds_is_not_changed(change):
 
     with pytest.raises(ts.CompileError, match="TS102"):
         f(Derived(np.ones(2, np.float32)), np.ones(2, np.float32))
+
+
+class Wrapped(ts.nn.Module):
+    inner: ts.nn.Linear
+
+    def __call__(self, x):
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_layers_that_are_globals_are_read_anew(wrapped):
+    layer = ts.nn.Linear(2, 3, key=0)
+    model = Wrapped(layer) if wrapped else layer
+
+    @ts.function
+    def f(x: Tensor["B", 2, f32]):
+        return model(x)
+
+    x = np.ones((1, 2), np.float32)
+    f(x)
+    layer.weight = np.full((2, 3), 2, np.float32)
+    assert f(x).tolist() == [[4.0] * 3]
+    layer.bias = ts.ones((3,))
+    assert f(x).tolist() == [[5.0] * 3]
+    layer.bias = None
+    assert f(x).tolist() == [[4.0] * 3]
