@@ -86,8 +86,8 @@ def test_what_a_parameter_holds(parameters: str, line: str, want: str) -> None:
 @pytest.mark.parametrize(
     "parameters, line, want, names",
     [
-        ("p: Feed", "y = x @ p.up", "[B, F] f32", ["p.up", "p.down", "p.scale"]),
-        ("p: Feed", "y = x @ p.up @ p.down * p.scale", "[B, D] f32", ["p.up", "p.down", "p.scale"]),
+        ("p: Feed", "y = x @ p.up", "[B, F] f32", ["p.up", "p.down"]),
+        ("p: Feed", "y = x @ p.up @ p.down * p.scale", "[B, D] f32", ["p.up", "p.down"]),
         ("p: Pair", "a, b = p; y = a + b", "[B, D] f32", ["p.a", "p.b"]),
         ("p: Pair", "y = x - p[1]", "[B, D] f32", ["p.a", "p.b"]),
         ('p: tuple[Tensor["D", "F"], Tensor["F"]]', "y = x @ p[0] + p[1]", "[B, F] f32", ["p.0", "p.1"]),

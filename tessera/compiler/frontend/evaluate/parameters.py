@@ -32,6 +32,7 @@ from tessera.compiler.frontend.names.signature import (
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
+    ClassRef,
     Number,
     Record,
     Several,
@@ -306,16 +307,22 @@ def _composite(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
     if isinstance(a, RecordAnn) and isinstance(a.type, type):
         return a.type(*(of(i, f) for i, (_, f) in enumerate(a.fields)))
     if isinstance(a, RecordAnn):
-        numbers = {n: _number(n, f) for n, f in a.fields}
+        numbers = {n: _number(a.type, n, f) for n, f in a.fields}
         held = {n: of(n, f) if numbers[n] is None else numbers[n] for n, f in a.fields}
         return Record(a.name, held, a.type, outside=True)
     return _symbolic(ev, p, env)
 
 
-def _number(name: str, a: Annotation) -> Number | Dim | None:
-    """A number that a dataclass holds: known when the program is compiled, not in its text."""
+def _number(cls: object, name: str, a: Annotation) -> Number | Dim | float | None:
+    """A number that a dataclass holds: known when the program is compiled. In its text a float is its default, if there
+    is one."""
     kind = a.dtype.kind if isinstance(a, ScalarAnn) and not a.optional else ""
-    return dims.symbol(f"?{name}") if kind == "int" else Number(float, name) if kind == "float" else None
+    if kind == "int":
+        return dims.symbol(f"?{name}")
+    if kind != "float":
+        return None
+    default = cls.members.get(name) if isinstance(cls, ClassRef) else None
+    return default if isinstance(default, float) else Number(float, name)
 
 
 def _lead(ev: Evaluator) -> list[Dim]:
