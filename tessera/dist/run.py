@@ -82,7 +82,7 @@ class Distributor:
         if plan is None or not plan.unchanged():
             arguments = {name: _nested((name,), a, open_) for name, a in bound.arguments.items()}
             watch = Watch(
-                reads(self.fn.single, {leaf.name: leaf.value for leaf in bound.leaves if leaf.kind in ("static", "record")})
+                reads(self.fn.single, bound.fixed)
             )
             plan = made(self.fn, arguments)
             outside = tuple(_reader(watch, array) for array in plan.analysis.captures)

@@ -62,7 +62,7 @@ def choice(fn: Any, target: Target, dims: Mapping[str, int], arguments: Mapping[
 
 def _tunings(fn: Any, bound: Bound, target: Target) -> list[Tuning]:
     """What is known of this machine; for a target that is not in it, of the machines of the store, the latest first."""
-    statics = {leaf.name: leaf.value for leaf in bound.leaves if leaf.kind in ("static", "record")}
+    statics = bound.fixed
     watch = Watch(reads(fn, statics))
     present = [d.name for d in devices.cuda_devices() if d.target == target.name]
     if devices.home(target) == HOST or present:
@@ -148,7 +148,7 @@ class TunedLauncher(Launcher):
         return self.tuning.config
 
     def search(self, bound: Bound) -> Search:
-        statics = {leaf.name: leaf.value for leaf in bound.leaves if leaf.kind in ("static", "record")}
+        statics = bound.fixed
         return Search(self.fn, bound, self.target(bound), Watch(reads(self.fn, statics)))
 
     def variant(self, config: Mapping[str, Any]) -> Any:

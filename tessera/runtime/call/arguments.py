@@ -62,6 +62,11 @@ class Bound:
     device: str = HOST
 
     @property
+    def fixed(self) -> dict[str, Any]:
+        """What is known when the program is compiled, by name: plain values, and dataclasses without their arrays."""
+        return {leaf.name: leaf.value for leaf in self.leaves if leaf.kind in ("static", "record")}
+
+    @property
     def spec(self) -> tuple[str, ...]:
         """The key as text: the same in every process."""
         return tuple(f"{name}: {value}" for name, value in self.fields.items())

@@ -114,7 +114,7 @@ class Launcher(Locked):
             values = self.parameters.positions(args, {})
         bound = self.bind(values)
         target = self.target(bound)
-        statics = {leaf.name: leaf.value for leaf in bound.leaves if leaf.kind in ("static", "record")}
+        statics = bound.fixed
         watch = self.watch or Watch(reads(self.fn, statics))
         self.last = built = self.build(bound, watch, target)
         self.check(bound, built)

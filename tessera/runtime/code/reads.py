@@ -36,13 +36,13 @@ _LIBRARIES = ("tessera", "numpy", "torch", "jax", "cupy", "ml_dtypes")
 _LAYERS = ("tessera.nn.", "tessera.optimizers.")
 """whose objects hold what users train"""
 _WRAPPED = 6
+"""decorators on one function"""
 _UNCALLED = frozenset({"__repr__", "__setattr__", "__delattr__", "__hash__", "__del__", "__init_subclass__"})
 """no program calls these when it is compiled"""
 _SLOTS = (types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType)
 """methods of Python's own classes"""
-DEEPEST = 16
+_DEEPEST = 16
 """modules in modules: they may hold each other"""
-"""decorators on one function"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ class _Walk:
             for name in ("func", "args", "keywords"):
                 self.add(Read(f"{path}.{name}", _attribute_getter(get, name), getattr(value, name), "attribute"), {})
         elif isinstance(value, types.ModuleType):
-            if not _is_fixed(value.__name__) and path.count(".") < DEEPEST:
+            if not _is_fixed(value.__name__) and path.count(".") < _DEEPEST:
                 for name in names:
                     self.member(value, get, path, name, names)
         elif isinstance(value, (list, tuple, dict)):

@@ -183,14 +183,10 @@ def _by_parts(cut: Cut, axis: int, operands: Sequence[TensorType]) -> None:
     cut.aligned(operands)
 
 
-class Scatter(Operator):
-    """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
-
-    Negative indices count from the end; what lies outside is left out. Of several updates of one place the last counts.
-    """
+class Scattering(Operator, abstract=True):
+    """Updates of elements at places along an axis."""
 
     apart = ("indices",)
-    functions, methods = ("scatter", "put_along_axis"), ("scatter",)
 
     def infer(self, t: Infer, x: TensorType, indices: TensorType, updates: TensorType, axis: int = -1) -> TensorType:
         t.canonical(axis=_fitting(t, x, indices, updates, axis))
@@ -199,6 +195,15 @@ class Scatter(Operator):
 
     def partition(self, cut: Cut, x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> None:
         _by_parts(cut, axis, (x, indices, updates))
+
+
+class Scatter(Scattering):
+    """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
+
+    Negative indices count from the end; what lies outside is left out. Of several updates of one place the last counts.
+    """
+
+    functions, methods = ("scatter", "put_along_axis"), ("scatter",)
 
     def reference(self, x: Any, indices: Any, updates: Any, axis: int) -> Any:
         out = x.copy()
@@ -216,23 +221,16 @@ class Scatter(Operator):
         return g.reshape(g.take(both, g.where(g.lt(last, 0), g.iota((total,)), g.add(last, total)), axis=0), shape)
 
 
-class ScatterAdd(Operator):
+class ScatterAdd(Scattering):
     """`x` with `updates` added to the elements at `indices` along `axis`: `out[indices[i, j], j] += updates[i, j]`.
 
     Negative indices count from the end; what lies outside is left out. Several updates of one place are added in
     ascending order of their positions.
     """
 
-    apart = ("indices",)
-
     def infer(self, t: Infer, x: TensorType, indices: TensorType, updates: TensorType, axis: int = -1) -> TensorType:
         t.require(x, "number")
-        t.canonical(axis=_fitting(t, x, indices, updates, axis))
-        t.convert(2, updates, x.dtype)
-        return x
-
-    def partition(self, cut: Cut, x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> None:
-        _by_parts(cut, axis, (x, indices, updates))
+        return super().infer(t, x, indices, updates, axis)
 
     def reference(self, x: Any, indices: Any, updates: Any, axis: int) -> Any:
         out = np.zeros(x.shape, x.dtype)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
@@ -70,6 +71,16 @@ class Pooling(Operator, abstract=True):
             out.append(g.slice(x, tuple(start), tuple(stop), tuple(step)))
         return out
 
+    def combined(
+        self, g: GraphBuilder, x: Value, all_of: Callable[..., Value], both: Callable[..., Value], size: Ints,
+        stride: Ints, dilation: Ints,
+    ) -> Value:  # fmt: skip
+        """One value for each window: of small windows place by place (`both`), else by a reduction (`all_of`)."""
+        if math.prod(size) > CHAINED:
+            found = self.window_view(g, x, size, stride, dilation)
+            return all_of(found, axis=self.axes(tensor(found).rank))
+        return functools.reduce(both, self.taps(g, x, size, stride, dilation))
+
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(results[0].shape) * math.prod(attrs["kernel_size"])
 
@@ -102,13 +113,7 @@ class MaxPool(Pooling, abstract=True):
         self, g: GraphBuilder, x: Value, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints
     ) -> Value:
         x = self.padded(g, x, padding, -math.inf)
-        if math.prod(kernel_size) > CHAINED:
-            found = self.window_view(g, x, kernel_size, stride, dilation)
-            return g.max(found, axis=self.axes(tensor(found).rank))
-        first, *rest = self.taps(g, x, kernel_size, stride, dilation)
-        for v in rest:
-            first = g.maximum(first, v)
-        return first
+        return self.combined(g, x, g.max, g.maximum, kernel_size, stride, dilation)
 
     def adjoint(
         self, g: GraphBuilder, out: Value, ct: Value, x: Value, kernel_size: Ints, stride: Ints, padding: Ints,
@@ -148,14 +153,7 @@ class AvgPool(Pooling, abstract=True):
         return g.to(g.div(total, self.count(g, x, kernel_size, stride, padding, count_include_pad)), tensor(x).dtype)
 
     def total(self, g: GraphBuilder, x: Value, kernel_size: Ints, stride: Ints, padding: Ints) -> Value:
-        x, one = self.padded(g, x, padding, 0), (1,) * self.spatial
-        if math.prod(kernel_size) > CHAINED:
-            found = self.window_view(g, x, kernel_size, stride, one)
-            return g.sum(found, axis=self.axes(tensor(found).rank))
-        first, *rest = self.taps(g, x, kernel_size, stride, one)
-        for v in rest:
-            first = g.add(first, v)
-        return first
+        return self.combined(g, self.padded(g, x, padding, 0), g.sum, g.add, kernel_size, stride, (1,) * self.spatial)
 
     def count(
         self, g: GraphBuilder, x: Value, kernel_size: Ints, stride: Ints, padding: Ints, count_include_pad: bool
