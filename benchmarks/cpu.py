@@ -14,26 +14,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.harness import Run, Timing, compare, cores
-
-
-@dataclass(frozen=True)
-class Work:
-    """One workload: how to run it here and elsewhere; `want` is the exact result, `amount` what one call does."""
-
-    name: str
-    ours: Run
-    peers: dict[str, Run]
-    result: Callable[[], Any]
-    want: Any
-    amount: float
-    unit: str
-    tolerance: float = 1e-4
+from benchmarks.harness import Timing, Work, compare, cores
 
 
 def workloads(size: int) -> Iterator[Callable[[], Work]]:
@@ -56,6 +41,9 @@ def workloads(size: int) -> Iterator[Callable[[], Work]]:
     yield lambda: transpose(4096 // size, 4096)
     yield lambda: gather(50_000, 768, 20_000 // size)
     yield lambda: small_call()
+    from benchmarks import backward  # slow: it imports the peers, which read how many threads they have
+
+    yield from backward.workloads(size)
 
 
 def normal(*shape: int) -> Any:

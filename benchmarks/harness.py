@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 Run = Callable[[], object]
 
@@ -26,6 +27,20 @@ class Timing:
     least: float
     clean: int
     samples: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """One workload: how to run it here and elsewhere; `want` is the exact result, `amount` what one call does."""
+
+    name: str
+    ours: Run
+    peers: dict[str, Run]
+    result: Callable[[], Any]
+    want: Any
+    amount: float
+    unit: str
+    tolerance: float = 1e-4
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,9 @@ class LanguageModel(nn.Module):
     blocks: nn.Stack
     norm: nn.RMSNorm
 
-    def __call__(self, text: Tensor["B", "S", ts.uint8]) -> Tensor["B", "S", 256]:
-        return self.table.transposed(self.norm(self.blocks(self.table(text.to(ts.int64)))))
+    def __call__(self, text: Tensor["B", "S", ts.uint8], caches=None) -> Tensor["B", "S", 256]:
+        """`caches`: one for each block, of the bytes before this text."""
+        return self.table.transposed(self.norm(self.blocks(self.table(text.to(ts.int64)), caches=caches)))
 
 
 def make(width: int, heads: int, layers: int, key: int) -> LanguageModel:
@@ -57,6 +58,30 @@ def evaluate(model: LanguageModel, text: Tensor["B", "S1", ts.uint8]):
 @ts.function
 def step(model: LanguageModel, text: Tensor["B", "S1", ts.uint8]):
     return ts.value_and_grad(loss_of)(model, text)
+
+
+@ts.function
+def following(model: LanguageModel, text: Tensor["B", "S", ts.uint8], caches: list[ts.KVCache]):
+    """The logits of the byte after a text that goes on from what the caches hold, and are held by them then."""
+    return model(text, caches=caches)[:, -1]
+
+
+def generate(model: LanguageModel, prompt: bytes, count: int, temperature: float = 0.0, seed: int = 0) -> bytes:
+    """The prompt with `count` further bytes: the likeliest ones, or drawn where the temperature is above 0. Each byte
+    costs what one byte costs: keys and values of those before it are kept."""
+    attention = model.blocks.layers[0].attention
+    room = -(-(len(prompt) + count) // 256) * 256  # texts of about one length share their code
+    width = model.table.weight.shape[1] // attention.heads
+    caches = [ts.KVCache(1, attention.groups, room, width, dtype=ts.f32) for _ in model.blocks.layers]
+    text, rng = bytearray(prompt), np.random.default_rng(seed)
+    given = np.frombuffer(prompt, np.uint8)[None]
+    for _ in range(count):
+        logits = following(model, given, caches).numpy()[0].astype(np.float64)
+        if temperature > 0:
+            logits = logits / temperature + rng.gumbel(size=256)
+        text.append(int(logits.argmax()))
+        given = np.array([[text[-1]]], np.uint8)
+    return bytes(text)
 
 
 def corpus() -> np.ndarray:
@@ -92,9 +117,10 @@ def batch(text: np.ndarray, count: int, length: int, seed: int) -> np.ndarray:
 
 def train(
     steps: int = 600, width: int = 96, heads: int = 4, layers: int = 3, length: int = 96, count: int = 16,
-    folder: str | None = None, say=print, text: np.ndarray | None = None, until: int | None = None,
+    folder: str | None = None, say=print, text: np.ndarray | None = None, until: int | None = None, speak: int = 200,
 ) -> tuple[float, float]:  # fmt: skip
-    """The loss on held out text after training, and that of pairs of bytes. `until`: a step to stop at before."""
+    """The loss on held out text after training, and that of pairs of bytes. `until`: a step to stop at before; `speak`:
+    how many bytes the model writes at the end."""
     text = corpus() if text is None else text
     cut = len(text) * 9 // 10
     text, held_out = text[:cut], text[cut:]
@@ -119,6 +145,8 @@ def train(
                 ts.checkpoint.save(folder, model=model, optimizer=state, step=i + 1)
     reached, pairs = float(evaluate(model, tests)), pairs_loss(text, held_out)
     say(f"held out text: {reached:.3f} nats a byte; pairs of bytes: {pairs:.3f}")
+    if speak:
+        say(generate(model, b"Return the ", speak, temperature=0.7).decode(errors="replace"))
     return reached, pairs
 
 

@@ -49,9 +49,10 @@ HEAD = '''"""Public names of Tessera, for type checkers and editors. Made by scr
 # fmt: off
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
+import tessera.checkpoint as _checkpoint
 from tessera.language.dims import Expr as _Expr
 from tessera.language.dtypes import DType as _DType
 {imports}
@@ -60,13 +61,33 @@ Dim: TypeAlias = int | _Expr
 Shape: TypeAlias = Dim | Sequence[Dim]
 Axes: TypeAlias = int | tuple[int, ...] | None
 Number: TypeAlias = bool | int | float | complex
-DType: TypeAlias = _DType | str | type
+DType: TypeAlias = _DType | str | type | Any
 Array: TypeAlias = Any
 """a Tensor, a number, or an array of NumPy, CuPy, PyTorch or JAX"""
 A = TypeVar("A")
 """results belong to the library of the first array"""
 
 __version__: str
+
+
+def range(start: Any, stop: Any = ..., step: Any = ...) -> Any:
+    """Inside of functions: what a loop counts that runs when the program runs, `for i in ts.range(n)`."""
+
+
+class _Checkpoints:
+    """The module `tessera.checkpoint`, which can be called."""
+
+    Saving = _checkpoint.Saving
+    exists = staticmethod(_checkpoint.exists)
+    load = staticmethod(_checkpoint.load)
+    save = staticmethod(_checkpoint.save)
+    save_async = staticmethod(_checkpoint.save_async)
+    wait = staticmethod(_checkpoint.wait)
+
+    def __call__(self, folder: Any = ..., *, every: int = ..., keep: int = ...) -> Callable[[Any], Callable[..., Any]]:
+        """Keeps the state of a loop that yields it."""
+
+checkpoint: _Checkpoints
 '''
 CREATION = {name: getattr(made, name) for name in ("asarray", "empty", "from_dlpack", "rand", "randn", "tensor")}
 """what makes eager tensors; the stub says that they are the tensors that it describes"""
@@ -75,6 +96,13 @@ DUNDERS = {
     "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
 }  # fmt: skip
 COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+
+
+ALSO = {
+    "log": "def log(x: Mapping[str, Any], step: int | None = None) -> None:  # type: ignore\n"
+    '    """Logs numbers by name: those of the run that goes on, or of a loop of one\'s own."""'
+}
+"""second meanings of operators' names"""
 
 
 def default(value: object) -> str:
@@ -125,7 +153,8 @@ def docstring(doc: str, indent: str) -> str:
 
 def function(name: str, operator: Operator) -> str:
     head = f"def {name}({', '.join(parameters(operator))}) -> {result(operator)}:"
-    return f"{head}\n{docstring(operator.doc, '    ')}"
+    text = f"{head}\n{docstring(operator.doc, '    ')}"
+    return f"@overload\n{ALSO[name]}\n@overload\n{text}" if name in ALSO else text
 
 
 def method(name: str, operator: Operator) -> str:
@@ -158,7 +187,8 @@ def tensor_class() -> str:
 def imports(home: Mapping[str, str], modules: Mapping[str, str]) -> str:
     """Names that live in modules of their own; a name that is an operator as well is that operator.
 
-    `ts.profiler` is a module that can be called, which no type checker believes: here it is the function.
+    `ts.profiler` and `ts.checkpoint` are modules that can be called, which no type checker believes: the one is a
+    function here, the other an object.
     """
     lines = ["from tessera.runtime.eager.tensor import Tensor as _Tensor"]
     lines += ["from tessera.profiler import profiler as profiler"]
@@ -168,7 +198,7 @@ def imports(home: Mapping[str, str], modules: Mapping[str, str]) -> str:
         if name not in FUNCTIONS | {"Tensor": 0} | CREATION
     ]
     for name, module in modules.items():
-        if name == "profiler":
+        if name in ("profiler", "checkpoint"):
             continue
         parent = module.rpartition(".")[0]
         lines.append(f"from {'.' if parent == 'tessera' else parent} import {name} as {name}")

@@ -22,6 +22,7 @@ TITLES = {
     "segments": "Segments and scattered stores",
     "contraction": "Contractions",
     "shaping": "Shapes",
+    "conversion": "Conversions",
     "joining": "Joining and cutting",
     "indexing": "Positions and masks",
     "creation": "New tensors",

@@ -13,17 +13,29 @@ __version__ = "0.1.0"
 _HOME: dict[str, str] = {
     # writing programs
     **dict.fromkeys(("function", "shape_checked", "jit", "autodiff", "differentiable", "kernel", "numerics", "autotune",
-                     "Function", "Kernel", "static_range"), "tessera.language.decorators"),
+                     "Function", "Kernel", "static_range", "effect"), "tessera.language.decorators"),
     "Schedule": "tessera.language.schedule",
     **dict.fromkeys(("mesh", "distributed"), "tessera.language.distribution"),
     **dict.fromkeys(("Tile", "Const", "Int", "Float", "Bool"), "tessera.language.annotations"),
-    **dict.fromkeys(("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic",
+    **dict.fromkeys(("accum", "compute", "loss_scale", "device", "stochastic_round", "saturate", "deterministic",
                      "NumericalPolicy", "Policy"), "tessera.language.policies"),
+    **dict.fromkeys(("StatefulObject", "StatefulTensor", "KVCache"), "tessera.nn.state"),
     # gradients
     **dict.fromkeys(("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "jvp", "hvp", "vjp",
-                     "linearize"), "tessera.language.transforms"),
+                     "linearize", "scan", "remat", "vmap"), "tessera.language.transforms"),
+    "save": "tessera.language.saving",
+    "saved": "tessera.runtime.saved",
     "check_grad": "tessera.language.check_grad",
+    "to_mixed_precision": "tessera.nn.mixed",
+    **dict.fromkeys(("scaled", "ScaledTensor"), "tessera.nn.scaled"),
+    "replace": "tessera.language.records",
     "install_import_hook": "tessera.compiler.frontend.importing",
+    # training
+    **dict.fromkeys(("train", "TrainingRun"), "tessera.training.run"),
+    "progress": "tessera.training.monitor",
+    "accumulate_gradients": "tessera.training.accumulation",
+    "meta_learning": "tessera.training.meta",
+    "clip_grad_norm": "tessera.optimizers.gradients",
     # running them
     **dict.fromkeys(("compile", "Compiled"), "tessera.runtime.compiled"),
     "why_recompiled": "tessera.runtime.code.why_recompiled",

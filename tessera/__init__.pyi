@@ -4,12 +4,12 @@
 # fmt: off
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
+import tessera.checkpoint as _checkpoint
 from tessera.language.dims import Expr as _Expr
 from tessera.language.dtypes import DType as _DType
-from . import checkpoint as checkpoint
 from . import compiler as compiler
 from . import dist as dist
 from . import errors as errors
@@ -40,6 +40,7 @@ from tessera.language.decorators import Kernel as Kernel
 from tessera.language.decorators import autodiff as autodiff
 from tessera.language.decorators import autotune as autotune
 from tessera.language.decorators import differentiable as differentiable
+from tessera.language.decorators import effect as effect
 from tessera.language.decorators import function as function
 from tessera.language.decorators import jit as jit
 from tessera.language.decorators import kernel as kernel
@@ -51,11 +52,14 @@ from tessera.language.distribution import mesh as mesh
 from tessera.language.policies import NumericalPolicy as NumericalPolicy
 from tessera.language.policies import Policy as Policy
 from tessera.language.policies import accum as accum
+from tessera.language.policies import compute as compute
 from tessera.language.policies import deterministic as deterministic
 from tessera.language.policies import device as device
 from tessera.language.policies import loss_scale as loss_scale
 from tessera.language.policies import saturate as saturate
 from tessera.language.policies import stochastic_round as stochastic_round
+from tessera.language.records import replace as replace
+from tessera.language.saving import save as save
 from tessera.language.schedule import Schedule as Schedule
 from tessera.language.transforms import grad as grad
 from tessera.language.transforms import hessian as hessian
@@ -65,8 +69,18 @@ from tessera.language.transforms import jacobian as jacobian
 from tessera.language.transforms import jacrev as jacrev
 from tessera.language.transforms import jvp as jvp
 from tessera.language.transforms import linearize as linearize
+from tessera.language.transforms import remat as remat
+from tessera.language.transforms import scan as scan
 from tessera.language.transforms import value_and_grad as value_and_grad
 from tessera.language.transforms import vjp as vjp
+from tessera.language.transforms import vmap as vmap
+from tessera.nn.mixed import to_mixed_precision as to_mixed_precision
+from tessera.nn.scaled import ScaledTensor as ScaledTensor
+from tessera.nn.scaled import scaled as scaled
+from tessera.nn.state import KVCache as KVCache
+from tessera.nn.state import StatefulObject as StatefulObject
+from tessera.nn.state import StatefulTensor as StatefulTensor
+from tessera.optimizers.gradients import clip_grad_norm as clip_grad_norm
 from tessera.profiler import Profiler as Profiler
 from tessera.profiler import profile_memory as profile_memory
 from tessera.profiler import profiler as profiler
@@ -80,18 +94,44 @@ from tessera.runtime.compiled import compile as compile
 from tessera.runtime.eager.creation import manual_seed as manual_seed
 from tessera.runtime.eager.operators import op as op
 from tessera.runtime.eager.tensor import Tensor as _Tensor
+from tessera.runtime.saved import saved as saved
+from tessera.training.accumulation import accumulate_gradients as accumulate_gradients
+from tessera.training.meta import meta_learning as meta_learning
+from tessera.training.monitor import progress as progress
+from tessera.training.run import TrainingRun as TrainingRun
+from tessera.training.run import train as train
 
 Dim: TypeAlias = int | _Expr
 Shape: TypeAlias = Dim | Sequence[Dim]
 Axes: TypeAlias = int | tuple[int, ...] | None
 Number: TypeAlias = bool | int | float | complex
-DType: TypeAlias = _DType | str | type
+DType: TypeAlias = _DType | str | type | Any
 Array: TypeAlias = Any
 """a Tensor, a number, or an array of NumPy, CuPy, PyTorch or JAX"""
 A = TypeVar("A")
 """results belong to the library of the first array"""
 
 __version__: str
+
+
+def range(start: Any, stop: Any = ..., step: Any = ...) -> Any:
+    """Inside of functions: what a loop counts that runs when the program runs, `for i in ts.range(n)`."""
+
+
+class _Checkpoints:
+    """The module `tessera.checkpoint`, which can be called."""
+
+    Saving = _checkpoint.Saving
+    exists = staticmethod(_checkpoint.exists)
+    load = staticmethod(_checkpoint.load)
+    save = staticmethod(_checkpoint.save)
+    save_async = staticmethod(_checkpoint.save_async)
+    wait = staticmethod(_checkpoint.wait)
+
+    def __call__(self, folder: Any = ..., *, every: int = ..., keep: int = ...) -> Callable[[Any], Callable[..., Any]]:
+        """Keeps the state of a loop that yields it."""
+
+checkpoint: _Checkpoints
 
 
 f64: TypeAlias = Any
@@ -402,6 +442,13 @@ class Tensor(_Tensor):
         """x to the power y."""
     def prod(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
+    def put(self, indices: Array, updates: Array, axis: int = 0) -> Tensor:
+        """`x` with `updates` in place of its slices at `indices` along `axis`: `out[:, indices[i]] = updates[:, i]` for 1.
+
+        The counterpart of `take`: the axes of `indices` stand in `updates` where `axis` is in `x`. Negative indices count
+        from the end; what lies outside is left out. Of several updates of one place the last counts. Where nobody needs the
+        old `x` any more, as in a loop that carries it, its memory is changed in place: only `updates` are moved.
+        """
     def ravel(self, start: int = 0, end: int = -1) -> Tensor:
         """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
     def real(self) -> Tensor:
@@ -675,13 +722,16 @@ def atan2(y: A, x: Array) -> A:
 def atanh(x: A) -> A:
     """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
 
-def attention(q: A, k: Array, v: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None) -> A:
+def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, causal: bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
     """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
 
     `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
     bool (true: attend) or added to the scores, and broadcasts to [..., heads, queries, keys]. `causal` lets query i see
-    keys 0 to i. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and sums are f32;
-    with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in FlashAttention.
+    keys 0 to i, `window` only those less than so many positions away (with `causal` itself and window - 1 before).
+    `lengths` [...] counts the keys that there are in each batch. `softcap` makes scores softcap * tanh(scores /
+    softcap) before the mask. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and
+    sums are f32; with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in
+    FlashAttention. Neither it nor its gradient holds the scores in memory.
     """
 
 def avg_pool1d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: bool = True) -> A:
@@ -1009,6 +1059,10 @@ def linear(x: A, weight: Array, bias: Array | None = None) -> A:
 def linspace(start: float, stop: float, num: int = 50, dtype: DType = f32) -> Tensor:
     """`num` numbers from start to stop, both included, evenly spaced."""
 
+@overload
+def log(x: Mapping[str, Any], step: int | None = None) -> None:  # type: ignore
+    """Logs numbers by name: those of the run that goes on, or of a loop of one's own."""
+@overload
 def log(x: A) -> A:
     """Natural logarithm."""
 
@@ -1168,6 +1222,14 @@ def power(x: A, y: Array) -> A:
 def prod(x: A, axis: Axes = None, keepdims: bool = False) -> A:
     """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
 
+def put(x: A, indices: Array, updates: Array, axis: int = 0) -> A:
+    """`x` with `updates` in place of its slices at `indices` along `axis`: `out[:, indices[i]] = updates[:, i]` for 1.
+
+    The counterpart of `take`: the axes of `indices` stand in `updates` where `axis` is in `x`. Negative indices count
+    from the end; what lies outside is left out. Of several updates of one place the last counts. Where nobody needs the
+    old `x` any more, as in a loop that carries it, its memory is changed in place: only `updates` are moved.
+    """
+
 def put_along_axis(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
     """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
 
@@ -1216,13 +1278,23 @@ def round(x: A) -> A:
 def rsqrt(x: A) -> A:
     """1 / sqrt(x)."""
 
-def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None) -> A:
+def saturate_cast(x: A, dtype: DType) -> A:
+    """`x` with elements of `dtype`; what is beyond its largest finite value, infinity too, becomes that value.
+
+    Rounded to nearest even, as `cast` does. NaN stays NaN among floats and becomes 0 among integers. Integers are held
+    within the range of `dtype` where `cast` wraps.
+    """
+
+def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, causal: bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
     """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
 
     `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
     bool (true: attend) or added to the scores, and broadcasts to [..., heads, queries, keys]. `causal` lets query i see
-    keys 0 to i. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and sums are f32;
-    with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in FlashAttention.
+    keys 0 to i, `window` only those less than so many positions away (with `causal` itself and window - 1 before).
+    `lengths` [...] counts the keys that there are in each batch. `softcap` makes scores softcap * tanh(scores /
+    softcap) before the mask. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and
+    sums are f32; with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in
+    FlashAttention. Neither it nor its gradient holds the scores in memory.
     """
 
 def scatter(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
@@ -1314,6 +1386,15 @@ def stack(xs: Sequence[A], axis: int = 0) -> A:
 
 def std(x: A, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> A:
     """The standard deviation along `axis`: the square root of the variance."""
+
+def stochastic_cast(x: A, dtype: DType, key: Array) -> A:
+    """`x` rounded to one of its two neighbours in `dtype`, with the chances that make its mean `x`.
+
+    `key` is an integer: element number i draws from Philox4x32-10 under this key at counter i, so that the same key
+    rounds the same way on every target, for any schedule and number of threads. Use another key for each step and
+    tensor: the same key always rounds a value the same way. The chance is off by less than 2**-24 (2**-53 from f64).
+    What `dtype` holds exactly stays as it is; what is beyond its largest finite value is rounded as `cast` does.
+    """
 
 def stop_gradient(x: A) -> A:
     """`x` itself, through which no gradient goes: to derivatives it is a constant."""

@@ -28,7 +28,7 @@ OMITTED = (
 WHOLE = ("tessera/language/", "tessera/kernels/", "tessera/nn/", "tessera_lsp/features/")
 TEXTS = ("tessera/kernels/", "tessera/nn/")
 # Text that hovers show stands in these, and signatures that are looked at.
-DOCUMENTED = ("tessera/compiler/graph/", "tessera/compiler/frontend/kernel/builtins/", "tessera/language/")
+DOCUMENTED = ("tessera/compiler/graph/", "tessera/compiler/frontend/kernel/builtins/", "tessera/language/", *TEXTS)
 INSPECTED = (*DOCUMENTED, "tessera/compiler/frontend/kernel/")
 MAIN = "from tessera_lsp.__main__ import main\n\nmain()\n"
 # All that the libraries take from it on the Pythons that the server runs on.
@@ -52,7 +52,7 @@ def bundle() -> dict[str, str]:
             continue
         text = present[path].read_text("utf-8")
         tree = Smaller(path).visit(ast.parse(text))
-        files[path] = text if path.startswith(TEXTS) else printed(tree)
+        files[path] = printed(tree)
         left += [found for name in imported(tree, path) for found in places(name)]
     for name in LICENSED:
         licences = [f for f in distribution(name).files or () if f.name.startswith("LICENSE")]

@@ -203,7 +203,7 @@ class _Plane:
         p, (x, y) = self.points[i], self.place(self.points[i])
         of_roof = f", {format_percent(p.roof_fraction)} of the roof" if p.roof_fraction is not None else ""
         rate = f"{format_value(p.rate.value or 0, 'FLOP/s')} ({p.rate.source})"
-        title = f"{p.kernel}: {rate} at {format_value(p.intensity.value or 0, 'ops/byte')}{of_roof}"
+        title = f"{p.title}: {rate} at {format_value(p.intensity.value or 0, 'ops/byte')}{of_roof}"
         circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{PALETTE[i % len(PALETTE)]}" class="ts-point">'
         return f"{circle}<title>{text(title)}</title></circle>"
 
@@ -212,7 +212,7 @@ class _Plane:
         parts: list[str] = []
         taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in map(self.place, self.points)]
         for p in sorted(self.points, key=lambda p: -p.duration):
-            (x, y), label = self.place(p), shorten(p.kernel)
+            (x, y), label = self.place(p), shorten(p.title)
             width = 6.4 * len(label)
             for left, baseline in ((x + 10, y + 4), (x - 10 - width, y + 4), (x + 4, y + 20), (x + 4, y - 10)):
                 box = (left, baseline - 10, left + width, baseline + 3)

@@ -74,7 +74,7 @@ def _table(subject: Subject) -> str:
         label = f"{text(heading)} <small>{text(unit)}</small>" if unit else text(heading)
         known = origin("static") if any(r.get(name) is not None for r in resources) else ""
         rows.append((label, *(_cell(name, r, subject.target.name) for r in resources), known))
-    return table(("", *(text(k["kernel"]) for k in kernels), ""), rows)
+    return table(("", *(text(k["title"]) for k in kernels), ""), rows)
 
 
 _PARTS = {"line": "line", "what": "size", "where": "lies in", "takes": "takes", "how": "how"}

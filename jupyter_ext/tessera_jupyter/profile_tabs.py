@@ -50,7 +50,7 @@ def _hint(hint: Hint) -> str:
     place = f" <small>line {hint.line}</small>" if hint.line else ""
     share = f"up to {format_percent(hint.whole_run[1])} of the run"
     return (
-        f"<b>{text(hint.kernel or 'whole run')}: {text(hint.kind)}</b>{place} "
+        f"<b>{text(hint.title or 'whole run')}: {text(hint.kind)}</b>{place} "
         f"<span>saves {format_time(low)} to {format_time(high)}, {share} {origin(hint.source)}</span><br>"
         f"{text(hint.measured)}; ideal {text(hint.ideal)}; {text(hint.cause)}.<br><em>{text(hint.change)}</em>"
     )
@@ -69,7 +69,7 @@ def _kernels(kernels: Sequence[KernelStats]) -> str:
     common = {name: _common(figures) for name, figures in columns.items()}
     rows = [
         (
-            text(k.kernel),
+            text(k.title),
             f"{len(k.launches):,}",
             _share(k.share),
             *(_figure(figures[i], not common[name]) for name, figures in columns.items()),

@@ -148,7 +148,8 @@ def _figures(prof: Profiler) -> dict[str, Any]:
     summary = prof.summary()
     kernels = [
         {
-            "kernel": k.kernel, "target": k.target, "device": k.device, "launches": len(k.launches), "sizes": k.sizes,
+            "kernel": k.kernel, "title": k.title,
+            "target": k.target, "device": k.device, "launches": len(k.launches), "sizes": k.sizes,
             "time": k.duration, "share": k.share, "time_is": k.source, "flops": k.flops.value, "bytes": k.bytes.value,
             "roof_fraction": k.roof_fraction, "bound": k.bound, "file": k.file, "line": k.line,
         }

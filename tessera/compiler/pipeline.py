@@ -9,21 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, TypeAlias
 
 import tessera.compiler.schedule.dialect  # noqa: F401  # pyright: ignore[reportUnusedImport]: `verify` asks it
 from tessera.compiler import extensions
 from tessera.compiler.extensions import Pass, Stage
+from tessera.compiler.graph.operator import kernel_for
 from tessera.compiler.graph.passes.canonicalize import canonicalize
 from tessera.compiler.graph.passes.decompose import decompose
+from tessera.compiler.graph.passes.drop_policy_casts import drop_policy_casts
 from tessera.compiler.graph.passes.eliminate_common import eliminate_common
 from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.graph.passes.for_to_while import for_to_while
+from tessera.compiler.graph.passes.hold_finite import hold_finite
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.verifier import verify
+from tessera.compiler.lower.fit import fit
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
@@ -40,24 +45,32 @@ from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.tile.passes.separate_batches import has_batches, separate_batches
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 from tessera.compiler.unit import Unit
+from tessera.deferred import deferred
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError
+from tessera.signals import raised_by_handler
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.base import Artifact, Target
 
 PASSES: tuple[Pass, ...] = (
-    # first on what the user wrote: it folds what the decompositions would only multiply
+    # first: a policy is about the operators that the user wrote, not about steps of their decompositions
+    Pass("hold_finite", "graph", hold_finite),
+    # on what the user wrote: it folds what the decompositions would only multiply
     Pass("canonicalize", "graph", canonicalize),
     # before decomposition, which then also reaches into the loops it makes
     Pass("for_to_while", "graph", for_to_while),
     # softmax, layer_norm ... become the structural kinds that lowering knows
-    Pass("decompose", "graph", decompose),
+    Pass("decompose", "graph", partial(decompose, kernels=True)),
+    # where all types say which policies they have, what only said so goes
+    Pass("drop_policy_casts", "graph", drop_policy_casts),
     # decompositions leave reshapes of reshapes and casts to the same dtype
     Pass("canonicalize_again", "graph", canonicalize),
     # after canonical forms, so that equal things look equal: one max(x) serves two softmaxes
     Pass("eliminate_common", "graph", eliminate_common),
-    # last: the others leave unused ops behind
+    # the others leave unused ops behind
     Pass("eliminate_dead", "graph", eliminate_dead),
+    # last: whoever looked for equal ops behind it would undo it
+    Pass("rematerialize", "graph", lambda func: fit(func, to_schedule)),
     # first: every later pass and target may rely on it that shared tiles are synchronised
     Pass("place_barriers", "kernel", place_barriers),
     # `acc += mma(a, b)` becomes one chain of products, whose operands are masked below
@@ -183,6 +196,7 @@ def to_graph(unit: Unit, run: Run | None = None) -> Op:
 def to_schedule(graph: Op, target: str, run: Run | None = None) -> Op:
     """The groups of operators that become kernels, of what `to_graph` gave. Raises CompileError, TargetError."""
     name = str(graph.attrs.get("scheduler", ""))
+    graph = _with_launches(graph, run)
     if not name:
         schedule = graph_to_schedule(graph, target)
     elif (found := extensions.SCHEDULERS.get(name)) is None:
@@ -196,6 +210,21 @@ def to_schedule(graph: Op, target: str, run: Run | None = None) -> Op:
     if run is not None:
         run.done(name or "graph_to_schedule", schedule)
     return schedule
+
+
+def _with_launches(graph: Op, run: Run | None) -> Op:
+    """The function with launches in the place of operators that kernels written in tiles compute. Not before: Graph IR
+    names the operator, as its author does."""
+    if not any(kernel_for(op) for op in graph.walk()):
+        return graph
+    graph, run = clone(graph, {}), run or Run()
+    launch = deferred("compiler.frontend.tile_kernels").launch
+    found = [(op, kernel) for op in graph.walk() if (kernel := kernel_for(op)) is not None]
+    made = [new for op, kernel in found for new in launch(op, kernel)]
+    run.done("tile_kernels", graph)
+    for op in made:
+        run.all(passes("kernel"), kernel_of(op))
+    return graph
 
 
 def to_program(unit: Unit, target: str, run: Run | None = None) -> Lowered:
@@ -217,7 +246,7 @@ def to_program(unit: Unit, target: str, run: Run | None = None) -> Lowered:
 def lower(unit: Unit, target: Target, after: After | None = None) -> Lowered:
     """All levels for one target. `after(name, op)` is called behind each pass (verification in tests, dumps).
 
-    Raises CompileError, TargetError, and TS900 for a fault of a pass.
+    Raises CompileError, TargetError, TS111 for a chain of too many operators, and TS900 for a fault of a pass.
     """
     run = Run(after)
     try:
@@ -227,8 +256,7 @@ def lower(unit: Unit, target: Target, after: After | None = None) -> Lowered:
     except TesseraError:
         raise
     except Exception as e:  # the cause keeps the passes' frames for a report
-        said = f"lowering {unit.name} failed: {type(e).__name__}: {e}"
-        raise CompileError(Diagnostic("TS900", said, unit.span, function=unit.name)) from e
+        raise _failure(e, f"lowering {unit.name}", unit.name, unit.span) from e
     return lowered
 
 
@@ -237,15 +265,25 @@ def generate(
 ) -> Artifact:
     """The target's code, behind the passes that it asks for. `program` stays as it was.
 
-    Raises TargetError for what it cannot do, and TS900 for a fault of its own.
+    Raises TargetError for what it cannot do, TS111 for a chain of too many operators, and TS900 for a fault of its own.
     """
     try:
         return target.compile(_finished(program, target, debug, Run(after)), profile=profile, debug=debug)
     except (TesseraError, OSError, MemoryError):  # the machine's own troubles keep their names
         raise
     except Exception as e:  # the cause keeps the target's frames for a report
-        said = f"compiling {program.name} for {target.name} failed: {type(e).__name__}: {e}"
-        raise CompileError(Diagnostic("TS900", said, program.span or NOWHERE, function=program.name)) from e
+        doing = f"compiling {program.name} for {target.name}"
+        raise _failure(e, doing, program.name, program.span or NOWHERE) from e
+
+
+def _failure(error: Exception, doing: str, name: str, span: Span) -> Exception:
+    """What a user sees of an exception of a pass or of a target. One of a signal handler is that itself."""
+    if raised_by_handler(error):
+        return error
+    if isinstance(error, RecursionError):  # they follow operands from a result on
+        said = f"{doing} failed: its operators form too long a chain; let a loop run when the program runs, by"
+        return CompileError(Diagnostic("TS111", f"{said} ts.range or, in a kernel, ts.tile.range", span, function=name))
+    return CompileError(Diagnostic("TS900", f"{doing} failed: {type(error).__name__}: {error}", span, function=name))
 
 
 def _finished(program: Program, target: Target, debug: bool, run: Run) -> Program:
@@ -292,5 +330,7 @@ def _from_outside(what: str, name: str, span: Span, make: Callable[[], Op | None
     except TesseraError:
         raise
     except Exception as e:  # whatever it raises; the cause keeps its frames
+        if raised_by_handler(e):
+            raise
         raise CompileError(Diagnostic("TS615", f"the {what} failed: {type(e).__name__}: {e}", span)) from e
     return made

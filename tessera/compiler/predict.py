@@ -20,10 +20,10 @@ from tessera.compiler.levels import NoIR, schedule, unit
 from tessera.compiler.machines import MACHINES, Peaks, predicted_machine
 from tessera.compiler.schedule.cost import predicted_us
 from tessera.compiler.schedule.refusals import Refusal, refusals
-from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Program, Step
+from tessera.compiler.tile.lifetimes import peak
+from tessera.compiler.tile.program import Branch, Launch, Program, Step
 from tessera.errors import TesseraError
 from tessera.files import read_record, write_record
-from tessera.language.dims import prod
 
 _SCHEMA = 3
 
@@ -137,9 +137,9 @@ def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Predict
     if made.free:
         return Prediction(name, count, why=f"its arguments decide about {', '.join(made.free)}")
     if machine is None or machine.peaks is None:
-        return Prediction(name, count, None, memory(made), f"there is no model of {name}")
+        return Prediction(name, count, None, peak(made), f"there is no model of {name}")
     us = _time(made.steps, machine.peaks)
-    return Prediction(name, count, us, memory(made), "" if us is not None else "how often it loops depends on its data")
+    return Prediction(name, count, us, peak(made), "" if us is not None else "how often it loops depends on its data")
 
 
 def refused(analysis: Analysis, dims: Mapping[str, int], target: str) -> list[Refusal]:
@@ -188,24 +188,6 @@ def _time(steps: tuple[Step, ...], peaks: Peaks) -> float | None:
             return None
         total += took
     return total
-
-
-def memory(program: Program) -> int:
-    """The most bytes alive at once: arguments, results and constants, and what lies between two launches."""
-    uses: dict[int, list[int]] = {}
-    for at, launch in enumerate(program.launches):
-        for arg in launch.args:
-            if isinstance(arg, BufferArg):
-                uses.setdefault(arg.buffer, []).append(at)
-    kept = sum(_size(b) for b in program.buffers if b.role != "temp")
-    passing = [(_size(b), uses[b.id][0], uses[b.id][-1]) for b in program.buffers if b.role == "temp" and b.id in uses]
-    alive = (sum(n for n, first, last in passing if first <= at <= last) for at in range(len(program.launches)))
-    return kept + max(alive, default=0)
-
-
-def _size(buffer: Buffer) -> int:
-    elements = prod(buffer.shape)
-    return elements * buffer.dtype.itemsize if isinstance(elements, int) else 0
 
 
 def quantity(value: float, unit: str) -> str:

@@ -68,3 +68,9 @@ def is_tensor(type: Any) -> bool:
 def policy_of(type: Any) -> str:
     """The numerics policy of a tensor, as it is written; "" where there is none."""
     return " ".join(map(str, type.policy.parts())) if isinstance(type, TensorType) and type.policy else ""
+
+
+def takes_gradients(analysis: Analysis) -> bool:
+    """Whether a function has a backward pass inside."""
+    op = analysis.op
+    return op is not None and op.name != "tile.func" and any(o.origin.order for o in op.walk())

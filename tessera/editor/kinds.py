@@ -5,4 +5,5 @@ from __future__ import annotations
 IGNORE = "quickfix.ignore"
 ANNOTATE, ASSERT = "refactor.rewrite.annotate", "refactor.rewrite.assert"
 DISTRIBUTE, FUSE, PRECISION = "refactor.rewrite.distribute", "refactor.rewrite.fuse", "refactor.rewrite.precision"
+REMAT = "refactor.rewrite.remat"
 EXTRACT, EXTRACT_KERNEL = "refactor.extract.function", "refactor.extract.kernel"

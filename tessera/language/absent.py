@@ -5,7 +5,7 @@ from __future__ import annotations
 _GRADIENTS = "ts.grad(f) makes the function that computes the gradient of f"
 _RULES = "@f.vjp and @f.jvp write the derivative of a function f"
 _MODULES = "ts.nn has modules and layers, which are passed to a @ts.function"
-_OPTIMIZERS = "ts.optimizers has update rules; a loop of ts.value_and_grad and opt.update trains"
+_OPTIMIZERS = "ts.train(model, ts.optimizers.AdamW(1e-3), loss, data) trains; a loop of ts.value_and_grad does too"
 _DISTRIBUTIONS = "there are no probability distributions yet; ts.rand, ts.randn and ts.dropout draw numbers"
 _SERVING = "there is no server of models yet: call the function where it runs"
 _SAVED = "ts.compile(f, ...).save(folder) writes the compiled code and its levels"
@@ -18,15 +18,13 @@ _OF_PACKAGE: dict[str, str] = {
         ("custom_vjp", "custom_jvp", "custom_gradient"), "@f.vjp and @f.jvp write the derivative of a function f"
     ),
     **dict.fromkeys(("no_grad", "enable_grad"), "gradients are taken where ts.grad stands, and nowhere else"),
-    "remat": "there is no choice of what is kept yet",
     **dict.fromkeys(("Module", "module", "layers", "models"), _MODULES),
-    **dict.fromkeys(("optim", "optimizer", "train", "loss_fn"), _OPTIMIZERS),
+    **dict.fromkeys(("optim", "optimizer", "loss_fn", "Trainer", "fit"), _OPTIMIZERS),
     **dict.fromkeys(("prob", "distributions", "Normal", "sample", "observe"), _DISTRIBUTIONS),
     **dict.fromkeys(("serving", "serve", "deploy"), _SERVING),
     **dict.fromkeys(("export", "to_onnx"), _SAVED),
-    **dict.fromkeys(("save", "load"), _SAVED_STATE),
+    "load": _SAVED_STATE,
     **dict.fromkeys(("migrate", "from_torch", "from_jax", "from_onnx"), _FOREIGN),
-    "vmap": "there is no vmap: `...` in an annotation stands for any leading axes",
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",
     "no_jit": "everything is compiled; eager operators run without a function around them",
 }

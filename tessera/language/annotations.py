@@ -83,7 +83,7 @@ _SEVERAL = _KEYED | {"tuple", "Tuple", "list", "List", "Sequence", "Iterable"}
 GENERIC = _SEVERAL | {"Optional", "Union", "Annotated"}
 """Python's types of types, by their last name"""
 _POLICY_FLAGS = {n: getattr(policies, n) for n in ("stochastic_round", "saturate", "deterministic")}
-_POLICY_CALLS = ("accum", "loss_scale", "device", "NumericalPolicy")
+_POLICY_CALLS = ("accum", "compute", "loss_scale", "device", "NumericalPolicy")
 PYTHON_TYPES = {int: dtypes.int64, float: dtypes.f32, bool: dtypes.bool_, complex: dtypes.complex64}
 
 

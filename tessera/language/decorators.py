@@ -233,6 +233,23 @@ def function(python: Callable[..., Any] | None = None, /, *, numerics: Policy | 
     return Function(python, options) if python is not None else lambda f: Function(f, options)  # pyright: ignore
 
 
+EFFECTS = ("append", "prefetch", "update")
+"""what a method may do to the state that it is a method of"""
+
+
+@outward
+def effect(kind: str) -> Callable[[Callable[..., Any]], Function]:
+    """Decorates a method of a `StatefulObject` that changes it: `@ts.effect("append")`, "update" or "prefetch".
+
+    In the method, attributes are set as anywhere in Python. Inside of functions that is another value of the state, in
+    the order of the program; when a call is over, the caller's object holds the last one, in the memory that it had.
+    Called by itself, the method is a program of its own. Raises CompileError TS105 for another kind.
+    """
+    if kind not in EFFECTS:
+        raise CompileError(Diagnostic("TS105", f"an effect is one of {', '.join(EFFECTS)}, not {kind!r}"))
+    return lambda python: Function(python, {"effect": kind})
+
+
 shape_checked = jit = autodiff = differentiable = function
 """The seeds' further spellings."""
 

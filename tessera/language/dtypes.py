@@ -189,6 +189,15 @@ def promote(a: DType, b: DType) -> DType | None:
     return BY_NAME[f"int{unsigned.bits * 2}"] if unsigned.bits < 64 else None
 
 
+def widens(a: DType, b: DType) -> bool:
+    """Whether every value of `a` is a value of `b`."""
+    if a.is_float and b.is_float:
+        return a.exponent <= b.exponent and a.mantissa <= b.mantissa
+    if a.kind == "bool" or (a.is_integer and a.kind == b.kind):
+        return a.kind == "bool" or a.bits <= b.bits
+    return False
+
+
 def have_common(found: Iterable[DType]) -> bool:
     """Whether there is one type for all of these, taken one after the other as `promote` does."""
     joint: DType | None = bool_

@@ -46,15 +46,17 @@ class Policy:
 
     dtype: DType | None = None
     accum: DType | None = None
-    loss_scale: float | None = None
+    loss_scale: float | Literal["dynamic"] | None = None
     rounding: Rounding | None = None
     saturate: bool | None = None
     deterministic: bool | None = None
     fast: bool | None = None
     device: str | None = None
+    compute: DType | None = None
 
-    def merge(self, other: Policy | PolicyPart) -> Policy:
-        """Both policies at once. Raises PolicyError naming the field on which they disagree."""
+    def merge(self, other: Policy | PolicyPart | str) -> Policy:
+        """Both policies at once, `other` as text too. Raises PolicyError naming the field on which they disagree."""
+        other = parse(other) if isinstance(other, str) else other
         parts = [other] if isinstance(other, PolicyPart) else other.parts()
         out = self if isinstance(other, PolicyPart) or other.dtype is None else replace(self, dtype=other.dtype)
         for p in parts:
@@ -105,10 +107,24 @@ def accum(dtype: object) -> PolicyPart:
 
 
 @outward
-def loss_scale(scale: float) -> PolicyPart:
-    """Scale gradients by `scale` before narrowing and divide afterwards."""
-    if not scale > 0:
-        raise PolicyError(f"loss_scale needs a positive factor, not {scale!r}")
+def compute(dtype: object) -> PolicyPart:
+    """Round f32 operands of products to `dtype`: f16, bf16 or tf32. Sums are f32, or wider by `accum`, results f32."""
+    found = dtypes.of(dtype)
+    if found not in (dtypes.f16, dtypes.bf16, dtypes.tf32):
+        raise PolicyError(f"compute needs f16, bf16 or tf32, not {dtype!r}; formats of 8 bits need scales: ts.scaled")
+    return PolicyPart("compute", found)
+
+
+@outward
+def loss_scale(scale: float | Literal["dynamic"]) -> PolicyPart:
+    """Gradients are computed `scale` times as large, so that narrow floats hold them, and divided by it at the end.
+
+    "dynamic" follows overflows; it is for optimizers, which keep it in their state.
+    """
+    if scale == "dynamic":
+        return PolicyPart("loss_scale", scale)
+    if isinstance(scale, str) or not scale > 0:
+        raise PolicyError(f"loss_scale needs a positive factor or 'dynamic', not {scale!r}")
     return PolicyPart("loss_scale", float(scale))
 
 
@@ -125,17 +141,25 @@ saturate = PolicyPart("saturate", True)
 deterministic = PolicyPart("deterministic", True)
 
 
-ENFORCED = frozenset({"accum", "deterministic", "fast"})
-"""what generated code does; a program that asks for anything else is refused (TS306)"""
-
-
-def unenforced(policy: Policy | None) -> str:
-    """Why a program may not ask for this policy yet; empty where it may."""
-    parts = [p for p in policy.parts() if p.name not in ENFORCED and p.value != "nearest"] if policy else []
-    if not parts:
-        return ""
-    said = " and ".join(map(str, parts))
-    return f"{said} {'is' if len(parts) == 1 else 'are'} not enforced by this version of Tessera; leave it out"
+def unenforced(policy: Policy | None, dtype: DType | None = None) -> str:
+    """Why tensors of a program, of `dtype` if it is known, may not have this policy (TS306); empty where they may."""
+    for part in policy.parts() if policy else ():
+        match part.name, part.value:
+            case "rounding", "stochastic":
+                return (
+                    f"{part} is not enforced for tensors of a program, which would need a key: round with "
+                    "ts.stochastic_cast(x, dtype, key), or let an optimizer do it, numerics=ts.stochastic_round"
+                )
+            case "loss_scale", "dynamic":
+                return f"{part} is not enforced here, for it needs state: give it to an optimizer, loss_scale='dynamic'"
+            case "device", _:
+                return f"{part} is not enforced by this version of Tessera; leave it out"
+            case "saturate" | "loss_scale" | "compute", _ if dtype is not None and not dtype.is_float:
+                instead = "use ts.saturate_cast" if part.name == "saturate" else "leave it out"
+                return f"{part} is not enforced for {dtype}, only for floats; {instead}"
+            case _:
+                pass
+    return ""
 
 
 _FLAGS = {
@@ -151,7 +175,7 @@ _FLAGS = {
 def NumericalPolicy(
     accumulation: object = dtypes.f32,
     rounding: str = "nearest",
-    loss_scale: float = 1.0,
+    loss_scale: float | Literal["dynamic"] = 1.0,
     saturate: bool = False,
     deterministic: bool = False,
 ) -> Policy:
@@ -162,7 +186,7 @@ def NumericalPolicy(
     if rounding == "stochastic":
         out = out.merge(stochastic_round)
     if loss_scale != 1.0:
-        out = out.merge(PolicyPart("loss_scale", float(loss_scale)))
+        out = out.merge(_CALLS["loss_scale"](loss_scale))
     if saturate:
         out = out.merge(PolicyPart("saturate", True))
     return out.merge(PolicyPart("deterministic", True)) if deterministic else out
@@ -201,12 +225,14 @@ def clause(name: str, argument: str | None) -> PolicyPart:
         raise PolicyError(f"@{name} is not a policy; known: {known}")
     if not argument:
         raise PolicyError(f"@{name} needs an argument")
-    if name == "accum":
-        return accum(argument.strip())
+    if name in ("accum", "compute"):
+        return _CALLS[name](argument.strip())
     try:
         return _CALLS[name](ast.literal_eval(argument.strip()))
     except (ValueError, SyntaxError, TypeError) as e:
         raise PolicyError(f"@{name}({argument}) cannot be read: {e}") from e
 
 
-_CALLS: dict[str, Callable[[Any], PolicyPart]] = {"accum": accum, "loss_scale": loss_scale, "device": device}
+_CALLS: dict[str, Callable[[Any], PolicyPart]] = {
+    "accum": accum, "compute": compute, "loss_scale": loss_scale, "device": device,
+}  # fmt: skip

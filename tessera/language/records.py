@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+
+STATE = "__tessera_state__"
+"""an attribute of classes whose instances effects change; True"""
+
+
+BUFFER = "tessera.buffer"
+"""in the metadata of a dataclass's field: its arrays are state that is not trained"""
 
 
 class Attribute(str):
@@ -39,3 +49,34 @@ def holding(kind: type[Any], held: Mapping[str, Any]) -> Any:
     for name, value in held.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def replace(record: T, /, **changes: Any) -> T:
+    """A copy of an instance of a dataclass with other values of these fields: `ts.replace(state, step=7)`.
+
+    Lists, dicts and dataclasses that it holds are copied too, arrays are not. No code of the class runs, so that one
+    with an `__init__` of its own is copied as any other. Raises TypeError for what is no dataclass, and for other
+    names than those of fields.
+    """
+    if not is_record(record):
+        raise TypeError(f"ts.replace takes an instance of a dataclass, not {type(record).__name__}")
+    check_fields(type(record), changes)
+    return holding(type(record), {n: _copied(v) for n, v in members(record).items()} | changes)
+
+
+def check_fields(kind: type[Any], changes: Iterable[str]) -> None:
+    """Raises TypeError unless these are names of fields."""
+    known = field_names(kind)
+    for name in changes:
+        if name not in known:
+            raise TypeError(f"{kind.__name__} has no field {name!r}; it has {', '.join(known)}")
+
+
+def _copied(value: Any) -> Any:
+    if is_record(value):
+        return holding(value.__class__, {n: _copied(v) for n, v in members(value).items()})
+    if type(value) is dict:
+        return {k: _copied(v) for k, v in cast("dict[Any, Any]", value).items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_copied, value))
+    return value

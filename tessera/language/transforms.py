@@ -14,9 +14,11 @@ from typing import Any, TypeAlias
 from tessera.deferred import deferred
 from tessera.errors import CompileError, Diagnostic
 from tessera.language.decorators import Decorated, Function, Kernel
+from tessera.language.saving import Memory, Save, bytes_of
 from tessera.language.tracebacks import outward
 
 Argnums: TypeAlias = "int | str | tuple[int | str, ...]"
+Axes: TypeAlias = "int | Sequence[int | None] | None"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Transform:
     name: str
     argnums: Argnums | None = 0
     has_aux: bool = False
+    options: tuple[tuple[str, Any], ...] = ()
+    """further ones, by name: those in OPTIONS"""
 
     @property
     def wanted(self) -> tuple[int | str, ...]:
@@ -35,6 +39,9 @@ class Transform:
     @property
     def problem(self) -> str:
         """What is wrong with it, for people; "" where nothing is."""
+        options = dict(self.options)
+        if (dim := options.get("in_dims")) is not None and (not isinstance(dim, str) or options.get("in_axes", 0) != 0):
+            return f"in_dims of {self.name} is the name of a dim, and in_axes is not given beside it"
         given = self.wanted
         if self.argnums is not None and (not given or not all(type(a) is int or isinstance(a, str) for a in given)):
             return f"argnums of {self.name} are positions or names of parameters, not {self.argnums!r}"
@@ -42,6 +49,20 @@ class Transform:
             return f"argnums of {self.name} name a parameter twice: {self.argnums!r}"
         if not isinstance(self.has_aux, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             return f"has_aux of {self.name} is True or False, not {self.has_aux!r}"
+        return self._kept_problem()
+
+    def _kept_problem(self) -> str:
+        options = dict(self.options)
+        policy, memory = options.get("policy"), options.get("memory")
+        if policy is not None and not isinstance(policy, Save):
+            return f"policy of {self.name} is one of ts.save, such as ts.save.products, not {policy!r}"
+        if policy is not None and not all(isinstance(n, str) for n in policy.of):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return f"ts.save.names takes names of variables as strings, not {policy!r}"
+        try:
+            if memory is not None:
+                bytes_of(memory)
+        except ValueError as e:
+            return f"{self.name}: {e}"
         return ""
 
 
@@ -49,9 +70,17 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "jvp": ("primals", "tangents"),
     "hvp": ("primals", "tangents"),
     "pullback": ("primals", "cotangents"),
+    "scan": ("init", "xs"),
 }
 """transforms that are called with other arguments than the function that they are of: a tuple of its arguments, and
-what belongs to them"""
+what belongs to them; of a scan, what is carried and what is gone through"""
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "scan": ("length", "reverse"),
+    "remat": ("policy", "memory"),
+    "vmap": ("in_axes", "out_axes", "in_dims"),
+}
+"""parameters of a transform that are neither the function nor its arguments"""
 
 
 RULES = ("vjp", "jvp")
@@ -209,6 +238,65 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
     """
     ahead = transformed(function, Transform("jvp", None))
     return called(function, primals), lambda *tangents: ahead(primals, tangents)[1]
+
+
+@_builtin
+@outward
+def vmap(
+    function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, in_dims: str | None = None
+) -> Transformed:
+    """The function of many elements at once, of a function of one.
+
+    `in_axes` says along which axis the elements of each argument lie: one number for all, or a tuple with one for each;
+    None passes an argument as it is. In a structure it is that of each tensor. `out_axes` says the same of results.
+    With `in_dims="B"`, in a function whose annotations name its dims, each tensor is mapped over along the axis of
+    that name. Of conditions that differ both branches are computed; a loop goes on while any element does. The same key
+    draws the same for all elements. Raises CompileError TS105, TS204, TS213.
+    """
+    options = (("in_axes", _hashable(in_axes)), ("out_axes", _hashable(out_axes)), ("in_dims", in_dims))
+    return transformed(function, Transform("vmap", options=options))
+
+
+def _hashable(axes: Axes) -> Axes:
+    return tuple(axes) if isinstance(axes, Sequence) else axes
+
+
+@_builtin
+@outward
+def scan(
+    function: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False
+) -> tuple[Any, Any]:
+    """`(carry, ys)`: `function(carry, x)` gives `(carry, y)`, for one slice of `xs` after the other.
+
+    `init` is what is carried at first, any structure of tensors and numbers; it keeps its shapes and dtypes (TS212).
+    `xs` are tensors of one length in any structure, gone through along their first axis, from the end with `reverse`;
+    without any, `length` is the number of rounds. `ys` has the results, stacked along a new first axis, that of round i
+    where its slice is. It is one loop that runs when the program runs: slices are read and results are put in place,
+    and derivatives keep a fixed number of states. Raises CompileError TS105, TS212, TS213.
+    """
+    made = transformed(function, Transform("scan", None, options=(("length", length), ("reverse", reverse))))
+    return made(init, xs)
+
+
+@_builtin
+@outward
+def remat(
+    function: Callable[..., Any] | None = None, policy: Save | None = None, memory: Memory | None = None
+) -> Callable[..., Any]:
+    """The same function, of which less is kept for its derivatives: what they read is computed again, to the same bits.
+
+    `policy` says what is kept: `ts.save.nothing` (the arguments alone), which holds where neither is given,
+    `ts.save.products`, `ts.save.names("attn")` or `ts.save.everything`. `memory` is the most that the program which the
+    call is part of may hold at a time, its arguments and results counted: bytes, or text such as "1.5GiB"; what is kept
+    is then the quickest choice that fits. Without a function it is a decorator with these settings. Raises CompileError
+    TS105 for settings that mean nothing, and TS358 when it is compiled where nothing fits into `memory`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Transformed:
+        options = ("policy", policy), ("memory", memory)
+        return transformed(function, Transform("remat", None, options=options))
+
+    return decorate if function is None else decorate(function)
 
 
 def called(function: Callable[..., Any], primals: tuple[Any, ...]) -> Any:

@@ -23,14 +23,23 @@ from tessera.language.tracebacks import outward
 _HOME = {
     **dict.fromkeys(("Module", "buffer"), "module"),
     **dict.fromkeys(("Linear", "FusedLinearGeLU", "FusedLinearSiLU", "Embedding", "Dropout", "MLP", "SwiGLU"), "dense"),
-    **dict.fromkeys(("LayerNorm", "RMSNorm", "GroupNorm"), "norms"),
-    **dict.fromkeys(("MultiHeadAttention", "rope", "alibi"), "heads"),
-    **dict.fromkeys(("TransformerBlock", "Stack"), "transformer"),
-    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d"), "convolution"),
+    **dict.fromkeys(("LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d"), "norms"),
+    **dict.fromkeys(("MultiHeadAttention", "SlidingWindowAttention", "FlashAttention2"), "heads"),
+    **dict.fromkeys(("RoPE", "ALiBi", "rope", "alibi"), "heads"),
+    **dict.fromkeys(("TransformerBlock", "EncoderLayer", "DecoderLayer", "Stack", "Sequential"), "transformer"),
+    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), "convolution"),
+    **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), "convolution"),
+    **dict.fromkeys(("MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d"), "pooling"),
+    **dict.fromkeys(("TopKRouter", "MixtureOfExperts", "SwitchTransformer"), "experts"),
     **dict.fromkeys(("LSTM", "GRU"), "recurrent"),
+    **dict.fromkeys(("FlashDecoding", "PagedAttention", "PagedCache"), "decoding"),
+    **dict.fromkeys(("StatefulObject", "StatefulTensor", "KVCache"), "state"),
+    "MixedPrecision": "mixed",
     **dict.fromkeys(("binary_cross_entropy", "huber"), "losses"),
+    **dict.fromkeys(("cross_entropy_safe",), "stable"),
+    **dict.fromkeys(("FusedAdamW", "FusedSGD"), "fused"),
 }
-_MODULES = ("init", "tree")
+_MODULES = ("init", "stable", "tree")
 
 
 @outward

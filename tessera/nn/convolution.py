@@ -1,4 +1,4 @@
-"""Convolutions and pooling of channels first: [B, C, ...] as in PyTorch."""
+"""Convolutions of channels first: [B, C, ...] as in PyTorch."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ class Conv(Module):
         self, inputs: int, outputs: int, kernel: int, *, key: int, stride: int = 1, padding: int | str = 0,
         dilation: int = 1, groups: int = 1, bias: bool = True, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
-        if inputs % groups or outputs % groups:
-            raise ValueError(f"{groups} groups cannot share {inputs} and {outputs} channels evenly")
+        _check_groups(groups, inputs, outputs)
         shape = (outputs, inputs // groups, *(kernel for _ in range(self.axes())))
         self.weight = init.lecun_uniform(shape, key, dtype, fan_in=math.prod(shape[1:]))
         self.bias = ts.zeros((outputs,), dtype) if bias else None
@@ -75,28 +74,80 @@ class Conv3d(Conv):
         return ts.conv3d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
-class ConvTranspose2d(Module):
-    """What gradients by x of a `Conv2d` do: each element of x [B, C, H, W] adds weight [C, O / groups, k, k] times
-    itself to the k x k places from `stride` times its own; `padding` places are cut from each side,
-    `output_padding` added at the ends. Plus bias [O]."""
+class ConvTranspose(Module):
+    """Base of `ConvTranspose1d` to `ConvTranspose3d`: what the gradient by x of a `Conv` does.
 
-    weight: Tensor["C", "P", "K", "K"]
+    Each element of x [B, C, sizes] adds weight [C, O / groups, kernel] times itself to the places of the kernel,
+    `dilation` apart, that begin `stride` times as far as it stands. `padding` places are cut from both ends of each
+    axis, `output_padding` added at the last. Plus bias [O]. An axis of L becomes
+    (L - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1. First weights are evenly spread with
+    |w| < 1 / sqrt(O / groups * places), biases 0.
+    """
+
+    weight: Tensor["..."]
     bias: Tensor["O"] | None
     stride: int
     padding: int
     output_padding: int
     groups: int
+    dilation: int
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, *, key: int, stride: int = 1, padding: int = 0,
-        output_padding: int = 0, groups: int = 1, bias: bool = True, dtype: Any = ts.f32,
+        output_padding: int = 0, groups: int = 1, bias: bool = True, dilation: int = 1, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
-        shape = (inputs, outputs // groups, kernel, kernel)
+        _check_groups(groups, inputs, outputs)
+        shape = (inputs, outputs // groups, *(kernel for _ in range(self.axes())))
         self.weight = init.lecun_uniform(shape, key, dtype, fan_in=math.prod(shape[1:]))
         self.bias = ts.zeros((outputs,), dtype) if bias else None
-        self.stride, self.padding, self.output_padding, self.groups = stride, padding, output_padding, groups
+        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        self.groups, self.dilation = groups, dilation
+
+    @staticmethod
+    def axes() -> int:
+        """The number of axes that the kernel walks."""
+        raise NotImplementedError
+
+
+class ConvTranspose1d(ConvTranspose):
+    """`ConvTranspose` over one axis: x [B, C, L]."""
+
+    @staticmethod
+    def axes() -> int:
+        return 1
+
+    def __call__(self, x):
+        return ts.conv_transpose1d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )
+
+
+class ConvTranspose2d(ConvTranspose):
+    """`ConvTranspose` over two axes: x [B, C, H, W]."""
+
+    @staticmethod
+    def axes() -> int:
+        return 2
 
     def __call__(self, x):
         return ts.conv_transpose2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
         )
+
+
+class ConvTranspose3d(ConvTranspose):
+    """`ConvTranspose` over three axes: x [B, C, D, H, W]."""
+
+    @staticmethod
+    def axes() -> int:
+        return 3
+
+    def __call__(self, x):
+        return ts.conv_transpose3d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )
+
+
+def _check_groups(groups: int, inputs: int, outputs: int) -> None:
+    if inputs % groups or outputs % groups:
+        raise ValueError(f"{groups} groups cannot share {inputs} and {outputs} channels evenly")

@@ -12,14 +12,15 @@ from tessera.nn.dense import Linear
 from tessera.nn.module import Module
 
 
-def rope(x, base: float = 10000.0):
+def rope(x, base: float = 10000.0, start=0):
     """x [..., S, D] with the pair of features (i, i + D/2) at place s turned by the angle s * base^(-2i/D); D is even.
+    The first place is `start`, a number or a tensor of one.
 
     Rotary position embedding (J. Su et al., "RoFormer", 2021), with the halves of a head as pairs, as in Llama. Angles
     are f32, the result has the dtype of x.
     """
     half = x.shape[-1] // 2
-    places = ts.arange(x.shape[-2]).to(ts.f32)
+    places = (start + ts.arange(x.shape[-2])).to(ts.f32)
     speed = ts.exp(ts.arange(half).to(ts.f32) * (-math.log(base) / half))
     angle = places[:, None] * speed
     cos, sin = ts.cos(angle), ts.sin(angle)
@@ -38,13 +39,30 @@ def alibi(q, k):
     return (-slopes[:, None, None] * ts.abs(apart)).to(q.dtype)
 
 
+class RoPE(Module):
+    """`rope` as a layer: x [..., S, D] turned by its places."""
+
+    base: float = 10000.0
+
+    def __call__(self, x: Tensor["...", "S", "D"]):
+        return rope(x, self.base)
+
+
+class ALiBi(Module):
+    """`alibi` as a layer: what is added to the scores of queries and keys, as the mask of `ts.attention`."""
+
+    def __call__(self, q: Tensor["...", "S", "D"], k: Tensor["...", "T", "D"]):
+        return alibi(q, k)
+
+
 class MultiHeadAttention(Module):
     """Attention of `heads` heads over x [..., S, D]: [..., S, D] (A. Vaswani et al., 2017).
 
     softmax(Q K^T / sqrt(D / heads)) V for each head, joined and mapped by `out`, where Q, K and V are linear in x.
     `groups`: so many heads of K and V, each for heads / groups neighbouring heads of Q (J. Ainslie et al., 2023).
     `causal`: a place sees itself and those before. `positions`: "rotary" turns Q and K by `rope`, "alibi" adds `alibi`
-    to the scores, None leaves places alone. D is a multiple of heads, and heads of groups.
+    to the scores, None leaves places alone. `window`: keys and queries are less than so many places apart. D is a
+    multiple of heads, and heads of groups.
     """
 
     query: Linear
@@ -55,10 +73,11 @@ class MultiHeadAttention(Module):
     groups: int
     causal: bool
     positions: str | None
+    window: int | None
 
     def __init__(
         self, features: int, heads: int, *, key: int, groups: int | None = None, causal: bool = False,
-        positions: str | None = None, bias: bool = False, dtype: Any = ts.f32,
+        positions: str | None = None, window: int | None = None, bias: bool = False, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         groups = heads if groups is None else groups
         if features % heads or heads % groups:
@@ -69,6 +88,8 @@ class MultiHeadAttention(Module):
             raise ValueError(f"rotary positions need an even number of features in a head, not {features // heads}")
         if positions == "alibi" and heads & (heads - 1):
             raise ValueError(f"alibi needs a power of 2 as the number of heads, not {heads}")
+        if window is not None and window < 1:
+            raise ValueError(f"a window counts places, itself among them, so that it is at least 1, not {window}")
         narrow = features // heads * groups
         a, b, c, d = init.split(key, 4)
         self.query = Linear(features, features, key=a, bias=bias, dtype=dtype)
@@ -79,18 +100,79 @@ class MultiHeadAttention(Module):
         self.groups = groups
         self.causal = causal
         self.positions = positions
+        self.window = window
 
-    def __call__(self, x: Tensor["...", "S", "D"], mask=None):
+    def __call__(self, x: Tensor["...", "S", "D"], mask=None, memory=None, cache=None):
+        """`mask`: bools [..., S, T], true where a key is seen. `memory` [..., T, D]: what K and V are linear in, where
+        that is not x. `cache`: a `KVCache` [B, groups, S_max, D / heads] that x [B, S, D] goes on from: its keys and
+        values are appended, and what is kept there is seen too."""
+        known = x if memory is None else memory
         q = _parted(self.query(x), self.heads)
-        k = _parted(self.key(x), self.groups)
-        v = _parted(self.value(x), self.groups)
-        if self.positions == "rotary":
-            q, k = rope(q), rope(k)
-        if self.positions == "alibi":
-            far = alibi(q, k)
-            mask = far if mask is None else ts.where(mask, far, -math.inf)
-        seen = ts.attention(q, k, v, mask, causal=self.causal)
+        k = _parted(self.key(known), self.groups)
+        v = _parted(self.value(known), self.groups)
+        if cache is not None:
+            seen = self.continued(q, k, v, mask, cache)
+        else:
+            if self.positions == "rotary":
+                q, k = rope(q), rope(k)
+            if self.positions == "alibi":
+                far = alibi(q, k)
+                mask = far if mask is None else ts.where(mask, far, -math.inf)
+            seen = ts.attention(q, k, v, mask, causal=self.causal, window=self.window)
         return self.out(ts.reshape(ts.swapaxes(seen, -2, -3), x.shape))
+
+    def continued(self, q, k, v, mask, cache):
+        """Attention to what a cache keeps, and to k and v, which are appended. In a circular cache a token that takes
+        the place of an older one hides it from all of q."""
+        start = cache.length
+        if self.positions == "rotary":
+            q, k = rope(q, start=start), rope(k, start=start)
+        cache.append(k, v)
+        own, held = start + ts.arange(q.shape[-2])[:, None], cache.positions()
+        seen = (held >= 0) & (held <= own) if self.causal else ts.broadcast_to(held >= 0, (q.shape[-2], held.shape[0]))
+        if self.window is not None:
+            seen = seen & (held > own - self.window) & (held < own + self.window)
+        seen = seen if mask is None else seen & mask
+        if self.positions == "alibi":
+            slopes = ts.exp2((ts.arange(self.heads).to(ts.f32) + 1) * (-8.0 / self.heads))
+            far = (-slopes[:, None, None] * ts.abs((own - held).to(ts.f32))).to(q.dtype)
+            seen = ts.where(seen, far, -math.inf)
+        return ts.attention(q, cache.keys.to(q.dtype), cache.values.to(q.dtype), seen)
+
+
+class SlidingWindowAttention(MultiHeadAttention):
+    """`MultiHeadAttention` in which a place sees itself and the `window` - 1 before it (I. Beltagy, M. E. Peters,
+    A. Cohan, "Longformer", 2020), or with `causal=False` as many on either side: time grows with S times `window`.
+    """
+
+    def __init__(
+        self, features: int, heads: int, window: int, *, key: int, groups: int | None = None, causal: bool = True,
+        positions: str | None = None, bias: bool = False, dtype: Any = ts.f32,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            features, heads, key=key, groups=groups, causal=causal, positions=positions, window=window, bias=bias,
+            dtype=dtype,
+        )  # fmt: skip
+
+
+class FlashAttention2(Module):
+    """`ts.attention` as a layer without parameters: q [..., H, S, D], k [..., G, T, D] and v [..., G, T, E] give
+    [..., H, S, E], and neither this nor the gradient holds the scores (T. Dao, "FlashAttention-2", 2023).
+    """
+
+    causal: bool = False
+    window: int | None = None
+    softcap: float | None = None
+    scale: float | None = None
+
+    def __call__(
+        self, q: Tensor["...", "S", "D"], k: Tensor["...", "T", "D"], v: Tensor["...", "T", "E"], mask=None,
+        lengths=None,
+    ):  # fmt: skip
+        """`mask`: bools, true where a key is seen, or floats to add; `lengths`: the number of keys in each batch."""
+        return ts.attention(
+            q, k, v, mask, lengths, causal=self.causal, window=self.window, softcap=self.softcap, scale=self.scale
+        )
 
 
 def _parted(x, heads: int):

@@ -63,19 +63,17 @@ class Module:
             object.__setattr__(self, field.name, getattr(loaded, field.name))
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other values of these fields."""
-        changed = tree.replaced(self, {})
-        known = {field.name for field in dataclasses.fields(self)}  # type: ignore[arg-type]
-        for name, value in changes.items():
-            if name not in known:
-                raise TypeError(f"{type(self).__name__} has no field {name!r}; it has {', '.join(sorted(known))}")
-            object.__setattr__(changed, name, value)
-        return changed
+        """A copy with other values of these fields: `ts.replace` as a method, inside of functions too."""
+        return ts.replace(self, **changes)
 
     def to(self, dtype: Any) -> Self:
         """A copy whose parameters and buffers of floats are of another dtype; integers stay what they are."""
         arrays = {leaf.path: ts.asarray(leaf.array) for leaf in tree.leaves(self)}
         return tree.replaced(self, {n: a.astype(dtype) for n, a in arrays.items() if a.dtype.is_float})
+
+    def to_mixed_precision(self, compute: Any = ts.bf16, accumulate: Any = ts.f32, storage: Any = None) -> Any:
+        """This model with products in a narrow dtype: see `ts.to_mixed_precision`."""
+        return ts.to_mixed_precision(self, compute, accumulate, storage)
 
     @property
     def count(self) -> int:

@@ -1,12 +1,13 @@
-"""Normalisations of the last axis, and of groups of channels."""
+"""Normalisations of the last axis, of groups of channels, and of channels over a batch."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tessera as ts
 from tessera import Tensor
-from tessera.nn.module import Module
+from tessera.nn.module import Module, buffer
 
 
 class LayerNorm(Module):
@@ -63,3 +64,62 @@ class GroupNorm(Module):
         scaled = centred * ts.rsqrt(ts.mean(ts.square(centred), axis=-1, keepdims=True) + self.eps)
         placed = ts.reshape(scaled, (x.shape[0], channels, -1))
         return ts.reshape(placed * self.weight[:, None] + self.bias[:, None], x.shape)
+
+
+class BatchNorm(Module):
+    """Base of `BatchNorm1d` to `BatchNorm3d`: (x - mean) / sqrt(var + eps) * weight + bias for each channel of x
+    [B, C, ...] (S. Ioffe, C. Szegedy, 2015).
+
+    `norm(x)` takes the running `mean` and `var` [C], which are state that is not trained. `norm(x, training=True)`
+    takes those of the batch, over all axes but C, and gives `(y, norm)`: with it the layer whose running averages have
+    moved by `momentum` towards the batch's, `var` with correction 1, as in PyTorch. A layer is not changed where it
+    stands: a model gives it back, `y, self.replace(norm=norm)`, and a loss passes it on with `has_aux=True`. Two values
+    in each channel are needed.
+    """
+
+    weight: Tensor["C"]
+    bias: Tensor["C"]
+    mean: Tensor["C"] = buffer()
+    var: Tensor["C"] = buffer()
+    eps: float
+    momentum: float
+
+    def __init__(self, channels: int, *, eps: float = 1e-5, momentum: float = 0.1, dtype: Any = ts.f32) -> None:
+        self.weight, self.bias = ts.ones((channels,), dtype), ts.zeros((channels,), dtype)
+        self.mean, self.var = ts.zeros((channels,), dtype), ts.ones((channels,), dtype)
+        self.eps = eps
+        self.momentum = momentum
+
+    def _normed(self, x, training):
+        if not training:
+            return ts.batch_norm(x, self.mean, self.var, self.weight, self.bias, self.eps)
+        axes = (0, *range(2, len(x.shape)))
+        count = math.prod(x.shape[i] for i in axes)
+        assert count > 1, "batch normalisation needs two values in each channel"
+        mean, var = ts.mean(x, axis=axes), ts.var(x, axis=axes)
+        y = ts.batch_norm(x, mean, var, self.weight, self.bias, self.eps)
+        return y, self.replace(
+            mean=ts.stop_gradient(self.mean + self.momentum * (mean - self.mean)),
+            var=ts.stop_gradient(self.var + self.momentum * (var * (count / (count - 1)) - self.var)),
+        )
+
+
+class BatchNorm1d(BatchNorm):
+    """`BatchNorm` of x [B, C] or [B, C, L]."""
+
+    def __call__(self, x: Tensor["B", "C", "..."], training=False):
+        return self._normed(x, training)
+
+
+class BatchNorm2d(BatchNorm):
+    """`BatchNorm` of images x [B, C, H, W]."""
+
+    def __call__(self, x: Tensor["B", "C", "H", "W"], training=False):
+        return self._normed(x, training)
+
+
+class BatchNorm3d(BatchNorm):
+    """`BatchNorm` of volumes x [B, C, D, H, W]."""
+
+    def __call__(self, x: Tensor["B", "C", "Z", "H", "W"], training=False):
+        return self._normed(x, training)

@@ -32,12 +32,11 @@ class LSTM(Module):
         h = ts.zeros((x.shape[0], width), x.dtype)
         c = ts.zeros((x.shape[0], width), x.dtype)
         out = ts.zeros((x.shape[0], x.shape[1], width), x.dtype)
-        steps = ts.arange(x.shape[1])[:, None]
         for t in ts.range(x.shape[1]):
             i, f, g, o = ts.split(given[:, t] + h @ self.state, 4, axis=-1)
             c = ts.sigmoid(f) * c + ts.sigmoid(i) * ts.tanh(g)
             h = ts.sigmoid(o) * ts.tanh(c)
-            out = ts.where(steps == t, h[:, None], out)
+            out = ts.put(out, t, h, axis=1)
         return out
 
 
@@ -62,13 +61,12 @@ class GRU(Module):
         given = x @ self.input + self.bias
         h = ts.zeros((x.shape[0], width), x.dtype)
         out = ts.zeros((x.shape[0], x.shape[1], width), x.dtype)
-        steps = ts.arange(x.shape[1])[:, None]
         for t in ts.range(x.shape[1]):
             r, z, n = ts.split(given[:, t], 3, axis=-1)
             hr, hz, hn = ts.split(h @ self.state + self.state_bias, 3, axis=-1)
             keep = ts.sigmoid(z + hz)
             h = (1 - keep) * ts.tanh(n + ts.sigmoid(r + hr) * hn) + keep * h
-            out = ts.where(steps == t, h[:, None], out)
+            out = ts.put(out, t, h, axis=1)
         return out
 
 

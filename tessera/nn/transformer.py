@@ -26,7 +26,12 @@ class Stack(Module):
     def __init__(self, make: Callable[..., Any], count: int, *, key: int) -> None:
         self.layers = [make(key=k) for k in init.split(key, count)]
 
-    def __call__(self, x, key=None, *args):
+    def __call__(self, x, key=None, *args, caches=None):
+        """`caches`: one for each layer, given to it as `cache=`."""
+        if caches is not None:
+            for layer, cache in zip(self.layers, caches, strict=True):
+                x = layer(x, key, *args, cache=cache)
+            return x
         keys = None if key is None else ts.random_bits(key, (len(self.layers),))
         for i, layer in enumerate(self.layers):
             if keys is not None:
@@ -35,6 +40,20 @@ class Stack(Module):
                 x = layer(x, None, *args)
             else:
                 x = layer(x)
+        return x
+
+
+class Sequential(Module):
+    """Layers and functions, each of what the one before gives: `Sequential(nn.Linear(4, 8, key=0), ts.relu)`."""
+
+    layers: list
+
+    def __init__(self, *layers: Callable[..., Any]) -> None:
+        self.layers = list(layers)
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
         return x
 
 
@@ -71,7 +90,49 @@ class TransformerBlock(Module):
         self.before_attention, self.before_feed = norm(features, dtype=dtype), norm(features, dtype=dtype)
         self.drop = Dropout(dropout)
 
-    def __call__(self, x: Tensor["...", "S", "D"], key=None, mask=None):
+    def __call__(self, x: Tensor["...", "S", "D"], key=None, mask=None, cache=None):
+        """`cache`: a `KVCache` that x goes on from, as `MultiHeadAttention` takes it."""
         first, second = (None, None) if key is None else ts.unstack(ts.random_bits(key, (2,)))
-        x = x + self.drop(self.attention(self.before_attention(x), mask), first)
-        return x + self.drop(self.feed(self.before_feed(x)), second)
+        return self.fed(self.attended(x, first, mask, cache), second)
+
+    def attended(self, x, key=None, mask=None, cache=None):
+        """x with what attention adds."""
+        return x + self.drop(self.attention(self.before_attention(x), mask, cache=cache), key)
+
+    def fed(self, x, key=None):
+        """x with what the feed-forward part adds."""
+        return x + self.drop(self.feed(self.before_feed(x)), key)
+
+
+class EncoderLayer(TransformerBlock):
+    """A `TransformerBlock` whose places see each other in both directions."""
+
+    def __init__(self, features: int, heads: int, *, key: int, causal: bool = False, **options: Any) -> None:
+        super().__init__(features, heads, key=key, causal=causal, **options)
+
+
+class DecoderLayer(Module):
+    """What a decoder adds to a `TransformerBlock`: attention to what an encoder gave, between its two parts (A. Vaswani
+    et al., 2017; the norms first). x [..., S, D] and memory [..., T, D] to [..., S, D].
+
+    `mask` [..., S, T] says which places of the memory are seen. Arguments are those of `TransformerBlock`; `positions`
+    count for x alone.
+    """
+
+    block: TransformerBlock
+    across: MultiHeadAttention
+    before_across: LayerNorm
+
+    def __init__(
+        self, features: int, heads: int, *, key: int, groups: int | None = None, dtype: Any = ts.f32, **options: Any
+    ) -> None:
+        first, second = init.split(key, 2)
+        self.block = TransformerBlock(features, heads, key=first, groups=groups, dtype=dtype, **options)
+        self.across = MultiHeadAttention(features, heads, key=second, groups=groups, dtype=dtype)
+        self.before_across = type(self.block.before_feed)(features, dtype=dtype)
+
+    def __call__(self, x: Tensor["...", "S", "D"], memory: Tensor["...", "T", "D"], key=None, mask=None):
+        first, second, third = (None, None, None) if key is None else ts.unstack(ts.random_bits(key, (3,)))
+        x = self.block.attended(x, first)
+        x = x + self.block.drop(self.across(self.before_across(x), mask, memory), second)
+        return self.block.fed(x, third)

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tessera as ts
-
-BUFFER = "tessera.buffer"
-"""in a field's metadata: its arrays are state that is not trained"""
+from tessera.language.records import BUFFER, STATE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,15 +46,23 @@ def leaves(tree: Any, path: str = "", buffer: bool = False) -> Iterator[Leaf]:
 def _parts(tree: Any) -> Iterator[tuple[str, Any, bool]]:
     """What a tree holds: names, values, and whether these are state."""
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        state = getattr(type(tree), STATE, False)
         for field in dataclasses.fields(tree):
             if hasattr(tree, field.name):
-                yield field.name, getattr(tree, field.name), BUFFER in field.metadata
+                yield field.name, getattr(tree, field.name), state or BUFFER in field.metadata
     elif isinstance(tree, Mapping):
         yield from ((str(k), v, False) for k, v in tree.items())
     elif isinstance(tree, (list, tuple)):
         yield from ((str(i), v, False) for i, v in enumerate(tree))
 
 
+def _inside(function: Any) -> Any:
+    """Functions may call it too: the compiler knows what it means for tensors (`frontend/function/trees.py`)."""
+    function.__tessera_builtin__ = f"tessera.nn.tree.{function.__name__}"
+    return function
+
+
+@_inside
 def replaced(tree: Any, arrays: Mapping[str, Any], path: str = "") -> Any:
     """A copy of the tree with these arrays at their paths; all else is shared with it."""
     if is_array(tree):
@@ -78,6 +84,13 @@ def replaced(tree: Any, arrays: Mapping[str, Any], path: str = "") -> Any:
     return tree
 
 
+@_inside
+def arrays(tree: Any) -> dict[str, Any]:
+    """All arrays of a tree by path."""
+    return {leaf.path: leaf.array for leaf in leaves(tree)}
+
+
+@_inside
 def parameters(tree: Any) -> dict[str, Any]:
     """The parameters of a tree by path: its arrays of floats, without buffers."""
     return {leaf.path: leaf.array for leaf in leaves(tree) if leaf.trained}

@@ -17,12 +17,14 @@ from typing import Any
 _HOME = {
     **dict.fromkeys(("Optimizer", "OptimizerState", "StepReport", "Group"), "base"),
     **dict.fromkeys(("SGD", "Adam", "AdamW", "Lion", "Muon"), "rules"),
+    **dict.fromkeys(("Adafactor", "SOAP", "Shampoo"), "preconditioned"),
     **dict.fromkeys(("Constant", "Linear", "Cosine"), "schedules"),
     **dict.fromkeys(("EMA", "accumulate", "clip_grad_norm"), "gradients"),
+    "TrainingState": "state",
 }
 __all__ = [
-    "EMA", "SGD", "Adam", "AdamW", "Constant", "Cosine", "Group", "Linear", "Lion", "Muon", "Optimizer",
-    "OptimizerState", "StepReport", "accumulate", "clip_grad_norm",
+    "EMA", "SGD", "SOAP", "Adafactor", "Adam", "AdamW", "Constant", "Cosine", "Group", "Linear", "Lion", "Muon",
+    "Optimizer", "OptimizerState", "Shampoo", "StepReport", "TrainingState", "accumulate", "clip_grad_norm",
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import tree
 
 Model = TypeVar("Model")
+MASTER = "master"
 GROWTH = 2000
 """steps without overflow after which a dynamic loss scale is doubled, as in mixed precision training by P. Micikevicius
 et al. (2018)"""
@@ -77,6 +78,8 @@ class Plan:
 
     rates: tuple[float, ...]
     decays: tuple[float, ...]
+    stochastic: bool
+    saturate: bool
 
 
 @dataclass(frozen=True)
@@ -86,18 +89,32 @@ class Optimizer:
 
     `clip`: gradients are scaled down to this norm, taken over all parameters. `groups`: the first that matches counts.
     `loss_scale`: the loss is multiplied by it; "dynamic" starts at 65536, is halved where gradients overflow and
-    doubled after 2000 steps where they do not. A subclass gives `moments`, `first` and `changed`.
+    doubled after 2000 steps where they do not. `numerics`: how parameters narrower than f32 are stored, and the loss
+    scale: `ts.stochastic_round`, `ts.saturate`, `ts.loss_scale("dynamic")`, a policy of several, or its text.
+    `master`: of parameters narrower than f32 a copy in f32 is kept, which is what changes, and parameters are its
+    rounding. Stochastic rounding draws from `seed`, the step and the parameter's number among those that are trained.
+    A subclass gives `moments`, `first` and `changed`.
     """
 
     lr: float | Callable[[Any], Any]
     clip: float | None = field(default=None, kw_only=True)
     groups: tuple[Group, ...] = field(default=(), kw_only=True)
     loss_scale: float | str = field(default=1.0, kw_only=True)
+    numerics: ts.Policy | str | None = field(default=None, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
+    master: bool = field(default=False, kw_only=True)
 
     moments = ()
     """names of the arrays that it keeps of each parameter"""
 
     def __post_init__(self) -> None:
+        policy = _numerics(self.numerics)
+        scale = policy.loss_scale
+        if scale is not None and self.loss_scale not in (1.0, scale):
+            raise ValueError(f"loss_scale is {self.loss_scale} and {scale} in numerics")
+        if scale is not None:
+            object.__setattr__(self, "loss_scale", scale)
+        object.__setattr__(self, "numerics", policy)
         if isinstance(self.loss_scale, str) and self.loss_scale != "dynamic":
             raise ValueError(f"loss_scale is a number or 'dynamic', not {self.loss_scale!r}")
 
@@ -105,9 +122,20 @@ class Optimizer:
         """The names of the arrays that it keeps of this parameter."""
         return self.moments
 
+    def _kept(self, name: str, parameter: Any) -> tuple[str, ...]:
+        narrow = self.master and ts.asarray(parameter).dtype.is_low_precision
+        return (*self.kept(name, parameter), MASTER) if narrow else self.kept(name, parameter)
+
+    def _first(self, moment: str, parameter: Any) -> Any:
+        return parameter.astype(ts.f32) if moment == MASTER else self.first(moment, parameter)
+
+    def shape(self, moment: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of an array that it keeps of a parameter of this shape."""
+        return shape
+
     def first(self, moment: str, parameter: Any) -> Any:
         """What an array of the state starts as."""
-        return ts.zeros(parameter.shape, ts.f64 if parameter.dtype == ts.f64 else ts.f32)
+        return ts.zeros(self.shape(moment, tuple(parameter.shape)), ts.f64 if parameter.dtype == ts.f64 else ts.f32)
 
     def changed(self, p, g, held, lr, t, decay):
         """The parameter and its arrays after step `t`, counted from 1. `p` and `g` are f32, or f64 for f64; `lr` and
@@ -125,7 +153,7 @@ class Optimizer:
             places[id(array)] = name
         arrays = {n: ts.asarray(p) for n, p in trained.items()}
         return OptimizerState(
-            {n: {m: self.first(m, p) for m in self.kept(n, p)} for n, p in arrays.items()},
+            {n: {m: self._first(m, p) for m in self._kept(n, p)} for n, p in arrays.items()},
             ts.zeros((), ts.int32),
             ts.zeros((), ts.int32),
             ts.full((), 65536.0 if self.loss_scale == "dynamic" else float(self.loss_scale), ts.f32),
@@ -142,39 +170,53 @@ class Optimizer:
         Raises LaunchError TS362 where gradient or state do not belong to this model.
         """
         trained = self._trained(model)
-        gradients = {leaf.path: leaf.array for leaf in tree.leaves(gradient)}
-        check(trained, gradients, state)
+        gradients = tree.arrays(gradient)
+        check(self, trained, gradients, state)
         if not trained:
             return model, state
         names = list(trained)
         held = [state.moments[n] for n in names]
         given = (self.lr if lr is None else lr) if not callable(self.lr) or lr is not None else 0.0
-        rule = replace(self, lr=self.lr if callable(self.lr) and lr is None else 0.0, groups=())
+        rule = replace(self, lr=self.lr if callable(self.lr) and lr is None else 0.0, groups=(), numerics=None)
         parameters, held, step, good, scale, norm, squares = updated(
             rule, self._plan(trained), [trained[n] for n in names], [gradients[n] for n in names], held,
-            state.step, state.good, state.scale, given,
+            state.step, state.good, state.scale, given, self.seed,
         )  # fmt: skip
         changed = tree.replaced(model, dict(zip(names, parameters, strict=True)))
         moments = dict(zip(names, held, strict=True))
         return changed, OptimizerState(moments, step, good, scale, norm, squares)
 
     def _group(self, name: str, parameter: Any) -> Group | None:
-        return next((g for g in self.groups if g.matches(name, parameter)), None)
+        for group in self.groups:
+            if group.matches(name, parameter):
+                return group
+        return None
 
     def _trained(self, model: Any) -> dict[str, Any]:
-        found = tree.parameters(model)
-        return {n: p for n, p in found.items() if not ((g := self._group(n, p)) and g.frozen)}
+        groups = {n: (p, self._group(n, p)) for n, p in tree.parameters(model).items()}
+        return {n: p for n, (p, g) in groups.items() if g is None or not g.frozen}
 
     def _plan(self, trained: dict[str, Any]) -> Plan:
         groups = [self._group(n, p) for n, p in trained.items()]
-        decay = getattr(self, "weight_decay", 0.0)
+        decay, policy = getattr(self, "weight_decay", 0.0), _numerics(self.numerics)
         return Plan(
             tuple(1.0 if g is None else g.lr for g in groups),
             tuple(decay if g is None or g.weight_decay is None else g.weight_decay for g in groups),
+            policy.rounding == "stochastic",
+            bool(policy.saturate),
         )
 
 
-def check(trained: dict[str, Any], gradients: dict[str, Any], state: OptimizerState) -> None:
+def _numerics(given: ts.Policy | str | None) -> ts.Policy:
+    """As one policy. Raises ValueError for clauses that are not about parameters in memory."""
+    policy = ts.Policy() if given is None else ts.Policy().merge(given)
+    for part in policy.parts():
+        if part.name == "device" or (part.name == "accum" and part.value not in (ts.f32, ts.f64)):
+            raise ValueError(f"an optimizer does not enforce {part}: it computes in f32, for f64 in f64")
+    return policy
+
+
+def check(rule: Optimizer, trained: dict[str, Any], gradients: dict[str, Any], state: OptimizerState) -> None:
     """Raises LaunchError TS362 unless gradient and state belong to these parameters."""
     faults = [f"the state has no {n}" for n in trained if n not in state.moments]
     faults += [f"the state has {n}, which is no parameter that is trained" for n in state.moments if n not in trained]
@@ -184,8 +226,15 @@ def check(trained: dict[str, Any], gradients: dict[str, Any], state: OptimizerSt
             faults.append(f"the gradient has no {name}; freeze it in a Group, or differentiate by it")
         elif tuple(found.shape) != tuple(parameter.shape):
             faults.append(f"{name} is {list(parameter.shape)} and its gradient {list(found.shape)}")
-        for moment, array in state.moments.get(name, {}).items():
-            if tuple(array.shape) != tuple(parameter.shape):
+        held, wanted = state.moments.get(name), rule._kept(name, parameter)
+        if held is not None and set(held) != set(wanted):
+            faults.append(
+                f"{type(rule).__name__} keeps {' and '.join(wanted) or 'nothing'} of {name}, not {', '.join(held)}"
+            )
+            continue
+        for moment, array in (held or {}).items():
+            shape = tuple(parameter.shape)
+            if tuple(array.shape) != (shape if moment == MASTER else rule.shape(moment, shape)):
                 faults.append(f"{name} is {list(parameter.shape)} and its {moment} {list(array.shape)}")
     if faults:
         more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
@@ -193,7 +242,7 @@ def check(trained: dict[str, Any], gradients: dict[str, Any], state: OptimizerSt
 
 
 @ts.function
-def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f64):
+def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f64, seed: ts.Int):
     """One step of all parameters."""
     squares = [ts.sum(ts.square(g.to(ts.f32) / scale)) for g in gradients]
     norm = ts.sqrt(total(squares))
@@ -204,11 +253,17 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
     rate = rule.lr(step.to(ts.f64)) if callable_(rule) else lr
     t = step.to(ts.f64) + 1.0
     new, states = [], []
+    keys = None
+    if plan.stochastic:  # of the seed, the step and the parameter's number
+        keys = ts.random_bits(ts.random_bits(seed, (1,))[0] + step.to(ts.uint64), (len(parameters),))
     for i in range(len(parameters)):
         p, g = parameters[i], gradients[i]
         wide = ts.f64 if p.dtype == ts.f64 else ts.f32
-        q, kept = rule.changed(p.to(wide), g.to(wide) * shrink, held[i], rate * plan.rates[i], t, plan.decays[i])
-        new.append(ts.where(fine, q.to(p.dtype), p))
+        q = held[i][MASTER] if MASTER in held[i] else p.to(wide)
+        q, kept = rule.changed(q, g.to(wide) * shrink, held[i], rate * plan.rates[i], t, plan.decays[i])
+        new.append(ts.where(fine, stored(q, p.dtype, plan.saturate, None if keys is None else keys[i]), p))
+        if MASTER in held[i]:
+            kept = {**kept, MASTER: q}
         states.append({k: ts.where(fine, kept[k], held[i][k]) for k in kept})
     good = ts.where(fine, good + 1, 0)
     if rule.loss_scale == "dynamic":
@@ -216,6 +271,13 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
         scale = ts.where(fine, ts.where(grown, scale * 2.0, scale), ts.maximum(scale * 0.5, 1.0))
         good = ts.where(grown, 0, good)
     return new, states, step + fine.to(ts.int32), good, scale, norm, ts.stack(squares)
+
+
+def stored(q, dtype, saturate, key):
+    """A parameter as it is kept."""
+    if key is not None:
+        q = ts.stochastic_cast(q, dtype, key)
+    return ts.saturate_cast(q, dtype) if saturate else q.to(dtype)
 
 
 def callable_(rule):

@@ -22,13 +22,13 @@ def accumulate(sum_: Tree | None, gradient: Tree, share: float = 1.0) -> Tree:
     return tree.replaced(gradient, dict(zip(arrays, added(sums, list(arrays.values()), share), strict=True)))
 
 
-def clip_grad_norm(gradient: Tree, most: float) -> tuple[Tree, Any]:
-    """The gradient scaled down to the norm `most`, taken over all its arrays, and the norm before, an f32 number.
+def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
+    """The gradient scaled down to the norm `max_norm`, taken over all its arrays, and the norm before, an f32 number.
 
-    As PyTorch's, the factor is min(1, most / (norm + 1e-6)).
+    As PyTorch's, the factor is min(1, max_norm / (norm + 1e-6)).
     """
     arrays = tree.parameters(gradient)
-    clipped, norm = scaled_down(list(arrays.values()), most)
+    clipped, norm = scaled_down(list(arrays.values()), max_norm)
     return tree.replaced(gradient, dict(zip(arrays, clipped, strict=True))), norm
 
 

@@ -58,7 +58,7 @@ class Adam(Optimizer):
         first = a * held["first"] + (1 - a) * g
         second = b * held["second"] + (1 - b) * ts.square(g)
         rate = (lr / (1 - a**t)).to(p.dtype)
-        root = ts.sqrt(second) / ts.sqrt(1 - b**t).to(p.dtype) + self.eps
+        root = ts.sqrt(second) * (1 / ts.sqrt(1 - b**t)).to(p.dtype) + self.eps
         return p - rate * first / root, {"first": first, "second": second}
 
 

@@ -43,7 +43,7 @@ def find_bottlenecks(recording: Recording) -> list[Bottleneck]:
     for kernel in kernel_stats(recording):
         own = tuple(hint for hint in advice if hint.kernel == kernel.kernel)
         share = kernel.duration / region
-        found.append(Bottleneck(kernel.kernel, kernel.duration, share, _BOUND[kernel.bound], kernel.source, own))
+        found.append(Bottleneck(kernel.title, kernel.duration, share, _BOUND[kernel.bound], kernel.source, own))
     for what, spans, bound, kind in (
         ("compilation", _compiling(recording), "the compiler", "compilation"),
         ("profiling", _profiling(recording), "recording, and compiling kernels that record tiles", ""),

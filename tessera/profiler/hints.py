@@ -49,6 +49,8 @@ class Hint:
     """how the saving was obtained"""
     file: str = ""
     line: int = 0
+    title: str = ""
+    """the kernel as its reader knows it; "" for the whole region"""
 
     @property
     def local(self) -> tuple[float, float]:
@@ -64,7 +66,7 @@ class Hint:
         low, high = self.saving
         where = f" ({self.file}:{self.line})" if self.file and self.line else ""
         return (
-            f"{self.kernel or 'whole region'}{where}: {self.kind}\n"
+            f"{self.title or 'whole region'}{where}: {self.kind}\n"
             f"  measured: {self.measured}; ideal: {self.ideal}\n"
             f"  cause: {self.cause}\n"
             f"  change: {self.change}\n"
@@ -117,6 +119,7 @@ def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
         yield Hint(
             kind=kind,
             kernel=kernel.kernel,
+            title=kernel.title,
             measured=f"{format_percent(typical.idle)} of {typical.lanes} lanes' time idle",
             ideal="0%",
             cause=cause,
@@ -170,6 +173,7 @@ def low_occupancy(recording: Recording, stats: list[KernelStats]) -> Iterator[Hi
         yield Hint(
             kind="low occupancy",
             kernel=kernel.kernel,
+            title=kernel.title,
             measured=f"{format_percent(occupancy)} of the warps resident",
             ideal="50% or more",
             cause=f"limited by {limiter}; too few warps to hide memory and instruction latency",
@@ -197,15 +201,16 @@ def fusable_neighbours(recording: Recording, stats: list[KernelStats]) -> Iterat
         if saving is not None:
             traffic = between if escapes else 2 * between
             pairs.setdefault((producer.kernel, consumer.kernel), []).append((producer, consumer, *saving, traffic))
-    for (first, second), found in pairs.items():
+    for found in pairs.values():
         producer, consumer, *_ = found[0]
         traffic = sum(entry[4] for entry in found)
         yield Hint(
             kind="memory-bound neighbours",
-            kernel=second,
-            measured=f"{format_bytes(traffic)} moved only to hand {first}'s result to {second}",
+            kernel=consumer.kernel,
+            title=consumer.title,
+            measured=f"{format_bytes(traffic)} moved only to hand the result of {producer.title} on",
             ideal="0 B",
-            cause=f"{second} is launched after {first} and reads its result back from memory",
+            cause=f"{consumer.title} is launched after {producer.title} and reads its result back from memory",
             change=f"call {_function(producer)} and {_function(consumer)} in one @ts.function, so that they can fuse",
             saving=(sum(entry[2] for entry in found), sum(entry[3] for entry in found)),
             local_time=sum((a.duration or 0) + (b.duration or 0) for a, b, *_ in found),

@@ -46,6 +46,11 @@ class KernelStats:
     """"memory" or "compute" near that roof, "latency" below both, "unknown" with the reason in `ideal`"""
 
     @property
+    def title(self) -> str:
+        """The kernel as its reader knows it."""
+        return self.launches[0].title
+
+    @property
     def source(self) -> Source:
         return weakest(*(launch.source for launch in self.launches))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tessera.profiler.quantity import format_bytes
 from tessera.profiler.style import PALETTE, Plot, empty_figure, escape, graph_objects, styled, time_unit
@@ -32,6 +32,17 @@ class MemoryReport(Plot):
                 lines[event.file, event.line] = lines.get((event.file, event.line), 0) + event.delta
         return sorted(((*place, size) for place, size in lines.items()), key=lambda entry: -entry[2])
 
+    def held(self) -> list[tuple[str, int, str, int]]:
+        """What backward passes read, by forward line: (file, line, name, the most bytes at a time), most first."""
+        found: dict[tuple[str, int, str], int] = {}
+        for event in self.events:
+            own: dict[tuple[str, int, str], int] = {}
+            for *place, size in event.held:
+                key: Any = tuple(place)
+                own[key] = own.get(key, 0) + size
+            found |= {key: max(size, found.get(key, 0)) for key, size in own.items()}
+        return sorted(((*key, size) for key, size in found.items()), key=lambda entry: -entry[3])
+
     def details(self) -> str:
         """The lines of a memory profile: peak, what is left, counts, and every line that allocated."""
         taken = sum(event.delta for event in self.events if event.delta > 0)
@@ -44,6 +55,9 @@ class MemoryReport(Plot):
         if self.by_line():
             lines += ["", "  Line by line:"]
         lines += [f"    {file}:{line}: +{format_bytes(size)}" for file, line, size in sorted(self.by_line())]
+        if self.held():
+            lines += ["", "  Held for backward passes:"]
+        lines += [f"    {file}:{line}: {name} {format_bytes(size)}" for file, line, name, size in self.held()]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -55,6 +69,11 @@ class MemoryReport(Plot):
         if not self.events:
             lines.append("  nothing was allocated or released")
         lines += [f"  {file}:{line}: {format_bytes(size)} allocated" for file, line, size in self.by_line()[:5]]
+        held = self.held()[:5]
+        lines += [
+            f"  {file}:{line}: {name} {format_bytes(size)} held for the backward pass"
+            for file, line, name, size in held
+        ]
         return "\n".join(lines)
 
     def figure(self) -> go.Figure:
@@ -102,4 +121,9 @@ def memory_figure(events: Sequence[MemoryEvent]) -> go.Figure:
 def _describe(event: MemoryEvent) -> str:
     sign = "+" if event.delta >= 0 else "-"
     place = f"<br>{escape(event.file)}:{event.line}" if event.line else ""
-    return f"{sign}{format_bytes(abs(event.delta))} {escape(event.what)}<br>{format_bytes(event.total)} held{place}"
+    kept = "".join(
+        f"<br>for the backward pass: {escape(name)} {format_bytes(size)}, line {line}"
+        for _, line, name, size in event.held[:8]
+    )
+    said = f"{sign}{format_bytes(abs(event.delta))} {escape(event.what)}<br>{format_bytes(event.total)} held{place}"
+    return said + kept

@@ -24,7 +24,7 @@ class Roofline(Plot):
         kernels = kernel_stats(recording)
         self.points: list[KernelStats] = [kernel for kernel in kernels if kernel.intensity.value and kernel.rate.value]
         self.missing: dict[str, str] = {
-            kernel.kernel: kernel.intensity.reason or kernel.rate.reason or "it does no arithmetic"
+            kernel.title: kernel.intensity.reason or kernel.rate.reason or "it does no arithmetic"
             for kernel in kernels
             if kernel not in self.points
         }
@@ -46,7 +46,7 @@ class Roofline(Plot):
             roof = f", {format_percent(fraction)} of the roof" if fraction is not None else ""
             rate = format_value(point.rate.value or 0, "FLOP/s")
             intensity = format_value(point.intensity.value or 0, "ops/byte")
-            lines.append(f"  {point.kernel}: {rate} at {intensity}{roof}")
+            lines.append(f"  {point.title}: {rate} at {intensity}{roof}")
         lines += [f"  {kernel}: not shown, {reason}" for kernel, reason in self.missing.items()]
         return "\n".join(lines)
 
@@ -83,7 +83,7 @@ def roofline_figure(points: Sequence[KernelStats], machines: Sequence[DeviceCeil
                 x=[x],
                 y=[y],
                 mode="markers",
-                name=escape(shorten(point.kernel)),
+                name=escape(shorten(point.title)),
                 marker={
                     "size": 9 + 17 * math.sqrt(point.duration / total),
                     "symbol": _SYMBOLS[index % len(_SYMBOLS)],
@@ -190,7 +190,7 @@ def _log_range(low: float, high: float) -> list[float]:
 
 def _hover(point: KernelStats) -> str:
     lines = [
-        f"<b>{escape(point.kernel)}</b>",
+        f"<b>{escape(point.title)}</b>",
         f"{format_time(point.duration)}, {format_percent(point.share)} of kernel time ({point.source})",
         f"{format_value(point.intensity.value or 0, 'ops/byte')} ({point.intensity.source})",
         f"{format_value(point.rate.value or 0, 'FLOP/s')} ({point.rate.source})",

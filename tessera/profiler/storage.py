@@ -85,9 +85,13 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
 
 
 def _event(kind: type[_Event], entry: dict[str, Any]) -> _Event:
-    values = {field.name: entry[field.name] for field in fields(kind)}
+    values = {field.name: entry[field.name] for field in fields(kind) if field.name != "held" or "held" in entry}
     if "grid" in values:
         values["grid"] = tuple(values["grid"])
+    if "held" in values:
+        values["held"] = tuple(
+            (str(file), int(line), str(name), int(size)) for file, line, name, size in values["held"]
+        )
     if "stages" in values:
         values["stages"] = tuple((str(name), int(ns)) for name, ns in values["stages"])
     return kind(**values)

@@ -96,7 +96,7 @@ class Summary:
         if kernel.spread is not None:
             times += f" of {format_time(kernel.typical)} ± {format_percent(kernel.spread)}"
         modelled = "" if kernel.source == "measured" else f", {kernel.source}"
-        lines = [f"  {kernel.kernel}: {format_time(kernel.duration)} ({format_percent(kernel.share)}{times}{modelled})"]
+        lines = [f"  {kernel.title}: {format_time(kernel.duration)} ({format_percent(kernel.share)}{times}{modelled})"]
         if kernel.intensity.value is not None:
             lines.append(f"    - Arithmetic intensity: {format_value(kernel.intensity.value, 'ops/byte')}")
         for label, figure, peak in (

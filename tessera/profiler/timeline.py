@@ -39,7 +39,7 @@ class Timeline(Plot):
         self.balances: dict[int, Balance] = {launch: result for launch, result in found if result is not None}
 
     def __str__(self) -> str:
-        names = {launch.launch: launch.kernel for launch in self.recording.launches}
+        names = {launch.launch: launch.title for launch in self.recording.launches}
         lines = ["Timeline:"]
         for launch, found in self.balances.items():
             lines.append(
@@ -118,7 +118,7 @@ def bars_of(recording: Recording) -> Bars:
     launches = [by_id.get(number) for number in ids.tolist()]
     rows, row = _rows(records, launch, launches)
     # Without phases every record is called "tile"; then the kernels are what colours can tell apart.
-    names = [[event.kernel if event and phase == "tile" else phase for phase in tiles.phases] for event in launches]
+    names = [[event.title if event and phase == "tile" else phase for phase in tiles.phases] for event in launches]
     used = np.unique(launch * len(tiles.phases) + records["phase"])
     used = [divmod(pair, len(tiles.phases)) for pair in used.tolist()]
     groups = list(dict.fromkeys(names[of][phase] for of, phase in used))
@@ -135,7 +135,7 @@ def bars_of(recording: Recording) -> Bars:
         launch=launch,
         rows=rows,
         groups=groups,
-        launches=[f"{event.kernel} ({event.source})" if event else "unknown launch" for event in launches],
+        launches=[f"{event.title} ({event.source})" if event else "unknown launch" for event in launches],
     )
 
 
@@ -301,7 +301,7 @@ def histogram_figure(recording: Recording) -> go.Figure:
     edges = np.geomspace(shortest, longest, bins + 1) if spread else np.linspace(0, longest, bins + 1)
     kernels: dict[str, list[int]] = {}
     for launch in recording.launches:
-        kernels.setdefault(launch.kernel, []).append(launch.launch)
+        kernels.setdefault(launch.title, []).append(launch.launch)
     figure = go.Figure()
     for kernel, launches in kernels.items():
         mine = durations[np.isin(extents["launch"], launches)]

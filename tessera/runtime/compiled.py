@@ -33,6 +33,7 @@ from tessera.runtime.call.arguments import Bound, Leaf, Parameters, holds_array
 from tessera.runtime.call.dispatch import Launcher
 from tessera.runtime.call.requests import compile_with
 from tessera.runtime.code.build import Built
+from tessera.runtime.code.plan import LaunchPlan
 from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
 
@@ -52,10 +53,10 @@ class Compiled:
         if "autotune" in fn.options:
             from tessera.runtime.autotune.choose import choice  # slow: 30 ms, for programs with a space
 
-            self.configuration = choice(fn, target, dims, _types(Launcher(fn), arguments))
+            self.configuration = choice(fn, target, dims, argument_types(Launcher(fn), arguments))
             self.function = fn.with_config(**self.configuration.config)
         self._launcher = _FixedLauncher(self)
-        self.arguments: Mapping[str, Any] | None = _types(self._launcher, arguments)
+        self.arguments: Mapping[str, Any] | None = argument_types(self._launcher, arguments)
         self.called = False
         """whether it is what the last call ran"""
         self.built: Built = self._build(profile=False)
@@ -195,12 +196,16 @@ def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> 
 
 @outward
 def compile(
-    f: Any,
+    f: Any = None,
     target: str = "auto",
     dims: Mapping[str, int] | None = None,
     arguments: Mapping[str, Any] | Sequence[Any] | None = None,
-) -> Compiled:
+    mode: str | None = None,
+) -> Any:
     """Compiles a function or kernel ahead of its first call.
+
+    `@ts.compile(mode="training")` is another name of `@ts.function`: there is one mode, and what is compiled can be
+    differentiated; it is compiled at its first call.
 
     `target`: "auto" (TESSERA_TARGET, else this machine), "cpu", "cuda", "sm_90a", "h100", "reference" ... A target that
     is not in this machine compiles all the same. `dims` fixes named sizes; those left open stay open in the code.
@@ -209,6 +214,11 @@ def compile(
     first one where none has; `configuration` and `explain()` say which.
     Raises CompileError with every finding, TargetError TS601 for an unknown target, LaunchError for bad sizes.
     """
+    if mode is not None or f is None:
+        if mode != "training":
+            said = f"compile: mode is 'training', which is @ts.function, not {mode!r}; or pass the function"
+            raise LaunchError(Diagnostic("TS105", said))
+        return Function if f is None else Function(f)
     if not isinstance(target, str) or not isinstance(dims, (Mapping, type(None))):
         what = target if not isinstance(target, str) else dims
         message = f"target is a name and dims a dict, not {type(what).__name__}; pass examples with arguments=(...)"
@@ -222,7 +232,7 @@ def compile(
     return Compiled(fn, targets.get(devices.resolve(wanted)), fixed, arguments)
 
 
-def _types(launcher: Launcher, arguments: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Any] | None:
+def argument_types(launcher: Launcher, arguments: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Any] | None:
     """Example arguments as `analyse` takes them."""
     if arguments is None:
         return None
@@ -359,6 +369,7 @@ class Explanation:
         self.kernels: list[dict[str, Any]] = [
             {
                 "kernel": k.kernel,
+                "title": k.title,
                 "fuses": k.label,
                 "grid": tuple(map(_plain, k.grid)),
                 "flops": _plain(k.flops),
@@ -374,7 +385,7 @@ class Explanation:
         ]
         self.apart = [{**r.to_json(), "text": str(r)} for r in apart]
         """operators that follow one another and are in two kernels, and why"""
-        self.workspace = _plain(built.plan.workspace)
+        self.workspace = _workspace(built.plan)
         self.parameters = [
             f"{p.name} {'scalar' if p.shape is None else [_plain(d) for d in p.shape]} {p.dtype}"
             for p in built.plan.params
@@ -394,7 +405,8 @@ class Explanation:
             lines.append(f"  under     {show(self.configuration['config'])}: {self.configuration['why']}")
         for k in self.kernels:
             grid = " x ".join(map(str, k["grid"])) or "1"
-            lines.append(f"  launches  {k['kernel']}: {k['fuses']}; grid {grid}; {_count(k['flops'], 'FLOP')}, "
+            what = k["title"] if k["title"] == k["kernel"] else f"{k['title']} = {k['kernel']}"
+            lines.append(f"  launches  {what}: {k['fuses']}; grid {grid}; {_count(k['flops'], 'FLOP')}, "
                          f"{_count(k['bytes'], 'B')}  ({k['file']}:{k['line']})")  # fmt: skip
             lines += [
                 f"    tile    {t['name']}: {t['what']}, {t['where']}: {t['how']}; {t['takes']}" for t in k["tiles"]
@@ -413,7 +425,7 @@ class Explanation:
             f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
             for cells in (
                 (
-                    k["kernel"],
+                    k["title"],
                     k["fuses"],
                     " × ".join(map(str, k["grid"])),
                     _count(k["flops"], "FLOP"),
@@ -444,6 +456,16 @@ def _said(built: Built, kernel: str, what: str, default: Any) -> Any:
 
 def _text(value: object) -> str:
     return html.escape(str(value))
+
+
+def _workspace(plan: LaunchPlan) -> int | str:
+    """What a call takes beside arguments and results. With free sizes nobody knows what may share memory: the sum."""
+    if all(isinstance(t.bytes, int) for t in plan.temporaries):
+        return plan.workspace({})
+    total: Dim = plan.constants
+    for t in plan.temporaries:
+        total = total + t.bytes
+    return _plain(total)
 
 
 def _plain(dim: Dim) -> int | str:

@@ -67,6 +67,8 @@ class LaunchAttributes(TypedDict, total=False):
     """source file of the call"""
     line: int
     """source line of the kernel or function, 1-based"""
+    title: str
+    """the kernel as its reader knows it: `attend:12 ts.softmax(scores)`"""
     function: str
     """the `@ts.function` or kernel that the launch belongs to"""
     run: int
@@ -140,6 +142,11 @@ class LaunchEvent:
     rank: int = 0
 
     @property
+    def title(self) -> str:
+        """The kernel as its reader knows it: where the expression stands that it computes, and its text."""
+        return str(self.attributes.get("title", self.kernel))
+
+    @property
     def tiles(self) -> int:
         """Number of tiles in the grid."""
         count = 1
@@ -169,6 +176,10 @@ class ProfilingEvent:
     duration: int
 
 
+Held = tuple[tuple[str, int, str, int], ...]
+"""values by file, forward line, name and bytes, largest first"""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryEvent:
     """An allocation (`delta` > 0) or a release (`delta` < 0), in bytes; `total` is what is held after it."""
@@ -180,6 +191,8 @@ class MemoryEvent:
     what: str
     line: int = 0
     file: str = ""
+    held: Held = ()
+    """of temporaries those that a backward pass reads"""
 
 
 @dataclass(frozen=True, slots=True)

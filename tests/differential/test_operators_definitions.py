@@ -19,7 +19,8 @@ from tessera.compiler.ir.verifier import verify
 from tessera.language import dims
 from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values
 
-PRIMITIVE = {"map", "reduce", "contract", "view", "join", "gather", "scatter", "scan", "sort", "random", "generate"}
+PRIMITIVE = {"map", "reduce", "contract", "view", "join", "gather", "scatter", "put", "scan", "sort", "random",
+             "generate"}  # fmt: skip
 
 
 def draw_arrays(data: st.DataObject, example: Example) -> tuple[list[Any], list[np.ndarray], dict[str, int]]:

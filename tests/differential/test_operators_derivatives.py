@@ -64,6 +64,7 @@ def with_rule(func: Op, build: Any) -> Op:
 
 
 WITH_ADJOINT = [e for e in SMOOTH_ENOUGH if REGISTRY[e.name].adjoint is not None and differentiable(e)]
+WITH_ADJOINT = [e for e in WITH_ADJOINT if not REGISTRY[e.name].multiple]
 WITH_TANGENT = [e for e in SMOOTH_ENOUGH if REGISTRY[e.name].tangent is not None and differentiable(e)]
 
 

@@ -11,8 +11,7 @@ from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
-from tessera.compiler.pipeline import passes
-from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
+from tessera.compiler.pipeline import passes, to_schedule
 from tessera.compiler.targets.reference.executable import ReferenceExecutable
 from tessera.compiler.tile.interpret.interpreter import InterpreterOptions
 from tessera.compiler.tile.program import Program
@@ -64,7 +63,7 @@ def test_lowered_operator_means_what_its_reference_means(example: Example, devic
         for transform in passes("graph"):
             transform.run(func)
             verify(func)
-        program = schedule_to_tile(graph_to_schedule(func, device), params, (), device, len(results) != 1)
+        program = schedule_to_tile(to_schedule(func, device), params, (), device, len(results) != 1)
         for launch in program.launches:
             verify(launch.kernel)
         for got, want, dtype in zip(execute(program, arrays), wanted, results, strict=True):

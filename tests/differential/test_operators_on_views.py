@@ -19,8 +19,7 @@ from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
-from tessera.compiler.pipeline import generate, passes
-from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
+from tessera.compiler.pipeline import generate, passes, to_schedule
 from tessera.compiler.targets import base
 from tessera.compiler.unit import Param
 from tessera.language.dtypes import DType, of
@@ -80,7 +79,7 @@ VIEWS: dict[str, View] = {
 }
 EMULATED = {"sum", "cumsum", "contract", "matmul", "take", "take_along_axis", "concat", "pad", "softmax", "embedding",
             "where", "argmax", "any", "random_bits", "one_hot", "segment_sum",
-            "scatter", "sort", "argsort"}  # fmt: skip
+            "scatter", "put", "sort", "argsort"}  # fmt: skip
 """one operator of each structural kind at least, and what is made of gathers: the emulator's compiler takes its time"""
 
 
@@ -142,7 +141,7 @@ def applied_to_windows(example: Example) -> tuple[Op, list[Any], list[Any]]:
 def run(func: Op, arrays: list[Any], target: str) -> list[Any]:
     params = [Param(a.hint, tensor(a).shape, tensor(a).dtype) for a in func.region.block.args]
     chosen = base.get(target)
-    lowered = graph_to_schedule(func, target)
+    lowered = to_schedule(func, target)
     program = schedule_to_tile(lowered, params, (), target, True)
     for launch in program.launches:
         verify(launch.kernel)

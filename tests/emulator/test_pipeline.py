@@ -11,8 +11,7 @@ import pytest
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
-from tessera.compiler.pipeline import generate, passes
-from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
+from tessera.compiler.pipeline import generate, passes, to_schedule
 from tessera.compiler.targets import base
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Param
@@ -60,7 +59,7 @@ def test_every_operator(example: Example) -> None:
     params = [Param(a.hint, tensor(a).shape, tensor(a).dtype) for a in func.region.block.args]
     for transform in passes("graph"):
         transform.run(func)
-    program = schedule_to_tile(graph_to_schedule(func, "cuda"), params, (), "cuda", len(results) != 1)
+    program = schedule_to_tile(to_schedule(func, "cuda"), params, (), "cuda", len(results) != 1)
     given = [np.ascontiguousarray(a) for a in arrays]
     bound = [given[b.param] for b in program.buffers if b.role == "input" and b.param is not None]
     for got, want, dtype in zip(execute(program, bound), wanted, results, strict=True):

@@ -139,7 +139,7 @@ def test_faults_of_a_pass_are_said_as_its_own(given: Any, why: str) -> None:
     "options, why",
     [
         ({"name": "decompose"}, "the compiler has a pass of that name"),
-        ({"name": "mine", "after": "mask_tails"}, "the stage 'graph' has canonicalize"),
+        ({"name": "mine", "after": "mask_tails"}, "the stage 'graph' has hold_finite"),
         ({"name": "mine", "stage": "metal"}, "its stage is one of graph, kernel, tile, target"),
         ({"name": "my pass"}, "its name is an identifier"),
     ],

@@ -48,6 +48,13 @@ def test_the_oracle_computes_as_the_language_says() -> None:
         example("v0 = ts.exp(x) > 1").wanted()
 
 
+def test_complex_products_that_overflow_have_no_wanted_parts() -> None:
+    """Infinities and NaN take turns with the order of factors; a finite number in their place is wrong."""
+    wanted = Wanted(np.array([complex(np.inf, -np.inf)]), KINDS["complex64"])
+    assert not difference([np.array([complex(np.nan, np.nan)], np.complex64)], [wanted])
+    assert difference([np.array([1j], np.complex64)], [wanted])
+
+
 def test_a_wrong_result_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an oracle that negates wrongly, what is left of a program is the negation."""
     p = example("v0 = x + 1", "v1 = -x", "v2 = v0 * v1", returns=("v0", "v2"))

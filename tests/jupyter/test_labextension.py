@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import signal
+from pathlib import Path
 
 import pytest
 
@@ -252,6 +255,36 @@ def test_completions_come_from_the_server(lab):
 
     eventually(is_offered)
     page.shot("completion")
+
+
+def test_a_server_that_died_is_started_anew(lab, server):
+    """The status bar says whether it lives; a click ends the wait for its answers."""
+    page = lab("dies.ipynb", HEAD, NORM)
+    expect_hints(page, 1, [[3, ": [B, 1] f32"]])
+    status = page.page.locator(".tessera-status")
+    expect(status).to_have_text("Tessera")
+    (process,) = language_servers(server)
+    os.kill(process, signal.SIGKILL)
+    cell(page, 1).locator(".cm-line", has_text="mean(axis=-1").click()
+    page.page.keyboard.press("End")
+    page.page.keyboard.type(" + 1")
+    status.click()
+    expect_hints(page, 1, [[3, ": [B, 1] f32"]])
+    expect(status).to_have_text("Tessera")
+    page.shot("status")
+    assert language_servers(server) != [process]
+
+
+def language_servers(server):
+    """The processes of language servers that this Jupyter has started."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            own = b"HOME=" + bytes(server.root.parent) in (folder / "environ").read_bytes().split(b"\0")
+            if b"tessera_lsp" in words and own:
+                found.append(int(folder.name))
+    return found
 
 
 def test_quiet_mode_shows_what_is_near_the_cursor(lab, own_page):

@@ -66,6 +66,18 @@ async def test_dims_of_a_hint_lead_to_where_they_were_bound(editor):
     assert parts["D"].tooltip == "D is axis 2 of x and axis 0 of w and axis 1 of w"
 
 
+async def test_a_hint_says_what_a_function_does_with_state(editor):
+    text = """import tessera as ts
+from tessera import KVCache, Tensor
+
+@ts.function
+def f(cache: KVCache, k: Tensor["B", "H", "T", "D_h"]):
+    cache.append(k, k)
+    return cache.length
+"""
+    assert await editor.hints(editor.open(text)) == {"def f(cache: KVCache": "appends, reads"}
+
+
 async def test_hints_of_parameters_whose_annotation_does_not_show_the_shape(editor):
     text = """import tessera as ts
 Batch = ts.Tensor["B", "S", ts.f16]
@@ -264,6 +276,19 @@ async def test_completion_of_dims_variables_and_dtypes(editor):
     unquoted = await complete(editor, doc, 'w: Tensor["D", "D", |bf16]')
     assert "ts.f32" in unquoted and "bf16" in unquoted
     assert await complete(editor, doc, 'note = "𝒮|é') == {}
+
+
+async def test_completions_begin_with_what_is_near(editor):
+    """Variables and dims, then functions, those that the text uses most first; modules last."""
+    doc = editor.open(MODEL.replace("HEADS = 4", "HEADS = 4  # tanh, tanh, tanh, exp"))
+    at_names = await complete(editor, doc, "weights = ts.softmax(|scores")
+    names = sorted(at_names, key=lambda n: at_names[n].sort_text)
+    assert max(map(names.index, ("scores", "S"))) < names.index("helper") < names.index("ts")
+    await editor.hints(doc)
+    editor.replace(doc, "weights = ts.exp(weights)", "weights = ts.")
+    of_module = await complete(editor, doc, "weights = ts.|\n")
+    order = sorted(of_module, key=lambda n: of_module[n].sort_text)
+    assert order.index("tanh") < order.index("abs") < order.index("f32") < order.index("tile")
 
 
 async def test_completion_in_kernels(editor):

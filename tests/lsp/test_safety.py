@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from lsprotocol import types as lsp
@@ -82,7 +83,7 @@ async def test_jupyter_starts_the_server_without_files_of_its_folder(tmp_path, n
     from tessera_jupyter.bridge import language_servers
 
     (tmp_path / name).write_text(PLANTED, encoding="utf-8")
-    argv = language_servers(None)["tessera"]["argv"]
+    argv = language_servers(Mock())["tessera"]["argv"]
     done = subprocess.run(argv, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr.decode()
     assert not (tmp_path / "planted").exists()

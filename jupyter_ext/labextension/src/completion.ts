@@ -34,8 +34,12 @@ export class TesseraCompletions implements ICompletionProvider {
     });
     const items = Array.isArray(found) ? found : (found?.items ?? []);
     const typed = before.slice(start);
-    return { start, end: request.offset, items: items.filter(i => i.label.startsWith(typed)).map(item) };
+    return { start, end: request.offset, items: items.filter(i => i.label.startsWith(typed)).sort(byPlace).map(item) };
   }
+}
+
+function byPlace(a: lsp.CompletionItem, b: lsp.CompletionItem): number {
+  return (a.sortText ?? a.label) < (b.sortText ?? b.label) ? -1 : 1;
 }
 
 function item(found: lsp.CompletionItem): CompletionHandler.ICompletionItem {

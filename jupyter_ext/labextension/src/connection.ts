@@ -3,8 +3,14 @@ import { ServerConnection } from '@jupyterlab/services';
 import { Signal } from '@lumino/signaling';
 import type * as lsp from 'vscode-languageserver-protocol';
 
-/** Milliseconds after which an answer is given up, and the connection with it: the server may have died. */
+/** Milliseconds after which an answer is given up, and the server with it: it has died, or hangs. */
 const PATIENCE = 20_000;
+
+/** What the bridge understands as the wish for another process; see tessera_jupyter/bridge.py. */
+const RESTART = '$/tessera/restart';
+
+/** Whether the language server answers: "waiting" is as long as a first answer is outstanding. */
+export type Status = 'unused' | 'waiting' | 'ready' | 'lost';
 
 const CAPABILITIES: lsp.ClientCapabilities = {
   general: { positionEncodings: ['utf-16'] },
@@ -35,14 +41,31 @@ export class Connection {
   readonly notified = new Signal<this, { method: string; params: any }>(this);
   /** The connection has ended: the server has forgotten what was opened. */
   readonly closed = new Signal<this, void>(this);
+  /** `status` has changed. */
+  readonly statusChanged = new Signal<this, Status>(this);
   /** Tells this page from others that the same server serves. */
   readonly page = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
 
   private _socket: Promise<WebSocket> | null = null;
   private _waiting = new Map<string, Waiting>();
   private _number = 0;
+  private _status: Status = 'unused';
 
   constructor(private _options: () => Promise<object>) {}
+
+  get status(): Status {
+    return this._status;
+  }
+
+  /** Has the bridge start another process. The connection ends, and is opened anew when it is next needed. */
+  async restart(): Promise<void> {
+    const socket = await this._socket?.catch(() => null);
+    if (socket) {
+      send(socket, { method: RESTART, params: {} });
+    } else {
+      this._ended(); // whoever listens tries again
+    }
+  }
 
   /** Whether somebody has opened the connection. */
   get opened(): boolean {
@@ -65,6 +88,7 @@ export class Connection {
   private async _open(): Promise<WebSocket> {
     const settings = ServerConnection.makeSettings();
     const token = settings.token && settings.appendToken ? `?token=${encodeURIComponent(settings.token)}` : '';
+    this._become('waiting');
     const socket = new settings.WebSocket(URLExt.join(settings.wsUrl, 'lsp', 'ws', 'tessera') + token);
     const opened = new Promise<void>((resolve, reject) => {
       socket.onopen = () => resolve();
@@ -80,12 +104,16 @@ export class Connection {
       initializationOptions: await this._options()
     });
     send(socket, { method: 'initialized', params: {} });
+    this._become('ready');
     return socket;
   }
 
   private _request<R>(socket: WebSocket, method: string, params: unknown): Promise<R> {
     const id = `${this.page}:${++this._number}`;
-    const timer = window.setTimeout(() => socket.close(), PATIENCE);
+    const timer = window.setTimeout(() => {
+      send(socket, { method: RESTART, params: {} });
+      socket.close();
+    }, PATIENCE);
     const answer = new Promise<R>((resolve, reject) => this._waiting.set(id, { resolve, reject }));
     send(socket, { id, method, params });
     return answer.finally(() => window.clearTimeout(timer));
@@ -110,10 +138,18 @@ export class Connection {
 
   private _ended(): void {
     this._socket = null;
+    this._become('lost');
     const waiting = [...this._waiting.values()];
     this._waiting.clear();
     waiting.forEach(w => w.reject(new Error('Tessera: the connection to the language server has ended')));
     this.closed.emit();
+  }
+
+  private _become(status: Status): void {
+    if (status !== this._status) {
+      this._status = status;
+      this.statusChanged.emit(status);
+    }
   }
 }
 

@@ -1,10 +1,12 @@
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
 import { EditorExtensionRegistry, IEditorExtensionRegistry } from '@jupyterlab/codemirror';
 import { ICompletionProviderManager } from '@jupyterlab/completer';
 import { PageConfig, URLExt } from '@jupyterlab/coreutils';
 import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
 import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
 import type { ISharedCell, ISharedNotebook } from '@jupyter/ydoc';
 
 import { TesseraCompletions } from './completion';
@@ -13,8 +15,10 @@ import { followDisk } from './disk';
 import { type Surroundings, tesseraCell } from './editor';
 import { NotebookSession } from './notebook';
 import { type Called, followKernel } from './sizes';
+import { showStatus } from './status';
 
 const ID = 'tessera-jupyterlab:plugin';
+const RESTART = 'tessera:restart-server';
 
 /** The sessions of the notebooks that are open in this page, made when an editor first asks. */
 class Sessions implements Surroundings {
@@ -94,14 +98,16 @@ const plugin: JupyterFrontEndPlugin<void> = {
   description: 'Shapes, mistakes and documentation while typing in %%tessera cells.',
   autoStart: true,
   requires: [IEditorExtensionRegistry, INotebookTracker, IRenderMimeRegistry],
-  optional: [ISettingRegistry, ICompletionProviderManager],
+  optional: [ISettingRegistry, ICompletionProviderManager, IStatusBar, ICommandPalette],
   activate: async (
     app: JupyterFrontEnd,
     editors: IEditorExtensionRegistry,
     notebooks: INotebookTracker,
     rendermime: IRenderMimeRegistry,
     registry: ISettingRegistry | null,
-    completions: ICompletionProviderManager | null
+    completions: ICompletionProviderManager | null,
+    status: IStatusBar | null,
+    palette: ICommandPalette | null
   ) => {
     const loaded = registry ? registry.load(ID).catch(() => null) : Promise.resolve(null);
     const connection = new Connection(async () => (await loaded)?.composite ?? {});
@@ -116,6 +122,15 @@ const plugin: JupyterFrontEndPlugin<void> = {
       }
     });
     followDisk(connection, app.serviceManager.contents);
+    app.commands.addCommand(RESTART, {
+      label: 'Restart Tessera Language Server',
+      caption: 'Start the process anew that gives hints in %%tessera cells',
+      execute: () => connection.restart()
+    });
+    palette?.addItem({ command: RESTART, category: 'Tessera' });
+    if (status) {
+      showStatus(status, connection, () => void app.commands.execute(RESTART));
+    }
     completions?.registerProvider(new TesseraCompletions(sessions.session));
     const settings = await loaded;
     sessions.showSizes(settings?.composite.sizes !== false);

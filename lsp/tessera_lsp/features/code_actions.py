@@ -24,6 +24,7 @@ from tessera.editor.refactor import (
     fuse,
     ignore,
     precision,
+    remat,
 )
 from tessera.errors import Diagnostic
 from tessera_lsp.document import Document
@@ -115,6 +116,7 @@ def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Itera
         yield extract.KIND, extract.offers(document, known, selection)
         yield extract.KERNEL_KIND, extract_kernel.offers(document, known, selection, settings.dims)
         yield distribute.KIND, distribute.offers(document, known, selection, settings)
+        yield remat.KIND, remat.offers(document, known, selection, settings)
         yield assert_sizes.KIND, assert_sizes.offers(document, known, selection, settings)
         yield fuse.KIND, _fusing(document, known, selection, settings)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -30,9 +31,14 @@ _OWNER = re.compile(r"(?P<name>[^\W\d][\w.]*|[)\]])\s*\.\s*\w*$")
 _TYPED = re.compile(r"\w+$")
 MANY = 300
 """names of a module; of more, only those that fit what has been typed are sent"""
+NEAR = 50_000
+"""characters on either side of the cursor in which uses of names are counted"""
+_WORD = re.compile(r"[^\W\d]\w*")
 _IMPORT = re.compile(r"(?:import|from)\b")
 _ANNOTATIONS = ("Tensor", "Tile", "Const")
 _KIND = lsp.CompletionItemKind
+_FIRST = {_KIND.Variable: 0, _KIND.TypeParameter: 0, _KIND.EnumMember: 2, _KIND.Module: 3}
+"""what stands before functions, methods and properties, and behind them"""
 
 
 def register(server: TesseraServer) -> None:
@@ -41,10 +47,23 @@ def register(server: TesseraServer) -> None:
         document = server.documents.get(params.text_document.uri)
         members = at_once(document, params.position) if document is not None else None
         if members is not None:
-            return lsp.CompletionList(False, members)
+            return lsp.CompletionList(False, _in_order(document, params.position, members))
         document = await server.document(params.text_document, at_once=True)
-        found = list(_completion(document, params.position))
+        found = _in_order(document, params.position, _completion(document, params.position))
         return lsp.CompletionList(not document.newest or len(document.scope.bound) > MANY, found)
+
+
+def _in_order(
+    document: Document, position: lsp.Position, found: Iterable[lsp.CompletionItem]
+) -> list[lsp.CompletionItem]:
+    """By what they are, and of one kind what the text uses most first. Before that, clients go by what is typed."""
+    at = document.text.offset(position)
+    used = Counter(_WORD.findall(document.text.text, max(0, at - NEAR), at + NEAR))
+    items = list(found)
+    for item in items:
+        kind = _FIRST.get(item.kind, 1) if item.kind is not None else 1
+        item.sort_text = f"{kind}{max(0, 9999 - used[item.label]):04}{item.label}"
+    return items
 
 
 def at_once(document: Document, position: lsp.Position) -> list[lsp.CompletionItem] | None:

@@ -15,6 +15,7 @@ from tessera.compiler.predict import refused
 from tessera.compiler.schedule.refusals import Refusal
 from tessera.editor import signatures
 from tessera.editor.functions import Known, is_tensor, policy_of
+from tessera.editor.kept import KeptValues, why
 from tessera.editor.names import COORDINATE, bound_by, covers, dim_at, is_local, word_at, word_span
 from tessera.editor.signatures import CallSignature
 from tessera.errors import Span
@@ -29,6 +30,7 @@ from tessera_lsp.uses import FUNCTIONS, own_name, places
 
 
 def register(server: TesseraServer) -> None:
+    kept_values: dict[str, KeptValues] = {}
     kept: dict[str, tuple[Any, Any, list[Refusal]]] = {}
     """of each text the function that was asked about last"""
 
@@ -47,6 +49,17 @@ def register(server: TesseraServer) -> None:
         at = [r for r in old[2] if r.at.contains(line, col) or r.to.contains(line, col)]
         return "".join(f"{text}\n\n" for text in dict.fromkeys(map(str, at)))
 
+    def why_kept(document: Document, known: Known, line: int, col: int) -> str:
+        """Who needs a value in the backward pass, what it takes, and what it would take to compute it again."""
+        settings = server.settings_for(document)
+        for closed in [uri for uri in kept_values if not server.is_open(uri)]:
+            del kept_values[closed]
+        found = kept_values.setdefault(document.uri, KeptValues()).of(document.known, settings.dims, settings.target)
+        word = word_at(known, line, col)
+        named = {word.id} if isinstance(word, ast.Name) else set[str]()
+        at = [v for v in found if v.at.contains(line, col) or (v.name in named and v.at.line == line)]
+        return "".join(f"{text}\n\n" for text in dict.fromkeys(why(v, settings.target) for v in at))
+
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     async def hover(params: lsp.HoverParams) -> lsp.Hover | None:
         document = await server.document(params.text_document)
@@ -57,7 +70,8 @@ def register(server: TesseraServer) -> None:
         if found is None:
             return None
         text, span = found
-        text += apart(document, known, line, col) if known is not None and inside else ""
+        if known is not None and inside:
+            text += apart(document, known, line, col) + why_kept(document, known, line, col)
         return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), document.text.span_range(span))
 
 

@@ -1,5 +1,6 @@
 """Shapes beside names: after an assignment where the type is new, and after parameters annotated by another name.
-Before the indices of a kernel: the axis that each stands at, where there are fewer of them than axes.
+After one that brings state: what the function does with it. Before the indices of a kernel: the axis that each stands
+at, where there are fewer of them than axes.
 
 Each dim of a hint is a part of its own, which leads to where the dim was bound. A hint can be inserted as annotation:
 whether the text stands it is tried when somebody points at the hint.
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lsprotocol import types as lsp
@@ -17,7 +18,7 @@ from lsprotocol import types as lsp
 from tessera.compiler.frontend.names.values import is_dict, is_tuple
 from tessera.compiler.frontend.result import ExprInfo, type_text
 from tessera.compiler.ir.types import IndexType, shape_text
-from tessera.editor.functions import Known, is_tensor, policy_of
+from tessera.editor.functions import Known, is_tensor, policy_of, takes_gradients
 from tessera.editor.names import bound_by, parameters
 from tessera.editor.refactor import annotate
 from tessera_lsp.document import Document
@@ -49,7 +50,8 @@ def register(server: TesseraServer) -> None:
             for e in found_axes(known, server.settings)
             if first <= e.span.line <= last and (near is None or e.span.line in near)
         ]
-        return [*types, *indices]
+        kept = _kept(server, document, range(first, last + 1)) if any(map(_has_backward_pass, document.known)) else ()
+        return [*types, *indices, *kept]
 
     @server.feature(lsp.INLAY_HINT_RESOLVE)
     async def resolve(hint: lsp.InlayHint) -> lsp.InlayHint:
@@ -61,6 +63,16 @@ def register(server: TesseraServer) -> None:
             if edit is not None:
                 hint.text_edits = [lsp.TextEdit(document.text.span_range(edit.span), edit.text)]
         return hint
+
+
+def _kept(server: TesseraServer, document: Document, lines: range) -> Iterable[lsp.InlayHint]:
+    from tessera_lsp.features import kept_hints  # slow: it schedules programs, which few files have it do
+
+    return kept_hints.of(server, document, lines)
+
+
+def _has_backward_pass(known: Known) -> bool:
+    return takes_gradients(known.analysis)
 
 
 def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
@@ -76,6 +88,7 @@ def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
         if (e.kind == "assign" and not isinstance(e.type, IndexType))
         or (e.kind == "param" and e.name in named and is_tensor(e.type) and e.type.shape)
     }
+    yield from (e for e in known.expressions if e.kind == "state")
     texts = {e.name: _text(e.type, settings) for e in known.expressions if e.kind == "param"}
     for e in sorted(found.values(), key=lambda e: (e.kind != "param", e.span.line, e.span.col)):
         text = _text(e.type, settings)
@@ -139,7 +152,7 @@ def _reshapes(known: Known, e: ExprInfo) -> bool:
 
 
 def _hint(document: Document, known: Known, e: ExprInfo, text: str) -> lsp.InlayHint:
-    parameter = e.kind == "param"
+    parameter = e.kind in ("param", "state")
     return lsp.InlayHint(
         position=document.text.at(e.span.end_line, e.span.end_col),
         label=_label(document, known, text, "" if parameter else ": "),

@@ -197,23 +197,18 @@ def _loop_back(back: Reverse, op: Op, cotangents: Sequence[Value | None]) -> Non
         fresh = [g.cast(v, tensor(v).dtype) for v in state]
         ops, yields = rounds.step(at, fresh)
         seeds = [(yields[i], c) for i, c in zip(moving, cts, strict=True) if smooth(yields[i])]
-        found = pull_back(g, ops, [*(fresh[i] for i in moving), *wanted], seeds)
-        new = [typed(g, c, carried[i]) for c, i in zip(found, moving, strict=False)]
-        more = found[len(moving) :]
-        return [
-            *new,
-            *(s if c is None else typed(g, g.add(s, c), v) for s, c, v in zip(sums, more, wanted, strict=True)),
-        ]
+        onto = zip(wanted, sums, strict=True)
+        found = pull_back(g, ops, [*(fresh[i] for i in moving), *wanted], seeds, onto)
+        return [typed(g, c, v) for c, v in zip(found, [*(carried[i] for i in moving), *wanted], strict=True)]
 
     def not_done(i: Value, *rest: Value) -> Value:
         return g.ge(i, 0)
 
     def chunk(c: Value, *rest: Value) -> list[Value]:
         kept, pulled = rest[: states.size], rest[states.size :]
-        kept, state = states.reach(rounds, c, kept)
         begin = g.mul(c, CHUNK)
         last = g.sub(g.minimum(g.sub(rounds.trips, begin), CHUNK), 1)
-        tape = states.tape(rounds, begin, last, state)
+        kept, tape = states.reach(rounds, c, g.add(begin, last), kept)
 
         def back_one(i: Value, *now: Value) -> list[Value]:
             return [g.sub(i, 1), *one(g.add(begin, i), states.read(tape, i), now)]
@@ -229,67 +224,62 @@ def _loop_back(back: Reverse, op: Op, cotangents: Sequence[Value | None]) -> Non
 
 
 class _States:
-    """The stack of kept states: the number of the top one, the chunk before which each was, and for each carried value
-    a tensor with one more axis in front. The bottom one is the state before round 0."""
+    """What is kept of the states before rounds: the number of the top one on the stack, the chunk before which each on
+    it was, for each carried value a tensor with one more axis in front, and one more with the states before all rounds
+    of the chunk that was reached last. The bottom of the stack is the state before round 0; behind its top is a place
+    for what is not kept."""
 
     def __init__(self, g: GraphBuilder, carried: Values) -> None:
         self.g, self.carried = g, carried
-        self.size = 2 + len(carried)
+        self.size = 2 + 2 * len(carried)
 
     def start(self) -> list[Value]:
         g = self.g
-        return [g.constant(0, dtypes.int64), g.zeros((SLOTS,), dtype=dtypes.int64), *self._stacks(SLOTS, self.carried)]
+        places = g.zeros((SLOTS + 1,), dtype=dtypes.int64)
+        return [g.constant(0, dtypes.int64), places, *self._stacks(SLOTS + 1), *self._stacks(CHUNK)]
 
-    def _stacks(self, count: int, state: Values) -> list[Value]:
-        return [self.g.broadcast_to(v, (count, *tensor(v).shape)) for v in state]
+    def _stacks(self, count: int) -> list[Value]:
+        return [self.g.broadcast_to(v, (count, *tensor(v).shape)) for v in self.carried]
 
-    def reach(self, rounds: Rounds, chunk: Value, kept: Values) -> tuple[list[Value], list[Value]]:
-        """The stack, and the state before a chunk: computed from the nearest kept one, with some kept on the way."""
-        g = self.g
+    def reach(self, rounds: Rounds, chunk: Value, end: Value, kept: Values) -> tuple[list[Value], list[Value]]:
+        """What is kept, and of it the states before the rounds of a chunk, which ends with round `end`: computed from
+        the nearest kept one, with some kept on the way."""
+        g, count = self.g, len(self.carried)
         top, places, *stacks = kept
         # of the chunks that have been gone through, at most the last one is still on the stack
         top = g.where(g.gt(g.take(places, top, axis=0), chunk), g.sub(top, 1), top)
         place = g.take(places, top, axis=0)
 
-        def stretch(place: Value, top: Value, *rest: Value) -> list[Value]:
-            kept, state = rest[: self.size - 1], rest[self.size - 1 :]
-            ahead = g.floordiv(g.add(g.sub(chunk, place), SPREAD - 1), SPREAD)
+        def stretch(place: Value, top: Value, places: Value, *rest: Value) -> list[Value]:
+            stacks, tape, state = rest[:count], rest[count : 2 * count], rest[2 * count :]
+            ahead = g.maximum(g.floordiv(g.add(g.sub(chunk, place), SPREAD - 1), SPREAD), 1)
             there = g.add(place, ahead)
-            end = g.mul(there, CHUNK)
 
             def one(at: Value, *now: Value) -> list[Value]:
-                return [g.add(at, 1), *self.after(rounds, at, now)]
+                tape, state = now[:count], now[count:]
+                return [g.add(at, 1), *self._written(tape, g.mod(at, CHUNK), state), *self.after(rounds, at, state)]
 
-            _, *state = while_(g, [g.mul(place, CHUNK), *state], self._before(end), one)
+            stop = g.minimum(g.mul(there, CHUNK), g.add(end, 1))
+            goes_on = self._before(stop)
+            _, *now = while_(g, [g.mul(place, CHUNK), *tape, *state], goes_on, one)
+            tape, state = now[:count], now[count:]
             keeps = g.logical_and(g.lt(there, chunk), g.lt(top, SLOTS - 1))
             top = g.where(keeps, g.add(top, 1), top)
-            here = g.logical_and(g.eq(g.arange(SLOTS), top), keeps)
-            return [there, top, *self._written(here, kept, [there, *state]), *state]
+            places, *stacks = self._written([places, *stacks], g.where(keeps, top, SLOTS), [there, *state])
+            return [there, top, places, *stacks, *tape, *state]
 
         begin = [place, top, places, *stacks, *self.read(stacks, top)]
-        _, top, *rest = while_(g, begin, self._before(chunk), stretch)
-        return [top, *rest[: self.size - 1]], rest[self.size - 1 :]
+        _, *rest = while_(g, begin, self._before(g.add(chunk, 1)), stretch)
+        kept = rest[: self.size]
+        return kept, kept[2 + count :]
 
     def after(self, rounds: Rounds, at: Value, state: Values) -> list[Value]:
         """The state after round `at`."""
         _, new = rounds.step(at, state)
         return [typed(self.g, v, c) for v, c in zip(new, self.carried, strict=True)]
 
-    def tape(self, rounds: Rounds, begin: Value, last: Value, state: Values) -> list[Value]:
-        """The states before all rounds of a chunk, up to its last one."""
-        g, count = self.g, len(state)
-
-        def body(i: Value, *rest: Value) -> list[Value]:
-            tape, now = rest[:count], rest[count:]
-            tape = self._written(g.eq(g.arange(CHUNK), i), tape, now)
-            return [g.add(i, 1), *tape, *self.after(rounds, g.add(begin, i), now)]
-
-        start = [g.constant(0, dtypes.int64), *self._stacks(CHUNK, state), *state]
-        _, *rest = while_(g, start, self._before(last), body)
-        return self._written(g.eq(g.arange(CHUNK), last), rest[:count], rest[count:])
-
     def read(self, stacks: Values, at: Value) -> list[Value]:
-        return [typed(self.g, self.g.take(s, at, axis=0), v) for s, v in zip(stacks, self.carried, strict=True)]
+        return [typed(self.g, self.g.take(s, at, axis=0), v) for s, v in zip(stacks, self.carried, strict=False)]
 
     def _before(self, end: Value) -> Callable[..., Value]:
         def goes_on(at: Value, *rest: Value) -> Value:
@@ -297,13 +287,10 @@ class _States:
 
         return goes_on
 
-    def _written(self, here: Value, stacks: Values, values: Values) -> list[Value]:
-        """The stacks with the values where `here` holds."""
-        g, count = self.g, tensor(here).shape[0]
-        return [
-            typed(g, g.where(g.reshape(here, (count, *(1,) * tensor(v).rank)), v, s), s)
-            for s, v in zip(stacks, values, strict=True)
-        ]
+    def _written(self, stacks: Values, at: Value, values: Values) -> list[Value]:
+        """The stacks with these values at one place."""
+        g = self.g
+        return [typed(g, g.put(s, at, v), s) for s, v in zip(stacks, values, strict=True)]
 
 
 reverse.REGIONS.update({"graph.if": _if_back, "graph.for": _loop_back, "graph.while": _loop_back})

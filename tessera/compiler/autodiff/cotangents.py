@@ -18,6 +18,7 @@ from tessera.compiler.graph.operators.reductions import expanded
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.language import dtypes
+from tessera.language.dtypes import DType
 
 HARMLESS = frozenset({"add", "sub", "neg", "cast", "where", "relu", "maximum", "minimum", "sum", "mean"})
 """operators whose rules give 0 for a cotangent of 0, whatever their operands are"""
@@ -42,14 +43,42 @@ class Cotangents:
 
     def add(self, value: Value, more: Cotangent) -> None:
         g, have = self.g, self.of.get(value)
-        more = Cotangent(g.to(more.value, tensor(value).dtype), more.mask)
+        more = Cotangent(g.to(more.value, _kept_in(value)), more.mask)
         if have is not None:
             both = have.mask is not None and more.mask is not None
-            more = Cotangent(g.add(have.value, more.value), g.logical_or(have.mask, more.mask) if both else None)
+            more = Cotangent(added(g, have.value, more.value), g.logical_or(have.mask, more.mask) if both else None)
         self.of[value] = more
 
     def pop(self, values: Iterable[Value]) -> list[Cotangent | None]:
         return [self.of.pop(v, None) for v in values]
+
+
+def added(g: GraphBuilder, have: Value, more: Value) -> Value:
+    """The sum. Of what is 0 but for one slice, as the cotangent of what `x[i]` reads from, that slice alone is added in
+    its place, so that a loop over the elements of a tensor costs what the elements cost."""
+    op = more.op
+    if op is None or op.name != "graph.put" or not _is_zero(op.operands[0]) or tensor(op.operands[1]).rank:
+        return g.add(have, more)
+    _, at, part = op.operands
+    axis = cast("int", op.attrs["axis"])
+    return g.put(have, at, g.add(g.take(have, at, axis=axis), part), axis=axis)
+
+
+def _is_zero(v: Value) -> bool:
+    op = v.op
+    if op is not None and op.name == "graph.broadcast_to":
+        return _is_zero(op.operands[0])
+    if op is None or op.name not in ("graph.zeros", "graph.zeros_like", "graph.full", "graph.constant"):
+        return False
+    return op.attrs.get("value", 0) == 0
+
+
+def _kept_in(value: Value) -> DType:
+    """The dtype of a cotangent: its value's, but that of the value before, where the policy `compute` rounded it for a
+    product."""
+    t, op = tensor(value), value.op
+    rounded = t.policy is not None and t.policy.compute == t.dtype and op is not None and op.name == "graph.cast"
+    return tensor(op.operands[0]).dtype if rounded and op is not None else t.dtype
 
 
 def by_adjoint(g: GraphBuilder, op: Op, ct: Cotangent) -> list[Cotangent | None]:

@@ -99,7 +99,7 @@ def _back(back: Reverse, op: Op, cotangents: Sequence[Value | None]) -> None:
         of = dict(zip(op.results, given, strict=True))
         seeds = [(t, of[r]) for r, t in _pushed(g, op, list(zeros.values()))]
         wanted = [zeros[i] for i, v in enumerate(op.operands) if smooth(v)]
-        found = pull_back(g, g.builder.block.ops[start:], wanted, seeds)
+        found = pull_back(g, g.builder.block.ops[start:], wanted, seeds, order=back.order)
         pairs = [(v, c) for v, c in zip(moving, found, strict=True) if c is not None]
     back.add([v for v, _ in pairs], [c for _, c in pairs])
 
@@ -116,7 +116,8 @@ def _ahead(ahead: Forward, op: Op) -> None:
     start = len(g.builder.block.ops)
     of = {v: t for v, t in zip(op.operands, given, strict=True) if t is not None}
     seeds = [(c, of[v]) for v, c in _pulled(g, op, zeros) if v in of]
-    ahead.keep(op.results, pull_back(g, g.builder.block.ops[start:], zeros, seeds))
+    found = pull_back(g, g.builder.block.ops[start:], zeros, seeds, order=g.builder.origin.order)
+    ahead.keep(op.results, found)
 
 
 reverse.REGIONS["graph.custom"] = _back

@@ -66,7 +66,7 @@ class Forward:
             for part, t in zip(parts, given, strict=True)
             if part is not None and t is not None
         ]
-        return pull_back(g, block.ops[start:], cotangents, seeds)
+        return pull_back(g, block.ops[start:], cotangents, seeds, order=g.builder.origin.order)
 
     def keep(self, results: Sequence[Value], found: Sequence[Value | None]) -> None:
         for result, tangent in zip(results, found, strict=True):

@@ -1,15 +1,16 @@
-"""Whole Jacobians: one linear map, applied to every unit vector in a loop, so that it works for every operator."""
+"""Whole Jacobians: one linear map, applied to every unit vector, as `ts.vmap` applies a function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tessera.compiler.autodiff.batching import batch
 from tessera.compiler.autodiff.control import typed
 from tessera.compiler.autodiff.forward import push_forward
 from tessera.compiler.autodiff.reverse import pull_back
 from tessera.compiler.graph.control import for_
 from tessera.compiler.graph.operator import GraphBuilder, tensor
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.core import Block, Op, Value
 from tessera.language import dims, dtypes
 
 Linear = Callable[[Value], "list[Value | None]"]
@@ -38,20 +39,34 @@ def columns(g: GraphBuilder, ops: Sequence[Op], wanted: Sequence[Value], outs: S
 
 
 def _stacked(g: GraphBuilder, of: Value, like: Sequence[Value], linear: Linear) -> list[Value]:
-    """What `linear` gives for each unit vector of the type of `of`, one below the other: [size of `of`, *like]."""
+    """What `linear` gives for each unit vector of the type of `of`, one below the other: [size of `of`, *like]. For all
+    of them at once; one after the other where an operator or kernel has to be."""
+    count = dims.prod(tensor(of).shape)
+    block = Block()
+    unit = block.add_arg(of.type)
+    with g.builder.inside(block):
+        found = [typed(g, v, x) for v, x in zip(linear(unit), like, strict=True)]
+    start = len(g.builder.block.ops)
+    units = g.reshape(g.eye(count, dtype=tensor(of).dtype), (count, *tensor(of).shape))
+    stacks, differ, looped = batch(g, count, block, {unit: units}, found)
+    if looped:
+        for op in reversed(g.builder.block.ops[start:]):
+            op.erase()
+        return _one_by_one(g, of, like, linear)
+    return [v if d else g.broadcast_to(v, (count, *tensor(v).shape)) for v, d in zip(stacks, differ, strict=True)]
+
+
+def _one_by_one(g: GraphBuilder, of: Value, like: Sequence[Value], linear: Linear) -> list[Value]:
+    """The same in a loop."""
     count = dims.prod(tensor(of).shape)
     zero, one = g.constant(0, dtypes.int64), g.constant(1, dtypes.int64)
     starts = [g.zeros((count, *tensor(v).shape), dtype=tensor(v).dtype) for v in like]
 
     def body(i: Value, *stacks: Value) -> list[Value]:
-        here = g.eq(g.arange(count), i)
-        unit = typed(g, g.reshape(g.to(here, tensor(of).dtype), tensor(of).shape), of)
-        out: list[Value] = []
-        for stack, v, found in zip(stacks, like, linear(unit), strict=True):
-            if found is not None:
-                at = g.reshape(here, (count, *(1,) * tensor(v).rank))
-                stack = typed(g, g.where(at, found, stack), stack)
-            out.append(stack)
-        return out
+        unit = typed(g, g.reshape(g.to(g.eq(g.arange(count), i), tensor(of).dtype), tensor(of).shape), of)
+        return [
+            stack if found is None else typed(g, g.put(stack, i, found, axis=0), stack)
+            for stack, found in zip(stacks, linear(unit), strict=True)
+        ]
 
     return for_(g, zero, g.size(count, dtypes.int64), one, starts, body)

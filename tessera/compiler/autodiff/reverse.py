@@ -8,6 +8,7 @@ carries the place of the op that it belongs to.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from tessera.compiler.autodiff.cotangents import Cotangent, Cotangents, along, by_adjoint
@@ -17,17 +18,19 @@ from tessera.compiler.ir.core import Op, Value
 
 
 class Reverse:
-    """One way back over some ops. `live`: the values whose cotangents are wanted, or on the way to those."""
+    """One way back over some ops. `live`: the values whose cotangents are wanted, or on the way to those. `order`: of
+    which derivative the ops are that it emits."""
 
-    def __init__(self, g: GraphBuilder, live: set[Value]) -> None:
-        self.g, self.live = g, live
+    def __init__(self, g: GraphBuilder, live: set[Value], order: int) -> None:
+        self.g, self.live, self.order = g, live, order
         self.cotangents = Cotangents(g)
 
     def walk(self, ops: Sequence[Op]) -> None:
         for op in reversed(ops):
             found = self.cotangents.pop(op.results)
             if any(c is not None and r in self.live for c, r in zip(found, op.results, strict=True)):
-                with self.g.builder.at(op.span):
+                builder = self.g.builder
+                with builder.at(op.span), builder.under(replace(builder.origin, order=self.order)):
                     self.through(op, found)
 
     def through(self, op: Op, found: Sequence[Cotangent | None]) -> None:
@@ -74,14 +77,21 @@ REGIONS: dict[str, Back] = {}
 
 
 def pull_back(
-    g: GraphBuilder, ops: Sequence[Op], wanted: Sequence[Value], seeds: Iterable[tuple[Value, Value]]
-) -> list[Value | None]:
+    g: GraphBuilder, ops: Sequence[Op], wanted: Sequence[Value], seeds: Iterable[tuple[Value, Value]],
+    onto: Iterable[tuple[Value, Value]] = (), order: int | None = None,
+) -> list[Value | None]:  # fmt: skip
     """The cotangents of `wanted`, given those of results of `ops` (`seeds`); None where nothing depends on it.
 
-    Emits further ops behind `ops`, which stay as they are. Raises CompileError TS353, TS355 at the op through
-    which it is not possible.
+    They are added to those that are given for some of `wanted` (`onto`).
+
+    Emits further ops behind `ops`, which stay as they are; they are of the derivative `order`, by default the one after
+    those of `ops`. Raises CompileError TS353, TS355 at the op through which it is not possible.
     """
-    back = Reverse(g, active(ops, wanted))
+    if order is None:
+        order = 1 + max((op.origin.order for op in ops), default=0)
+    back = Reverse(g, active(ops, wanted), order)
+    for value, ct in onto:
+        back.cotangents.of[value] = Cotangent(ct)
     for value, ct in seeds:
         if value in back.live:
             back.cotangents.add(value, Cotangent(ct))

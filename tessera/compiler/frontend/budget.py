@@ -25,6 +25,8 @@ ITERATIONS = 20_000
 """iterations of one loop at compile time"""
 LOOP_OPS = 2_000
 """ops that a `while` at compile time emits: each costs as much as a hundred steps, and such a loop is hardly meant"""
+COPIES, COPIED_OPS = 8, 2_000
+"""iterations of a loop at compile time, and the ops that they make together, which a warning is about: seconds"""
 CALLS = 24
 """depth of inlined calls, and so of static recursion"""
 ITEMS = 100_000

@@ -44,11 +44,14 @@ def _definitions(scope: TextScope, names: Scope, body: list[ast.stmt]) -> Iterat
 
 
 def _methods(scope: TextScope, owner: Any, body: list[ast.stmt]) -> Iterator[Definition]:
-    """The programs inside of a class, and the methods of a dataclass of tensors that take or give tensors."""
+    """The programs inside of a class, and the methods of a dataclass of tensors that take or give tensors, or change
+    it."""
     holds = isinstance(owner, ClassRef) and any(holds_tensors(a) for _, a in fields_of(owner))
     for node in body:
         plain = isinstance(node, ast.FunctionDef) and not node.decorator_list
-        if holds and isinstance(node, ast.FunctionDef) and plain and node.args.args and _of_tensors(scope, node):
+        if not holds or not isinstance(node, ast.FunctionDef) or not node.args.args:
+            yield from _definitions(scope, scope, [node])
+        elif (plain and _of_tensors(scope, node)) or "effect" in scope.definition(node, "function").options:
             yield replace(scope.definition(node, "function"), owner=owner)
         else:
             yield from _definitions(scope, scope, [node])

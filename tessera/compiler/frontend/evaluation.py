@@ -20,9 +20,11 @@ from tessera.compiler.frontend.names.frame import Flow
 from tessera.compiler.frontend.names.signature import Signature, definition_signature
 from tessera.compiler.frontend.names.values import UNKNOWN, has_unknown
 from tessera.compiler.frontend.result import Analysis, ArgType, ExprInfo
+from tessera.compiler.structure import Kept
 from tessera.errors import Diagnostic, Note
 from tessera.language.annotations import TensorAnn, TileAnn
 from tessera.language.dims import DimError
+from tessera.signals import raised_by_handler
 
 OTHER_LEADS = (2, 3, 4)
 """numbers of axes that `...` is tried with where one axis is a mistake"""
@@ -191,7 +193,8 @@ def _attempt(
         if not ev.findings.errors and not ev.incomplete:  # undecided or not: a layer may have more to find
             op = ev.layer.finish(value)
         check_values(ev)
-        structure = structure_of(value)
+        nothing = value is None and bool(ev.states)  # of a function that changes state; a kernel's is another
+        structure = Kept(None) if nothing and definition.kind == "function" else structure_of(value)
     except budget.ExhaustedError:
         structure = None  # the finding says where
     except DimError as e:
@@ -201,6 +204,8 @@ def _attempt(
         ev.error("TS102", f"{definition.name} is nested too deeply to be analysed", definition.span)
         structure = None
     except Exception as e:  # a fault of ours must not take the editor or the session down
+        if raised_by_handler(e):
+            raise
         ev.error("TS900", f"{type(e).__name__}: {e}", definition.span, notes=[Note(_place(e))])
         structure = None
     op = op if not ev.findings.errors and not ev.undecided else None

@@ -231,9 +231,9 @@ def read_text(path: str | Path) -> str:
 
 
 def _of_method(found: Analysis) -> Analysis:
-    """A method is no program by itself. What is said of its shapes holds; where something else is wrong, it may be one
-    that Python runs."""
-    if found.definition.owner is None:
+    """A method is no program by itself, unless it is an effect. What is said of its shapes holds; where something else
+    is wrong, it may be one that Python runs."""
+    if found.definition.owner is None or "effect" in found.definition.options:
         return found
     errors = [d for d in found.diagnostics if d.severity == "error"]
     sure = all(d.code[:3] in ("TS2", "TS3") for d in errors)

@@ -24,7 +24,7 @@ from tessera.language.dims import Expr, text_of
 ArgType: TypeAlias = "TensorType | Static | None"
 """What an argument is to the compiler: a tensor of a type, an ordinary value, or an absent optional."""
 
-Kind = Literal["assign", "param", "expr", "return", "index"]
+Kind = Literal["assign", "param", "expr", "return", "index", "state"]
 
 
 @immutable
@@ -33,7 +33,7 @@ class ExprInfo:
 
     `type` is an IR type, a symbolic size (`dims.Expr`), or a tuple of these for an unpacked or returned tuple,
     or a dict of them by key for a dict. Of an index of a kernel's tensor (kind "index") it says which axis it stands
-    at.
+    at; of a parameter that brings state (kind "state") what the function does with it.
     """
 
     span: Span
@@ -100,7 +100,7 @@ class Analysis:
 
     def type_at(self, line: int, col: int) -> ExprInfo | None:
         """The innermost expression that covers a position."""
-        found = [e for e in self.expressions if e.kind != "index" and e.span.contains(line, col)]
+        found = [e for e in self.expressions if e.kind not in ("index", "state") and e.span.contains(line, col)]
         return min(found, key=lambda e: (e.span.end_line - e.span.line, e.span.end_col - e.span.col), default=None)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import DOC, verify_launch
 from tessera.compiler.ir.spec import FUNCTION, Reading, demand, spec
@@ -10,8 +12,9 @@ from tessera.language.dims import Expr
 
 
 @spec("graph.func", "A function. attrs: sym_name, arg_names; divisible, equal: the asserts in force, as pairs of "
-      "dims; block: rows and columns of a program, if the schedule says so. Its block's arguments are tensors; scalars "
-      "have rank 0.", effects=True, reading=FUNCTION)  # fmt: skip
+      "dims; block: rows and columns of a program, if the schedule says so; states: arguments whose place the "
+      "last results take, as many. Its block's arguments are tensors; scalars have rank 0.", effects=True,
+      reading=FUNCTION)  # fmt: skip
 def _func(op: Op) -> None:
     demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")
     names = op.attrs.get("arg_names")
@@ -26,6 +29,15 @@ def _func(op: Op) -> None:
     demand(
         bool(op.region.block.ops) and op.region.block.terminator.name == "graph.return", op, "ends with graph.return"
     )
+    states = cast("tuple[int, ...]", op.attrs.get("states", ()))
+    results = op.region.block.terminator.operands
+    last = results[len(results) - len(states) :]
+    ok = len(states) == len(last) == len(set(states)) and all(0 <= i < len(args) for i in states)
+    demand(ok, op, "states are arguments, and have a result each")
+    for i, v in zip(states, last, strict=True):
+        was, now = args[i].type, v.type
+        ok = isinstance(was, TensorType) and isinstance(now, TensorType) and was.dtype == now.dtype
+        demand(ok and was.rank == now.rank, op, "states keep their types")  # type: ignore[union-attr]
 
 
 @spec("graph.return", "Ends a function; operands are its results.", terminator=True, effects=True)

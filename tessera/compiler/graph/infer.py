@@ -217,6 +217,8 @@ class Infer:
             if t.dtype is out:
                 continue
             common = dtypes.promote(out, t.dtype)
+            if common is None and out.is_float and t.dtype.is_float and self._computed_apart(types):
+                common = dtypes.f32  # what is kept in a narrow format is computed with in f32
             if common is None:
                 message = f"{out} and {t.dtype} have no common dtype"
                 converted = Suggestion(f"operand {i + 1} as {out}", i, f'.cast("{out}")')
@@ -226,6 +228,10 @@ class Infer:
         for i, t in enumerate(types, first):
             self.convert(i, t, out)
         return out
+
+    def _computed_apart(self, types: Sequence[TensorType]) -> bool:
+        """Whether the policy `compute` says in which dtype products are computed, whatever operands are kept in."""
+        return any(t.policy is not None and t.policy.compute is not None for t in types)
 
     def convert(self, operand: int, x: TensorType, dtype: DType) -> TensorType:
         """Operand number `operand` is converted to `dtype` before the operator sees it; gives the type it then has."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
@@ -41,16 +41,17 @@ from tessera.language.scalars import TABLE
 
 __all__ = [
     "FUNCTIONS", "METHODS", "PROPERTIES", "REGISTRY", "Cost", "GraphBuilder", "Infer", "InferError", "Kind", "Operator",
-    "OperatorParameter", "Spread", "Suggestion", "attributes_of", "facts_of", "flat", "operator_of", "scalar_of",
-    "split_operands", "tensor", "types_of", "verify_operator",
+    "OperatorParameter", "Spread", "Suggestion", "TileKernel", "attributes_of", "facts_of", "flat", "kernel_for",
+    "operator_of", "scalar_of", "split_operands", "tensor", "types_of", "verify_operator",
 ]  # fmt: skip
 
 Kind = Literal[
-    "map", "reduce", "contract", "view", "join", "gather", "scatter", "scan", "sort", "random", "generate", "control"
-]
+    "map", "reduce", "contract", "view", "join", "gather", "scatter", "put", "scan", "sort", "random", "generate",
+    "control",
+]  # fmt: skip
 """map: elementwise; reduce: along axes; contract: sums of products; view: the same elements re-indexed by strides;
-join: several inputs side by side; gather/scatter: computed indices; scan: prefix along an axis; sort: whole lines in
-order; random: counter based;
+join: several inputs side by side; gather/scatter: computed indices; put: a part of a tensor replaced, in its own memory
+where nobody needs the old one; scan: prefix along an axis; sort: whole lines in order; random: counter based;
 generate: from nothing but attributes; control: if, while, for."""
 
 ALIASES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "ddof": "correction"}
@@ -67,6 +68,18 @@ class Cost:
 
 class Spread(tuple[Any, ...]):
     """Sizes or axes that were spelled out as separate arguments: `permute(2, 0, 1)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileKernel:
+    """A kernel of `tessera.kernels`, as `module.name`, that computes an operator. Its parameters are the operands, then
+    the results, then the attributes and `constants` by name; a result that may be None is not asked for where nobody
+    reads it. `config`: its schedule's parameters. `apart`: each result by a launch of its own."""
+
+    name: str
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    config: Mapping[str, int] = field(default_factory=dict[str, int])
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,9 @@ class Operator:
     differentiable: ClassVar[bool] = True
     """False: its derivatives are 0 or there are none (comparisons, rounding, positions, draws), so that no rule of it
     is missing. All others have an `adjoint`, or a decomposition to go through."""
+    batching: ClassVar[Literal["", "map", "axis", "leading"]] = ""
+    """What `ts.vmap` makes of it: operands broadcast (map), attribute `axis` counts one axis more, or leading axes are
+    batches. Nothing: what its kind says, or its decomposition (`graph/batching.py`)."""
     says: ClassVar[Mapping[str, str]] = {}
     """What is said of a parameter where it is left out, or of one that other libraries have and this one has not."""
 
@@ -130,6 +146,9 @@ class Operator:
     decompose: Callable[..., Any] | None = None
     """(g, *operands, **attrs) -> Value | tuple: the same in simpler operators; required where `kind` is None. None as
     its result says that with these attributes the operator is a primitive."""
+    kernel: Callable[..., TileKernel | None] | None = None
+    """(operand types, attributes) -> the kernel written in tiles that computes it, instead of its decomposition; None
+    where there is none for these. The decomposition stays what derivatives go through."""
     adjoint: Callable[..., Any] | None = None
     """(g, out, ct, *operands, **attrs) -> one cotangent (or None) per operand, given the cotangent of the output."""
     tangent: Callable[..., Any] | None = None
@@ -147,7 +166,7 @@ class Operator:
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         """Floating point operations; by default one per result element, none for what only moves data."""
-        if self.kind in ("view", "join", "gather", "scatter", "generate"):
+        if self.kind in ("view", "join", "gather", "scatter", "put", "generate"):
             return 0
         return dims.prod(results[0].shape) if results else 0
 
@@ -263,7 +282,7 @@ def _policy_of(policy: Policy | None, dtype: DType) -> Policy | None:
     if dtype.is_float or dtype.is_complex:
         kept = replace(policy, dtype=None)
     else:
-        kept = replace(policy, dtype=None, accum=None, loss_scale=None, rounding=None, saturate=None)
+        kept = replace(policy, dtype=None, accum=None, compute=None, loss_scale=None, rounding=None, saturate=None)
     return None if kept.empty else kept
 
 
@@ -320,6 +339,14 @@ def split_operands(op: Op) -> list[Any]:
 def attributes_of(op: Op) -> dict[str, Any]:
     """The operator's attributes (without the bookkeeping ones)."""
     return {k: v for k, v in op.attrs.items() if k != "segments"}
+
+
+def kernel_for(op: Op) -> TileKernel | None:
+    """The kernel written in tiles that computes an op; None where it is lowered as its kind, or decomposed."""
+    operator = REGISTRY.get(op.name.removeprefix("graph."))
+    if operator is None or operator.kernel is None or any(0 in tensor(v).shape for v in (*op.operands, *op.results)):
+        return None
+    return operator.kernel(types_of(split_operands(op)), attributes_of(op))
 
 
 def _single(operands: Sequence[Any]) -> bool:
@@ -419,6 +446,14 @@ class GraphBuilder:
     def to(self, x: Value, dtype: DType) -> Value:
         """`x` converted to `dtype`; itself where it has it."""
         return x if tensor(x).dtype == dtype else self.cast(x, dtype)
+
+    def under(self, x: Value, policy: Policy) -> Value:
+        """`x` with these numerics as well: a cast to its own dtype, whose type says more. Raises PolicyError."""
+        have = tensor(x)
+        wanted = _policy_of(policy if have.policy is None else have.policy.merge(policy), have.dtype)
+        if wanted == have.policy:
+            return x
+        return self.builder.value("graph.cast", (x,), TensorType(have.shape, have.dtype, wanted), {"dtype": have.dtype})
 
     def emit(self, operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Applies the shape rule, then creates the op. Raises InferError. Returns a Value, or a tuple of Values."""

@@ -6,7 +6,9 @@ the meaning of each op. Slow, and right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
@@ -20,6 +22,18 @@ from tessera.language.lazy import np
 from tessera.language.rounding import round_to, to_compute
 
 Arrays = dict[Value, Any]
+Watch = Callable[[Op, Sequence[Any], Sequence[Any]], None]
+_watch: ContextVar[Watch | None] = ContextVar("_watch", default=None)
+
+
+@contextmanager
+def watching(watch: Watch) -> Generator[None]:
+    """Inside it `watch(op, operands, results)` is called after each op that is evaluated, in branches and loops too."""
+    token = _watch.set(watch)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
 
 
 def evaluate(func: Op, arrays: Sequence[Any]) -> list[Any]:
@@ -44,9 +58,13 @@ def evaluate(func: Op, arrays: Sequence[Any]) -> list[Any]:
 
 def run(block: Block, env: Arrays, sizes: Mapping[str, int]) -> list[Any]:
     """Evaluates the ops of a block; gives the values of its terminator's operands."""
+    watch = _watch.get()
     for op in block.ops[:-1]:
-        for result, array in zip(op.results, evaluate_op(op, [env[v] for v in op.operands], sizes, env), strict=True):
-            env[result] = array
+        operands = [env[v] for v in op.operands]
+        results = evaluate_op(op, operands, sizes, env)
+        env.update(zip(op.results, results, strict=True))
+        if watch is not None:
+            watch(op, operands, results)
     return [env[v] for v in block.terminator.operands]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from tessera.compiler.ir.origin import FORWARD, OpOrigin
 from tessera.compiler.ir.types import Type
 from tessera.errors import Span
 from tessera.language.dims import Dim
@@ -50,7 +51,7 @@ class Value:
 class Op:
     """One operation. Operands are set through `set_operand` so that use lists stay true."""
 
-    __slots__ = ("_operands", "attrs", "block", "name", "regions", "results", "span")
+    __slots__ = ("_operands", "attrs", "block", "name", "origin", "regions", "results", "span")
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Op:
         regions: Sequence[Region] = (),
         hints: Sequence[str] = (),
     ) -> None:
-        self.name, self.span = name, span
+        self.name, self.span, self.origin = name, span, FORWARD
         self.attrs: dict[str, Attr] = attrs or {}
         self.block: Block | None = None
         self._operands = list(operands)
@@ -190,10 +191,12 @@ class Region:
 
 
 class Builder:
-    """Creates ops at an insertion point. `span` is the default span of what it creates."""
+    """Creates ops at an insertion point. `span` is the default span of what it creates, `origin` its origin."""
 
-    def __init__(self, block: Block, position: int | None = None, span: Span | None = None) -> None:
-        self.block, self.position, self.span = block, position, span
+    def __init__(
+        self, block: Block, position: int | None = None, span: Span | None = None, origin: OpOrigin = FORWARD
+    ) -> None:
+        self.block, self.position, self.span, self.origin = block, position, span, origin
 
     def insert(self, op: Op) -> Op:
         if self.position is None:
@@ -215,7 +218,9 @@ class Builder:
         where = span or self.span
         if where is None:
             raise ValueError(f"{name} is built without a source span")
-        return self.insert(Op(name, operands, result_types, where, attrs, regions, hints))
+        made = Op(name, operands, result_types, where, attrs, regions, hints)
+        made.origin = self.origin
+        return self.insert(made)
 
     def value(
         self, name: str, operands: Sequence[Value], type: Type, attrs: dict[str, Attr] | None = None, hint: str = ""
@@ -233,6 +238,15 @@ class Builder:
             self.span = old
 
     @contextmanager
+    def under(self, origin: OpOrigin) -> Generator[Builder]:
+        """What is created inside is of this origin."""
+        old, self.origin = self.origin, origin
+        try:
+            yield self
+        finally:
+            self.origin = old
+
+    @contextmanager
     def inside(self, block: Block) -> Generator[Builder]:
         """Creates at the end of `block` for a while."""
         old = self.block, self.position
@@ -245,7 +259,7 @@ class Builder:
     @staticmethod
     def before(op: Op) -> Builder:
         assert op.block is not None
-        return Builder(op.block, op.block.index(op), op.span)
+        return Builder(op.block, op.block.index(op), op.span, op.origin)
 
 
 class Module:
@@ -276,6 +290,7 @@ def clone(op: Op, mapping: dict[Value, Value]) -> Op:
         dict(op.attrs),
         hints=[r.hint for r in op.results],
     )
+    new.origin = op.origin
     for region in op.regions:
         blocks: list[Block] = []
         for block in region.blocks:

@@ -10,8 +10,9 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, inside, scalars_of
+from tessera.compiler.lower.sorting import temporary
 from tessera.compiler.schedule.access import Access, access, collapse, sizes, units, written
-from tessera.compiler.schedule.alignment import Axes, shape_of
+from tessera.compiler.schedule.alignment import Axes, base_of, shape_of
 from tessera.compiler.schedule.blocks import map_block
 from tessera.compiler.schedule.views import contiguous, kind_of, layout_of
 from tessera.errors import Span
@@ -21,10 +22,31 @@ from tessera.language.dims import Dim
 def copy_value(v: Value, into: Value, span: Span, out: ProgramBuilder) -> None:
     """A launch that copies a function-level value into the buffer of another of its shape."""
     own: Axes = tuple(a if d != 1 else -1 for a, d in enumerate(shape_of(v)))
-    _copy(v, written(into, own, shape_of(v)), set(out.scalars), {}, span, out, "copy")
+    copy_window(v, written(into, own, shape_of(v)), set(out.scalars), {}, span, out, "copy")
 
 
-def _copy(
+def settle(pairs: Sequence[tuple[Value, Value]], span: Span, out: ProgramBuilder) -> None:
+    """Copies each value into the memory of another, all at once: those that lie in memory that is written are taken
+    out of it first. What is there already stays."""
+    moving = [(v, to) for v, to in pairs if out.of.get(base_of(v)) != out.of[to]]
+    taken = {out.of[to] for _, to in pairs}
+    for i, (v, to) in enumerate(moving):
+        if out.of.get(base_of(v)) in taken:
+            moving[i] = held_copy(v, span, out), to
+    for v, to in moving:
+        copy_value(v, to, span, out)
+
+
+def held_copy(v: Value, span: Span, out: ProgramBuilder) -> Value:
+    """A value in memory of its own."""
+    t = v.type
+    assert isinstance(t, TensorType)
+    copy = temporary(t.shape, t.dtype, v.hint or "kept", span, out)
+    copy_value(v, copy, span, out)
+    return copy
+
+
+def copy_window(
     v: Value, target: Access, scalars: set[Value], known: dict[Value, Value], span: Span, out: ProgramBuilder, what: str
 ) -> None:
     """A kernel that copies the window `v` into the window `target`."""
@@ -68,7 +90,7 @@ def join(group: Op, out: ProgramBuilder) -> None:
     starts = operator.windows([shape_of(v) for v in op.operands], **attributes_of(op))
     for v, start in zip(op.operands, starts, strict=True):
         target = _window(op.result, strides, start, shape_of(v))
-        _copy(v, target, scalars_of(group, out), inside(group), group.span, out, op.name.partition(".")[2])
+        copy_window(v, target, scalars_of(group, out), inside(group), group.span, out, op.name.partition(".")[2])
 
 
 def _window(base: Value, strides: Shape, start: Shape, shape: Shape) -> Access:

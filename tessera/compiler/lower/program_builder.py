@@ -43,7 +43,7 @@ class GroupBody:
         if group.attrs["kind"] == "contract":
             axes[ops[0].result] = tuple(a if d != 1 else -1 for a, d in enumerate(space))
         for op in ops:
-            if kind_of(op) not in ("contract", "join", "pad", "scatter", "sort"):
+            if kind_of(op) not in ("contract", "join", "pad", "scatter", "put", "sort"):
                 added = align(op, axes, space)
                 assert added is not None, "graph_to_schedule has aligned it"
                 axes.update(added)
@@ -91,11 +91,13 @@ class ProgramBuilder:
         return value
 
     def launch(
-        self, kernel: Op, arguments: Sequence[Argument], inside: dict[Value, Value], label: str, flops: Dim, span: Span
-    ) -> None:
-        """Adds a launch; `inside` maps the group's own values to function-level ones."""
+        self, kernel: Op, arguments: Sequence[Argument], inside: dict[Value, Value], label: str, flops: Dim, span: Span,
+        moved: Dim | None = None,
+    ) -> None:  # fmt: skip
+        """Adds a launch; `inside` maps the group's own values to function-level ones. `moved`: bytes, where they are
+        not those of all that it may look at."""
         args: list[BufferArg | ScalarArg] = []
-        moved: Dim = 0
+        touched: Dim = 0
         for a in arguments:
             outer = inside.get(a.base, a.base)
             if outer in self.scalars:
@@ -103,8 +105,8 @@ class ProgramBuilder:
                 continue
             args.append(BufferArg(self.of[outer], a.offset))
             assert isinstance(a.type, ViewType)
-            moved = moved + _touched(a.type) * a.type.dtype.itemsize
-        self.steps.append(Launch(kernel, tuple(args), span, flops, moved, label))
+            touched = touched + _touched(a.type) * a.type.dtype.itemsize
+        self.steps.append(Launch(kernel, tuple(args), span, flops, touched if moved is None else moved, label))
 
     @contextmanager
     def collect(self) -> Generator[list[Step]]:

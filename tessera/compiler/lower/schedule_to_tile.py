@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.lower.chunked_reduction import chunked_reduction
 from tessera.compiler.lower.contract_kernel import contract_kernel
-from tessera.compiler.lower.copies import copy_value, join
+from tessera.compiler.lower.copies import copy_value, held_copy, join, settle
 from tessera.compiler.lower.kernel_to_program import free_dims
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.launch_kernel import launch_kernel
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
+from tessera.compiler.lower.putting import put_slices
 from tessera.compiler.lower.segments import fold_segments
 from tessera.compiler.lower.sorting import sort_lines
 from tessera.compiler.schedule.access import collapse, gather_parts, sizes, units, written
 from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
+from tessera.compiler.schedule.kept import places
+from tessera.compiler.schedule.lifetimes import dies
 from tessera.compiler.schedule.views import kind_of, layout_of
 from tessera.compiler.structure import Structure
 from tessera.compiler.tile.program import Branch, Loop, Program, Step
 from tessera.compiler.unit import LaunchCheck, Param
+from tessera.errors import Span
 from tessera.language.dims import Dim, symbols
 
 
@@ -38,11 +42,19 @@ def schedule_to_tile(
         else:
             out.buffer(arg, param.shape, param.dtype, "input", i)
     lower_block(block, out)
-    outputs = [_output(v, out) for v in block.terminator.operands]
+    states = cast("tuple[int, ...]", func.attrs.get("states", ()))
+    results = block.terminator.operands
+    count = len(results) - len(states)
+    outputs = [_output(v, func.span, out) for v in results[:count]]
+    settle([(v, block.args[i]) for v, i in zip(results[count:], states, strict=True)], func.span, out)
+    for v, name, span in places(func):
+        i = out.of.get(v)
+        if i is not None and out.buffers[i].role == "temp":
+            out.buffers[i] = replace(out.buffers[i], kept=(name, span))
     free = {s for b in out.buffers for d in b.shape for s in symbols(d)}
     program = Program(
         out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), (), tuple(checks), func.span,
-        structure,
+        structure, tuple(out.of[block.args[i]] for i in states),
     )  # fmt: skip
     free |= {s for launch in program.launches for s in free_dims(launch.kernel)}  # also those that are only numbers
     return replace(program, free=tuple(sorted(free)))
@@ -62,32 +74,59 @@ def lower_block(block: Block, out: ProgramBuilder) -> None:
 
 
 def _branch(op: Op, out: ProgramBuilder) -> None:
-    for r in op.results:
-        out.temp(r)
-    arms: list[tuple[Step, ...]] = []
+    """A tensor that one path changes in place, and the other leaves as it is, stays where it is."""
+    arms: list[list[Step]] = []
     for region in op.regions:
         with out.collect() as steps:
             lower_block(region.block, out)
-            for v, r in zip(region.block.terminator.operands, op.results, strict=True):
+        arms.append(steps)
+    for r, *given in zip(op.results, *(region.block.terminator.operands for region in op.regions), strict=True):
+        place = _in_common(given, op, out)
+        if place is not None and all(
+            out.of.get(other) != place for other in op.results
+        ):  # two results are two memories
+            out.of[r] = place
+            continue
+        out.temp(r)
+        for v, steps in zip(given, arms, strict=True):
+            with out.collect() as copied:
                 copy_value(v, r, op.span, out)
-        arms.append(tuple(steps))
-    out.steps.append(Branch(out.of[_owner(op.operands[0])], arms[0], arms[1]))
+            steps += copied
+    out.steps.append(Branch(out.of[_owner(op.operands[0])], tuple(arms[0]), tuple(arms[1])))
+
+
+def _in_common(given: Sequence[Value], op: Op, out: ProgramBuilder) -> int | None:
+    """The memory that both values of a branch lie in already, if nobody needs it as it was before the branch."""
+    found: set[int | None] = set()
+    for v in given:
+        layout = layout_of(v)
+        base = layout.base if layout is not None and layout.whole else None
+        inner = base is not None and base.op is not None and base.op.parent is op
+        found.add(out.of.get(base) if base is not None and (inner or dies(base, op)) else None)
+    return found.pop() if len(found) == 1 else None
 
 
 def _loop(op: Op, out: ProgramBuilder) -> None:
-    """The carried values live in the results' buffers; the next ones are computed beside them, then copied over."""
+    """The carried values live in the results' buffers; the next ones are computed beside them, then copied over, unless
+    they have been changed in place. What nobody needs behind the loop as it was before it is carried where it lies."""
     head, body = (r.block for r in op.regions)
+    taken: set[Value] = set()
     for v, r in zip(op.operands, op.results, strict=True):
-        out.temp(r)
-        copy_value(v, r, op.span, out)
+        layout = layout_of(v)
+        base = layout.base if layout is not None and layout.whole else None
+        if base in out.of and base not in taken and dies(base, op):
+            taken.add(base)
+            out.of[r] = out.of[base]
+        else:
+            out.temp(r)
+            copy_value(v, r, op.span, out)
     for block in (head, body):
         out.of.update((a, out.of[r]) for a, r in zip(block.args, op.results, strict=True))
     with out.collect() as before:
         lower_block(head, out)
     with out.collect() as round_:
         lower_block(body, out)
-        for v, r in zip(body.terminator.operands, op.results, strict=True):
-            copy_value(v, r, op.span, out)
+        settle([*zip(body.terminator.operands, op.results, strict=True)], op.span, out)
     out.steps.append(Loop(out.of[_owner(head.terminator.operands[0])], tuple(before), tuple(round_)))
 
 
@@ -97,11 +136,14 @@ def _owner(v: Value) -> Value:
     return layout.base
 
 
-def _output(v: Value, out: ProgramBuilder) -> int:
-    """Makes the buffer behind a result an output, under the result's shape."""
+def _output(v: Value, span: Span, out: ProgramBuilder) -> int:
+    """Makes the buffer behind a result an output, under the result's shape. One that has taken over the memory of a
+    state is copied."""
     layout = layout_of(v)
     assert layout is not None and layout.whole
     i = out.of[layout.base]
+    if out.buffers[i].role == "input":
+        return _output(held_copy(v, span, out), span, out)
     out.buffers[i] = replace(out.buffers[i], role="output", shape=layout.shape, name=v.hint or out.buffers[i].name)
     return i
 
@@ -166,5 +208,6 @@ _LOWER: dict[str, Callable[[Op, ProgramBuilder], None]] = {
     "contract": _contract,
     "join": join,
     "scatter": fold_segments,
+    "put": put_slices,
     "sort": sort_lines,
 }

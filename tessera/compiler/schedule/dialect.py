@@ -16,16 +16,16 @@ from tessera.compiler.ir.spec import BRANCH, FUNCTION, WHILE, Reading, demand, s
 from tessera.compiler.schedule.refusals import notes
 
 _APART = ("apart",)
-KINDS = ("map", "row", "chunks", "contract", "join", "scatter", "sort")
+KINDS = ("map", "row", "chunks", "contract", "join", "scatter", "put", "sort")
 """map: elementwise over the space; row: with reductions or scans over `inner`; chunks: one long reduction to a scalar
 in two fixed stages; contract: a (batched) matrix product with an elementwise epilogue; join: copies into windows;
-scatter: folds of segments; sort: lines in order."""
+scatter: folds of segments; put: slices of a tensor replaced; sort: lines in order."""
 
 
 @spec(
     "schedule.func",
     "A function as a sequence of groups and views. attrs: sym_name, arg_names, target; block: rows and columns "
-    "that its programs take.",
+    "that its programs take; states: as of graph.func.",
     effects=True,
     reading=FUNCTION,
 )

@@ -19,7 +19,7 @@ def graph_to_schedule(func: Op, target: str, grouping: type[FusionGrouping] = Fu
     normalise(block)
     body = schedule_block(block, {}, "schedule.return", grouping)
     attrs = {"sym_name": func.attrs["sym_name"], "arg_names": func.attrs.get("arg_names", ()), "target": target}
-    attrs |= {"block": func.attrs["block"]} if "block" in func.attrs else {}
+    attrs |= {name: func.attrs[name] for name in ("block", "states") if name in func.attrs}
     return Op("schedule.func", (), (), func.span, attrs, [Region([body])])
 
 
@@ -52,6 +52,7 @@ def _emit_alone(op: Op, known: dict[Value, Value], body: Block, grouping: type[F
         regions = [Region([schedule_block(r.block, known, "schedule.yield", grouping)]) for r in op.regions]
     name = "schedule." + op.name.partition(".")[2]
     new = Op(name, operands, [r.type for r in op.results], op.span, {}, regions, [r.hint for r in op.results])
+    new.origin = op.origin
     known.update(zip(op.results, new.results, strict=True))
     return new
 

@@ -29,6 +29,7 @@ from tessera.compiler.schedule.alignment import (
     through_views,
 )
 from tessera.compiler.schedule.dependencies import Dependencies
+from tessera.compiler.schedule.lifetimes import captured, read_before
 from tessera.compiler.schedule.matrices import contraction
 from tessera.compiler.schedule.refusals import Apart, Refusal
 from tessera.compiler.schedule.views import is_view, kind_of
@@ -51,6 +52,11 @@ class FusionGroup:
     outside: set[Value] = field(default_factory=set[Value])
     walks: dict[tuple[Dim | None, ...], None] = field(default_factory=dict[tuple[Dim | None, ...], None])
     needs: set[Op] = field(default_factory=set[Op])
+
+    @property
+    def order(self) -> int:
+        """The first derivative that it has ops of."""
+        return min(op.origin.order for op in self.ops)
 
     def add(self, op: Op, added: dict[Value, Axes]) -> None:
         """Takes in an operator whose results lie as `added` says."""
@@ -101,7 +107,7 @@ class FusionGrouping:
         for op in block.ops[:-1]:
             if not is_view(op) and kind_of(op) != "generate":
                 bases = (base_of(v).op for v in (*op.operands, *captured(op)))
-                self.sources[op] = [b for b in bases if b is not None and b in self.of]
+                self.sources[op] = [b for b in (*bases, *read_before(op)) if b is not None and b in self.of]
                 self.place(op)
 
     # dependencies between groups
@@ -119,7 +125,7 @@ class FusionGrouping:
         elif kind_of(op) == "contract":
             group = FusionGroup("contract", shape_of(op.result))
             group.add(op, {op.result: tuple(a if d != 1 else -1 for a, d in enumerate(group.space))})
-        elif (kind := kind_of(op)) in ("join", "scatter", "sort"):
+        elif (kind := kind_of(op)) in ("join", "scatter", "put", "sort"):
             group = FusionGroup(kind, shape_of(op.result), ops=[op])
         else:
             candidates = [] if kind_of(op) in ("gather", "random") else self.producers(op)
@@ -224,6 +230,8 @@ class FusionGrouping:
         """Raises Apart where a group may not be as it would be with `op` in it."""
         if not cost.worth_fusing(len(trial.ops), len(trial.outside)):
             raise Apart("size")
+        if any(o.origin.again and o.origin.order > trial.order for o in trial.ops):
+            raise Apart("computed again")
         if trial.moved and not stores_along_blocks(trial):
             raise Apart("transposed")
         if trial.kind == "contract":
@@ -280,8 +288,10 @@ class FusionGrouping:
         return any(k not in (g, h) and self.dependencies.known(k, on=h) for k in {self.of[s] for s in g.needs})
 
     def sorted(self) -> list[FusionGroup]:
-        """All groups, producers before consumers, otherwise in program order."""
-        groups = sorted(set(self.of.values()), key=lambda g: self.order[g.ops[0]])
+        """All groups, producers before consumers, otherwise in the order in which the program has what they read: one
+        that came before would draw all that it needs before others, whose operands wait in memory meanwhile."""
+        ready = {g: max(self.order[op] for op in (g.ops[0], *g.needs)) for g in self.of.values()}
+        groups = sorted(ready, key=lambda g: (ready[g], self.order[g.ops[0]]))
         out: dict[FusionGroup, None] = {}
 
         def visit(g: FusionGroup) -> None:
@@ -301,6 +311,7 @@ class FusionGrouping:
 _BY_GROUP = {
     "join": "parts",
     "scatter": "segments",
+    "put": "put",
     "sort": "sorted lines",
     "chunks": "sum of everything",
     "control": "loop or branch",
@@ -311,6 +322,7 @@ _BY_READER = {
     "contract": "product reads",
     "gather": "computed places",
     "scatter": "segments",
+    "put": "put",
     "sort": "sorted lines",
     "random": "random",
     "join": "parts",
@@ -364,12 +376,3 @@ def keeps_last(own: Axes) -> bool:
     """Whether the last of a value's axes is the last that it has of the space."""
     real = [a for a in own if a >= 0]
     return not real or real[-1] == max(real)
-
-
-def captured(op: Op) -> list[Value]:
-    """Values from outside that the regions of `op` use."""
-    inner = [o for region in op.regions for block in region.blocks for top in block.ops for o in top.walk()]
-    own = {r for o in inner for r in o.results} | {
-        a for o in (op, *inner) for r in o.regions for b in r.blocks for a in b.args
-    }
-    return list(dict.fromkeys(v for o in inner for v in o.operands if v not in own))

@@ -6,6 +6,7 @@ Inserted copies are casts to the same dtype: elementwise ops like any other, fus
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import cast
 
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, stored
@@ -32,7 +33,10 @@ def normalise(block: Block) -> None:
             _store_generated(op, range(len(op.operands)))
             _store_scalars(op, (0,))
         elif kind_of(op) in ("scatter", "sort"):
-            _in_one_piece(op)
+            _in_one_piece(op, range(len(op.operands)))
+        elif kind_of(op) == "put":  # what it puts something into is copied when it is lowered, where it has to be
+            _in_one_piece(op, (1, 2))
+            _in_windows(op, (0,))
         elif kind_of(op) == "reduce":
             _straighten(op)
         elif op.name == "graph.launch":
@@ -41,7 +45,13 @@ def normalise(block: Block) -> None:
             _own(op, {0})
         for region in () if op.name in LAUNCHES else op.regions:
             normalise(region.block)
-    _own(block.terminator, range(len(block.terminator.operands)))
+    last = block.terminator
+    if last.parent is not None and last.parent.name == "graph.if":  # either path's values are copied
+        _in_windows(last, range(len(last.operands)))
+    else:
+        count = len(cast("tuple[int, ...]", last.parent.attrs.get("states", ()))) if last.parent is not None else 0
+        places = range(len(last.operands))
+        _own(last, [*places[len(places) - count :], *places[: len(places) - count]])  # states first: they are large
 
 
 def _normalise_launch(op: Op) -> None:
@@ -97,9 +107,17 @@ def _store_scalars(op: Op, which: Collection[int]) -> None:
             op.set_operand(i, copy_before(op, op.operands[i]))
 
 
-def _in_one_piece(op: Op) -> None:
+def _in_windows(op: Op, which: Collection[int]) -> None:
+    """Operands that a launch of their own copies are windows, of whatever."""
+    for i in which:
+        if layout_of(op.operands[i]) is None:
+            op.set_operand(i, copy_before(op, op.operands[i]))
+
+
+def _in_one_piece(op: Op, which: Collection[int]) -> None:
     """Operands that are read in many orders lie in memory, in C order."""
-    for i, v in enumerate(op.operands):
+    for i in which:
+        v = op.operands[i]
         layout = layout_of(v)
         if layout is None or layout.strides != contiguous(layout.shape) or not _in_memory(layout.base):
             op.set_operand(i, copy_before(op, v))
@@ -149,10 +167,15 @@ def _normalise_contraction(op: Op) -> None:
 
 
 def _own(op: Op, which: Collection[int]) -> None:
-    """What leaves a block is distinct, contiguous and computed in it; everything else is copied."""
+    """What leaves a block is distinct, contiguous and computed in it; everything else is copied. What a loop carries on
+    as it is stays where it is."""
     taken: set[Value] = set()
+    around = op.parent
+    carried = op.block.args if op.block is not None and around is not None and around.name == "graph.while" else []
     for i in which:
         v = op.operands[i]
+        if i < len(carried) and v is carried[i]:
+            continue
         layout = layout_of(v)
         base = layout.base if layout else None
         fresh = (

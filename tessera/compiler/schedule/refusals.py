@@ -17,6 +17,7 @@ CAUSES: dict[str, str] = {
     "product reads": "a product reads each element of its operands many times, so they are in memory before it starts",
     "computed places": "it reads at computed places, so all that it may read is in memory before it starts",
     "segments": "a segment may have elements anywhere, so they are in memory before it starts, as it is when it ends",
+    "put": "slices are put at computed places of a tensor, whose memory is changed when all that reads it has ended",
     "sorted lines": "any element may come first, so lines are in memory before they are sorted, and when they are",
     "random": "random numbers are drawn in a kernel of their own, whose elements are numbered in one order",
     "parts": "a concatenation or padding copies its operands into parts of one result",
@@ -33,6 +34,7 @@ CAUSES: dict[str, str] = {
     "two kernels": "the kernel of a product takes in operators that follow it, and no other kernel",
     "other results": "others read what is computed on the way, and a program of a long reduction gives one value alone",
     "size": "together they have more operators or read more arrays than a kernel keeps in registers",
+    "computed again": "it is computed again so that its result need not be kept until then",
     "scheduler": "the scheduler keeps them apart",
 }
 """cause -> the reason, for people; "it" is the second operator"""

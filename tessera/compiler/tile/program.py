@@ -36,6 +36,8 @@ class Buffer:
     role: Role
     param: int | None = None
     data: bytes | None = field(default=None, repr=False)
+    kept: tuple[str, Span] | None = field(default=None, compare=False)
+    """of a temporary that a backward pass reads: what it is, and where the forward pass computes it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class Program:
     checks: tuple[LaunchCheck, ...] = ()
     span: Span | None = None
     structure: Structure = None
+    states: tuple[int, ...] = ()
+    """buffers of parameters that hold other values when it has run"""
 
     @property
     def launches(self) -> tuple[Launch, ...]:

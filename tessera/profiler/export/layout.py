@@ -100,11 +100,24 @@ def _launch_slices(recording: Recording, devices: _Devices) -> dict[int, tuple[L
         if launch.duration is None:
             continue
         figures = {name: getattr(launch, name) for name in ("flops", "bytes") if getattr(launch, name) is not None}
-        plain = {name: value for name, value in launch.attributes.items() if isinstance(value, (str, int, float))}
+        plain = {
+            name: value
+            for name, value in launch.attributes.items()
+            if isinstance(value, (str, int, float)) and name != "title"
+        }
         grid = "x".join(map(str, launch.grid))
         plain |= {"sizes": text} if (text := sizes_text(launch.attributes.get("sizes", {}))) else {}
-        args = args_text(**{**plain, **figures, "launch": launch.launch, "grid": grid, "source": launch.source})
-        item = TraceSlice(launch.start, launch.start + launch.duration, launch.kernel, "launch", args)
+        args = args_text(
+            **{
+                **plain,
+                **figures,
+                "launch": launch.launch,
+                "kernel": launch.kernel,
+                "grid": grid,
+                "source": launch.source,
+            }
+        )
+        item = TraceSlice(launch.start, launch.start + launch.duration, launch.title, "launch", args)
         devices.get(launch.rank, launch.device, 0).row((0,), "launches").append(item)
         found[launch.launch] = (launch, item)
     return found
@@ -149,7 +162,7 @@ def _place(
         launch = launches[launch_id][0] if launch_id in launches else None
         kind = RESOURCE_NAMES.get(launch.device.partition(":")[0] if launch else "", "resource")
         row = process.row((1, resource, slot), f"{kind} {resource}, slot {slot}" if crowded else f"{kind} {resource}")
-        kernel, source = (launch.kernel, launch.source) if launch else ("tile", "measured")
+        kernel, source = (launch.title, launch.source) if launch else ("tile", "measured")
         name = kernel if phases is None else phases[phase]
         args = f'{{"tile":{tile},"launch":{launch_id},"line":{line},"source":"{source}"}}'
         item = TraceSlice(start, start + duration, name, "tile" if phases is None else "phase", args)

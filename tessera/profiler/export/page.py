@@ -70,7 +70,7 @@ def _headline(summary: Summary, recording: Recording) -> str:
     count = len(recording.launches)
     facts += [f"{count:,} launch{'es' if count != 1 else ''}", records, str(summary.overhead)]
     rows = "".join(
-        f"<tr><th>{html.escape(kernel.kernel)}</th><td>{len(kernel.launches):,}</td>"
+        f"<tr><th>{html.escape(kernel.title)}</th><td>{len(kernel.launches):,}</td>"
         f"<td>{html.escape(sizes_text(kernel.sizes))}</td>"
         f"<td>{format_time(kernel.duration)}</td><td>{_meter(kernel.share)}</td>"
         f"<td>{_optional(kernel.intensity.value, 'ops/byte')}</td>"
@@ -88,7 +88,7 @@ def _hints(hints: list[Hint]) -> str:
     if not hints:
         return ""
     items = "".join(
-        f"<li><b>{html.escape(hint.kernel or 'whole run')}: {html.escape(hint.kind)}</b> "
+        f"<li><b>{html.escape(hint.title or 'whole run')}: {html.escape(hint.kind)}</b> "
         f"<span>saves {format_time(hint.saving[0])} to {format_time(hint.saving[1])}, up to "
         f"{format_percent(hint.whole_run[1])} of the run ({hint.source})</span><br>"
         f"{html.escape(hint.measured)}; ideal {html.escape(hint.ideal)}; {html.escape(hint.cause)}.<br>"
@@ -100,7 +100,7 @@ def _hints(hints: list[Hint]) -> str:
 
 def _launches(launches: list[LaunchEvent]) -> str:
     rows = "".join(
-        f"<tr><td>{launch.launch}</td><th>{html.escape(launch.kernel)}</th><td>{html.escape(launch.device)}</td>"
+        f"<tr><td>{launch.launch}</td><th>{html.escape(launch.title)}</th><td>{html.escape(launch.device)}</td>"
         f"<td>{html.escape(sizes_text(launch.attributes.get('sizes', {})))}</td>"
         f"<td>{'×'.join(map(str, launch.grid))}</td>"
         f"<td>{_optional(launch.duration, 'ns')}</td>"

@@ -66,13 +66,13 @@ class _Meter(Locked):
         super().__init__()
         self.held = 0
 
-    def change(self, delta: int, what: str) -> None:
+    def change(self, delta: int, what: str, kept: events.Held = ()) -> None:
         with self.lock:
             self.held += delta
             total = self.held
         if events.active():
             file, line = callsite()
-            events.publish(events.MemoryEvent(time.perf_counter_ns(), "cpu:0", delta, total, what, line, file))
+            events.publish(events.MemoryEvent(time.perf_counter_ns(), "cpu:0", delta, total, what, line, file, kept))
 
 
 _pool, _meter = _Pool(), _Meter()
@@ -137,13 +137,13 @@ def empty(shape: tuple[int, ...], dtype: Any, nbytes: int, what: str = "result")
 class Used:
     """Counts memory that somebody else provides while a block runs, for those who listen."""
 
-    def __init__(self, nbytes: int, what: str) -> None:
+    def __init__(self, nbytes: int, what: str, kept: events.Held = ()) -> None:
         self.nbytes = nbytes if events.active() else 0
-        self.what = what
+        self.what, self.kept = what, kept
 
     def __enter__(self) -> None:
         if self.nbytes:
-            _meter.change(self.nbytes, self.what)
+            _meter.change(self.nbytes, self.what, self.kept)
 
     def __exit__(self, *_: object) -> None:
         if self.nbytes:

@@ -25,7 +25,7 @@ from tessera.runtime.call import straight
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.call.prepared import PreparedLaunch, prepare
 from tessera.runtime.call.requests import compile_call
-from tessera.runtime.call.signatures import gather_function, key_expression
+from tessera.runtime.call.signatures import gather_function, key_expression, states_function
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
@@ -125,7 +125,8 @@ class Launcher(Locked):
         wanted = [p.name for p in built.plan.params]
         gather = gather_function(self.parameters, args, complete, bound, wanted, getters)
         made = Made(self.fn, types, replace(built, lowered=None), target)
-        return Ready(_compose(prepared, gather), self.guard(watch), prepared, made)
+        states = states_function(self.parameters, args, complete, bound) if prepared.written else None
+        return Ready(_compose(prepared, gather, states), self.guard(watch), prepared, made)
 
     # What `tessera.compile` does differently
 
@@ -164,9 +165,22 @@ def outside(built: Built, watch: Watch) -> dict[str, Callable[[], Any]]:
     return getters | {name: lambda array=array: array for name, array in built.held.items()}
 
 
-def _compose(prepared: PreparedLaunch, gather: Callable[..., Any] | None) -> Callable[..., Any]:
+def _compose(
+    prepared: PreparedLaunch, gather: Callable[..., Any] | None, states: Callable[..., tuple[Any, ...]] | None
+) -> Callable[..., Any]:
+    """The launch of a call's arguments. `states`: the objects that are asked afterwards what an effect could not do."""
     run = straight.ready(prepared)
-    return run if gather is None else lambda *args: run(*gather(*args))
+    whole = run if gather is None else lambda *args: run(*gather(*args))
+    if states is None:
+        return whole
+
+    def checked(*args: Any) -> Any:
+        result = whole(*args)
+        for state in states(*args):
+            state.check()
+        return result
+
+    return checked
 
 
 # Prepared launches by key: what repeated calls of functions, kernels and operators go through.

@@ -52,7 +52,8 @@ def observe(
     this took of the call's time."""
     recorder = Recorder() if events.tiles_wanted() else None
     executable = run.built.code.executable()
-    with host_memory.Used(_workspace(run, executable, sizes), f"temporaries of {run.built.plan.name}"):
+    plan = run.built.plan
+    with host_memory.Used(_workspace(run, executable, sizes), f"temporaries of {plan.name}", plan.held(run.env)):
         stop = run.stopwatch() if run.stopwatch is not None else None
         start = perf_counter_ns()
         executable.run(pointers, scalars, sizes, stream=stream, record=recorder)
@@ -143,6 +144,7 @@ def _event(run: ObservedRun, info: LaunchInfo, number: int, extent: Extent, more
     attributes: dict[str, Any] = {
         "file": info.file,
         "line": info.line,
+        "title": info.title,
         "function": built.plan.name,
         "sizes": dict(run.env),
         "label": info.label,

@@ -72,7 +72,7 @@ class PreparedLaunch(Locked):
 
     def _refuse_too_large(self) -> None:
         """TS505 before anything is allocated, where results and temporaries together cannot fit."""
-        total = dims.evaluate(self.plan.workspace, self.env)
+        total = self.plan.workspace(self.env)
         total += sum(math.prod(shape) * dtype.itemsize for param, shape, dtype in self.slots if param is None)
         if self.device == HOST and total >= 1 << 28:
             host_memory.require(total, f"{self.plan.name}: results and temporaries")

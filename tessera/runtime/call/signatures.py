@@ -13,7 +13,7 @@ from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.language.annotations import ScalarAnn
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
-from tessera.language.records import Attribute, is_record, members
+from tessera.language.records import STATE, Attribute, is_record, members
 from tessera.runtime.arrays.libraries import NUMPY, adapter_of
 from tessera.runtime.call.arguments import Bound, Leaf, Parameters
 from tessera.runtime.codegen import expression
@@ -128,14 +128,32 @@ def gather_function(
     return _lambda(len(args), f"({', '.join(parts)}{',' if parts else ''})", names)
 
 
+def states_function(
+    parameters: Parameters, args: Sequence[Any], complete: bool, bound: Bound
+) -> Callable[..., tuple[Any, ...]] | None:
+    """From a call's arguments to the stateful objects among them that look after themselves; None where none does."""
+    where = places(parameters, args, complete)
+    found: list[str] = []
+    for leaf in bound.leaves:
+        if leaf.kind == "record" and getattr(type(leaf.value), STATE, False) and hasattr(leaf.value, "check"):
+            place = _place(leaf, where)
+            found += [] if place is None else [place]
+    return _lambda(len(args), f"({', '.join(found)},)", {}) if found else None
+
+
+def _place(leaf: Leaf, where: Mapping[tuple[Any, ...], str]) -> str | None:
+    """The expression of a leaf; None for a default, which is the same at every call."""
+    for length in range(len(leaf.path), 0, -1):
+        if leaf.path[:length] in where:
+            return where[leaf.path[:length]] + "".join(map(_step, leaf.path[length:]))
+    return None
+
+
 def _expression(
     parameters: Parameters, leaf: Leaf, where: Mapping[tuple[Any, ...], str], names: dict[str, Any], i: int
 ) -> str:
-    for length in range(len(leaf.path), 0, -1):
-        if leaf.path[:length] in where:
-            a = where[leaf.path[:length]] + "".join(map(_step, leaf.path[length:]))
-            break
-    else:  # a default, which is the same at every call
+    a = _place(leaf, where)
+    if a is None:
         names[f"default{i}"] = leaf.value
         a = f"default{i}"
     if leaf.kind == "array":

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 from tessera import knobs
 from tessera.files import distrusted, is_plain, read_plain
 from tessera.runtime.locks import Locked
+from tessera.signals import raised_by_handler
 
 FORMAT = 2
 """Version of the layout on disk; another one lives in a folder of its own."""
@@ -99,6 +100,8 @@ def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
                     try:
                         return method(self, *args, **kwargs)
                     except (sqlite3.Error, OSError, TypeError, ValueError, OverflowError) as error:
+                        if raised_by_handler(error):
+                            raise
                         if again and moved(error):
                             self.close()
                         elif _busy(error):
@@ -265,7 +268,7 @@ class DiskCache(Locked):
                 raise OSError(why)
             return self._open_index(path)
         except (OSError, sqlite3.OperationalError) as error:
-            if _busy(error) or self._distrusted or not is_plain(path):
+            if _busy(error) or self._distrusted or raised_by_handler(error) or not is_plain(path):
                 raise
             self._fail("write", error)  # a cache that was filled by another user or baked into an image still serves
             self._writable = False

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure, of_json, to_json
 from tessera.compiler.tile.aliasing import AliasedPair, pairs
+from tessera.compiler.tile.lifetimes import Temporary, place, temporaries
 from tessera.compiler.tile.program import BufferArg, Launch, Program
 from tessera.compiler.unit import LaunchCheck, Param
+from tessera.errors import Span, source_line
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -26,6 +31,10 @@ class PlanSlot:
     param: int | None
 
 
+LONGEST = 48
+"""characters of an expression in a kernel's title"""
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchInfo:
     """What is known of one kernel launch before it runs; `reads` and `writes` are (buffer, bytes).
@@ -34,7 +43,10 @@ class LaunchInfo:
     """
 
     kernel: str
+    title: str
+    """the kernel as its reader knows it: `attend:12 ts.softmax(scores)`"""
     label: str
+    """the operators in it"""
     grid: Shape
     file: str
     line: int
@@ -57,8 +69,9 @@ class LaunchPlan:
     checks: tuple[LaunchCheck, ...]
     structure: Structure
     launches: tuple[LaunchInfo, ...]
-    workspace: Dim = 0
-    """bytes of temporaries and constants"""
+    temporaries: tuple[Temporary, ...] = ()
+    constants: int = 0
+    """bytes of what is known when compiling"""
     pairs: tuple[AliasedPair, ...] = ()
     """parameters whose arrays must not overlap"""
 
@@ -68,16 +81,24 @@ class LaunchPlan:
         passed = [b for b in program.buffers if b.role in ("input", "output")]
         position = {b.id: i for i, b in enumerate(passed)}
         slots = tuple(PlanSlot(b.shape, b.dtype, b.param if b.role == "input" else None) for b in passed)
-        workspace: Dim = 0
-        for b in program.buffers:
-            if b.id not in position:
-                workspace = workspace + dims.prod(b.shape) * b.dtype.itemsize
-        launches = tuple(_info(program, launch, position) for launch in program.launches)
+        constants = sum(len(b.data or b"") for b in program.buffers)
+        titles = _titles(program)
+        launches = tuple(_info(program, launch, titles, position) for launch in program.launches)
         outputs = tuple(position[i] for i in program.outputs)
         written = {s.param for i, s in enumerate(slots) if passed[i].id in {b for k in launches for b, _ in k.writes}}
         params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
         return LaunchPlan(program.name, params, slots, outputs, program.free, program.checks, program.structure,
-                    launches, workspace, pairs(program))  # fmt: skip
+                    launches, temporaries(program), constants, pairs(program))  # fmt: skip
+
+    def workspace(self, env: Mapping[str, int]) -> int:
+        """Bytes of temporaries, which share memory, and constants at these sizes."""
+        return place([(dims.evaluate(t.bytes, env), t.first, t.last) for t in self.temporaries])[1] + self.constants
+
+    def held(self, env: Mapping[str, int]) -> tuple[tuple[str, int, str, int], ...]:
+        """What is kept for a backward pass, largest first: file, forward line, name and bytes."""
+        kept = [(*t.kept, dims.evaluate(t.bytes, env)) for t in self.temporaries if t.kept is not None]
+        found = [(span.file, span.line, name, size) for name, span, size in kept]
+        return tuple(sorted(found, key=lambda each: -each[3]))
 
     def to_json(self, path_of: Callable[[Any], str | None] = lambda _: None) -> str:
         """`path_of` names classes and functions that results are made with. Raises Nameless where it does not."""
@@ -90,10 +111,14 @@ class LaunchPlan:
                 "free": self.free,
                 "checks": [[str(c.left), str(c.right), c.why] for c in self.checks],
                 "structure": to_json(self.structure, path_of),
-                "workspace": str(self.workspace),
+                "temporaries": [
+                    [t.buffer, str(t.bytes), t.first, t.last, t.kept and [t.kept[0], t.kept[1].file, t.kept[1].line]]
+                    for t in self.temporaries
+                ],
+                "constants": self.constants,
                 "pairs": [[p.written, p.other, p.in_place] for p in self.pairs],
                 "launches": [
-                    [k.kernel, k.label, _texts(k.grid), k.file, k.line, str(k.flops), str(k.bytes), k.dtype,
+                    [k.kernel, k.title, k.label, _texts(k.grid), k.file, k.line, str(k.flops), str(k.bytes), k.dtype,
                      [[i, str(d)] for i, d in k.reads], [[i, str(d)] for i, d in k.writes]]
                     for k in self.launches
                 ],
@@ -113,10 +138,16 @@ class LaunchPlan:
             tuple(LaunchCheck(_dim(a), _dim(b), why) for a, b, why in data["checks"]),
             of_json(data["structure"], value_of),
             tuple(
-                LaunchInfo(k, label, _shape(g) or (), file, line, _dim(f), _dim(b), d, _sizes(r), _sizes(w))
-                for k, label, g, file, line, f, b, d, r, w in data["launches"]
+                LaunchInfo(k, title, label, _shape(g) or (), file, line, _dim(f), _dim(b), d, _sizes(r), _sizes(w))
+                for k, title, label, g, file, line, f, b, d, r, w in data["launches"]
             ),
-            _dim(data["workspace"]),
+            tuple(
+                Temporary(
+                    b, _dim(size), first, last, (kept[0], Span(kept[1], kept[2], 1, kept[2], 1)) if kept else None
+                )
+                for b, size, first, last, kept in data["temporaries"]
+            ),
+            data["constants"],
             tuple(AliasedPair(*p) for p in data["pairs"]),
         )
 
@@ -137,7 +168,34 @@ def _sizes(pairs: list[list[Any]]) -> tuple[tuple[int, Dim], ...]:
     return tuple((i, _dim(d)) for i, d in pairs)
 
 
-def _info(program: Program, launch: Launch, position: Mapping[int, int]) -> LaunchInfo:
+def _titles(program: Program) -> dict[str, str]:
+    """The title of each kernel by its name. Where several stand for one expression, the later ones have numbers."""
+    found: dict[str, str] = {}
+    times: Counter[str] = Counter()
+    for launch in program.launches:
+        name = _name(launch.kernel, program)
+        if name not in found:
+            title = name if launch.label == name else _title(launch.span, program)
+            times[title] += 1
+            found[name] = title if times[title] == 1 else f"{title} ({times[title]})"
+    return found
+
+
+def _title(span: Span, program: Program) -> str:
+    """Where an expression stands, by its function or, if it was called, by its file, and what is written there."""
+    own = program.span is not None and program.span.file == span.file
+    line = source_line(span.file, span.line) or ""
+    text = line[span.col - 1 : span.end_col - 1 if span.end_line == span.line else None].strip()
+    if span.end_line > span.line or len(text) > LONGEST:
+        text = text[:LONGEST].rstrip() + "…"
+    return f"{program.name if own else Path(span.file).name}:{span.line} {text}".strip()
+
+
+def _name(kernel: Op, program: Program) -> str:
+    return str(kernel.attrs.get("sym_name", program.name))
+
+
+def _info(program: Program, launch: Launch, titles: Mapping[str, str], position: Mapping[int, int]) -> LaunchInfo:
     attrs = launch.kernel.attrs
     written = set(attrs.get("writes", ()))  # type: ignore[arg-type]
     buffers = {b.id: b for b in program.buffers}
@@ -147,8 +205,9 @@ def _info(program: Program, launch: Launch, position: Mapping[int, int]) -> Laun
         if isinstance(arg, BufferArg):
             size = dims.prod(launch.kernel.region.block.args[i].type.shape) * buffers[arg.buffer].dtype.itemsize  # type: ignore[union-attr]
             (writes if i in written else reads).append((position.get(arg.buffer, -1 - arg.buffer), size))
-    name = str(attrs.get("sym_name", program.name))
-    return LaunchInfo(name, launch.label, tuple(attrs.get("grid", ())), launch.span.file, launch.span.line,  # type: ignore[arg-type]
+    name = _name(launch.kernel, program)
+    at = launch.span
+    return LaunchInfo(name, titles[name], launch.label, tuple(attrs.get("grid", ())), at.file, at.line,  # type: ignore[arg-type]
                       launch.flops, launch.bytes, _dtype(launch), tuple(reads), tuple(writes))  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from tessera import knobs
 from tessera.compiler.graph.infer import shown
@@ -84,7 +84,7 @@ class _OneOperator:
     def function(self, operands: Sequence[Any], attrs: dict[str, Any]) -> Op:
         g = GraphBuilder(Builder(self.block, span=self.span))
         try:
-            values = [[self._value(v) for v in o] if isinstance(o, (list, tuple)) else self._value(o) for o in operands]
+            values = [self._operand(i, o) for i, o in enumerate(operands)]
             result = g.emit(self.operator, values, attrs)
         except InferError as error:
             raise CompileError(replace(error.diagnostic, span=self.span, function=self.operator.name)) from None
@@ -94,14 +94,20 @@ class _OneOperator:
         about = {"sym_name": self.operator.name, "arg_names": names}
         return Op("graph.func", (), (), self.span, about, [Region([self.block])])
 
-    def _value(self, operand: Any) -> Any:
-        """Arrays and numbers become arguments, the rest stays what it is."""
+    def _operand(self, i: int, operand: Any) -> Any:
+        beside = None if i in self.operator.apart_operands else self._common
+        if isinstance(operand, (list, tuple)):
+            return [self._value(v, beside) for v in cast("list[Any]", operand)]
+        return self._value(operand, beside)
+
+    def _value(self, operand: Any, beside: DType | None) -> Any:
+        """Arrays and numbers, which adapt to the dtype `beside` them, become arguments; the rest stays what it is."""
         self._index += 1
         view = self.views.get(self._index)
         if view is not None:
             shape, dtype = view.shape, view.dtype
         elif isinstance(operand, NUMBERS) and self.operator.name not in CONSTANT_NUMBERS:
-            shape, dtype = None, dtypes.weak(operand, self._common)
+            shape, dtype = None, dtypes.weak(operand, beside)
             assert dtype is not None
             demand_fit(self.operator, operand, dtype)
         else:

@@ -8,11 +8,12 @@ are views of the same memory.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
 from tessera.compiler.graph.operator import FUNCTIONS, Operator, OperatorParameter
+from tessera.deferred import deferred
 from tessera.errors import TesseraError
 from tessera.language.lazy import LazyModule
 from tessera.language.tracebacks import leave, outward
@@ -54,13 +55,24 @@ def _in_order(parameters: Sequence[OperatorParameter]) -> list[OperatorParameter
     return sorted(parameters, key=lambda p: not p.required)
 
 
+class LogFunction(OperatorFunction):
+    """`tessera.log`: of an array the logarithm; of a dict of numbers by name, what a run logs."""
+
+    @outward
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], Mapping):
+            return deferred("training.monitor").log(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
+
+
 _functions: dict[str, OperatorFunction] = {}
 
 
 def function(name: str) -> OperatorFunction | None:
     """The public operator function called `name`; None where there is none."""
     if name not in _functions and name in FUNCTIONS:
-        _functions[name] = OperatorFunction(name, FUNCTIONS[name])
+        kind = LogFunction if name == "log" else OperatorFunction
+        _functions[name] = kind(name, FUNCTIONS[name])
     return _functions.get(name)
 
 

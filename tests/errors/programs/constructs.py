@@ -118,6 +118,14 @@ def very_long(x: Tensor["D"]):
 
 
 @ts.function
+def many_copies(x: Tensor["D"]):
+    for i in range(1000):
+        #    ^^^^^^^^^^^ TS112
+        x = ts.sin(x) * i
+    return x
+
+
+@ts.function
 def explodes(x: Tensor["D"]):
     return x * 10**10**10
     #          ^^^^^^^^^^ TS111

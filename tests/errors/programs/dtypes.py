@@ -55,14 +55,48 @@ def placed(x: Tensor["D", f32 @ ts.device("gpu:0")]):
     #         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
     y: Tensor["D", f32 @ ts.stochastic_round] = x * 2.0
     #  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
-    # says: @stochastic_round is not enforced by this version of Tessera; leave it out
+    # says: @stochastic_round is not enforced for tensors of a program, which would need a key
     return y
 
 
 @ts.function
-def both(x: Tensor["D", f32]) -> tuple[Tensor["D", f32 @ ts.saturate], Tensor["D", f32]]:
-    #                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
+def both(x: Tensor["D", f32]) -> tuple[Tensor["D", f32 @ ts.device("gpu:0")], Tensor["D", f32]]:
+    #                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
     return x, x
+
+
+@ts.function
+def held(x: Tensor["D", f16 @ ts.saturate]) -> Tensor["D", f16 @ ts.saturate]:
+    return x * x
+
+
+@ts.function
+def not_held(x: Tensor["D", f16]) -> Tensor["D", f16 @ ts.saturate]:
+    #                                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
+    # says: say it of a parameter that the value comes from
+    return x * x
+
+
+@ts.function
+def whole_numbers(x: Tensor["D", ts.int8 @ ts.saturate]):
+    #                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
+    # says: use ts.saturate_cast
+    return x + x
+
+
+@ts.function
+def dynamic(x: Tensor["D", f16 @ ts.loss_scale("dynamic")]):
+    #          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
+    # says: give it to an optimizer
+    return x + x
+
+
+@ts.kernel
+def rounding(x: Tensor["D", f16 @ ts.saturate], y: Tensor["D", f16]):
+    #        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS306
+    i = ts.tile.linear_id()
+    if i < D:
+        y[i] = x[i]
 
 
 @ts.kernel

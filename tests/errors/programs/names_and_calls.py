@@ -188,7 +188,7 @@ def drops_by_probability(x: Tensor["B", "D"]):
 
 
 @ts.function
-def drops_while_training(x: Tensor["B", "D"], key: ts.Int, training: bool):
+def drops_while_training(x: Tensor["B", "D"], key: ts.int64, training: bool):
     return ts.dropout(x, key, p=0.1, training=training)
           #^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
     # says: write `if training: x = ts.dropout(x, key, p)`

@@ -45,7 +45,7 @@ def test_the_package_names_what_there_is_instead():
         ("backward", r"ts\.grad\(f\)"),
         ("Module", "ts.nn has modules"),
         ("serving", "no server"),
-        ("vmap", "leading axes"),
+        ("pmap", "ts.distributed"),
     ):
         with pytest.raises(AttributeError, match=why):
             getattr(ts, name)

@@ -211,3 +211,25 @@ def test_a_while_without_end_ends_before_it_has_written_a_long_program(lines):
 def test_a_while_may_count_and_compute():
     lines = ("i, n = 0, 0", "while n < 15000:", "    n += 1", "while i < 300:", "    i, x = i + 1, x + i")
     assert [d.code for d in found(function(*lines))] == []
+
+
+def test_a_loop_of_many_copies_is_said_at_its_line() -> None:
+    """Once, where it begins; loops of few operators and loops that run when the program runs say nothing."""
+    nested = function("for i in range(30):", "    for j in range(40):", "        x = ts.sin(x) * (i + j)")
+    (warning,) = found(nested)
+    assert (warning.code, warning.severity, warning.span.line) == ("TS112", "warning", 6)
+    assert "30 copies" in warning.message and "3,600 operators" in warning.message and "ts.range" in warning.message
+    assert not found(function("for i in range(100):", "    x = x * i"))
+    assert not found(function("for i in ts.range(5000):", "    x = ts.sin(x) * 2 + 1"))
+
+
+def test_a_chain_of_too_many_operators_is_said(own_cache: Path) -> None:
+    @ts.kernel
+    def k(x: ts.Tensor["N", ts.f32]) -> ts.Tensor["N", ts.f32]:
+        y = x[ts.tile.linear_id()]
+        for j in ts.tile.static_range(900):
+            y = y * 1.5 + j
+        return y
+
+    with pytest.raises(ts.CompileError, match=r"TS111(.|\n)*too long a chain(.|\n)*ts\.tile\.range"):
+        k(np.ones(4, np.float32))

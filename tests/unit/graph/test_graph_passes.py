@@ -220,3 +220,44 @@ def test_subscripts_mean_what_they_mean_in_numpy(key: list[Any]) -> None:
     np.testing.assert_array_equal(evaluate(func, [x])[0], theirs)
     decompose(func)
     np.testing.assert_array_equal(evaluate(func, [x])[0], theirs)
+
+
+def test_what_a_loop_carries_for_itself_alone_goes() -> None:
+    """A carried value that no result and no condition depends on, through loops within loops and branches too."""
+
+    def body(g: GraphBuilder, x: Value) -> Value:
+        start, end, step = (g.constant(i, int64) for i in (0, 5, 1))
+
+        def inner(i: Value, a: Value, b: Value) -> list[Value]:
+            return [g.mul(a, 2.0), *if_(g, g.gt(i, 2), lambda: [g.add(b, a)], lambda: [b])]
+
+        def outer(i: Value, a: Value, b: Value, c: Value) -> list[Value]:
+            a, b = for_(g, start, end, step, [a, b], inner)
+            return [a, b, g.sin(c)]
+
+        return for_(g, start, end, step, [x, x, x], outer)[0]
+
+    func = function([X], body)
+    wanted = evaluate(func, [np.full((2, 3), 0.5, np.float32)])
+    eliminate_dead(func)
+    verify(func)
+    assert not {"sin", "add", "if", "gt"} & set(names(func))
+    assert [len(op.results) for op in func.walk() if op.name == "graph.for"] == [1, 1]
+    np.testing.assert_array_equal(evaluate(func, [np.full((2, 3), 0.5, np.float32)]), wanted)
+
+
+def test_what_a_condition_reads_is_carried_on() -> None:
+    def body(g: GraphBuilder, x: Value) -> Value:
+        def goes_on(i: Value, a: Value, b: Value) -> Value:
+            return g.lt(i, 5)
+
+        def step(i: Value, a: Value, b: Value) -> list[Value]:
+            return [g.add(i, 1), g.mul(a, 2.0), g.sin(b)]
+
+        return while_(g, [g.constant(0, int64), x, x], goes_on, step)[1]
+
+    func = function([X], body)
+    eliminate_dead(func)
+    verify(func)
+    (loop,) = (op for op in func.walk() if op.name == "graph.while")
+    assert [str(r.type.dtype) for r in loop.results] == ["int64", "f32"]

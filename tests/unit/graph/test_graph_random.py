@@ -79,9 +79,9 @@ def test_a_seed_may_be_a_tensor_and_a_shape_symbolic() -> None:
 @pytest.mark.parametrize(
     ("signature", "wanted"),
     [
-        ('x: Tensor["D"]', 'x: Tensor["D"], key: ts.Int'),
-        ('x: Tensor["D"], training: bool = True', 'x: Tensor["D"], key: ts.Int, training: bool = True'),
-        ('x: Tensor["D"], *, n: int', 'x: Tensor["D"], key: ts.Int, *, n: int'),
+        ('x: Tensor["D"]', 'x: Tensor["D"], key: ts.int64'),
+        ('x: Tensor["D"], training: bool = True', 'x: Tensor["D"], key: ts.int64, training: bool = True'),
+        ('x: Tensor["D"], *, n: int', 'x: Tensor["D"], key: ts.int64, *, n: int'),
     ],
 )
 def test_the_fix_of_a_missing_key_adds_a_parameter(signature: str, wanted: str) -> None:
@@ -98,7 +98,7 @@ def test_the_fix_of_a_missing_key_adds_a_parameter(signature: str, wanted: str) 
 
 def test_one_key_one_draw_and_none_outside_of_training() -> None:
     @ts.function
-    def f(x: Tensor["D"], key: ts.Int, training: bool = True):
+    def f(x: Tensor["D"], key: ts.int64, training: bool = True):
         if training:
             x = ts.dropout(x, key, p=0.5)
         return x
@@ -108,3 +108,4 @@ def test_one_key_one_draw_and_none_outside_of_training() -> None:
     assert first.tobytes() == again.tobytes() != other.tobytes()
     assert set(first.tolist()) == {0.0, 2.0}
     assert f(x, 1, False).tobytes() == x.tobytes()
+    assert "argument key" not in str(ts.why_recompiled(f))  # it is passed, so that another needs no new code

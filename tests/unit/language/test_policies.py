@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.language import policies
-from tessera.language.dtypes import ALL, bf16, complex64, f16, f32, f64
+from tessera.language.dtypes import ALL, bf16, complex64, f16, f32, f64, int8
 from tessera.language.policies import (
     NumericalPolicy,
     Policy,
@@ -21,7 +21,8 @@ from tessera.language.policies import (
     stochastic_round,
 )
 
-PARTS = [accum(f32), accum("f64"), loss_scale(128), loss_scale(0.5), stochastic_round, saturate, deterministic,
+PARTS = [accum(f32), policies.compute(bf16), accum("f64"),
+         loss_scale(128), loss_scale(0.5), stochastic_round, saturate, deterministic,
          device("gpu:0"), device("cpu")]  # fmt: skip
 
 
@@ -93,6 +94,7 @@ def test_a_conflict_names_both_sides():
         ("bf16 @accum(f16)", "accum needs f32"),
         ("bf16 @accum(int32)", "accum needs f32"),
         ("@loss_scale(-1)", "positive factor"),
+        ("@compute(fp8_e4m3)", "formats of 8 bits need scales"),
         ("@loss_scale(x)", "cannot be read"),
         ("@device('a b')", "not the name of a device"),
         ("bf16 @saturate oops", "'oops' is not a policy clause"),
@@ -111,6 +113,7 @@ def test_text_runs_no_code():
 
 def test_the_constructor():
     assert NumericalPolicy() == Policy(accum=f32)
+    assert NumericalPolicy(loss_scale="dynamic").loss_scale == "dynamic"
     full = NumericalPolicy(f64, "stochastic", 1024.0, saturate=True, deterministic=True)
     assert full == Policy(None, f64, 1024.0, "stochastic", True, True)
     with pytest.raises(PolicyError, match="'nearest' or 'stochastic'"):
@@ -126,24 +129,41 @@ def test_accumulators():
         "bf17" @ accum(f32)
 
 
-@pytest.mark.parametrize("said", ["bf16 @accum(f32)", "@deterministic", "@fast", "@nearest_round", ""])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "bf16 @accum(f32)",
+        "@deterministic",
+        "@fast",
+        "@nearest_round",
+        "@saturate",
+        "@loss_scale(2.0)",
+        "@compute(bf16)",
+        "",
+    ],
+)
 def test_what_is_enforced_is_accepted(said):
     assert not policies.unenforced(parse(said)) and not policies.unenforced(None)
 
 
-@pytest.mark.parametrize("said", ["bf16 @stochastic_round", "@saturate", "@loss_scale(2.0)", "@device('cpu')"])
+@pytest.mark.parametrize("said", ["bf16 @stochastic_round", "@loss_scale('dynamic')", "@device('cpu')"])
 def test_what_nothing_enforces_is_named(said):
     clause = "@" + said.partition("@")[2]
     assert policies.unenforced(parse(said)).startswith(f"{clause} is not enforced")
     assert policies.unenforced(parse(f"{said} @accum(f32)")).startswith(f"{clause} is not enforced")
 
 
+def test_numbers_that_are_no_floats_are_not_saturated():
+    assert "ts.saturate_cast" in policies.unenforced(parse("@saturate"), int8)
+    assert "only for floats" in policies.unenforced(parse("@loss_scale(2.0)"), int8)
+
+
 def test_functions_refuse_what_nothing_enforces():
     import tessera as ts
 
-    with pytest.raises(ts.CompileError, match="@saturate is not enforced"):
+    with pytest.raises(ts.CompileError, match="@stochastic_round is not enforced"):
 
-        @ts.function(numerics="@saturate")
+        @ts.function(numerics="@stochastic_round")
         def double(x: ts.Tensor["N", f32]):
             return x * 2.0
 

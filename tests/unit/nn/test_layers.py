@@ -139,6 +139,30 @@ def test_attention(options, target):
     check(layer, lambda p, x: attention(p, x, **options))
 
 
+def test_attention_in_a_window():
+    places = torch.arange(5)
+    apart = places[:, None] - places
+    mask = (apart >= 0) & (apart < 2)
+
+    def wanted(p, x):
+        q, k, v = (linear(p, x, f"{n}.").unflatten(-1, (2, -1)).transpose(-2, -3) for n in ("query", "key", "value"))
+        seen = F.scaled_dot_product_attention(q, k, v, mask)
+        return linear(p, seen.transpose(-2, -3).flatten(-2), "out.")
+
+    check(nn.SlidingWindowAttention(8, 2, 2, key=2), wanted)
+    with pytest.raises(ValueError, match="at least 1"):
+        nn.SlidingWindowAttention(8, 2, 0, key=2)
+
+
+def test_attention_without_parameters():
+    layer = nn.FlashAttention2(causal=True, softcap=2.0)
+    q, k, v = (rng.standard_normal((2, h, 5, 4)).astype(np.float32) for h in (4, 2, 2))
+    assert layer.count == 0
+    f = ts.function(lambda layer, q, k, v: layer(q, k, v))
+    np.testing.assert_allclose(f(layer, q, k, v), ts.attention(q, k, v, causal=True, softcap=2.0), rtol=1e-6)
+    assert (np.asarray(layer(q, k, v, lengths=np.zeros(2, np.int64))) == 0).all()
+
+
 def test_attention_of_a_mask():
     layer, mask = nn.MultiHeadAttention(8, 2, key=2), np.tri(5, dtype=bool)
     masked = ts.function(lambda layer, x, mask: layer(x, mask))(layer, X, mask)
@@ -201,7 +225,7 @@ def test_embedding(target):
 
 
 @ts.function
-def called(layer, x, key: ts.Int):
+def called(layer, x, key: ts.int64):
     return layer(x, key)
 
 
@@ -267,3 +291,128 @@ def test_convolutions_of_other_ranks():
     options = {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}
     layer = nn.ConvTranspose2d(4, 6, 3, key=0, **options)
     check(layer, lambda p, x: F.conv_transpose2d(x, p["weight"], p["bias"], **options), x)
+
+
+def test_transposed_convolutions_of_other_ranks():
+    options = {"stride": 2, "padding": 1, "output_padding": 1, "dilation": 2}
+    layer = nn.ConvTranspose1d(5, 4, 3, key=0, **options)
+    check(layer, lambda p, x: F.conv_transpose1d(x, p["weight"], p["bias"], **options), X)
+    x = rng.standard_normal((1, 2, 2, 3, 2)).astype(np.float32)
+    layer = nn.ConvTranspose3d(2, 4, 2, key=0, stride=2, groups=2, bias=False)
+    check(layer, lambda p, x: F.conv_transpose3d(x, p["weight"], stride=2, groups=2), x)
+
+
+@ts.function
+def forward(layer, x):
+    return layer(x)
+
+
+@pytest.mark.parametrize(
+    "layer, wanted, shape",
+    [
+        (nn.MaxPool1d(2), lambda x: F.max_pool1d(x, 2), (2, 3, 7)),
+        (nn.MaxPool2d(3, 2, 1), lambda x: F.max_pool2d(x, 3, 2, 1), (2, 3, 6, 7)),
+        (nn.MaxPool3d(2), lambda x: F.max_pool3d(x, 2), (1, 2, 4, 4, 4)),
+        (nn.AvgPool1d(3), lambda x: F.avg_pool1d(x, 3), (2, 3, 7)),
+        (nn.AvgPool2d(2, padding=1), lambda x: F.avg_pool2d(x, 2, padding=1), (2, 3, 6, 7)),
+        (nn.AvgPool3d(2, 1), lambda x: F.avg_pool3d(x, 2, 1), (1, 2, 4, 4, 4)),
+    ],
+    ids=["max1", "max2", "max3", "avg1", "avg2", "avg3"],
+)
+def test_pools(layer, wanted, shape):
+    x = rng.standard_normal(shape).astype(np.float32)
+    np.testing.assert_allclose(forward(layer, x), wanted(torch.tensor(x)), rtol=1e-6, atol=1e-6)
+
+
+def test_layers_and_functions_one_after_the_other(target):
+    layers = nn.Sequential(nn.Linear(8, 5, key=0), ts.relu, nn.Linear(5, 2, key=1))
+    check(layers, lambda p, x: linear(p, F.relu(linear(p, x, "layers.0.")), "layers.2."))
+
+
+def across(p, x, memory, name, mask=None):
+    q, k, v = (linear(p, h, f"{name}{w}.").unflatten(-1, (4, -1)).transpose(-2, -3)
+               for w, h in (("query", x), ("key", memory), ("value", memory)))  # fmt: skip
+    seen = F.scaled_dot_product_attention(q, k, v, mask)
+    return linear(p, seen.transpose(-2, -3).flatten(-2), f"{name}out.")
+
+
+def normed(p, x, name):
+    return F.layer_norm(x, (8,), p[f"{name}.weight"], p[f"{name}.bias"])
+
+
+def test_an_encoder_layer_sees_both_directions():
+    def wanted(p, x):
+        x = x + attention(p, normed(p, x, "before_attention"), "attention.")
+        return x + mlp(p, normed(p, x, "before_feed"), "feed.")
+
+    check(nn.EncoderLayer(8, 4, key=3, hidden=12), wanted)
+
+
+def test_a_decoder_layer(target):
+    memory, seen = rng.standard_normal((2, 3, 8)).astype(np.float32), np.array([True, True, False])
+    layer = randomised(nn.DecoderLayer(8, 4, key=3, hidden=12))
+    p = {n: torch.tensor(np.asarray(a)) for n, a in layer.named_parameters().items()}
+    x = torch.tensor(X)
+    x = x + attention(p, normed(p, x, "block.before_attention"), "block.attention.", causal=True)
+    x = x + across(p, normed(p, x, "before_across"), torch.tensor(memory), "across.", torch.tensor(seen)[None])
+    x = x + mlp(p, normed(p, x, "block.before_feed"), "block.feed.")
+    run = ts.function(lambda layer, x, memory, mask: layer(x, memory, mask=mask))
+    found = run(layer, X, memory, np.broadcast_to(seen, (5, 3)))
+    np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
+
+
+@ts.function
+def normalised(norm, x):
+    def loss(norm, x):
+        y, moved = norm(x, training=True)
+        return ts.mean(ts.sin(y)), (y, moved)
+
+    return ts.value_and_grad(loss, argnums=(0, 1), has_aux=True)(norm, x)
+
+
+@pytest.mark.parametrize(
+    "ours, theirs, shape",
+    [
+        (nn.BatchNorm1d, torch.nn.BatchNorm1d, (5, 3)),
+        (nn.BatchNorm1d, torch.nn.BatchNorm1d, (5, 3, 4)),
+        (nn.BatchNorm2d, torch.nn.BatchNorm2d, (2, 3, 4, 2)),
+        (nn.BatchNorm3d, torch.nn.BatchNorm3d, (2, 3, 2, 2, 2)),
+    ],
+    ids=str,
+)
+def test_batch_normalisation(ours, theirs, shape):
+    norm, peer = ours(3, momentum=0.3), theirs(3, momentum=0.3)
+    norm.weight, norm.bias = rng.standard_normal((2, 3)).astype(np.float32)
+    peer.load_state_dict({"weight": torch.tensor(norm.weight), "bias": torch.tensor(norm.bias)}, strict=False)
+    assert list(norm.named_parameters()) == ["weight", "bias"]
+    for _ in range(2):
+        x = (rng.standard_normal(shape) * 3 + 1).astype(np.float32)
+        given = torch.tensor(x, requires_grad=True)
+        expected = peer(given)
+        peer.zero_grad()
+        torch.sin(expected).mean().backward()
+        (_, (y, moved)), (gradient, by_x) = normalised(norm, x)
+        np.testing.assert_allclose(y, expected.detach(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(by_x, given.grad, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(gradient.weight, peer.weight.grad, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(moved.mean, peer.running_mean, rtol=1e-5)
+        np.testing.assert_allclose(moved.var, peer.running_var, rtol=1e-5)
+        assert moved.eps == norm.eps and np.array_equal(moved.weight, norm.weight)
+        norm = moved
+    peer.eval()
+    np.testing.assert_allclose(norm(x), peer(torch.tensor(x)).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_batch_normalisation_of_one_value_is_refused():
+    with pytest.raises(ts.TesseraError, match="two values in each channel"):
+        normalised(nn.BatchNorm1d(3), np.ones((1, 3), np.float32))
+    with pytest.raises(ts.CompileError, match="TS20"):
+        normalised(nn.BatchNorm2d(3), np.ones((4, 3), np.float32))
+
+
+def test_names_of_other_libraries():
+    assert nn.FusedAdamW is ts.optimizers.AdamW and nn.FusedSGD is ts.optimizers.SGD
+    assert nn.cross_entropy_safe is ts.cross_entropy
+    x = rng.standard_normal((2, 3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(nn.RoPE()(x), nn.rope(x))
+    np.testing.assert_array_equal(nn.ALiBi()(x, x), nn.alibi(x, x))

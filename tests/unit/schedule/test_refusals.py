@@ -109,6 +109,18 @@ def sorted_lines(x: Tensor["M", "N", f32]):
     return ts.sort(ts.exp(x))
 
 
+def put(x: Tensor["M", "N", f32], i: Tensor["M", ts.int64]):
+    return ts.put(x * 2, i, ts.exp(x))
+
+
+def again(x: Tensor["N", "N", f32]):
+    def f(x):
+        a = ts.exp(x)
+        return ts.sin(a)
+
+    return ts.grad(lambda x: ts.sum(ts.remat(f, ts.save.names("a"))(x) @ x))(x)
+
+
 FOUND = [
     (product_reads, "exp", "contract", "product reads"),
     (computed_places, "exp", "take", "computed places"),
@@ -130,7 +142,9 @@ FOUND = [
     (random, "mul", "random_bits", "random"),
     (segments, "segment_sum", "exp", "segments"),
     (segments, "mul", "segment_sum", "segments"),
+    (put, "exp", "put", "put"),
     (sorted_lines, "exp", "sort", "sorted lines"),
+    (again, "exp", "cos", "computed again"),
 ]
 
 

@@ -9,7 +9,7 @@ import types
 from typing import Any
 
 import tessera
-from tessera.compiler.frontend.evaluate import undecided
+from tessera.compiler.frontend.evaluate import states, undecided
 from tessera.compiler.frontend.evaluate.calls import adopt, call, live_call
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names import vocabulary
@@ -91,6 +91,8 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
 def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, name: str) -> Any:
     if name in value.members:
         found = value.members[name]
+        if isinstance(value, Record):
+            states.read(ev, value)
         return Method(value, name) if isinstance(found, Closure) and isinstance(value, Record) else found
     if isinstance(value, Record) and isinstance(value.cls, ClassRef) and name in value.cls.members:
         found = value.cls.members[name]

@@ -12,14 +12,17 @@ from typing import Any
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
 from tessera.compiler.frontend.evaluate.attributes import attribute
-from tessera.compiler.frontend.evaluate.calls import BUILTINS
+from tessera.compiler.frontend.evaluate.calls import BUILTINS, adopt
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.operators import compare_sizes
+from tessera.compiler.frontend.evaluate.spelling import keyword_span
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Builtin,
+    ClassRef,
     Counting,
     Number,
+    Record,
     Several,
     Unknown,
     has_unknown,
@@ -28,10 +31,12 @@ from tessera.compiler.frontend.names.values import (
     is_static,
     is_tuple,
     leaves,
+    remade,
     type_name,
 )
 from tessera.language import dims
 from tessera.language.dims import Expr
+from tessera.language.records import field_names, is_record, members
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -284,6 +289,34 @@ def hasattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return hasattr(args[0], args[1]) if is_static(args[0]) else UNKNOWN
 
 
+def replace_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`ts.replace(record, **changes)`."""
+    record = args[0] if len(args) == 1 else None
+    if record is None or not (isinstance(record, (Record, Unknown)) or is_record(record)):
+        said = ", ".join(map(type_name, args)) or "nothing"
+        return ev.error("TS105", f"replace takes an instance of a dataclass, and fields by name, not {said}", node)
+    if isinstance(record, Unknown):
+        return UNKNOWN
+    if not isinstance(record, Record):
+        held = {n: adopt(ev, node, v) for n, v in members(record).items()}
+        record = Record(type(record).__name__, held, type(record))
+    for name in kwargs:
+        known = record.cls.fields if isinstance(record.cls, ClassRef) else field_names(record.cls)
+        if name not in known:
+            hint, fixes = ev.suggest(name, known, keyword_span(ev, node, name))
+            return ev.error("TS105", f"{record.type_name} has no field {name!r}{hint}", node, fixes=fixes)
+    return Record(record.type_name, _unshared(record.members) | kwargs, record.cls)
+
+
+def _unshared(value: Any) -> Any:
+    """A copy that shares no container: what is stored into one is not in the other."""
+    if isinstance(value, Record):
+        return Record(value.type_name, _unshared(value.members), value.cls, value.outside)
+    if is_dict(value):
+        return {k: _unshared(v) for k, v in value.items()}
+    return remade(value, [_unshared(v) for v in value]) if is_sequence(value) else value
+
+
 _PLAIN = ("abs", "all", "any", "bool", "complex", "divmod", "float", "int", "max", "min", "pow", "repr", "round",
           "slice", "sorted", "str", "sum", "type")  # fmt: skip
 BUILTINS.update({
@@ -291,4 +324,5 @@ BUILTINS.update({
     **{n: _sequences(n) for n in _SEQUENCES},
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
+    "tessera.replace": replace_,
 })  # fmt: skip

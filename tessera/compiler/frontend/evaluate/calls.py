@@ -302,7 +302,8 @@ def _owner(callee: Any) -> Any:
 def is_pure(callee: Any) -> bool:
     owner = _owner(callee).__class__
     module = getattr(callee, "__module__", None) or owner.__module__
-    return module in ("math", "builtins", "_operator", "tessera.language.policies", "tessera.language.dims")
+    return module in ("math", "builtins", "_operator", "tessera.language.policies", "tessera.language.dims",
+                      "tessera.language.saving")  # fmt: skip
 
 
 def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

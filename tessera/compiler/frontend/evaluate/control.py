@@ -10,9 +10,9 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
-from tessera.compiler.frontend.evaluate import undecided
+from tessera.compiler.frontend.evaluate import states, undecided
 from tessera.compiler.frontend.evaluate.machine import Evaluator, method
-from tessera.compiler.frontend.evaluate.merging import NUMBERS, Merger
+from tessera.compiler.frontend.evaluate.states import NUMBERS, Merger
 from tessera.compiler.frontend.evaluate.undecided import Snapshot
 from tessera.compiler.frontend.names.frame import Flow, LoopMark, Path
 from tessera.compiler.frontend.names.values import (
@@ -71,15 +71,17 @@ def branch(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
 
 def path(ev: Evaluator, body: list[ast.stmt], before: dict[str, Any], node: ast.AST) -> Path:
     """Evaluates statements into a block of their own."""
-    block, saved = Block(), Snapshot(ev.frame)
+    block, saved, held = Block(), Snapshot(ev.frame), states.into(ev, {})
     outer, ev.frame.names = ev.frame.names, dict(before)
     maybe, ev.frame.maybe = ev.frame.maybe, set(ev.frame.maybe)
     try:
         with ev.builder.inside(block):
             flow = ev.run(body)
-        found = Path(block, ev.frame.names, flow, ev.frame.returned, ev.frame.return_span, ev.frame.maybe)
+        names = states.into(ev, ev.frame.names)
+        found = Path(block, names, flow, ev.frame.returned, ev.frame.return_span, ev.frame.maybe)
     finally:
         ev.frame.names, ev.frame.maybe = outer, maybe
+        states.out_of(ev, held)
     if saved.changed():
         saved.restore()
         message = "a list or dict from outside is changed on a path that may not be taken; assign a name instead"
@@ -100,7 +102,8 @@ def _take_rest(ev: Evaluator, node: ast.If, paths: list[Path]) -> bool:
         ev.error("TS102", message, where)
         ev.frame.names, ev.frame.maybe = going.names, going.maybe
         return False
-    outer, ev.frame.names = ev.frame.names, going.names
+    held = states.into(ev, {})
+    outer, ev.frame.names = ev.frame.names, states.out_of(ev, going.names)
     ev.frame.maybe = going.maybe
     rests, ev.frame.rests = ev.frame.rests, []
     try:
@@ -109,7 +112,8 @@ def _take_rest(ev: Evaluator, node: ast.If, paths: list[Path]) -> bool:
             if flow is not Flow.RETURN:  # Python falls off the end
                 ev.frame.returned, ev.frame.return_span = None, None
     finally:
-        going.names, ev.frame.names, ev.frame.rests = ev.frame.names, outer, rests
+        going.names, ev.frame.names, ev.frame.rests = states.into(ev, ev.frame.names), outer, rests
+        states.out_of(ev, held)
     going.flow, going.returned, going.return_span = Flow.RETURN, ev.frame.returned, ev.frame.return_span
     return True
 
@@ -123,7 +127,10 @@ def _merge_returns(ev: Evaluator, node: ast.If, test: Value, paths: list[Path]) 
         return Flow.RETURN
     merger = Merger(ev, node.test, (a.block, b.block))
     template = merger.merge(a.returned, b.returned, "the returned value")
-    ev.frame.returned = merger.fill(template, build(ev, node, test, paths, merger))
+    held = {s.key: merger.merge(a.names[s.key], b.names[s.key], s.key) for s in ev.states}
+    results = build(ev, node, test, paths, merger)
+    ev.frame.returned = merger.fill(template, results)
+    states.out_of(ev, merger.fill(held, results))
     ev.frame.return_span = a.return_span or b.return_span
     return Flow.RETURN
 
@@ -144,7 +151,9 @@ def merge_names(ev: Evaluator, node: ast.If, test: Value, paths: list[Path], bef
             merged[name] = a.names.get(name, b.names.get(name))
             ev.frame.maybe.add(name)
     results = build(ev, node, test, paths, merger)
-    ev.frame.names = {n: v if v is before.get(n, UNKNOWN) else merger.fill(v, results) for n, v in merged.items()}
+    before = states.into(ev, dict(before))
+    names = {n: v if v is before.get(n, UNKNOWN) else merger.fill(v, results) for n, v in merged.items()}
+    ev.frame.names = states.out_of(ev, names)
 
 
 def build(ev: Evaluator, node: ast.AST, test: Value, paths: list[Path], merger: Merger) -> list[Value]:
@@ -167,14 +176,19 @@ def choose(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
     paths: list[Path] = []
     facts = ev.facts
     for side in (node.body, node.orelse):
-        block, ev.facts = Block(), facts.copy()
+        block, ev.facts, held = Block(), facts.copy(), states.into(ev, {})
         with ev.builder.inside(block):
             value = ev.eval(side)
         ev.facts = facts
-        paths.append(Path(block, {}, Flow.NEXT, value, None))
+        paths.append(Path(block, states.into(ev, {}), Flow.NEXT, value, None))
+        states.out_of(ev, held)
     merger = Merger(ev, node.test, (paths[0].block, paths[1].block))
     template = merger.merge(paths[0].returned, paths[1].returned, "the value")
-    return merger.fill(template, build(ev, node, test, paths, merger))
+    a, b = (p.names for p in paths)
+    changed: dict[str, Any] = {s.key: merger.merge(a[s.key], b[s.key], s.key) for s in ev.states}
+    results = build(ev, node, test, paths, merger)
+    states.out_of(ev, merger.fill(changed, results))
+    return merger.fill(template, results)
 
 
 # loops
@@ -285,7 +299,7 @@ class Carried:
 
     def __init__(self, ev: Evaluator, node: ast.For | ast.While, assigned: Iterable[str]) -> None:
         self.ev, self.node = ev, node
-        self.before = dict(ev.frame.names)
+        self.before = states.into(ev, dict(ev.frame.names))
         self.maybe = set(ev.frame.maybe)
         targets = ast.walk(node.target) if isinstance(node, ast.For) else ()
         self.own = {*assigned, *(n.id for n in targets if isinstance(n, ast.Name))}
@@ -319,14 +333,17 @@ class Carried:
         self.ev.frame.maybe = set(self.maybe)
         for name in self.names:
             self.ev.frame.names[name] = self._rebuild(self.before[name], args)
+        states.out_of(self.ev, self.ev.frame.names)
 
     def leave(self, block: Block) -> bool:
         """Collects the values at the end of the body. False: a number's type changed, or a kernel has stored to a
         tensor that is carried on from here; evaluate again."""
-        names = self.ev.frame.names
         others = self.before.keys() - self.own - set(self.names)
-        stored = [n for n in sorted(others) if isinstance(self.before[n], Value)]
-        if stored := [n for n in stored if isinstance(now := names.get(n), Value) and now is not self.before[n]]:
+        stored = [n for n in states.changed(self.ev, self.before) if n in others]
+        names = states.into(self.ev, self.ev.frame.names)
+        tensors = [n for n in sorted(others) if isinstance(self.before[n], Value)]
+        stored += [n for n in tensors if isinstance(now := names.get(n), Value) and now is not self.before[n]]
+        if stored:
             self._start_with([*self.names, *stored])
             return False
         self.next, self.unknown, settled, i = [], set(), True, 0
@@ -392,7 +409,7 @@ class Carried:
             return type(old)(self._rebuild(v, values) for v in old)
         if is_dict(old):
             return {k: self._rebuild(v, values) for k, v in old.items()}
-        if isinstance(old, Record):
+        if isinstance(old, Record) and not old.is_state:
             return Record(old.type_name, self._rebuild(old.members, values), old.cls, old.outside)
         return next(values) if _carriable(self.ev, old) else old
 
@@ -408,12 +425,13 @@ class Carried:
             self.maybe.add(name)
         for name in local & self.before.keys():
             self.maybe.add(name)
-        self.ev.frame.names, self.ev.frame.maybe = names, self.maybe
+        self.ev.frame.names, self.ev.frame.maybe = states.out_of(self.ev, names), self.maybe
 
     def restore(self) -> None:
-        self.ev.frame.names, self.ev.frame.maybe = dict(self.before), set(self.maybe)
+        self.ev.frame.names, self.ev.frame.maybe = states.out_of(self.ev, dict(self.before)), set(self.maybe)
 
-    def discard(self, block: Block) -> None:
+    @staticmethod
+    def discard(block: Block) -> None:
         """Lets go of an attempt's ops, so that they count as nobody's users."""
         for op in reversed([op for top in block.ops for op in top.walk()]):
             op.set_operands(())
@@ -424,7 +442,7 @@ def _leaves(value: Any) -> list[Any]:
         return [leaf for v in value for leaf in _leaves(v)]
     if is_dict(value):
         return [leaf for v in value.values() for leaf in _leaves(v)]
-    return _leaves(value.members) if isinstance(value, Record) else [value]
+    return _leaves(value.members) if isinstance(value, Record) and not value.is_state else [value]
 
 
 def _carriable(ev: Evaluator, value: Any) -> bool:

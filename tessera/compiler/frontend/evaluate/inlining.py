@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.machine import Evaluator
-from tessera.compiler.frontend.evaluate.parameters import enter_call, rejected
+from tessera.compiler.frontend.evaluate.parameters import enter_call, policy_of, rejected
 from tessera.compiler.frontend.evaluate.returns import check
 from tessera.compiler.frontend.names.frame import Closure, Flow, Frame
 from tessera.compiler.frontend.names.signature import Parameter, as_annotated, definition_signature, is_scalar
-from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Unknown, is_sequence, remade, type_name
+from tessera.compiler.frontend.names.values import (
+    MISSING,
+    UNKNOWN,
+    Record,
+    Unknown,
+    is_dict,
+    is_sequence,
+    remade,
+    type_name,
+)
 from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import TensorType, TileType, ViewType
-from tessera.errors import Note
+from tessera.errors import Note, Span
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
+from tessera.language.policies import Policy, PolicyError
 
 
 def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any], places: Mapping[str, ast.AST]) -> Any:
@@ -33,6 +44,8 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
         with ev.inside(frame):
             return ev.eval(closure.node.body)
     if closure.frame is None and enter_call(ev, closure, frame, node, places) is None:
+        return UNKNOWN
+    if ev.definition.kind != "kernel" and not enter_policies(ev, closure, frame, node, places):
         return UNKNOWN
     if closure.decorated and not enter_scalars(ev, closure, frame, node, places):
         return UNKNOWN
@@ -65,6 +78,7 @@ def callee_frame(ev: Evaluator, node: ast.AST, closure: Closure) -> Frame:
         closure.name, closure.definition.text, closure.definition.scope, outer=closure.frame, caller=ev.frame,
         call_span=ev.span(node), key=closure.node, locals=assigned_names(closure.node),
         records=nested and ev.frame.records, depth=ev.frame.depth + 1,
+        effect=str(closure.definition.options.get("effect", "")),
     )  # fmt: skip
 
 
@@ -88,6 +102,33 @@ def _too_deep(ev: Evaluator, node: ast.AST, closure: Closure) -> Any:
         )
     finally:
         ev.frame = saved
+
+
+def enter_policies(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST, places: Mapping[str, ast.AST]) -> bool:
+    """Numerics of the callee's parameters go with the tensors that it is given. False after a finding."""
+    ok = True
+    for p in definition_signature(closure.definition).parameters if closure.frame is None else ():
+        if (policy := policy_of(ev, p, closure.definition)) is not None:
+            at = places.get(p.name, node)
+            try:
+                frame.names[p.name] = _under(ev, frame.names.get(p.name), policy, ev.span(at))
+            except PolicyError as e:
+                ok = False
+                rejected(ev, "TS305", f"{p.name} of {closure.name} and what is given disagree: {e}", p.span, at)
+    return ok
+
+
+def _under(ev: Evaluator, value: Any, policy: Policy, span: Span) -> Any:
+    """All tensors in a value with these numerics as well. Raises PolicyError."""
+    if isinstance(value, Value) and isinstance(value.type, TensorType):
+        return ev.layer.under(value, policy, span)
+    if is_sequence(value):
+        return remade(value, [_under(ev, v, policy, span) for v in value])
+    if is_dict(value):
+        return {k: _under(ev, v, policy, span) for k, v in value.items()}
+    if isinstance(value, Record):
+        return replace(value, members={n: _under(ev, v, policy, span) for n, v in value.members.items()})
+    return value
 
 
 # Arguments of scalar parameters inside a program: of the dtype that is annotated, as they are at a launch.

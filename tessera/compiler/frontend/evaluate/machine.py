@@ -43,6 +43,7 @@ from tessera.errors import Span
 from tessera.language.annotations import Annotation
 from tessera.language.dims import DimError, Expr
 from tessera.language.dtypes import DType
+from tessera.language.policies import Policy
 
 HANDLERS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {}
 """what each kind of node means: an expression's value, or how a statement ends"""
@@ -110,6 +111,8 @@ class Evaluator(AnalysisRecord):
         """how many undecided branches are open: what fails inside may never happen"""
         self.differentiating = 0
         """how many derivatives are being taken"""
+        self.states: list[Any] = []
+        """the stateful objects of the caller: see `states`"""
         self.layer = layer(self)
 
     def record(self, at: ast.AST | Span, value: Any, name: str = "", kind: Kind = "expr") -> None:
@@ -432,6 +435,10 @@ class Layer:
 
     def converted(self, value: Value, dtype: DType, span: Span) -> Value:
         """`value` with elements of another dtype."""
+        raise NotImplementedError
+
+    def under(self, value: Value, policy: Policy, span: Span) -> Value:
+        """`value` with these numerics as well. Raises PolicyError."""
         raise NotImplementedError
 
     # control flow over abstract values

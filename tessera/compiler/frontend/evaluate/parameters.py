@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.compiler.frontend.evaluate import spelling
+from tessera.compiler.frontend.evaluate import spelling, states
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.returns import named_notes
 from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
-from tessera.compiler.frontend.names.definition import Scope
+from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure, Frame
 from tessera.compiler.frontend.names.live import read, represent
 from tessera.compiler.frontend.names.signature import (
@@ -106,10 +106,14 @@ def _enforced(ev: Evaluator, signature: Signature) -> None:
     if why:
         ev.error("TS306", why, d.span)
     for p in signature.parameters if d.kind == "kernel" else ():
-        dtype, policy = getattr(p.annotation, "dtype", None), _policy(ev, p)
+        dtype, policy = getattr(p.annotation, "dtype", None), policy_of(ev, p, ev.definition)
         if policy is not None and policy.accum is not None and dtype is not None and policy.accum != dtype.compute:
             said = f"{p.name} of a kernel accumulates in {dtype.compute}, not in {policy.accum}"
             ev.error("TS306", f"{said}; give mma the accumulator, or convert the tile before", p.span)
+        if policy is not None and (policy.saturate or policy.loss_scale is not None):
+            part = "@saturate" if policy.saturate else "@loss_scale"
+            said = f"{part} is not enforced in kernels, which say themselves how they round"
+            ev.error("TS306", f"{said}; hold values with ts.tile.clip, or take it from {p.name}", p.span)
 
 
 def _depend(ev: Evaluator, signature: Signature, scope: Scope) -> None:
@@ -206,37 +210,41 @@ def _variadic(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim]
     return ev.undecide(f"the arguments that {p.variadic}{p.name} collects must be known", p.span)
 
 
-def _given(ev: Evaluator, p: Parameter, argument: Any) -> Any:
-    """An argument of `analyse`; tuples, lists and dicts of tensors become parameters one by one."""
+def _given(ev: Evaluator, p: Parameter, argument: Any, held: bool = False) -> Any:
+    """An argument of `analyse`; tuples, lists and dicts of tensors become parameters one by one. `held`: by state,
+    whose numbers lie in memory as its tensors do."""
     if isinstance(argument, Static):
         kept = as_annotated(p, argument.value)
         if kept is MISSING:
             return ev.error("TS304", f"{p.name} is {argument.value!r}, which {p.annotation} cannot hold", p.span)
         return represent(kept)
     if is_sequence(argument):
-        return remade(argument, (_given(ev, item_of(p, i), a) for i, a in enumerate(argument)))
+        return remade(argument, (_given(ev, item_of(p, i), a, held) for i, a in enumerate(argument)))
     if is_dict(argument):
-        return {k: _given(ev, item_of(p, k), a) for k, a in argument.items()}
+        return {k: _given(ev, item_of(p, k), a, held) for k, a in argument.items()}
     if not isinstance(argument, TensorType):
-        return _record(ev, p, argument) if is_record(argument) else argument
+        return _record(ev, p, argument, held) if is_record(argument) else argument
     wanted = getattr(p.annotation, "dtype", None)
     if wanted is not None and wanted != argument.dtype and isinstance(p.annotation, (TensorAnn, TileAnn)):
         ev.error("TS304", f"{p.name} has elements of {argument.dtype}, but its annotation says {wanted}", p.span)
         return UNKNOWN
-    passed = TensorType(argument.shape, argument.dtype, argument.policy or _policy(ev, p))
-    return ev.layer.parameter(p.name, passed, p.annotation, p.span)
+    passed = TensorType(argument.shape, argument.dtype, argument.policy or policy_of(ev, p, ev.definition))
+    annotation = TensorAnn(None, None) if held and not isinstance(p.annotation, TensorAnn) else p.annotation
+    return ev.layer.parameter(p.name, passed, annotation, p.span)
 
 
-def _record(ev: Evaluator, p: Parameter, argument: Any) -> Record:
+def _record(ev: Evaluator, p: Parameter, argument: Any, held: bool) -> Record:
     kind: type[Any] = argument.__class__
-    held = {n: _given(ev, item_of(p, n), a) for n, a in members(argument).items()}
-    return Record(kind.__name__, held, kind, outside=True)
+    made = Record(kind.__name__, {}, kind, outside=True)
+    held = held or made.is_state
+    made.members = {n: _given(ev, item_of(p, n), a, held) for n, a in members(argument).items()}
+    return states.enter(ev, made, p.name, p.span)
 
 
-def _policy(ev: Evaluator, p: Parameter) -> Policy | None:
+def policy_of(ev: Evaluator, p: Parameter, definition: Definition) -> Policy | None:
     """The numerics of a parameter: its annotation's and the whole function's."""
     own: Policy | None = getattr(p.annotation, "policy", None)
-    function: Policy | None = ev.definition.options.get("numerics")
+    function: Policy | None = definition.options.get("numerics")
     if function is None or own is None:
         return own or function
     try:
@@ -262,7 +270,8 @@ def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
         if a.shape is None:
             return UNKNOWN
         shape = tuple(dims.substitute(d, env) for size in a.shape for d in (_lead(ev) if size is ... else [size]))
-        return ev.layer.parameter(p.name, TensorType(shape, a.dtype or dtypes.f32, _policy(ev, p)), a, p.span)
+        type = TensorType(shape, a.dtype or dtypes.f32, policy_of(ev, p, ev.definition))
+        return ev.layer.parameter(p.name, type, a, p.span)
     if isinstance(a, ConstAnn):
         if a.dim is not None:
             return dims.substitute(a.dim, env)
@@ -309,7 +318,7 @@ def _composite(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
     if isinstance(a, RecordAnn):
         numbers = {n: _number(a.type, n, f) for n, f in a.fields}
         held = {n: of(n, f) if numbers[n] is None else numbers[n] for n, f in a.fields}
-        return Record(a.name, held, a.type, outside=True)
+        return states.enter(ev, Record(a.name, held, a.type, outside=True), p.name, p.span)
     return _symbolic(ev, p, env)
 
 

@@ -37,6 +37,7 @@ from tessera.language.annotations import (
     annotation_from_ast,
 )
 from tessera.language.dims import Expr
+from tessera.language.policies import Policy, PolicyPart
 
 SHAPED = (TensorType, TileType, ViewType)
 
@@ -118,6 +119,10 @@ def _check_tensor(
         if len(ev.findings.items) > before:
             ev.pending.append((before, spelling.cast_to(ev, where, annotation.dtype)))
         return False
+    if (part := _unheld(type, annotation.policy)) is not None:
+        said = f"{part} stands in {what}, and the value is computed without it"
+        ev.error("TS306", f"{said}: say it of a parameter that the value comes from", written or where)
+        return False
     pairs = equations("the result", annotation, type.shape)
     wrong = _mismatch(ev, pairs) if pairs is not None else ()
     if wrong is None:
@@ -135,6 +140,13 @@ def _check_tensor(
         candidates = [*spelling.keepdim(ev, [value]), *spelling.reshaped(ev, where, type, annotation)]
         ev.pending.append((before, candidates + spelling.other_axis(ev, value, annotation)))
     return False
+
+
+def _unheld(type: Any, policy: Policy | None) -> PolicyPart | None:
+    """What an annotation says of how the value was computed, and its type does not."""
+    have: Policy = getattr(type, "policy", None) or Policy()
+    parts = policy.parts() if policy is not None else []
+    return next((p for p in parts if p.name in ("saturate", "loss_scale") and getattr(have, p.name) != p.value), None)
 
 
 def _mismatch(ev: Evaluator, pairs: list[Equation]) -> tuple[Equation, str] | None:

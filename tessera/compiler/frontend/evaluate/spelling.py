@@ -111,9 +111,9 @@ def with_key(ev: Evaluator, node: ast.AST, name: str) -> list[Fix]:
     first = len(positional) - len(tree.args.defaults)  # a parameter without a default stands before those with one
     if first < len(positional):
         at = ev.span(positional[first])
-        said = Edit(replace(at, end_line=at.line, end_col=at.col), f"{name}: {alias}.Int, ")
+        said = Edit(replace(at, end_line=at.line, end_col=at.col), f"{name}: {alias}.int64, ")
     else:
-        said = Edit(_after(ev.span(positional[-1])), f", {name}: {alias}.Int")
+        said = Edit(_after(ev.span(positional[-1])), f", {name}: {alias}.int64")
     given = ev.span(node.keywords[-1].value if node.keywords else node.args[-1])
     return [Fix(f"Add a parameter {name}", (said, Edit(_after(given), f", {name}={name}")))]
 

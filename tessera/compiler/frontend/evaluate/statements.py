@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.evaluate import asserts, calls, spelling, undecided
+from tessera.compiler.frontend.evaluate import asserts, calls, spelling, states, undecided
 from tessera.compiler.frontend.evaluate.expressions import index_of, subscript_value
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
 from tessera.compiler.frontend.evaluate.operators import SYMBOLS
@@ -143,14 +143,29 @@ def for_(ev: Evaluator, node: ast.For) -> Flow:
     values = ev.iterate(node.iter, iterable)
     if values is None:
         return undecided.loop(ev, node, iterable)
+    done, before = 0, len(ev.block.ops)
+    flow = Flow.NEXT
     for value in values:
         ev.assign(node.target, value)
-        flow = _iteration(ev, node)
-        if flow is Flow.RETURN:
-            return flow
-        if flow is Flow.BREAK:
-            return Flow.NEXT
+        done, flow = done + 1, _iteration(ev, node)
+        if flow in (Flow.RETURN, Flow.BREAK):
+            break
+    if isinstance(iterable, range):
+        _warn_of_copies(ev, node, done, len(ev.block.ops) - before)
+    if flow in (Flow.RETURN, Flow.BREAK):
+        return flow if flow is Flow.RETURN else Flow.NEXT
     return ev.run(node.orelse)
+
+
+def _warn_of_copies(ev: Evaluator, node: ast.For, copies: int, made: int) -> None:
+    """Compiling takes time for each copy, and the line that asks for them looks like any other."""
+    span = ev.span(node)
+    inside = any(d.code == "TS112" and span.contains(d.span.line, d.span.col) for d in ev.findings.items)
+    if made < budget.COPIED_OPS or copies < budget.COPIES or inside or ev.speculative:
+        return
+    loop = "ts.tile.range" if ev.definition.kind == "kernel" else "ts.range"
+    said = f"the loop becomes {copies} copies of its body, {made:,} operators in all, which takes long to compile;"
+    ev.error("TS112", f"{said} {loop} loops when the {ev.definition.kind} runs", node.iter, severity="warning")
 
 
 def _iteration(ev: Evaluator, node: ast.For | ast.While) -> Flow:
@@ -379,7 +394,9 @@ def _store_item(ev: Evaluator, target: ast.Subscript, value: Any) -> None:
 
 def _store_attribute(ev: Evaluator, target: ast.Attribute, value: Any) -> None:
     owner = ev.eval(target.value)
-    if isinstance(owner, Record) and not owner.outside:
+    if isinstance(owner, Record) and owner.is_state:
+        states.change(ev, target, owner, value)
+    elif isinstance(owner, Record) and not owner.outside:
         owner.members[target.attr] = value
     elif not isinstance(owner, Unknown):
         message = (

@@ -7,12 +7,13 @@ the transform, with these parameters. What such a call emits is the layer's busi
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.compiler.frontend.evaluate.calls import BUILTINS, closure_of
+from tessera.compiler.frontend.evaluate.calls import BUILTINS, closure_of, has_call
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.frame import Closure
@@ -24,17 +25,18 @@ from tessera.compiler.frontend.names.values import (
     Method,
     Namespace,
     OperatorRef,
+    Record,
     has_unknown,
     is_list,
     type_name,
 )
 from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.language import transforms
-from tessera.language.transforms import PARAMETERS, RULES, Transform
+from tessera.language.transforms import OPTIONS, PARAMETERS, RULES, Transform
 
-MAKERS = ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian")
+MAKERS = ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "remat", "vmap")
 """transforms that give a function"""
-CALLS = ("jvp", "hvp", "vjp", "linearize")
+CALLS = ("jvp", "hvp", "vjp", "linearize", "scan")
 """those that are given the arguments as well"""
 
 
@@ -48,14 +50,17 @@ def _transform(name: str) -> Callable[..., Any]:
             bound = signature.bind(*args, **kwargs)
         except TypeError as e:
             return ev.error("TS105", f"{name}: {e}", node)
-        function, *rest = bound.args
+        options = tuple((k, bound.arguments.pop(k)) for k in OPTIONS.get(name, ()) if k in bound.arguments)
+        function, *rest = bound.args or (None,)
         if not _callable(function):
             return ev.error("TS105", f"{name} takes a function, not {type_name(function)}", node)
         if name in CALLS:
-            return ev.layer.transformed(node, TransformedRef(Transform(name, None), function), rest, {})
+            return ev.layer.transformed(
+                node, TransformedRef(Transform(name, None, options=options), function), rest, {}
+            )
         given = dict(list(bound.arguments.items())[1:])
         given |= {k: tuple(v) for k, v in given.items() if is_list(v)}
-        transform = Transform(name, **given)
+        transform = Transform(name, **given, options=tuple((k, tuple(v) if is_list(v) else v) for k, v in options))
         if transform.problem:
             return ev.error("TS105", transform.problem, node)
         return TransformedRef(transform, function)
@@ -66,6 +71,8 @@ def _transform(name: str) -> Callable[..., Any]:
 def _callable(value: Any) -> bool:
     if isinstance(value, (Closure, TransformedRef, OperatorRef, Method)):
         return True
+    if isinstance(value, Record):
+        return has_call(value)
     return callable(value) and not isinstance(value, (Builtin, Namespace, type))
 
 
@@ -85,6 +92,11 @@ def definition_of(python: Callable[..., Any], options: Mapping[str, Any]) -> Def
     tree = original.tree
     own = PARAMETERS.get(options["transforms"][-1].name)
     arguments = tree.args if own is None else _positional(own, tree)
+    if any(transform.name == "vmap" for transform in options["transforms"]):  # annotations are those of one element
+        arguments = copy.deepcopy(arguments)
+        for p in ast.walk(arguments):
+            if isinstance(p, ast.arg):
+                p.annotation = None
     call = ast.copy_location(_call(function, arguments, tree), tree)
     if isinstance(tree, ast.Lambda):
         made: Any = ast.Lambda(arguments, call)

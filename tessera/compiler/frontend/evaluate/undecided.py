@@ -252,6 +252,10 @@ class Snapshot:
                 self._save(v)
         if type(value) not in _MUTABLE or id(value) in self._saved:
             return
+        if isinstance(value, Record) and value.is_state:  # its members are replaced, and not changed
+            for v in value.members.values():
+                self._save(v)
+            return
         content: Any = value.members if isinstance(value, Record) else value
         self._saved[id(value)] = (value, content.copy())
         if not isinstance(value, set):

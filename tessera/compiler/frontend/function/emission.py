@@ -38,6 +38,13 @@ class Emission:
         self.ev = ev
         self._g = GraphBuilder(ev.builder, ev.facts)
         self._g.checks = ev.checks
+        self.memory: tuple[int, Span] | None = None
+        """the most bytes that the program may hold at a time, and where that is said"""
+
+    def limit(self, memory: int, span: Span) -> None:
+        """Of several limits the lowest holds."""
+        if self.memory is None or memory < self.memory[0]:
+            self.memory = memory, span
 
     @property
     def g(self) -> GraphBuilder:
@@ -120,7 +127,10 @@ class Emission:
         if isinstance(adopted, (Value, bool, int, float, complex)):
             return adopted
         name = operator.parameters[min(i, len(operator.parameters) - 1)].name
-        return self.ev.error("TS105", f"{name} of {operator.name} is a tensor, {type_name(value)} is given", node)
+        said = f"{name} of {operator.name} is a tensor, {type_name(value)} is given"
+        if operator.name == "log" and isinstance(value, dict):
+            said += "; numbers are logged outside of functions: return them beside the result"
+        return self.ev.error("TS105", said, node)
 
     def subscript(self, node: ast.AST, value: Value, index: Any) -> Any:
         if any(isinstance(v, Number) for v in leaves(index)):

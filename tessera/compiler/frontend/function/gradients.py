@@ -13,20 +13,26 @@ from tessera.compiler.autodiff.reverse import pull_back
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.transforms import parameter_names
 from tessera.compiler.frontend.function.emission import Emission
+from tessera.compiler.frontend.function.mapping import MappedCall
 from tessera.compiler.frontend.function.opened import Opened, Refused, each, parts
+from tessera.compiler.frontend.function.scanning import ScanCall
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Number,
     has_unknown,
+    is_dict,
     is_sequence,
     is_tuple,
+    remade,
     type_name,
 )
-from tessera.compiler.graph.operator import tensor
+from tessera.compiler.graph.operator import GraphBuilder, tensor
 from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.origin import Section
 from tessera.errors import CompileError
 from tessera.language import dims
+from tessera.language.saving import bytes_of, save
 from tessera.language.transforms import Transform
 
 
@@ -123,9 +129,16 @@ class TransformedCall:
             self.ev.differentiating -= 1
         if has_unknown(result):
             raise Refused
-        span = self.ev.span(self.node)
-        result = each(result, lambda v: self.ev.layer.lift(v, None, span) if isinstance(v, (float, Number)) else v)
-        return result, block.ops[start:]
+        return self._lifted(result), block.ops[start:]
+
+    def _lifted(self, value: Any) -> Any:
+        """A result with its numbers as tensors. Those that a dataclass holds are configuration, and stay."""
+        if is_sequence(value):
+            return remade(value, [self._lifted(v) for v in value])
+        if is_dict(value):
+            return {k: self._lifted(v) for k, v in value.items()}
+        number = isinstance(value, (float, Number))
+        return self.ev.layer.lift(value, None, self.ev.span(self.node)) if number else value
 
     # gradients
 
@@ -145,8 +158,18 @@ class TransformedCall:
         loss = self._scalar(loss)
         with self.deriving():
             g = self.emission.g
-            found = pull_back(g, ops, self.opened.values, [(loss, g.ones_like(loss))])
+            found = self.pulled_back(g, ops, [(loss, g.ones_like(loss))])
             return loss, aux, self.by_argument(self.completed(found, warn=True))
+
+    def pulled_back(self, g: GraphBuilder, ops: list[Op], seeds: list[tuple[Value, Value]]) -> list[Value | None]:
+        """The cotangents of what was opened. Under the policy `loss_scale` all are that many times as large on their
+        way."""
+        scales = {p.loss_scale for v, _ in seeds if (p := tensor(v).policy) is not None and p.loss_scale is not None}
+        scale = max(map(float, scales), default=1.0)
+        if scale == 1.0:
+            return pull_back(g, ops, self.opened.values, seeds)
+        found = pull_back(g, ops, self.opened.values, [(v, g.mul(ct, scale)) for v, ct in seeds])
+        return [None if v is None else g.mul(v, 1 / scale) for v in found]
 
     def _parted(self, result: Any) -> tuple[Any, Any]:
         if not self.transform.has_aux:
@@ -192,6 +215,18 @@ class TransformedCall:
         """A cotangent as people see it, or the other way round."""
         return self.emission.g.conj(v) if tensor(v).dtype.is_complex else v
 
+    # what is kept
+
+    def _remat(self) -> Any:
+        """The result of the function itself, whose ops say what is kept of them."""
+        builder, options = self.ev.builder, dict(self.transform.options)
+        policy, memory = options.get("policy"), options.get("memory")
+        if memory is not None:
+            self.emission.limit(bytes_of(memory), self.ev.span(self.node))
+        section = Section(save.nothing if policy is None and memory is None else policy)
+        with builder.under(replace(builder.origin, within=(*builder.origin.within, section))):
+            return self.ev.call(self.node, self.callee.function, self.args, self.kwargs)
+
     # linear maps
 
     def _jvp(self) -> Any:
@@ -213,7 +248,7 @@ class TransformedCall:
         given = self.opened.fitting(result, cotangents, "the cotangent")
         with self.deriving():
             seeds = [(v, self.conjugated(c)) for v, c in given]
-            return tuple(self.opened.closed(self.completed(pull_back(self.emission.g, ops, self.opened.values, seeds))))
+            return tuple(self.opened.closed(self.completed(self.pulled_back(self.emission.g, ops, seeds))))
 
     def _vjp(self) -> Any:
         return self._linear("pullback")
@@ -274,6 +309,14 @@ class TransformedCall:
         inner = replace(self.transform, name="grad")
         self.callee = replace(self.callee, function=TransformedRef(inner, self.callee.function))
         return self._jacobian("columns")
+
+    # loops
+
+    def _scan(self) -> Any:
+        return ScanCall(self.ev, self.emission, self.node, self.callee, self.args).run()
+
+    def _vmap(self) -> Any:
+        return MappedCall(self.ev, self.emission, self.node, self.callee, self.args, self.kwargs).run()
 
     # findings
 

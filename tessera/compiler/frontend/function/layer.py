@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any, cast
 
 from tessera.compiler.autodiff.custom import inline_custom
-from tessera.compiler.frontend.evaluate import returns, spelling
+from tessera.compiler.frontend.evaluate import returns, spelling, states
 from tessera.compiler.frontend.evaluate.machine import Evaluator, Layer
 from tessera.compiler.frontend.evaluate.parameters import facts_pairs
 from tessera.compiler.frontend.function import gradients, ruled
@@ -36,6 +37,7 @@ from tessera.language import dims, dtypes
 from tessera.language.annotations import Annotation, ScalarAnn, TensorAnn
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
+from tessera.language.policies import Policy
 from tessera.language.scalars import BY_SYMBOL
 
 COUNTER = TensorType((), dtypes.int64)
@@ -66,6 +68,8 @@ class FunctionLayer(Layer):
 
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
         value = as_results(value)
+        if value is None and self.ev.states:
+            return None
         wrong = fault(value)
         if value is None or wrong is None:
             what = "nothing" if value is None else "None among its results"
@@ -80,8 +84,18 @@ class FunctionLayer(Layer):
 
     def finish(self, value: Any) -> Op | None:
         ev = self.ev
+        states.show(ev)
         span = ev.frame.return_span or ev.definition.span
         results = [self.lift(v, None, span) for v in in_order(value)]
+        changed: list[int] = []
+        for state, argument, now in states.results(ev) if not ev.undecided else ():
+            now = self.lift(now, argument.type, span)
+            if now is not None and now.op is not None and now.op.block is not ev.block:
+                said = f"{state.place} is changed by a function that a transform runs; return what it is to hold"
+                ev.error("TS102", said, span)
+                return None
+            changed.append(argument.index)
+            results.append(now)
         if any(r is None for r in results) or ev.undecided:
             return None
         names = tuple(p.name for p in self.arguments)
@@ -94,7 +108,10 @@ class FunctionLayer(Layer):
         ev.block.append(Op("graph.return", [r for r in results if r is not None], (), span))
         inline_custom([ev.block])
         attrs: dict[str, Any] = {"sym_name": ev.definition.name, "arg_names": names, **facts_pairs(ev.facts)}
-        attrs |= self._schedule()
+        attrs |= self._schedule() | ({"states": tuple(changed)} if changed else {})
+        if self.emission.memory is not None:
+            most, span = self.emission.memory
+            attrs |= {"memory": most, "memory_at": astuple(span)}
         return Op("graph.func", (), (), ev.definition.span, attrs, [Region([ev.block])])
 
     def _schedule(self) -> dict[str, Any]:
@@ -183,6 +200,10 @@ class FunctionLayer(Layer):
     def converted(self, value: Value, dtype: DType, span: Span) -> Value:
         with self.ev.builder.at(span):
             return self.emission.g.to(value, dtype)
+
+    def under(self, value: Value, policy: Policy, span: Span) -> Value:
+        with self.ev.builder.at(span):
+            return self.emission.g.under(value, policy)
 
     # operators
     def binary(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:

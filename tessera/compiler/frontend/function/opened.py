@@ -62,6 +62,9 @@ class Opened:
             return remade(value, [self._opened(v, f"{place}[{i}]", held) for i, v in enumerate(value)])
         if is_dict(value):
             return {k: self._opened(v, f"{place}[{k!r}]", held) for k, v in value.items()}
+        if isinstance(value, Record) and value.is_state:
+            said = f"{place} is state, which effects change; differentiate by the tensors that it is made from"
+            raise self.refused("TS351", said)
         if isinstance(value, Record):
             members = {k: self._opened(v, f"{place}.{k}", held=True) for k, v in value.members.items()}
             return Record(value.type_name, members, value.cls)

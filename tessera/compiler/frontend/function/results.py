@@ -57,7 +57,7 @@ def fault(value: Any, held: bool = False) -> str | None:
 
 def in_order(value: Any, held: bool = False) -> Iterator[Any]:
     """What is computed, in order. `held`: by a dataclass; what it merely keeps is no result."""
-    if held and _is_kept(value):
+    if value is None or (held and _is_kept(value)):
         return
     if is_sequence(value):
         for v in value:

@@ -79,6 +79,8 @@ class Frame:
     """values returned on paths that may or may not be taken"""
     rests: list[Any] = field(default_factory=list[Any])
     """for each open block, its statements and the place of the one that runs; a `LoopMark` at each open loop"""
+    effect: str = ""
+    """what a method does to the state that it is a method of: "append" """
     records: bool = True
     """whether the types of its expressions are kept: the analysed function itself and functions nested in it"""
 

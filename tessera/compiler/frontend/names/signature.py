@@ -133,7 +133,7 @@ def refused(annotation: Annotation, span: Span) -> list[Diagnostic]:
         return refused(annotation.item, span)
     if isinstance(annotation, RecordAnn):
         return [d for _, field in annotation.fields for d in refused(field, span)]
-    why = unenforced(getattr(annotation, "policy", None))
+    why = unenforced(getattr(annotation, "policy", None), getattr(annotation, "dtype", None))
     return [Diagnostic("TS306", why, span)] if why else []
 
 

@@ -16,6 +16,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.immutable import immutable
 from tessera.language.dims import Expr
+from tessera.language.records import STATE
 
 
 class Unknown:
@@ -142,7 +143,14 @@ class Record:
     members: dict[str, Any]
     cls: Any = None
     outside: bool = False
-    """whether it stands for an object of the caller, which a function does not change"""
+    """whether it stands for an object of the caller, which a function does not change, but for effects of state"""
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it is an object of the caller that effects change."""
+        cls = self.cls
+        found: object = cls.members.get(STATE) if isinstance(cls, ClassRef) else getattr(cls, STATE, False)
+        return self.outside and found is True
 
 
 def as_items(value: object) -> object:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from tessera.compiler.frontend.names.numbers import numpy_function
 from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Builtin, FileModule, Namespace, OperatorRef
-from tessera.language import dtypes, policies
+from tessera.language import dtypes, policies, saving
 
 PYTHON_BUILTINS = frozenset(
     ("abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset", "getattr",
@@ -22,19 +22,38 @@ PYTHON_BUILTINS = frozenset(
 )  # fmt: skip
 """The builtins of Python that functions may call. They run at compile time; some also mean something over tensors."""
 
-FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit", "autodiff", "differentiable"})
+FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit", "autodiff", "differentiable", "effect"})
 KERNEL_DECORATORS = frozenset({"kernel"})
-FURTHER_DECORATORS = frozenset({"autotune", "distributed", "numerics"})
+FURTHER_DECORATORS = frozenset({"autotune", "distributed", "numerics", "remat"})
 """stand above the others, or make a function of a plain one"""
 _DECORATORS = FUNCTION_DECORATORS | KERNEL_DECORATORS | FURTHER_DECORATORS
 OUTSIDE = frozenset({"mesh"})
 """calls that decorators are given, and that stand outside of functions"""
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
 LOOPS = frozenset({"range", "static_range", "cdiv"})
+RECORDS = frozenset({"replace"})
 TRANSFORMS = frozenset(
-    ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "jvp", "hvp", "vjp", "linearize")
+    (
+        "grad",
+        "value_and_grad",
+        "jacfwd",
+        "jacrev",
+        "jacobian",
+        "hessian",
+        "jvp",
+        "hvp",
+        "vjp",
+        "linearize",
+        "scan",
+        "remat",
+        "vmap",
+    )
 )
-"""derivatives of functions, inside of programs and outside"""
+"""functions of functions, inside of programs and outside"""
+STATES = frozenset({"StatefulObject", "StatefulTensor", "KVCache"})
+"""objects that functions change; their text is a library's, under the package's own name"""
+TREES = frozenset({"arrays", "parameters", "replaced"})
+"""functions of `ts.nn.tree` that functions may call"""
 NAMESPACES = frozenset({"op", "tensor", "tile", "nn"})
 """modules of the package whose members functions and kernels may use"""
 
@@ -49,8 +68,12 @@ LIBRARIES: dict[str, _Library] = {}
 """packages whose texts are read, as users' files are; they register themselves"""
 _POLICIES: dict[str, Any] = {
     name: getattr(policies, name)
-    for name in ("accum", "loss_scale", "device", "stochastic_round", "saturate", "deterministic", "NumericalPolicy")
+    for name in (
+        *("accum", "compute", "loss_scale", "device"),
+        *("stochastic_round", "saturate", "deterministic", "NumericalPolicy"),
+    )
 }
+_POLICIES["save"] = saving.save
 _OPERATOR_SPACES = ("tessera", "tessera.op", "tessera.tensor", "tessera.nn")
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None}
 
@@ -83,6 +106,9 @@ def member(path: str, name: str) -> Any:
         return operator
     if path == "tessera" and (known := _language(name)) is not MISSING:
         return known
+    if path == "tessera.nn.tree" and name in TREES:
+        return Builtin(f"{path}.{name}")
+    path = "tessera.nn" if path == "tessera" and name in STATES else path
     library = LIBRARIES.get(".".join(path.split(".")[:2]))
     if library is not None and (found := library.lookup(path, name)) is not MISSING:
         return found
@@ -101,7 +127,7 @@ def _operator(name: str) -> OperatorRef | None:
 
 
 def _language(name: str) -> Any:
-    if name in _DECORATORS or name in OUTSIDE or name in ANNOTATIONS or name in LOOPS or name in TRANSFORMS:
+    if name in _DECORATORS or name in OUTSIDE or name in ANNOTATIONS or name in LOOPS | RECORDS | TRANSFORMS:
         return Builtin(f"tessera.{name}")
     return _POLICIES.get(name, _CONSTANTS.get(name, MISSING))
 
@@ -131,6 +157,16 @@ def members(path: str) -> Iterable[str]:
     if path in LIBRARIES:
         out += LIBRARIES[path].names()
     if path == "tessera":
-        out += [*dtypes.BY_NAME, *_DECORATORS, *OUTSIDE, *ANNOTATIONS, *LOOPS, *TRANSFORMS, *_POLICIES]
+        out += [
+            *dtypes.BY_NAME,
+            *_DECORATORS,
+            *STATES,
+            *OUTSIDE,
+            *ANNOTATIONS,
+            *LOOPS,
+            *RECORDS,
+            *TRANSFORMS,
+            *_POLICIES,
+        ]
         out += [n for n in NAMESPACES if "." not in n]
     return out

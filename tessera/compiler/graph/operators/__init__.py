@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tessera.compiler.graph import control as control
 from tessera.compiler.graph import dialect as dialect
-from tessera.compiler.graph.operators import attention as attention
 from tessera.compiler.graph.operators import contraction as contraction
+from tessera.compiler.graph.operators import conversion as conversion
 from tessera.compiler.graph.operators import creation as creation
 from tessera.compiler.graph.operators import cutting as cutting
 from tessera.compiler.graph.operators import elementwise as elementwise
@@ -20,6 +20,8 @@ from tessera.compiler.graph.operators import scans as scans
 from tessera.compiler.graph.operators import segments as segments
 from tessera.compiler.graph.operators import shaping as shaping
 from tessera.compiler.graph.operators import statistics as statistics
+from tessera.compiler.graph.operators.attention import attention as attention
+from tessera.compiler.graph.operators.attention import steps as steps
 from tessera.compiler.graph.operators.windows import convolution as convolution
 from tessera.compiler.graph.operators.windows import pooling as pooling
 from tessera.compiler.graph.operators.windows import sliding as sliding

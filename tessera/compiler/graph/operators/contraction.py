@@ -21,7 +21,8 @@ class Contract(Operator):
     """Sums of products as in einsum `lhs,rhs->out`, one letter per axis, none repeated within an operand.
 
     Letters in all three are batches, those missing from `out` are summed over in the accumulator dtype, in the order of
-    language/order.py; all others are rows or columns. The result has the operands' dtype.
+    language/order.py; all others are rows or columns. The result has the operands' dtype. Under the policy `compute(d)`
+    operands of f32 are rounded to d, and the result of operands of f32 or d is f32.
     """
 
     kind = "contract"
@@ -38,7 +39,13 @@ class Contract(Operator):
         size = dict(zip(lhs, x.shape, strict=True))
         for letter, d in zip(rhs, y.shape, strict=True):
             t.same(size.setdefault(letter, d), d, "TS203", f"contracted dimensions {size[letter]} and {d} differ")
-        return TensorType(tuple(size[c] for c in out), t.promote(x, y))
+        dtype = t.promote(x, y)
+        policy = t.policy((x, y))
+        if policy is not None and policy.compute is not None and dtype in (dtypes.f32, policy.compute):
+            for i, v in enumerate((x, y)):
+                t.convert(i, v, policy.compute)
+            dtype = dtypes.f32
+        return TensorType(tuple(size[c] for c in out), dtype)
 
     def reference(self, x: Any, y: Any, lhs: str, rhs: str, out: str) -> Any:
         return np.einsum(f"{lhs},{rhs}->{out}", x, y)
@@ -77,7 +84,8 @@ def contract(g: GraphBuilder, x: Value, y: Value, lhs: str, rhs: str, out: str) 
     x, lhs = _sum_lonely(g, x, lhs, rhs + out)
     y, rhs = _sum_lonely(g, y, rhs, lhs + out)
     if set(lhs) & set(rhs) - set(out):
-        return g.contract(x, y, lhs=lhs, rhs=rhs, out=out)
+        product = g.contract(x, y, lhs=lhs, rhs=rhs, out=out)
+        return g.to(product, dtypes.promote(tensor(x).dtype, tensor(y).dtype) or tensor(product).dtype)
     return g.mul(_aligned(g, x, lhs, out), _aligned(g, y, rhs, out))
 
 

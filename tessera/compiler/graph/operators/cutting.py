@@ -13,6 +13,8 @@ from tessera.compiler.ir.types import TensorType
 class StopGradient(Operator):
     """`x` itself, through which no gradient goes: to derivatives it is a constant."""
 
+    batching = "map"
+
     differentiable = False
     functions = ("stop_gradient", "detach")
     methods = ("stop_gradient", "detach")

@@ -161,6 +161,8 @@ class Cast(Operator):
 class Clip(Operator):
     """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
 
+    batching = "map"
+
     functions = methods = ("clip", "clamp")
 
     def infer(
@@ -198,6 +200,8 @@ class Clip(Operator):
 class Lerp(Operator):
     """`x + weight * (y - x)`: from x at weight 0 to y at weight 1."""
 
+    batching = "map"
+
     def infer(self, t: Infer, x: TensorType, y: TensorType, weight: TensorType) -> TensorType:
         for i, v in enumerate((x, y, weight)):
             t.require(v, "float", operand=i)
@@ -215,6 +219,8 @@ class Lerp(Operator):
 class MaskedFill(Operator):
     """`value` where `mask` holds, else `x`."""
 
+    batching = "map"
+
     apart = ("mask",)
 
     def infer(self, t: Infer, x: TensorType, mask: TensorType, value: TensorType) -> TensorType:
@@ -230,6 +236,8 @@ class MaskedFill(Operator):
 
 class Hypot(Operator):
     """sqrt(x * x + y * y) without squares that overflow: the larger magnitude times sqrt(1 + ratio**2)."""
+
+    batching = "map"
 
     def infer(self, t: Infer, x: TensorType, y: TensorType) -> TensorType:
         for i, v in enumerate((x, y)):

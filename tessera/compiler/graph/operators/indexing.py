@@ -56,9 +56,11 @@ class Take(Operator):
             cut.whole(f"an index may lead anywhere along {cut.dim}")
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, indices: Value, axis: int | None) -> Any:
-        """Sums of what was read from the same place, in ascending order of where it was read to."""
+        """Sums of what was read from the same place, in ascending order of where it was read to. One index stores."""
         shape = tensor(x).shape if axis is not None else (dims.prod(tensor(x).shape),)
         a, count = axis or 0, dims.prod(tensor(indices).shape)
+        if axis is not None and not tensor(indices).rank:
+            return (g.put(g.zeros_like(x), indices, ct, axis=axis), None)
         at = g.to(g.reshape(indices, (count,)), dtypes.int64)
         at = g.where(g.lt(at, 0), g.add(at, shape[a]), at)
         read = g.reshape(ct, (*shape[:a], count, *shape[a + 1 :]))

@@ -27,6 +27,8 @@ _LARGE = 2.0**28
 class Inverse(Operator, abstract=True):
     """A function of one number that gives floats, or complex numbers of complex ones; integers count as f32."""
 
+    batching = "map"
+
     numpy: ClassVar[str]
     of_complex: ClassVar[Callable[[GraphBuilder, Value], Value]]
 
@@ -142,6 +144,8 @@ class Atanh(Inverse):
 class Conj(Operator):
     """The complex conjugate; a real number is its own."""
 
+    batching = "map"
+
     functions = methods = ("conj", "conjugate")
 
     def infer(self, t: Infer, x: TensorType) -> TensorType:
@@ -164,6 +168,8 @@ class Conj(Operator):
 class Positive(Operator):
     """x itself."""
 
+    batching = "map"
+
     def infer(self, t: Infer, x: TensorType) -> TensorType:
         t.require(x, "number")
         return x
@@ -177,6 +183,8 @@ class Positive(Operator):
 
 class Paired(Operator, abstract=True):
     """A function of two real numbers that gives floats."""
+
+    batching = "map"
 
     def infer(self, t: Infer, x: TensorType, y: TensorType) -> TensorType:
         for i, v in enumerate((x, y)):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, ClassVar
 
 from tessera.compiler.graph.infer import shown
 from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, OperatorParameter, tensor
@@ -26,6 +26,8 @@ from tessera.language.lazy import np
 
 class Softmax(Operator):
     """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""
+
+    batching = "axis"
 
     def infer(self, t: Infer, x: TensorType, axis: int = -1) -> TensorType:
         t.require(x, "float")
@@ -70,6 +72,8 @@ class LogSoftmax(Softmax):
 class Normalization(Operator, abstract=True):
     """What the norms share: parameters have the shape of the normalised axes and are applied in f32."""
 
+    centred: ClassVar[bool] = True
+
     def rule(
         self, t: Infer, x: TensorType, axis: Axes, eps: float, parameters: Sequence[TensorType | None]
     ) -> TensorType:
@@ -91,6 +95,34 @@ class Normalization(Operator, abstract=True):
         shape = tuple(d if i in axis else 1 for i, d in enumerate(tensor(x).shape))
         trailing = tuple(axis) == tuple(range(len(shape) - len(axis), len(shape)))
         return g.compute(p) if trailing else g.reshape(g.compute(p), shape)
+
+    def unit(self, g: GraphBuilder, x: Value, axis: Sequence[int], eps: float) -> tuple[Value, Value]:
+        """The normalised `x`, and what its distances from the middle are multiplied by."""
+        wide = g.compute(x)
+        far = g.sub(wide, g.mean(wide, axis=axis, keepdims=True)) if self.centred else wide
+        by = g.rsqrt(g.add(g.mean(g.square(far), axis=axis, keepdims=True), eps))
+        return g.mul(far, by), by
+
+    def pulled(
+        self, g: GraphBuilder, ct: Value, x: Value, weight: Value | None, bias: Value | None, axis: Sequence[int],
+        eps: float,
+    ) -> tuple[Value, Value | None, Value | None]:  # fmt: skip
+        """The cotangents of x, weight and bias: one pass over the lines of x, and one across them. The derivative of
+        the normalised x is what is left of its argument once the mean and the part along it are taken out."""
+        unit, by = self.unit(g, x, axis, eps)
+        given = g.compute(ct)
+        scaled = given if weight is None else g.mul(given, self.lined_up(g, weight, x, axis))
+        left = g.sub(scaled, g.mul(unit, g.mean(g.mul(scaled, unit), axis=axis, keepdims=True)))
+        left = g.sub(left, g.mean(scaled, axis=axis, keepdims=True)) if self.centred else left
+
+        def parameter(p: Value | None, along: Value) -> Value | None:
+            if p is None:
+                return None
+            others = tuple(i for i in range(tensor(x).rank) if i not in axis)
+            return g.to(g.sum(along, axis=others) if others else along, tensor(p).dtype)
+
+        dx = g.to(g.mul(left, by), tensor(x).dtype)
+        return dx, parameter(weight, g.mul(given, unit)), parameter(bias, given)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(results[0].shape) * 8
@@ -118,17 +150,22 @@ class LayerNorm(Normalization):
     def decompose(
         self, g: GraphBuilder, x: Value, weight: Value | None, bias: Value | None, axis: tuple[int, ...], eps: float
     ) -> Value:
-        wide = g.compute(x)
-        far = g.sub(wide, g.mean(wide, axis=axis, keepdims=True))
-        var = g.mean(g.square(far), axis=axis, keepdims=True)
-        out = g.mul(far, g.rsqrt(g.add(var, eps)))
+        out, _ = self.unit(g, x, axis, eps)
         out = out if weight is None else g.mul(out, self.lined_up(g, weight, x, axis))
         out = out if bias is None else g.add(out, self.lined_up(g, bias, x, axis))
         return g.to(out, tensor(x).dtype)
 
+    def adjoint(
+        self, g: GraphBuilder, out: Value, ct: Value, x: Value, weight: Value | None, bias: Value | None,
+        axis: tuple[int, ...], eps: float,
+    ) -> tuple[Value | None, ...]:  # fmt: skip
+        return self.pulled(g, ct, x, weight, bias, axis, eps)
+
 
 class RmsNorm(Normalization):
     """x / sqrt(mean(x * x) + eps) * weight over `axis`; weight has the shape of those axes (Zhang, Sennrich 2019)."""
+
+    centred = False
 
     def infer(
         self, t: Infer, x: TensorType, weight: TensorType | None = None, axis: Axes = -1, eps: float = 1e-6
@@ -140,10 +177,14 @@ class RmsNorm(Normalization):
         return out if weight is None else out * _lined_up(weight, x, axis)
 
     def decompose(self, g: GraphBuilder, x: Value, weight: Value | None, axis: tuple[int, ...], eps: float) -> Value:
-        wide = g.compute(x)
-        out = g.mul(wide, g.rsqrt(g.add(g.mean(g.square(wide), axis=axis, keepdims=True), eps)))
+        out, _ = self.unit(g, x, axis, eps)
         out = out if weight is None else g.mul(out, self.lined_up(g, weight, x, axis))
         return g.to(out, tensor(x).dtype)
+
+    def adjoint(
+        self, g: GraphBuilder, out: Value, ct: Value, x: Value, weight: Value | None, axis: tuple[int, ...], eps: float
+    ) -> tuple[Value | None, ...]:
+        return self.pulled(g, ct, x, weight, None, axis, eps)[:2]
 
 
 def _per_channel(t: Infer, x: TensorType, named: dict[str, TensorType | None]) -> None:
@@ -316,14 +357,37 @@ class CrossEntropy(Operator):
         return _average_reference(loss.astype(logits.dtype), reduction)
 
     def decompose(self, g: GraphBuilder, logits: Value, labels: Value, reduction: str, label_smoothing: float) -> Value:
-        logp = g.log_softmax(g.compute(logits), axis=-1)
-        rank, classes = tensor(labels).rank, tensor(logits).shape[-1]
-        line = g.iota((1,) * rank + (classes,), axis=rank)
-        hit = g.eq(g.unsqueeze(g.to(labels, dtypes.int64), -1), line)
+        logp, hit = g.log_softmax(g.compute(logits), axis=-1), self.hit(g, logits, labels)
         loss = g.neg(g.sum(g.where(hit, logp, 0.0), axis=-1))
         if label_smoothing:
             loss = g.sub(g.mul(loss, 1 - label_smoothing), g.mul(g.mean(logp, axis=-1), label_smoothing))
         return g.to(_average(g, loss, reduction), tensor(logits).dtype)
+
+    def hit(self, g: GraphBuilder, logits: Value, labels: Value) -> Value:
+        """Which class [..., C] the label says."""
+        rank, classes = tensor(labels).rank, tensor(logits).shape[-1]
+        line = g.iota((1,) * rank + (classes,), axis=rank)
+        return g.eq(g.unsqueeze(g.to(labels, dtypes.int64), -1), line)
+
+    def adjoint(
+        self, g: GraphBuilder, out: Value, ct: Value, logits: Value, labels: Value, reduction: str,
+        label_smoothing: float,
+    ) -> tuple[Value, None]:  # fmt: skip
+        """The probabilities less what the labels say of them, in one pass over each line of logits."""
+        p, hit = g.softmax(g.compute(logits), axis=-1), self.hit(g, logits, labels)
+        classes = tensor(logits).shape[-1]
+        at, one = g.unsqueeze(g.to(labels, dtypes.int64), -1), g.to(hit, tensor(p).dtype)
+        known = g.to(g.logical_and(g.ge(at, 0), g.lt(at, classes)), tensor(p).dtype)
+        left = g.sub(g.mul(p, known), one)  # 0 where the label is none of the classes
+        if label_smoothing:
+            mixed = g.sub(p, g.div(1.0, g.size(classes, tensor(p).dtype)))
+            left = g.add(g.mul(left, 1 - label_smoothing), g.mul(mixed, label_smoothing))
+        slope = g.compute(ct)
+        if reduction == "none":
+            slope = g.unsqueeze(slope, -1)
+        elif reduction == "mean":
+            slope = g.div(slope, g.size(dims.prod(tensor(labels).shape), tensor(p).dtype))
+        return g.to(g.mul(left, slope), tensor(logits).dtype), None
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(operands[0].shape) * 14
@@ -404,6 +468,8 @@ class Embedding(Operator):
 class LeakyRelu(Operator):
     """x where it is positive, else slope * x."""
 
+    batching = "map"
+
     def infer(self, t: Infer, x: TensorType, slope: float = 0.01) -> TensorType:
         t.require(x, "float")
         t.canonical(slope=t.number(slope, "slope"))
@@ -418,6 +484,8 @@ class LeakyRelu(Operator):
 
 class Elu(Operator):
     """x where it is positive, else alpha * (e**x - 1)."""
+
+    batching = "map"
 
     def infer(self, t: Infer, x: TensorType, alpha: float = 1.0) -> TensorType:
         t.require(x, "float")

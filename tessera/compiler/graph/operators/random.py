@@ -185,6 +185,7 @@ class Bernoulli(RandomOperator):
         return g.lt(g.uniform(seed, shape), p)
 
 
+UNIFORM = cast("Uniform", REGISTRY["uniform"])
 BERNOULLI = cast("Bernoulli", REGISTRY["bernoulli"])
 
 
@@ -194,7 +195,7 @@ class Dropout(Operator):
     apart = ("key",)
     says: ClassVar = {
         "key": "an integer that decides which elements are dropped: the same key drops the same ones, so give each "
-        "call another, as a parameter `key: ts.Int` of the function",
+        "call another, as a parameter `key: ts.int64` of the function",
         "training": "write `if training: x = ts.dropout(x, key, p)`",
         "inplace": "tensors are values, so keep what it gives: x = ts.dropout(x, key, p)",
     }

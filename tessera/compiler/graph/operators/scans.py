@@ -82,6 +82,8 @@ class Cumprod(Scan):
 class Cumulative(Operator, abstract=True):
     """The Array API's scan: along `axis`, which only a vector need not name; elements may count as `dtype` first."""
 
+    batching = "axis"
+
     methods = ()
     scan: ClassVar[str]
     initial: ClassVar[int]

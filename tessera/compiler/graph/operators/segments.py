@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tessera.compiler.graph.cut import Combine, Cut
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operator import Cost, GraphBuilder, Infer, Operator, tensor
 from tessera.compiler.graph.operators.indexing import positions
 from tessera.compiler.graph.operators.reductions import extreme
 from tessera.compiler.ir.core import Value
@@ -244,6 +244,83 @@ class ScatterAdd(Scattering):
         wide = g.compute(g.reshape(updates, (count,)))
         total = g.reshape(g.segment_sum(wide, at, dims.prod(shape)), shape)
         return g.to(g.add(g.compute(x), g.to(total, tensor(x).dtype.compute)), tensor(x).dtype)
+
+
+class Put(Operator):
+    """`x` with `updates` in place of its slices at `indices` along `axis`: `out[:, indices[i]] = updates[:, i]` for 1.
+
+    The counterpart of `take`: the axes of `indices` stand in `updates` where `axis` is in `x`. Negative indices count
+    from the end; what lies outside is left out. Of several updates of one place the last counts. Where nobody needs the
+    old `x` any more, as in a loop that carries it, its memory is changed in place: only `updates` are moved.
+    """
+
+    kind = "put"
+    apart = ("indices",)
+
+    def infer(self, t: Infer, x: TensorType, indices: TensorType, updates: TensorType, axis: int = 0) -> TensorType:
+        t.require(indices, "integer", operand=1)
+        a = t.axis(x, axis)
+        wanted = (*x.shape[:a], *indices.shape, *x.shape[a + 1 :])
+        said = f"put into {shape_text(x.shape)} along axis {a} takes updates of {shape_text(wanted)}"
+        if updates.rank != len(wanted):
+            t.fail("TS213", f"{said}, not {shape_text(updates.shape)}", operand=2)
+        for d, e in zip(wanted, updates.shape, strict=True):
+            t.same(d, e, "TS213", f"{said}, not {shape_text(updates.shape)}", operand=2)
+        t.canonical(axis=a)
+        t.convert(2, updates, x.dtype)
+        return x
+
+    def reference(self, x: Any, indices: Any, updates: Any, axis: int) -> Any:
+        out, n = np.moveaxis(x.copy(), axis, 0), x.shape[axis]
+        slices = np.moveaxis(updates.reshape(*x.shape[:axis], indices.size, *x.shape[axis + 1 :]), axis, 0)
+        for i, piece in zip(indices.ravel().tolist(), slices, strict=True):
+            at = i + n if i < 0 else i
+            if 0 <= at < n:
+                out[at] = piece
+        return np.moveaxis(out, 0, axis)
+
+    def decompose(self, g: GraphBuilder, x: Value, indices: Value, updates: Value, axis: int) -> Value | None:
+        if tensor(indices).rank == 1:
+            return None
+        shape, count = tensor(x).shape, dims.prod(tensor(indices).shape)
+        row = g.reshape(updates, (*shape[:axis], count, *shape[axis + 1 :]))
+        return g.put(x, g.reshape(indices, (count,)), row, axis=axis)
+
+    def partition(self, cut: Cut, x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> None:
+        if cut.axis(x) == axis or cut.axis(indices) is not None or indices.rank != 1:
+            cut.whole(f"an index may lead anywhere along {cut.dim}")
+        cut.aligned((x, updates))
+
+    def adjoint(
+        self, g: GraphBuilder, out: Value, ct: Value, x: Value, indices: Value, updates: Value, axis: int
+    ) -> tuple[Value, None, Value]:
+        """Of what was there before: 0 where something was put. Of an update: what is in its place, if it is its own."""
+        found = self._own(g, g.take(ct, indices, axis=axis), tensor(x).shape[axis], indices, axis)
+        return (g.put(ct, indices, g.zeros_like(updates), axis=axis), None, found)  # last: ct is changed in place
+
+    def _own(self, g: GraphBuilder, found: Value, n: Dim, indices: Value, axis: int) -> Value:
+        """`found` without the updates that a later one of the same place has replaced."""
+        shape = tensor(indices).shape
+        if (count := dims.prod(shape)) == 1:
+            return found
+        at, number = g.cast(g.reshape(indices, (count,)), dtypes.int64), g.iota((count,))
+        at = g.where(g.lt(at, 0), g.add(at, n), at)
+        last = g.reshape(g.eq(g.take(g.segment_max(number, at, n), at), number), shape)
+        rank = tensor(found).rank
+        return g.where(g.reshape(last, (*(1,) * axis, *shape, *(1,) * (rank - axis - len(shape)))), found, 0)
+
+    def tangent(
+        self, g: GraphBuilder, out: Value, tangents: Any, x: Value, indices: Value, updates: Value, axis: int
+    ) -> Value:
+        before = g.zeros_like(x) if tangents[0] is None else tangents[0]
+        put = g.zeros_like(updates) if tangents[2] is None else tangents[2]
+        return g.put(before, indices, put, axis=axis)
+
+    def cost(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Cost:
+        """In place: a copy that is needed is an op of its own."""
+        _, indices, updates = operands
+        moved = 2 * dims.prod(updates.shape) * updates.dtype.itemsize
+        return Cost(0, moved + dims.prod(indices.shape) * indices.dtype.itemsize)
 
 
 def _places(x: Any, indices: Any, axis: int) -> Any:

@@ -22,6 +22,8 @@ from tessera.language.scalars import Accepts
 class Statistic(Operator, abstract=True):
     """A reduction to floats that is made of simpler ones; integers count as f32."""
 
+    batching = "axis"
+
     accepts: ClassVar[Accepts] = "any"
 
     def infer(self, t: Infer, x: TensorType, axis: Axes = None, keepdims: bool = False) -> TensorType:

@@ -16,7 +16,7 @@ from tessera.compiler.graph.reference import evaluate_op
 from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.rewriter import Pattern, Step, rewrite
 from tessera.compiler.ir.types import Shape
-from tessera.language import dims
+from tessera.language import dims, dtypes
 from tessera.language.dtypes import DType
 
 Rule = Callable[[GraphBuilder, Op], Value | None]
@@ -135,20 +135,11 @@ def _decided(g: GraphBuilder, op: Op) -> Value | None:
 def _cast(g: GraphBuilder, op: Op) -> Value | None:
     x, target = op.operands[0], cast("DType", op.attrs["dtype"])
     if tensor(x).dtype == target:
-        return x
+        return x if tensor(x).policy == tensor(op.result).policy else None
     inner = _source(x, "cast")
-    if inner is not None and _widens(tensor(inner.operands[0]).dtype, tensor(x).dtype):
+    if inner is not None and dtypes.widens(tensor(inner.operands[0]).dtype, tensor(x).dtype):
         return g.to(inner.operands[0], target)
     return None
-
-
-def _widens(a: DType, b: DType) -> bool:
-    """Whether every value of `a` is a value of `b`."""
-    if a.is_float and b.is_float:
-        return a.exponent <= b.exponent and a.mantissa <= b.mantissa
-    if a.kind == "bool" or (a.is_integer and a.kind == b.kind):
-        return a.kind == "bool" or a.bits <= b.bits
-    return False
 
 
 @rule("reshape")

@@ -10,6 +10,7 @@ from tessera.compiler.graph.operator import (
     GraphBuilder,
     attributes_of,
     facts_of,
+    kernel_for,
     operator_of,
     split_operands,
     tensor,
@@ -18,21 +19,22 @@ from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.spec import demand
 
 
-def decompose(func: Op, keep: Container[str] = ()) -> None:
-    """Replaces every op whose operator says how by simpler ones, in place. Operators named in `keep` stay."""
+def decompose(func: Op, keep: Container[str] = (), kernels: bool = False) -> None:
+    """Replaces every op whose operator says how by simpler ones, in place. Operators named in `keep` stay, and with
+    `kernels` those that a kernel written in tiles computes."""
     for op in func.walk():
         if op is not func and op.block is not None:
-            expand(op, keep)
+            expand(op, keep, kernels)
 
 
-def expand(op: Op, keep: Container[str] = ()) -> None:
+def expand(op: Op, keep: Container[str] = (), kernels: bool = False) -> None:
     """Replaces one op, and what it is replaced by, until only primitives are left."""
     name = op.name.removeprefix("graph.")
-    if name in keep or name not in REGISTRY:
+    if name in keep or name not in REGISTRY or (kernels and kernel_for(op) is not None):
         return
     assert op.block is not None
     block = Block()
-    g = GraphBuilder(Builder(block, span=op.span), facts_of(op))
+    g = GraphBuilder(Builder(block, span=op.span, origin=op.origin), facts_of(op))
     found = _nothing(g, op)
     if found is None and (rule := operator_of(op).decompose) is not None:
         found = rule(g, *split_operands(op), **attributes_of(op))
@@ -49,7 +51,7 @@ def expand(op: Op, keep: Container[str] = ()) -> None:
         result.replace_by(value)
     op.erase()
     for inner in new:
-        expand(inner, keep)
+        expand(inner, keep, kernels)
 
 
 def _nothing(g: GraphBuilder, op: Op) -> tuple[Value, ...] | None:

@@ -10,6 +10,7 @@ from tessera.compiler.targets.cpu.frame import FIRST, FrameLayout
 from tessera.compiler.targets.cpu.kernel.program import ProgramWriter
 from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
+from tessera.compiler.tile.lifetimes import temporaries
 from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
@@ -86,7 +87,8 @@ def _layout(program: Program, frame: FrameLayout) -> dict[str, Any]:
     bound = [i for i, b in enumerate(program.buffers) if b.role in ("input", "output")]
     known = all(isinstance(d, int) for i in bound for d in program.buffers[i].shape)
     arrays = [_array(program, i) for i in bound] if known else []
-    temps = [(i, str(prod(b.shape) * b.dtype.itemsize)) for i, b in enumerate(program.buffers) if b.role == "temp"]
+    numbers = {b.id: i for i, b in enumerate(program.buffers)}
+    temps = [(numbers[t.buffer], str(t.bytes), t.first, t.last) for t in temporaries(program)]
     constants = [(i, f"constant{b.id}") for i, b in enumerate(program.buffers) if b.role == "constant"]
     scalars = [(frame.scalar_slot(i), program.params[i].dtype.name) for i in frame.scalars]
     dims = FIRST + len(frame.buffers) + 2 * len(frame.scalars)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tessera.compiler.targets.cuda import nvrtc_library
 from tessera.errors import NOWHERE, Diagnostic, MissingDependency, Note, Span, TargetError
+from tessera.signals import abandonable
 
 INCLUDE = Path(__file__).parent / "include"
 LAST_OF_CUDA_12 = 74
@@ -74,7 +75,8 @@ def compile_code(source: str, arch: str, name: str, lines: Sequence[Sequence[obj
     """
     library = library_for(arch)
     try:
-        cubin, ptx, log = library.compile(source, f"{name}.cu", [f"--gpu-architecture={arch}", *OPTIONS])
+        options = [f"--gpu-architecture={arch}", *OPTIONS]
+        cubin, ptx, log = abandonable(lambda: library.compile(source, f"{name}.cu", options))
     except nvrtc_library.CompilationFailed as e:
         raise failed(str(e), source, f"{name}.cu", lines, f"NVRTC for {arch}") from e
     return CompiledCode(cubin, ptx, "\n".join(line for line in log.splitlines() if _DEPRECATED not in line))

@@ -27,6 +27,7 @@ from tessera.compiler.targets.cpu.frame import (
     SCRATCH_STRIDE,
 )
 from tessera.compiler.targets.cpu.llvm.jit import Loaded
+from tessera.compiler.tile.lifetimes import place
 from tessera.errors import LaunchError
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
@@ -42,10 +43,12 @@ FAST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A temporary's or constant's slot and size."""
+    """A temporary's slot and size, and the first and the last launch that use it."""
 
     slot: int
     bytes: Dim
+    first: int
+    last: int
 
 
 class Workspace:
@@ -108,7 +111,7 @@ class CpuExecutable:
         self.free = [str(n) for n in layout["free"]]
         self.dim_slots = [int(layout["dims"]) + i for i in range(len(self.free))]
         self.scalars: list[tuple[int, DType]] = [(int(s), dtypes.BY_NAME[d]) for s, d in layout["scalars"]]
-        self.temps = [Place(FIRST + i, dims.parse(size)) for i, size in layout["temps"]]
+        self.temps = [Place(FIRST + i, dims.parse(size), *used) for i, size, *used in layout["temps"]]
         self.scratch: Dim = dims.parse(meta["scratch"])
         self._constants = {FIRST + i: _aligned_copy(artifact.files[name]) for i, name in layout["constants"]}
         self._needs_memory = bool(self.temps) or self.scratch != 0
@@ -234,15 +237,12 @@ class CpuExecutable:
         found = self._sizes.get(sizes)
         if found is None:
             env = dict(zip(self.free, sizes, strict=True))
-            at = 0
-            temps: list[tuple[int, int]] = []
-            for t in self.temps:
-                temps.append((t.slot, at))
-                at += -(-dims.evaluate(t.bytes, env) // 64) * 64
+            places, total = place([(dims.evaluate(t.bytes, env), t.first, t.last) for t in self.temps])
+            temps = list(zip((t.slot for t in self.temps), places, strict=True))
             stride = -(-dims.evaluate(self.scratch, env) // 4096) * 4096
             if len(self._sizes) > 64:
                 self._sizes.clear()
-            found = self._sizes[sizes] = temps, at, stride
+            found = self._sizes[sizes] = temps, total, stride
         return found
 
 

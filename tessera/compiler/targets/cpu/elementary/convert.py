@@ -85,7 +85,8 @@ def round_to(x: Val, d: DType, vm: VectorMath) -> Val:
     y = fn.convert("bitcast", fn.binary("and", bumped, const(-(1 << keep), bits.ty)), x.ty)
     if d.exponent < 8:
         y = _round_range(x, y, d, vm)
-    return fn.select(vm.is_nan(x), x, y)
+    quiet = fn.binary("or", bits, const(1 << 22, bits.ty))  # the low bits of a NaN are not stored
+    return fn.select(vm.is_nan(x), fn.convert("bitcast", quiet, x.ty), y)
 
 
 def _to_power(x: Val, vm: VectorMath) -> Val:

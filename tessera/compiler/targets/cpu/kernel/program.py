@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
-from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
+from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
 from tessera.compiler.targets.cpu.kernel import control, fold, host_calls, primitives, products, scan_sort
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
 from tessera.compiler.targets.cpu.kernel.tile_records import RecordWriter
@@ -124,6 +124,8 @@ class ProgramWriter:
         self.fn = fn
         first = next(iter(self.program.launches), None)
         self.watch = watch_of(fn)
+        if self.program.states:  # in one piece: half a change would leave neither the old state nor the new one
+            never_stop(fn, self.watch)
         self.looks = Looks(fn, self.watch, 0)
         self.dims = {n: self.frame.load_dim(fn, fn.param(0), n) for n in self.frame.free}
         self.ev = ElementEmitter(first.kernel, fn, self.isa, self.dims) if first is not None else None

@@ -15,6 +15,7 @@ from typing import Any
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.errors import Diagnostic, MissingDependency, TargetError
 from tessera.once import once
+from tessera.signals import abandonable
 
 _lock = threading.RLock()  # LLVM's contexts are not thread-safe, and llvmlite uses one
 
@@ -62,13 +63,17 @@ def _without_strength_reduction() -> Generator[Any]:
 def compile_object(text: str, isa: VectorISA, name: str) -> bytes:
     """Object code of an LLVM module. Raises TargetError TS603 if LLVM rejects it or lacks the memory for it."""
     _require_memory(len(text), name)
+    try:
+        return abandonable(lambda: _object(text, isa, name))
+    except RuntimeError as e:
+        raise TargetError(Diagnostic("TS603", f"LLVM cannot compile the code generated for {name}: {e}")) from e
+
+
+def _object(text: str, isa: VectorISA, name: str) -> bytes:
     with _without_strength_reduction() as llvm:
-        try:
-            module = llvm.parse_assembly(text)
-            module.name = name
-            return bytes(machine(isa).emit_object(module))
-        except RuntimeError as e:
-            raise TargetError(Diagnostic("TS603", f"LLVM cannot compile the code generated for {name}: {e}")) from e
+        module = llvm.parse_assembly(text)
+        module.name = name
+        return bytes(machine(isa).emit_object(module))
 
 
 def _require_memory(size: int, name: str) -> None:

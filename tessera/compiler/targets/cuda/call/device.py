@@ -256,11 +256,8 @@ class DeviceExecutable:
         pointers, scalars = self._names()
         places = dict(zip(self.plan.bound, pointers, strict=True))
         places |= {n: str(self.constant(n, data, stream)) for n, data in self.plan.constants.items()}
-        workspace = 0
-        for buffer in meta["buffers"]:
-            if buffer["role"] == "temp":
-                places[buffer["id"]] = f"own + {workspace}"
-                workspace += -(-self.plan.nbytes(buffer, env) // 256) * 256
+        own, workspace = self.plan.workspace(env)
+        places |= {number: f"own + {begin}" for number, begin in own.items()}
         slots = {number: slot for slot, number in enumerate(places)}
         launches: list[PreparedKernel] = []
         for _, name, args in meta["steps"]:

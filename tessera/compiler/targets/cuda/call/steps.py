@@ -14,6 +14,7 @@ from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda.generate import Generated
 from tessera.compiler.targets.cuda.write import print_buffer
 from tessera.compiler.tile.asserts import filled
+from tessera.compiler.tile.lifetimes import place, temporaries
 from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
 from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Span
 from tessera.language import dtypes
@@ -25,12 +26,22 @@ PHASES = ("tile",)
 RECORD_BYTES = 32
 ALIGNMENT = 16
 """Bytes that the start of every buffer is a multiple of. Arguments that are not have code of their own (`narrow`)."""
+TEMPORARY_ALIGNMENT = 256
+"""the same of temporaries, as the driver aligns what it allocates"""
 
 
 def describe(program: Program, generated: Generated) -> dict[str, Any]:
     """Everything but code: what `Steps` needs to run the program."""
+    used = {t.buffer: [t.first, t.last] for t in temporaries(program)}
     buffers = [
-        {"name": b.name, "role": b.role, "shape": [str(d) for d in b.shape], "dtype": b.dtype.name, "id": b.id}
+        {
+            "name": b.name,
+            "role": b.role,
+            "shape": [str(d) for d in b.shape],
+            "dtype": b.dtype.name,
+            "id": b.id,
+            "used": used.get(b.id),
+        }
         for b in program.buffers
     ]
     scalars = [i for i, p in enumerate(program.params) if p.shape is None]
@@ -218,6 +229,12 @@ class Steps:
     def nbytes(self, buffer: Mapping[str, Any], env: Mapping[str, int]) -> int:
         return math.prod(self.size(d, env) for d in buffer["shape"]) * dtypes.BY_NAME[buffer["dtype"]].itemsize
 
+    def workspace(self, env: Mapping[str, int]) -> tuple[dict[int, int], int]:
+        """Where each temporary begins in the memory of a call, and how many bytes that takes."""
+        temps = [b for b in self.meta["buffers"] if b["used"] is not None]
+        places, total = place([(self.nbytes(b, env), *b["used"]) for b in temps], TEMPORARY_ALIGNMENT)
+        return {b["id"]: at for b, at in zip(temps, places, strict=True)}, total
+
     def run(
         self,
         machine: StepMachine,
@@ -231,23 +248,24 @@ class Steps:
         own: list[int] = []
         moved: list[tuple[int, int, int]] = []
         try:
+            places, workspace = self.workspace(env)
+            if places:
+                own.append(machine.allocate(max(1, workspace)))
+                address |= {number: own[0] + at for number, at in places.items()}
             for number, buffer in self.buffers.items():
-                place = address.get(number, 0)
-                if place % self.needs[number]:
+                given = address.get(number, 0)
+                if given % self.needs[number]:
                     size = self.nbytes(buffer, env)
                     address[number] = machine.allocate(max(1, size))
                     own.append(address[number])
-                    machine.copy(address[number], place, size)
+                    machine.copy(address[number], given, size)
                     if number in self.written:
-                        moved.append((place, address[number], size))
+                        moved.append((given, address[number], size))
                 if buffer["role"] == "constant":
                     address[number] = machine.constant(number, self.constants[number])
-                elif buffer["role"] == "temp":
-                    address[number] = machine.allocate(max(1, self.nbytes(buffer, env)))
-                    own.append(address[number])
             StepRun(self, machine, address, scalars, env, record).steps(self.meta["steps"])
-            for place, copy, size in moved:
-                machine.copy(place, copy, size)
+            for given, copy, size in moved:
+                machine.copy(given, copy, size)
         finally:
             for a in own:
                 machine.free(a)
@@ -310,18 +328,18 @@ class StepRun:
             else:
                 start = self._start_of(kind, kernel, grid)
                 size = len(start)
-                place = self.machine.allocate(size)
-                self.machine.upload(place, start)
-                own.append((kind, place, size))
-                call.arguments.append(place.to_bytes(8, "little"))
-                call.windows.append((kind, place, size, True))
+                at = self.machine.allocate(size)
+                self.machine.upload(at, start)
+                own.append((kind, at, size))
+                call.arguments.append(at.to_bytes(8, "little"))
+                call.windows.append((kind, at, size, True))
         try:
             self.machine.launch(call)
-            for kind, place, size in own:
-                self._read_back(kind, self.machine.download(place, size), kernel)
+            for kind, at, size in own:
+                self._read_back(kind, self.machine.download(at, size), kernel)
         finally:
-            for _, place, _ in own:
-                self.machine.free(place)
+            for _, at, _ in own:
+                self.machine.free(at)
 
     def _argument(self, call: KernelCall, arg: Sequence[Any], writes: bool) -> None:
         if arg[0] == "scalar":

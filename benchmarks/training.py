@@ -1,0 +1,401 @@
+"""Training beside torch.compile and jax.jit: steps, backward passes, updates, compile time and memory, in one run.
+
+python -m benchmarks training [-- --threads N --only NAME --quick --json]
+
+Results are compared with PyTorch's before anything is timed; competitors take turns. `ratio` is the best peer's median
+over ours: above 1 we are faster. Compile times and memory are measured in a process for each library: the first step
+with empty caches less a later one, and how much the peak of a step grows with the batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.harness import Run, compare, cores
+
+
+@dataclass(frozen=True)
+class Step:
+    """One row: each library's run gives numbers that are alike; `amount`, if any, is what one call does."""
+
+    name: str
+    runs: dict[str, Run]
+    amount: float = 0
+    unit: str = ""
+    tolerance: float = 1e-3
+
+
+def steps(part: int) -> Iterator[Callable[[], Step]]:
+    """Makers of the rows. `part` divides sizes."""
+    yield tiny_mlp
+    yield nano_gpt
+    yield lambda: rows_backward("layer norm", 4096 // part, 1024)
+    yield lambda: rows_backward("softmax", 4096 // part, 1024)
+    yield lambda: rows_backward("cross entropy", 4096 // part, 1024)
+    yield lambda: mlp_backward(1024 // part)
+    yield lambda: attention_backward(8, 1024 // part, 64)
+    yield lambda: embedding_backward(50_000 // part, 256, 16_384 // part)
+    yield lambda: adamw(20, (1 << 19) // part)
+    yield pinn
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed + len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def gradients(name: str, ours: Any, theirs: Any, jaxs: Any, arrays: list[Any], **more: Any) -> Step:
+    """A row of gradients by `arrays` of the sum of what functions give, times fixed numbers."""
+    weights = normal(*np.shape(jax.jit(jaxs)(*arrays)), seed=7)
+
+    @ts.function
+    def run(arrays, weights):
+        return ts.grad(lambda arrays: ts.sum(ours(*arrays) * weights))(arrays)
+
+    leaves, ct = [torch.tensor(a, requires_grad=True) for a in arrays], torch.tensor(weights)
+    compiled = torch.compile(lambda *a: (theirs(*a) * ct).sum())
+
+    def by_torch() -> Any:
+        with torch.enable_grad():
+            return torch.autograd.grad(compiled(*leaves), leaves)
+
+    jitted = jax.jit(jax.grad(lambda a, w: (jaxs(*a) * w).sum()))
+    given, jw = [jnp.asarray(a) for a in arrays], jnp.asarray(weights)
+    runs = {
+        "tessera": lambda: run(arrays, weights),
+        "torch": by_torch,
+        "jax": lambda: jax.block_until_ready(jitted(given, jw)),
+    }
+    return Step(name, runs, **more)
+
+
+def tiny_mlp() -> Step:
+    """8 -> 32 -> 8, 32 rows, AdamW: what is measured is calling."""
+    x, y = normal(32, 8), normal(32, 8, seed=1)
+    model = nn.MLP(8, 32, key=0, act=ts.relu)
+    p = {n: np.array(a) for n, a in model.named_parameters().items()}
+    opt = ts.optimizers.AdamW(gpt.RATE, weight_decay=gpt.DECAY)
+    held = [model, opt.init(model)]
+
+    @ts.function
+    def derived(model: nn.MLP, x, y):
+        return ts.value_and_grad(lambda model: ts.mse(model(x), y))(model)
+
+    def ours() -> Any:
+        loss, gradient = derived(held[0], x, y)
+        held[:] = opt.update(held[0], gradient, held[1])
+        return loss
+
+    leaves = [torch.tensor(a, requires_grad=True) for a in p.values()]
+    theirs = torch.optim.AdamW(leaves, gpt.RATE, gpt.BETAS, gpt.EPS, gpt.DECAY, fused=True)
+    tx, ty = torch.tensor(x), torch.tensor(y)
+    loss_of = torch.compile(lambda a, b, c, d: torch.nn.functional.mse_loss(torch.relu(tx @ a + b) @ c + d, ty))
+
+    def by_torch() -> Any:
+        with torch.enable_grad():
+            loss = loss_of(*leaves)
+            loss.backward()
+        theirs.step()
+        theirs.zero_grad()
+        return loss
+
+    @jax.jit
+    def whole(p: Any, m: Any, v: Any, t: Any, x: Any, y: Any) -> Any:
+        def loss_of(p: Any) -> Any:
+            h = jax.nn.relu(x @ p["up.weight"] + p["up.bias"])
+            return ((h @ p["down.weight"] + p["down.bias"] - y) ** 2).mean()
+
+        loss, gradient = jax.value_and_grad(loss_of)(p)
+        return loss, *gpt.adamw_in_jax(p, gradient, m, v, t)
+
+    q = jax.tree.map(jnp.asarray, p)
+    kept: list[Any] = [q, *(jax.tree.map(jnp.zeros_like, q) for _ in range(2)), jnp.zeros(())]
+    jx, jy = jnp.asarray(x), jnp.asarray(y)
+
+    def by_jax() -> Any:
+        loss, *kept[:] = whole(*kept, jx, jy)
+        return jax.block_until_ready(loss)
+
+    return Step("tiny MLP step", {"tessera": ours, "torch": by_torch, "jax": by_jax}, 1e6, "ksteps/s")
+
+
+def nano_gpt() -> Step:
+    return Step("nanoGPT step 4x128, 12x64", {n: make(gpt.NANO) for n, make in gpt.STEPS.items()})
+
+
+def rows_backward(kind: str, rows: int, columns: int) -> Step:
+    F, x, name = torch.nn.functional, normal(rows, columns), f"{kind} backward {rows}x{columns}"
+    if kind == "softmax":
+        amount = 12 * x.size  # what comes in twice, what goes out once
+        return gradients(name, lambda x: ts.softmax(x), lambda x: F.softmax(x, -1), jax.nn.softmax, [x],
+                         amount=amount, unit="GB/s")  # fmt: skip
+    if kind == "cross entropy":
+        labels = np.random.default_rng(0).integers(0, columns, rows)
+        tl, jl = torch.tensor(labels), jnp.asarray(labels)
+
+        def by_jax(x: Any) -> Any:
+            return -jnp.take_along_axis(jax.nn.log_softmax(x), jl[:, None], -1).mean()
+
+        ours = lambda x: ts.cross_entropy(x, labels)  # noqa: E731
+        return gradients(name, ours, lambda x: F.cross_entropy(x, tl), by_jax, [x], amount=8 * x.size, unit="GB/s")
+
+    def norm_in_jax(x: Any, w: Any, b: Any) -> Any:
+        apart = x - x.mean(-1, keepdims=True)
+        return apart * jax.lax.rsqrt((apart * apart).mean(-1, keepdims=True) + 1e-5) * w + b
+
+    def norm_in_torch(x: Any, w: Any, b: Any) -> Any:
+        return F.layer_norm(x, (columns,), w, b)
+
+    given = [x, normal(columns), normal(columns, seed=1)]
+    ours = lambda x, w, b: ts.layer_norm(x, w, b)  # noqa: E731
+    return gradients(name, ours, norm_in_torch, norm_in_jax, given, amount=12 * x.size, unit="GB/s", tolerance=1e-2)
+
+
+def mlp_backward(n: int) -> Step:
+    F, arrays = torch.nn.functional, [normal(n, n), normal(n, 4 * n) * 0.03, normal(4 * n, n, seed=2) * 0.03]
+    ours = lambda x, a, b: ts.relu(x @ a) @ b  # noqa: E731
+    jaxs = lambda x, a, b: jax.nn.relu(x @ a) @ b  # noqa: E731
+    return gradients(f"MLP backward {n}", ours, lambda x, a, b: F.relu(x @ a) @ b, jaxs, arrays,
+                     amount=5 * 8 * n**3, unit="GF/s", tolerance=1e-2)  # fmt: skip
+
+
+def attention_backward(heads: int, length: int, depth: int) -> Step:
+    F, arrays = torch.nn.functional, [normal(1, heads, length, depth, seed=i) for i in range(3)]
+
+    def jaxs(*parts: Any) -> Any:
+        q, k, v = (a.swapaxes(1, 2) for a in parts)
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True).swapaxes(1, 2)
+
+    def theirs(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    ours = lambda q, k, v: ts.attention(q, k, v, causal=True)  # noqa: E731
+    amount = 7 * heads * length**2 * depth  # seven products of half a square
+    return gradients(f"attention backward {heads}x{length}x{depth}", ours, theirs, jaxs, arrays, amount=amount,
+                     unit="GF/s")  # fmt: skip
+
+
+def embedding_backward(rows: int, width: int, count: int) -> Step:
+    table, at = normal(rows, width), np.random.default_rng(0).integers(0, rows // 10, count)
+    ta, ja = torch.tensor(at), jnp.asarray(at)
+    ours = lambda table: ts.embedding(at, table)  # noqa: E731
+    return gradients(f"embedding backward {rows}x{width}", ours, lambda t: torch.nn.functional.embedding(ta, t),
+                     lambda t: t[ja], [table], amount=4 * width * (rows + count), unit="GB/s")  # fmt: skip
+
+
+def adamw(count: int, size: int) -> Step:
+    """Beside a copy of as many bytes: 28 are moved for each parameter."""
+    p, g = ([normal(size, seed=i + s) for i in range(count)] for s in (0, 100))
+    opt = ts.optimizers.AdamW(gpt.RATE, weight_decay=gpt.DECAY)
+    held = [p, opt.init(p)]
+
+    def ours() -> Any:
+        held[:] = opt.update(held[0], g, held[1])
+
+    leaves = [torch.tensor(a, requires_grad=True) for a in p]
+    for leaf, a in zip(leaves, g, strict=True):
+        leaf.grad = torch.tensor(a)
+    theirs = torch.optim.AdamW(leaves, gpt.RATE, gpt.BETAS, gpt.EPS, gpt.DECAY, fused=True)
+    jitted = jax.jit(gpt.adamw_in_jax, donate_argnums=(0, 2, 3))
+    q, jg = ([jnp.asarray(a) for a in arrays] for arrays in (p, g))
+    kept: list[Any] = [q, *(jax.tree.map(jnp.zeros_like, q) for _ in range(2)), jnp.zeros(())]
+
+    def by_jax() -> Any:
+        kept[:] = jax.block_until_ready(jitted(kept[0], jg, *kept[1:]))
+
+    total = count * size
+    source, target = np.ones(total * 7 // 2, np.float32), np.empty(total * 7 // 2, np.float32)
+    runs = {"tessera": ours, "torch": theirs.step, "jax": by_jax, "copy": lambda: np.copyto(target, source)}
+    return Step(f"AdamW of {total / 1e6:.0f} M", runs, 28 * total, "GB/s")
+
+
+def pinn() -> Step:
+    """The residual of the heat equation at 1024 places by a network 2 -> 64 -> 64 -> 1: torch.compile refuses its
+    second derivatives, so that PyTorch runs eagerly."""
+    shapes = [(2, 64), (64,), (64, 64), (64,), (64, 1), (1,)]
+    p, (x, t) = [normal(*s, seed=i) / s[0] ** 0.5 for i, s in enumerate(shapes)], normal(2, 1024)
+
+    def network(stack: Any, tanh: Any, p: Any, x: Any, t: Any) -> Any:
+        h = tanh(stack([x, t], -1) @ p[0] + p[1])
+        return (tanh(h @ p[2] + p[3]) @ p[4] + p[5])[:, 0]
+
+    @ts.function
+    def run(p, x, t):
+        def loss(p):
+            def u(x, t):
+                h = ts.tanh(ts.stack([x, t], axis=-1) @ p[0] + p[1])
+                return (ts.tanh(h @ p[2] + p[3]) @ p[4] + p[5])[:, 0]
+
+            one = ts.ones_like(x)
+            u_t = ts.jvp(lambda t: u(x, t), (t,), (one,))[1]
+            u_xx = ts.jvp(lambda x: ts.jvp(lambda x: u(x, t), (x,), (one,))[1], (x,), (one,))[1]
+            return ts.mean(ts.square(u_t - 0.1 * u_xx))
+
+        return ts.grad(loss)(p)
+
+    leaves = [torch.tensor(a, requires_grad=True) for a in p]
+    tx, tt = (torch.tensor(a, requires_grad=True) for a in (x, t))
+
+    def by_torch() -> Any:
+        with torch.enable_grad():
+            u = network(torch.stack, torch.tanh, leaves, tx, tt)
+            u_x, u_t = torch.autograd.grad(u.sum(), (tx, tt), create_graph=True)
+            u_xx = torch.autograd.grad(u_x.sum(), tx, create_graph=True)[0]
+            loss = (u_t - 0.1 * u_xx).square().mean()
+            return torch.autograd.grad(loss, leaves, materialize_grads=True, allow_unused=True)
+
+    def loss_in_jax(p: Any, x: Any, t: Any) -> Any:
+        u = lambda x, t: network(jnp.stack, jnp.tanh, p, x, t)  # noqa: E731
+        one = jnp.ones_like(x)
+        u_t = jax.jvp(lambda t: u(x, t), (t,), (one,))[1]
+        u_xx = jax.jvp(lambda x: jax.jvp(lambda x: u(x, t), (x,), (one,))[1], (x,), (one,))[1]
+        return ((u_t - 0.1 * u_xx) ** 2).mean()
+
+    jitted, given = jax.jit(jax.grad(loss_in_jax)), jax.tree.map(jnp.asarray, (p, x, t))
+    runs = {"tessera": lambda: run(p, x, t), "torch": by_torch, "jax": lambda: jax.block_until_ready(jitted(*given))}
+    return Step("PINN with second derivatives", runs, tolerance=1e-2)
+
+
+def measure(step: Step, quick: bool, threads: int) -> dict[str, Any]:
+    """Checks, times, and gives the row that is printed."""
+    with torch.no_grad():
+        found = {n: [np.asarray(a.detach() if hasattr(a, "detach") else a, np.float64) for a in _leaves(run())]
+                 for n, run in step.runs.items()}  # fmt: skip
+        for name, results in found.items():
+            for a, b in zip(results, found["torch"], strict=False):
+                if not np.allclose(a, b, rtol=step.tolerance, atol=step.tolerance * (np.abs(b).max() + 1e-6)):
+                    raise SystemExit(f"{step.name}: {name} is off by {np.abs(a - b).max():.3g}")
+        times = compare(step.runs, budget=2.0 if quick else 6.0, threads=threads, rest=0.005)
+    ours, best = (
+        times["tessera"],
+        min((n for n in times if n not in ("tessera", "copy")), key=lambda n: times[n].median),
+    )
+    return {
+        "name": step.name, "ms": 1e3 * ours.median, "spread_ms": 1e3 * ours.spread,
+        "rate": step.amount / ours.median / 1e9, "unit": step.unit, "best_peer": best,
+        "peer_ms": 1e3 * times[best].median, "ratio": times[best].median / ours.median,
+        "clean": f"{ours.clean}/{ours.samples}",
+        "peers_ms": {n: 1e3 * t.median for n, t in times.items() if n != "tessera"},
+    }  # fmt: skip
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for v in value for leaf in _leaves(v)]
+    return [] if value is None else [value]
+
+
+# what a process of its own measures
+
+
+def first_step(library: str, layers: int) -> float:
+    """Seconds of the first gradient of a GPT-2-small of so many layers, less those of a later one."""
+    step, times = gpt.STEPS[library](replace(gpt.GPT2, layers=layers), train=False), []
+    for _ in range(4):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return times[0] - min(times[1:])
+
+
+def peak(library: str, count: int) -> float:
+    """Bytes that were resident at most during a step of the nanoGPT with so many texts."""
+    step = gpt.STEPS[library](replace(gpt.NANO, count=count), train=False)
+    for _ in range(3):
+        step()
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as f:
+        f.write("5")  # forgets the largest size so far
+    step()
+    with open("/proc/self/status", encoding="ascii") as f:
+        return 1024.0 * next(int(line.split()[1]) for line in f if line.startswith("VmHWM"))
+
+
+def apart(what: str, library: str, number: int, threads: int) -> float:
+    """`first_step` or `peak` in a process with empty caches."""
+    with TemporaryDirectory() as folder:
+        caches = dict.fromkeys(("TESSERA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"), folder)
+        command = [sys.executable, "-m", "benchmarks.training", "--apart", what, library, str(number)]
+        run = subprocess.run([*command, "--threads", str(threads)], env={**os.environ, **caches}, check=True,
+                             stdout=subprocess.PIPE, text=True)  # fmt: skip
+    return float(run.stdout.split()[-1])
+
+
+def processes(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The rows that are measured once, in processes of their own."""
+    few, many = (1, 2) if options.quick else (2, 12)
+    for name, what, numbers, unit, scale in (
+        (f"GPT-2-small, compiling {many} layers", "first_step", (few, many), "s", 1.0),
+        ("nanoGPT, memory of 96 more texts", "peak", (96, 192), "MB", 1e-6),
+    ):
+        if options.only in name:
+            found = {n: [scale * apart(what, n, k, options.threads) for k in numbers] for n in gpt.STEPS}
+            value = {n: v[1] - (v[0] if what == "peak" else 0) for n, v in found.items()}
+            best = min(("torch", "jax"), key=value.__getitem__)
+            yield {
+                "name": name, "value": value["tessera"], "unit": unit, "best_peer": best, "peer": value[best],
+                "ratio": value[best] / value["tessera"], "peers": value, "at": numbers, "measured": found,
+            }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=cores())
+    parser.add_argument("--only", default="")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the sizes, a third of the time")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--apart", nargs=3, metavar=("WHAT", "LIBRARY", "NUMBER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    _load(options.threads)
+    if options.apart:
+        what, library, number = options.apart
+        print({"first_step": first_step, "peak": peak}[what](library, int(number)))
+        return
+    made = (make() for make in steps(4 if options.quick else 1))
+    measured = (measure(step, options.quick, options.threads) for step in made if options.only in step.name)
+    rows: list[dict[str, Any]] = []
+    for row in itertools.chain(measured, processes(options)):
+        rows.append(row)
+        if not options.json:
+            _print(row)
+    if options.json:
+        json.dump({"threads": options.threads, "rows": rows}, sys.stdout, indent=1)
+
+
+def _print(row: dict[str, Any]) -> None:
+    if "ms" in row:
+        rate = f"{row['rate']:7.1f} {row['unit']}" if row["unit"] else ""
+        ours = f"{row['ms']:9.3f} ms ±{row['spread_ms']:.3f} {rate}"
+        theirs = ", ".join(f"{n} {ms:.3f}" for n, ms in row["peers_ms"].items())
+    else:
+        ours = f"{row['value']:9.3f} {row['unit']}"
+        theirs = ", ".join(f"{n} {v:.3f}" for n, v in row["peers"].items() if n != "tessera")
+    print(f"{row['name']:34s} {ours:38s} ratio {row['ratio']:5.2f}   ({theirs})", flush=True)
+
+
+def _load(threads: int) -> None:
+    """Imports the peers with as many threads as we take."""
+    from benchmarks import cpu
+
+    cpu._load(threads)
+    global np, torch, jax, jnp, ts, nn, gpt
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import torch
+
+    import tessera as ts
+    from benchmarks import gpt
+    from tessera import nn
+
+
+if __name__ == "__main__":
+    main()

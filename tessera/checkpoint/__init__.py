@@ -1,0 +1,212 @@
+"""`ts.checkpoint`: training state on the disk, whole or not at all.
+
+    ts.checkpoint.save("run", model=model, optimizer=state, step=100)
+    saved = ts.checkpoint.load("run", model=model, optimizer=state)
+    model, state, step = saved["model"], saved["optimizer"], saved["step"]
+
+A checkpoint is a folder: for each tree files of arrays in the safetensors format with their index, and `manifest.json`,
+the mark that all is whole. Whenever a process is ended, the folder holds the earlier checkpoint or the new one. Nothing
+in it is code. `save_async` writes while training goes on; `@ts.checkpoint(every=1000)` keeps the state of a loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from tessera.checkpoint import folder as folders
+from tessera.checkpoint import safetensors
+from tessera.checkpoint.saving import Saving, writer
+from tessera.errors import Diagnostic, LaunchError
+from tessera.language.tracebacks import outward
+from tessera.nn import tree
+from tessera.nn.module import check_state
+
+__all__ = ["Saving", "exists", "load", "save", "save_async", "wait"]
+FOLDER = "checkpoint"
+SHARD = 4 * 10**9
+"""bytes: file systems and tools that know no larger file are still there"""
+Place = str | os.PathLike[str]
+
+
+@outward
+def save(folder: Place = FOLDER, *, keep: int = 1, shard: int = SHARD, **parts: Any) -> None:
+    """Writes trees of arrays (modules, optimizers' states), and values that JSON holds, under the names of `parts`.
+
+    `keep`: how many checkpoints stay, each in a folder `step-<step>` of its own if more than one. A tree of more than
+    `shard` bytes is cut into several files.
+    Raises LaunchError TS364 for a dtype that the format does not have and for a value that is neither, TS365 where the
+    disk refuses, for this one or an earlier one that `save_async` began.
+    """
+    _start(folder, keep, shard, parts, copied=False).wait()
+
+
+@outward
+def save_async(folder: Place = FOLDER, *, keep: int = 1, shard: int = SHARD, **parts: Any) -> Saving:
+    """As `save`, but a thread writes: it returns when all arrays are copied, which may change from then on.
+
+    One checkpoint is written at a time: the next `save_async` first waits for the one before, and raises its error.
+    `wait()` of the result, and `ts.checkpoint.wait()`, wait until it is whole.
+    """
+    return _start(folder, keep, shard, parts, copied=True)
+
+
+@outward
+def wait() -> None:
+    """Waits until what `save_async` began is whole. Raises what kept it from that."""
+    writer.wait()
+
+
+def exists(folder: Place = FOLDER) -> bool:
+    """Whether `folder` holds a whole checkpoint."""
+    writer.wait()
+    return folders.newest(Path(folder)) is not None
+
+
+@outward
+def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[str, Any]:
+    """All parts of the last checkpoint by name. A part for which `like` gives a tree comes back as such a tree; another
+    as a dict of its arrays by path.
+
+    Raises LaunchError TS363 where there is no whole checkpoint, or a file is not what was written; TS361 where a tree
+    has other names, shapes or dtypes than the one in `like`. `strict=False` takes those arrays that fit, leaves the
+    others as they are in `like`, and warns of each.
+    """
+    writer.wait()
+    values, trees = folders.read(Path(folder))
+    missing = [name for name in like if name not in trees]
+    if missing:
+        raise LaunchError(Diagnostic("TS363", f"{folder} holds no arrays of {', '.join(missing)}"))
+    found: dict[str, Any] = dict(values)
+    for name, arrays in trees.items():
+        if name not in like:
+            found[name] = {path: ts.asarray(array) for path, array in arrays.items()}
+            continue
+        wanted = _arrays(name, like[name])
+        if not strict:
+            arrays = _fitting(name, wanted, arrays)
+        check_state(wanted, arrays, name)
+        taken = {p: ts.asarray(a) if isinstance(wanted[p], ts.Tensor) else a for p, a in arrays.items()}
+        found[name] = tree.replaced(like[name], taken)
+    return found
+
+
+def _start(folder: Place, keep: int, shard: int, parts: Mapping[str, Any], copied: bool) -> Saving:
+    for name, given in (("keep", keep), ("shard", shard)):
+        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+            raise LaunchError(Diagnostic("TS105", f"checkpoint: {name} is a whole number from 1 up, not {given!r}"))
+    trees: dict[str, dict[str, np.ndarray]] = {}
+    values: dict[str, Any] = {}
+    for name, part in parts.items():
+        arrays = {path: ts.asarray(array).numpy() for path, array in _arrays(name, part).items()}
+        if not arrays:
+            values[name] = part
+            continue
+        safetensors.demand(arrays)
+        trees[name] = {path: np.array(a, order="C") for path, a in arrays.items()} if copied else arrays
+    try:
+        values = json.loads(json.dumps(values))  # as it will be read; and whoever holds a part may change it
+    except (TypeError, ValueError) as e:
+        raise LaunchError(Diagnostic("TS364", f"what is saved is a tree of arrays or a JSON value: {e}")) from None
+    return writer.start(lambda: folders.write(Path(folder), trees, values, keep, shard))
+
+
+def _arrays(name: str, part: Any) -> dict[str, Any]:
+    """The arrays of a part by path."""
+    arrays: dict[str, Any] = {}
+    for leaf in tree.leaves(part):
+        if leaf.path in arrays:
+            raise LaunchError(
+                Diagnostic("TS364", f"{name} has two arrays at {leaf.path!r}: a name in a dict holds a dot")
+            )
+        arrays[leaf.path] = leaf.array
+    return arrays
+
+
+def _fitting(name: str, wanted: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """What of a checkpoint fits a tree, and the tree's own arrays where nothing does."""
+
+    def fits(path: str) -> bool:
+        there, here = arrays.get(path), ts.asarray(wanted[path])
+        return there is not None and there.shape == tuple(here.shape) and there.dtype == here.dtype.numpy
+
+    kept = [path for path in wanted if not fits(path)]
+    unused = [path for path in arrays if path not in wanted]
+    for what, paths in (("stay as they were", kept), ("are in the checkpoint alone", unused)):
+        if paths:
+            warnings.warn(f"of {name}, {', '.join(paths)} {what}", UserWarning, stacklevel=4)
+    return {path: wanted[path] if path in kept else arrays[path] for path in wanted}
+
+
+class _Callable(types.ModuleType):
+    """`@ts.checkpoint(every=1000)` beside `ts.checkpoint.save`."""
+
+    @outward
+    def __call__(
+        self, folder: Place = FOLDER, *, every: int, keep: int = 1
+    ) -> Callable[[Callable[..., Any]], Callable[..., dict[str, Any]]]:
+        """Decorates a generator function that yields its state after each step, as a dict of what `save` takes::
+
+            @ts.checkpoint("run", every=1000)
+            def training(model, optimizer, step=0):
+                for i in range(step, 10_000):
+                    ...
+                    yield dict(model=model, optimizer=optimizer, step=i + 1)
+
+            last = training(model, optimizer=opt.init(model))
+
+        A call runs the loop and gives its last state. Every `every` steps, when it ends and when it is interrupted, the
+        state is saved; a call that finds a checkpoint begins with what it holds instead of its arguments.
+        Raises LaunchError TS105 for a function that yields nothing: what a function keeps to itself cannot be saved.
+        """
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise LaunchError(Diagnostic("TS105", f"checkpoint: every is a number of steps from 1 up, not {every!r}"))
+
+        def decorate(f: Callable[..., Iterator[dict[str, Any]]]) -> Callable[..., dict[str, Any]]:
+            if not inspect.isgeneratorfunction(f):
+                name = getattr(f, "__name__", repr(f))
+                said = (
+                    f"{name} gives its state to nobody: at the end of each step, write yield dict(model=..., step=...)"
+                )
+                more = "; or call ts.checkpoint.save_async(model=..., step=...) in its loop"
+                raise LaunchError(Diagnostic("TS105", f"checkpoint: {said}{more}"))
+            return functools.wraps(f)(functools.partial(_kept, f, folder, every, keep))
+
+        return decorate
+
+
+def _kept(f: Callable[..., Any], folder: Place, every: int, keep: int, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Runs a loop that yields its states, and saves them."""
+    given = inspect.signature(f).bind(*args, **kwargs)
+    given.apply_defaults()
+    state: dict[str, Any] = {}
+    if exists(folder):
+        saved = load(folder, **{n: v for n, v in given.arguments.items() if next(tree.leaves(v), None) is not None})
+        state = {n: v for n, v in saved.items() if n in given.arguments}
+        given.arguments.update(state)
+    count, unsaved = 0, False
+    try:
+        for state in f(*given.args, **given.kwargs):
+            count, unsaved = count + 1, True
+            if count % every == 0:
+                save_async(folder, keep=keep, **state)
+                unsaved = False
+    finally:
+        if unsaved:
+            save_async(folder, keep=keep, **state)
+        wait()
+    return state
+
+
+sys.modules[__name__].__class__ = _Callable

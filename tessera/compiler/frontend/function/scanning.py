@@ -1,0 +1,167 @@
+"""`ts.scan`: one loop that runs when the program runs, over slices that are read and results that are put in place.
+
+It is a `graph.for` that carries, beside what the function carries, the stacked results. Nothing else knows of it: its
+derivatives are those of a loop, of `take` and of `put`.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tessera.compiler.frontend.evaluate.control import Carried, finish
+from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.compiler.frontend.evaluate.states import NUMBERS
+from tessera.compiler.frontend.evaluate.undecided import Snapshot
+from tessera.compiler.frontend.function.emission import Emission
+from tessera.compiler.frontend.function.opened import Refused, each, parts
+from tessera.compiler.frontend.names.transformed import TransformedRef
+from tessera.compiler.frontend.names.values import has_unknown, is_sequence, type_name
+from tessera.compiler.graph.control import COUNTER
+from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.ir.core import Block, Region, Value
+from tessera.compiler.unit import LaunchCheck
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim, Expr
+
+ATTEMPTS = 4
+"""evaluations of the function in which numbers that are carried may find their dtype"""
+
+
+class ScanCall:
+    """One call: `args` are what is carried at first, and what is gone through."""
+
+    def __init__(
+        self, ev: Evaluator, emission: Emission, node: ast.AST, callee: TransformedRef, args: list[Any]
+    ) -> None:
+        self.ev, self.emission, self.node, self.function = ev, emission, node, callee.function
+        self.span = ev.span(node)
+        self.first, self.xs = (*args, None)[:2]
+        options = dict(callee.transform.options)
+        self.reverse = options.get("reverse", False)
+        self.length = self._length(options.get("length"))
+
+    @property
+    def g(self) -> GraphBuilder:
+        return self.emission.g
+
+    def run(self) -> Any:
+        """(what is carried at last, the results one after the other)."""
+        given = [v for v in parts(self.first) if self._carried(v)]
+        first = [self._lifted(v, None) for v in given]
+        for _ in range(ATTEMPTS):
+            block = Block([COUNTER, *(v.type for v in first)], ["i", *(v.hint for v in first)])
+            carry, ys = self._step(block)
+            with self.ev.builder.inside(block):
+                last = self._next(carry, first)
+            # a number has no dtype of its own: it takes that which it has after a round
+            changed = [i for i, v in enumerate(last) if v.type != first[i].type]
+            if not changed:
+                break
+            for i in changed:
+                first[i] = self._retyped(given[i], first[i], last[i])
+            Carried.discard(block)
+        else:
+            raise self._refused("TS212", "a number that scan carries has another dtype after each round")
+        results = [v for v in parts(ys) if self._carried(v)]
+        with self.ev.builder.inside(block):
+            results = [self._lifted(v, None) for v in results]
+        stacks = [self.g.zeros((self.length, *tensor(v).shape), dtype=tensor(v).dtype) for v in results]
+        with self.ev.builder.inside(block):
+            at = self._at(block.args[0])
+            for stack, v in zip(stacks, results, strict=True):
+                last.append(self.g.put(block.add_arg(stack.type, v.hint), at, v))
+        finish(self.ev, block, last, self.node)
+        zero, one = (self.g.constant(i, dtypes.int64) for i in (0, 1))
+        operands = [zero, self.g.size(self.length, dtypes.int64), one, *first, *stacks]
+        regions = [Region([block])]
+        types = [v.type for v in operands[3:]]
+        found = iter(self.ev.builder.op("graph.for", operands, types, regions=regions, span=self.span).results)
+
+        def replaced(value: Any) -> Any:
+            return each(value, lambda v: next(found) if self._carried(v) else v)
+
+        return replaced(self.first), replaced(ys)
+
+    # what is given
+
+    def _length(self, given: Any) -> Dim:
+        if not isinstance(self.reverse, bool):
+            raise self._refused("TS105", f"reverse of scan is True or False, not {type_name(self.reverse)}")
+        if given is not None and (isinstance(given, bool) or not isinstance(given, (int, Expr))):
+            said = f"length of scan is a number or a size that is known before the loop, not {type_name(given)}"
+            raise self._refused("TS105", said)
+        found: Dim | None = given
+        if isinstance(found, int) and found < 0:
+            raise self._refused("TS105", f"length of scan is at least 0, not {found}")
+        for v in parts(self.xs):
+            if v is None:
+                continue
+            if not isinstance(v, Value) or not tensor(v).rank:
+                raise self._refused("TS105", f"scan goes through tensors along their first axis, not {type_name(v)}")
+            size = tensor(v).shape[0]
+            found = size if found is None else found
+            answer = dims.compare(found, size, self.ev.facts)
+            if answer == "no":
+                said = f"scan goes through tensors of one length, and there are {found} and {size}"
+                raise self._refused("TS213", said)
+            if answer == "unknown":
+                self.ev.checks.append(LaunchCheck(found, size, "scan: tensors of one length"))
+        if found is None:
+            raise self._refused("TS105", "scan without anything to go through needs length=, the number of rounds")
+        return found
+
+    def _carried(self, value: Any) -> bool:
+        return isinstance(value, (Value, *NUMBERS))
+
+    def _lifted(self, value: Any, like: Any) -> Value:
+        found = self.ev.layer.lift(value, like, self.span)
+        assert found is not None
+        return found
+
+    # one round
+
+    def _step(self, block: Block) -> tuple[Any, Any]:
+        """What the function gives in the block of the loop."""
+        ev, saved = self.ev, Snapshot(self.ev.frame)
+        carried = iter(block.args[1:])
+        with ev.builder.inside(block):
+            at = self._at(block.args[0])
+            carry = each(self.first, lambda v: next(carried) if self._carried(v) else v)
+            slices = each(self.xs, lambda v: v if v is None else self.g.take(v, at, axis=0))
+            found = ev.call(self.node, self.function, [carry, slices], {})
+        if saved.changed():
+            saved.restore()
+            said = "a list or dict from outside is changed in the function of a scan, which runs once for each slice"
+            raise self._refused("TS102", f"{said}; carry it")
+        if has_unknown(found):
+            raise Refused
+        if not is_sequence(found) or len(found) != 2:
+            raise self._refused("TS105", f"the function of a scan gives (carry, result), not {_said(found)}")
+        return found[0], found[1]
+
+    def _at(self, counter: Value) -> Value:
+        return self.g.sub(self.g.size(self.length - 1, dtypes.int64), counter) if self.reverse else counter
+
+    def _next(self, carry: Any, first: list[Value]) -> list[Value]:
+        """What is carried on."""
+        old, new = list(parts(self.first)), list(parts(carry))
+        if [self._carried(v) for v in old] != [self._carried(v) for v in new]:
+            said = f"the function of a scan carries {_said(self.first)} and gives {_said(carry)}"
+            raise self._refused("TS212", f"{said}; both have one structure")
+        return [self._lifted(v, like.type) for v, like in zip(filter(self._carried, new), first, strict=True)]
+
+    def _retyped(self, given: Any, first: Value, last: Value) -> Value:
+        value = self._lifted(given, last.type) if isinstance(given, NUMBERS) and not tensor(last).rank else first
+        if value.type != last.type:
+            said = f"a scan carries {first.type.pretty()} and its function gives {last.type.pretty()}"
+            raise self._refused("TS212", f"{said}; what is carried keeps its shape and dtype")
+        return value
+
+    def _refused(self, code: str, message: str) -> Refused:
+        self.ev.error(code, message, self.node)
+        return Refused()
+
+
+def _said(value: Any) -> str:
+    return f"{len(value)} values" if is_sequence(value) else type_name(value)

@@ -1,0 +1,73 @@
+"""`ts.nn.tree` inside of functions: the tensors of dataclasses, lists and dicts by their paths, taken out and put in.
+
+It means what `tessera/nn/tree.py` does, over what the evaluator has in place of these objects.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.compiler.frontend.names.values import Record, is_dict, is_sequence, remade
+from tessera.compiler.graph.operator import tensor
+from tessera.compiler.ir.core import Value
+from tessera.language.records import BUFFER, STATE
+
+Args = list[Any]
+Kwargs = dict[str, Any]
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any, bool]]:
+    """What a tree holds: names, values, and whether these are state."""
+    if isinstance(value, Record):
+        fields = {f.name: f for f in dataclasses.fields(value.cls)} if dataclasses.is_dataclass(value.cls) else {}
+        for name, held in value.members.items():
+            state = getattr(value.cls, STATE, False) is True
+            yield name, held, state or (name in fields and BUFFER in fields[name].metadata)
+    elif is_dict(value):
+        yield from ((str(k), v, False) for k, v in value.items())
+    elif is_sequence(value):
+        yield from ((str(i), v, False) for i, v in enumerate(value))
+
+
+def _leaves(value: Any, path: str = "", buffer: bool = False) -> Iterator[tuple[str, Value, bool]]:
+    if isinstance(value, Value):
+        yield path, value, buffer
+    for name, held, state in _parts(value):
+        yield from _leaves(held, f"{path}.{name}" if path else name, buffer or state)
+
+
+def arrays(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`tree.arrays(tree)`: all tensors, by path."""
+    return {path: v for path, v, _ in _leaves(args[0])}
+
+
+def parameters(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`tree.parameters(tree)`: those of floats that are no state."""
+    return {path: v for path, v, buffer in _leaves(args[0]) if not buffer and tensor(v).dtype.is_float}
+
+
+def replaced(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`tree.replaced(tree, arrays)`: a copy with other tensors at these paths."""
+    given: dict[str, Any] = args[1]
+
+    def of(value: Any, path: str) -> Any:
+        def inner(name: Any, held: Any) -> Any:
+            return of(held, f"{path}.{name}" if path else str(name))
+
+        if isinstance(value, Value):
+            return given.get(path, value)
+        if isinstance(value, Record):
+            members = {n: inner(n, v) for n, v in value.members.items()}
+            return Record(value.type_name, members, value.cls, value.outside)
+        if is_dict(value):
+            return {k: inner(k, v) for k, v in value.items()}
+        return remade(value, [inner(i, v) for i, v in enumerate(value)]) if is_sequence(value) else value
+
+    return of(args[0], "")
+
+
+TREES = {f"tessera.nn.tree.{f.__name__}": f for f in (arrays, parameters, replaced)}

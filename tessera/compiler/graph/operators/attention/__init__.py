@@ -1,0 +1,1 @@
+"""Attention: the operator, the steps that kernels compute, and the same as formulas."""

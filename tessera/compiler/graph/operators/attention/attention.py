@@ -1,0 +1,151 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operators.attention import steps
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import Shape, TensorType, shape_text
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+
+
+class Attention(Operator):
+    """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
+
+    `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
+    bool (true: attend) or added to the scores, and broadcasts to [..., heads, queries, keys]. `causal` lets query i see
+    keys 0 to i, `window` only those less than so many positions away (with `causal` itself and window - 1 before).
+    `lengths` [...] counts the keys that there are in each batch. `softcap` makes scores softcap * tanh(scores /
+    softcap) before the mask. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and
+    sums are f32; with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in
+    FlashAttention. Neither it nor its gradient holds the scores in memory.
+    """
+
+    batching = "leading"
+
+    apart = ("mask", "lengths")
+
+    functions = ("attention", "scaled_dot_product_attention")
+    methods = ()
+
+    def infer(
+        self, t: Infer, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None,
+        lengths: TensorType | None = None, causal: bool = False, scale: float | None = None, window: int | None = None,
+        softcap: float | None = None,
+    ) -> TensorType:  # fmt: skip
+        for i, x in enumerate((q, k, v)):
+            t.require(x, "float", operand=i)
+            if x.rank < 2 or x.rank != q.rank:
+                have = ", ".join(shape_text(y.shape) for y in (q, k, v))
+                t.fail(
+                    "TS213",
+                    f"attention needs q, k, v with [..., positions, features] of one rank, not {have}",
+                    operand=i,
+                )
+        said = f"attention of q {shape_text(q.shape)}, k {shape_text(k.shape)}, v {shape_text(v.shape)}"
+        t.same(q.shape[-1], k.shape[-1], "TS203", f"{said}: features {q.shape[-1]} and {k.shape[-1]} differ", 1)
+        t.same(k.shape[-2], v.shape[-2], "TS203", f"{said}: k and v have different numbers of positions", 2)
+        for i, (a, b, c) in enumerate(zip(q.shape[:-3], k.shape[:-3], v.shape[:-3], strict=True)):
+            t.same(a, b, "TS203", f"{said}: batch axis {i} differs", 1)
+            t.same(a, c, "TS203", f"{said}: batch axis {i} differs", 2)
+        if q.rank > 2:
+            t.same(k.shape[-3], v.shape[-3], "TS203", f"{said}: k and v have different numbers of heads", 2)
+            if not t.facts.divides(k.shape[-3], q.shape[-3]):
+                rest = dims.mod(q.shape[-3], k.shape[-3]) if k.shape[-3] != 0 else 1
+                t.same(rest, 0, "TS203", f"{said}: heads of q are no multiple of heads of k", 0)
+        dtype = t.promote(q, k, v)
+        if mask is not None:
+            if mask.dtype.kind not in ("bool", "float"):
+                t.fail("TS301", f"an attention mask is bool or float, not {mask.dtype}", operand=3)
+            t.broadcast((*q.shape[:-1], k.shape[-2]), mask.shape)
+        if lengths is not None:
+            self.demand_lengths(t, q, lengths)
+        t.canonical(
+            causal=t.flag(causal, "causal"),
+            scale=None if scale is None else t.number(scale, "scale"),
+            window=None if window is None else t.integer(window, "window"),
+            softcap=None if softcap is None else t.number(softcap, "softcap"),
+        )
+        if window is not None and t.integer(window, "window") < 1:
+            t.fail("TS213", f"window counts positions, itself among them, so that it is at least 1, not {window}")
+        if softcap is not None and t.number(softcap, "softcap") <= 0:
+            t.fail("TS213", f"softcap bounds the size of scores, so that it is greater than 0, not {softcap}")
+        return TensorType((*q.shape[:-1], v.shape[-1]), dtype)
+
+    def demand_lengths(self, t: Infer, q: TensorType, lengths: TensorType) -> None:
+        if lengths.dtype.kind not in ("int", "uint"):
+            t.fail("TS301", f"lengths of attention are integers, not {lengths.dtype}", operand=4)
+        if lengths.rank != max(q.rank - 3, 0):
+            batch = shape_text(q.shape[:-3])
+            t.fail(
+                "TS213", f"lengths of attention count the keys of each batch, {batch}, not {shape_text(lengths.shape)}"
+            )
+        for a, b in zip(q.shape[:-3], lengths.shape, strict=True):
+            t.same(a, b, "TS203", f"lengths of attention {shape_text(lengths.shape)}: batches of q are {a}", 4)
+
+    def reference(
+        self, q: Any, k: Any, v: Any, mask: Any, lengths: Any, causal: bool, scale: float | None, window: int | None,
+        softcap: float | None,
+    ) -> Any:  # fmt: skip
+        batch = q.shape[:-3]
+        as_four = [_four(x.shape) for x in (q, k, v)]
+        bias = None
+        if mask is not None:
+            bias = np.broadcast_to(mask, (*q.shape[:-1], k.shape[-2]))
+            bias = bias.reshape(_four(bias.shape))
+        lengths = None if lengths is None else np.broadcast_to(lengths, batch).reshape(-1)
+        four = [x.reshape(shape) for x, shape in zip((q, k, v), as_four, strict=True)]
+        s, _ = steps.scores(four[0], four[1], bias, lengths, causal, window, softcap, scale)
+        with np.errstate(all="ignore"):
+            top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
+            p = np.exp(s - np.where(top == -np.inf, 0, top)).astype(q.dtype)
+            total = np.sum(p, axis=-1, keepdims=True)
+            out = np.matmul(p, steps.shared(four[2], four[0])) / np.where(total == 0, 1, total).astype(q.dtype)
+        return out.reshape(*q.shape[:-1], v.shape[-1])
+
+    def decompose(
+        self, g: GraphBuilder, q: Value, k: Value, v: Value, mask: Value | None, lengths: Value | None, causal: bool,
+        scale: float | None, window: int | None, softcap: float | None,
+    ) -> Value:  # fmt: skip
+        (*batch, _), keys = tensor(q).shape, tensor(k).shape[-2]
+        shape = (*batch, tensor(v).shape[-1])
+        parts = [self.as_four(g, x) for x in (q, k, v)]
+        bias = None if mask is None else self.bias(g, mask, (*batch, keys), tensor(q).dtype.compute)
+        if lengths is not None:
+            lengths = g.reshape(lengths, (dims.prod(tensor(lengths).shape),))
+        out, _ = g.attention_forward(*parts, bias, lengths, causal, window, softcap, scale)
+        return out if tensor(out).shape == shape else g.reshape(out, shape)
+
+    def as_four(self, g: GraphBuilder, x: Value) -> Value:
+        """[..., heads, positions, features] as [B, heads, positions, features]."""
+        shape = _four(tensor(x).shape)
+        return x if shape == tensor(x).shape else g.reshape(x, shape)
+
+    def bias(self, g: GraphBuilder, mask: Value, scores: Shape, dtype: DType) -> Value:
+        """The mask with four axes, of one element where it stands for all. Batches are spread out if some have masks
+        of their own and others not."""
+        have = tensor(mask)
+        mask = mask if have.dtype == dtypes.bool_ else g.to(mask, dtype)
+        shape = ((1,) * (max(len(scores), 4) - have.rank)) + have.shape
+        if len(scores) > 4:
+            batch = shape[:-3] if all(d == 1 for d in shape[:-3]) else scores[:-3]
+            mask = g.broadcast_to(mask, (*batch, *shape[-3:]))
+            shape = (dims.prod(batch), *shape[-3:])
+        return mask if tensor(mask).shape == shape else g.reshape(mask, shape)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        q, k, v = operands[:3]
+        return dims.prod(q.shape[:-1]) * k.shape[-2] * (2 * q.shape[-1] + 2 * v.shape[-1] + 14)
+
+
+def _four(shape: Shape) -> Shape:
+    """[..., heads, a, b] with one axis of batches."""
+    if len(shape) < 4:
+        return (*(1,) * (4 - len(shape)), *shape)
+    return (dims.prod(shape[:-3]), *shape[-3:])

@@ -1,0 +1,214 @@
+"""The steps of attention and of its derivative: one operator for each kernel of `tessera.kernels.flash_attention`.
+
+`attention` is the first one with the shapes that people use; its cotangents are three others, so that one that nobody
+asks for costs nothing. Their results of f32 are f64 for operands of f64. All take q [B, H, S, D], k [B, G, T, D] and
+v [B, G, T, E] of one dtype, and what `attention` says of bias, lengths, causal, window, softcap and scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, TileKernel, tensor
+from tessera.compiler.graph.operators.attention.formulas import formulas
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim
+from tessera.language.lazy import np
+
+BLOCKS = (64, 32, 16)
+"""queries and keys of a block: the first that the bytes of a row allow, and no more than there are"""
+BLOCK_BYTES = 2**15
+"""of the rows of one block of q and one of v: so the four blocks of a step, twice while some are loaded ahead, fit the
+shared memory of a GPU, and the second-level cache of a CPU"""
+
+
+class _Step(Operator, abstract=True):
+    functions = ()
+    methods = ()
+    apart = ("bias", "lengths")
+
+    def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
+        """None where features are counted at launch, or numerics are asked for that the kernel does not have."""
+        q, k, v, bias, _ = operands[:5]
+        widths = q.shape[-1], v.shape[-1]
+        plain = q.dtype in (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64) and q.dtype == k.dtype == v.dtype
+        if not plain or any(not isinstance(d, int) or d > 256 for d in widths):
+            return None
+        if any(x.policy is not None and x.policy.accum not in (None, q.dtype.compute) for x in (q, k, v)):
+            return None
+        spread = (True,) * 4 if bias is None else tuple(d != 1 for d in bias.shape)
+        row, counts = sum(widths) * q.dtype.itemsize, (q.shape[2], k.shape[2])
+        rows, columns = reversed(counts) if self.name == "attention_backward_keys" else counts
+        held = 2 if q.dtype.is_low_precision and self.name != "attention_forward" else 1
+        config = {"ROWS": _block(rows, row), "COLUMNS": _block(columns, held * row)}
+        config["num_warps"] = 8 if 192 <= sum(widths) <= 256 else 4
+        config["num_stages"] = 2 if row < 2048 else 1
+        apart = self.name == "attention_backward_keys" and sum(widths) > 256  # registers for one of dk and dv
+        return TileKernel(f"flash_attention.{self.name}", {"spread": spread}, config, apart)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        q, k, v = operands[:3]
+        return dims.prod(q.shape[:-1]) * k.shape[-2] * (2 * q.shape[-1] + 2 * v.shape[-1] + 14)
+
+
+def _block(count: Dim, row: int) -> int:
+    wanted = next((b for b in BLOCKS if b * row <= BLOCK_BYTES), BLOCKS[-1])
+    return next((b for b in reversed(BLOCKS) if isinstance(count, int) and count <= b <= wanted), wanted)
+
+
+class AttentionForward(_Step):
+    """The result [B, H, S, E], and the logarithm of the sum of each row's exponentials [B, H, S], f32: infinite where a
+    query sees no key."""
+
+    multiple = True
+
+    def infer(
+        self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None = None,
+        lengths: TensorType | None = None, causal: bool = False, window: int | None = None,
+        softcap: float | None = None, scale: float | None = None,
+    ) -> tuple[TensorType, TensorType]:  # fmt: skip
+        return q.with_shape((*q.shape[:-1], v.shape[-1])), q.with_shape(q.shape[:-1]).with_dtype(q.dtype.compute)
+
+    def reference(self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, **attrs: Any) -> Any:
+        s, _ = scores(q, k, bias, lengths, **attrs)
+        with np.errstate(all="ignore"):
+            top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
+            p = np.exp(s - np.where(top == -np.inf, 0, top))
+            total = np.sum(p, axis=-1, keepdims=True)
+            lse = np.where(total == 0, np.inf, top + np.log(total))[..., 0]
+            return np.matmul(p, shared(v, q)) / np.where(total == 0, 1, total), lse
+
+    def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> tuple[Value, Value]:
+        return formulas(g, operands, attrs).forward()
+
+    def adjoint(self, g: GraphBuilder, outs: Any, cts: Any, *operands: Any, **attrs: Any) -> tuple[Value | None, ...]:
+        """Weights are computed again from the logarithms (T. Dao and others, 2022). A cotangent of the logarithms
+        counts against the mean of the cotangents of a row's weights: both move them alike."""
+        out, lse = outs
+        given, of_lse = cts
+        given = g.zeros_like(out) if given is None else given
+        along = g.sum(g.mul(g.compute(given), g.compute(out)), axis=-1)
+        along = along if of_lse is None else g.sub(along, of_lse)
+        bias, rest = operands[3], (*operands, given, lse, along)
+        dq = g.attention_backward_queries(*rest, **attrs)
+        dk, dv = g.attention_backward_keys(*rest, **attrs)
+        wanted = bias is not None and tensor(bias).dtype.is_float
+        return dq, dk, dv, g.attention_backward_bias(*rest, **attrs) if wanted else None, None
+
+
+class _Backward(_Step, abstract=True):
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        q, k, v = operands[:3]
+        products = sum(x.shape[-1] for x in (q, v, *results))
+        return dims.prod(q.shape[:-1]) * k.shape[-2] * (2 * products + 14)
+
+
+class AttentionBackwardQueries(_Backward):
+    """The cotangent of q, given that of the result, the logarithms `lse` and `along` [B, H, S]: for each row the sum of
+    the products of the result and its cotangent."""
+
+    def infer(
+        self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None,
+        lengths: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False,
+        window: int | None = None, softcap: float | None = None, scale: float | None = None,
+    ) -> TensorType:  # fmt: skip
+        return q
+
+    def reference(self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, *rest: Any, scale: Any, **attrs: Any) -> Any:
+        ds, _, bent = steps(q, k, v, bias, lengths, *rest, scale=scale, **attrs)
+        return np.matmul(ds * bent, shared(k, q)) * factor(q, scale)
+
+    def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> Value:
+        return formulas(g, operands, attrs).queries(*operands[5:])
+
+
+class AttentionBackwardKeys(_Backward):
+    """The cotangents of k and v, of what `attention_backward_queries` takes."""
+
+    multiple = True
+
+    def infer(
+        self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None,
+        lengths: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False,
+        window: int | None = None, softcap: float | None = None, scale: float | None = None,
+    ) -> tuple[TensorType, TensorType]:  # fmt: skip
+        return k, v
+
+    def reference(
+        self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, ct: Any, *rest: Any, scale: Any, **attrs: Any
+    ) -> Any:
+        ds, p, bent = steps(q, k, v, bias, lengths, ct, *rest, scale=scale, **attrs)
+        dk = np.matmul(np.swapaxes(ds * bent, -1, -2), q) * factor(q, scale)
+        return tuple(gathered(x, k) for x in (dk, np.matmul(np.swapaxes(p, -1, -2), ct)))
+
+    def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> tuple[Value, Value]:
+        return formulas(g, operands, attrs).keys(*operands[5:])
+
+
+class AttentionBackwardBias(_Backward):
+    """The cotangent of what is added to the scores, of what `attention_backward_queries` takes."""
+
+    def infer(
+        self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType, lengths: TensorType | None,
+        ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False, window: int | None = None,
+        softcap: float | None = None, scale: float | None = None,
+    ) -> TensorType:  # fmt: skip
+        return bias
+
+    def reference(self, q: Any, k: Any, v: Any, bias: Any, *rest: Any, **attrs: Any) -> Any:
+        ds, _, _ = steps(q, k, v, bias, *rest, **attrs)
+        return np.sum(ds, axis=tuple(i for i, n in enumerate(bias.shape) if n == 1), keepdims=True)
+
+    def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> Value:
+        return formulas(g, operands, attrs).biases(*operands[5:])
+
+
+# the meaning, on NumPy arrays
+
+
+def shared(k: Any, q: Any) -> Any:
+    """Keys or values once for each head of q."""
+    return k if k.shape[1] == q.shape[1] else np.repeat(k, q.shape[1] // k.shape[1], axis=1)
+
+
+def gathered(x: Any, k: Any) -> Any:
+    """The sum over the heads of q that share keys."""
+    return x.reshape(*k.shape[:2], -1, *x.shape[2:]).sum(2)
+
+
+def factor(q: Any, scale: float | None) -> Any:
+    return q.dtype.type(q.shape[-1] ** -0.5 if scale is None else scale)
+
+
+def scores(
+    q: Any, k: Any, bias: Any, lengths: Any, causal: bool, window: int | None, softcap: float | None,
+    scale: float | None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The scores, and the slope of the softcap."""
+    s, bent = np.matmul(q, np.swapaxes(shared(k, q), -1, -2)) * factor(q, scale), q.dtype.type(1)
+    if softcap is not None:
+        bent = np.tanh(s / softcap)
+        s, bent = softcap * bent, 1 - bent * bent
+    query, key = np.arange(s.shape[-2])[:, None], np.arange(s.shape[-1])
+    seen = np.ones(s.shape[-2:], bool)
+    if lengths is not None:
+        seen = seen & (key < lengths[:, None, None, None])
+    if causal:
+        seen = seen & (key <= query)
+    if window is not None:
+        seen = seen & (np.abs(query - key) < window)
+    if bias is not None:
+        s = np.where(bias, s, -np.inf) if bias.dtype == np.bool_ else s + bias
+    return np.where(seen, s, -np.inf), bent
+
+
+def steps(
+    q: Any, k: Any, v: Any, bias: Any, lengths: Any, ct: Any, lse: Any, along: Any, **attrs: Any
+) -> tuple[Any, Any, Any]:
+    """The cotangents of the scores, the weights, and the slope of the softcap."""
+    s, bent = scores(q, k, bias, lengths, **attrs)
+    p = np.exp(s - lse[..., None])
+    return p * (np.matmul(ct, np.swapaxes(shared(v, q), -1, -2)) - along[..., None]), p, bent

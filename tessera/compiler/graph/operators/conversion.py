@@ -1,0 +1,153 @@
+"""Conversions with another rule than `cast`: held at the largest finite value, or rounded at random without bias."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar
+
+from tessera.compiler.graph.cut import Cut
+from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, Infer, Operator, OperatorParameter, tensor
+from tessera.compiler.graph.operators.elementwise import Cast
+from tessera.compiler.graph.operators.random import UNIFORM
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType
+from tessera.language import dtypes
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+from tessera.language.rounding import round_to, to_compute
+
+CAST = REGISTRY[Cast.name]
+
+
+class Conversion(Operator, abstract=True):
+    """A cast whose derivative is that of `cast`: as if nothing were rounded, and nothing out of range."""
+
+    methods = ()
+
+    def target(self, t: Infer, x: TensorType, dtype: object) -> TensorType:
+        target = t.dtype(dtype)
+        t.require(x, "real", operand=0)
+        if target.kind in ("bool", "complex") or target == dtypes.fp8_e8m0:
+            t.fail("TS301", f"{self.name} gives integers and signed floats, not {target}; use cast")
+        t.canonical(dtype=target)
+        return x.with_dtype(target)
+
+    def partition(self, cut: Cut, x: TensorType, *rest: TensorType, **attrs: Any) -> None:
+        """Each element by itself."""
+
+
+class SaturateCast(Conversion):
+    """`x` with elements of `dtype`; what is beyond its largest finite value, infinity too, becomes that value.
+
+    Rounded to nearest even, as `cast` does. NaN stays NaN among floats and becomes 0 among integers. Integers are held
+    within the range of `dtype` where `cast` wraps.
+    """
+
+    def infer(self, t: Infer, x: TensorType, dtype: DType) -> TensorType:
+        return self.target(t, x, dtype)
+
+    def reference(self, x: Any, dtype: DType) -> Any:
+        if dtype.is_float:
+            limit: Any = dtype.compute.numpy.type(dtype.maximum)
+            return round_to(np.clip(to_compute(round_to(x, dtype), dtype), -limit, limit), dtype)
+        if x.dtype.kind in "iu":
+            low, high = _range(dtype)
+            info = np.iinfo(x.dtype)
+            x = np.clip(x, max(low, int(info.min)), min(high, int(info.max)))
+        return round_to(x, dtype)
+
+    def decompose(self, g: GraphBuilder, x: Value, dtype: DType) -> Value:
+        own = tensor(x).dtype
+        if dtype.is_float:
+            y = g.cast(x, dtype)  # in 8 bits and fewer infinity has become the largest value already
+            return y if dtype.bits <= 8 else g.clip(y, -dtype.maximum, dtype.maximum)
+        if own.is_integer:
+            (low, high), (least, most) = _range(dtype), _range(own)
+            x = x if low <= least else g.maximum(x, low)
+            x = x if high >= most else g.minimum(x, high)
+        return g.cast(x, dtype)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, dtype: DType) -> Any:
+        return CAST.adjoint(g, out, ct, x, dtype=dtype)  # type: ignore[misc]
+
+    def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value, dtype: DType) -> Value | None:
+        return CAST.tangent(g, out, tangents, x, dtype=dtype)  # type: ignore[misc]
+
+
+class StochasticCast(Conversion):
+    """`x` rounded to one of its two neighbours in `dtype`, with the chances that make its mean `x`.
+
+    `key` is an integer: element number i draws from Philox4x32-10 under this key at counter i, so that the same key
+    rounds the same way on every target, for any schedule and number of threads. Use another key for each step and
+    tensor: the same key always rounds a value the same way. The chance is off by less than 2**-24 (2**-53 from f64).
+    What `dtype` holds exactly stays as it is; what is beyond its largest finite value is rounded as `cast` does.
+    """
+
+    apart = ("key",)
+    says: ClassVar = {
+        "key": "an integer that decides which way elements are rounded: give each call another, as a parameter "
+        "`key: ts.int64` of the function"
+    }
+
+    @cached_property
+    def parameters(self) -> tuple[OperatorParameter, ...]:
+        x, key, dtype = super().parameters
+        return (x, dtype, key)
+
+    def infer(self, t: Infer, x: TensorType, key: TensorType, dtype: DType) -> TensorType:
+        t.require(x, "float", operand=0)
+        t.require(key, "integer", operand=1)
+        if key.rank:
+            t.fail("TS213", f"a key is one integer, not a tensor with {key.rank} axes", operand=1)
+        out = self.target(t, x, dtype)
+        if not out.dtype.is_float:
+            t.fail("TS301", f"stochastic_cast gives floats, not {out.dtype}; use cast")
+        return out
+
+    def partition(self, cut: Cut, x: TensorType, *rest: TensorType, **attrs: Any) -> None:
+        cut.whole("each element draws by its place in the whole")
+
+    def reference(self, x: Any, key: Any, dtype: DType) -> Any:
+        wide, own = x.dtype.type, dtypes.f64 if x.dtype.itemsize == 8 else dtypes.f32
+        if dtypes.widens(own, dtype):
+            return round_to(x, dtype)
+        with np.errstate(all="ignore"):
+            size = np.abs(x)
+            place = np.maximum(np.ldexp(wide(1), np.frexp(size)[1] - 1), wide(_least(dtype)))
+            steps = size / place * wide(2.0**dtype.mantissa)
+            below = np.floor(steps)
+            up = UNIFORM.reference(np.asarray(key).astype(np.uint64), x.shape, 0.0, 1.0, own) < steps - below
+            chosen = (below + up) * wide(2.0**-dtype.mantissa) * place
+            return round_to(np.where(size < wide(dtype.maximum), np.copysign(chosen, x), x), dtype)
+
+    def decompose(self, g: GraphBuilder, x: Value, key: Value, dtype: DType) -> Value:
+        """|x| is counted in steps of `dtype`'s last place. They are powers of two, so that no product rounds."""
+        if dtypes.widens(tensor(x).dtype, dtype):
+            return g.cast(x, dtype)
+        x = g.compute(x)
+        size, wide = g.abs(x), tensor(x).dtype
+        power = g.cast(g.cast(size, dtypes.fp8_e8m0), wide)  # the nearest one, which may be the next above
+        place = g.maximum(g.where(g.gt(power, size), g.mul(power, 0.5), power), _least(dtype))
+        steps = g.mul(g.div(size, place), 2.0**dtype.mantissa)
+        below = g.floor(steps)
+        up = g.lt(g.uniform(key, tensor(x).shape, dtype=wide), g.sub(steps, below))
+        chosen = g.mul(g.mul(g.where(up, g.add(below, 1.0), below), 2.0**-dtype.mantissa), place)
+        signed = g.where(g.signbit(x), g.neg(chosen), chosen)
+        return g.cast(g.where(g.lt(size, dtype.maximum), signed, x), dtype)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, key: Value, dtype: DType) -> Any:
+        return (*CAST.adjoint(g, out, ct, x, dtype=dtype), None)  # type: ignore[misc]
+
+    def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value, key: Value, dtype: DType) -> Value | None:
+        return CAST.tangent(g, out, tangents, x, dtype=dtype)  # type: ignore[misc]
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest integer."""
+    most = int(dtype.maximum)
+    return (-most - 1 if dtype.kind == "int" else 0), most
+
+
+def _least(dtype: DType) -> float:
+    """The smallest normal number."""
+    return 2.0 ** (2 - 2 ** (dtype.exponent - 1))

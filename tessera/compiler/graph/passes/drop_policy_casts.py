@@ -1,0 +1,20 @@
+"""Casts to a value's own dtype, which only said that a policy holds from there on, go once all types say it."""
+
+from __future__ import annotations
+
+from tessera.compiler.graph.operator import REGISTRY, tensor
+from tessera.compiler.ir.core import Op
+
+ASKING = ("contract", "scatter")
+"""kinds whose rule or lowering asks the operands for their policy"""
+
+
+def drop_policy_casts(func: Op) -> None:
+    """Gives each user the value itself, in place; the casts are then dead."""
+    for op in func.walk():
+        if op.name != "graph.cast" or tensor(op.operands[0]).dtype != tensor(op.result).dtype:
+            continue
+        for user, i in list(op.result.uses):
+            operator = REGISTRY.get(user.name.removeprefix("graph."))
+            if operator is not None and operator.kind not in ASKING:
+                user.set_operand(i, op.operands[0])

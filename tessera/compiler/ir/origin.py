@@ -1,0 +1,30 @@
+"""What is known of an op beside what it computes: of which derivative it is, and what may be kept of it.
+
+Passes that put ops in the place of others hand it on as they do the place in the sources (`Builder`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.language.saving import Save
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Section:
+    """One call under `ts.remat`. `policy` None: what is kept of it is chosen by cost."""
+
+    policy: Save | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpOrigin:
+    """`order`: 0 in a forward pass, 1 in its derivative, 2 in the derivative of both. `again`: the op computes again
+    what an earlier one has computed. `within`: the calls under `ts.remat` that it is part of, outermost first."""
+
+    order: int = 0
+    again: bool = False
+    within: tuple[Section, ...] = ()
+
+
+FORWARD = OpOrigin()

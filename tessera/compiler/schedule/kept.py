@@ -1,0 +1,168 @@
+"""What a program holds for its backward pass: values in memory that kernels of the forward pass write and those of a
+derivative read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tessera.compiler.graph.operator import REGISTRY, attributes_of, operator_of, split_operands, types_of
+from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.types import TensorType
+from tessera.compiler.schedule.views import is_view, kind_of
+from tessera.errors import Span
+from tessera.language.dims import Dim, prod
+
+
+@dataclass(frozen=True, slots=True)
+class KeptValue:
+    """One value. `operator` computes it at `at`, "" for an argument; `readers` are operators of the derivative, each at
+    the forward line that it belongs to. `flops` and `moved` are what it costs to compute it again from arguments and
+    what else is kept: operations, and bytes read and written."""
+
+    name: str
+    operator: str
+    at: Span
+    type: TensorType
+    readers: tuple[tuple[str, Span], ...] = ()
+    flops: Dim = 0
+    moved: Dim = 0
+
+    @property
+    def bytes(self) -> Dim:
+        return size_of(self.type)
+
+
+def size_of(type: TensorType) -> Dim:
+    return prod(type.shape) * type.dtype.itemsize
+
+
+def order_of(op: Op) -> int:
+    """Of which derivative an op of a scheduled function is: a kernel, of the first that it has operators of."""
+    if op.name != "schedule.group":
+        return op.origin.order
+    return min(
+        (o.origin.order for o in op.region.block.ops[:-1] if not is_view(o) and kind_of(o) != "generate"), default=0
+    )
+
+
+def kept(schedule: Op) -> list[KeptValue]:
+    """The values that a `schedule.func` holds for its derivatives, in the order in which they are computed; arguments
+    first."""
+    block = schedule.region.block
+    found = _Walk(block)
+    values = [*block.args, *(r for op in block.ops[:-1] if not is_view(op) for r in op.results)]
+    return [found.described(v) for v in values if found.readers(v)]
+
+
+def places(schedule: Op) -> Iterator[tuple[Value, str, Span]]:
+    """What is computed and kept for derivatives: the value, what people call it, and where it is computed."""
+    block = schedule.region.block
+    if any(order_of(op) for op in block.ops):
+        found = _Walk(block)
+        for v in (r for op in block.ops[:-1] if not is_view(op) for r in op.results):
+            if found.readers(v):
+                op = _computing(v)
+                yield v, v.hint or op.results[0].hint or _named(op), op.span
+
+
+@dataclass(slots=True)
+class _Walk:
+    block: Block
+    costs: dict[Op, tuple[Dim, Dim]] = field(default_factory=dict[Op, "tuple[Dim, Dim]"])
+
+    def readers(self, v: Value) -> list[tuple[str, Span]]:
+        """The operators of derivatives that read an early value."""
+        if v.op is not None and (order_of(v.op) > 0 or kind_of(v.op) == "generate"):
+            return []
+        return list(
+            dict.fromkeys(reader for user, seen in _users(v) if order_of(user) > 0 for reader in _inside(user, seen))
+        )
+
+    def described(self, v: Value) -> KeptValue:
+        assert isinstance(v.type, TensorType)
+        readers = tuple(self.readers(v))
+        if v.op is None:
+            return KeptValue(v.hint, "", readers[0][1], v.type, readers)
+        op = _computing(v)
+        flops, moved = self.again(v.op)
+        return KeptValue(v.hint or op.results[0].hint, _named(op), op.span, v.type, readers, flops, moved)
+
+    def again(self, op: Op) -> tuple[Dim, Dim]:
+        """What it costs to run a kernel again, and those that it needs and whose results are not kept."""
+        if op not in self.costs:
+            flops, moved = work(op)
+            for v in dict.fromkeys(map(_owner, op.operands)):
+                if v.op is not None and not self.readers(v) and kind_of(v.op) != "generate":
+                    more = self.again(v.op)
+                    flops, moved = flops + more[0], moved + more[1]
+            self.costs[op] = flops, moved
+        return self.costs[op]
+
+
+def work(op: Op) -> tuple[Dim, Dim]:
+    """Operations of one run of a kernel, and bytes that it moves; of a loop those of one round."""
+    flops: Dim = 0
+    for inner in op.walk():
+        if inner.name.removeprefix("graph.") in REGISTRY:
+            results = [r.type for r in inner.results if isinstance(r.type, TensorType)]
+            flops = flops + operator_of(inner).flops(types_of(split_operands(inner)), results, **attributes_of(inner))
+    moved: Dim = 0
+    for v in (*op.operands, *op.results):
+        moved = moved + (size_of(v.type) if isinstance(v.type, TensorType) else 0)
+    return flops, moved
+
+
+def _owner(v: Value) -> Value:
+    while v.op is not None and is_view(v.op):
+        v = v.op.operands[0]
+    return v
+
+
+def _users(v: Value) -> Iterator[tuple[Op, Value]]:
+    """The kernels, loops and branches that read a value or a view of it, and what of it they read."""
+    for user in v.users:
+        if is_view(user):
+            yield from _users(user.result)
+        elif not user.name.endswith(".return"):
+            yield _top(user, v), v
+
+
+def _top(op: Op, v: Value) -> Op:
+    """The op of the block of `v` that `op` is, or is part of."""
+    block = v.op.block if v.op is not None else v.owner
+    while op.block is not block and op.parent is not None:
+        op = op.parent
+    return op
+
+
+def _inside(user: Op, v: Value) -> Iterator[tuple[str, Span]]:
+    """The operators in a kernel that read a value, perhaps through views."""
+    if user.name != "schedule.group":
+        yield user.name.partition(".")[2], user.span
+        return
+    args: Mapping[Value, Value] = dict(zip(user.operands, user.region.block.args, strict=True))
+    waiting = [args[v]] if v in args else []
+    for value in waiting:  # grows
+        for op in value.users:
+            if is_view(op):
+                waiting += op.results
+            elif op.dialect == "graph":
+                yield op.name.partition(".")[2], op.span
+
+
+def _named(op: Op) -> str:
+    """What people call the operator; what is computed for its derivative ahead of it is its slope."""
+    forward = [o for o in (op.block.ops if op.block is not None else ()) if o.span == op.span and not o.origin.order]
+    named = forward[0] if op.origin.order and forward else op
+    return ("slope of " if named is not op else "") + named.name.partition(".")[2]
+
+
+def _computing(v: Value) -> Op:
+    """The operator that gives a result of a kernel."""
+    op = v.op
+    assert op is not None
+    if op.name != "schedule.group":
+        return op
+    inner = _owner(op.region.block.terminator.operands[v.index])
+    return inner.op or op

@@ -1,0 +1,122 @@
+"""When the temporaries of a Program hold something, and where they lie in one workspace so that it is small.
+
+Two temporaries share memory where none of them is needed while the other one is. Everything is decided by the Program
+and its sizes, before it runs: what is predicted is what a call takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
+from tessera.errors import Span
+from tessera.language.dims import Dim, prod
+
+ALIGNMENT = 64
+"""bytes that the start of a temporary is a multiple of, where a target asks for no more"""
+
+Lifetime: TypeAlias = tuple[int, int]
+"""the first and the last launch, as numbered in `Program.launches`, that use a buffer"""
+
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """A buffer that a call has between its launches: what it takes, in bytes, and from which launch to which. `kept`:
+    what it holds for a backward pass, and the place of that."""
+
+    buffer: int
+    bytes: Dim
+    first: int
+    last: int
+    kept: tuple[str, Span] | None = None
+
+
+def temporaries(program: Program) -> tuple[Temporary, ...]:
+    """The temporaries of a Program that are used, in the order of its buffers."""
+    found = lifetimes(program)
+    return tuple(
+        Temporary(b.id, prod(b.shape) * b.dtype.itemsize, *found[b.id], b.kept)
+        for b in program.buffers
+        if b.role == "temp" and b.id in found
+    )
+
+
+def lifetimes(program: Program) -> dict[int, Lifetime]:
+    """The lifetime of each buffer that is used. What a loop uses and something outside of it too lives from its first
+    round to its last one."""
+    uses: dict[int, list[int]] = {}
+    loops: list[Lifetime] = []
+    _walk(program.steps, 0, uses, loops)
+    found: dict[int, Lifetime] = {}
+    for buffer, at in uses.items():
+        first, last = min(at), max(at)
+        for start, end in loops:
+            if 0 < sum(start <= i <= end for i in at) < len(at):
+                first, last = min(first, start), max(last, end)
+        found[buffer] = first, last
+    return found
+
+
+def _walk(steps: Sequence[Step], at: int, uses: dict[int, list[int]], loops: list[Lifetime]) -> int:
+    """Notes the launches that use each buffer, and the first and last ones of each loop. `at` is the number of the
+    first launch; gives the number behind the last one."""
+    for step in steps:
+        match step:
+            case Launch():
+                for arg in step.args:
+                    if isinstance(arg, BufferArg):
+                        uses.setdefault(arg.buffer, []).append(at)
+                at += 1
+            case Branch():
+                uses.setdefault(step.cond, []).append(at)
+                at = _walk(step.orelse, _walk(step.then, at, uses, loops), uses, loops)
+            case Loop():
+                start = at
+                at = _walk((*step.head, *step.body), at, uses, loops)
+                uses.setdefault(step.cond, []).extend((start, at - 1))
+                loops.append((start, at - 1))
+    return at
+
+
+def place(spans: Sequence[tuple[int, int, int]], alignment: int = ALIGNMENT) -> tuple[list[int], int]:
+    """Where blocks of memory `(bytes, first, last)` begin, and how much memory they need together.
+
+    The largest first, each at the lowest place that is free from its first to its last use. Places are multiples of
+    `alignment`.
+    """
+    sizes = [-(-size // alignment) * alignment for size, _, _ in spans]
+    places = [0] * len(spans)
+    placed: list[int] = []
+    total = 0
+    for i in sorted(range(len(spans)), key=lambda i: (-sizes[i], spans[i][1], i)):
+        _, first, last = spans[i]
+        at = 0
+        for j in placed:  # in the order of their places
+            _, begin, end = spans[j]
+            if begin <= last and first <= end and sizes[j]:
+                if places[j] >= at + sizes[i]:
+                    break
+                at = max(at, places[j] + sizes[j])
+        places[i] = at
+        total = max(total, at + sizes[i])
+        placed.append(i)
+        placed.sort(key=lambda j: places[j])
+    return places, total
+
+
+def held(program: Program) -> dict[int, int]:
+    """Bytes of the arguments, results and constants, by buffer: they are there from the first launch to the last."""
+    return {b.id: _known(prod(b.shape) * b.dtype.itemsize) for b in program.buffers if b.role != "temp"}
+
+
+def peak(program: Program) -> int:
+    """The most bytes that a call holds at a time: arguments, results, constants and temporaries. Sizes that are not
+    known count for nothing."""
+    spans = [(_known(t.bytes), t.first, t.last) for t in temporaries(program)]
+    return sum(held(program).values()) + place(spans)[1]
+
+
+def _known(size: Dim) -> int:
+    return size if isinstance(size, int) else 0

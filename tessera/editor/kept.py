@@ -1,0 +1,72 @@
+"""What the programs of a file keep for their backward passes, at the places where it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tessera.compiler.frontend.result import Analysis
+from tessera.compiler.ir.core import Op
+from tessera.compiler.levels import NoIR, schedule
+from tessera.compiler.lower.fit import shown
+from tessera.compiler.machines import MACHINES, predicted_machine
+from tessera.compiler.predict import quantity
+from tessera.compiler.schedule.cost import predicted_us
+from tessera.compiler.schedule.kept import KeptValue, kept
+from tessera.editor.functions import Known, takes_gradients
+from tessera.errors import TesseraError
+
+LARGEST = 300
+"""operators of a program that is scheduled when somebody asks about it"""
+HINTED = 80
+"""those of one that is scheduled at each change, for hints: as many take some milliseconds"""
+
+
+@dataclass(slots=True)
+class KeptValues:
+    """Found once for each analysis of a function, and for the sizes and the target that it is asked for."""
+
+    largest: int = LARGEST
+    known: dict[Op, tuple[object, list[KeptValue]]] = field(default_factory=dict[Op, "tuple[object, list[KeptValue]]"])
+
+    def of(self, functions: Iterable[Known], dims: Mapping[str, int], target: str) -> list[KeptValue]:
+        """What all functions with a backward pass keep, arguments left out."""
+        state, before, now = (target, dict(dims)), self.known, dict[Op, tuple[object, list[KeptValue]]]()
+        for op, analysis in ((k.analysis.op, k.analysis) for k in functions):
+            if op is None or not takes_gradients(analysis):
+                continue
+            old = before.get(op)
+            now[op] = (
+                old
+                if old is not None and old[0] == state
+                else (state, _found(analysis, op, dims, target, self.largest))
+            )
+        self.known = now
+        return [v for _, values in now.values() for v in values]
+
+
+def _found(analysis: Analysis, op: Op, dims: Mapping[str, int], target: str, largest: int) -> list[KeptValue]:
+    if sum(1 for _ in op.walk()) > largest:
+        return []
+    try:
+        made = schedule(analysis, dims, predicted_machine(target))
+    except (NoIR, TesseraError):
+        return []
+    return [v for v in kept(made) if v.operator]
+
+
+def why(value: KeptValue, target: str) -> str:
+    """`Kept for the backward pass, 4.2 MiB: there line 7 (contract) reads it; to compute it again would take 12 µs`"""
+    lines: dict[int, list[str]] = {}
+    for operator, span in value.readers:
+        lines.setdefault(span.line, []).append(operator)
+    readers = " and ".join(f"line {line} ({', '.join(dict.fromkeys(names))})" for line, names in sorted(lines.items()))
+    reads = "reads" if len(lines) == 1 else "read"
+    machine = MACHINES.get(predicted_machine(target))
+    us = predicted_us(value.flops, value.moved, machine.peaks) if machine is not None and machine.peaks else None
+    again = quantity(us * 1e-6, "s") if us is not None else f"{value.flops} FLOP"
+    what = f" ({value.operator})" if value.operator.startswith("slope") else ""
+    size = shown(value.bytes) if isinstance(value.bytes, int) else f"{value.bytes} B"
+    return (
+        f"Kept for the backward pass{what}, {size}: there {readers} {reads} it; to compute it again would take {again}"
+    )

@@ -1,0 +1,311 @@
+"""Attention and its derivative, a block of queries or keys at a time: what `ts.attention` runs.
+
+The scores never stand in memory. Forward is the online softmax (M. Milakov and N. Gimelshein, "Online normalizer
+calculation for softmax", 2018; T. Dao and others, "FlashAttention", 2022), which also stores the logarithm of each
+row's sum. Backward computes the scores again from it, block by block. One program has a block of queries for dq, one a
+block of keys for dk and dv, and each sums in ascending order, so that no two programs store to one place and the bits
+are always the same. That costs two more products than adding to dq from everywhere, and needs no atomics.
+
+All take q [B, H, S, D], k [B, G, T, D] and v [B, G, T, E], where H is a multiple of G, and may take `bias`
+[B or 1, H or 1, S or 1, T or 1], of bools (true: attend) or floats (added to the scores), and `lengths` [B], how many
+of the keys there are. `causal`: query i sees keys 0 to i; `window`: those less than so many places away; `softcap`:
+scores are softcap * tanh(scores / softcap). `spread` says along which of its axes `bias` has more than one element.
+Arithmetic is f32 (f64 for f64); the weights meet v in the dtype of v.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tessera as ts
+from tessera import Tensor
+
+
+@ts.kernel(ROWS=64, COLUMNS=64)
+def attention_forward(
+    q: Tensor["B", "H", "S", "D"],
+    k: Tensor["B", "G", "T", "D"],
+    v: Tensor["B", "G", "T", "E"],
+    bias: Tensor["Bb", "Hb", "Sb", "Tb"] | None,
+    lengths: Tensor["B"] | None,
+    out: Tensor["B", "H", "S", "E"],
+    lse: Tensor["B", "H", "S"] | None,
+    causal: bool = False,
+    window=None,
+    softcap=None,
+    scale=None,
+    spread=(True, True, True, True),
+):
+    """`out` [B, H, S, E] is softmax(scores) v; `lse` [B, H, S] is log(sum(exp(scores))) of each row.
+
+    A query that sees no key gets 0, and an infinite `lse`, so that its weights are 0 in what goes backwards.
+    """
+    ctx = ts.tile.context()
+    rows, columns, wide = ctx.ROWS, ctx.COLUMNS, wide_of(q)
+    ts.tile.grid(ctx.B, ctx.H, ts.tile.cdiv(ctx.S, rows))
+    b, h, i = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
+    g = h // (ctx.H // ctx.G)
+    keys = ctx.T if lengths is None else min(lengths[b], ctx.T)
+    x = q[b, h, i : i + rows, :]
+    top = ts.tile.full((rows,), -math.inf, wide)
+    total = ts.tile.zeros((rows,), wide)
+    sums = ts.tile.zeros((rows, ctx.E), wide)
+    first, last = keys_seen(i, rows, columns, keys, causal, window)
+    for j in ts.tile.range_k(first, last, columns):
+        s = ts.tile.mma(x, k[b, g, j : j + columns, :].T) * scaling(scale, ctx.D)
+        s = capped(s, softcap)
+        if bias is not None:
+            s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns))
+        s = visible(s, i, rows, j, columns, keys, lengths is not None, causal, window)
+        new = ts.tile.maximum(top, ts.tile.row_max(s))
+        base = ts.tile.where(new == -math.inf, 0.0, new)
+        p, shrink = ts.tile.exp(s - base), ts.tile.exp(top - base)
+        total = total * shrink + ts.tile.row_sum(p)
+        sums = sums * shrink + ts.tile.mma(ts.tile.cast(p, v.dtype), v[b, g, j : j + columns, :])
+        top = new
+    some = ts.tile.where(total == 0, 1.0, total)
+    out[b, h, i : i + rows, :] = sums / some
+    if lse is not None:
+        lse[b, h, i : i + rows] = ts.tile.where(total == 0, math.inf, top + ts.tile.log(some))
+
+
+@ts.kernel(ROWS=64, COLUMNS=64)
+def attention_backward_queries(
+    q: Tensor["B", "H", "S", "D"],
+    k: Tensor["B", "G", "T", "D"],
+    v: Tensor["B", "G", "T", "E"],
+    bias: Tensor["Bb", "Hb", "Sb", "Tb"] | None,
+    lengths: Tensor["B"] | None,
+    ct: Tensor["B", "H", "S", "E"],
+    lse: Tensor["B", "H", "S"],
+    along: Tensor["B", "H", "S"],
+    dq: Tensor["B", "H", "S", "D"],
+    causal: bool = False,
+    window=None,
+    softcap=None,
+    scale=None,
+    spread=(True, True, True, True),
+):
+    """`dq` [B, H, S, D], given the cotangent `ct` of the result, `lse`, and `along`: sum(ct * out) less the cotangent
+    of `lse`."""
+    ctx = ts.tile.context()
+    rows, columns = ctx.ROWS, ctx.COLUMNS
+    ts.tile.grid(ctx.B, ctx.H, ts.tile.cdiv(ctx.S, rows))
+    b, h, i = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
+    g = h // (ctx.H // ctx.G)
+    keys = ctx.T if lengths is None else min(lengths[b], ctx.T)
+    x, c = q[b, h, i : i + rows, :], ct[b, h, i : i + rows, :]
+    own, mean = lse[b, h, i : i + rows][:, None], along[b, h, i : i + rows][:, None]
+    sums = ts.tile.zeros((rows, ctx.D), lse.dtype)
+    first, last = keys_seen(i, rows, columns, keys, causal, window)
+    for j in ts.tile.range_k(first, last, columns):
+        y = k[b, g, j : j + columns, :]
+        raw = ts.tile.mma(x, y.T) * scaling(scale, ctx.D)
+        s = capped(raw, softcap)
+        if bias is not None:
+            s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns))
+        p = ts.tile.exp(visible(s, i, rows, j, columns, keys, lengths is not None, causal, window) - own)
+        ds = p * (ts.tile.mma(c, v[b, g, j : j + columns, :].T) - mean)
+        sums = sums + ts.tile.mma(ts.tile.cast(uncapped(ds, raw, softcap), q.dtype), y)
+    dq[b, h, i : i + rows, :] = sums * scaling(scale, ctx.D)
+
+
+@ts.kernel(ROWS=64, COLUMNS=64)
+def attention_backward_keys(
+    q: Tensor["B", "H", "S", "D"],
+    k: Tensor["B", "G", "T", "D"],
+    v: Tensor["B", "G", "T", "E"],
+    bias: Tensor["Bb", "Hb", "Sb", "Tb"] | None,
+    lengths: Tensor["B"] | None,
+    ct: Tensor["B", "H", "S", "E"],
+    lse: Tensor["B", "H", "S"],
+    along: Tensor["B", "H", "S"],
+    dk: Tensor["B", "G", "T", "D"] | None,
+    dv: Tensor["B", "G", "T", "E"] | None,
+    causal: bool = False,
+    window=None,
+    softcap=None,
+    scale=None,
+    spread=(True, True, True, True),
+):
+    """`dk` [B, G, T, D] and `dv` [B, G, T, E]: a block of keys with all queries of its group, one head after the other.
+
+    Scores stand here with a row for each key, so that no operand of a product is turned.
+    """
+    ctx = ts.tile.context()
+    rows, columns = ctx.ROWS, ctx.COLUMNS
+    ts.tile.grid(ctx.B, ctx.G, ts.tile.cdiv(ctx.T, rows))
+    b, g, j = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
+    served = ctx.H // ctx.G
+    keys = ctx.T if lengths is None else min(lengths[b], ctx.T)
+    y, z = k[b, g, j : j + rows, :], v[b, g, j : j + rows, :]
+    if dk is not None:
+        dy = ts.tile.zeros((rows, ctx.D), lse.dtype)
+    if dv is not None:
+        dz = ts.tile.zeros((rows, ctx.E), lse.dtype)
+    first, last = queries_seen(j, rows, columns, ctx.S, causal, window)
+    for r in ts.tile.range_k(0, served):
+        h = g * served + r
+        for i in ts.tile.range_k(first, last, columns):
+            x, c = q[b, h, i : i + columns, :], ct[b, h, i : i + columns, :]
+            raw = ts.tile.mma(y, x.T) * scaling(scale, ctx.D)
+            s = capped(raw, softcap)
+            if bias is not None:
+                s = biased(s, turned(block_of(bias, spread, b, h, i, columns, j, rows), spread))
+            s = seen_from_keys(s, i, columns, j, rows, keys, lengths is not None, causal, window)
+            p = ts.tile.exp(s - lse[b, h, i : i + columns][None, :])
+            if dv is not None:
+                dz = dz + ts.tile.mma(ts.tile.cast(p, v.dtype), c)
+            if dk is not None:
+                ds = p * (ts.tile.mma(z, c.T) - along[b, h, i : i + columns][None, :])
+                dy = dy + ts.tile.mma(ts.tile.cast(uncapped(ds, raw, softcap), q.dtype), x)
+    if dk is not None:
+        dk[b, g, j : j + rows, :] = dy * scaling(scale, ctx.D)
+    if dv is not None:
+        dv[b, g, j : j + rows, :] = dz
+
+
+@ts.kernel(ROWS=64, COLUMNS=64)
+def attention_backward_bias(
+    q: Tensor["B", "H", "S", "D"],
+    k: Tensor["B", "G", "T", "D"],
+    v: Tensor["B", "G", "T", "E"],
+    bias: Tensor["Bb", "Hb", "Sb", "Tb"],
+    lengths: Tensor["B"] | None,
+    ct: Tensor["B", "H", "S", "E"],
+    lse: Tensor["B", "H", "S"],
+    along: Tensor["B", "H", "S"],
+    dbias: Tensor["Bb", "Hb", "Sb", "Tb"],
+    causal: bool = False,
+    window=None,
+    softcap=None,
+    scale=None,
+    spread=(True, True, True, True),
+):
+    """`dbias`, of the shape of `bias`: the cotangents of the scores, summed along the axes where it has one element."""
+    ctx = ts.tile.context()
+    rows, columns = ctx.ROWS, ctx.COLUMNS
+    across = ts.tile.cdiv(ctx.T, columns) if spread[3] else 1
+    ts.tile.grid(ctx.Bb, ctx.Hb, ts.tile.cdiv(ctx.S, rows) * across if spread[2] else across)
+    block = ts.tile.program_id(2)
+    top, left = block // across * rows, block % across * columns
+    keys = ctx.T if lengths is None else lengths[ts.tile.program_id(0)]
+    sums = ts.tile.zeros((rows, columns), lse.dtype)
+    for each_batch in ts.tile.range_k(0, 1 if spread[0] else ctx.B):
+        b = ts.tile.program_id(0) + each_batch
+        if lengths is not None:
+            keys = lengths[b]
+        for each_head in ts.tile.range_k(0, 1 if spread[1] else ctx.H):
+            h = ts.tile.program_id(1) + each_head
+            g = h // (ctx.H // ctx.G)
+            for i in ts.tile.range_k(top, top + rows if spread[2] else ctx.S, rows):
+                x, c = q[b, h, i : i + rows, :], ct[b, h, i : i + rows, :]
+                own, mean = lse[b, h, i : i + rows][:, None], along[b, h, i : i + rows][:, None]
+                for j in ts.tile.range_k(left, left + columns if spread[3] else ctx.T, columns):
+                    s = capped(ts.tile.mma(x, k[b, g, j : j + columns, :].T) * scaling(scale, ctx.D), softcap)
+                    s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns))
+                    s = visible(s, i, rows, j, columns, keys, lengths is not None, causal, window)
+                    sums += ts.tile.exp(s - own) * (ts.tile.mma(c, v[b, g, j : j + columns, :].T) - mean)
+    b, h = ts.tile.program_id(0), ts.tile.program_id(1)
+    if spread[2] and spread[3]:
+        dbias[b, h, top : top + rows, left : left + columns] = sums
+    elif spread[2]:
+        dbias[b, h, top : top + rows, 0] = ts.tile.row_sum(sums)
+    elif spread[3]:
+        dbias[b, h, 0, left : left + columns] = ts.tile.col_sum(sums)
+    else:
+        dbias[b, h, 0, 0] = ts.tile.sum(sums)
+
+
+def wide_of(x):
+    """The dtype of scores and sums."""
+    return ts.f64 if x.dtype == ts.f64 else ts.f32
+
+
+def scaling(scale, features):
+    return 1 / math.sqrt(features) if scale is None else scale
+
+
+def capped(s, softcap):
+    return s if softcap is None else softcap * ts.tile.tanh(s / softcap)
+
+
+def uncapped(ds, raw, softcap):
+    """The cotangent of the scores before `capped`, from that behind it."""
+    if softcap is None:
+        return ds
+    bent = ts.tile.tanh(raw / softcap)
+    return ds * (1 - bent * bent)
+
+
+def block_of(bias, spread, b, h, i, rows, j, columns):
+    """What of `bias` concerns queries from i and keys from j: [rows, columns], or less where it has one element."""
+    b, h = b * spread[0], h * spread[1]
+    if spread[2] and spread[3]:
+        return bias[b, h, i : i + rows, j : j + columns]
+    if spread[2]:
+        return bias[b, h, i : i + rows, 0][:, None]
+    if spread[3]:
+        return bias[b, h, 0, j : j + columns][None, :]
+    return bias[b, h, 0, 0]
+
+
+def turned(block, spread):
+    """The block of a bias with a row for each key."""
+    return block.T if spread[2] or spread[3] else block
+
+
+def biased(s, block):
+    return ts.tile.where(block, s, -math.inf) if block.dtype == ts.bool_ else s + block
+
+
+def keys_seen(i, rows, columns, keys, causal, window):
+    """Between which keys, in whole blocks, lies all that queries i to i + rows may see."""
+    first, last = 0, keys
+    if causal:
+        last = min(last, i + rows)
+    elif window is not None:
+        last = min(last, i + rows + window - 1)
+    if window is not None:
+        first = max(i - window + 1, 0) // columns * columns
+    return first, last
+
+
+def queries_seen(j, rows, columns, queries, causal, window):
+    """Between which queries, in whole blocks, lie all that may see keys j to j + rows."""
+    first, last = 0, queries
+    if causal:
+        first = j // columns * columns
+    elif window is not None:
+        first = max(j - window + 1, 0) // columns * columns
+    if window is not None:
+        last = min(last, j + rows + window - 1)
+    return first, last
+
+
+def visible(s, i, rows, j, columns, keys, short, causal, window):
+    """Scores [rows, columns] of queries from i and keys from j, with -inf where a query may not see a key."""
+    if not (short or causal or window is not None):
+        return s
+    query, key = (i + ts.tile.arange(rows))[:, None], (j + ts.tile.arange(columns))[None, :]
+    return masked(s, query, key, keys, short, causal, window)
+
+
+def seen_from_keys(s, i, columns, j, rows, keys, short, causal, window):
+    """The same for scores [rows, columns] of keys from j and queries from i."""
+    if not (short or causal or window is not None):
+        return s
+    query, key = (i + ts.tile.arange(columns))[None, :], (j + ts.tile.arange(rows))[:, None]
+    return masked(s, query, key, keys, short, causal, window)
+
+
+def masked(s, query, key, keys, short, causal, window):
+    if short:
+        s = ts.tile.where(key < keys, s, -math.inf)
+    if causal:
+        s = ts.tile.where(key <= query, s, -math.inf)
+    elif window is not None:
+        s = ts.tile.where(key - query < window, s, -math.inf)
+    if window is not None:
+        s = ts.tile.where(query - key < window, s, -math.inf)
+    return s

@@ -1,0 +1,9 @@
+"""Optimizers under the names of fused ones: each of `ts.optimizers` is one program for all parameters."""
+
+from __future__ import annotations
+
+import importlib
+
+_optimizers = importlib.import_module("tessera.optimizers")  # stands above `nn`, which it is written with
+FusedAdamW = _optimizers.AdamW
+FusedSGD = _optimizers.SGD

@@ -1,0 +1,50 @@
+"""A model with its optimizer, changed in place: loss, gradient and update as one program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tessera as ts
+from tessera.nn.state import StatefulObject
+from tessera.optimizers.base import Optimizer, OptimizerState, StepReport
+
+
+class TrainingState(StatefulObject):
+    """A model and what its optimizer remembers, in memory of their own.
+
+        @ts.function
+        def step(state: ts.optimizers.TrainingState, x, y):
+            loss, gradient = ts.value_and_grad(lambda model: ts.mse(model(x), y))(state.model)
+            state.step(gradient)
+            return loss
+
+    is one program for the whole step; behind it `state.model` holds the new parameters, in the arrays that it had. Bits
+    are those of `optimizer.update`. The model that it is made from stays as it is. Raises LaunchError TS362 as
+    `optimizer.init` does.
+    """
+
+    model: Any
+    memory: OptimizerState
+    optimizer: Optimizer
+
+    def __init__(self, model: Any, optimizer: Optimizer) -> None:
+        arrays = ts.nn.tree.arrays(model)
+        own = {name: ts.asarray(a).copy() for name, a in arrays.items()}
+        self.memory = optimizer.init(model)
+        self.model = ts.nn.tree.replaced(model, own)
+        self.optimizer = optimizer
+
+    @ts.effect("update")
+    def step(self, gradient, lr=None):
+        """One step. `gradient` is of the model's structure; `lr` takes the place of the optimizer's for this step."""
+        self.model, self.memory = self.optimizer.update(self.model, gradient, self.memory, lr)
+
+    @property
+    def scale(self):
+        """What the loss is to be multiplied by, where the optimizer scales it."""
+        return self.memory.scale
+
+    @property
+    def report(self) -> StepReport:
+        """Of the last step. Waits for its result."""
+        return self.memory.report

@@ -1,0 +1,66 @@
+"""Signal handlers and what they raise: Ctrl-C, alarms, the timeouts of test runners."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+_LISTEN = 0.1
+"""seconds after which a handler is run that a wait did not hear"""
+
+
+def raised_by_handler(error: BaseException) -> bool:
+    """Whether a signal handler written in Python raised it: it interrupts what runs, and is no fault of that."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(getattr(h, "__func__", h), "__code__", None) for h in handlers} - {None}
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code not in codes:
+        frame = frame.tb_next
+    return frame is not None
+
+
+def abandonable(call: Callable[[], T]) -> T:
+    """`call()`, which spends its time outside of Python, so that a handler which raises meanwhile is heard at once.
+
+    Python runs handlers between bytecodes of its main thread alone. So there `call` runs in a thread of its own; where
+    a handler raises, that thread is left to itself: what it holds must be its own, and its result is dropped. The
+    process does not end before it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    done, result, raised = threading.Event(), list[T](), list[BaseException]()
+
+    def run() -> None:
+        try:
+            result.append(call())
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            done.set()
+
+    try:
+        threading.Thread(target=run, name="tessera-compiler", daemon=True).start()
+    except RuntimeError:  # there may be no further thread
+        return call()
+    try:
+        while not done.wait(_LISTEN):  # a signal that comes just before it waits ends no wait
+            pass
+    except BaseException:
+        atexit.register(_wait, done, os.getpid())
+        raise
+    if raised:
+        raise raised.pop()
+    return result[0]
+
+
+def _wait(done: threading.Event, process: int) -> None:
+    """Libraries take their memory down when the process exits, under a thread that is still at work in them: it would
+    end in a fault. Another Ctrl-C ends the process at once."""
+    if os.getpid() == process:  # a fork has no such thread
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        done.wait()

@@ -1,0 +1,75 @@
+"""What is said of a step: in the user's own lines, with no line of the step that `ts.train` makes around the loss."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tessera.compiler.frontend.analyse import analyse
+from tessera.errors import CompileError, DebugCheckError, Diagnostic, Note, Span
+from tessera.language.decorators import Decorated, Function
+from tessera.optimizers import OptimizerState
+from tessera.runtime.call.dispatch import launcher_of
+from tessera.training import step as steps
+from tessera.training.provenance import origin
+
+
+class TrainingWarning(UserWarning):
+    """TS354: a parameter is trained that the loss does not depend on."""
+
+
+def fault(
+    name: str, step: Any, calls: Sequence[tuple[Any, ...]], number: int, loss: float, state: OptimizerState
+) -> DebugCheckError:
+    """What to raise where step `number` gave NaN or infinity: one of these calls, or their sum in `state`."""
+    reason = state.report.reason
+    bad_loss = not math.isfinite(loss)
+    what = f"the loss of step {number} is {loss}" if bad_loss else f"step {number}: {reason}"
+    notes = [Note(f"model and optimizer are those of step {number - 1}: error.run is the run")]
+    if bad_loss and reason:
+        notes.insert(0, Note(reason))
+    d = Diagnostic("TS371", what, function=name, notes=tuple(notes))
+    found = next((o for o in (origin(step, call, 1) for call in calls) if o is not None), None)
+    if found is not None:
+        said = found.said.replace("given.", "item ").replace("named.", "")
+        d = replace(d, message=f"{what}; {said}", span=found.span, label=found.label)
+    return DebugCheckError(d)
+
+
+def unreached(name: str, loss: Any, step: Any, call: tuple[Any, ...], state: OptimizerState) -> None:
+    """Warns TS354 of trained parameters that the loss does not depend on. Asked of the first step: those whose gradient
+    is not 0 need no look at the program."""
+    if all(state.squares.tolist()):
+        return
+    parameters = launcher_of(step).parameters
+    found = analyse(parameters.definition, parameters.bind(parameters.positions(call, {})).arguments, {}).diagnostics
+    said = [d.message.partition(" depend on ")[2].partition(":")[0] for d in found if d.code == "TS354"]
+    paths = [re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", place) for place in said]  # model['w'] is model.w
+    idle = [path for path in paths if path.removeprefix("model.") in state.moments or path == "model"]
+    if idle:
+        more = "freeze them, groups=(ts.optimizers.Group(..., frozen=True),), or take them out"
+        d = Diagnostic("TS354", f"{name} does not depend on {', '.join(idle)}: {more}", span_of(loss), "warning")
+        warnings.warn(d.render(), TrainingWarning, stacklevel=7)
+
+
+def at_loss(error: CompileError, loss: Any) -> CompileError:
+    """A finding about the step around a loss, at the loss."""
+
+    def ours(span: Span | None) -> bool:
+        return span is not None and span.file == steps.__file__
+
+    def moved(d: Diagnostic) -> Diagnostic:
+        d = replace(d, notes=tuple(n for n in d.notes if not ours(n.span)))
+        return replace(d, span=span_of(loss), function=loss.__name__, fixes=()) if ours(d.span) else d
+
+    return CompileError([moved(d) for d in error.diagnostics])
+
+
+def span_of(loss: Callable[..., Any]) -> Span:
+    """The place of a function's definition."""
+    definition = (loss if isinstance(loss, Decorated) else Function(loss)).definition()
+    return definition.span

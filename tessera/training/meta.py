@@ -1,0 +1,28 @@
+"""`@ts.meta_learning`: marks what learns to learn."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from tessera.errors import Diagnostic, LaunchError
+from tessera.language.tracebacks import outward
+from tessera.nn import Module
+
+Class = TypeVar("Class", bound=type)
+
+
+@outward
+def meta_learning(cls: Class) -> Class:
+    """Marks a module whose `step(params, grads, ...)` is an update rule with parameters of its own, for its readers.
+
+    Nothing else is needed: a loss that trains with it is differentiated through all its steps, and `ts.train` learns it
+    as any model. Raises LaunchError TS105 for a class that is no `ts.nn.Module`: what it would learn is not known.
+    """
+    if not isinstance(cls, type) or not issubclass(cls, Module) or not callable(getattr(cls, "step", None)):
+        name = getattr(cls, "__name__", repr(cls))
+        said = (
+            f"meta_learning: {name} is no module with a step: write class {name}(ts.nn.Module), whose fields are what"
+        )
+        more = "is learned, and def step(self, params, grads), which gives the new params"
+        raise LaunchError(Diagnostic("TS105", f"{said} {more}"))
+    return cls

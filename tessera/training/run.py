@@ -1,0 +1,281 @@
+"""`ts.train`: steps over batches, with progress, checkpoints, and a state that is always that of a whole step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from tessera import checkpoint as checkpoints
+from tessera.errors import CompileError, Diagnostic, LaunchError
+from tessera.language.tracebacks import outward
+from tessera.nn import tree
+from tessera.optimizers import Optimizer, OptimizerState
+from tessera.optimizers import accumulate as accumulated
+from tessera.training.data import Ended, Feed, Position, digest
+from tessera.training.findings import at_loss, fault, unreached
+from tessera.training.history import History, demand_numbers, number
+from tessera.training.interrupts import Interrupts
+from tessera.training.monitor import Monitor
+from tessera.training.step import LossCall, keyed_step_of, step_of
+
+Model = TypeVar("Model")
+
+
+@dataclass(frozen=True, slots=True)
+class _State(Generic[Model]):
+    """All that a step changes. It is replaced as one, so that an interrupt meets the state before a step or after."""
+
+    model: Model
+    optimizer: OptimizerState
+    step: int = 0
+    position: Position = field(default_factory=Position)
+    batch: Any = None
+    """the last one, which tells whether a resumed run meets the same data"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What a run is told and does not change."""
+
+    optimizer: Optimizer
+    loss: Callable[..., Any]
+    checkpoint: Path | None
+    every: int
+    keep: int
+    accumulate: int
+    seed: int
+    live: bool
+
+
+class TrainingRun(Generic[Model]):
+    """A run of `ts.train`: `model` and `optimizer` as they are after `step` steps, and what was logged.
+
+    `stopped` says why it ended before all its steps: "" (it did not), "interrupted", "the data have ended".
+    """
+
+    def __init__(self, model: Model, state: OptimizerState, feed: Feed, settings: RunSettings) -> None:
+        self._state = _State(model, state)
+        self._feed, self._settings = feed, settings
+        self._call = LossCall.of(settings.loss)
+        self._step = (keyed_step_of if self._call.wants_key else step_of)(settings.loss)
+        self._looks = True
+        """whether the next step looks for parameters without use"""
+        self.history = History()
+        self.stopped = ""
+
+    @property
+    def model(self) -> Model:
+        return self._state.model
+
+    @property
+    def optimizer(self) -> OptimizerState:
+        """What the optimizer remembers; `run.optimizer.report` tells of the last step."""
+        return self._state.optimizer
+
+    @property
+    def step(self) -> int:
+        """How many steps were done, those of a run that it resumed too."""
+        return self._state.step
+
+    def __repr__(self) -> str:
+        why = f", {self.stopped}" if self.stopped else ""
+        return f"<run at step {self.step}{why}: {self.history!r}>"
+
+    @outward
+    def resume(self, steps: int) -> TrainingRun[Model]:
+        """Goes on, up to step `steps`, counted from the beginning of the run. Raises as `ts.train` does."""
+        if not isinstance(steps, int) or isinstance(steps, bool):
+            raise LaunchError(Diagnostic("TS105", f"train: steps is a whole number, not {steps!r}"))
+        self.stopped = ""
+        self.history.cut(self.step)
+        with Interrupts() as interrupts, Monitor(self.history, steps, self._settings.live, begin=self.step) as monitor:
+            try:
+                while self.step < steps and not interrupts.asked:
+                    state, logged = self._advance()
+                    self.history.add(state.step, logged)
+                    self._state = state
+                    monitor.show(state.step)
+                    if state.step % self._settings.every == 0 and state.step < steps:
+                        self._save(wait=False)
+            except KeyboardInterrupt:
+                self.stopped = "interrupted"
+            except Ended:
+                self.stopped = "the data have ended"
+            finally:
+                if interrupts.asked and self.step < steps:
+                    self.stopped = "interrupted"
+                self.history.cut(self.step)
+                self._save(wait=True)
+            if self.stopped:
+                where = f"{self.stopped}: model and optimizer are those of step {self.step}, the last whole one"
+                more = f"; run.resume({steps}) goes on" if self.stopped == "interrupted" else ""
+                monitor.said = where + more
+        return self
+
+    def _advance(self) -> tuple[_State[Model], dict[str, Any]]:
+        """The state after the next step, and what is logged of it."""
+        settings, before = self._settings, self._state
+        model, position, gradient = before.model, before.position, None
+        parts = settings.accumulate
+        calls: list[tuple[Any, ...]] = []
+        logged: dict[str, float] = {}
+        for part in range(parts):
+            batch, position = self._feed.take(position)
+            given, named = self._call.arguments(batch)
+            key = (settings.seed << 32) + before.step * parts + part
+            call = (model, given, named, before.optimizer.scale, *((key,) if self._call.wants_key else ()))
+            try:
+                value, more, found = self._step(*call)
+            except CompileError as error:
+                raise at_loss(error, settings.loss) from None
+            calls.append(call)
+            gradient = found if parts == 1 else accumulated(gradient, found, 1 / parts)
+            metrics: dict[str, Any] = {}
+            for extra in more:
+                if isinstance(extra, dict):
+                    metrics |= extra
+                else:
+                    model = self._with_state(model, extra)
+            demand_numbers(metrics)
+            for name, metric in (metrics | {"loss": value}).items():
+                logged[name] = logged.get(name, 0.0) + number(metric) / parts
+        changed, optimizer = settings.optimizer.update(model, gradient, before.optimizer)
+        norm = number(optimizer.norm)
+        overflows = settings.optimizer.loss_scale == "dynamic" and number(before.optimizer.scale) > 1
+        if not np.isfinite(logged["loss"]) or not (np.isfinite(norm) or overflows):
+            error = fault(self._call.name, self._step, calls, before.step + 1, logged["loss"], optimizer)
+            error.run = self  # type: ignore[attr-defined]
+            raise error
+        if self._looks:
+            self._looks = False
+            unreached(self._call.name, settings.loss, self._step, calls[0], optimizer)
+        return _State(changed, optimizer, before.step + 1, position, batch), logged | {"grad_norm": norm}
+
+    def _with_state(self, model: Model, given: Any) -> Model:
+        """The model with the state of another that the loss has returned: buffers, such as averages of BatchNorm."""
+        if type(given) is not type(model):
+            said = f"{self._call.name} returns a loss, and with it dicts of numbers that are logged, or the model"
+            raise LaunchError(Diagnostic("TS105", f"train: {said}; not {type(given).__name__}"))
+        return tree.replaced(model, {leaf.path: leaf.array for leaf in tree.leaves(given) if not leaf.trained})
+
+    def _save(self, wait: bool) -> None:
+        settings, state = self._settings, self._state
+        if settings.checkpoint is None:
+            return
+        if state.step != self._saved:
+            position = state.position
+            data = {"epoch": position.epoch, "batch": position.batch, "digest": digest(state.batch)}
+            generator = {} if position.state is None else {"data_generator": [np.asarray(position.state)]}
+            checkpoints.save_async(
+                settings.checkpoint, keep=settings.keep, model=state.model, optimizer=state.optimizer,
+                step=state.step, data=data, history=self.history.arrays(), **generator,
+            )  # fmt: skip
+            self._saved = state.step
+        if wait:
+            checkpoints.wait()
+
+    _saved = 0
+    """the step of the last checkpoint; before the first step there is nothing to keep"""
+
+    def restore(self, folder: Path) -> None:
+        """Takes the state of a checkpoint. Raises LaunchError TS361, TS363."""
+        now = self._state
+        saved = checkpoints.load(folder, model=now.model, optimizer=now.optimizer)
+        missing = [name for name in ("step", "data", "history") if name not in saved]
+        if missing:
+            said = f"{folder} is no checkpoint of ts.train: it has no {', '.join(missing)}; name another folder"
+            raise LaunchError(Diagnostic("TS363", said))
+        data = saved["data"]
+        generator = saved.get("data_generator")
+        position = Position(data["epoch"], data["batch"], None if generator is None else generator["0"])
+        self.history = History.of_arrays(saved["history"])
+        self._state = replace(
+            now, model=saved["model"], optimizer=saved["optimizer"], step=saved["step"], position=position
+        )
+        self._saved = self.step
+        self._feed.demand(position, data["digest"])
+
+
+@outward
+def train(
+    model: Model,
+    optimizer: Optimizer,
+    loss: Callable[..., Any],
+    data: Any,
+    *,
+    steps: int | None = None,
+    epochs: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int = 1000,
+    keep: int = 1,
+    accumulate: int = 1,
+    seed: int = 0,
+    live: bool = True,
+) -> TrainingRun[Model]:
+    """Trains a model: each step is a batch, the gradient of the loss, and an update. Gives a run: the trained `model`,
+    the `optimizer`'s state, and the `history` of what was logged.
+
+    `loss(model, *batch)` gives a number, and with it, in a tuple, dicts of numbers that are logged, or the model with
+    new buffers. Items of a batch that is a tuple are passed one by one, those of a dict by name; a loss with one
+    parameter besides the model takes the batch whole. A parameter `key: ts.int64` of a loss is given another number at
+    each step, for `ts.dropout`.
+    `data`: an iterable of batches, which begins again at its end, an iterator, or a function of the batch's number.
+    `steps` or `epochs` say how long; without, it is one pass over the data. `accumulate` batches make a step.
+    `checkpoint`: a folder. Every `every` steps and at the end the state is saved there, `keep` of them; a call that
+    finds one goes on from it, and gives the same bits as a run that was never ended.
+    `live` shows progress, and in a notebook the curves of all that is logged.
+
+    An interrupt (Ctrl-C) ends the run after its last whole step: `run.stopped` says so, `run.resume(steps)` goes on.
+    Raises DebugCheckError TS371 where loss or gradient are not finite, at the forward line that gave the first such
+    value, with the run as `error.run`; LaunchError TS372 for data that are no batches, TS361 and TS363 for a checkpoint
+    of another model.
+    """
+    if not isinstance(optimizer, Optimizer):
+        kind = optimizer if isinstance(optimizer, (str, type)) else type(optimizer).__name__
+        raise LaunchError(
+            Diagnostic("TS105", f"train: optimizer is one of ts.optimizers, such as AdamW(1e-3); not {kind!r}")
+        )
+    for name, value in (
+        ("steps", steps),
+        ("epochs", epochs),
+        ("every", every),
+        ("keep", keep),
+        ("accumulate", accumulate),
+    ):
+        if value is None and name in ("steps", "epochs"):
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise LaunchError(Diagnostic("TS105", f"train: {name} is a whole number from 1 up, not {value!r}"))
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**31:
+        raise LaunchError(Diagnostic("TS105", f"train: seed is a whole number from 0 to 2**31 - 1, not {seed!r}"))
+    feed = Feed(data)
+    folder = None if checkpoint is None else Path(checkpoint)
+    run = TrainingRun(
+        model, optimizer.init(model), feed, RunSettings(optimizer, loss, folder, every, keep, accumulate, seed, live)
+    )
+    steps = _steps(feed, steps, epochs, accumulate)
+    if folder is not None and checkpoints.exists(folder):
+        run.restore(folder)
+        print(f"{folder} is at step {run.step}{'' if run.step >= steps else f' of {steps}: the run goes on there'}")
+        if run.step >= steps:
+            return run
+    return run.resume(steps)
+
+
+def _steps(feed: Feed, steps: int | None, epochs: int | None, accumulate: int) -> int:
+    """How many steps are meant."""
+    if steps is not None and epochs is not None:
+        raise LaunchError(Diagnostic("TS105", "train: steps or epochs say how long, not both"))
+    if steps is not None:
+        return steps
+    if feed.length is None:
+        raise LaunchError(Diagnostic("TS105", "train: the data have no length: say steps="))
+    found = feed.length * (epochs or 1) // accumulate
+    if not found:
+        raise LaunchError(Diagnostic("TS372", "the data hold no batch"))
+    return found

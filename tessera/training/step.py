@@ -1,0 +1,117 @@
+"""A training step as one program, made of the user's loss: value, what comes with it, and gradient."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from tessera.errors import Diagnostic, LaunchError
+from tessera.nn import tree
+
+
+@functools.lru_cache(8)
+def step_of(loss: Callable[..., Any]) -> Any:
+    """`step(model, given, named, scale)` computes loss(model, *given, **named): its value, what else it returns, and
+    the gradient of scale * value by the model. A cell that trains once more finds what it compiled."""
+
+    @ts.function
+    def step(model, given, named, scale):
+        def scaled(model):
+            result = loss(model, *given, **named)
+            value, more = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
+            return value * scale, (value, more)
+
+        (_, (value, more)), gradient = ts.value_and_grad(scaled, has_aux=True)(model)
+        return value, more, gradient
+
+    return step
+
+
+@functools.lru_cache(8)
+def keyed_step_of(loss: Callable[..., Any]) -> Any:
+    """As `step_of`, of a loss with a parameter `key`, a number that is another at each step."""
+
+    @ts.function
+    def step(model, given, named, scale, key: ts.int64):
+        def scaled(model):
+            result = loss(model, *given, key=key, **named)
+            value, more = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
+            return value * scale, (value, more)
+
+        (_, (value, more)), gradient = ts.value_and_grad(scaled, has_aux=True)(model)
+        return value, more, gradient
+
+    return step
+
+
+@dataclass(frozen=True, slots=True)
+class LossCall:
+    """How a batch is passed to a loss: tuples item by item, dicts by name; whole where the loss takes one parameter."""
+
+    name: str
+    wants_key: bool
+    parameters: tuple[str, ...] | None
+    """those behind the model; None where there may be any"""
+
+    @classmethod
+    def of(cls, loss: Any) -> LossCall:
+        """Raises LaunchError TS105 for what is no function of a model."""
+        if not callable(loss):
+            raise LaunchError(Diagnostic("TS105", f"train: loss is a function of model and batch, not {loss!r}"))
+        name = getattr(loss, "__name__", None) or getattr(loss, "name", type(loss).__name__)
+        all_ = list(inspect.signature(loss).parameters.values())
+        if not all_:
+            raise LaunchError(
+                Diagnostic("TS105", f"train: {name} takes nothing; a loss is a function of model and batch")
+            )
+        variadic = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in all_)
+        names = tuple(p.name for p in all_[1:] if p.name != "key")
+        return cls(name, any(p.name == "key" for p in all_), None if variadic else names)
+
+    def arguments(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What follows the model, by position and by name. Raises LaunchError TS372 for what is no array."""
+        alone = self.parameters is not None and len(self.parameters) == 1
+        if isinstance(batch, Mapping):
+            if alone and self.parameters[0] not in batch:  # type: ignore[index]
+                return (self.arrays(batch, "batch"),), {}
+            unknown = [] if self.parameters is None else [n for n in batch if n not in self.parameters]
+            if unknown:
+                said = f"a batch has {', '.join(map(repr, unknown))}, which {self.name} does not take"
+                takes = ", ".join(self.parameters or ())
+                more = f"it takes {takes}; take them out, or take the batch whole: def {self.name}(model, batch)"
+                raise LaunchError(Diagnostic("TS372", f"{said}: {more}"))
+            return (), {n: self.arrays(v, n) for n, v in batch.items()}
+        if isinstance(batch, (list, tuple)) and not _numbers(batch) and not (alone and len(batch) != 1):
+            return tuple(self.arrays(v, f"item {i}") for i, v in enumerate(batch)), {}
+        return (self.arrays(batch, "batch"),), {}
+
+    def arrays(self, value: Any, name: str) -> Any:
+        """A part of a batch with its numbers as arrays: floats of Python are f32, as in PyTorch."""
+        if tree.is_array(value):
+            return value
+        if isinstance(value, Mapping):
+            return {n: self.arrays(v, f"{name}.{n}") for n, v in value.items()}
+        if isinstance(value, (list, tuple)) and not _numbers(value):
+            return tuple(self.arrays(v, f"{name}.{i}") for i, v in enumerate(value))
+        try:
+            array = np.asarray(value)
+        except ValueError:  # rows of different lengths
+            array = np.asarray(None)
+        if array.dtype.kind not in "biufc":
+            kind = f"text, {value!r:.40}" if isinstance(value, str) else f"of type {type(value).__name__}"
+            said = f"{name} of a batch is {kind}: {self.name} takes arrays and numbers"
+            raise LaunchError(Diagnostic("TS372", said))
+        return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _numbers(value: Any) -> bool:
+    """Whether nested lists hold numbers alone, and so are one array."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(_numbers(v) for v in value)
+    return isinstance(value, (bool, int, float, complex, np.number))

@@ -1,0 +1,130 @@
+"""Attention to keys that are kept: token by token against the whole at once, in parts, in pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import KVCache, Tensor, nn
+from tests.conftest import require
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    """The last query stands at the last key."""
+    k, v = (np.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    seen = np.arange(k.shape[2]) <= np.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2]
+    weights = np.where(seen, np.exp(scores - scores.max(-1, keepdims=True)), 0)
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@ts.function
+def goes_on(layer: nn.MultiHeadAttention, x: Tensor["B", "S", "D"], cache: KVCache):
+    return layer(x, cache=cache)
+
+
+@pytest.mark.parametrize("positions", [None, "rotary", "alibi"])
+@pytest.mark.parametrize("overflow", ["refuse", "wrap"])
+def test_token_by_token_is_the_whole_at_once(positions: str | None, overflow: str) -> None:
+    layer = nn.MultiHeadAttention(16, 4, key=0, groups=2, causal=True, positions=positions)
+    x = normal(2, 7, 16)
+    cache = KVCache(2, 2, 8, 4, dtype=ts.f32, overflow=overflow)
+    found = [goes_on(layer, x[:, :3], cache), *(goes_on(layer, x[:, i : i + 1], cache) for i in range(3, 7))]
+    np.testing.assert_allclose(np.concatenate(found, 1), layer(x), atol=1e-6)
+
+
+def test_a_circular_cache_is_a_window() -> None:
+    layer = nn.MultiHeadAttention(8, 2, key=1, causal=True, positions="rotary")
+    x, cache = normal(1, 9, 8), KVCache(1, 2, 4, 4, dtype=ts.f32, overflow="wrap")
+    found = np.concatenate([goes_on(layer, x[:, i : i + 1], cache) for i in range(9)], 1)
+    apart = np.arange(9)[:, None] - np.arange(9)
+    want = layer(x, mask=(apart >= 0) & (apart < 4))
+    np.testing.assert_allclose(found, want, atol=1e-6)
+
+
+def test_a_sliding_window_goes_on_from_a_cache() -> None:
+    layer = nn.SlidingWindowAttention(8, 2, 3, key=1, positions="rotary")
+    x, cache = normal(1, 7, 8), KVCache(1, 2, 8, 4, dtype=ts.f32)
+    found = np.concatenate([goes_on(layer, x[:, i : i + 2], cache) for i in (0, 2, 4, 6)], 1)
+    np.testing.assert_allclose(found, layer(x), atol=1e-6)
+
+
+def test_a_stack_of_blocks_with_caches() -> None:
+    stack = nn.Stack(lambda key: nn.TransformerBlock(8, 2, key=key, positions="rotary"), 2, key=3)
+    x, caches = normal(1, 4, 8), [KVCache(1, 2, 4, 4, dtype=ts.f32) for _ in range(2)]
+
+    @ts.function
+    def step(stack: nn.Stack, x: Tensor["B", "S", "D"], caches: list[KVCache]):
+        return stack(x, caches=caches)
+
+    found = np.concatenate([step(stack, x[:, i : i + 2], caches) for i in (0, 2)], 1)
+    np.testing.assert_allclose(found, stack(x), atol=1e-6)
+    before = [c.keys.numpy().copy() for c in caches]
+    with pytest.raises(ts.LaunchError, match=r"TS382[\s\S]*1 further token did not fit into a KVCache"):
+        step(stack, x[:, :1], caches)
+    for c, b in zip(caches, before, strict=True):
+        np.testing.assert_array_equal(c.keys.numpy(), b)
+
+
+@pytest.mark.parametrize("target", ["cpu", "emulator:sm_80"])
+def test_in_parts(target: str, monkeypatch: Any) -> None:
+    if target != "cpu":
+        require("g++")
+    monkeypatch.setenv("TESSERA_TARGET", target)
+    q, k, v = normal(2, 4, 2, 8), normal(2, 2, 11, 8, seed=1), normal(2, 2, 11, 6, seed=2)
+    decode = ts.function(lambda layer, q, k, v, n: layer(q, k, v, n))
+    layer = nn.FlashDecoding(part=4)
+    for n in (11, 7, 2):
+        want = attention(q, k[:, :, :n], v[:, :, :n])
+        np.testing.assert_allclose(decode(layer, q, k, v, np.array(n)), want, atol=1e-6)
+    np.testing.assert_allclose(layer(q, k, v), attention(q, k, v), atol=1e-6)
+
+
+def test_lengths_of_their_own_and_nothing_to_see() -> None:
+    q, k = normal(3, 2, 1, 4), normal(3, 2, 9, 4, seed=1)
+    found = nn.FlashDecoding(part=4)(q, k, k, np.array([9, 5, 0]))
+    for b, n in enumerate((9, 5)):
+        want = attention(q[b : b + 1], k[b : b + 1, :, :n], k[b : b + 1, :, :n])
+        np.testing.assert_allclose(found[b : b + 1], want, atol=1e-6)
+    assert not np.asarray(found)[2].any()
+
+
+def test_pages() -> None:
+    """Three sequences of lengths of their own over pages in any order, against each alone."""
+    table = np.array([[5, 0, -1], [2, 6, 1], [4, -1, -1]])
+    cache = nn.PagedCache(8, 2, 2, 4, batch=3, table=table, dtype=ts.f32)
+    cache.lengths = ts.asarray(np.array([1, 3, 0]))
+    k, v = normal(3, 2, 6, 4, seed=1), normal(3, 2, 6, 4, seed=2)
+    pages = cache.keys.numpy(), cache.values.numpy()
+    for b, n in enumerate((1, 3, 0)):
+        for i in range(n):
+            for page, given in zip(pages, (k, v), strict=True):
+                page[table[b, i // 2], i % 2] = given[b, :, i]
+
+    @ts.function
+    def step(layer: nn.PagedAttention, q: Tensor["B", "H", "1", "D"], k: Tensor["B", "G", "1", "D"],
+             v: Tensor["B", "G", "1", "D"], cache: nn.PagedCache):  # fmt: skip
+        cache.append(k, v)
+        return layer(q, cache)
+
+    lengths, keys = np.array([1, 3, 0]), cache.keys
+    for i in range(2):
+        q = normal(3, 4, 1, 4, seed=10 + i)
+        given = [np.stack([x[b, :, n : n + 1] for b, n in enumerate(lengths)]) for x in (k, v)]
+        found = step(nn.PagedAttention(), q, *given, cache)
+        lengths += 1
+        np.testing.assert_array_equal(cache.lengths, lengths)
+        for b, n in enumerate(lengths):
+            want = attention(q[b : b + 1], k[b : b + 1, :, :n], v[b : b + 1, :, :n])
+            np.testing.assert_allclose(found[b : b + 1], want, atol=1e-6)
+    assert cache.keys is keys
+    with pytest.raises(ts.LaunchError, match=r"TS382[\s\S]*1 further token did not fit into a PagedCache"):
+        step(nn.PagedAttention(), q, *given, cache)
+    np.testing.assert_array_equal(cache.lengths, np.minimum(lengths + 1, [4, 6, 2]))

@@ -1,0 +1,167 @@
+"""What goes wrong while training: said at the line that caused it, with the state of the last whole step."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import nn
+from tests.unit.training.test_train import BATCHES, OPT, X, Y, bits, equal, fresh, loss, train
+
+
+def line_of(text: str) -> int:
+    """The line of this file that holds a text, outside of this call."""
+    lines = Path(__file__).read_text().splitlines()
+    return next(i for i, line in enumerate(lines, 1) if text in line and "line_of" not in line)
+
+
+def root(model, x, y):
+    hidden = model(x)
+    return ts.mean(ts.sqrt(hidden - 100.0) - y)
+
+
+def overflow(model, x, y):
+    large = ts.exp(model(x) * 1e6)
+    return ts.mean(large - large) + ts.mse(x, y)
+
+
+def norm_at_zero(model, x, y):
+    apart = model(x) * 0.0
+    return ts.mean(ts.sqrt(ts.sum(ts.square(apart), axis=-1)))
+
+
+def in_a_loop(model, x, y):
+    hidden = model(x)
+    for _ in ts.range(3):
+        hidden = ts.log(hidden - 1.0)
+    return ts.mean(hidden)
+
+
+def masked(model, x, y):
+    hidden = model(x)
+    fine = ts.where(hidden > 0, ts.sqrt(hidden), 0.0)
+    return ts.mean(fine) + ts.mean(ts.log(fine - 5.0))
+
+
+def masked_rows(model, x, y):
+    scores = ts.where(x > 1e9, model(x), -float("inf"))
+    return ts.mean(scores - ts.max(scores, axis=-1, keepdim=True))
+
+
+@pytest.mark.parametrize("faulty, line, said", [
+    (root, "ts.sqrt(hidden - 100.0)", r"the loss of step 1 is nan; sqrt takes -\d+\.\d+ and gives NaN: 32 of 32"),
+    (overflow, "ts.exp(model(x)", r"exp takes [\d.]+ and gives infinity: \d+ of 32"),
+    (norm_at_zero, "ts.sqrt(ts.sum(", r"the gradient of .*; the backward pass of this line: div takes [\d.]+, 0"),
+    (in_a_loop, "ts.log(hidden - 1.0)", r"log takes -[\d.]+ and gives NaN"),
+    (masked, "ts.log(fine - 5.0)", r"log takes -[\d.]+ and gives NaN"),
+    (masked_rows, "ts.max(scores", r"sub takes -inf, -inf and gives NaN"),
+])  # fmt: skip
+def test_the_first_bad_value_is_found_at_its_line(faulty, line, said):
+    with pytest.raises(ts.DebugCheckError) as raised:
+        train(faulty)
+    (found,) = raised.value.diagnostics
+    assert found.code == "TS371" and found.span.file == __file__ and found.span.line == line_of(line)
+    assert re.search(said, found.message), found.message
+    assert raised.value.run.step == 0 and bits(raised.value.run.model) == bits(fresh())
+
+
+def test_the_state_is_that_of_the_step_before(tmp_path):
+    bad = (np.where(X[:8] > 0, np.nan, X[:8]), Y[:8])
+    with pytest.raises(
+        ts.DebugCheckError, match=r"(?s)TS371.*the loss of step 5 is nan; item 0 holds NaN itself, \d+ of 32"
+    ) as raised:
+        train(data=[*BATCHES[:4], bad, *BATCHES], checkpoint=tmp_path)
+    assert equal(raised.value.run, train(steps=4)) and "those of step 4" in str(raised.value)
+    assert ts.checkpoint.load(tmp_path)["step"] == 4
+
+
+def test_a_parameter_that_is_not_finite_is_named():
+    model = fresh()
+    weight = model.up.weight.numpy().copy()
+    weight[1, 2] = np.inf
+    model = model.replace(up=model.up.replace(weight=weight))
+    with pytest.raises(
+        ts.DebugCheckError, match=r"model\.up\.weight holds infinity itself, 1 of 32 elements, the first at \[1, 2\]"
+    ):
+        ts.train(model, OPT, loss, BATCHES, steps=2, live=False)
+
+
+def test_overflows_under_a_dynamic_scale_are_no_fault():
+    opt = ts.optimizers.AdamW(0.02, loss_scale="dynamic")
+
+    def half(model, x, y):
+        return ts.mse(model(x.to(ts.f16)) * 40.0, y.to(ts.f16))
+
+    run = ts.train(fresh().to(ts.f16), opt, half, BATCHES, steps=14, live=False)
+    assert float(run.optimizer.scale) < 65536 and not np.isfinite(run.history["grad_norm"]).all()
+    assert int(run.optimizer.step) < 14 == run.step
+
+
+def refused(code, match, *args, **options):
+    with pytest.raises(ts.LaunchError, match=f"(?s){code}.*{match}"):
+        ts.train(*args, **{"live": False, "steps": 2, **options})
+
+
+def test_what_train_does_not_take():
+    model = fresh()
+    refused("TS105", "optimizer is one of ts.optimizers, such as", model, "adam", loss, BATCHES)
+    refused("TS105", "optimizer is one of", model, ts.optimizers.AdamW, loss, BATCHES)
+    refused("TS105", "loss is a function of model and batch", model, OPT, 0.5, BATCHES)
+    refused("TS105", "takes nothing", model, OPT, lambda: 0, BATCHES)
+    refused("TS105", "steps is a whole number from 1 up, not 0", model, OPT, loss, BATCHES, steps=0)
+    refused("TS105", "every is a whole number", model, OPT, loss, BATCHES, every=2.5)
+    refused("TS105", "seed is a whole number from 0", model, OPT, loss, BATCHES, seed=2**31)
+    refused("TS105", "say how long, not both", model, OPT, loss, BATCHES, epochs=2)
+    refused("TS105", "have no length: say steps=", model, OPT, loss, iter(BATCHES), steps=None)
+    refused("TS372", "hold no batch", model, OPT, loss, [])
+    refused("TS372", "hold no batch", model, OPT, loss, [], steps=None)
+    refused("TS372", "one after another, and not one array", model, OPT, loss, X)
+    refused("TS372", "and not a dict", model, OPT, loss, {"x": X, "y": Y})
+    refused("TS372", "not int", model, OPT, loss, 3)
+    refused("TS372", "item 1 of a batch is text, 'cat': loss takes arrays and numbers", model, OPT, loss, [(X, "cat")])
+    refused("TS372", "x of a batch is of type NoneType", model, OPT, loss, [{"x": None, "y": Y}])
+    refused(
+        "TS372", "batch has 'z', which loss does not take: it takes x, y", model, OPT, loss, [{"x": X, "y": Y, "z": Y}]
+    )
+    refused("TS372", "item 0 of a batch is of type list", model, OPT, loss, [([[1.0], [1.0, 2.0]], Y)])
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    ts.checkpoint.save(tmp_path, model=fresh(), optimizer=OPT.init(fresh()), step=3)
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS363.*is no checkpoint of ts\.train: it has no data, history"):
+        train(checkpoint=tmp_path)
+
+
+def test_what_fails_at_once_leaves_no_checkpoint(tmp_path):
+    with pytest.raises(ts.TesseraError, match="TS352"):
+        train(lambda model, x, y: model(x), checkpoint=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_loss_must_give():
+    with pytest.raises(ts.TesseraError, match=r"(?s)TS352") as raised:
+        train(lambda model, x, y: model(x) - y)
+    assert "_faults.py" in str(raised.value)
+    with pytest.raises(ts.TesseraError, match=r"(?s)TS209|TS202|TS203"):
+        train(lambda model, x, y: ts.mse(model(x), y[:, :3]))
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*returns a loss, and with it dicts"):
+        train(lambda model, x, y: (ts.mse(model(x), y), model.up))
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*'all' is an array of shape \[8, 4\]"):
+        train(lambda model, x, y: (ts.mse(model(x), y), {"all": model(x)}))
+
+
+def test_a_parameter_that_the_loss_does_not_reach_is_said():
+    class Two(nn.Module):
+        used: nn.Linear
+        idle: nn.Linear
+
+    model = Two(nn.Linear(4, 4, key=0), nn.Linear(4, 4, key=1))
+    with pytest.warns(Warning, match="TS354"):
+        run = ts.train(model, OPT, lambda m, x, y: ts.mse(m.used(x), y), BATCHES, steps=1, live=False)
+    assert run.step == 1
+    with pytest.warns(Warning, match=r"TS354(?s:.)*does not depend on model\.w: freeze"):
+        ts.train({"w": np.ones(4, np.float32)}, OPT, lambda m, x, y: ts.mse(x, y), BATCHES, steps=1, live=False)
