@@ -12,6 +12,7 @@ RESTART = "$/tessera/restart"
 
 def language_servers(manager: Any) -> dict[str, dict[str, Any]]:
     """The server under `/lsp/ws/tessera`. Its language is no cell's, so that no other extension starts it as well."""
+    manager.observe(_watch_processes, "sessions")
     manager.register_message_listener(scope="server", language_server="^tessera$")(leave_out_lost_pages)
     manager.register_message_listener(scope="client", language_server="^tessera$", method=r"^\$/tessera/restart$")(
         restart
@@ -37,8 +38,32 @@ async def leave_out_lost_pages(scope: str, message: Any, language_server: str, m
 
 
 async def restart(scope: str, message: Any, language_server: str, manager: Any) -> None:
-    """Another process in place of one that has died or hangs. All pages connect anew, for it knows of none of them."""
+    """Ends a process that has died or hangs. All pages connect anew, for the next knows of none of them, and the first
+    that does starts it."""
     session = manager.sessions[language_server]
-    session.initialize()
-    for page in list(session.handlers):
+    pages = list(session.handlers)
+    session.handlers = set()  # this stops the session, as when the last page leaves
+    for page in pages:
         page.close()
+
+
+def _watch_processes(change: Any) -> None:
+    """When the manager has made its sessions."""
+    if session := change["new"].get("tessera"):
+        session.observe(_close_behind_threads, "process")
+
+
+def _close_behind_threads(change: Any) -> None:
+    """When a session lets go of its process, before it closes its streams. Each stream has a thread that may be about to
+    read or write: closed under it, the stream's number could be that of the next process's stream by then, and the
+    thread would take bytes from there. So each thread closes its own stream, when it has done what it is doing."""
+    if change["new"] is None:
+        session = change["owner"]
+        sides = [side for side in (session.reader, session.writer) if side is not None]
+        session.reader = session.writer = None
+        for side in sides:
+            try:
+                side.executor.submit(side.close)
+            except RuntimeError:  # Jupyter exits: there are no threads any more
+                side.close()
+            side.executor.shutdown(wait=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -102,5 +104,34 @@ def test_a_restart_is_another_process_and_pages_connect_anew(bridged: Any) -> No
         manager.subscribe(again)
         await manager.on_client_message(message("hello"), again)
         await until(lambda: "hello" in again.heard)
+
+    bridged(test)
+
+
+def test_a_thread_that_still_reads_takes_nothing_from_the_next_process(bridged: Any) -> None:
+    """What a thread does that is interrupted between having the stream's number and reading from it: by then the
+    number may be that of the next process's stream."""
+
+    async def test(manager: Any, page: Any) -> None:
+        first, again = page(), page()
+        manager.subscribe(first)
+        reader = manager.sessions["tessera"].reader
+        number, go_on = reader.stream.fileno(), threading.Event()
+
+        def read_late() -> bytes:
+            go_on.wait(20)
+            os.set_blocking(number, True)
+            return os.read(number, 1)
+
+        late = reader.executor.submit(read_late)
+        await manager.on_client_message(message(bridge.RESTART), first)
+        manager.unsubscribe(first)
+        manager.subscribe(again)
+        go_on.set()
+        await asyncio.sleep(0.2)
+        await manager.on_client_message(message("hello"), again)
+        assert await asyncio.wait_for(asyncio.wrap_future(late), 10) == b"", "there is nothing more to read"
+        await until(lambda: "hello" in again.heard)
+        await until(lambda: reader.stream.closed)
 
     bridged(test)
