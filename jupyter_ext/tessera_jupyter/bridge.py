@@ -54,7 +54,7 @@ def _watch_processes(change: Any) -> None:
 
 
 def _close_behind_threads(change: Any) -> None:
-    """When a session lets go of its process, before it closes its streams. Each stream has a thread that may be about to
+    """When a session lets go of its process, before it closes its streams. A thread of each may be about to
     read or write: closed under it, the stream's number could be that of the next process's stream by then, and the
     thread would take bytes from there. So each thread closes its own stream, when it has done what it is doing."""
     if change["new"] is None:
