@@ -65,7 +65,7 @@ dev-setup: $(VENV)/.dev $(VENV)/.labextension ## everything for development into
 
 labextension: $(VENV)/.labextension ## build what shows hints in %%tessera cells (needs Node)
 
-vscode: $(VENV)/.lab ## build the VS Code extension, vscode/dist/tessera.vsix (needs Node)
+vscode: $(VENV)/.vscode ## build the VS Code extension, vscode/dist/tessera.vsix (needs Node)
 	@scripts/build-vscode $(BIN)/python
 	$(say) "Install it with: code --install-extension vscode/dist/tessera.vsix"
 
@@ -92,7 +92,10 @@ $(VENV)/.lab: $(VENV)/.core
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(say) "Installing everything for development (about 2 GB, a minute or more)"
-	@$(pip) --no-compile -e '.[dev]' && touch $@ $(VENV)/.core $(VENV)/.lab # most modules are never imported
+	@$(pip) --no-compile -e '.[dev]' && touch $@ $(VENV)/.core $(VENV)/.lab $(VENV)/.vscode # most modules are never imported
+
+$(VENV)/.vscode: $(VENV)/.core
+	@$(pip) -e '.[vscode]' && touch $@
 
 LABEXTENSION := jupyter_ext/labextension
 $(VENV)/.labextension: $(wildcard $(addprefix $(LABEXTENSION)/,*.json src/*.ts style/* schema/*)) | $(VENV)/.lab

@@ -1,20 +1,24 @@
 """Packs the language server and the pure Python libraries that it needs into one text: path, NUL, content, NUL ...
 
 `python bundle_server.py` prints it; pack-server.mjs compresses it. The libraries are those of the interpreter that runs
-this. What no module imports on any way from the server stays out, and so does what only readers of a program need.
+this. What no module imports on any way from the server stays out, and so does what only readers of a program need;
+names inside of functions are short ones.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.util
-import io
 import sys
-import tokenize
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
+
+try:
+    import python_minifier
+except ImportError:
+    sys.exit("bundle_server.py needs python-minifier: pip install 'tessera[vscode]'")
 
 LICENSED = ("pygls", "lsprotocol", "cattrs", "attrs")
 PACKAGES = ("tessera", "tessera_lsp", "pygls", "lsprotocol", "cattrs", "attrs", "attr")
@@ -52,7 +56,7 @@ def bundle() -> dict[str, str]:
             continue
         text = present[path].read_text("utf-8")
         tree = Smaller(path).visit(ast.parse(text))
-        files[path] = printed(tree)
+        files[path] = printed(tree, renamed=not path.startswith(TEXTS))
         left += [found for name in imported(tree, path) for found in places(name)]
     for name in LICENSED:
         licences = [f for f in distribution(name).files or () if f.name.startswith("LICENSE")]
@@ -139,21 +143,17 @@ class Smaller(ast.NodeTransformer):
         return ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
 
 
-def printed(tree: ast.AST) -> str:
-    """The module as text, indented by one space for each level; texts that span lines stay as they are."""
-    text = ast.unparse(ast.fix_missing_locations(tree))
-    lines = text.split("\n")
-    inside: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in (tokenize.NEWLINE, tokenize.NL):
-            inside |= set(range(token.start[0], token.end[0]))
-    for i, line in enumerate(lines):
-        if i not in inside:
-            code = line.lstrip(" ")
-            lines[i] = " " * ((len(line) - len(code)) // 4) + code
-    small = "\n".join(lines)
-    assert ast.dump(ast.parse(small)) == ast.dump(ast.parse(text)), "another program"
-    return small
+def printed(tree: ast.AST, renamed: bool) -> str:
+    """The module as a short text; `renamed`: what is local to functions has short names, parameters keep theirs."""
+    return python_minifier.minify(
+        ast.unparse(ast.fix_missing_locations(tree)),
+        rename_locals=renamed,
+        remove_annotations=False,  # what nothing reads is gone already
+        hoist_literals=False,
+        constant_folding=False,
+        convert_posargs_to_args=False,
+        remove_asserts=renamed,  # those of layers and kernels are facts that shapes are inferred by
+    )
 
 
 if __name__ == "__main__":

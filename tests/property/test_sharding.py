@@ -64,6 +64,7 @@ def test_an_operator_does_to_parts_what_its_rule_says(example: Example, data: st
         cut = [pieces(p, a, dim, sizes, bounds) for p, a in zip(found.arguments, arrays, strict=True)]
         parts = by_parts(found, [list(c) for c in zip(*cut, strict=True)], sizes, [middle, sizes[dim] - middle])
         whole = evaluate(func, arrays)
+        alone = by_parts(found, [list(arrays)], sizes, [sizes[dim]])[0]
         sent = bool(found.collectives)
         for i, place in enumerate(found.results):
             got, dtype = [p[i] for p in parts], place.type.dtype
@@ -71,10 +72,11 @@ def test_an_operator_does_to_parts_what_its_rule_says(example: Example, data: st
                 close(np.concatenate(got, place.axis), whole[i], dtype, 8 if sent else 1)
                 continue
             assert got[0].tobytes() == got[1].tobytes(), (place, dim)
-            if sent:
-                close(got[0], whole[i], dtype, 8)
-            else:
-                assert np.array_equal(got[0], whole[i], equal_nan=dtype.is_float), (place, dim)
+            close(got[0], whole[i], dtype, 8)
+            if (
+                not sent
+            ):  # an operator whose reference is not its decomposition may differ from the whole in last digits
+                assert np.array_equal(got[0], alone[i], equal_nan=dtype.is_float), (place, dim)
 
 
 # Random functions of x [B, S, D], y [B, D], w [D, D] and c [D]; each step gives a tensor of x's shape.

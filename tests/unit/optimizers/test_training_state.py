@@ -60,8 +60,14 @@ def test_one_program_has_the_bits_of_two(opt: Any) -> None:
     for name, p in model.named_parameters().items():
         np.testing.assert_array_equal(ts.nn.tree.arrays(state.model)[name], p)
     assert state.model.down.weight is own
-    norm = memory.report.grad_norm  # a sum over gradients that the one program never stores, in their order there
-    assert state.report.grad_norm == pytest.approx(norm, rel=1e-6)
+    # The one program does not copy a gradient to sum its squares: of down.weight, a transposed product, they are added
+    # in another order (decision 8). All else is equal to the bit.
+    squares = zip(memory.moments, state.memory.squares.tolist(), memory.squares.tolist(), strict=True)
+    assert all(
+        own == (pytest.approx(other, rel=3e-7) if name == "down.weight" else other) for name, own, other in squares
+    )
+    norm = memory.report.grad_norm
+    assert state.report.grad_norm == pytest.approx(norm, rel=3e-7)
     assert dataclasses.replace(state.report, grad_norm=norm) == memory.report
 
 
