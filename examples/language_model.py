@@ -110,6 +110,21 @@ def pairs_loss(text: np.ndarray, held_out: np.ndarray) -> float:
     return float(-np.log(likely[held_out[:-1], held_out[1:]]).mean())
 
 
+def halves(text: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """What is learned from, nine tenths of the text or of `corpus()`, and what is held out."""
+    text = corpus() if text is None else text
+    cut = len(text) * 9 // 10
+    return text[:cut], text[cut:]
+
+
+def compared(evaluate, model: nn.Module, text: np.ndarray, held_out: np.ndarray, length: int, say):
+    """The loss on held out text, and that of pairs of bytes, which are said."""
+    tests = np.concatenate([batch(held_out, 32, length, seed) for seed in range(4)])
+    reached, pairs = float(evaluate(model, tests)), pairs_loss(text, held_out)
+    say(f"held out text: {reached:.3f} nats a byte; pairs of bytes: {pairs:.3f}")
+    return reached, pairs
+
+
 def batch(text: np.ndarray, count: int, length: int, seed: int) -> np.ndarray:
     starts = np.random.default_rng(seed).integers(0, len(text) - length - 1, count)
     return text[starts[:, None] + np.arange(length + 1)]
@@ -121,10 +136,7 @@ def train(
 ) -> tuple[float, float]:  # fmt: skip
     """The loss on held out text after training, and that of pairs of bytes. `until`: a step to stop at before; `speak`:
     how many bytes the model writes at the end."""
-    text = corpus() if text is None else text
-    cut = len(text) * 9 // 10
-    text, held_out = text[:cut], text[cut:]
-    tests = np.concatenate([batch(held_out, 32, length, seed) for seed in range(4)])
+    text, held_out = halves(text)
     model = make(width, heads, layers, key=0)
     matrices = ts.optimizers.Group(lambda name, p: len(p.shape) < 2, weight_decay=0.0)
     rate = ts.optimizers.Cosine(0.3 / width, steps, warmup=max(steps // 20, 1))
@@ -143,8 +155,7 @@ def train(
             say(f"step {i + 1}: loss {float(loss):.3f}, {state.report.grad_norm:.2f}, {each * 1e3:.0f} ms a step")
             if folder:
                 ts.checkpoint.save(folder, model=model, optimizer=state, step=i + 1)
-    reached, pairs = float(evaluate(model, tests)), pairs_loss(text, held_out)
-    say(f"held out text: {reached:.3f} nats a byte; pairs of bytes: {pairs:.3f}")
+    reached, pairs = compared(evaluate, model, text, held_out, length, say)
     if speak:
         say(generate(model, b"Return the ", speak, temperature=0.7).decode(errors="replace"))
     return reached, pairs

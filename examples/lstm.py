@@ -11,7 +11,7 @@ import argparse
 import sys
 
 import numpy as np
-from language_model import batch, corpus, pairs_loss
+from language_model import batch, compared, halves
 
 import tessera as ts
 from tessera import Tensor, nn
@@ -53,9 +53,7 @@ def train(
     text: np.ndarray | None = None,
 ) -> tuple[float, float]:  # fmt: skip
     """The loss on held out text after training, and that of pairs of bytes."""
-    text = corpus() if text is None else text
-    cut = len(text) * 9 // 10
-    text, held_out = text[:cut], text[cut:]
+    text, held_out = halves(text)
     model = make(width, hidden)
     opt = ts.optimizers.AdamW(ts.optimizers.Cosine(4e-3, steps, warmup=max(steps // 20, 1)), clip=1.0)
     state = opt.init(model)
@@ -65,10 +63,7 @@ def train(
         model, state = opt.update(model, gradient, state)
         if (i + 1) % max(steps // 10, 1) == 0:
             say(f"step {i + 1}: loss {float(loss):.3f}, gradient {state.report.grad_norm:.2f}")
-    tests = np.concatenate([batch(held_out, 32, length, seed) for seed in range(4)])
-    reached, pairs = float(evaluate(model, tests)), pairs_loss(text, held_out)
-    say(f"held out text: {reached:.3f} nats a byte; pairs of bytes: {pairs:.3f}")
-    return reached, pairs
+    return compared(evaluate, model, text, held_out, length, say)
 
 
 if __name__ == "__main__":
