@@ -37,7 +37,8 @@ class Step:
 
 def steps(part: int) -> Iterator[Callable[[], Step]]:
     """Makers of the rows. `part` divides sizes."""
-    yield tiny_mlp
+    yield lambda: tiny_mlp(whole_step=False)
+    yield lambda: tiny_mlp(whole_step=True)
     yield nano_gpt
     yield lambda: rows_backward("layer norm", 4096 // part, 1024)
     yield lambda: rows_backward("softmax", 4096 // part, 1024)
@@ -78,8 +79,9 @@ def gradients(name: str, ours: Any, theirs: Any, jaxs: Any, arrays: list[Any], *
     return Step(name, runs, **more)
 
 
-def tiny_mlp() -> Step:
-    """8 -> 32 -> 8, 32 rows, AdamW: what is measured is calling."""
+def tiny_mlp(whole_step: bool) -> Step:
+    """8 -> 32 -> 8, 32 rows, AdamW: what is measured is calling. `whole_step`: gradient and update are one program, as
+    JAX's are; else two."""
     x, y = normal(32, 8), normal(32, 8, seed=1)
     model = nn.MLP(8, 32, key=0, act=ts.relu)
     p = {n: np.array(a) for n, a in model.named_parameters().items()}
@@ -93,6 +95,14 @@ def tiny_mlp() -> Step:
     def ours() -> Any:
         loss, gradient = derived(held[0], x, y)
         held[:] = opt.update(held[0], gradient, held[1])
+        return loss
+
+    state = ts.optimizers.TrainingState(model, opt)
+
+    @ts.function
+    def stepped(state: ts.optimizers.TrainingState, x, y):
+        loss, gradient = ts.value_and_grad(lambda model: ts.mse(model(x), y))(state.model)
+        state.step(gradient)
         return loss
 
     leaves = [torch.tensor(a, requires_grad=True) for a in p.values()]
@@ -125,7 +135,9 @@ def tiny_mlp() -> Step:
         loss, *kept[:] = whole(*kept, jx, jy)
         return jax.block_until_ready(loss)
 
-    return Step("tiny MLP step", {"tessera": ours, "torch": by_torch, "jax": by_jax}, 1e6, "ksteps/s")
+    name = "tiny MLP step, in place" if whole_step else "tiny MLP step"
+    run = (lambda: stepped(state, x, y)) if whole_step else ours
+    return Step(name, {"tessera": run, "torch": by_torch, "jax": by_jax}, 1e6, "ksteps/s")
 
 
 def nano_gpt() -> Step:

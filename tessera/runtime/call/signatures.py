@@ -9,16 +9,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.language.annotations import ScalarAnn
-from tessera.language.dtypes import DType
 from tessera.language.lazy import np
-from tessera.language.records import STATE, Attribute, is_record, members
+from tessera.language.records import STATE, Attribute
 from tessera.runtime.arrays.libraries import NUMPY, adapter_of
 from tessera.runtime.call.arguments import Bound, Leaf, Parameters
+from tessera.runtime.call.contents import BY_VALUE, content_of
 from tessera.runtime.codegen import expression
-
-_BY_VALUE = (bool, int, str, bytes, type(None), DType)
 
 
 def places(parameters: Parameters, args: Sequence[Any], complete: bool) -> dict[tuple[Any, ...], str]:
@@ -43,19 +40,20 @@ def key_expression(parameters: Parameters, args: Sequence[Any], complete: bool) 
     scalars = _scalars(parameters)
     by_place = {expression: path[0] for path, expression in places(parameters, args, complete).items()}
     parts: list[str] = []
-    names: dict[str, Any] = {"content": content}
+    names: dict[str, Any] = {}
     for i, value in enumerate(args):
         a = f"a{i}"
         if by_place.get(a) in scalars:
             continue
         if found := array_key(a, value, names):
             parts += found
-        elif isinstance(value, _BY_VALUE):
+        elif isinstance(value, BY_VALUE):
             parts.append(a)
         elif isinstance(value, float):
             parts.append(f"{a}.hex()")  # 0.0 and -0.0 are different constants, NaN is the same as itself
         else:
-            parts.append(f"content({a})")
+            names[f"content_{a}"] = content_of(value)
+            parts.append(f"content_{a}({a})")
     return f"({', '.join(parts)}{',' if parts else ''})", names
 
 
@@ -79,29 +77,6 @@ def _scalars(parameters: Parameters) -> frozenset[str]:
     """Parameters whose values are passed at run time and are no part of the key."""
     found = parameters.signature.parameters
     return frozenset(p.name for p in found if isinstance(p.annotation, ScalarAnn) and not p.static)
-
-
-def content(value: Any) -> Any:
-    """A hashable key of a nested or unusual argument: arrays by their keys, plain values by content.
-
-    Dataclasses count by what they hold. Other objects (configurations, functions) are themselves: a prepared launch
-    keeps those it was made for alive and watches what they hold.
-    """
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(map(content, value))
-    if isinstance(value, dict):
-        return dict, tuple((k, content(v)) for k, v in value.items())
-    adapter = adapter_of(value)
-    if adapter is not None:
-        return type(value), adapter.key(value)
-    if is_record(value):
-        try:
-            return type(value), tuple([(n, content(v)) for n, v in members(value).items()])
-        except RecursionError:  # objects that hold each other are no tree
-            return type(value), id(value)
-    if isinstance(value, (*_BY_VALUE, float, complex, set, frozenset, slice, range)):
-        return type(value), fingerprint(value)
-    return type(value), id(value)
 
 
 def _step(step: Any) -> str:

@@ -11,8 +11,9 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.lazy import np
 from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.call.contents import content
 from tessera.runtime.call.dispatch import CallSite, Ready
-from tessera.runtime.call.signatures import array_key, content
+from tessera.runtime.call.signatures import array_key
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.recent import Recent
 from tessera.runtime.code.watch import Watch, settings

@@ -1,0 +1,165 @@
+"""Keys of what nested and unusual arguments hold: which launch is theirs.
+
+`content` says it of any value, step by step. `content_of` writes that out for values that are built as one that has
+been seen is: modules, states and lists of arrays have the same classes, names and lengths at each call, and a look-up
+key for each call. For a layer of two arrays::
+
+    def key(a):
+        try:
+            if type(a) is not kind0 or (*(h0 := a.__dict__),) != names0: return other(a)
+            v1, v2 = h0.values()
+            if type(v1) is not Tensor or type(d1 := v1._data) is not ndarray: return other(a)
+            if type(v2) is not Tensor or type(d2 := v2._data) is not ndarray: return other(a)
+            return (built, d1.dtype, d1.shape, d1.strides, d2.dtype, d2.shape, d2.strides)
+        except (AttributeError, ValueError): return other(a)  # built in another way
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+from tessera.language.records import field_names, is_record, members
+from tessera.runtime.arrays.libraries import NUMPY, adapter_of
+from tessera.runtime.codegen import define
+
+BY_VALUE = (bool, int, str, bytes, type(None), DType)
+"""types of values that are keys themselves, beside other values of their type"""
+FORMS = 4
+"""ways in which the values of one argument may be built, for each of which a key is written out"""
+MOST = 4096
+"""values that an argument may hold for that; larger ones are gone through step by step"""
+DEEPEST = 64
+
+
+def content(value: Any) -> Any:
+    """A hashable key of a nested or unusual argument: arrays by their keys, plain values by content.
+
+    Dataclasses count by what they hold. Other objects (configurations, functions) are themselves: a prepared launch
+    keeps those it was made for alive and watches what they hold.
+    """
+    if isinstance(value, (tuple, list)):
+        return type(value), tuple(map(content, value))
+    if isinstance(value, dict):
+        return dict, tuple((k, content(v)) for k, v in value.items())
+    adapter = adapter_of(value)
+    if adapter is not None:
+        return type(value), adapter.key(value)
+    if is_record(value):
+        try:
+            return type(value), tuple([(n, content(v)) for n, v in members(value).items()])
+        except RecursionError:  # objects that hold each other are no tree
+            return type(value), id(value)
+    if isinstance(value, (*BY_VALUE, float, complex, set, frozenset, slice, range)):
+        return type(value), fingerprint(value)
+    return type(value), id(value)
+
+
+def content_of(example: Any, forms: int = FORMS) -> Callable[[Any], Any]:
+    """What gives each value a key, as `content` does, and at once for those that are built as `example` is. Equal keys
+    mean equal contents; values that are built alike have equal keys where their contents are equal."""
+    try:
+        return _Writer(example, _Other(forms - 1)).key
+    except _Unwritten:
+        return content
+
+
+class _Other:
+    """The key of values that are built in another way than those before it."""
+
+    def __init__(self, forms: int) -> None:
+        self.forms = forms
+        self.key: Callable[[Any], Any] = content
+
+    def __call__(self, value: Any) -> Any:
+        if self.forms > 0:
+            self.key, self.forms = content_of(value, self.forms), 0
+        return self.key(value)
+
+
+class _Unwritten(Exception):
+    """Of a value that is too large, or holds itself."""
+
+
+class _Writer:
+    """The lines of a key, and the values that its names stand for."""
+
+    def __init__(self, example: Any, other: _Other) -> None:
+        self.names: dict[str, Any] = {"other": other, "built": object(), "content": content, "ndarray": np.ndarray}
+        self.lines: list[str] = []
+        self.parts: list[str] = ["built"]
+        self.count = 0
+        self.value("a", example, 0)
+        lines = [f"        {line}\n" for line in (*self.lines, f"return ({', '.join(self.parts)},)")]
+        refused = "    except (AttributeError, ValueError): return other(a)\n"
+        source = f"def key(a):\n    try:\n{''.join(lines)}{refused}"
+        self.key: Callable[[Any], Any] = define(source, self.names)["key"]
+
+    def unless(self, condition: str) -> None:
+        self.lines.append(f"if {condition}: return other(a)")
+
+    def held(self, text: str, values: list[Any], depth: int) -> None:
+        """The items of what `text` iterates over; another number of them is a ValueError."""
+        first, self.count = self.count + 1, self.count + len(values)
+        if self.count > MOST or depth > DEEPEST:
+            raise _Unwritten
+        if not values:
+            self.unless(f"len({text})")
+            return
+        names = [f"v{first + i}" for i in range(len(values))]
+        self.lines.append(f"{', '.join(names)}, = {text}")
+        for name, value in zip(names, values, strict=True):
+            self.value(name, value, depth + 1)
+
+    def value(self, v: str, example: Any, depth: int) -> None:
+        kind = type(example)
+        i = len(self.names)
+        self.names[f"kind{i}"] = kind
+        other = f"type({v}) is not kind{i}"
+        adapter = adapter_of(example)
+        if isinstance(example, (tuple, list)):
+            self.unless(other)
+            self.held(v, list(example), depth)
+        elif kind is dict:
+            self.names[f"names{i}"] = tuple(example)
+            self.unless(f"{other} or (*{v},) != names{i}")
+            self.held(f"{v}.values()", list(example.values()), depth)
+        elif adapter is NUMPY:
+            self.unless(other)
+            self.parts += [f"{v}.dtype", f"{v}.shape", f"{v}.strides"]
+        elif adapter is not None and adapter.name == "tessera" and type(example._data) is np.ndarray:
+            d = f"d{i}"  # a GPU's say as well on which device they are
+            self.unless(f"{other} or type({d} := {v}._data) is not ndarray")
+            self.parts += [f"{d}.dtype", f"{d}.shape", f"{d}.strides"]
+        elif adapter is not None:
+            self.names[f"key{i}"] = adapter.key
+            self.unless(other)
+            self.parts.append(f"key{i}({v})")
+        elif is_record(example) and kind is example.__class__:
+            self.record(v, example, other, i, depth)
+        else:
+            self.unless(other)
+            if kind is float:
+                self.parts.append(f"{v}.hex()")  # 0.0 and -0.0 are different constants, NaN is the same as itself
+            elif kind in BY_VALUE:
+                self.parts += [v] if example is not None else []
+            else:
+                self.parts.append(f"content({v})")
+
+    def record(self, v: str, example: Any, other: str, i: int, depth: int) -> None:
+        """An instance of a dataclass: by its `__dict__`, where all fields stand there, or by slots alone."""
+        inner = getattr(example, "__dict__", None)
+        fields = field_names(type(example))
+        if type(inner) is dict and all(n in inner for n in fields):
+            self.names[f"names{i}"] = tuple(inner)
+            self.unless(f"{other} or (*(h{i} := {v}.__dict__),) != names{i}")
+            self.held(f"h{i}.values()", list(inner.values()), depth)
+        elif inner is None and all(hasattr(example, n) and n.isidentifier() for n in fields):
+            self.unless(other)
+            self.held(f"({''.join(f'{v}.{n}, ' for n in fields)})", [getattr(example, n) for n in fields], depth)
+        else:
+            self.unless(other)
+            self.parts.append(f"content({v})")
