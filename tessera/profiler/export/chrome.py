@@ -10,12 +10,9 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
-from tessera.profiler.export.layout import TraceProcess, TraceSlice, lay_out, text
+from tessera.profiler.export.layout import FIRST_PID, TraceProcess, TraceSlice, first_time, lay_out, text
 from tessera.profiler.recording import Recording
 from tessera.profiler.summary import overhead
-
-FIRST_PID = 1000
-"""Process ids start here: Perfetto gives small ones, 0 above all, a meaning of their own. Thread ids start at 1."""
 
 
 def export_chrome_trace(recording: Recording, path: Path) -> Path:
@@ -32,9 +29,7 @@ def export_chrome_trace(recording: Recording, path: Path) -> Path:
 
 
 def _events(processes: list[TraceProcess]) -> Iterator[str]:
-    slices = (item.start for process in processes for _, row in process.rows.values() for item in row)
-    steps = (time for process in processes for _, _, points in process.counters for time, _ in points)
-    base = min(min(slices, default=0), min(steps, default=2**63))
+    base = first_time(processes)
     for pid, process in enumerate(processes, start=FIRST_PID):
         yield _metadata(pid, 1, "process_name", "name", process.name)
         yield _metadata(pid, 1, "process_sort_index", "sort_index", pid)

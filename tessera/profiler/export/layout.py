@@ -20,6 +20,9 @@ from tessera.profiler.recording import Recording
 from tessera.profiler.style import RESOURCE_NAMES
 from tessera.runtime.events import LaunchEvent
 
+FIRST_PID = 1000
+"""Process ids start here: Perfetto gives small ones, 0 above all, a meaning of their own. Thread ids start at 1."""
+
 # A counter with more steps than this is given as averages over as many time slices.
 _COUNTER_STEPS = 10_000
 
@@ -64,6 +67,26 @@ def lay_out(recording: Recording) -> list[TraceProcess]:
         held = sorted((event.time, event.total) for event in recording.memory if event.device == device)
         devices.get(0, device, 0).counters.append(("memory", "bytes", held))
     return [_host(recording), *devices.ordered()]
+
+
+def first_time(processes: list[TraceProcess]) -> int:
+    """The earliest moment that anything in them has, ns: a trace counts from it."""
+    slices = (item.start for process in processes for _, row in process.rows.values() for item in row)
+    steps = (time for process in processes for _, _, points in process.counters for time, _ in points)
+    return min(min(slices, default=0), min(steps, default=2**63))
+
+
+def edges(row: list[TraceSlice]) -> Iterator[tuple[int, TraceSlice, bool]]:
+    """(time, slice, whether it begins there) in order of time, each slice inside of those that are open: for formats
+    that write beginnings and ends. `row` is one of `TraceProcess.threads`."""
+    stack: list[TraceSlice] = []
+    for item in row:
+        while stack and stack[-1].end <= item.start:
+            yield stack[-1].end, stack.pop(), False
+        yield item.start, item, True
+        stack.append(item)
+    while stack:
+        yield stack[-1].end, stack.pop(), False
 
 
 class _Devices:
@@ -197,7 +220,7 @@ def _link(launches: dict[int, tuple[LaunchEvent, TraceSlice]], first: dict[int, 
     """Joins each launch with its earliest tile. A flow needs two spans that are open, and goes forward in time."""
     for flow, (launch_id, (_, source)) in enumerate(launches.items(), start=1):
         target = first.get(launch_id)
-        if target is None or source.start == source.end:
+        if target is None or source.start == source.end or target.start < source.start:
             continue
         arrives = max(target.start, source.start + 1)  # of two at one time the order in the file would decide
         if arrives < target.end:

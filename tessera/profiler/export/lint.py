@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,28 +31,41 @@ def lint_trace(trace: str | os.PathLike[str] | dict[str, Any]) -> list[str]:
         document: Any = trace
     else:
         try:
-            document = _read(Path(trace))
-        except (ValueError, OSError) as error:
+            raw = Path(trace).read_bytes()
+            document = strict_json(gzip.decompress(raw) if Path(trace).suffix == ".gz" else raw)
+        except (ValueError, OSError, EOFError, zlib.error) as error:
             return [f"the file is not strict JSON: {error}"]
-    events = document.get("traceEvents") if isinstance(document, dict) else document
-    if not isinstance(events, list):
-        return ["the document has no list of events under traceEvents"]
-    findings: list[str] = []
-    for finding in _findings(events):
-        findings.append(finding)
-        if len(findings) == _MOST_FINDINGS:
-            return [*findings, "further findings are left out"]
-    return findings
+    events = events_of(document)
+    return lint_events(events) if events is not None else ["the document has no list of events under traceEvents"]
 
 
-def _read(path: Path) -> Any:
-    raw = path.read_bytes()
-    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
+def lint_events(events: list[Any]) -> list[str]:
+    """As `lint_trace`, of the events alone."""
+    return first_findings(_findings(events))
+
+
+def first_findings(found: Iterator[str]) -> list[str]:
+    """As many as somebody would read."""
+    findings = list(itertools.islice(found, _MOST_FINDINGS + 1))
+    return findings if len(findings) <= _MOST_FINDINGS else [*findings[:-1], "further findings are left out"]
+
+
+def strict_json(raw: bytes) -> Any:
+    """The document. Raises ValueError where viewers would not read it, NaN and infinities among it."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not a JSON number")
 
-    return json.loads(text, parse_constant=refuse)
+    try:
+        return json.loads(raw.decode("utf-8"), parse_constant=refuse)
+    except RecursionError:
+        raise ValueError("its lists are nested too deeply") from None
+
+
+def events_of(document: Any) -> list[Any] | None:
+    """The events of a document in one of the format's two forms; None where it has none."""
+    events = document.get("traceEvents") if isinstance(document, dict) else document
+    return events if isinstance(events, list) else None
 
 
 def _findings(events: list[Any]) -> Iterator[str]:
@@ -115,8 +129,9 @@ def _check_instant(event: Event) -> Iterator[str]:
 
 
 def _check_metadata(event: Event) -> Iterator[str]:
-    key = _METADATA.get(event.get("name", ""))
-    if key is None or key not in (event.get("args") or {}):
+    name, args = event.get("name"), event.get("args")
+    key = _METADATA.get(name) if isinstance(name, str) else None
+    if key is None or not isinstance(args, dict) or key not in args:
         yield f"is metadata {event.get('name')!r} without its argument"
 
 
@@ -206,7 +221,10 @@ def _is_integer(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """A whole number of more than 64 bits, which JSON allows, is none that a viewer can hold."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < 2**64
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _is_time(value: Any) -> bool:
