@@ -188,7 +188,7 @@ for _name, _sizes in {
 
 @case("odd N")
 def _odd(gpu: Gpu) -> dict[str, Any]:
-    """Products of functions whose n is no multiple of a swizzle's line, with n inside in memory and k inside."""
+    """Products of functions whose n is not a multiple of a swizzle's line, with n inside in memory and k inside."""
     wrong: dict[str, str] = {}
     for function in (product_bf16, product_bf16_turned):
         for n in (8, 24, 40, 88, 136):

@@ -208,7 +208,7 @@ class TesseraMagics(Magics):
         if callable(value) and hasattr(value, "__code__"):
             return Function(value)
         known = ", ".join(self._names()) or "none yet"
-        raise UsageError(f"{expression} is no function or kernel of Tessera. Defined in this notebook: {known}")
+        raise UsageError(f"{expression} is not a function or kernel of Tessera. Defined in this notebook: {known}")
 
     def _value(self, expression: str) -> Any:
         try:

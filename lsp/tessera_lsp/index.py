@@ -190,7 +190,7 @@ class Index:
     def meaning(self, unit: IndexedUnit, dotted: str, depth: int = 0) -> IndexedTarget | None:
         """What a name of the module means, `norm` or `layers.norm`, through files of the workspace that import it.
 
-        None for names that the module does not bind, and for attributes of what is no file.
+        None for names that the module does not bind, and for attributes of what is not a file.
         """
         head, *rest = dotted.split(".")
         node = unit.scope.bound.get(head)
@@ -216,7 +216,7 @@ class Index:
         return self._modules.path(importer, name, level)
 
     def _member(self, path: str | None, names: list[str], depth: int) -> IndexedTarget | None:
-        """A name of the file or package at `path`; the file itself is no target."""
+        """A name of the file or package at `path`; the file itself is not a target."""
         if path is None or not names:
             return None
         file = self._modules.file_of(path)

@@ -68,7 +68,7 @@ def _slice(folders: Iterator[list[Path]], look: Callable[[Path], T | None]) -> t
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
-    """What changes with a file's content; None for what is no file, or too long for a program."""
+    """What changes with a file's content; None for what is not a file, or too long for a program."""
     try:
         stat = path.stat()
     except OSError:
@@ -77,7 +77,7 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 
 def text_of(path: Path) -> str:
-    """Empty for a file that cannot be read, or is no text."""
+    """Empty for a file that cannot be read, or is not text."""
     try:
         return read_text(path)
     except (OSError, CompileError):

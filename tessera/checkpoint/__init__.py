@@ -118,7 +118,7 @@ def _start(folder: Place, keep: int, shard: int, parts: Mapping[str, Any], copie
     try:
         values = json.loads(json.dumps(values))  # as it will be read; and whoever holds a part may change it
     except (TypeError, ValueError) as e:
-        raise LaunchError(Diagnostic("TS364", f"what is saved is a tree of arrays or a JSON value: {e}")) from None
+        raise LaunchError(Diagnostic("TS364", f"only a tree of arrays or a JSON value can be saved: {e}")) from None
     return writer.start(lambda: folders.write(Path(folder), trees, values, keep, shard))
 
 

@@ -1,8 +1,8 @@
 """A checkpoint's folder: shards of arrays, an index for each tree, and the manifest, which is written last.
 
-The manifest names the files with their sizes and SHA-256 sums and holds all that is no array. It takes the place of an
-earlier one in one step, when all else is on the disk: it is the mark that a checkpoint is whole. Files have their sums
-in their names, so that no file of the earlier checkpoint is touched before that.
+The manifest names the files with their sizes and SHA-256 sums and holds all that is not an array. It takes the place
+of an earlier one in one step, when all else is on the disk: it is the mark that a checkpoint is whole. Files have their
+sums in their names, so that no file of the earlier checkpoint is touched before that.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _remove(place: Path) -> None:
 
 
 def _empty(place: Path, before: Mapping[str, Any]) -> None:
-    """What is no checkpoint any more, or did not become one."""
+    """What is not a checkpoint any more, or did not become one."""
     _clean(place, {}, before)
     if place.name.startswith("step-") and not any(place.iterdir()):
         place.rmdir()
@@ -161,7 +161,7 @@ def _manifest(place: Path) -> dict[str, Any]:
         if not isinstance(manifest["number"], int) or not all(
             isinstance(e, dict) for e in (manifest["values"], *listed)
         ):
-            raise ValueError("it is no list of files")
+            raise ValueError("it is not a list of files")
         return manifest
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise LaunchError(Diagnostic("TS363", f"{place / MANIFEST} cannot be read: {e}")) from None

@@ -32,7 +32,7 @@ def profile(
     dims: Annotated[str | None, typer.Option(help="Sizes of the function's dims: B=8,S=128.")] = None,
     given: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A parameter that is no tensor: --set rate=0.5."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter that is not a tensor: --set rate=0.5."),
     ] = None,
     target: Annotated[str, typer.Option(help="Where the function runs: auto (the GPU, if any), cpu ...")] = "auto",
     repeat: Annotated[

@@ -41,7 +41,7 @@ def sizes(text: str | None) -> dict[str, int]:
 
 
 def values(given: list[str] | None, analysis: Analysis, running: bool = False) -> dict[str, Any]:
-    """`H=8` and `causal=True` as Python values, for parameters that are no tensors; `running`: also of those that are
+    """`H=8` and `causal=True` as Python values, for parameters that are not tensors; `running`: also of those that are
     passed at each call. What fits no such parameter is the command line's fault."""
     parameters = {p.name: p for p in definition_signature(analysis.definition).parameters}
     taken = [n for n, p in parameters.items() if not holds_tensors(p.annotation)]

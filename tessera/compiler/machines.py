@@ -221,7 +221,7 @@ def is_gpu(target: str) -> bool:
 
 def best_target(capability: tuple[int, int]) -> str:
     """The target whose code runs on devices of this compute capability: the machine code that fits best, else the PTX
-    of the latest target before it. Without any: the architecture's own name, which is no target.
+    of the latest target before it. Without any: the architecture's own name, which is not a target.
 
     Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
     """

@@ -112,5 +112,5 @@ def tree(parts: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
 
 def _adapter(array: Any) -> Adapter:
     found = adapter_of(array)
-    assert found is not None, f"{type(array).__name__} is no array"
+    assert found is not None, f"{type(array).__name__} is not an array"
     return found

@@ -25,7 +25,7 @@ def attention_safe(
     see no key gets 0. Scores beyond the range of f32 count as its ends. A NaN among the keys that a query may see makes
     its row NaN; so does one anywhere in V.
     Raises CompileError TS106 where Q, K and V are not of one float dtype, TS203 where shapes do not fit, TS207
-    where Q's heads are no multiple of K's.
+    where Q's heads are not a multiple of K's.
 
     One pass over the keys, by the online softmax of M. Milakov and N. Gimelshein ("Online normalizer calculation for
     softmax", 2018), as T. Dao et al. use it ("FlashAttention", 2022). Unlike theirs, what is carried is the mean of V

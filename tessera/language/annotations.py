@@ -193,7 +193,7 @@ class _Reader:
         for name, item in zip(names, items, strict=True):
             value = dims.parse(item.value) if isinstance(item.value, str) else item.value
             if not isinstance(value, (int, Expr)) or isinstance(value, bool):
-                fail(f"{ast.unparse(node)}: {item.value!r} is no size", item.span)
+                fail(f"{ast.unparse(node)}: {item.value!r} is not a size", item.span)
             sizes[name] = value
         return replace(with_sizes(found, sizes), given=True)
 
@@ -249,7 +249,7 @@ class _Reader:
                 case ast.Name(id=keyword) | ast.Constant(value=str() as keyword) if node.upper and not node.step:
                     return Item(self.value(node.upper), span, keyword)
                 case _:
-                    fail("a slice is no dim", span)
+                    fail("a slice is not a dim", span)
         return Item(self.value(node), span)
 
     def value(self, node: ast.expr) -> object:

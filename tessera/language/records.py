@@ -55,7 +55,7 @@ def replace(record: T, /, **changes: Any) -> T:
     """A copy of an instance of a dataclass with other values of these fields: `ts.replace(state, step=7)`.
 
     Lists, dicts and dataclasses that it holds are copied too, arrays are not. No code of the class runs, so that one
-    with an `__init__` of its own is copied as any other. Raises TypeError for what is no dataclass, and for other
+    with an `__init__` of its own is copied as any other. Raises TypeError for what is not a dataclass, and for other
     names than those of fields.
     """
     if not is_record(record):

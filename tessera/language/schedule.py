@@ -261,7 +261,9 @@ class _Reader:
             self.fail("it holds no JSON object", line=1)
         document = cast("dict[str, Any]", found)
         if document.get("format") != FORMAT:
-            self.fail(f'its "format" is not "{FORMAT}", so it is no schedule; write one with Schedule.save', "format")
+            self.fail(
+                f'its "format" is not "{FORMAT}", so it is not a schedule; write one with Schedule.save', "format"
+            )
         version = document.get("version")
         if version != VERSION:
             newer = isinstance(version, int) and version > VERSION
@@ -273,7 +275,7 @@ class _Reader:
         known = [f.name for f in fields(Schedule)]
         for key in values:
             if key not in known:
-                self.fail(f'"{key}" is no field of a schedule, which has {", ".join(known)}; '
+                self.fail(f'"{key}" is not a field of a schedule, which has {", ".join(known)}; '
                           'a kernel\'s own parameters stand under "parameters"', key)  # fmt: skip
         parameters = values.pop("parameters", {})
         if not isinstance(parameters, dict):

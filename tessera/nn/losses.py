@@ -1,4 +1,4 @@
-"""Losses that are no operators; `ts.cross_entropy` and `ts.mse` are."""
+"""Losses that are not operators; `ts.cross_entropy` and `ts.mse` are."""
 
 from __future__ import annotations
 

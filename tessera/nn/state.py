@@ -18,7 +18,7 @@ from tessera.nn.module import Module
 class StatefulObject(Module):
     """Base of objects whose `@ts.effect` methods change what they hold. A subclass is a dataclass by itself.
 
-    Its arrays keep their shapes, dtypes and memory. They are no parameters: nothing differentiates by them.
+    Its arrays keep their shapes, dtypes and memory. They are not parameters: nothing differentiates by them.
     """
 
     __tessera_state__ = True

@@ -24,7 +24,7 @@ class Leaf:
 
     @property
     def trained(self) -> bool:
-        """Whether it is a parameter: an array of floats that is no state."""
+        """Whether it is a parameter: an array of floats that is not a state."""
         return not self.buffer and ts.asarray(self.array).dtype.is_float
 
 

@@ -149,7 +149,9 @@ class Optimizer:
         for name, array in trained.items():
             if id(array) in places:
                 said = f"{places[id(array)]} and {name} are one array: hold it at one place, and use that twice"
-                raise LaunchError(Diagnostic("TS362", f"parameters that are tied would come apart: {said}."))
+                raise LaunchError(
+                    Diagnostic("TS362", f"parameters that share one array would become different: {said}.")
+                )
             places[id(array)] = name
         arrays = {n: ts.asarray(p) for n, p in trained.items()}
         return OptimizerState(
@@ -166,7 +168,7 @@ class Optimizer:
     ) -> tuple[Model, OptimizerState]:
         """The model and the state after a step. `lr` replaces the optimizer's for this step.
 
-        A gradient with NaN or infinity changes no parameter and is no step; `state.report` says so.
+        A gradient with NaN or infinity changes no parameter and is not a step; `state.report` says so.
         Raises LaunchError TS362 where gradient or state do not belong to this model.
         """
         trained = self._trained(model)
@@ -219,7 +221,9 @@ def _numerics(given: ts.Policy | str | None) -> ts.Policy:
 def check(rule: Optimizer, trained: dict[str, Any], gradients: dict[str, Any], state: OptimizerState) -> None:
     """Raises LaunchError TS362 unless gradient and state belong to these parameters."""
     faults = [f"the state has no {n}" for n in trained if n not in state.moments]
-    faults += [f"the state has {n}, which is no parameter that is trained" for n in state.moments if n not in trained]
+    faults += [
+        f"the state has {n}, which is not a parameter that is trained" for n in state.moments if n not in trained
+    ]
     for name, parameter in trained.items():
         found = gradients.get(name)
         if found is None:

@@ -36,7 +36,7 @@ def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
 class EMA:
     """Averages of parameters over steps: average = decay * average + (1 - decay) * parameter.
 
-    `ema.update(average, model)` is of the model's structure; it starts with the model itself. What is no parameter is
+    `ema.update(average, model)` has the model's structure, and starts with the model itself. What is not a parameter is
     the model's.
     """
 

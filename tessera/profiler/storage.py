@@ -67,7 +67,7 @@ def load(path: Path) -> Recording:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile):
         opened = "; traces are opened at ui.perfetto.dev" if path.suffix == ".json" else ""
-        raise ProfileError(f"{path} is no profile that prof.save(path) wrote, or it is damaged{opened}") from None
+        raise ProfileError(f"{path} is not a profile that prof.save(path) wrote, or it is damaged{opened}") from None
 
 
 def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:

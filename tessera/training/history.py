@@ -49,7 +49,7 @@ class History:
     def add(self, step: int, values: Mapping[str, Any]) -> None:
         """Logs numbers at a step: beside those that it has, if it is the last one; an earlier one begins anew there.
 
-        Raises LaunchError TS105 for what is no number.
+        Raises LaunchError TS105 for what is not a number.
         """
         demand_numbers(values)
         self.cut(step)
@@ -94,7 +94,7 @@ class History:
 
 
 def demand_numbers(values: Mapping[str, Any]) -> None:
-    """Raises LaunchError TS105 for what is no number: text, None, arrays of several elements."""
+    """Raises LaunchError TS105 for what is not a number: text, None, arrays of several elements."""
     for name, value in values.items():
         alone = tree.is_array(value) and math.prod(value.shape) == 1
         if not isinstance(value, (int, float, np.number)) and not alone:

@@ -52,7 +52,7 @@ class Monitor:
             self._draw(now)
 
     def close(self, said: str = "") -> None:
-        """Draws once more, for good, with the time of the last step: what came later is no part of the run."""
+        """Draws once more, for good, with the time of the last step: what came later is not part of the run."""
         self.said = self.said or said
         if self._view is not None:
             self._draw(self._last)
@@ -114,7 +114,7 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
 
     Within `ts.progress` they belong to its step, and outside of a run to the next one, or to `step`. They are shown as
     those of a run are: curves in a notebook, a line in a terminal. Arrays of one element are read when they are drawn.
-    Raises LaunchError TS105 for what is no number.
+    Raises LaunchError TS105 for what is not a number.
     """
     inside = next((m for m in reversed(_open) if m.cell == cell()), None)
     monitor = inside or _unbound.take()
@@ -160,6 +160,6 @@ def progress(data: Any, steps: int | None = None, *, live: bool = True) -> Progr
             ts.log({"loss": loss, "grad_norm": state.norm})
 
     `data` are as those of `ts.train`, passed again until there were `steps` batches; without, it is one pass.
-    Raises LaunchError TS372 for data that are no batches.
+    Raises LaunchError TS372 for data that are not batches.
     """
     return Progress(data, steps, live)

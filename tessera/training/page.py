@@ -1,6 +1,6 @@
 """A run in a notebook: one output of HTML that is drawn anew, and stays as it is in the saved notebook.
 
-It is no widget (docs/decisions/0025-the-panel-is-html.md): a notebook whose kernel has gone shows the last curves.
+It is not a widget (docs/decisions/0025-the-panel-is-html.md): a notebook whose kernel has gone shows the last curves.
 """
 
 from __future__ import annotations

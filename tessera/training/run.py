@@ -188,7 +188,7 @@ class TrainingRun(Generic[Model]):
         saved = checkpoints.load(folder, model=now.model, optimizer=now.optimizer)
         missing = [name for name in ("step", "data", "history") if name not in saved]
         if missing:
-            said = f"{folder} is no checkpoint of ts.train: it has no {', '.join(missing)}; name another folder"
+            said = f"{folder} is not a checkpoint of ts.train: it has no {', '.join(missing)}; name another folder"
             raise LaunchError(Diagnostic("TS363", said))
         data = saved["data"]
         generator = saved.get("data_generator")
@@ -232,7 +232,7 @@ def train(
 
     An interrupt (Ctrl-C) ends the run after its last whole step: `run.stopped` says so, `run.resume(steps)` goes on.
     Raises DebugCheckError TS371 where loss or gradient are not finite, at the forward line that gave the first such
-    value, with the run as `error.run`; LaunchError TS372 for data that are no batches, TS361 and TS363 for a checkpoint
+    value, with the run as `error.run`; LaunchError TS372 for data other than batches, TS361 and TS363 for a checkpoint
     of another model.
     """
     if not isinstance(optimizer, Optimizer):

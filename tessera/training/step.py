@@ -61,7 +61,7 @@ class LossCall:
 
     @classmethod
     def of(cls, loss: Any) -> LossCall:
-        """Raises LaunchError TS105 for what is no function of a model."""
+        """Raises LaunchError TS105 for what is not a function of a model."""
         if not callable(loss):
             raise LaunchError(Diagnostic("TS105", f"train: loss is a function of model and batch, not {loss!r}"))
         name = getattr(loss, "__name__", None) or getattr(loss, "name", type(loss).__name__)
@@ -75,7 +75,7 @@ class LossCall:
         return cls(name, any(p.name == "key" for p in all_), None if variadic else names)
 
     def arguments(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What follows the model, by position and by name. Raises LaunchError TS372 for what is no array."""
+        """What follows the model, by position and by name. Raises LaunchError TS372 for what is not an array."""
         alone = self.parameters is not None and len(self.parameters) == 1
         if isinstance(batch, Mapping):
             if alone and self.parameters[0] not in batch:  # type: ignore[index]

@@ -93,7 +93,7 @@ def shaped(dims: str, lead: tuple[int, ...], sizes: dict[str, int]) -> tuple[int
 def test_the_same_leading_axes(name: str, lead: tuple[int, ...], target: str) -> None:
     kernel, inputs, output, wanted = CASES[name]
     if "L" in inputs.split() and not lead:
-        pytest.skip("a tensor without axes is no tensor here")
+        pytest.skip("a tensor without axes is not a tensor here")
     for sizes in ({"S": 5, "D": 6, "T": 7}, {"S": 4, "D": 4, "T": 4}, {"S": 2, "D": 2, "T": 3}):
         given = [normal(*shaped(d, lead, sizes)) for d in inputs.split()]
         outs = [np.full(shaped(output, lead, sizes), 99, np.float32)] if output else []

@@ -299,7 +299,7 @@ def test_calls(space: str, call: tuple[Any, ...]) -> None:
 
 
 def test_every_function_is_called() -> None:
-    """But for those whose results are no arrays to compare, or not one alone: they have tests of their own."""
+    """But for those whose results are not arrays to compare, or not one alone: they have tests of their own."""
     own = {"asarray", "empty_like", "finfo", "iinfo", "from_dlpack", "result_type", "eigh", "qr", "svd"}
     called = {*UNARY, *BINARY, *AXES, *(c[0] for c in (*CALLS, *LINALG, *FFT)), *own, "__array_namespace_info__"}
     assert {name for _, name in NAMES} - called == set()

@@ -202,7 +202,7 @@ class WithNumbers:
 
 
 def test_numbers_functions_and_integers_of_a_dataclass_stay():
-    """They are no arguments to differentiate by; integers have no gradient, which is None."""
+    """They are not arguments to differentiate by; integers have no gradient, which is None."""
     held = WithNumbers(np.ones((2, 3), np.float32), None, np.array(3))
     found = ts.grad(lambda m, x: ts.sum(m.act(x @ m.w) * m.scale * m.times))(held, np.ones((4, 2), np.float32))
     assert type(found) is WithNumbers and np.array_equal(found.w, np.full((2, 3), 6))

@@ -1,4 +1,4 @@
-"""Where derivatives go wrong elsewhere: at 0 and infinity, of nothing, of complex numbers, of what is no float."""
+"""Where derivatives go wrong elsewhere: at 0 and infinity, of nothing, of complex numbers, of what is not a float."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_padded_indices_read_and_store_nothing(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80"])
 def test_debug_mode_asks_nothing_of_what_is_padding(target: str) -> None:
-    """Indices of padded rows and slices that reach past an end are no mistakes of the author's."""
+    """Indices of padded rows and slices that reach past an end are not mistakes of the author's."""
     require("g++")
     chosen = base.get(target)
     x, i, y, z = array(5, 11), np.array([4, 0, 3, 3, 2, 1], np.int32), *np.zeros((2, 6), np.float32)

@@ -210,7 +210,7 @@ def a_vector_of_nothing(x: Tensor["M", f32], y: Tensor["N", f32], a: Tensor["M",
     out[tile_m:tile_m+BM, tile_n:tile_n+BN] = c[tile_m:tile_m+BM, tile_n:tile_n+BN] + ts.tile.ones((BN,))
 
 
-@refused("which is no axis of", 0)
+@refused("which is not an axis of", 0)
 def a_third_axis(x: Tensor["M", f32], y: Tensor["N", f32], a: Tensor["M", "K", f32], b: Tensor["N", "K", f32], c: Tensor["M", "N", f32], out: Tensor["M", "N", f32]):
     BM, BN = ts.tile.context().BM, ts.tile.context().BN
     out[tile_m:tile_m+BM, tile_n:tile_n+BN] = c[tile_m:tile_m+BM, tile_n:tile_n+BN] + a[0, :]

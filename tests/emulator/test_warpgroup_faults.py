@@ -114,7 +114,7 @@ KERNEL_FAULTS: dict[str, dict[str, tuple[str, str, str]]] = {
         "no wait for a stage": (r"ring\.wait\(\);", "", "wgmma reads shared memory at byte|under way"),
         "slots never released": (r"ring\.release\(\);", "", "waits for the mbarrier"),
     },
-    "gemm_ragged": {  # its rows are no multiple of 16 bytes: threads copy
+    "gemm_ragged": {  # its rows are not a multiple of 16 bytes: threads copy
         "copies not published": (r"publish_stage<1>", "wait_for_stage<1>", r"without fence\.proxy\.async"),
         "copies not waited for": (
             r"publish_stage<1>",

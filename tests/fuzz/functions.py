@@ -155,7 +155,7 @@ def minimal(p: Program, fails: Callable[[Program], bool]) -> Program:
                 if fails(q):
                     p, shrunk = q, True
                     break
-            except Exception:  # it is no program any more, or has no result that can be predicted
+            except Exception:  # it is not a program any more, or has no result that can be predicted
                 continue
     return p
 

@@ -174,7 +174,7 @@ def test_ir_of_something_else(doubled):
     ran = doubled.run("%tessera ir doubel")
     assert isinstance(ran.error, UsageError)
     assert "did you mean double" in ran.stderr
-    assert "no function or kernel" in doubled.run("%tessera ir np").stderr
+    assert "not a function or kernel" in doubled.run("%tessera ir np").stderr
 
 
 def test_hints(doubled):

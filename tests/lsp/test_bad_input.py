@@ -131,7 +131,7 @@ def asked(uri: str, line: object, character: object) -> list[dict]:
 
 @pytest.mark.parametrize("number", [-1, -(2**31), 2**31, 2**32 - 1, 2**63, "first", None, [1]])
 def test_every_request_with_an_odd_number_is_answered(number):
-    """Numbers outside of the protocol's are moved inside; what is no number is refused. Neither is left unanswered."""
+    """Numbers outside of the protocol's are moved inside; what is not a number is refused. Both are answered."""
     requests = asked("file:///m.py", number, number)
     opened = {**OPEN, "params": {"textDocument": {**OPEN["params"]["textDocument"], "text": GOOD}}}
     with subprocess.Popen([sys.executable, "-m", "tessera_lsp"], stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as server:

@@ -114,13 +114,13 @@ async def test_sizes_that_have_nothing_to_do_with_each_other_stay_apart(sized):
 @pytest.mark.parametrize(
     "lines, why",
     [
-        ("y = scale(a, 1.0)\nprint(y)\nz = norm(y)", "print is called between, which Python does"),
-        ("y = scale(a, 1.0)\nif flag: pass\nz = norm(y)", "`if flag:` stands between, which Python does"),
-        ("y = ts.exp(a)\nz = ts.sqrt(y)", "nothing says what a is: no function that it is given to has it annotated"),
+        ("y = scale(a, 1.0)\nprint(y)\nz = norm(y)", "print is called between them, and runs in Python"),
+        ("y = scale(a, 1.0)\nif flag: pass\nz = norm(y)", "`if flag:` stands between them, and runs in Python"),
+        ("y = ts.exp(a)\nz = ts.sqrt(y)", "the type of a is unknown: no function that takes it annotates it"),
         ("y = gemm(a, b)\nz = gemm(y, c)", "gemm and gemm are kernels: any program of gemm may read"),
         ("y = gemm(a, b)\nz = norm(y)", "gemm is a kernel, which has stored its results before what reads them begins"),
         ("y = norm(a)\nz = gemm(y, b)", "gemm is a kernel, which begins when what it reads is in memory"),
-        ("y = add_to(a, b)\nz = add_to(y, b)", "add_to changes what it is given: in a function no array outside"),
+        ("y = add_to(a, b)\nz = add_to(y, b)", "add_to changes its arguments: inside a function, arrays outside"),
         ("y[0] = scale(a, 1.0)\nz = norm(a)", "`y[0] = scale(a, 1.0)` changes an array in place"),
     ],
 )
@@ -173,7 +173,7 @@ async def test_a_kernel_that_others_call_is_copied(sized):
         ("y = gemm(a, w)\nz = ts.softmax(y)", "ts.softmax needs more of y than one program of gemm has"),
         ("y = gemm(a, w)\nz = y @ w.T", "@ needs more of y than one program of gemm has"),
         ("y = gemm(a, w)\nz = y.T", "its result does not lie as y does, which is where gemm stores"),
-        ("y = gemm(a, w)\nz = ts.exp(w)", "what follows does not make one result of y"),
+        ("y = gemm(a, w)\nz = ts.exp(w)", "the rest of the function does not compute one result from y"),
         ("y = add_to(b, b + 1)\nz = ts.exp(y)", "add_to stores to a parameter, or gives several results"),
         (
             "y = gemm(a, w)\nz = ts.relu(y)\nz = z + w[1, 0]",
@@ -196,7 +196,7 @@ async def test_a_result_that_is_needed_later_stays_in_memory(sized):
         "    y = gemm(a, w)\n    z = ts.relu(y)\n    return z * y\n"
     )
     _, action = await one(sized, text, "    |y = gemm", "relu(y)|")
-    assert action.disabled.reason == "y is needed behind the selection as well: it has to be in memory"
+    assert action.disabled.reason == "y is also needed after the selection, so it must be in memory"
 
 
 async def test_functions_that_are_called_are_one_kernel_already(sized):

@@ -55,7 +55,7 @@ def launches(text: str, name: str = "f") -> int:
 )
 def test_a_kernel_launches_fewer(parameters: str, body: str, kernels: str, kept: int) -> None:
     offer, text = offered(parameters, body)
-    if not kept:  # the weights are needed in memory: they are no kernel's business that has blocks of them only
+    if not kept:  # the weights are needed in memory: they are not a kernel's business that has blocks of them only
         assert offer.disabled == "ts.softmax needs whole rows of the product @, which its blocks do not hold"
         return
     assert offer.title.startswith(

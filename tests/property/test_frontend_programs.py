@@ -82,7 +82,7 @@ def test_programs_mean_what_they_mean_on_numpy(text: str, seed: int) -> None:
 
 
 def small_programs(text: str) -> Iterator[str]:
-    """A program for each function of a file: with the functions that it uses, and all that is no function."""
+    """A program for each function of a file: with the functions that it uses, and all that is not a function."""
     statements = ast.parse(text).body
     functions = {s.name: s for s in statements if isinstance(s, ast.FunctionDef)}
     for function in functions.values():

@@ -94,7 +94,7 @@ class Made:
             high = None if r.high is None else evaluate(r.high, sizes)
             assert low is None or low <= value, f"{value} is below {r}"
             assert high is None or value <= high, f"{value} is above {r}"
-            assert value % r.multiple == 0 if r.multiple else value == 0, f"{value} is no multiple: {r}"
+            assert value % r.multiple == 0 if r.multiple else value == 0, f"{value} is not a multiple: {r}"
 
         for self.program in product(*(range(evaluate(g, sizes)) for g in GRID)):
             self.run(self.block, {}, seen, [200])

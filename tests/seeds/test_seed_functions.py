@@ -167,7 +167,7 @@ def dynamic_model(x: Tensor["B", "D"], steps: int = 4) -> Tensor["B", "D"]:
 
 
 def test_unstable_softmax_broadcasts_wrongly() -> None:
-    """`exp_x.sum()` of everything is a scalar: it broadcasts, so it is no shape error, as in NumPy."""
+    """`exp_x.sum()` of everything is a scalar: it broadcasts, so it is not a shape error, as in NumPy."""
     a = read(
         """
 @ts.function

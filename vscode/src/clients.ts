@@ -55,7 +55,7 @@ export class Clients implements vscode.Disposable {
   /** The same, started where none has been. Raises an Error for a document that none is for. */
   for(uri: vscode.Uri): Client {
     if (!this.covers(uri)) {
-      throw new Error(`${uri.toString()} is no file.`);
+      throw new Error(`${uri.toString()} is not a file.`);
     }
     const folder = folderOf(uri);
     const key = keyOf(folder);

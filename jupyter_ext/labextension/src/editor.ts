@@ -112,7 +112,7 @@ class Hint extends WidgetType {
     const label = this._hint.label;
     const element = document.createElement('span');
     element.className = 'tessera-hint';
-    element.setAttribute('aria-hidden', 'true'); // it is no text of the cell's
+    element.setAttribute('aria-hidden', 'true'); // it is not the cell's text
     for (const part of typeof label === 'string' ? [{ value: label }] : label) {
       const piece = document.createElement('span');
       piece.textContent = part.value;

@@ -51,7 +51,7 @@ def register(server: TesseraServer) -> None:
     async def rename(params: lsp.RenameParams) -> lsp.WorkspaceEdit:
         new = params.new_name
         if not new.isidentifier() or iskeyword(new):
-            raise JsonRpcInvalidParams(f"{new!r} is no name")
+            raise JsonRpcInvalidParams(f"{new!r} is not a name")
         document = await server.document(params.text_document)
         if not document.parses:
             raise RequestFailedError("the text does not parse, so not every place of the name is known")

@@ -268,7 +268,7 @@ def constant(file: str, text: str, scope: Scope, node: ast.expr) -> tuple[Any, s
     ev = Evaluator(definition, _ConstantLayer, {}, of_kernel, budget.CONSTANT_STEPS)
     try:
         value = ev.eval(node)
-    except Exception:  # a constant that cannot be computed is not known, which is no finding
+    except Exception:  # a constant that cannot be computed is not known, which is not a finding
         value = UNKNOWN
     given_up = next((d.message for d in reversed(ev.findings.items) if d.code == "TS111"), "")
     return UNKNOWN if ev.findings.items or has_unknown(value) else value, given_up

@@ -221,7 +221,7 @@ def analyse_file(source: str | Path, text: str | None = None) -> list[Analysis]:
 
 
 def read_text(path: str | Path) -> str:
-    """A source file's text. Raises CompileError (TS101) where it is no text."""
+    """A source file's text. Raises CompileError (TS101) where it is not text."""
     data = Path(path).read_bytes()
     try:
         return data.decode("utf-8-sig")
@@ -231,7 +231,7 @@ def read_text(path: str | Path) -> str:
 
 
 def _of_method(found: Analysis) -> Analysis:
-    """A method is no program by itself, unless it is an effect. What is said of its shapes holds; where something else
+    """A method is a program by itself only if it is an effect. What is said of its shapes holds; where something else
     is wrong, it may be one that Python runs."""
     if found.definition.owner is None or "effect" in found.definition.options:
         return found

@@ -60,7 +60,7 @@ class Analysis:
     """`op` is the `graph.func` or `tile.func`, None where there are errors or where something is `undecided`.
 
     `captures` are live arrays read from closures and globals, passed after the parameters. `undecided` says what must
-    be known (an argument's type, a dim's size) before the function can be compiled; it is no error by itself.
+    be known (an argument's type, a dim's size) before the function can be compiled; it is not an error by itself.
     """
 
     definition: Definition

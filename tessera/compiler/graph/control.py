@@ -1,6 +1,6 @@
 """Structured control flow over tensors: `graph.if`, `graph.while`, `graph.for`, all ended by `graph.yield`.
 
-They carry regions and so are no operators. The builders here create them from Python functions that fill the regions.
+They carry regions and so are not operators. The builders here create them from Python functions that fill the regions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ops of Graph IR that are no operators: functions, constants, kernels, terminators. Control flow: `control`."""
+"""The ops of Graph IR that are not operators: functions, constants, kernels, terminators. Control flow: `control`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _func(op: Op) -> None:
     args = op.region.block.args
     demand(isinstance(names, tuple) and len(names) == len(args), op, "needs a name per argument")
     for a in args:
-        demand(isinstance(a.type, TensorType), op, f"argument {a.hint} is no tensor")
+        demand(isinstance(a.type, TensorType), op, f"argument {a.hint} is not a tensor")
     for name in ("divisible", "equal"):
         pairs = op.attrs.get(name, ())
         ok = isinstance(pairs, tuple) and all(isinstance(p, tuple) and len(p) == 2 for p in pairs)

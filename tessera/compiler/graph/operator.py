@@ -502,7 +502,7 @@ class GraphBuilder:
 
 
 def _demand_tensors(t: Infer, operator: Operator, operands: Sequence[Any]) -> None:
-    """Refuses what is no tensor where one is wanted."""
+    """Refuses what is not a tensor where one is wanted."""
     for p, o in zip(operator.operands, operands, strict=False):
         if o is None and p.optional:
             continue

@@ -60,7 +60,9 @@ def verify_launch(op: Op) -> None:
     args, writes = kernel_of(op).region.block.args, stored(op)
     demand(not op.region.block.terminator.operands, op, "its region holds one tile.func, and yields nothing")
     demand(list(writes) == sorted(set(writes)) and all(0 <= i < len(args) for i in writes), op, "writes ascend")
-    demand(set(range(len(op.operands), len(args))) <= set(writes), op, "stores to every argument that is no operand")
+    demand(
+        set(range(len(op.operands), len(args))) <= set(writes), op, "stores to every argument that is not an operand"
+    )
     demand(len(op.operands) <= len(args), op, "has no more operands than its kernel has arguments")
     demand(len(op.results) == len(writes), op, "has a result for each argument that is stored to")
     for v, a in zip(op.operands, args, strict=False):

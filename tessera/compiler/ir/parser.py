@@ -107,13 +107,13 @@ class Parser:
             return INDEX
         name = self.next("kind")
         if name not in _TYPES:
-            raise self.fail(f"{name} is no type", 1)
+            raise self.fail(f"{name} is not a type", 1)
         self.expect("<")
         shape = self.shape()
         self.expect(",")
         dtype = dtypes.BY_NAME.get(word := self.next("word"))
         if dtype is None:
-            raise self.fail(f"{word} is no dtype", 1)
+            raise self.fail(f"{word} is not a dtype", 1)
         out = self.type_tail(name, shape, dtype)
         self.expect(">")
         return out

@@ -213,9 +213,9 @@ def _sliced(out: Axes, op: Op) -> None:
     """A part of an argument is read where it lies. Along an axis of which it takes a part it has a line of its own."""
     (v,), result, attrs = op.operands, op.result, attributes_of(op)
     if v.op is not None:
-        raise NoKernel("it takes a part of what it computes, of which a program has a block only")
+        raise NoKernel("it takes a part of a computed value, and a program has only a block of that")
     if any(s != 1 for s in attrs["step"]):
-        raise NoKernel("it takes elements with gaps between them, which is no block of an argument")
+        raise NoKernel("it takes elements with gaps between them, which is not a block of an argument")
     bounds = [
         None if m == 0 and n == d else AxisPart(m, e, d, n == d)
         for m, n, d, e in zip(attrs["start"], attrs["stop"], tensor(v).shape, tensor(result).shape, strict=True)

@@ -48,7 +48,7 @@ def layout(func: Op, axes: Axes, taken: Collection[str], sizes: Mapping[str, int
         shifted = any(a not in out.held for a in axes.in_parts)  # then a block says not which axis it is of
         out.explicit = shifted or any(map(out.hides_batches, (axes.of(op, i) for op, i in axes.reads)))
     if any(map(axes.ends_early, out.looped)):
-        raise NoKernel("it sums over a part of an argument that ends early: a block would reach into what follows")
+        raise NoKernel("it sums over a part of an argument that ends early: a block would read past its end")
     name_dims(out, func, taken)
     return out
 

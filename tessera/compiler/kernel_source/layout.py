@@ -196,7 +196,7 @@ def kernel_dim(out: KernelPlan, size: Dim) -> Dim:
         own = {**{s: dims.symbol(s) for d in tensor(v).shape if dims.is_symbol(d) for s in dims.symbols(d)}, **own}
     lost = [s for s in dims.symbols(size) if s not in own]
     if lost:
-        raise NoKernel(f"it computes with the size {lost[0]}, which is no axis of what the kernel reads")
+        raise NoKernel(f"it computes with the size {lost[0]}, which is not an axis of what the kernel reads")
     return dims.substitute(size, own)
 
 

@@ -90,7 +90,7 @@ def _rounds(op: Op) -> bool:
 def online(top: Op, late: Sequence[Op], inner: Collection[Op]) -> Online | None:
     """How the sums in `late`, over the line along which `top` is the maximum, are found together with it.
 
-    None where one of them is no sum of exp(scores - top), or something else needs the maximum. `inner`: the ops whose
+    None where one is not a sum of exp(scores - top), or something else needs the maximum. `inner`: the ops whose
     values have that line.
     """
     behind = _behind(top)

@@ -32,7 +32,7 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
     product = body.ops[0]
     c = contraction(product)
     matrices = operands_as_matrices(product)
-    assert matrices is not None, "normalise has copied what is no matrix"
+    assert matrices is not None, "normalise has copied what is not a matrix"
     n = len(c.batch)
     walks = [*[strides for _, _, strides in matrices], *[a.strides for a in body.accesses()]]
     walks += [written(v, body.axes[v], body.space).strides for v in body.results]

@@ -16,7 +16,7 @@ from tessera.compiler.schedule.views import is_view, kind_of
 def dies(v: Value, at: Op) -> bool:
     """Whether the memory of `v` belongs to the program, and nobody but `at` looks at it from there on.
 
-    `v` is no view. Ops run in the order of their blocks, as those of Schedule IR do.
+    `v` is not a view. Ops run in the order of their blocks, as those of Schedule IR do.
     """
     return _owned(v, at) and all(_earlier(user, at) for user in readers(v) if user is not at)
 

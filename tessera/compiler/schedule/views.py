@@ -53,7 +53,7 @@ def contiguous(shape: Shape) -> Shape:
 
 
 def kind_of(op: Op | None) -> Kind | None:
-    """The structural kind of a graph op; None for no op and for those that are no operator (graph.return ...)."""
+    """The structural kind of a graph op; None for no op and for those that are not an operator (graph.return ...)."""
     if op is None:
         return None
     operator = REGISTRY.get(op.name.removeprefix("graph."))

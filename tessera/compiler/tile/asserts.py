@@ -25,7 +25,7 @@ _ELEMENT = re.compile(r"\{element (\w*); (.*); (.*)\}")
 
 
 def asked(holds: Value) -> Value | None:
-    """The tile whose values a condition is about: the side of a comparison that is no number."""
+    """The tile whose values a condition is about: the side of a comparison that is not a number."""
     op = holds.op
     while op is not None and op.name in _GUARDS:  # where the author's mask or the tensor's end leaves anything to ask
         op = op.operands[_GUARDS[op.name]].op

@@ -35,7 +35,7 @@ class Narrow:
 
 
 def narrow(op: Op, bounds: Bounds) -> Narrow | None:
-    """None for an access of whole vectors, one of single elements, and what is no access."""
+    """None for an access of whole vectors, one of single elements, and what is not an access."""
     if op.name not in ACCESSES:
         return None
     at, first = ACCESSES[op.name]

@@ -68,7 +68,7 @@ def as_function(document: OpenFile, known: Known, part: ExtractedPart, name: str
 
 
 def analysed_alone(document: OpenFile, known: Known, part: ExtractedPart, name: str) -> Analysis | None:
-    """The analysis of the part as a function of its own; None where its text is no program."""
+    """The analysis of the part as a function of its own; None where its text is not a program."""
     lines = known.analysis.definition.source.split("\n")
     end = Span(part.where.file, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 1)
     changed = edited(known, (Edit(end, f"\n\n\n{as_function(document, known, part, name)}\n"),))

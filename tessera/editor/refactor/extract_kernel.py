@@ -91,7 +91,7 @@ def written_as_kernel(
     types = [known.type_of(n, part.where.line, part.where.col) for n in part.given]
     axes = {str(d) for t in types for d in getattr(t, "shape", ())}
     if lost := [d for d in part.dims if d not in axes]:
-        raise NoKernel(f"it computes with the size {lost[0]}, which is no axis of what the kernel reads")
+        raise NoKernel(f"it computes with the size {lost[0]}, which is not an axis of what the kernel reads")
     alone = understood(document, known, part, name)
     assert alone.op is not None
     spelling, comments = spelling_of(document, known, alone), comments_of(alone, alone.op)
@@ -103,7 +103,7 @@ def understood(document: OpenFile, known: Known, part: ExtractedPart, name: str)
     """The part as a function of its own, with its graph. Raises NoKernel where there is none."""
     alone = analysed_alone(document, known, part, name)
     if alone is None:
-        raise NoKernel("the selection is no piece of program by itself")
+        raise NoKernel("the selection is not a complete piece of program")
     if alone.op is None:
         found = [d for d in alone.diagnostics if d.severity == "error"] or list(alone.undecided)
         raise NoKernel(found[0].message.partition("\n")[0] if found else "its types are not all known")

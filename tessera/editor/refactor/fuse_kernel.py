@@ -108,9 +108,9 @@ def _edits(e: _Epilogue) -> tuple[Edit, ...]:
     """Raises NoKernel."""
     kernel, end = e.kernel.analysis.name, e.end
     if e.name in e.whole.results:
-        raise NoKernel(f"{e.name} is needed behind the selection as well: it has to be in memory")
+        raise NoKernel(f"{e.name} is also needed after the selection, so it must be in memory")
     if e.name not in e.rest.given or not (e.rest.returns or len(e.rest.results) == 1):
-        raise NoKernel(f"what follows does not make one result of {e.name}")
+        raise NoKernel(f"the rest of the function does not compute one result from {e.name}")
     alone = understood(e.document, e.known, e.rest, "what_follows")
     assert alone.op is not None
     func = clone(alone.op, {})
@@ -144,7 +144,7 @@ def _elementwise(e: _Epilogue, func: Op) -> Axes:
     tile = next((a for a in func.region.block.args if a.hint == e.name and a.uses), None)
     results = func.region.block.ops[-1].operands
     if len(results) != 1 or tile is None:
-        raise NoKernel(f"what follows does not make one result of {e.name}")
+        raise NoKernel(f"the rest of the function does not compute one result from {e.name}")
     (result,) = results
     if result.op is None or axes.of_value(result) != argument_place(axes, tile):
         raise NoKernel(f"its result does not lie as {e.name} does, which is where {kernel} stores")

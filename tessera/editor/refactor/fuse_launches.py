@@ -139,7 +139,7 @@ def _fused(lines: _Lines) -> tuple[str, tuple[Edit, ...]]:
     _types(lines, decorator)
     unknown = [n for n in given if n not in lines.types]
     if unknown:
-        raise NotFused(f"nothing says what {unknown[0]} is: no function that it is given to has it annotated")
+        raise NotFused(f"the type of {unknown[0]} is unknown: no function that takes it annotates it")
     name = _name(lines)
     text = _function(lines, decorator, name, lines.statements, results)
     analysis = _analysed(lines, text, name)
@@ -168,16 +168,18 @@ def _only_launches(lines: _Lines) -> None:
     """Nothing may stand between that Python alone can do. Raises NotFused."""
     for s in lines.statements:
         if not isinstance(s, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)):
-            raise NotFused(f"`{ast.unparse(s).partition(chr(10))[0]}` stands between, which Python does")
+            raise NotFused(f"`{ast.unparse(s).partition(chr(10))[0]}` stands between them, and runs in Python")
         for call in (n for n in ast.walk(s) if isinstance(n, ast.Call)):
             callee = lines.callee(call)
             if callee is None:
-                raise NotFused(f"{ast.unparse(call.func)} is called between, which Python does")
+                raise NotFused(f"{ast.unparse(call.func)} is called between them, and runs in Python")
             if isinstance(callee, Closure) and _changes(callee):
-                raise NotFused(f"{callee.name} changes what it is given: in a function no array outside would change")
+                raise NotFused(
+                    f"{callee.name} changes its arguments: inside a function, arrays outside would stay as they are"
+                )
         targets = s.targets if isinstance(s, ast.Assign) else [getattr(s, "target", ast.Name(""))]
         if not all(isinstance(n, (ast.Name, ast.Tuple, ast.expr_context)) for t in targets for n in ast.walk(t)):
-            raise NotFused(f"`{ast.unparse(s)}` changes an array in place, which is done before what follows reads it")
+            raise NotFused(f"`{ast.unparse(s)}` changes an array in place before a later statement reads it")
         if isinstance(s, ast.Expr) and s is not lines.statements[-1]:
             raise NotFused(f"what `{ast.unparse(s)}` gives is not kept")
 
@@ -212,12 +214,12 @@ def _function(lines: _Lines, decorator: str, name: str, statements: Sequence[ast
 
 
 def _analysed(lines: _Lines, text: str, name: str) -> Analysis:
-    """Of a function with this text at the end of the file. Raises NotFused where it is no program."""
+    """Of a function with this text at the end of the file. Raises NotFused where it is not a program."""
     files = FileAnalysis(lines.document.file, modules=lines.document.modules)
     files.update(f"{lines.document.text.plain}\n\n\n{text}\n")
     found = next((a for a in files.analyses if a.name == name), None)
     if found is None or files.problems:
-        raise NotFused("the selection is no piece of program by itself")
+        raise NotFused("the selection is not a complete piece of program")
     return found
 
 

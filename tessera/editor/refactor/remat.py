@@ -37,7 +37,7 @@ def offers(document: OpenFile, known: Known, selection: Selection, settings: Pre
 
 
 def _call(document: OpenFile, known: Known, selection: Selection) -> ast.Call | None:
-    """The innermost call under the cursor of a function of the file, or of what a variable holds and is no tensor."""
+    """The innermost call under the cursor of a function of the file, or of a variable that holds a function."""
     calls = [n for n in ast.walk(known.tree) if isinstance(n, ast.Call) and selection.touches(known.span(n.func))]
     for call in sorted(calls, key=lambda n: (n.lineno, n.col_offset), reverse=True):
         head = ast.unparse(call.func).partition(".")[0]

@@ -51,7 +51,7 @@ def _named(d: Dim) -> bool:
 
 
 def _never_zero(d: Expr, facts: Facts) -> bool:
-    """Whether no positive sizes make it 0: it is bounded away from 0, or is no multiple of what its terms share."""
+    """Whether no positive sizes make it 0: it is bounded away from 0, or is not a multiple of what its terms share."""
     reduced = _reduced(d)
     if isinstance(reduced, int):
         return reduced != 0

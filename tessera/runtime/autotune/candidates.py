@@ -209,7 +209,7 @@ def _tiles(kernel: Any) -> tuple[int, int]:
 
 
 def _bytes(kind: Any) -> int:
-    """0 for what is no tile, and for one whose size is only known at launch."""
+    """0 for what is not a tile, and for one whose size is only known at launch."""
     dtype, shape = getattr(kind, "dtype", None), getattr(kind, "shape", None)
     if dtype is None or shape is None or type(kind).__name__ == "ViewType":
         return 0

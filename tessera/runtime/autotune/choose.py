@@ -85,7 +85,7 @@ def _stand_ins(parameters: Parameters, dims: Mapping[str, int], given: Mapping[s
                 raise _Open(f"the annotation of {name} leaves its shape or dtype open; pass arguments=")
             out[name] = _stand_in(TensorType(annotation.shape, annotation.dtype), name, dims)  # type: ignore[arg-type]
         elif isinstance(p.annotation, ScalarAnn) and not p.static:
-            out[name] = 1  # whichever: the value is no part of the key
+            out[name] = 1  # whichever: the value is not part of the key
         elif default is not Parameter.empty:
             out[name] = default
         elif name in dims:

@@ -64,7 +64,7 @@ class TuningWarning(UserWarning):
 
 
 class _Foreign(Exception):
-    """A file that is no store of timings."""
+    """A file that is not a store of timings."""
 
 
 class TuningStore(Locked):
@@ -358,7 +358,7 @@ def store_at(path: str | None = None) -> TuningStore:
 #
 # Shapes are part of it as they are, not in classes of similar ones: code is compiled for exact shapes, and
 # whether a configuration keeps the bits of the first one depends on them (one block that covers a loop, or
-# two). Where a function stands in its file is no part of it, so that editing the file above it loses no timing.
+# two). Where a function stands in its file is not part of it, so that editing the file above it loses no timing.
 
 
 @dataclass(frozen=True, slots=True)

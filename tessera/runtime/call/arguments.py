@@ -332,7 +332,7 @@ def holds_array(value: Any) -> bool:
         return True
     try:
         return is_record(value) and any(map(holds_array, members(value).values()))
-    except RecursionError:  # objects that hold each other are no tree
+    except RecursionError:  # objects that hold each other are not a tree
         return False
 
 

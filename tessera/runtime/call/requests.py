@@ -26,7 +26,7 @@ from tessera.runtime.code.reads import function_content, python_function
 from tessera.runtime.code.watch import Watch
 
 _APART = ("autotune", "distributed")
-"""options that are no part of what is compiled"""
+"""options that are not part of what is compiled"""
 _LIBRARY = os.path.join(os.path.dirname(os.path.abspath(tessera.__file__)), "kernels") + os.sep
 
 

@@ -58,7 +58,7 @@ def key_expression(parameters: Parameters, args: Sequence[Any], complete: bool) 
 
 
 def array_key(a: str, value: Any, names: dict[str, Any]) -> list[str]:
-    """The parts of a key that stand for the array `a`, which is of the type of `value`; none where it is no array."""
+    """The parts of a key that stand for the array `a`, which is of the type of `value`; none where it is not an array."""
     adapter = adapter_of(value)
     if adapter is None:
         return []
@@ -74,7 +74,7 @@ def array_key(a: str, value: Any, names: dict[str, Any]) -> list[str]:
 
 
 def _scalars(parameters: Parameters) -> frozenset[str]:
-    """Parameters whose values are passed at run time and are no part of the key."""
+    """Parameters whose values are passed at run time and are not part of the key."""
     found = parameters.signature.parameters
     return frozenset(p.name for p in found if isinstance(p.annotation, ScalarAnn) and not p.static)
 

@@ -334,7 +334,7 @@ def _is_library(module: str | None) -> bool:
 
 
 def _is_fixed(module: str | None) -> bool:
-    """Whether a module's code is no part of the program: that of libraries, of Python, and of what is installed."""
+    """Whether a module's code is not part of the program: that of libraries, of Python, and of what is installed."""
     return _is_library(module) or _is_installed((module or "").partition(".")[0])
 
 

@@ -69,7 +69,7 @@ def _find(operator: Operator, operands: Sequence[Any], flat: list[Any], attrs: d
 def as_arrays(operator: Operator, operands: Sequence[Any]) -> list[Any]:
     """The operands with lists and NumPy's scalars as Tensors, as NumPy takes them.
 
-    Raises LaunchError TS501 for what is no array, list or number.
+    Raises LaunchError TS501 for what is not an array, list or number.
     """
     return [
         [_as_array(operator, p, v) for v in o]

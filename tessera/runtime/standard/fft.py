@@ -1,6 +1,6 @@
 """Discrete Fourier transforms: pocketfft through NumPy on the CPU, cuFFT through CuPy on a GPU.
 
-They are no part of `@ts.function` graphs. f32 and complex64 give complex64, f64 and complex128 complex128.
+They are not part of `@ts.function` graphs. f32 and complex64 give complex64, f64 and complex128 complex128.
 """
 
 from __future__ import annotations

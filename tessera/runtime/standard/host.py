@@ -18,7 +18,7 @@ from tessera.runtime.eager.tensor import Tensor, wrapped
 
 
 def tensor(x: Any, what: str = "x") -> Tensor:
-    """`x` as a Tensor over the same memory. Raises LaunchError TS501 where it is no array."""
+    """`x` as a Tensor over the same memory. Raises LaunchError TS501 where it is not an array."""
     if isinstance(x, Tensor):
         return x
     if adapter_of(x) is None and not isinstance(x, (bool, int, float, complex, list, tuple, np.generic)):

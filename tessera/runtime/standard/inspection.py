@@ -91,7 +91,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         return any(isdtype(found, k) for k in kind)
     if isinstance(kind, str):
         if kind not in KINDS:
-            raise refused(f"{kind!r} is no kind of dtype; the kinds are {', '.join(map(repr, KINDS))}")
+            raise refused(f"{kind!r} is not a kind of dtype; the kinds are {', '.join(map(repr, KINDS))}")
         return found.kind in KINDS[kind]
     return found == dtype_named(kind)
 

@@ -1,6 +1,6 @@
 """Linear algebra: LAPACK through NumPy on the CPU, cuSOLVER through CuPy on a GPU.
 
-Products (`matmul`, `vecdot`, `tensordot`, `outer`, `matrix_transpose`) are Tessera's operators; the rest is no part of
+Products (`matmul`, `vecdot`, `tensordot`, `outer`, `matrix_transpose`) are Tessera's operators; the rest is not part of
 `@ts.function` graphs. Elements are f32, f64 or complex.
 """
 

@@ -96,7 +96,7 @@ def of_no_function(x: Tensor["D"]):
 def a_tangent_of_another_shape(x: Tensor["D"], v: Tensor["D", 2]):
     return ts.jvp(lambda x: ts.sin(x), (x,), (v,))
     #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS357
-    # says: tangents[0] is [D] f32, as what it belongs to; [D, 2] f32 is given
+    # says: tangents[0] must be [D] f32, as its value; [D, 2] f32 is given
 
 
 @ts.function
@@ -118,7 +118,7 @@ def a_cotangent_of_another_dtype(x: Tensor["D"]):
     y, back = ts.vjp(lambda x: x.to(ts.f64), x)
     return back(x)
     #      ^^^^^^^ TS357
-    # says: the cotangent is [D] f64
+    # says: the cotangent must be [D] f64
 
 
 @ts.function
@@ -142,7 +142,7 @@ def ruled_back(out, ct, x):
 def by_a_rule_that_gives_another_shape(x: Tensor["D"]):
     return ts.grad(lambda x: ts.sum(ruled(x)))(x)
     #                               ^^^^^^^^ TS357
-    # says: what the rule of ruled gives[0] is [D] f32, as what it belongs to; [] f32 is given
+    # says: the result of the rule of ruled[0] must be [D] f32, as its value; [] f32 is given
 
 
 @ts.kernel

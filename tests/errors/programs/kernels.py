@@ -109,7 +109,7 @@ def what_is_no_element(x: ts.Tensor["n", ts.int8]):
     for i in ts.tile.range(0, n, 8):
         a = ts.tile.load(x[i:i + 8], other=300)
         #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS302
-        # says: no element of int8
+        # says: is not an element of int8
         b = ts.tile.load(x[i:i + 8], other=x[i])
         #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS105
         # says: use where

@@ -136,7 +136,7 @@ def made_flat(x: Tensor["B", "S", "D"]) -> Tensor["B*S", "D"]:
 def too_much_for_what_is_left(x: Tensor["B", "S", "D"]):
     return x.reshape(B, -1, S, D, 7)
     #      ^^^^^^^^^^^^^^^^^^^^^^^^^ TS205
-    # says: B*D*S elements are no multiple of 7*B*D*S
+    # says: B*D*S elements are not a multiple of 7*B*D*S
 
 
 @ts.function

@@ -1,4 +1,4 @@
-"""`--set NAME=VALUE`: parameters that are no tensors, on the command line."""
+"""`--set NAME=VALUE`: parameters that are not tensors, on the command line."""
 
 from __future__ import annotations
 

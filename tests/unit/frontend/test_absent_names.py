@@ -1,4 +1,4 @@
-"""What people look for and Tessera does not have says what there is instead; so do files that are no profiles."""
+"""What people look for and Tessera does not have says what there is instead; so do files that are not profiles."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_files_that_are_no_profiles(tmp_path, content):
     with pytest.raises(ts.TesseraError) as raised:
         ts.Profiler.load(path)
     said = str(raised.value)
-    assert raised.value.code == "TS701" and "no profile that prof.save(path) wrote" in said and "perfetto" in said
+    assert raised.value.code == "TS701" and "not a profile that prof.save(path) wrote" in said and "perfetto" in said
     assert "pickle" not in said
     with pytest.raises(ts.TesseraError, match="cannot be read: Is a directory"):
         ts.Profiler.load(tmp_path)

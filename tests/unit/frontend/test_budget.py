@@ -130,7 +130,7 @@ def deep(n):
 
 
 def test_a_plain_function_of_numbers_is_pythons_business(tmp_path):
-    """The compiler calls it, whatever it takes; where a text is only read, it is not known then, which is no error."""
+    """The compiler calls it, whatever it takes; where a text is only read, it is unknown, which is no error."""
     text = PLAIN + function("n = deep(40) + fib(21)", "x = x + n")
     notes = found(text)
     assert {(d.code, d.severity) for d in notes} == {("TS111", "note")}

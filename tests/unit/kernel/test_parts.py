@@ -160,7 +160,7 @@ def k(x: Tensor["M", "N", ts.f32], y: Tensor["M", "N", ts.f32]):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("moved", ["ts.tile.concat((t, t), axis=0)", "t[::-1]", "ts.tile.take(t, at[0:4], axis=0)"])
 def test_rows_that_do_not_exist_stay_out_of_a_second_reduction(moved: str, target: str, tmp_path: Path) -> None:
-    """The maximum of such a row is no number: not even of what is summed afterwards."""
+    """The maximum of such a row is not a number: not even of what is summed afterwards."""
     needs(target)
     program = f"""
 def k(x: Tensor["M", "N", ts.f32], at: Tensor["n", ts.int32], y: Tensor["P", ts.f32]):

@@ -201,7 +201,7 @@ def test_each_dim_has_its_place():
         ('Tensor["B", dtpe=f32]', "dtpe= is not known here; dtype= and policy= are", "dtpe=f32", None),
         ('Tensor["B", dtype=3]', "needs a dtype or a policy", "dtype=3", None),
         ('Tensor["B", dtype="B"]', "not a dtype", 'dtype="B"', None),
-        ("Tensor[1:2]", "a slice is no dim", "1:2", None),
+        ("Tensor[1:2]", "a slice is not a dim", "1:2", None),
         ("Tensor[B ** 2]", "dims know + - * // %", "B ** 2", None),
         ("Tensor[B // 0]", "by zero", "B // 0", None),
         ("Tensor[B @ 2]", "is not a dtype @ policy", "B @ 2", None),

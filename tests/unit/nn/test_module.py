@@ -12,7 +12,7 @@ from tessera import Tensor, nn
 
 
 class Counted(nn.Module):
-    """Holds what is no parameter, too."""
+    """Holds what is not a parameter, too."""
 
     layers: list[nn.Linear]
     table: dict[str, nn.Linear]

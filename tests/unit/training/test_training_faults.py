@@ -132,7 +132,7 @@ def test_what_train_does_not_take():
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     ts.checkpoint.save(tmp_path, model=fresh(), optimizer=OPT.init(fresh()), step=3)
-    with pytest.raises(ts.LaunchError, match=r"(?s)TS363.*is no checkpoint of ts\.train: it has no data, history"):
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS363.*is not a checkpoint of ts\.train: it has no data, history"):
         train(checkpoint=tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 Each rule is one function that looks at one op and what it is computed from. It names the ops that it starts at and
 gives a finding, or None; `RULES` lists them all. A rule speaks only where the ops show the mistake: a value of which
-nothing is known, such as a parameter, is no mistake by itself.
+nothing is known, such as a parameter, is not a mistake by itself.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ _STEPPED = ("range", "range_k")
 
 
 def enlarged(look: Look, wanted: Mapping[int, int]) -> list[CandidateFix]:
-    """Each tile size that is no multiple of what is wanted becomes the next one, wherever the kernel writes it: in
+    """Each tile size that is not a multiple of what is wanted becomes the next one, wherever the kernel writes it: in
     slices, shapes and steps of loops, or as a constant of the module."""
     new = {size: math.ceil(size / least) * least for size, least in wanted.items()}
     edits: dict[tuple[int, int], Edit] = {}
@@ -295,5 +295,5 @@ def _pair(index: ast.expr) -> tuple[ast.expr, ast.expr] | None:
 
 
 def _special(e: ast.expr) -> bool:
-    """`...`, None and spread-out indices are no index of one axis."""
+    """`...`, None and spread-out indices are not an index of one axis."""
     return isinstance(e, ast.Starred) or (isinstance(e, ast.Constant) and not isinstance(e.value, int))

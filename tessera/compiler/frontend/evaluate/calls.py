@@ -233,7 +233,7 @@ def adopt(ev: Evaluator, node: ast.AST, value: Any) -> Any:
 
 
 def closure_of(value: Any) -> Closure | None:
-    """A live function, decorated or plain, as something to inline; None where it is no function with source text."""
+    """A live function, decorated or plain, as something to inline; None where it is not a function with source text."""
     definition = getattr(value, "definition", None)
     if callable(definition) and hasattr(value, "__wrapped__"):
         found: Any = definition()

@@ -114,7 +114,7 @@ def enter_policies(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST,
                 frame.names[p.name] = _under(ev, frame.names.get(p.name), policy, ev.span(at))
             except PolicyError as e:
                 ok = False
-                rejected(ev, "TS305", f"{p.name} of {closure.name} and what is given disagree: {e}", p.span, at)
+                rejected(ev, "TS305", f"{p.name} of {closure.name} and its arguments disagree: {e}", p.span, at)
     return ok
 
 
@@ -138,7 +138,7 @@ _KINDS = ("bool", "uint", "int", "float", "complex")
 
 
 class Unfit(Exception):
-    """The argument is no number that the dtype holds. `message` follows the parameter's name."""
+    """The argument is not a number that the dtype holds. `message` follows the parameter's name."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -283,7 +283,7 @@ class _Call:
     def declared(self) -> Any:
         """What the kernel says it returns: enough to go on with, though there is nothing to run."""
         if not self.ev.undecided and not self.ev.findings.errors:
-            self.ev.undecide(f"what {self.kernel.name} is given must be known", self.node)
+            self.ev.undecide(f"the arguments of {self.kernel.name} must be known", self.node)
         return self.placeholder(self.signature.returns)
 
     def placeholder(self, a: Annotation | None) -> Any:

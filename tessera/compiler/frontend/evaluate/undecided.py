@@ -128,7 +128,7 @@ def _perhaps(ev: Evaluator) -> Generator[None]:
 
 @contextmanager
 def speculating(ev: Evaluator) -> Generator[None]:
-    """Evaluates what may not happen: ops go to a block that no IR holds, and a failing assert is no finding."""
+    """Evaluates what may not happen: ops go to a block that no IR holds, and a failing assert is not a finding."""
     block = Block()
     ev.tried.append(block)
     ev.speculative += 1

@@ -167,7 +167,7 @@ class MappedCall:
         v = v if differs else self.g.broadcast_to(v, (self.size, *tensor(v).shape))
         rank = tensor(v).rank
         if not -rank <= axis < rank:
-            raise self._refused("TS204", f"out_axes={axis} of vmap is no axis of a result {type_name(v)}")
+            raise self._refused("TS204", f"out_axes={axis} of vmap is not an axis of the result {type_name(v)}")
         order = list(range(1, rank))
         order.insert(axis % rank, 0)
         return self.g.transpose(v, tuple(order)) if axis % rank else v

@@ -90,7 +90,7 @@ class Opened:
 
     def closed(self, found: list[Value], which: Any = None) -> Any:
         """The structure of the arguments, or of one of them, with these values in place of the tensors. None stands for
-        integers in it; what is no tensor stays."""
+        integers in it; what is not a tensor stays."""
         of = {id(leaf): v for leaf, v in zip(self.leaves, found, strict=True)}
         whole = self.arguments if which is None else which
         return each(whole, lambda v: of.get(id(v)) if isinstance(v, (Wanted, Value)) else v)
@@ -114,7 +114,7 @@ class Opened:
         elif not any(isinstance(v, (Wanted, Value)) for v in parts(like)):
             return []
         else:
-            raise self.refused("TS357", f"{what} has another structure than what it belongs to: {type_name(given)}")
+            raise self.refused("TS357", f"{what} has another structure than its value: {type_name(given)} is given")
         return [pair for v, w, said in pairs for pair in self.fitting(v, w, said)]
 
     def _fitting(self, like: Value, given: Any, what: str) -> Value:
@@ -128,7 +128,7 @@ class Opened:
         if not fits or any(
             dims.compare(a, b, self.ev.facts) == "no" for a, b in zip(have.shape, want.shape, strict=True)
         ):
-            raise self.refused("TS357", f"{what} is {want.pretty()}, as what it belongs to; {have.pretty()} is given")
+            raise self.refused("TS357", f"{what} must be {want.pretty()}, as its value; {have.pretty()} is given")
         return value
 
 

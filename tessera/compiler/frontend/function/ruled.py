@@ -103,7 +103,7 @@ class RuledCall:
         with self.ev.builder.inside(block):
             found = self.called(rule, [outs, cts, *args], kwargs)
             found = found if is_sequence(found) and len(found) == len(args) else (found,) if len(args) == 1 else found
-            pairs = self.opened.fitting(list(args), found, f"what the rule of {self.closure.name} gives")
+            pairs = self.opened.fitting(list(args), found, f"the result of the rule of {self.closure.name}")
         _end(block, [c for _, c in pairs], self.ev.span(self.node))
         numbers = {v: i for i, v in enumerate(block.args)}
         return block, [numbers[v] for v, _ in pairs]
@@ -122,7 +122,7 @@ class RuledCall:
         tangents = tuple(each(a, tangent) for a in self.args)
         with self.ev.builder.inside(block):
             found = self.called(rule, [outs, tangents, *args], kwargs)
-            pairs = self.opened.fitting(outs, found, f"what the rule of {self.closure.name} gives")
+            pairs = self.opened.fitting(outs, found, f"the result of the rule of {self.closure.name}")
         _end(block, [t for _, t in pairs], self.ev.span(self.node))
         numbers = {v: i for i, v in enumerate(block.args[count:])}
         return block, [numbers[v] for v, _ in pairs]

@@ -46,7 +46,7 @@ def arrays(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
 
 
 def parameters(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
-    """`tree.parameters(tree)`: those of floats that are no state."""
+    """`tree.parameters(tree)`: those of floats that are not a state."""
     return {path: v for path, v, buffer in _leaves(args[0]) if not buffer and tensor(v).dtype.is_float}
 
 

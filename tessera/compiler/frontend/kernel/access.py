@@ -153,7 +153,7 @@ class Memory:
             return self.coordinates.of_scalar(item) if t.rank == 0 else item
         if isinstance(item, bool) or not (isinstance(item, (int, Expr, Lanes)) or is_slice(item)):
             raise KernelFault(
-                "TS207", f"{type_name(item)} is no index; use sizes, slices, coordinates or integer tiles"
+                "TS207", f"{type_name(item)} is not an index; use sizes, slices, coordinates or integer tiles"
             )
         return item
 
@@ -347,7 +347,7 @@ class Memory:
                 "TS105", f"other is a number known at compile time, not {type_name(given)}; use where(...)"
             )
         if given is not None and not _holds(dtype, given):
-            raise KernelFault("TS302", f"other={given!r} is no element of {dtype}")
+            raise KernelFault("TS302", f"other={given!r} is not an element of {dtype}")
         return given
 
     def load(self, p: Place, other: Any = None) -> Value:

@@ -120,7 +120,7 @@ class Coordinates:
                     if size and longer % size == 0:
                         return found.offset // (longer // size)
                     raise KernelFault("TS207", f"axis {axis} of {view.name} has {size} elements for {longer} programs; "
-                                               f"that is no multiple, so they cannot share them")  # fmt: skip
+                                               f"that is not a multiple, so they cannot share them")  # fmt: skip
         return self.batch(view, axis).offset
 
     def decides(self, c: Coordinate, offset: Dim) -> bool:

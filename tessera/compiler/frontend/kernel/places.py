@@ -59,7 +59,11 @@ def first_axis(coordinates: Coordinates, view: View, items: Sequence[Any]) -> in
             both = " and ".join(size_text(view.shape[a]) for a in axes)
             raise _ambiguous(view, items, f"index {i} moves with {both}, which are both axes")
         if not 0 <= start <= spare:
-            raise _ambiguous(view, items, f"index {i} walks {size_text(view.shape[axes[0]])}, and beside it is no room")
+            raise _ambiguous(
+                view,
+                items,
+                f"index {i} walks {size_text(view.shape[axes[0]])}, which leaves too few axes for the other indices",
+            )
         for j, others in enumerate(named):
             if others and start + j not in others:
                 here, there = size_text(view.shape[start + j]), size_text(view.shape[others[0]])

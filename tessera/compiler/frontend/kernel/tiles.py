@@ -207,7 +207,7 @@ class Tiles:
         t, axes = tile_type(x), self.identities.of(x)
         order = tuple(reversed(range(t.rank))) if perm is None else perm
         if not all(type(i) is int for i in order) or sorted(order) != list(range(t.rank)):
-            raise KernelFault("TS204", f"{perm} is no permutation of the {t.rank} axes of {shape_text(t.shape)}")
+            raise KernelFault("TS204", f"{perm} is not a permutation of the {t.rank} axes of {shape_text(t.shape)}")
         return self.identities.set(self.builder.transpose(x, order), tuple(axes[i] for i in order))
 
     def reshape(self, x: Value, shape: Shape, said: Shape) -> Value:

@@ -448,7 +448,7 @@ class Identities:
             if len(found) > 1:
                 return self._ask(v, axes, sizes, at, "may run along several axes of")
         if "unclear" in how:
-            return self._ask(v, axes, sizes, at, "starts with a part of what an axis starts with of")
+            return self._ask(v, axes, sizes, at, "starts at a part of the offset of an axis of")
         free = [p for p, a in enumerate(axes) if a.stretches] or [p for p, r in enumerate(how) if r == "open"]
         if axis.stretches or (len(axes) == 1 and how != ["different"]):
             return len(axes) - rank + i
@@ -468,7 +468,9 @@ class Identities:
         if position in free:
             assert position is not None
             return position
-        known = f"runs along {axis_text(axis)}, which is no axis of" if not free else "may run along several axes of"
+        known = (
+            f"runs along {axis_text(axis)}, which is not an axis of" if not free else "may run along several axes of"
+        )
         return self._ask(v, axes, sizes, at, known)
 
     def _ask(self, v: Value, axes: Sequence[Axis], sizes: Sequence[Dim], at: int, why: str) -> int:

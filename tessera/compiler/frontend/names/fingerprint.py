@@ -22,7 +22,7 @@ DEPTH = 4
 def fingerprint(value: Any, depth: int = 0) -> str:
     """Plain values print themselves; containers their elements; functions hash their text; arrays say shape and dtype.
 
-    An array's elements are passed at each launch and are no part of the compiled code, so they are no part of this. An
+    An array's elements are passed at each launch and are not part of the compiled code, nor of this. An
     array inside another object counts by its identity.
     """
     if type(value) is int:

@@ -15,8 +15,8 @@ _ROOT = Path(tessera.__path__[0])
 
 @lru_cache(maxsize=64)
 def members(module: str) -> frozenset[str] | None:
-    """The names and modules in `tessera.<...>`; None for what is no module, one whose members are found when they are
-    asked for, and where not all of the package is installed (an editor's bundled server)."""
+    """The names and modules in `tessera.<...>`; None for other things, for a module whose members are found
+    when they are asked for, and where not all of the package is installed (an editor's bundled server)."""
     if module == "tessera.tile":
         return frozenset(dir(tile))
     place = _ROOT.joinpath(*module.split(".")[1:])

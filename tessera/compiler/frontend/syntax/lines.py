@@ -22,7 +22,7 @@ _COMPOUND = re.compile(
       | [(\[{)\]}]?(?:async[ \t]+)? (?P<word> def|class|if|for|while|with|try)\b )""",
     re.X,
 )
-"""the head of a compound statement that is no clause of another one, also with a bracket or quote too many before it"""
+"""the head of a compound statement (not of a clause), also with a bracket or quote too many before it"""
 _NEVER_INSIDE = re.compile(
     r"(?=([ \t\f]*))\1(?:def|class|import|return|assert|while|with|try|raise|pass|break|continue)\b"
 )

@@ -170,7 +170,7 @@ _KINDS = {"if": ast.If, "elif": ast.If, "for": ast.For, "while": ast.While, "wit
 def read_head(f: Fragments, start: int, end: int, stop: int, word: str, first: bool) -> Any:
     """The statement that the head in lines `start` to `end` begins, without its suite, which ends at `stop`.
 
-    None for `else` and `finally`; Broken if nothing can be made of it. `first`: it is no clause of another statement.
+    None for `else` and `finally`; Broken if nothing can be made of it. `first`: it begins a statement.
     """
     lines = f.lines.between(start, end)
     space = f.lines.space(end - 1)

@@ -20,7 +20,7 @@ def suites(node: ast.stmt) -> list[list[ast.stmt]]:
 
 
 def placed(node: ast.AST) -> list[Any]:
-    """Every node of a tree that has a place, also those that are no fields of it and that a walk does not come to.
+    """Every node of a tree that has a place, also those that are not fields of it and that a walk does not come to.
 
     Contexts and operators (`Load`, `Add`) are left alone: all trees of the process share them, also those of libraries
     that hang a node's parent on it.

@@ -208,7 +208,7 @@ class Vecdot(Operator):
         a = t.integer(axis, "axis", "TS204")
         if not -min(x.rank, y.rank) <= a < (x.rank if x.rank == y.rank else 0):
             both = f"{shape_text(x.shape)} and {shape_text(y.shape)}"
-            t.fail("TS204", f"axis={axis} is no axis of both {both}, counted from the end")
+            t.fail("TS204", f"axis={axis} is not an axis of both {both}, counted from the end")
         a = a if a < 0 else a - x.rank
         t.same(x.shape[a], y.shape[a], "TS203", f"vecdot of vectors of {x.shape[a]} and {y.shape[a]} elements")
         t.canonical(axis=a)

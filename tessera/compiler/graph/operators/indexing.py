@@ -276,7 +276,7 @@ def _axis(g: GraphBuilder, item: Any, size: Dim) -> SlicedAxis:
             raise fail(f"an index is an integer, not {dtype}", "TS301")
         return SlicedAxis(0, size, index=item)
     if isinstance(item, bool) or not isinstance(item, (int, Expr)):
-        raise fail(f"{shown(item)} is no index; integers, slices, None, '...' and integer tensors are")
+        raise fail(f"{shown(item)} is not an index; integers, slices, None, '...' and integer tensors are")
     at = _from_start(g, item, size, f"index {item}")
     _within(g, at + 1, size, f"index {item}")
     if isinstance(at, int) and at < 0:

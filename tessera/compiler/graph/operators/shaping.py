@@ -71,7 +71,7 @@ class Reshape(ViewOperator):
             size = exact
         elif isinstance(exact, int):  # what is to be filled has a number for each size, and it does not fit
             have = shape_text(x.shape)
-            t.fail("TS205", f"reshape of {have} to {shape_text(given)}: {total} elements are no multiple of {rest}")
+            t.fail("TS205", f"reshape of {have} to {shape_text(given)}: {total} elements are not a multiple of {rest}")
         return tuple(size if d == -1 else d for d in given)
 
     def reference(self, x: Any, shape: tuple[int, ...]) -> Any:
@@ -395,7 +395,7 @@ def _permutation(t: Infer, x: TensorType, perm: Sequence[int], why: str = "") ->
     order = tuple(t.axis(x, a, "perm") for a in items(perm))
     if sorted(order) != list(range(x.rank)):
         count = f"{x.rank} ax{'i' if x.rank == 1 else 'e'}s"
-        t.fail("TS204", f"perm={order} is no permutation of the {count} of {shape_text(x.shape)}{why}")
+        t.fail("TS204", f"perm={order} is not a permutation of the {count} of {shape_text(x.shape)}{why}")
     return order
 
 

@@ -96,5 +96,5 @@ def _operands(scalar: Scalar) -> tuple[str, str, list[list[Any]]]:
 
 
 for _scalar in TABLE.values():
-    if _scalar.name != "where":  # it takes what is no tile of one dtype with the others
+    if _scalar.name != "where":  # it takes what is not a tile of one dtype with the others
         register(Elementwise(_scalar))

@@ -135,7 +135,7 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
         if shape is not None:
             if not isinstance(source, View):
                 raise KernelFault("TS406", "load(..., shape=...) takes a parameter of the kernel")
-            known_shape(k, shape)  # refuses what is no shape; the sizes go on as written, for `ctx.D` means all of D
+            known_shape(k, shape)  # refuses what is not a shape; the sizes go on as written, for `ctx.D` means all of D
             return kernel_outputs.panel(k, source, written_shape(shape), prefetch)
         place = k.place_of(source)
         if mask is not None:

@@ -58,7 +58,7 @@ class Attention(Operator):
             t.same(k.shape[-3], v.shape[-3], "TS203", f"{said}: k and v have different numbers of heads", 2)
             if not t.facts.divides(k.shape[-3], q.shape[-3]):
                 rest = dims.mod(q.shape[-3], k.shape[-3]) if k.shape[-3] != 0 else 1
-                t.same(rest, 0, "TS203", f"{said}: heads of q are no multiple of heads of k", 0)
+                t.same(rest, 0, "TS203", f"{said}: heads of q are not a multiple of heads of k", 0)
         dtype = t.promote(q, k, v)
         if mask is not None:
             if mask.dtype.kind not in ("bool", "float"):

@@ -67,7 +67,7 @@ def _by_constant(x: Val, c: int, dtype: DType, vm: VectorMath) -> Val | None:
 
 
 def _by_float(x: Val, y: Val, dtype: DType, vm: VectorMath) -> Val:
-    """Up to 32 bits: a quotient that is no integer is further from one than the float's rounding."""
+    """Up to 32 bits: a quotient that is not an integer is further from one than the float's rounding."""
     fn, signed = vm.fn, dtype.kind == "int"
     t = ty("f", 32 if dtype.bits <= 16 else 64)
     name = "sitofp" if signed else "uitofp"
@@ -80,7 +80,9 @@ def _by_two_floats(x: Val, y: Val, vm: VectorMath) -> Val:
     """Signed 64 bits: the f64 quotient is off by at most 2**12; that of what remains is the nearest integer."""
     fn, t = vm.fn, ty("f", 64)
     divisor = fn.convert("sitofp", y, t)
-    largest = const(2.0**63 - 1024, t.wide(x.ty.lanes))  # the next float, to which 2**63 - 1 is rounded, is no integer
+    largest = const(
+        2.0**63 - 1024, t.wide(x.ty.lanes)
+    )  # the next float, to which 2**63 - 1 is rounded, is not an integer
 
     def quotient(of: Val) -> Val:
         f = vm.rint(vm.div(fn.convert("sitofp", of, t), divisor))

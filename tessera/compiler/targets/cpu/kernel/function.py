@@ -3,7 +3,7 @@
     void kernel(ptr frame, i64 begin, i64 end, i64 worker)
 
 runs the programs begin ... end - 1 of the grid. The frame holds everything that one call of the Program knows.
-Ops that are no part of a loop nest are written by functions of the neighbouring files, which `writes` registers.
+Ops that are not part of a loop nest are written by functions of the neighbouring files, which `writes` registers.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def driver() -> Any:
         (status,) = bindings.cuInit(0)
     except Exception as e:  # the bindings raise their own types where there is no driver library
         raise DeviceError(
-            "There is no NVIDIA driver on this machine; compiling for CUDA works, running does not."
+            "There is no NVIDIA driver on this machine: programs compile for CUDA, but cannot run."
         ) from e
     if int(status):
         more = f".\n{contexts.FORKED}" if status.name == "CUDA_ERROR_NOT_INITIALIZED" else ""

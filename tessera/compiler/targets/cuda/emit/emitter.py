@@ -217,7 +217,7 @@ class KernelEmitter:
         return self.shared[key]
 
     def reserve_bytes(self, size: int) -> int:
-        """The place of something that is no tile."""
+        """The place of something that is not a tile."""
         place = self.shared_bytes
         self.shared_bytes += -(-size // 128) * 128
         return place

@@ -63,7 +63,7 @@ class Pressure:
         return self.takes(self.registers)
 
     def takes(self, registers: int) -> bool:
-        """Whether a thread has room for so many beside what is no tile."""
+        """Whether a thread has room for so many beside what is not a tile."""
         return registers + BESIDE <= self.limit
 
     @property

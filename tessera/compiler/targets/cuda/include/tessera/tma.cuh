@@ -1,4 +1,4 @@
-// Tiles that tensor copies fill and wgmma reads: lines of 128 bytes (64 or 32 where a tile is no multiple of that), eight
+// Tiles that tensor copies fill and wgmma reads: lines of 128 bytes (64 or 32 where a tile is not a multiple of that), eight
 // to a group in which 16-byte pieces change places. Both instructions, and `at` here, xor the number of a piece within
 // its line with address bits 7 and up.
 #pragma once
