@@ -88,7 +88,7 @@ def read(data: bytes) -> dict[str, np.ndarray]:
             found[name] = np.frombuffer(body[start:end], dtype).reshape(shape).copy()
         return found
     except (ValueError, KeyError, TypeError, AttributeError) as e:
-        raise LaunchError(Diagnostic("TS363", f"this is no safetensors file: {e}")) from None
+        raise LaunchError(Diagnostic("TS363", f"this is not a safetensors file: {e}")) from None
 
 
 def _dtype(name: str) -> np.dtype[Any]:

@@ -189,7 +189,7 @@ class Parser:
                 return struct.unpack(">d", bytes.fromhex(text[2:]))[0] if text.startswith("0x") else float(text)
             return int(text)
         except (ValueError, struct.error):
-            raise self.fail(f"{text} is no {kind}", 3) from None
+            raise self.fail(f"{text} is not a {kind}", 3) from None
 
     def entry(self) -> tuple[str, Attr]:
         key = self.next("word")
@@ -247,7 +247,7 @@ class Parser:
             self.expect(":")
             number = self.next("number")
             if not number.isdigit():
-                raise self.fail(f"{number} is no line or column", 1)
+                raise self.fail(f"{number} is not a line or column", 1)
             numbers.append(int(number))
         return file, numbers[0], numbers[1]
 

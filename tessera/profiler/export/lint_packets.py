@@ -88,7 +88,7 @@ class _Reader:
         try:
             for number, kind, begin, end in fields(self.data):
                 if number != te.PACKET or kind != BYTES:
-                    yield f"packet {self.report.packets}: the file holds a field {number}, which is no packet"
+                    yield f"packet {self.report.packets}: the file holds a field {number}, which is not a packet"
                     return
                 yield from self._packet(begin, end)
                 self.report.packets += 1

@@ -55,7 +55,7 @@ def verify_trace(path: Path) -> TraceCheck:
     if not data.strip():
         raise ProfileError(f"{path} is empty")
     if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
-        raise ProfileError(f"{path} is no Chrome trace and no TrackEvent file")
+        raise ProfileError(f"{path} is neither a Chrome trace nor a TrackEvent file")
     try:
         document = strict_json(data)
     except ValueError as error:

@@ -215,7 +215,7 @@ class TuningStore(Locked):
 
     def _connect(self) -> sqlite3.Connection:
         if any(os.path.lexists(file) and not is_plain(file) for file in index_files(self.path)):
-            raise _Foreign("it is no plain file")
+            raise _Foreign("it is not a plain file")
         db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
         db.text_factory = _text
         try:

@@ -58,7 +58,7 @@ def key_expression(parameters: Parameters, args: Sequence[Any], complete: bool) 
 
 
 def array_key(a: str, value: Any, names: dict[str, Any]) -> list[str]:
-    """The parts of a key that stand for the array `a`, which is of the type of `value`; none where it is not an array."""
+    """The parts of a key that stand for the array `a`, which is of the type of `value`; none for others."""
     adapter = adapter_of(value)
     if adapter is None:
         return []

@@ -121,7 +121,7 @@ def test_what_is_damaged_is_said(tmp_path):
         with pytest.raises(ts.LaunchError, match=r"(?s)TS363.*is damaged"):
             checkpoint.load(tmp_path)
     for bad in (b"\xff" * 8, good[:20], (3).to_bytes(8, "little") + b"[1]", good[: len(good) - 8]):
-        with pytest.raises(ts.LaunchError, match=r"(?s)TS363.*no safetensors file"):
+        with pytest.raises(ts.LaunchError, match=r"(?s)TS363.*not a safetensors file"):
             safetensors.read(bad)
     file.unlink()
     with pytest.raises(ts.LaunchError, match=r"(?s)TS363.*cannot be read"):

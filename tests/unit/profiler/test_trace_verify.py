@@ -110,7 +110,7 @@ BEGIN, END, COUNTER = te.SLICE_BEGIN, te.SLICE_END, te.COUNTER
         ([TRACK, event(5, 0)], "no known kind"),
         ([TRACK, packet(message(te.EVENT, ON_TRACK + number(te.EVENT_TYPE, COUNTER) + double(44, 1.0)))], "no time"),
         ([TRACK], "there is no TrackEvent in it"),
-        ([TRACK, number(3, 4)], "a field 3, which is no packet"),
+        ([TRACK, number(3, 4)], "a field 3, which is not a packet"),
         ([TRACK, event(5, BEGIN)[:-4]], "cut off or damaged"),
     ],
 )

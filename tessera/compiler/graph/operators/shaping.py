@@ -165,7 +165,7 @@ class BroadcastTo(ViewOperator):
         if at >= 0 and x.shape[at] != 1:
             cut.aligned([x])
             if cut.axis(x) is None:
-                cut.whole(f"its operand is not cut along {cut.dim}, and is no longer than a part")
+                cut.whole(f"its operand is not cut along {cut.dim}, and is not longer than a part")
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, shape: Shape) -> tuple[Value]:
         return (sum_to(g, ct, tensor(x).shape),)
