@@ -19,6 +19,7 @@ COMMANDS = {
     "ir": "Print a function's Graph, Schedule, Tile or Target IR, or its assembly.",
     "profile": "Run a script, or a function of it on random arguments, and show where the time went.",
     "trace": "Check a trace file: what a viewer would drop or move of it. Exits with 1 if there is anything.",
+    "hints": "Show how often the profiler's hints held what they predicted.",
     "tune": "Time the configurations of a kernel on this machine, with random data; calls with such shapes go by it.",
     "cache": "Show, empty or check the cache of compiled code and the autotuner's timings.",
     "lsp": "Start the language server: on standard input and output, or on a port for one client.",

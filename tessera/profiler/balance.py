@@ -115,7 +115,8 @@ def imbalance_cause(found: Balance, tiles: TileBatch) -> str:
     uniform = float(np.quantile(extents["duration"], 0.95)) <= _UNIFORM * found.median
     if uniform and found.wave_loss >= found.idle / 2:
         return "wave quantisation"
-    if found.longest >= _LONG * found.median and found.tail_idle >= found.idle / 2:
+    explains = 2 * found.longest >= found.tail  # else it is no single tile that the others wait for
+    if found.longest >= _LONG * found.median and explains and found.tail_idle >= found.idle / 2:
         return "tail"
     return "imbalance"
 

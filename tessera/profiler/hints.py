@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tessera.compiler.targets.base import PLATFORMS
@@ -19,6 +19,8 @@ from tessera.profiler.balance import Balance, balance, imbalance_cause
 from tessera.profiler.kernel_stats import KernelStats, covered, kernel_stats, roofline_time, time_outside
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
 from tessera.profiler.recording import Recording
+from tessera.profiler.trial import ledger
+from tessera.profiler.trial.outcome import Advice, HintTrial, TriedHint, attempt
 from tessera.runtime.events import LaunchEvent, ProfilingEvent, Source
 
 # A hint that could save less than this part of the region is not worth the reader's time.
@@ -27,6 +29,10 @@ WORTH_SAYING = 0.01
 UNREPEATED, UNREPEATED_WITH_EVENTS = 0.25, 0.05
 # From this part of the region on, the time outside kernels is worth a word.
 MOSTLY_OUTSIDE = 0.5
+# Tiles this short, so many of them a lane, and a kernel far from its roof: what each tile costs is what counts.
+SHORT_TILE, MANY_TILES = 2_000, 32
+# Raised when a rule changes what it predicts: outcomes of before no longer count for or against it.
+VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,16 @@ class Hint:
     line: int = 0
     title: str = ""
     """the kernel as its reader knows it; "" for the whole region"""
+    trial: HintTrial | None = field(default=None, compare=False, repr=False)
+    """how it can be tried"""
+
+    def try_it(self, budget: float = 1.0) -> TriedHint:
+        """Makes the change, compares results, and times both by turns for about `budget` seconds, warm and, where the
+        data fit into the caches, cold. `print` what comes of it; no file is changed. What was predicted and what was
+        measured are kept: see `tessera hints`."""
+        trial = self.trial or HintTrial(Recording(), (), "by hand", "it was made by a rule that has no change for it")
+        said = f"{self.kind}: {self.change}"
+        return attempt(trial, Advice(self.kind, VERSION, self.title or "whole run", said, self.local), budget)
 
     @property
     def local(self) -> tuple[float, float]:
@@ -75,11 +91,15 @@ class Hint:
         )
 
 
-def hints(recording: Recording) -> list[Hint]:
-    """All advice that the recording supports, largest possible saving first."""
+def hints(recording: Recording, silent: bool = False) -> list[Hint]:
+    """All advice that the recording supports, largest possible saving first. With `silent`, also of rules whose ranges
+    have held too few of what was measured (`ledger.Standing`)."""
     stats = kernel_stats(recording)
     found = [hint for rule in RULES for hint in rule(recording, stats)]
     worth = [hint for hint in found if hint.whole_run[1] >= WORTH_SAYING]
+    if worth and not silent:
+        wrong = {standing.rule for standing in ledger.standings(VERSION) if standing.silent}
+        worth = [hint for hint in worth if hint.kind not in wrong]
     return sorted(worth, key=lambda hint: -hint.saving[1])
 
 
@@ -130,7 +150,41 @@ def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             source=kernel.source,
             file=kernel.file,
             line=kernel.line,
+            trial=_balanced(kind, kernel, recording),
         )
+
+
+def small_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
+    """Very many very short tiles in a kernel that is far from its roof: each reads its operands again."""
+    for kernel in stats:
+        if kernel.bound != "latency" or kernel.ideal.value is None or not kernel.written_by_hand:
+            continue
+        launch = kernel.launches[len(kernel.launches) // 2]
+        known = balance(launch, recording.tiles_of(launch.launch))
+        if known is None or known.median > SHORT_TILE or known.waves < MANY_TILES:
+            continue
+        yield Hint(
+            kind="small tiles",
+            kernel=kernel.kernel,
+            title=kernel.title,
+            measured=f"{known.tiles:,} tiles of {format_time(known.median)} each",
+            ideal="fewer tiles that use again what they have read",
+            cause="starting a tile and reading its operands takes longer than its work",
+            change="use larger tiles",
+            saving=(0.0, max(0.0, kernel.duration - kernel.ideal.value)),
+            local_time=kernel.duration,
+            region_time=recording.duration,
+            source="modelled",
+            file=kernel.file,
+            line=kernel.line,
+            trial=HintTrial(recording, kernel.launches, "larger"),
+        )
+
+
+def _balanced(kind: str, kernel: KernelStats, recording: Recording) -> HintTrial:
+    if not kernel.written_by_hand:
+        return HintTrial(recording, kernel.launches, "by hand", "how much work a call gets is for the program to say")
+    return HintTrial(recording, kernel.launches, "smaller" if kind == "underfilled" else "other")
 
 
 _FOR_FUNCTIONS = {"underfilled": "give each call more work (a larger batch): there are too few tiles for this device"}
@@ -184,6 +238,7 @@ def low_occupancy(recording: Recording, stats: list[KernelStats]) -> Iterator[Hi
             source="modelled",
             file=kernel.file,
             line=kernel.line,
+            trial=HintTrial(recording, known, "smaller"),
         )
 
 
@@ -213,11 +268,12 @@ def fusable_neighbours(recording: Recording, stats: list[KernelStats]) -> Iterat
             cause=f"{consumer.title} is launched after {producer.title} and reads its result back from memory",
             change=f"call {_function(producer)} and {_function(consumer)} in one @ts.function, so that they can fuse",
             saving=(sum(entry[2] for entry in found), sum(entry[3] for entry in found)),
-            local_time=sum((a.duration or 0) + (b.duration or 0) for a, b, *_ in found),
+            local_time=sum((a.duration or 0) + (b.duration or 0) + _gap(recording, a, b) for a, b, *_ in found),
             region_time=recording.duration,
             source="modelled",
             file=str(consumer.attributes.get("file", "")),
             line=int(consumer.attributes.get("line", 0)),
+            trial=HintTrial(recording, (producer, consumer), "one function"),
         )
 
 
@@ -252,7 +308,7 @@ def _fusion_saving(
     cache = machine.ceiling("bandwidth", "cache").value
     saved = between if escapes else 2 * between
     fits = between <= machine.cache_bytes * max(machine.threads, 1)
-    gap = max(0, consumer.start - producer.start - (producer.duration or 0))
+    gap = _gap(recording, producer, consumer)
     low, high = between / (cache if fits and cache else memory) * 1e9, saved / memory * 1e9 + gap
     before = (producer.duration or 0) + (consumer.duration or 0)
     if None not in (producer.flops, consumer.flops, producer.bytes, consumer.bytes):
@@ -262,6 +318,13 @@ def _fusion_saving(
         limit = max(0.0, before - (fused.value or 0.0))
         low, high = min(low, limit), min(high, limit + gap)
     return min(low, high), high
+
+
+def _gap(recording: Recording, before: LaunchEvent, after: LaunchEvent) -> int:
+    """From the end of one launch to the start of the next, in ns, without what recording takes of it."""
+    end = before.start + (before.duration or 0)
+    spans = [(max(e.start, end), min(e.start + e.duration, after.start)) for e in recording.profiling]
+    return max(0, after.start - end - covered(recording, [span for span in spans if span[0] < span[1]]))
 
 
 def _function(launch: LaunchEvent) -> str:
@@ -332,7 +395,15 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
         local_time=busy + sum(alike),
         region_time=recording.duration,
         source=weakest(*(launch.source for launch in ran)),
+        trial=_joined(recording, functions, ran),
     )
+
+
+def _joined(recording: Recording, functions: list[str], ran: list[LaunchEvent]) -> HintTrial:
+    if len(functions) < 2:
+        return HintTrial(recording, ran, "by hand", "how much work a call gets is for the program to say")
+    each = [next(launch for launch in ran if _function(launch) == name) for name in functions]
+    return HintTrial(recording, each, "one function")
 
 
 def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
@@ -363,6 +434,7 @@ def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[
         local_time=recording.duration,
         region_time=recording.duration,
         source="measured",
+        trial=HintTrial(recording, ran, "by hand", "what runs there is Python's, and no edit of ours"),
     )
 
 
@@ -391,11 +463,13 @@ def compilation(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hin
             local_time=recording.duration,
             region_time=recording.duration,
             source="measured",
+            trial=HintTrial(recording, (), "by hand", "where a program warms up is for the program to say"),
         )
 
 
 RULES: tuple[Callable[[Recording, list[KernelStats]], Iterator[Hint]], ...] = (
     load_balance,
+    small_tiles,
     low_occupancy,
     fusable_neighbours,
     launch_overhead,

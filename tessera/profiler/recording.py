@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tessera.language.lazy import np
 from tessera.profiler.balance import assign_slots
 from tessera.profiler.machine import machine_for, measured_again
-from tessera.runtime.events import CompileEvent, Event, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
+from tessera.runtime.events import CallEvent, CompileEvent, Event, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
 if TYPE_CHECKING:
     from tessera.profiler.machine import DeviceCeilings
@@ -22,6 +22,8 @@ class Recording:
         self.end = end
         self.launches: list[LaunchEvent] = []
         self.compiles: list[CompileEvent] = []
+        self.calls: list[CallEvent] = []
+        """what the launches were; not kept in a file"""
         self.profiling: list[ProfilingEvent] = []
         self.memory: list[MemoryEvent] = []
         self.batches: list[TileBatch] = []
@@ -38,6 +40,8 @@ class Recording:
             self.batches.append(event)
         elif isinstance(event, LaunchEvent):
             self.launches.append(event)
+        elif isinstance(event, CallEvent):
+            self.calls.append(event)
         elif isinstance(event, ProfilingEvent):
             self.profiling.append(event)
         elif isinstance(event, MemoryEvent):

@@ -116,9 +116,11 @@ class Profiler:
         """Tiles over time: `.balances`, `.figure()`. `window` (ns since the start) selects what is drawn as bars."""
         return Timeline(self.recording, window)
 
-    def hints(self) -> list[Hint]:
-        """What to change and what it would save, largest first."""
-        return hints(self.recording)
+    def hints(self, silent: bool = False) -> list[Hint]:
+        """What to change and what it would save, largest first; `hint.try_it()` makes the change and measures it.
+
+        `silent`: also what rules say that were wrong too often lately (`tessera hints`)."""
+        return hints(self.recording, silent)
 
     def find_bottlenecks(self) -> list[Bottleneck]:
         """Where the region's time went, largest first, each with its hints."""

@@ -29,6 +29,8 @@ from tessera.language.lazy import np
 
 __all__ = [
     "UNASSIGNED",
+    "CallArgument",
+    "CallEvent",
     "CompileEvent",
     "Event",
     "LaunchAttributes",
@@ -169,6 +171,31 @@ class CompileEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class CallArgument:
+    """What a call was given, without keeping it alive. `value()` is None once an array is gone."""
+
+    value: Callable[[], Any]
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    host: bool = True
+    """whether it lay in the host's memory"""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEvent:
+    """A call whose launches were published, for who wants to make it again."""
+
+    run: int
+    """as in `LaunchAttributes`"""
+    program: Callable[[], Any]
+    """the function or kernel; None once it is gone"""
+    arguments: Mapping[str, CallArgument]
+    """by parameter; items of nested ones as `layers.0`"""
+    fixed: Mapping[str, Any]
+    """what was known when it was compiled"""
+
+
+@dataclass(frozen=True, slots=True)
 class ProfilingEvent:
     """Time of a call, in ns, that went into recording it: the program alone would not have spent it."""
 
@@ -278,7 +305,7 @@ class TileBatch:
             yield TileEvent(**values)
 
 
-Event = LaunchEvent | CompileEvent | ProfilingEvent | MemoryEvent | TileBatch
+Event = LaunchEvent | CompileEvent | CallEvent | ProfilingEvent | MemoryEvent | TileBatch
 Listener = Callable[[Event], None]
 Waiter = Callable[[WaitEvent], None]
 

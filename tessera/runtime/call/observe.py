@@ -16,7 +16,7 @@ from tessera.runtime.arrays import devices, host_memory
 from tessera.runtime.callsite import callsite
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.plan import LaunchInfo
-from tessera.runtime.events import LaunchEvent, ProfilingEvent, TileBatch
+from tessera.runtime.events import CallEvent, LaunchEvent, ProfilingEvent, TileBatch
 
 
 class Recorder:
@@ -36,13 +36,15 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class ObservedRun:
-    """What is run, and where. `stopwatch` starts a device's own clock, None for the host's; `extra` goes along."""
+    """What is run, and where. `stopwatch` starts a device's own clock, None for the host's; `extra` goes along.
+    `call` says what was called, as the run of a number."""
 
     built: Built
     env: Mapping[str, int]
     device: str
     stopwatch: Callable[[], Callable[[], int]] | None
     extra: Mapping[str, Any]
+    call: Callable[[int], CallEvent] | None = None
 
 
 def observe(
@@ -75,6 +77,8 @@ def observe(
     for info, number, extent in zip(launches, ids, extents, strict=True):
         memory = {"reads": names.of(info.reads), "writes": names.of(info.writes)}
         events.publish(_event(run, info, number, extent, memory | more))
+    if run.call is not None and ids:
+        events.publish(run.call(ids[0]))
     for columns in batches:
         events.publish(_batch(columns, ids, [info.line for info in launches], run.built.artifact.meta))
     ended = max((begin + length for begin, length, _ in extents if length is not None), default=start + duration)

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -27,6 +29,7 @@ from tessera.runtime.call.observe import ObservedRun, observe
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.plan import LaunchPlan
+from tessera.runtime.events import CallArgument, CallEvent
 from tessera.runtime.locks import Locked
 
 
@@ -46,7 +49,8 @@ class PreparedLaunch(Locked):
     `adapters` has one entry per parameter of the plan, None for scalars; `copied` holds parameters that are passed as
     contiguous copies; `library` makes the results, on whose stream the code runs, in order with the streams of
     `neighbours`, the other libraries of the arguments; `env` has the sizes of the named dims. `profiled` gives
-    the same code with tile records.
+    the same code with tile records. `program` is the function or kernel, as long as it is there, `fixed` what was known
+    when it was compiled.
     """
 
     def __init__(
@@ -60,6 +64,8 @@ class PreparedLaunch(Locked):
         self.library, self.device, self.span = library, device, span
         self.profiled: Callable[[], Built] | None = None
         self._instrumented: Built | None = None
+        self.program: Callable[[], Any] | None = None
+        self.fixed: Mapping[str, Any] = {}
         self.sizes = [env[n] for n in self.plan.free]
         self.scalars = tuple(i for i, p in enumerate(self.plan.params) if p.shape is None)
         self.slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
@@ -131,7 +137,7 @@ class PreparedLaunch(Locked):
             self._refuse_overlaps(pointers)
         scalars = [values[i] for i in self.scalars]
         if events.active():
-            self._observed(pointers, scalars, stream, sum(a.nbytes for a in keep))
+            self._observed(values, pointers, scalars, stream, sum(a.nbytes for a in keep))
         else:
             self.built.code.executable().run(pointers, scalars, self.sizes, stream=stream)
         if self.kept:
@@ -175,15 +181,36 @@ class PreparedLaunch(Locked):
 
     # A launch that somebody watches
 
-    def _observed(self, pointers: list[int], scalars: list[Any], stream: int, copied: int) -> None:
+    def _observed(
+        self, values: Sequence[Any], pointers: list[int], scalars: list[Any], stream: int, copied: int
+    ) -> None:
         built = self.built
         if events.tiles_wanted() and self.profiled is not None:
             with self.lock:
                 self._instrumented = self._instrumented or self.profiled()
             built = self._instrumented
         extra = {"copied": copied} if copied else {}
-        run = ObservedRun(built, self.env, self.device, None if self.device == HOST else self.library.stopwatch, extra)
-        observe(run, pointers, scalars, self.sizes, stream)
+        stopwatch = None if self.device == HOST else self.library.stopwatch
+        call = None if self.program is None else functools.partial(self._call, values)
+        observe(
+            ObservedRun(built, self.env, self.device, stopwatch, extra, call), pointers, scalars, self.sizes, stream
+        )
+
+    def _call(self, values: Sequence[Any], run: int) -> CallEvent:
+        assert self.program is not None
+        named = zip(self.plan.params, self.adapters, values, strict=True)
+        return CallEvent(run, self.program, {p.name: _held(a, v) for p, a, v in named}, self.fixed)
+
+
+def _held(adapter: Adapter | None, value: Any) -> CallArgument:
+    if adapter is None:
+        return CallArgument(lambda: value)
+    view = adapter.view(value)
+    try:
+        reference = weakref.ref(value)
+    except TypeError:  # a class without weak references
+        return CallArgument(lambda: None, view.shape, str(view.dtype), view.device == HOST)
+    return CallArgument(reference, view.shape, str(view.dtype), view.device == HOST)
 
 
 def prepare(

@@ -307,3 +307,24 @@ def test_a_machine_without_ceilings_gives_no_invented_hints() -> None:
     recording.machines["cpu:0"] = DeviceCeilings("cpu:0", "", 0, 0, reason="no measurement allowed")
     assert kinds(recording) == set()
     assert kernel_stats(recording)[0].ideal.reason == "no measurement allowed"
+
+
+def test_a_saving_is_no_more_than_the_time_that_it_is_taken_from() -> None:
+    first = launch(1, "scale", 0, 80_000, flops=1000, bytes=800_000, attributes={"writes": [(7, 400_000)]})
+    second = launch(2, "shift", 980_000, 80_000, flops=1000, bytes=800_000, attributes={"reads": [(7, 400_000)]})
+    recording = recorded(first, second, end=1_100_000)
+    hint = only(recording, "memory-bound neighbours")  # a long pause, which joining the calls takes away
+    assert hint.saving[1] == pytest.approx(980_000) and hint.local[1] <= 1
+    recording.add(ProfilingEvent(80_000, 890_000))  # most of which went into recording
+    assert only(recording, "memory-bound neighbours").saving[1] == pytest.approx(90_000)
+
+
+def test_a_tile_that_is_long_by_no_more_than_its_fellows_waited_makes_no_tail() -> None:
+    """One lane does nearly everything: a tile of 5 us is not what the other waits 400 us for."""
+    rows = [(0, 0, 0, 5_000), *((t, 0, 4_000 + t * 1_000, 1_000) for t in range(1, 400)), (400, 1, 0, 1_000)]
+    events: list[Any] = []
+    for n in range(3):
+        start = n * 500_000
+        moved = [(t, lane, start + begin, took) for t, lane, begin, took in rows]
+        events += [launch(n + 1, start=start, duration=405_000), tiles(*moved, launch=n + 1)]
+    assert kinds(recorded(*events, end=1_500_000)) == {"imbalance"}

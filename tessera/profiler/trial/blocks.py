@@ -1,0 +1,159 @@
+"""Other block sizes for a kernel: found in its decorator, tried under the launches that calls use."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tessera.compiler.frontend.fixes import apply
+from tessera.compiler.targets import base as targets
+from tessera.errors import CompileError, Edit, Fix, TargetError
+from tessera.language.schedule import names_in
+from tessera.profiler.trial.calls import Again, NotTried
+from tessera.profiler.trial.paired import Timed
+from tessera.runtime.arrays import devices
+from tessera.runtime.autotune.candidates import LAUNCH, Candidate, Pruned, screen_for, takes_any_data
+from tessera.runtime.call.arguments import Parameters
+from tessera.runtime.code.reads import reads
+from tessera.runtime.code.watch import Watch
+
+Direction = Literal["larger", "smaller", "other"]
+FACTORS: dict[Direction, tuple[float, ...]] = {
+    "larger": (2, 4, 8, 16, 64),
+    "smaller": (1 / 2, 1 / 4, 1 / 8),
+    "other": (1 / 4, 1 / 2, 2, 4),
+}
+LARGEST = 1 << 16
+"""lanes of a block"""
+LANES = 256
+"""of `ts.tile.linear_id` where the kernel does not say how many: what the candidates are multiples of"""
+ROUNDS = 5
+"""in which the candidates are compared among themselves; the best is then measured afresh against the original"""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The change: these parameters of the kernel's decorator in the place of those that it has."""
+
+    config: Mapping[str, int]
+    before: str
+    after: str
+    """the file's text"""
+
+
+def changes(again: Again, direction: Direction) -> list[Blocks]:
+    """Every parameter scaled, all together and each alone. Raises NotTried."""
+    program = again.program
+    if program.kind != "kernel":
+        raise NotTried(f"{program.name} is a function, whose tiles the compiler chooses")
+    if "autotune" in program.options:
+        raise NotTried(f"the block sizes of {program.name} are tuned already")
+    definition = program.definition()
+    decorator = _decorator(definition.tree)
+    if decorator is None:
+        raise NotTried(f"{program.name} is not decorated with @ts.kernel where it is defined")
+    written = _written(decorator)
+    present = {k: v for k, v in written.items() if k not in LAUNCH}
+    if any(program.config.get(k) != v for k, v in present.items()):
+        raise NotTried(f"{program.name} does not run with the block sizes of its decorator")
+    if not present:
+        if program.config or "linear_id" not in names_in(program.__wrapped__.__code__):
+            why = "are numbers in its text: make them parameters of @ts.kernel"
+            raise NotTried(f"the block sizes of {program.name} {why}")
+        present = {"BLOCK": LANES}
+    found: dict[tuple[tuple[str, int], ...], None] = {}
+    for names in [tuple(present)] if len(present) == 1 else [tuple(present), *((n,) for n in present)]:
+        for factor in FACTORS[direction]:
+            config = {k: int(v * factor) if k in names else v for k, v in present.items()}
+            if config != written and all(1 <= v <= LARGEST for v in config.values()):
+                found.setdefault(tuple(config.items()))
+    source, out = definition.source, list[Blocks]()
+    for config in map(dict[str, int], found):
+        edits = tuple(_edits(definition.text, decorator, config))
+        out.append(Blocks(config, source, apply(source, Fix("", edits))))
+    return out
+
+
+def _decorator(tree: Any) -> ast.expr | None:
+    for node in getattr(tree, "decorator_list", []):
+        name = node.func if isinstance(node, ast.Call) else node
+        if (name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")) == "kernel":
+            return node
+    return None
+
+
+def _written(decorator: ast.expr) -> dict[str, int]:
+    """The decorator's keywords that are whole numbers in the text."""
+    keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
+    return {
+        k.arg: k.value.value
+        for k in keywords
+        if k.arg and isinstance(k.value, ast.Constant) and type(k.value.value) is int
+    }
+
+
+def _edits(source: Any, decorator: ast.expr, config: Mapping[str, int]) -> Iterator[Edit]:
+    if not isinstance(decorator, ast.Call):
+        text = ", ".join(f"{k}={v}" for k, v in config.items())
+        yield Edit(source.span(decorator), f"{ast.unparse(decorator)}({text})")
+        return
+    missing = dict(config)
+    for keyword in decorator.keywords:
+        if keyword.arg in missing:
+            value = missing.pop(keyword.arg)
+            if ast.literal_eval(keyword.value) != value:
+                yield Edit(source.span(keyword.value), str(value))
+    if missing:
+        inside = list(map(ast.unparse, (*decorator.args, *decorator.keywords)))
+        inside += [f"{k}={v}" for k, v in missing.items()]
+        yield Edit(source.span(decorator), f"{ast.unparse(decorator.func)}({', '.join(inside)})")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The change that was quickest in a few rounds, if any gives the bits of the original and runs."""
+
+    before: Timed
+    after: Timed
+    blocks: Blocks
+    left_out: tuple[str, ...]
+    """why other sizes were"""
+
+
+def choose(again: Again, offered: list[Blocks], target_name: str) -> Chosen:
+    """Raises NotTried where no other size can be used."""
+    program, shared = again.program, dict[int, Any]()
+    parameters = Parameters(program.definition(), program.__wrapped__)
+    bound = parameters.bind(again.arguments)
+    target = targets.get(devices.resolve(target_name))
+    watch = Watch(reads(program, bound.fixed))
+
+    def made(fn: Any) -> Candidate:
+        return Candidate(fn, bound, target, watch, screen_for(target), shared)
+
+    original, why = made(program), list[str]()
+    kinds = (False, True) if takes_any_data(program, bound) else (False,)
+    wanted = [original.bits(kind) for kind in kinds]
+    usable: list[tuple[Candidate, Blocks]] = []
+    for blocks in offered:
+        name = ", ".join(f"{k}={v}" for k, v in blocks.config.items())
+        try:
+            candidate = made(program.with_config(**blocks.config))
+        except (CompileError, TargetError, Pruned) as e:
+            why.append(f"{name}: {str(e).strip().partition(chr(10))[0]}")
+            continue
+        if candidate.code == original.code:
+            continue
+        if [candidate.bits(kind) for kind in kinds] != wanted:
+            why.append(f"{name}: gives other bits")
+            continue
+        usable.append((candidate, blocks))
+    if not usable:
+        raise NotTried("; ".join(why) or f"no other block size makes other code of {program.name}")
+    best = [min(c.time(1) for _ in range(2)) for c, _ in usable]
+    for _ in range(ROUNDS):
+        best = [min(t, c.time(1)) for t, (c, _) in zip(best, usable, strict=True)]
+    candidate, blocks = usable[best.index(min(best))]
+    return Chosen(original.time, candidate.time, blocks, tuple(why))

@@ -1,0 +1,209 @@
+"""Calls that stand one after the other, as one function: the refactoring of editors, run beside what it replaces."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import linecache
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tessera.compiler.frontend.fixes import apply
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.module import TextScope
+from tessera.compiler.frontend.syntax.parse import Source, source_of
+from tessera.compiler.frontend.workspace import Modules
+from tessera.editor.functions import Known
+from tessera.editor.refactor import Selection, fuse_launches
+from tessera.errors import Diagnostic, Fix, register_source
+from tessera.language.decorators import Decorated
+from tessera.profiler.recording import Recording
+from tessera.profiler.trial.calls import Again, NotTried, call_of
+from tessera.runtime.events import LaunchEvent
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    plain: str
+
+
+class _File:
+    """A text that no editor holds, as refactorings see it."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.text, self.modules = file, _Plain(text), Modules()
+        self._files = FileAnalysis(file, modules=self.modules)
+        self._files.update(text)
+        self.known = [Known(analysis, self._files) for analysis in self._files.analyses]
+
+    @property
+    def source(self) -> Source:
+        return source_of(self.file, self.text.plain)
+
+    @property
+    def scope(self) -> TextScope:
+        return self._files.scope
+
+    @property
+    def parses(self) -> bool:
+        return not self._files.problems
+
+    @property
+    def diagnostics(self) -> Sequence[Diagnostic]:
+        return self._files.diagnostics
+
+    def function_at(self, line: int) -> Known | None:
+        return next((k for k in self.known if k.first_line <= line <= k.last_line), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Preferences:
+    target: str
+    dims: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Both ways, as calls without arguments, and the file's text without and with the change."""
+
+    before: Callable[[], Any]
+    after: Callable[[], Any]
+    file: str
+    old: str
+    new: str
+    made_up: tuple[str, ...]
+
+
+def fused(recording: Recording, launches: Sequence[LaunchEvent], target: str) -> Fused:
+    """The calls of these launches in one function. Raises NotTried."""
+    files = {str(launch.attributes.get("call_file", "")) for launch in launches}
+    lines = [int(launch.attributes.get("call_line", 0)) for launch in launches]
+    file = files.pop()
+    text = "".join(linecache.getlines(file))
+    if files or not all(lines) or not text:
+        raise NotTried("the calls do not stand in one text that can be read")
+    with _lines_kept(file):
+        document = _File(file, text)
+        statements = _statements(document, min(lines), max(lines))
+        first, last = document.source.span(statements[0]), document.source.span(statements[-1])
+        selection = Selection((first.line, first.col), (last.end_line, last.end_col))
+        offer = next(fuse_launches.offers(document, selection, _Preferences(target)), None)
+    if offer is None or offer.disabled:
+        raise NotTried(offer.disabled if offer is not None else "the lines of the calls hold no two calls to join")
+    new = apply(text, Fix("", offer.edits))
+    function = _new_function(text, new)
+    names = [a.arg for a in function.args.args]
+    calls = [call_of(recording, launch) for launch in launches]
+    space = _namespace(file, calls)
+    values, gone = _values(document, statements, calls, space)
+    if missing := [n for n in names if n not in values and n not in space]:
+        raise NotTried(f"the value of {missing[0]} is not known: it was made between the calls")
+    given = {n: values.get(n, space.get(n)) for n in names}
+    label = f"<tried: {Path(file).name}>"
+    register_source(label, new)
+    made = dict(space)
+    _run(ast.Module([function], []), label, made)
+    after = made[function.name]
+    if not isinstance(after, Decorated):
+        raise NotTried("the change makes no function")
+    before = _plain(statements, function, names, space)
+    return Fused(lambda: before(**given), lambda: after(**given), file, text, new, tuple(n for n in names if n in gone))
+
+
+@contextmanager
+def _lines_kept(file: str) -> Generator[None]:
+    """Analysing a text makes it that of the file; what runs here was made from another one."""
+    kept = linecache.cache.get(file)
+    try:
+        yield
+    finally:
+        linecache.cache.pop(file, None)
+        if kept is not None:
+            linecache.cache[file] = kept
+
+
+def _statements(document: _File, first: int, last: int) -> list[ast.stmt]:
+    """The statements of one block, from the one on line `first` to the one on line `last`. Raises NotTried."""
+    found: list[ast.stmt] = []
+
+    def within(body: Sequence[ast.stmt]) -> None:
+        nonlocal found
+        here = [s for s in body if s.lineno <= last and first <= (s.end_lineno or s.lineno)]
+        if here and here[0].lineno <= first and last <= (here[-1].end_lineno or 0):
+            found = here
+        for s in here:
+            for block in ("body", "orelse", "finalbody"):
+                within(getattr(s, block, []))
+
+    within(document.scope.tree.body)
+    if not found or any(isinstance(s, (ast.FunctionDef, ast.ClassDef)) for s in found):
+        raise NotTried("the calls do not stand in one block, one after the other")
+    return found
+
+
+def _new_function(old: str, new: str) -> ast.FunctionDef:
+    known = {n.name for n in ast.parse(old).body if isinstance(n, ast.FunctionDef)}
+    return next(n for n in ast.parse(new).body if isinstance(n, ast.FunctionDef) and n.name not in known)
+
+
+def _namespace(file: str, calls: Sequence[Again]) -> dict[str, Any]:
+    """The names of the module in whose text the calls stand."""
+    spaces = [c.program.__wrapped__.__globals__ for c in calls if c.program.__wrapped__.__code__.co_filename == file]
+    spaces += [vars(m) for m in list(sys.modules.values()) if getattr(m, "__file__", None) == file]
+    if not spaces:
+        raise NotTried(f"the module of {file} is not loaded")
+    return dict(spaces[0])
+
+
+def _values(
+    document: _File, statements: Sequence[ast.stmt], calls: Sequence[Again], space: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What names held that were given to the calls, by the arguments that these got."""
+    values, made_up = dict[str, Any](), list[str]()
+    programs = {id(call.program): call for call in calls}
+    for node in (n for s in statements for n in ast.walk(s) if isinstance(n, ast.Call)):
+        program = _read(node.func, space)
+        call = programs.get(id(program))
+        if call is None:
+            continue
+        pairs = [*zip(call.arguments, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
+        for parameter, value in pairs:
+            if isinstance(value, ast.Name) and parameter in call.arguments and value.id not in values:
+                values[value.id] = call.arguments[parameter]
+                made_up += [value.id] * (parameter in call.made_up)
+    return values, tuple(made_up)
+
+
+def _read(node: ast.expr, space: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        return space.get(node.id)
+    if isinstance(node, ast.Attribute):
+        return getattr(_read(node.value, space), node.attr, None)
+    return None
+
+
+def _plain(
+    statements: Sequence[ast.stmt], function: ast.FunctionDef, names: Sequence[str], space: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """The statements as a Python function that returns what the new one returns."""
+    body = list(statements)
+    if not isinstance(body[-1], ast.Return):
+        last = function.body[-1]
+        assert isinstance(last, ast.Return)
+        if isinstance(body[-1], ast.Expr):
+            body[-1] = ast.Return(body[-1].value)
+        else:
+            body.append(ast.Return(last.value))
+    arguments = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
+    made = ast.FunctionDef("before", arguments, body, [])
+    namespace = dict(space)
+    _run(ast.fix_missing_locations(ast.Module([made], [])), "<before>", namespace)
+    return namespace["before"]
+
+
+def _run(module: ast.Module, file: str, namespace: dict[str, Any]) -> None:
+    exec(compile(module, file, "exec", __future__.annotations.compiler_flag, dont_inherit=True), namespace)

@@ -1,0 +1,245 @@
+"""`hint.try_it()`: the change is made to the program, its results compared, both timed by turns."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import linecache
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.profiler import Profiler
+from tessera.profiler.hints import Hint, hints
+from tessera.profiler.trial import blocks, ledger, outcome
+from tessera.profiler.trial.calls import Again, NotTried
+from tessera.profiler.trial.ledger import Entry
+from tessera.profiler.trial.outcome import HintTrial
+from tests.profiler.synthetic import launch, recorded
+from tests.unit.cli.test_cli import answered
+
+PROGRAM = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.kernel(BM=4, BN=4)
+def product(A: Tensor["M", "K"], B: Tensor["K", "N"]) -> Tensor["M", "N"]:
+    c = ts.tile.context()
+    return A[tile_m : tile_m + c.BM, :] @ B[:, tile_n : tile_n + c.BN]
+
+
+@ts.kernel
+def doubled(x: Tensor["n"], y: Tensor["n"]):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = 2 * y[i] + x[i]
+
+
+@ts.kernel(BLOCK=2048)
+def powers(x: Tensor["n"], y: Tensor["n"]):
+    i = ts.tile.linear_id()
+    v = x[i]
+    for t in range(6):
+        v = ts.tile.exp(v) * 0.1
+    y[i] = v
+
+
+@ts.kernel(GROUP=2, SPARE=8)
+def sixteen(A: Tensor["M", "K"], B: Tensor["K", "N"]) -> Tensor["M", "N"]:
+    return A[tile_m : tile_m + 16, :] @ B[:, tile_n : tile_n + 16]
+
+
+@ts.function
+def scaled(x: Tensor["n"], w: Tensor["n"]):
+    return x * w + 1.0
+
+
+@ts.function
+def curved(y: Tensor["n"]):
+    return ts.tanh(y) * 2.0
+
+
+def step(x, w):
+    y = scaled(x, w)
+    return curved(y)
+
+
+def between(x, w):
+    y = scaled(x, w)
+    print("between", end="")
+    return curved(y)
+
+
+def made_between(x):
+    y = scaled(x, abs(x))
+    return curved(y)
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    file = tmp_path_factory.mktemp("tried") / "tried_program.py"
+    file.write_text(PROGRAM)
+    spec = importlib.util.spec_from_file_location("tried_program", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tried_program"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["tried_program"]
+
+
+@pytest.fixture(autouse=True)
+def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+
+
+def profiled(call: Any) -> Profiler:
+    call()
+    with Profiler(tiles=False) as prof:
+        call()
+    return prof
+
+
+def hint(prof: Profiler, change: Any, predicted: tuple[float, float] = (0.0, 0.9)) -> Hint:
+    """One that says so of all that was launched."""
+    low, high = (int(part * 1_000_000) for part in predicted)
+    trial = HintTrial(prof.recording, prof.launches(), change)
+    return Hint("small tiles", "k", "", "", "", "do it", (low, high), 1_000_000, 1_000_000, "modelled", trial=trial)
+
+
+A = np.random.default_rng(0).standard_normal((160, 160), np.float32)
+
+
+def test_a_bad_block_size_is_mended_with_equal_bits(program: ModuleType) -> None:
+    found = hint(profiled(lambda: program.product(A, A)), "larger").try_it(0.1)
+    assert found.results == "equal bits"
+    assert found.verdict == "faster"
+    assert found.warm is not None and found.warm.saved.low > 0.3
+    assert "-@ts.kernel(BM=4, BN=4)" in found.diff
+    assert any(
+        line.startswith("+@ts.kernel(BM=") and line.endswith("def product") is False for line in found.diff.splitlines()
+    )
+    assert Path(program.__file__ or "").read_text() == PROGRAM  # shown, and not written
+    (entry,) = ledger.entries()
+    assert (entry.rule, entry.predicted) == ("small tiles", (0.0, 0.9))
+    assert entry.measured[1] == found.warm.saved.middle
+    assert "predicted: 0.0% to 90.0%" in str(found) and "faster" in str(found)
+
+
+def test_the_profiler_finds_that_hint_itself(program: ModuleType) -> None:
+    program.product(A, A)
+    with Profiler() as prof:
+        program.product(A, A)
+    prof.repeat(lambda: program.product(A, A), 3)
+    (found,) = (h for h in prof.hints() if h.kind == "small tiles")
+    assert found.change == "use larger tiles"
+    tried = found.try_it(0.05)
+    assert (tried.verdict, tried.results) == ("faster", "equal bits")
+
+
+def test_a_useless_hint_says_no_gain(program: ModuleType) -> None:
+    """Tiles that are large enough, of a kernel that computes and hardly reads."""
+    x = np.zeros(1 << 18, np.float32)
+    prof = profiled(lambda: program.powers(x, np.empty_like(x)))
+    tried = hint(prof, "larger").try_it(0.1)
+    assert tried.results == "equal bits"
+    assert tried.verdict in ("no gain", "slower"), str(tried)  # a busy machine may find it slower, never faster
+
+
+def test_launches_are_joined_and_compared(program: ModuleType) -> None:
+    x = np.random.default_rng(0).standard_normal(3000, np.float32)
+    prof = profiled(lambda: program.step(x, x))
+    tried = hint(prof, "one function").try_it(0.05)
+    assert tried.results == "equal bits", tried
+    assert "+@ts.function" in tried.diff and "return scaled_curved(x, w)" in tried.diff
+    assert tried.warm is not None and not tried.notes
+    assert not hasattr(program, "scaled_curved")
+    assert "".join(linecache.getlines(program.__file__ or "")) == PROGRAM  # what is compiled next is what was imported
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "why"),
+    [
+        ("between", "one function", "is called between, which Python does"),
+        ("made_between", "one function", "abs"),
+        ("step", "larger", "a function, whose tiles the compiler chooses"),
+        ("sixteen", "by hand", "not tried"),
+    ],
+)
+def test_what_cannot_be_done_by_itself_says_so(program: ModuleType, name: str, change: Any, why: str) -> None:
+    x = np.ones(100, np.float32)
+    arguments = {"between": (x, x), "made_between": (x,), "step": (x, x), "sixteen": (A, A)}[name]
+    tried = hint(profiled(lambda: getattr(program, name)(*arguments)), change).try_it(0.0)
+    assert (tried.verdict, tried.warm) == ("not tried", None)
+    assert why in str(tried)
+    assert ledger.entries() == []
+
+
+def test_arrays_that_are_gone_are_made_up_and_arguments_stay(program: ModuleType) -> None:
+    y = np.ones(500, np.float32)
+
+    def call() -> None:
+        program.doubled(np.ones(500, np.float32), y)
+
+    prof = profiled(call)
+    before = y.copy()
+    tried = hint(prof, "larger").try_it(0.0)
+    assert tried.results == "equal bits"
+    assert tried.notes[0] == "random numbers in the place of x, which are gone"
+    assert "+@ts.kernel(BLOCK=" in tried.diff
+    np.testing.assert_array_equal(y, before)
+
+
+def test_block_sizes_that_are_not_the_decorator_s(program: ModuleType) -> None:
+    def why(kernel: Any) -> str:
+        with pytest.raises(NotTried) as refused:
+            blocks.changes(Again(kernel, {}, ()), "larger")
+        return str(refused.value)
+
+    assert "does not run with" in why(program.product.with_config(BM=8))
+    assert "are tuned" in why(ts.kernel.autotune(space={"BLOCK": [64]})(program.doubled))
+
+
+def test_edits_keep_what_else_the_decorator_says(program: ModuleType) -> None:
+    offered = blocks.changes(Again(program.sixteen, {}, ()), "other")
+    lines = {next(x for x in b.after.splitlines() if x.startswith("@ts.kernel(GROUP=")) for b in offered}
+    assert "@ts.kernel(GROUP=4, SPARE=16)" in lines and "@ts.kernel(GROUP=2, SPARE=16)" in lines
+    assert all(b.before == PROGRAM for b in offered)
+
+
+def test_results_are_compared() -> None:
+    a = np.array([1.0, 2.0, np.nan], np.float32)
+    assert outcome._compared(a, a.copy()) == "equal bits"
+    assert outcome._compared((a, None), (a * np.float32(1 + 1e-7), None)).startswith("equal")
+    assert outcome._compared(a, a * np.float32(1.001)).startswith("other results: they differ by 0.002")
+    assert outcome._compared(a, np.array([1.0, 2.0, 3.0], np.float32)).startswith("other results")
+    assert outcome._compared(np.arange(3), np.arange(3) + 1) == "other results: whole numbers differ"
+    assert "float64[3] is float32[3]" in outcome._compared(a.astype(np.float64), a)
+    assert outcome._compared(a[:0], a[:0]) == "equal bits"
+
+
+def test_a_silent_rule_gives_no_hints_but_can_still_be_tried() -> None:
+    recording = recorded(launch(flops=1, bytes=200_000, attributes={"occupancy": 0.25, "run": 1}), end=100_000)
+    assert [h.kind for h in hints(recording)] == ["low occupancy"]
+    for _ in range(10):
+        ledger.record(Entry("low occupancy", 1, "saxpy", "cpu", (0.0, 0.1), (0.3, 0.4, 0.5), 1.0))
+    assert hints(recording) == []
+    assert [h.kind for h in hints(recording, silent=True)] == ["low occupancy"]
+    shown = answered("hints", cwd=Path()).stdout
+    assert "low occupancy: tried 10, 0 inside the predicted range, 10 faster  silent" in shown
+    assert "outside" in answered("hints", "--entries", cwd=Path()).stdout
+    (rule,) = json.loads(answered("hints", "--json", cwd=Path()).stdout)["rules"]
+    assert rule == {"rule": "low occupancy", "tried": 10, "covered": 0, "gained": 10, "silent": True}
+
+
+def test_a_profile_from_a_file_says_that_it_has_no_calls(program: ModuleType, tmp_path: Path) -> None:
+    prof = profiled(lambda: program.product(A, A))
+    loaded = Profiler.load(prof.save(tmp_path / "p.npz"))
+    assert "comes from a file" in hint(loaded, "larger").try_it().reason
