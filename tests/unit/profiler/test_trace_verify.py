@@ -60,11 +60,11 @@ def test_a_file_that_is_cut_off_anywhere_is_found_out(tmp_path: Path) -> None:
 
 def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
     others = {
-        b"": "is empty", b"  \n": "is empty", b"PK\x03\x04..": "Profiler.load", b"\x7fELF\x02": "no Chrome trace",
+        b"": "is empty", b"  \n": "is empty", b"PK\x03\x04..": "Profiler.load", b"\x7fELF\x02": "neither a Chrome",
         b'{"$schema": "https://www.speedscope.app/file-format-schema.json"}': "calls itself https://www.speedscope",
         b'{"traceEvents": 3}': "without events", b"[" * 100_000: "nested too deeply",
         b'{"traceEvents": [NaN]}': "NaN is not a JSON number", gzip.compress(b"{}")[:-9]: "cut off",
-        b"\x1f\x8b\x08junk": "cut off or damaged", b"\xff\xfe{": "no Chrome trace",
+        b"\x1f\x8b\x08junk": "cut off or damaged", b"\xff\xfe{": "neither a Chrome",
     }  # fmt: skip
     for content, said in others.items():
         (tmp_path / "file").write_bytes(content)
