@@ -7,10 +7,8 @@ and by what it depends on, so that an edit in one body analyses that body alone.
 from __future__ import annotations
 
 import ast
-import gc
 import re
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, overload
 from weakref import WeakKeyDictionary
 
 import tessera.compiler.frontend.library  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers `ts.nn`
+from tessera.collector import collector_paused
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.definitions import definitions
 from tessera.compiler.frontend.module import GIVEN_UP, TextScope
@@ -192,18 +191,6 @@ class FileAnalysis:
         """All findings, each once: a mistake in a helper is found by everyone who calls it."""
         found = [*self.problems, *(d for a in self.analyses for d in a.diagnostics)]
         return list({(d.code, d.span, d.message): d for d in reversed(found)}.values())[::-1]
-
-
-@contextmanager
-def collector_paused() -> Generator[None]:
-    """No cyclic garbage collection: trees and IR are many small objects, all in use until the end."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def analyse_file(source: str | Path, text: str | None = None) -> list[Analysis]:

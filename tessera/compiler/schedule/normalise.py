@@ -13,7 +13,7 @@ from tessera.compiler.ir.launches import LAUNCHES, kernel_of, stored
 from tessera.compiler.ir.types import TensorType, TileType
 from tessera.compiler.schedule.access import collapse
 from tessera.compiler.schedule.alignment import base_of, long_reduction
-from tessera.compiler.schedule.matrices import contraction, merged, operands_as_matrices, ordered, roles
+from tessera.compiler.schedule.matrices import Contraction, contraction, merged, operands_as_matrices, ordered, roles
 from tessera.compiler.schedule.views import contiguous, is_view, kind_of, layout_of
 
 
@@ -132,11 +132,15 @@ def _straighten(op: Op) -> None:
 
 
 def _normalise_contraction(op: Op) -> None:
-    """Operands that are no matrices in memory are copied; an output in another order is computed in order and
-    transposed."""
+    """Operands that are no matrices in memory are copied; an output in another order is computed in order, of operands
+    that have changed places or else to be transposed."""
     _store_generated(op, (0, 1))
     _store_scalars(op, (0, 1))
     c = contraction(op)
+    if _better_swapped(c, op):
+        op.set_operands(op.operands[::-1])
+        op.attrs |= {"lhs": c.rhs, "rhs": c.lhs}
+        c = contraction(op)
     if not ordered(c):
         inner = c.batch + c.rows + c.columns
         t = op.result.type
@@ -164,6 +168,18 @@ def _normalise_contraction(op: Op) -> None:
             )
             op.set_operand(i, copy_before(op, turned))
             op.attrs["lhs" if i == 0 else "rhs"] = want
+
+
+def _better_swapped(c: Contraction, op: Op) -> bool:
+    """Whether the output is in order once the operands change places, as for the gradient of a weight. Each element is
+    the same sum of the same products. What comes to the right lies in memory along its columns, as it is quick to
+    read. Where all readers turn the output again, it is as they want it without."""
+    if all(user.name == "graph.transpose" for user in op.result.users):
+        return False
+    if ordered(c) or c.out != c.batch + c.columns + c.rows or [x for x in c.rhs if x in c.summed] != [*c.summed]:
+        return False
+    layout = layout_of(op.operands[0])
+    return layout is not None and dict(zip(c.lhs, layout.strides, strict=True))[c.rows[-1]] == 1
 
 
 def _own(op: Op, which: Collection[int]) -> None:

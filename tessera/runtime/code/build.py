@@ -17,6 +17,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from tessera import knobs
+from tessera.collector import collector_paused
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.structure import Nameless
@@ -121,7 +122,7 @@ def build(request: Request) -> Built:
     folder = knobs.dump()
     built = _known(request, front, disk, clock) if folder is None else None  # a dump wants the passes to run
     if built is None:
-        with events.waiting(f"Compiling {request.name} for {request.target.name}"):
+        with events.waiting(f"Compiling {request.name} for {request.target.name}"), collector_paused():
             built = _compile(request, front, disk, clock, folder)
     if events.active():
         duration = perf_counter_ns() - clock.start

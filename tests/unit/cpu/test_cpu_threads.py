@@ -106,3 +106,23 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_forked_child_has_temporaries_of_its_own() -> None:
+    """Idle memory of the parent's calls is the child's too, but what one writes the other does not see."""
+    code = """
+import ctypes, os, sys
+from tessera.compiler.targets.cpu.call.executable import Workspace
+
+memory = Workspace(100)
+data = (ctypes.c_char * 100).from_address(memory.address)
+data[0] = b"a"
+child = os.fork()
+if child == 0:
+    data[0] = b"b"
+    os._exit(0)
+os.waitpid(child, 0)
+sys.exit(data[0] != b"a")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr

@@ -134,3 +134,37 @@ def test_how_many_kernels_there_are(f: Callable[..., Any]) -> None:
     function(*given())
     count = int(str(function.explain()).splitlines()[0].split(": ")[1].split()[0])
     assert (count == 1) == (f in ONE_KERNEL)
+
+
+@pytest.mark.parametrize("dims", [{}, {"S": 6, "D": 5, "E": 7}], ids=["open", "known"])
+def test_the_gradient_of_a_weight_is_stored_where_it_belongs(dims: dict[str, int]) -> None:
+    def gradient(x: Tensor["S", "D", f32], w: Tensor["D", "E", f32], c: Tensor["S", "E", f32]):  # type: ignore[name-defined]
+        return ts.grad(lambda w: ts.sum((x @ w) * c))(w)
+
+    assert "copy" not in kernels(gradient, **dims)
+    rng = np.random.default_rng(0)
+    x, w, c = (rng.normal(size=s).astype(np.float32) for s in ((6, 5), (5, 7), (6, 7)))
+    np.testing.assert_allclose(ts.compile(gradient, target="cpu", dims=dims)(x, w, c), x.T @ c, rtol=1e-5)
+
+
+def test_operands_change_places_only_where_that_saves_a_copy() -> None:
+    def of_embedding(a: Tensor[6, 5, f32], b: Tensor[6, 7, f32]):
+        return ts.einsum("sa,sb->ba", a, b).T  # what reads it turns it again: in order as it is
+
+    def along_the_sum(a: Tensor[6, 5, f32], b: Tensor[5, 7, f32]):
+        return (a @ b).T  # `a` would come to the right, and its columns do not lie in memory
+
+    def sums_in_other_orders(a: Tensor[3, 4, 5, f32], b: Tensor[4, 3, 7, f32]):
+        return ts.einsum("hka,khb->ba", a, b)  # with places changed, other terms would come first
+
+    assert kernels(of_embedding) == ["contract"]
+    assert kernels(along_the_sum) == ["contract", "copy"]
+    assert "copy" in kernels(sums_in_other_orders)
+    rng = np.random.default_rng(0)
+    for f, shapes, want in (
+        (of_embedding, ((6, 5), (6, 7)), lambda a, b: a.T @ b),
+        (along_the_sum, ((6, 5), (5, 7)), lambda a, b: (a @ b).T),
+        (sums_in_other_orders, ((3, 4, 5), (4, 3, 7)), lambda a, b: np.einsum("hka,khb->ba", a, b)),
+    ):
+        a, b = (rng.normal(size=s).astype(np.float32) for s in shapes)
+        np.testing.assert_allclose(ts.function(f)(a, b), want(a, b), rtol=1e-5, atol=1e-6)

@@ -63,9 +63,11 @@ def _origin() -> tuple[int, int]:
 
 
 def mapped(size: int, what: str) -> mmap.mmap:
-    """Memory from the system. Raises LaunchError TS505 where it does not give any."""
+    """Memory from the system, of this process alone: a fork has its own. Raises LaunchError TS505 where it does not
+    give any."""
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}  # else Windows
     try:
-        return mmap.mmap(-1, size)
+        return mmap.mmap(-1, size, **private)
     except (OSError, OverflowError, MemoryError, ValueError):
         said = f"{what} would take {size / 2**20:.4g} MiB, more than the system gives."
         raise LaunchError(Diagnostic("TS505", said)) from None

@@ -94,14 +94,13 @@ class ProgramWriter:
 
     def _streamed(self, launch: Launch) -> list[int]:
         """The arguments whose buffers are too large to stay cached and that no launch reads."""
-        sizes = {b.id: prod(b.shape) * b.dtype.itemsize for b in self.program.buffers}
-        out: list[int] = []
-        for i, arg in enumerate(launch.args):
-            if isinstance(arg, BufferArg) and arg.buffer not in self._read:
-                size = sizes[arg.buffer]
-                if isinstance(size, int) and size > self.isa.cached_bytes:
-                    out.append(i)
-        return out
+        return [i for i, a in enumerate(launch.args) if isinstance(a, BufferArg) and a.buffer in self._only_written]
+
+    @cached_property
+    def _only_written(self) -> set[int]:
+        """The buffers that are too large to stay cached and that no launch reads."""
+        sizes = {b.id: prod(b.shape) * b.dtype.itemsize for b in self.program.buffers if b.id not in self._read}
+        return {i for i, size in sizes.items() if isinstance(size, int) and size > self.isa.cached_bytes}
 
     @cached_property
     def _read(self) -> set[int]:
