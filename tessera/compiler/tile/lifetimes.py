@@ -6,8 +6,10 @@ and its sizes, before it runs: what is predicted is what a call takes.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
@@ -86,23 +88,29 @@ def place(spans: Sequence[tuple[int, int, int]], alignment: int = ALIGNMENT) -> 
     The largest first, each at the lowest place that is free from its first to its last use. Places are multiples of
     `alignment`.
     """
+    places, total = _placed(tuple(spans), alignment)
+    return [*places], total
+
+
+@lru_cache(16)
+def _placed(spans: tuple[tuple[int, int, int], ...], alignment: int) -> tuple[list[int], int]:
+    """Kept, since what a first call asks for before it runs is what it then takes."""
     sizes = [-(-size // alignment) * alignment for size, _, _ in spans]
     places = [0] * len(spans)
-    placed: list[int] = []
+    placed: list[int] = []  # in the order of their places
     total = 0
     for i in sorted(range(len(spans)), key=lambda i: (-sizes[i], spans[i][1], i)):
         _, first, last = spans[i]
         at = 0
-        for j in placed:  # in the order of their places
+        for j in placed:
+            if places[j] >= at + sizes[i]:
+                break
             _, begin, end = spans[j]
             if begin <= last and first <= end and sizes[j]:
-                if places[j] >= at + sizes[i]:
-                    break
                 at = max(at, places[j] + sizes[j])
         places[i] = at
         total = max(total, at + sizes[i])
-        placed.append(i)
-        placed.sort(key=lambda j: places[j])
+        insort(placed, i, key=places.__getitem__)
     return places, total
 
 

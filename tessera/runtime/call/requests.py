@@ -22,7 +22,7 @@ from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code import why_recompiled
 from tessera.runtime.code.build import Built, Request, build
-from tessera.runtime.code.reads import function_content, python_function
+from tessera.runtime.code.reads import function_content, is_function, python_function
 from tessera.runtime.code.watch import Watch
 
 _APART = ("autotune", "distributed")
@@ -52,7 +52,7 @@ def compile_with(
     debug = knobs.debug() if debug is None else debug
     definition = parameters.definition
 
-    tuned = [read for read in watch.reads if "autotune" in (getattr(read.value, "options", None) or {})]
+    tuned = [r for r in watch.reads if is_function(r.value) and "autotune" in (getattr(r.value, "options", None) or {})]
 
     def unit() -> Unit:
         if not tuned:

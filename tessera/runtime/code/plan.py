@@ -14,7 +14,7 @@ from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure, of_json, to_json
 from tessera.compiler.tile.aliasing import AliasedPair, pairs
 from tessera.compiler.tile.lifetimes import Temporary, place, temporaries
-from tessera.compiler.tile.program import BufferArg, Launch, Program
+from tessera.compiler.tile.program import Buffer, BufferArg, Launch, Program
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import Span, source_line
 from tessera.language import dims, dtypes
@@ -82,10 +82,11 @@ class LaunchPlan:
         position = {b.id: i for i, b in enumerate(passed)}
         slots = tuple(PlanSlot(b.shape, b.dtype, b.param if b.role == "input" else None) for b in passed)
         constants = sum(len(b.data or b"") for b in program.buffers)
-        titles = _titles(program)
-        launches = tuple(_info(program, launch, titles, position) for launch in program.launches)
+        titles, buffers = _titles(program), {b.id: b for b in program.buffers}
+        launches = tuple(_info(program, launch, titles, position, buffers) for launch in program.launches)
         outputs = tuple(position[i] for i in program.outputs)
-        written = {s.param for i, s in enumerate(slots) if passed[i].id in {b for k in launches for b, _ in k.writes}}
+        stored = {b for k in launches for b, _ in k.writes}
+        written = {s.param for i, s in enumerate(slots) if i in stored}
         params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
         return LaunchPlan(program.name, params, slots, outputs, program.free, program.checks, program.structure,
                     launches, temporaries(program), constants, pairs(program))  # fmt: skip
@@ -195,10 +196,12 @@ def _name(kernel: Op, program: Program) -> str:
     return str(kernel.attrs.get("sym_name", program.name))
 
 
-def _info(program: Program, launch: Launch, titles: Mapping[str, str], position: Mapping[int, int]) -> LaunchInfo:
+def _info(
+    program: Program, launch: Launch, titles: Mapping[str, str], position: Mapping[int, int],
+    buffers: Mapping[int, Buffer],
+) -> LaunchInfo:  # fmt: skip
     attrs = launch.kernel.attrs
     written = set(attrs.get("writes", ()))  # type: ignore[arg-type]
-    buffers = {b.id: b for b in program.buffers}
     reads: list[tuple[int, Dim]] = []
     writes: list[tuple[int, Dim]] = []
     for i, arg in enumerate(launch.args):

@@ -59,6 +59,8 @@ class Sites:
 
 PARAMS = [("frame", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
 """of the function that runs programs begin ... end - 1 of a launch"""
+QUICK = " noinline optnone"
+"""for functions that only hand on addresses, of which there may be hundreds: LLVM takes a fifth of the time"""
 
 
 class KernelFunction:
@@ -296,6 +298,7 @@ def call_shared(kernel: KernelFunction, name: str, launch: Launch) -> None:
     """Another launch of a shared kernel: a function that gives it the addresses of this launch's arrays."""
     fn = LLVMFunction(kernel.module, name, PARAMS)
     fn.at = launch.span
+    fn.attributes = QUICK
     given = [fn.param(i) for i in range(len(PARAMS))]
     for arg, window in zip(launch.kernel.region.block.args, launch.args, strict=True):
         if isinstance(window, BufferArg):

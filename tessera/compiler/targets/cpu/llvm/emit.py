@@ -87,6 +87,7 @@ class LLVMFunction:
         self.label = "entry"
         self.at: Span | None = None
         """the source that instructions are written for"""
+        self.attributes = ""
         self._n = 0
         module.functions.append(self)
 
@@ -415,7 +416,7 @@ class LLVMFunction:
     def render(self, lines: list[str]) -> None:
         """Appends the function's lines."""
         head = ", ".join(f"{t.text} %{n}" for n, t in self.params)
-        lines += [f"define {self.result} @{self.name}({head}) #0 {{", "entry:", *self.entry]
+        lines += [f"define {self.result} @{self.name}({head}) #0{self.attributes} {{", "entry:", *self.entry]
         _flatten(self.body, lines)
         if not lines[-1].lstrip().startswith("ret "):
             lines.append("  ret void")
