@@ -145,6 +145,8 @@ def test_the_gradient_of_a_weight_is_stored_where_it_belongs(dims: dict[str, int
     rng = np.random.default_rng(0)
     x, w, c = (rng.normal(size=s).astype(np.float32) for s in ((6, 5), (5, 7), (6, 7)))
     np.testing.assert_allclose(ts.compile(gradient, target="cpu", dims=dims)(x, w, c), x.T @ c, rtol=1e-5)
+    with knobs.target.override("emulator:sm_80"):
+        np.testing.assert_allclose(ts.function(gradient)(x, w, c), x.T @ c, rtol=1e-5)
 
 
 def test_operands_change_places_only_where_that_saves_a_copy() -> None:
