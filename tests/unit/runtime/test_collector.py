@@ -7,8 +7,8 @@ import gc
 import pytest
 
 import tessera as ts
-from tessera.compiler import pipeline
 from tessera.collector import collector_paused
+from tessera.compiler import pipeline
 from tessera.errors import CompileError
 
 
