@@ -16,7 +16,10 @@ from tessera.language.tracebacks import outward
 from tessera.profiler.bottlenecks import Bottleneck, find_bottlenecks
 from tessera.profiler.compare import Comparison, compare
 from tessera.profiler.export.chrome import export_chrome_trace
+from tessera.profiler.export.kineto import export_tensorboard
 from tessera.profiler.export.page import write_page
+from tessera.profiler.export.speedscope import export_speedscope
+from tessera.profiler.export.table import export_events
 from tessera.profiler.export.track_event import export_perfetto
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.memory import MemoryReport
@@ -139,6 +142,19 @@ class Profiler:
     def export_perfetto(self, path: str | os.PathLike[str]) -> Path:
         """As `export_chrome_trace`, in Perfetto's own format (TrackEvent): smaller, and names stand as they are."""
         return export_perfetto(self.recording, Path(path))
+
+    def export_tensorboard(self, folder: str | os.PathLike[str]) -> Path:
+        """Writes `rank0.pt.trace.json` and so on into `folder`, for TensorBoard's PyTorch plugin and Holistic Trace
+        Analysis: calls as operators, launches as kernels."""
+        return export_tensorboard(self.recording, Path(folder))
+
+    def export_speedscope(self, path: str | os.PathLike[str]) -> Path:
+        """Writes every row of the trace as a profile for speedscope.app; a name that ends in .gz is compressed."""
+        return export_speedscope(self.recording, Path(path))
+
+    def export_events(self, path: str | os.PathLike[str]) -> Path:
+        """Writes all events as one table, .json or .parquet. Raises MissingDependency for Parquet without pyarrow."""
+        return export_events(self.recording, Path(path))
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Writes one page that needs nothing else: summary, timeline, roofline, memory, launches."""

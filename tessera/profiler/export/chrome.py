@@ -31,33 +31,33 @@ def export_chrome_trace(recording: Recording, path: Path) -> Path:
 def _events(processes: list[TraceProcess]) -> Iterator[str]:
     base = first_time(processes)
     for pid, process in enumerate(processes, start=FIRST_PID):
-        yield _metadata(pid, 1, "process_name", "name", process.name)
-        yield _metadata(pid, 1, "process_sort_index", "sort_index", pid)
+        yield metadata(pid, 1, "process_name", "name", process.name)
+        yield metadata(pid, 1, "process_sort_index", "sort_index", pid)
         for tid, (name, row) in enumerate(process.threads(), start=1):
-            yield _metadata(pid, tid, "thread_name", "name", name)
-            yield _metadata(pid, tid, "thread_sort_index", "sort_index", tid)
+            yield metadata(pid, tid, "thread_name", "name", name)
+            yield metadata(pid, tid, "thread_sort_index", "sort_index", tid)
             for item in row:
                 yield from _slice(item, pid, tid, base)
         for name, series, points in process.counters:
             for time, value in points:
                 args = f"{{{text(series)}:{value}}}"
-                yield f'{{"ph":"C","name":{text(name)},"pid":{pid},"tid":1,"ts":{_us(time - base)},"args":{args}}}'
+                yield f'{{"ph":"C","name":{text(name)},"pid":{pid},"tid":1,"ts":{us(time - base)},"args":{args}}}'
 
 
-def _metadata(pid: int, tid: int, name: str, key: str, value: str | int) -> str:
+def metadata(pid: int, tid: int, name: str, key: str, value: str | int) -> str:
     return f'{{"ph":"M","name":"{name}","pid":{pid},"tid":{tid},"args":{{"{key}":{text(value)}}}}}'
 
 
 def _slice(item: TraceSlice, pid: int, tid: int, base: int) -> Iterator[str]:
     place = f'"pid":{pid},"tid":{tid},"ts":'
-    name, start, duration = text(item.name or "(no name)"), _us(item.start - base), _us(item.end - item.start)
+    name, start, duration = text(item.name or "(no name)"), us(item.start - base), us(item.end - item.start)
     yield f'{{"ph":"X","name":{name},"cat":"{item.category}",{place}{start},"dur":{duration},"args":{item.args}}}'
     for phase, flow, time in item.flows:
         binding = ',"bp":"e"' if phase == "f" else ""  # to the span around it, not to the next one
-        moment = f"{place}{_us(time - base)}"
+        moment = f"{place}{us(time - base)}"
         yield f'{{"ph":"{phase}","name":"launch","cat":"launch","id":{flow}{binding},{moment}}}'
 
 
-def _us(ns: int) -> str:
+def us(ns: int) -> str:
     """Whole nanoseconds as microseconds, exactly."""
     return f"{ns // 1000}.{ns % 1000:03d}"

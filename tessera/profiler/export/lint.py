@@ -36,12 +36,21 @@ def lint_trace(trace: str | os.PathLike[str] | dict[str, Any]) -> list[str]:
         except (ValueError, OSError, EOFError, zlib.error) as error:
             return [f"the file is not strict JSON: {error}"]
     events = events_of(document)
-    return lint_events(events) if events is not None else ["the document has no list of events under traceEvents"]
+    return (
+        lint_events(events, is_kineto(document))
+        if events is not None
+        else ["the document has no list of events under traceEvents"]
+    )
 
 
-def lint_events(events: list[Any]) -> list[str]:
-    """As `lint_trace`, of the events alone."""
-    return first_findings(_findings(events))
+def lint_events(events: list[Any], kineto: bool = False) -> list[str]:
+    """As `lint_trace`, of the events alone. In Kineto's files a device's process has the device's number."""
+    return first_findings(_findings(events, 0 if kineto else 1000))
+
+
+def is_kineto(document: Any) -> bool:
+    """Whether the document is one of PyTorch's profiler, or in its form."""
+    return isinstance(document, dict) and "deviceProperties" in document
 
 
 def first_findings(found: Iterator[str]) -> list[str]:
@@ -68,10 +77,10 @@ def events_of(document: Any) -> list[Any] | None:
     return events if isinstance(events, list) else None
 
 
-def _findings(events: list[Any]) -> Iterator[str]:
+def _findings(events: list[Any], first_pid: int) -> Iterator[str]:
     well_formed: list[tuple[int, Event]] = []
     for index, event in enumerate(events):
-        problems = list(_problems(event))
+        problems = list(_problems(event, first_pid))
         yield from (f"event {index}: {problem}" for problem in problems)
         if not problems:
             well_formed.append((index, event))
@@ -80,7 +89,7 @@ def _findings(events: list[Any]) -> Iterator[str]:
     yield from _names(well_formed)
 
 
-def _problems(event: Any) -> Iterator[str]:
+def _problems(event: Any, first_pid: int) -> Iterator[str]:
     """What is wrong with one event by itself."""
     if not isinstance(event, dict):
         yield "is not an object"
@@ -94,8 +103,8 @@ def _problems(event: Any) -> Iterator[str]:
         yield "has no name"
     elif any(0xD800 <= ord(character) < 0xE000 for character in event["name"]):
         yield "has half a surrogate pair in its name"
-    if not _is_integer(event.get("pid")) or event["pid"] < 1000:
-        yield f"has the pid {event.get('pid')!r}; use integers from 1000 on"
+    if not _is_integer(event.get("pid")) or event["pid"] < first_pid:
+        yield f"has the pid {event.get('pid')!r}; use integers from {first_pid} on"
     if not _is_integer(event.get("tid")) or event["tid"] < 1:
         yield f"has the tid {event.get('tid')!r}; use integers from 1 on"
     if phase != "M" and not _is_time(event.get("ts")):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tessera.profiler.export.lint import events_of, lint_events, strict_json
+from tessera.profiler.export.lint import events_of, is_kineto, lint_events, strict_json
 from tessera.profiler.export.lint_packets import is_packets, lint_packets
 from tessera.profiler.quantity import format_time
 from tessera.profiler.storage import ProfileError
@@ -65,7 +65,7 @@ def verify_trace(path: Path) -> TraceCheck:
         raise ProfileError(
             f"{path} is JSON without events under traceEvents{_other(document if isinstance(document, dict) else None)}"
         )
-    return _chrome(events)
+    return _chrome(events, is_kineto(document))
 
 
 def _unpacked(path: Path) -> bytes:
@@ -85,8 +85,8 @@ def _other(document: dict[str, Any] | None) -> str:
     return f": it calls itself {schema}" if isinstance(schema, str) else ""
 
 
-def _chrome(events: list[Any]) -> TraceCheck:
-    findings = lint_events(events)
+def _chrome(events: list[Any], kineto: bool) -> TraceCheck:
+    findings = lint_events(events, kineto)
     known: list[dict[str, Any]] = [event for event in events if isinstance(event, dict)]
     phases = [str(event.get("ph")) for event in known]
     slices = [event for event in known if event.get("ph") == "X"]
@@ -96,7 +96,7 @@ def _chrome(events: list[Any]) -> TraceCheck:
     if not known:
         findings.append("there is no event in it")
     counts = len(slices), len(tracks), phases.count("s"), phases.count("C")
-    return TraceCheck("Chrome trace", *counts, round(span * 1000), tuple(findings))
+    return TraceCheck("Kineto trace" if kineto else "Chrome trace", *counts, round(span * 1000), tuple(findings))
 
 
 def _number(value: object) -> bool:

@@ -1,0 +1,166 @@
+"""Profiles for other programs: TensorBoard and HTA (Kineto's form), speedscope, tables of events."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.errors import MissingDependency, TesseraError
+from tessera.profiler import Profiler
+from tessera.profiler.export.verify import verify_trace
+from tessera.runtime.events import CompileEvent, Event, MemoryEvent, ProfilingEvent, TileEvent
+from tests.conftest import require
+from tests.profiler.synthetic import batch, launch, recorded, tiles
+
+HOSTILE = 'a"b\\</script>\n\x00é😀\ud800'
+
+
+def profile(*found: Event) -> Profiler:
+    prof = Profiler()
+    prof.recording = recorded(*found)
+    return prof
+
+
+def sample() -> Profiler:
+    called = {"run": 1, "function": "f", "call_file": "m.py", "call_line": 9, "resources": 2, "file": "m.py", "line": 3}
+    return profile(
+        CompileEvent("f", "cpu", 10, 60, (("parse", 10), ("emit", 50))),
+        launch(1, "k1", 100, 50, attributes={**called, "title": HOSTILE}, flops=7),
+        launch(2, "k2", 160, 40, attributes=called, bytes=64),
+        launch(
+            3, "g", 300, 100, attributes={"run": 3, "function": "g", "occupancy": 0.5}, target="cuda", device="cuda:0"
+        ),
+        launch(4, "static", 400, None),
+        ProfilingEvent(210, 5),
+        MemoryEvent(90, "cpu:0", 64, 64, "result", 9, "m.py"),
+        tiles((0, 0, 100, 20), (1, 1, 110, 40)),
+        batch([TileEvent(3, 0, 5, 0, "load", 300, 30, 4), TileEvent(3, 0, 5, 0, "mma", 330, 40, 5)]),
+    )
+
+
+def kineto(prof: Profiler, folder: Path, rank: int = 0) -> dict[str, Any]:
+    path = prof.export_tensorboard(folder) / f"rank{rank}.pt.trace.json"
+    assert verify_trace(path).findings == ()
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_launches_are_kernels_on_streams_and_calls_operators(tmp_path: Path) -> None:
+    """What TensorBoard's plugin and HTA read: both were tried with such files, and gave these sums."""
+    document = kineto(sample(), tmp_path / "logs" / "run")
+    assert document["schemaVersion"] == 1 and document["distributedInfo"]["rank"] == 0
+    assert [p["name"] for p in document["deviceProperties"]] == ["cpu:0", "cuda:0"]
+    spans = [e for e in document["traceEvents"] if e["ph"] == "X"]
+    kernels = [e for e in spans if e["cat"] == "kernel"]
+    assert [(e["dur"], e["args"]["device"], e["args"]["stream"]) for e in kernels] == [
+        (0.05, 0, 1), (0.04, 0, 1), (0.1, 1, 1),
+    ]  # fmt: skip
+    assert all(e["pid"] == e["args"]["device"] for e in kernels)
+    assert kernels[0]["args"]["grid"] == [4, 1, 1] and kernels[0]["args"]["blocks per SM"] == 2
+    assert kernels[2]["args"]["est. achieved occupancy %"] == 50
+    operators = {e["name"]: e for e in spans if e["cat"] == "cpu_op"}
+    assert (operators["f"]["ts"], operators["f"]["dur"]) == (0.1, 0.1)
+    assert operators["f"]["args"]["Call stack"] == "m.py(9): f"
+    assert "compile f" in operators and "g" not in operators  # when the host called the GPU is not known
+    linked = {e["args"]["correlation"]: e["args"]["External id"] for e in spans if e["cat"] == "runtime"}
+    assert linked == {1: 1, 2: 1}
+    (step,) = [e for e in spans if e["cat"] == "user_annotation"]
+    assert (step["name"], step["dur"]) == ("ProfilerStep#0", 1000)
+
+
+def test_each_rank_has_a_file_and_says_so_as_hta_looks_for_it(tmp_path: Path) -> None:
+    prof = profile(launch(1, rank=0), launch(2, rank=3))
+    for rank in (0, 3):
+        assert kineto(prof, tmp_path, rank)["distributedInfo"] == {"backend": "none", "rank": rank, "world_size": 2}
+        lines = (tmp_path / f"rank{rank}.pt.trace.json").read_text().splitlines()
+        first = next(match for line in lines if (match := re.search(r'"rank":\s+(\d+)', line)))
+        assert int(first[1]) == rank
+
+
+def test_kernels_at_one_time_stand_on_streams_of_their_own(tmp_path: Path) -> None:
+    document = kineto(profile(launch(1, start=0, duration=100), launch(2, start=50, duration=100)), tmp_path)
+    assert [e["args"]["stream"] for e in document["traceEvents"] if e.get("cat") == "kernel"] == [1, 2]
+
+
+def test_an_empty_profile_is_exported_all_the_same(tmp_path: Path) -> None:
+    prof = profile()
+    assert len(kineto(prof, tmp_path)["traceEvents"]) == 3
+    assert json.loads(prof.export_events(tmp_path / "e.json").read_text())["events"] == []
+    assert len(json.loads(prof.export_speedscope(tmp_path / "s.json").read_text())["profiles"]) == 1
+
+
+def test_speedscope_opens_and_closes_frames_in_order(tmp_path: Path) -> None:
+    document = json.loads(sample().export_speedscope(tmp_path / "run.speedscope.json").read_text())
+    assert document["$schema"].endswith("file-format-schema.json")
+    frames = document["shared"]["frames"]
+    took: Counter[str] = Counter()
+    for shown in document["profiles"]:
+        stack: list[tuple[int, int]] = []
+        before = shown["startValue"]
+        for event in shown["events"]:
+            assert before <= event["at"] <= shown["endValue"]
+            before = event["at"]
+            if event["type"] == "O":
+                stack.append((event["frame"], event["at"]))
+            else:
+                frame, begun = stack.pop()
+                assert frame == event["frame"]
+                took[frames[frame]["name"]] += event["at"] - begun
+        assert not stack and shown["unit"] == "nanoseconds"
+    assert (took["load"], took["mma"], took["tile"], took["compile f"]) == (30, 40, 60, 60)
+    assert {"name": "k2", "file": "m.py", "line": 3} in frames
+
+
+def events_of(prof: Profiler, folder: Path) -> list[dict[str, Any]]:
+    document = json.loads(prof.export_events(folder / "events.json").read_text(encoding="utf-8"))
+    assert (document["format"], document["version"], document["duration"]) == ("tessera-events", 1, 1_000_000)
+    return document["events"]
+
+
+def test_a_row_is_an_event(tmp_path: Path) -> None:
+    rows = events_of(sample(), tmp_path)
+    assert Counter(row["kind"] for row in rows) == {
+        "launch": 4, "compile": 1, "stage": 2, "profiling": 1, "memory": 1, "tile": 4,
+    }  # fmt: skip
+    first = next(row for row in rows if row["kind"] == "launch")
+    assert first == {
+        "kind": "launch", "name": HOSTILE.replace("\ud800", "?"), "device": "cpu:0", "target": "cpu", "launch": 1,
+        "source": "measured", "kernel": "k1", "function": "f", "file": "m.py", "start": 100, "duration": 50, "rank": 0,
+        "line": 3, "flops": 7,
+    }  # fmt: skip
+    assert "duration" not in next(row for row in rows if row["name"] == "static")
+    held = next(row for row in rows if row["kind"] == "memory")
+    assert (held["delta"], held["held"], held["line"]) == (64, 64, 9)
+    mma = next(row for row in rows if row["name"] == "mma")
+    assert (mma["kernel"], mma["device"], mma["resource"], mma["duration"]) == ("g", "cuda:0", 5, 40)
+
+
+def test_parquet_holds_what_json_holds(tmp_path: Path) -> None:
+    parquet = require("pyarrow.parquet")
+    prof = sample()
+    table = parquet.read_table(prof.export_events(tmp_path / "events.parquet"))
+    known = [{name: value for name, value in row.items() if value is not None} for row in table.to_pylist()]
+    assert known == events_of(prof, tmp_path)
+    assert str(table.schema.field("start").type) == "int64"
+
+
+def test_what_is_missing_and_what_is_no_form_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingDependency, match=r"pip install 'tessera\[parquet\]'"):
+        sample().export_events(tmp_path / "events.parquet")
+    with pytest.raises(TesseraError, match=r"\.json or \.parquet") as refused:
+        sample().export_events(tmp_path / "events.csv")
+    assert refused.value.code == "TS703"
+    assert not list(tmp_path.iterdir())
