@@ -23,6 +23,7 @@ _HOME: dict[str, str] = {
     # gradients
     **dict.fromkeys(("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "jvp", "hvp", "vjp",
                      "linearize", "scan", "remat", "vmap"), "tessera.language.transforms"),
+    "no_grad": "tessera.runtime.eager.recorded",
     "save": "tessera.language.saving",
     "saved": "tessera.runtime.saved",
     "check_grad": "tessera.language.check_grad",

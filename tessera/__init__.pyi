@@ -93,6 +93,7 @@ from tessera.runtime.compiled import Compiled as Compiled
 from tessera.runtime.compiled import compile as compile
 from tessera.runtime.eager.creation import manual_seed as manual_seed
 from tessera.runtime.eager.operators import op as op
+from tessera.runtime.eager.recorded import no_grad as no_grad
 from tessera.runtime.eager.tensor import Tensor as _Tensor
 from tessera.runtime.saved import saved as saved
 from tessera.training.accumulation import accumulate_gradients as accumulate_gradients

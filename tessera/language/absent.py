@@ -13,11 +13,13 @@ _SAVED_STATE = "ts.checkpoint.save and ts.checkpoint.load keep training state"
 _FOREIGN = "models of other formats are neither read nor written yet"
 
 _OF_PACKAGE: dict[str, str] = {
-    "backward": _GRADIENTS,
+    "backward": "loss.backward() of a tensor; ts.grad(f) makes the function that computes the gradient of f",
     **dict.fromkeys(
         ("custom_vjp", "custom_jvp", "custom_gradient"), "@f.vjp and @f.jvp write the derivative of a function f"
     ),
-    **dict.fromkeys(("no_grad", "enable_grad"), "gradients are taken where ts.grad stands, and nowhere else"),
+    **dict.fromkeys(
+        ("enable_grad", "set_grad_enabled", "inference_mode"), "under ts.no_grad() nothing is recorded for backward()"
+    ),
     **dict.fromkeys(("Module", "module", "layers", "models"), _MODULES),
     **dict.fromkeys(("optim", "optimizer", "loss_fn", "Trainer", "fit"), _OPTIMIZERS),
     **dict.fromkeys(("prob", "distributions", "Normal", "sample", "observe"), _DISTRIBUTIONS),

@@ -58,9 +58,32 @@ class Module:
         then.
         """
         check_state(self.state_dict(), state, type(self).__name__)
-        loaded = tree.replaced(self, state)
+        self._take(tree.renewed(self, state))
+
+    def _take(self, other: Module) -> None:
+        """Holds what another module of its structure holds."""
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            object.__setattr__(self, field.name, getattr(loaded, field.name))
+            object.__setattr__(self, field.name, getattr(other, field.name))
+
+    def requires_grad_(self, wanted: bool = True) -> Self:
+        """Sets `requires_grad` of the parameters, as Tensors over their memory, for `loss.backward()`; the module
+        itself."""
+        named = self.named_parameters()
+        tensors = {id(p): ts.asarray(p) for p in named.values()}
+        self._take(tree.replaced(self, {n: tensors[id(p)].requires_grad_(wanted) for n, p in named.items()}))
+        return self
+
+    def zero_grad(self) -> None:
+        """Has no parameter have a gradient, so that the next `backward()` begins anew."""
+        for p in self.parameters():
+            if isinstance(p, ts.Tensor):
+                p.grad = None
+
+    def gradient(self) -> Self:
+        """The `.grad` of all parameters as an optimizer takes it: a copy of the module that holds them. Where there is
+        none stands None."""
+        named = self.named_parameters()
+        return tree.replaced(self, {n: p.grad if isinstance(p, ts.Tensor) else None for n, p in named.items()})
 
     def replace(self, **changes: Any) -> Self:
         """A copy with other values of these fields: `ts.replace` as a method, inside of functions too."""
@@ -69,7 +92,8 @@ class Module:
     def to(self, dtype: Any) -> Self:
         """A copy whose parameters and buffers of floats are of another dtype; integers stay what they are."""
         arrays = {leaf.path: ts.asarray(leaf.array) for leaf in tree.leaves(self)}
-        return tree.replaced(self, {n: a.astype(dtype) for n, a in arrays.items() if a.dtype.is_float})
+        with ts.no_grad():
+            return tree.renewed(self, {n: a.astype(dtype) for n, a in arrays.items() if a.dtype.is_float})
 
     def to_mixed_precision(self, compute: Any = ts.bf16, accumulate: Any = ts.f32, storage: Any = None) -> Any:
         """This model with products in a narrow dtype: see `ts.to_mixed_precision`."""

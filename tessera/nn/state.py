@@ -28,8 +28,9 @@ class StatefulObject(Module):
 
     def copy(self) -> Self:
         """The same with arrays of its own."""
-        arrays = {name: ts.asarray(a).copy() for name, a in self.state_dict().items()}
-        return ts.nn.tree.replaced(self, arrays)
+        with ts.no_grad():
+            arrays = {name: ts.asarray(a).copy() for name, a in self.state_dict().items()}
+        return ts.nn.tree.renewed(self, arrays)
 
 
 class StatefulTensor(StatefulObject):

@@ -85,6 +85,13 @@ def replaced(tree: Any, arrays: Mapping[str, Any], path: str = "") -> Any:
 
 
 @_inside
+def renewed(tree: Any, arrays: Mapping[str, Any]) -> Any:
+    """As `replaced`, where what takes the place of a tensor that requires a gradient requires one as well."""
+    wanted = {leaf.path for leaf in leaves(tree) if isinstance(leaf.array, ts.Tensor) and leaf.array.requires_grad}
+    return replaced(tree, {n: ts.Tensor(a, requires_grad=True) if n in wanted else a for n, a in arrays.items()})
+
+
+@_inside
 def arrays(tree: Any) -> dict[str, Any]:
     """All arrays of a tree by path."""
     return {leaf.path: leaf.array for leaf in leaves(tree)}

@@ -153,7 +153,7 @@ class Optimizer:
                     Diagnostic("TS362", f"parameters that share one array would become different: {said}.")
                 )
             places[id(array)] = name
-        arrays = {n: ts.asarray(p) for n, p in trained.items()}
+        arrays = {n: p.detach() for n, p in zip(trained, map(ts.asarray, trained.values()), strict=True)}
         return OptimizerState(
             {n: {m: self._first(m, p) for m in self._kept(n, p)} for n, p in arrays.items()},
             ts.zeros((), ts.int32),
@@ -184,7 +184,7 @@ class Optimizer:
             rule, self._plan(trained), [trained[n] for n in names], [gradients[n] for n in names], held,
             state.step, state.good, state.scale, given, self.seed,
         )  # fmt: skip
-        changed = tree.replaced(model, dict(zip(names, parameters, strict=True)))
+        changed = tree.renewed(model, dict(zip(names, parameters, strict=True)))
         moments = dict(zip(names, held, strict=True))
         return changed, OptimizerState(moments, step, good, scale, norm, squares)
 
@@ -275,6 +275,9 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
         scale = ts.where(fine, ts.where(grown, scale * 2.0, scale), ts.maximum(scale * 0.5, 1.0))
         good = ts.where(grown, 0, good)
     return new, states, step + fine.to(ts.int32), good, scale, norm, ts.stack(squares)
+
+
+updated.options["constant"] = True  # nothing of it is recorded for backward()
 
 
 def stored(q, dtype, saturate, key):

@@ -28,15 +28,23 @@ class TrainingState(StatefulObject):
     optimizer: Optimizer
 
     def __init__(self, model: Any, optimizer: Optimizer) -> None:
-        arrays = ts.nn.tree.arrays(model)
-        own = {name: ts.asarray(a).copy() for name, a in arrays.items()}
+        with ts.no_grad():
+            own = {name: ts.asarray(a).copy() for name, a in ts.nn.tree.arrays(model).items()}
         self.memory = optimizer.init(model)
-        self.model = ts.nn.tree.replaced(model, own)
+        self.model = ts.nn.tree.renewed(model, own)
         self.optimizer = optimizer
 
+    def step(self, gradient=None, lr=None):
+        """One step. `gradient` is of the model's structure; left out, it is the `.grad` of the parameters. `lr` takes
+        the place of the optimizer's for this step."""
+        self._step(self.model.gradient() if gradient is None else gradient, lr)
+
+    def zero_grad(self):
+        """Has no parameter have a gradient, so that the next `backward()` begins anew."""
+        self.model.zero_grad()
+
     @ts.effect("update")
-    def step(self, gradient, lr=None):
-        """One step. `gradient` is of the model's structure; `lr` takes the place of the optimizer's for this step."""
+    def _step(self, gradient, lr):
         self.model, self.memory = self.optimizer.update(self.model, gradient, self.memory, lr)
 
     @property

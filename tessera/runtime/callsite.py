@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from itertools import islice
-from types import FrameType
+from types import CodeType, FrameType
+from typing import TypeAlias
 
 from tessera.errors import NOWHERE, Span, source_line
 
@@ -27,13 +28,28 @@ def callsite() -> tuple[str, int]:
 
 def call_span() -> Span:
     """The text of the call being made by the innermost frame outside Tessera, for carets."""
+    return span_at(call_place())
+
+
+Place: TypeAlias = "tuple[CodeType, int] | None"
+"""Where a frame stands: its code and the instruction."""
+
+
+def call_place() -> Place:
+    """The call being made, to be looked up later: `call_span` takes longer."""
     frame = _caller()
-    if frame is None:
+    return None if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def span_at(place: Place) -> Span:
+    """The text of the call at a place."""
+    if place is None:
         return NOWHERE
-    file, index = frame.f_code.co_filename, frame.f_lasti // 2
-    line, end_line, start, end = next(islice(frame.f_code.co_positions(), index, None), (None,) * 4)
+    code, file, index = place[0], place[0].co_filename, place[1] // 2
+    line, end_line, start, end = next(islice(code.co_positions(), index, None), (None,) * 4)
     if line is None or end_line is None or start is None or end is None:
-        return Span(file, frame.f_lineno, 1, frame.f_lineno, 1)
+        line = line or code.co_firstlineno
+        return Span(file, line, 1, line, 1)
     return Span(file, line, _column(file, line, start), end_line, _column(file, end_line, end))
 
 

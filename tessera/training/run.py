@@ -16,6 +16,7 @@ from tessera.language.tracebacks import outward
 from tessera.nn import tree
 from tessera.optimizers import Optimizer, OptimizerState
 from tessera.optimizers import accumulate as accumulated
+from tessera.runtime.eager.recorded import no_grad
 from tessera.training.data import Ended, Feed, Position, digest
 from tessera.training.findings import at_loss, fault, unreached
 from tessera.training.history import History, demand_numbers, number
@@ -93,7 +94,8 @@ class TrainingRun(Generic[Model]):
             raise LaunchError(Diagnostic("TS105", f"train: steps is a whole number, not {steps!r}"))
         self.stopped = ""
         self.history.cut(self.step)
-        with Interrupts() as interrupts, Monitor(self.history, steps, self._settings.live, begin=self.step) as monitor:
+        shown = Monitor(self.history, steps, self._settings.live, begin=self.step)
+        with Interrupts() as interrupts, shown as monitor, no_grad():
             try:
                 while self.step < steps and not interrupts.asked:
                     state, logged = self._advance()

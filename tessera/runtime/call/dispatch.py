@@ -32,6 +32,9 @@ from tessera.runtime.code.watch import Watch
 from tessera.runtime.codegen import define
 from tessera.runtime.locks import Locked
 
+recorder: Any = None
+"""the module that records calls for `backward()`, from when a tensor first requires a gradient"""
+
 
 def call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Runs a `Function` or `Kernel` on arguments, compiling it when this signature is new.
@@ -92,6 +95,13 @@ class Launcher(Locked):
 
     def first(self, args: tuple[Any, ...], sites: dict[tuple[type, ...], CallSite]) -> Any:
         """A call whose signature is new, or whose code no longer stands."""
+        if recorder is not None and (result := recorder.call(self, args, sites)) is not NotImplemented:
+            return result
+        self.ready = ready = self.found(args, sites)
+        return ready.run(*args)
+
+    def found(self, args: tuple[Any, ...], sites: dict[tuple[type, ...], CallSite]) -> Ready:
+        """What runs a call."""
         complete = sites is self.named
         with self.lock:
             types = tuple(map(type, args))
@@ -103,8 +113,7 @@ class Launcher(Locked):
             if ready is None or not ready.guard():
                 ready = self.prepare(args, complete)
                 site.add(site.key(*args), ready)
-        self.ready = ready
-        return ready.run(*args)
+        return ready
 
     def prepare(self, args: tuple[Any, ...], complete: bool) -> Ready:
         """Compiles for the arguments of a call."""
@@ -119,6 +128,8 @@ class Launcher(Locked):
         self.last = built = self.build(bound, watch, target)
         self.check(bound, built)
         getters = outside(built, watch)
+        if recorder is not None:
+            getters = {n: recorder.capture(self.fn.name, n, get) for n, get in getters.items()}
         prepared = prepare(built, self.parameters, bound, getters)
         types = replace(bound, values={}, views={}, leaves=[])  # the call's arrays may go
         prepared.profiled = lambda: self.build(types, watch, target, profile=True)

@@ -24,6 +24,7 @@ from tessera.runtime.arrays import host_memory
 from tessera.runtime.arrays.adapter import Adapter, ArrayView
 from tessera.runtime.arrays.libraries import adapter_of, own_library
 from tessera.runtime.arrays.lifetimes import lifetimes
+from tessera.runtime.arrays.versions import changed, watched
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.call.observe import ObservedRun, observe
 from tessera.runtime.callsite import call_span
@@ -136,6 +137,8 @@ class PreparedLaunch(Locked):
         if self.apart:
             self._refuse_overlaps(pointers)
         scalars = [values[i] for i in self.scalars]
+        for i in self.written:
+            stored_to(values[i])
         if events.active():
             self._observed(values, pointers, scalars, stream, sum(a.nbytes for a in keep))
         else:
@@ -230,6 +233,13 @@ def prepare(
     env = _env(plan, bound, span)
     library = library or bound.adapter or own_library()
     return PreparedLaunch(built, adapters, copied, library, bound.device, env, span)
+
+
+def stored_to(array: Any) -> None:
+    """Counts that code stores to an argument."""
+    if watched:
+        held = adapter_of(array).held  # type: ignore[union-attr]
+        changed(getattr(array, held) if held else array)
 
 
 def _env(plan: LaunchPlan, bound: Bound, span: Span) -> dict[str, int]:

@@ -25,7 +25,7 @@ from tessera.runtime.code.build import Built, Request, build
 from tessera.runtime.code.reads import function_content, is_function, python_function
 from tessera.runtime.code.watch import Watch
 
-_APART = ("autotune", "distributed")
+_APART = ("autotune", "constant", "distributed")
 """options that are not part of what is compiled"""
 _LIBRARY = os.path.join(os.path.dirname(os.path.abspath(tessera.__file__)), "kernels") + os.sep
 

@@ -33,7 +33,8 @@ from tessera.runtime import events
 from tessera.runtime.arrays import host_memory
 from tessera.runtime.arrays.libraries import CUPY, NUMPY, TORCH, cupy, torch_dtype
 from tessera.runtime.arrays.lifetimes import lifetimes
-from tessera.runtime.call.prepared import PreparedLaunch
+from tessera.runtime.arrays.versions import watched
+from tessera.runtime.call.prepared import PreparedLaunch, stored_to
 from tessera.runtime.codegen import define
 
 
@@ -77,6 +78,9 @@ class _Writer:
             "finish": prepared.library.finish,
         }
         self.lines = [f"if active(): return slow({self.args})"]
+        for i in prepared.written:
+            self.names |= {"watched": watched, "stored_to": stored_to}
+            self.lines.append(f"if watched: stored_to(v{i})")
         self.pointers: list[str] = []
         self.buffers: list[str] | None = []
         """the arrays as objects with the buffer protocol; None where one has it not"""

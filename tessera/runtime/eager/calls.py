@@ -11,6 +11,7 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.lazy import np
 from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.call import dispatch
 from tessera.runtime.call.contents import content
 from tessera.runtime.call.dispatch import CallSite, Ready
 from tessera.runtime.call.signatures import array_key
@@ -36,6 +37,9 @@ def positional(operator: Operator, args: tuple[Any, ...]) -> Any:
 
 def general(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Calls an operator with any arguments. Raises LaunchError TS105 where they do not fit its parameters."""
+    recorder = dispatch.recorder
+    if recorder is not None and recorder.among((*args, *kwargs.values())):
+        return recorder.operator(operator, tuple(args), kwargs)
     try:
         operands, attrs = operator.bind(args, kwargs)
     except TypeError as error:
@@ -56,7 +60,7 @@ def _find(operator: Operator, operands: Sequence[Any], flat: list[Any], attrs: d
     """The prepared call for operands like these; None where all of them are numbers."""
     if any(isinstance(v, NUMBERS) for v in flat) and not any(adapter_of(v) is not None for v in flat):
         return None
-    attrs = {name: _attribute(name, value) for name, value in attrs.items()}
+    attrs = {name: as_attribute(name, value) for name, value in attrs.items()}
     structure = tuple(len(o) if isinstance(o, (list, tuple)) else -1 for o in operands)
     key = (operator.name, tuple(_key(operator, v) for v in flat), structure, content(attrs), settings())
     call = _calls.get(key)
@@ -113,7 +117,7 @@ def _with_tensor(operands: Sequence[Any]) -> list[Any]:
     return out
 
 
-def _attribute(name: str, value: Any) -> Any:
+def as_attribute(name: str, value: Any) -> Any:
     """dtypes in any library's spelling, and integers held in arrays, as the operators want them."""
     if name == "dtype" and value is not None:
         return dtypes.of(value) or value
@@ -133,6 +137,8 @@ def _key(operator: Operator, value: Any) -> Any:
 
 def _first(operator: Operator, args: tuple[Any, ...]) -> Any:
     """A positional call of new types, or of a new key."""
+    if dispatch.recorder is not None and dispatch.recorder.among(args):
+        return dispatch.recorder.operator(operator, args, {})
     if any(p.spread or p.variadic for p in operator.parameters) or len(args) > len(operator.parameters):
         return general(operator, args, {})
     try:

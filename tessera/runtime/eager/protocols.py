@@ -18,6 +18,7 @@ from tessera.language.lazy import np
 from tessera.language.tracebacks import outward
 from tessera.runtime.arrays import libraries
 from tessera.runtime.arrays.libraries import adapter_of, own_library
+from tessera.runtime.arrays.versions import changed, watched
 from tessera.runtime.callsite import call_span
 from tessera.runtime.eager.operators import apply
 
@@ -66,7 +67,7 @@ class Protocols:
         """Each element rounded, halves to even; to `ndigits` decimals as NumPy does. Integers stay what they are."""
         if not ndigits:
             return _applied("round", self)
-        return _tensor(np.round(self._data, ndigits))
+        return _tensor(np.round(storages(self), ndigits))
 
     def __floor__(self) -> Self:
         return _applied("floor", self)
@@ -123,8 +124,10 @@ class Protocols:
             raise _misfit(error) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if watched:
+            changed(self._data)
         try:
-            self._data[_index(index)] = value._data if isinstance(value, Protocols) else value
+            self._data[_index(index)] = storages(value) if isinstance(value, Protocols) else value
         except (IndexError, TypeError, ValueError, OverflowError) as error:
             raise _misfit(error) from None
 
@@ -159,12 +162,14 @@ class Protocols:
                 return apply(operator, inputs, {})
         out = options.get("out")
         if out is not None:
-            options["out"] = storages(out)
+            options["out"] = _to_store(out)
         result = getattr(ufunc, method)(*map(storages, inputs), **{k: storages(v) for k, v in options.items()})
         return results(result) if out is None else out[0] if len(out) == 1 else out
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         out = kwargs.get("out")
+        if out is not None:
+            _to_store(out)
         result = function(*storages(args), **storages(kwargs))
         return results(result) if out is None else out
 
@@ -219,12 +224,22 @@ def is_operand(value: Any) -> bool:
 def storages(value: Any) -> Any:
     """NumPy's (or CuPy's) arrays in the place of Tensors."""
     if isinstance(value, Protocols):
+        if value.requires_grad:  # type: ignore[attr-defined]
+            deferred("runtime.eager.recorded").demand_off()
         return value._data
     if isinstance(value, (list, tuple)) and any(isinstance(v, (Protocols, list, tuple)) for v in value):
         return type(value)(map(storages, value)) if type(value) in (list, tuple) else value
     if isinstance(value, dict):
         return {k: storages(v) for k, v in value.items()}
     return value
+
+
+def _to_store(out: Any) -> Any:
+    """The arrays that NumPy is to put a result into."""
+    arrays = storages(out)
+    for array in arrays if isinstance(arrays, tuple) else (arrays,):
+        changed(array)
+    return arrays
 
 
 def results(value: Any) -> Any:

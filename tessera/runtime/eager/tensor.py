@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
 from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.compiler.machines import ANY_GPU, HOST
-from tessera.errors import TesseraError
+from tessera.deferred import deferred
+from tessera.errors import Diagnostic, LaunchError, TesseraError
 from tessera.language import dtypes
 from tessera.language.annotations import tensor_spec
 from tessera.language.dtypes import DType
@@ -23,6 +24,7 @@ from tessera.language.tracebacks import leave, outward
 from tessera.runtime.arrays import libraries
 from tessera.runtime.arrays.adapter import Adapter, ArrayView, dtype_of, unusable
 from tessera.runtime.arrays.libraries import CUPY, NUMPY, ThroughCupy, adapter_of, cupy, register
+from tessera.runtime.callsite import call_span
 from tessera.runtime.eager.operators import apply
 from tessera.runtime.eager.protocols import Protocols, is_operand
 
@@ -37,14 +39,16 @@ class Tensor(Protocols):
     numbers become f32. Slices and `.T` are views, everything else makes new tensors.
     """
 
-    __slots__ = ("__weakref__", "_data")
+    __slots__ = ("__weakref__", "_data", "_tape")
     __tessera_builtin__ = "tessera.Tensor"
 
     @outward
-    def __init__(self, data: Any, dtype: Any = None, device: str | None = None) -> None:
+    def __init__(self, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> None:
         self._data = _storage(data, dtype)
         if device is not None:
             self._data = self.to(device)._data
+        if requires_grad:
+            self.requires_grad_()
 
     @outward
     def __class_getitem__(cls, item: object) -> TensorAnn:
@@ -84,6 +88,47 @@ class Tensor(Protocols):
     def T(self) -> Tensor:
         """All axes reversed; a view."""
         return wrapped(self._data.T)
+
+    # Gradients (recorded.py has what tensors do that require them)
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether calls with it are recorded, so that `backward()` finds its `.grad`. It may be set, of floats."""
+        return False
+
+    @requires_grad.setter
+    @outward
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    @outward
+    def requires_grad_(self, wanted: bool = True) -> Tensor:
+        """Sets `requires_grad`; the tensor itself. Raises LaunchError TS351 where it holds no floats."""
+        if wanted:
+            deferred("runtime.eager.recorded").require(self)
+        return self
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What `backward()` has added up; None before. It may be set, to None or a gradient."""
+        return None
+
+    @grad.setter
+    @outward
+    def grad(self, value: Any) -> None:
+        if value is not None:
+            raise LaunchError(Diagnostic("TS356", "this tensor requires no gradient; set requires_grad first"))
+
+    @outward
+    def backward(self, gradient: Any = None, retain_graph: bool = False) -> None:
+        """Adds to `.grad` of each tensor that requires it the derivative of this one by it.
+
+        `gradient` has this tensor's shape and dtype and is what derivatives are multiplied by; a single real number
+        needs none. What was recorded is freed, unless `retain_graph`. Raises LaunchError TS352, TS356, TS357, and
+        CompileError TS353, TS355 at the line of the call that has no derivative.
+        """
+        said = "nothing was recorded for backward(): no tensor that this one was computed from requires a gradient"
+        raise LaunchError(Diagnostic("TS356", f"{said}, or it was computed under ts.no_grad()", call_span()))
 
     # Taking it elsewhere
 

@@ -9,6 +9,7 @@ from tessera.language import dtypes
 from tessera.language.lazy import np
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.eager import creation
+from tessera.runtime.eager.protocols import storages
 from tessera.runtime.eager.tensor import TENSOR, Tensor
 from tessera.runtime.standard.host import dtype_named, library, placed, public, refused, run, tensor
 
@@ -136,7 +137,7 @@ def eye(
 
 def meshgrid(*arrays: Any, indexing: Literal["xy", "ij"] = "xy") -> list[Tensor]:
     """The coordinates of a grid over vectors: one tensor for each."""
-    given = [tensor(x)._data for x in arrays]
+    given = [storages(tensor(x)) for x in arrays]
     return [x.copy() for x in run(library(*arrays).meshgrid, *given, indexing=indexing)]
 
 

@@ -361,7 +361,7 @@ def enter_call(
     signature, _ = signature_of(closure.node, source, definition.scope)
     with ev.inside(frame):
         _depend(ev, signature, definition.scope)
-    found = [e for p in signature.parameters for e in _of_fields(p, frame.names.get(p.name))]
+    found = [e for p in signature.parameters[:1] for e in _of_fields(p, closure, frame.names.get(p.name))]
     ok = True
     for p, value in _flat(signature, frame.names):
         at = places.get(p.name.partition(".")[0], node)
@@ -398,9 +398,9 @@ def enter_call(
     return env if ok else None
 
 
-def _of_fields(p: Parameter, value: Any) -> list[Equation]:
+def _of_fields(p: Parameter, closure: Closure, value: Any) -> list[Equation]:
     """The sizes that a method's `self` has, by the annotations of its class."""
-    if p.annotated or not isinstance(value, Record):
+    if p.annotated or not isinstance(value, Record) or not _is_method(closure, value.cls):
         return []
     out: list[Equation] = []
     for name, annotation in fields_of(value.cls):
@@ -408,6 +408,15 @@ def _of_fields(p: Parameter, value: Any) -> list[Equation]:
         if isinstance(held, Value) and isinstance(held.type, TensorType):
             out += equations(f"{p.name}.{name}", annotation, held.type.shape) or []
     return out
+
+
+def _is_method(closure: Closure, cls: Any) -> bool:
+    if isinstance(cls, ClassRef):
+        found = cls.members.get(closure.name)
+        return isinstance(found, Closure) and found.node is closure.node
+    wanted = getattr(closure.live, "__wrapped__", closure.live)
+    found = [vars(base).get(closure.name) for base in getattr(cls, "__mro__", ())]
+    return wanted is not None and any(getattr(f, "__wrapped__", f) is wanted for f in found)
 
 
 def _shaped(ev: Evaluator, value: Any) -> TensorType | TileType | ViewType | None:

@@ -71,3 +71,4 @@ def replaced(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
 
 
 TREES = {f"tessera.nn.tree.{f.__name__}": f for f in (arrays, parameters, replaced)}
+TREES["tessera.nn.tree.renewed"] = replaced

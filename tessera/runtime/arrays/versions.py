@@ -1,0 +1,55 @@
+"""How often memory has been stored to while somebody watches it: what a recorded call has read must stay as it was.
+
+Views of an array share its memory and count as one. What another library stores by itself is not seen.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+
+class Version:
+    """The count of one array's memory, for as long as somebody holds it."""
+
+    __slots__ = ("__weakref__", "count", "memory")
+
+    def __init__(self, memory: Any) -> None:
+        self.memory, self.count = weakref.ref(memory), 0
+
+
+watched: dict[int, weakref.ref[Version]] = {}
+"""by the identity of the array that owns the memory; empty where nobody watches, which launches ask"""
+
+
+def _owner(array: Any) -> Any:
+    kind = type(array)
+    while type(base := getattr(array, "base", None)) is kind:
+        array = base
+    return array
+
+
+def _found(memory: Any) -> Version | None:
+    version = held() if (held := watched.get(id(memory))) is not None else None
+    return version if version is not None and version.memory() is memory else None
+
+
+def watch(array: Any) -> Version:
+    """The version of an array of NumPy's or CuPy's, counted from now on."""
+    memory = _owner(array)
+    version = _found(memory)
+    if version is None:
+        version, identity = Version(memory), id(memory)
+
+        def gone(ref: weakref.ref[Version]) -> None:
+            if watched.get(identity) is ref:  # not that of a later array at this place
+                del watched[identity]
+
+        watched[identity] = weakref.ref(version, gone)
+    return version
+
+
+def changed(array: Any) -> None:
+    """Says that an array has been stored to."""
+    if watched and (version := _found(_owner(array))) is not None:
+        version.count += 1

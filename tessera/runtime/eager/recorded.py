@@ -1,0 +1,392 @@
+"""Tensors that require a gradient, and the record of what is computed with them.
+
+`t.requires_grad = True` makes a Tensor a `Recorded`: another type, so that calls that no such tensor is part of never
+ask. What is called with one is a `Step`: the function and its arguments, nothing of how it is differentiated.
+`backward` (tape.py) writes the steps down as a program and takes its gradient as `ts.vjp` does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator
+from contextvars import ContextVar, Token
+from functools import cache
+from typing import Any, NamedTuple, NoReturn
+
+from tessera.compiler.graph.operator import Operator
+from tessera.deferred import deferred
+from tessera.errors import Diagnostic, LaunchError
+from tessera.language import dtypes
+from tessera.language.decorators import Kernel
+from tessera.language.lazy import np
+from tessera.language.records import STATE, holding, is_record, members
+from tessera.language.tracebacks import outward
+from tessera.runtime.arrays.libraries import adapter_of
+from tessera.runtime.arrays.versions import Version, watch
+from tessera.runtime.call import dispatch
+from tessera.runtime.callsite import call_place, call_span
+from tessera.runtime.eager import calls
+from tessera.runtime.eager.compile import CONSTANT_NUMBERS, NUMBERS
+from tessera.runtime.eager.operators import OperatorFunction, apply
+from tessera.runtime.eager.tensor import Tensor, wrapped
+
+_recording: ContextVar[bool] = ContextVar("recording", default=True)
+_serials = itertools.count()
+
+
+class no_grad(ContextDecorator):
+    """Inside of a `with` block, or of a function that it decorates, nothing is recorded for `backward()`."""
+
+    def __init__(self) -> None:
+        self._tokens: list[Token[bool]] = []
+
+    def _recreate_cm(self) -> no_grad:
+        return no_grad()  # one for each call: tokens belong to its thread
+
+    def __enter__(self) -> None:
+        self._tokens.append(_recording.set(False))
+
+    def __exit__(self, *_: object) -> None:
+        _recording.reset(self._tokens.pop())
+
+
+class Step:
+    """One call: `callee(*args, **kwargs)`. In the arguments `Output`s stand for what earlier steps gave."""
+
+    __slots__ = ("args", "callee", "freed", "kwargs", "place", "serial", "versions")
+
+    def __init__(self, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.callee, self.place, self.serial, self.freed = callee, call_place(), next(_serials), False
+        self.versions: list[tuple[Version, int]] = []
+        """of the arrays that it has read, and what they were"""
+        self.args = tuple(self._kept(a) for a in args)
+        self.kwargs = {k: self._kept(a) for k, a in kwargs.items()}
+
+    def _kept(self, value: Any) -> Any:
+        """An argument as the step holds it: `Output`s for computed tensors, whose memory may go."""
+        if type(value) is Recorded:
+            if value._tape is None or isinstance(value._tape, Tensor):
+                self._watch(value)
+                return value
+            out, version, count = value._tape
+            if version.count != count:
+                refused(f"a result of {_name(out.step.callee)} has been changed in place: what is computed with it now "
+                        "cannot be told from what was. Use ts.where or ts.put, which give another tensor")  # fmt: skip
+            return out
+        if isinstance(value, (list, tuple)):
+            items = [self._kept(v) for v in value]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        if isinstance(value, dict):
+            return {k: self._kept(v) for k, v in value.items()}
+        if adapter_of(value) is not None:
+            self._watch(value)
+        elif is_record(value):
+            plain, held = without_grad(value), members(value)
+            kept = {n: self._kept(v) for n, v in held.items()}
+            if plain is not value:
+                bare = members(plain)
+                return Rebuilt(plain, {n: v for n, v in kept.items() if bare[n] is not held[n]})
+        return value
+
+    def _watch(self, array: Any) -> None:
+        held = array._data if isinstance(array, Tensor) else array
+        if isinstance(held, np.ndarray) or isinstance(array, Tensor):
+            version = watch(held)
+            self.versions.append((version, version.count))
+
+
+class Output(NamedTuple):
+    """A result of a step: the expression behind its name that leads to it, such as `[0].carry`."""
+
+    step: Step
+    path: str
+
+
+class Rebuilt(NamedTuple):
+    """A dataclass some of whose parts are `Output`s or require gradients."""
+
+    record: Any
+    changes: dict[str, Any]
+
+
+class Recorded(Tensor):
+    """A Tensor that requires a gradient. `_tape`: its `.grad`, or the output that it is, with its memory's version."""
+
+    __slots__ = ()
+    _tape: Any
+
+    requires_grad = property(
+        lambda self: True, lambda self, wanted: self.requires_grad_(wanted), doc="Whether calls with it are recorded."
+    )
+
+    @outward
+    def requires_grad_(self, wanted: bool = True) -> Any:
+        if not wanted:
+            if not is_leaf(self):
+                refused("this tensor was computed from others that require gradients: take .detach() of it")
+            self.__class__ = Tensor
+            del self._tape
+        return self
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What `backward()` has added up; None before, and of tensors that were computed."""
+        return self._tape if is_leaf(self) else None
+
+    @grad.setter
+    @outward
+    def grad(self, value: Any) -> None:
+        if not is_leaf(self):
+            refused("only a tensor whose requires_grad was set has .grad, this one was computed")
+        if value is not None and (tuple(value.shape), Tensor(value).dtype) != (self.shape, self.dtype):
+            said = f"this .grad is {list(self.shape)} {self.dtype}, not {list(value.shape)} {Tensor(value).dtype}"
+            raise LaunchError(Diagnostic("TS357", said, call_span()))
+        self._tape = None if value is None else Tensor(value)
+
+    @outward
+    def backward(self, gradient: Any = None, retain_graph: bool = False) -> None:
+        """Adds to `.grad` of every tensor that requires it the derivative of this one by it.
+
+        `gradient` has its shape and dtype and is what the derivatives are multiplied by; a single real number needs
+        none. What was recorded is freed, unless `retain_graph`. Raises LaunchError TS352, TS356, TS357, and
+        CompileError TS353, TS355 at the line that was called.
+        """
+        deferred("runtime.eager.tape").backward(self, gradient, retain_graph)
+
+    def detach(self) -> Tensor:
+        """The same memory as a Tensor that requires no gradient."""
+        return without_grad(self)
+
+    @property
+    def T(self) -> Tensor:
+        return _recorded(lambda x: x.T, _transposed, (self,))
+
+    @outward
+    def __getitem__(self, index: Any) -> Any:
+        return _recorded(lambda x, i: Tensor.__getitem__(x, i), subscript, (self, _plain_index(index)))
+
+    @outward
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not is_leaf(self) or _recording.get():
+            refused("a tensor that requires a gradient is not changed in place: ts.where and ts.put give another one"
+                    + (", or change it under ts.no_grad()" if is_leaf(self) else ""))  # fmt: skip
+        Tensor.__setitem__(self, index, without_grad(value))
+
+    def __copy__(self) -> Any:
+        return _recorded(Tensor.__copy__, _same, (self,))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if not is_leaf(self):
+            refused("a copy of a computed tensor has no place of its own in what is recorded: use .detach()")
+        return without_grad(self).copy().requires_grad_()
+
+    @outward
+    def to(self, where: Any) -> Tensor:
+        moved = without_grad(self).to(where)
+        if moved.device != self.device and _recording.get():
+            refused("moving between devices is not recorded: move it with .detach(), then set requires_grad")
+        return super().to(where)
+
+    def numpy(self) -> Any:
+        """A NumPy array over the same memory, which cannot be stored to."""
+        array = super().numpy().view()
+        array.flags.writeable = False
+        return array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+
+def is_leaf(tensor: Recorded) -> bool:
+    """Whether its `requires_grad` was set: the others were computed."""
+    return tensor._tape is None or isinstance(tensor._tape, Tensor)
+
+
+def require(tensor: Tensor) -> None:
+    """Has a Tensor require a gradient. Raises LaunchError TS351 where it holds no floats."""
+    if not (tensor.dtype.is_float or tensor.dtype.is_complex):
+        said = f"a tensor of {tensor.dtype} has no gradient; convert it with .to(ts.f32)"
+        raise LaunchError(Diagnostic("TS351", said, call_span()))
+    tensor.__class__ = Recorded
+    tensor._tape = None
+
+
+def refused(message: str, code: str = "TS356") -> NoReturn:
+    raise LaunchError(Diagnostic(code, message, call_span()))
+
+
+def demand_off() -> None:
+    """Refuses what is computed in another library: nothing of it is recorded."""
+    if _recording.get():
+        refused("what NumPy computes is not recorded for backward(): take .detach(), or call it under ts.no_grad()")
+
+
+def without_grad(value: Any) -> Any:
+    """An argument with Tensors that require no gradient over the same memory; itself where there is no other. States
+    stay: nothing is differentiated by them."""
+    if type(value) is Recorded:
+        return wrapped(value._data)
+    if isinstance(value, (list, tuple)):
+        items = list(map(without_grad, value))
+        if all(a is b for a, b in zip(items, value, strict=True)):
+            return value
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        items = {k: without_grad(v) for k, v in value.items()}
+        return value if all(items[k] is v for k, v in value.items()) else items
+    if adapter_of(value) is None and is_record(value) and not getattr(type(value), STATE, False):
+        held = members(value)
+        made = {n: without_grad(v) for n, v in held.items()}
+        return value if all(made[n] is v for n, v in held.items()) else holding(type(value), made)
+    return value
+
+
+def _recorded(run: Callable[..., Any], callee: Any, args: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
+    """The result of `run`; as a step that calls `callee`, with the arguments `given` where they differ."""
+    result = run(*map(without_grad, args))
+    return _outputs(result, Step(callee, args if given is None else given, {})) if _recording.get() else result
+
+
+def _outputs(result: Any, step: Step, path: str = "") -> Any:
+    """The floats of a result, as outputs of a step."""
+    if isinstance(result, (list, tuple)):
+        items = [_outputs(v, step, f"{path}[{i}]") for i, v in enumerate(result)]
+        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+    if isinstance(result, dict):
+        return {k: _outputs(v, step, f"{path}[{k!r}]") for k, v in result.items()}
+    if adapter_of(result) is not None:
+        tensor = wrapped(result._data) if isinstance(result, Tensor) else Tensor(result)
+        if not (tensor.dtype.is_float or tensor.dtype.is_complex):
+            return result
+        tensor.__class__ = Recorded
+        version = watch(tensor._data)
+        tensor._tape = Output(step, path), version, version.count
+        return tensor
+    if is_record(result) and not getattr(type(result), STATE, False):
+        return holding(type(result), {n: _outputs(v, step, f"{path}.{n}") for n, v in members(result).items()})
+    return result
+
+
+# What is recorded
+
+
+def among(args: Any) -> bool:
+    """Whether a tensor that requires a gradient stands among the arguments of an operator."""
+    return any(type(v) is Recorded or (isinstance(v, (list, tuple)) and among(v)) for v in args)
+
+
+def operator(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator called with tensors that require gradients among its arguments."""
+    result = apply(op, tuple(map(without_grad, args)), {k: without_grad(v) for k, v in kwargs.items()})
+    if not op.differentiable or not _recording.get():
+        return result
+    found = {p.name: p for p in op.parameters if not p.spread}
+    arrays = list(_arrays((args, tuple(kwargs.values()))))
+    common = next((d for d in arrays if d.kind != "bool"), arrays[0] if arrays else None)
+
+    def given(p: Any, value: Any) -> Any:
+        """As functions take it: a number that is passed when an operator runs is an array of the dtype it has then."""
+        if p is None or not p.operand:
+            return value if p is None else calls.as_attribute(p.name, value)
+        if isinstance(value, NUMBERS) and op.name not in CONSTANT_NUMBERS:
+            beside = None if p.name in op.apart else common
+            return np.asarray(value, dtypes.weak(value, beside).numpy)
+        plain = isinstance(value, (list, tuple, np.generic)) and not p.variadic
+        return Tensor(value) if plain else value
+
+    parameters = op.parameters if not any(p.spread for p in op.parameters) else ()
+    known = (*parameters, *itertools.repeat(None, len(args)))
+    step = Step(_function(op), tuple(map(given, known, args)),
+                {k: given(found.get(k), v) for k, v in kwargs.items()})  # fmt: skip
+    return _outputs(result, step)
+
+
+@cache
+def _function(op: Operator) -> OperatorFunction:
+    """What steps call: the same object for the same operator, also for one that only a symbol calls."""
+    return OperatorFunction(op.name, op)
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    """The dtypes of the arrays among arguments."""
+    if isinstance(value, (list, tuple)):
+        for v in value:
+            yield from _arrays(v)
+    elif (adapter := adapter_of(value)) is not None:
+        yield adapter.view(value).dtype
+
+
+def call(launcher: Any, args: tuple[Any, ...], sites: dict[Any, Any]) -> Any:
+    """A call of a function; NotImplemented where no tensor among its arguments requires a gradient."""
+    plain = tuple(map(without_grad, args))
+    if all(a is b for a, b in zip(plain, args, strict=True)):
+        return NotImplemented
+    fn = launcher.fn
+    if not _recording.get() or fn.options.get("constant"):
+        return launcher.found(plain, sites).run(*plain)
+    if isinstance(fn, Kernel):
+        said = f"what the kernel {fn.name} stores is not recorded: call it in a @ts.function and give it a rule, "
+        refused(said + f"@{fn.name}.vjp; or call it under ts.no_grad()", "TS355")
+    ready = launcher.found(plain, sites)
+    if ready.prepared is not None and ready.prepared.written:
+        refused(f"{fn.name} changes what it is given, which is not recorded: use ts.value_and_grad, or ts.no_grad()")
+    result = ready.run(*plain)
+    names = {}
+    if sites is launcher.named:  # one for each parameter
+        parameters = launcher.parameters.python.parameters.values()
+        names = {p.name: a for p, a in zip(parameters, args, strict=True) if p.kind is p.KEYWORD_ONLY}
+        args = tuple(a for p, a in zip(parameters, args, strict=True) if p.kind is not p.KEYWORD_ONLY)
+    return _outputs(result, Step(fn, args, names))
+
+
+def capture(name: str, path: str, again: Callable[[], Any]) -> Callable[[], Any]:
+    """How to read an array that the function `name` takes from outside: a constant to derivatives."""
+
+    def read() -> Any:
+        value = again()
+        if type(value) is Recorded and _recording.get():
+            refused(f"{name} closes over {path}, which requires a gradient: to derivatives that is a constant; pass it")
+        return value
+
+    return read if type(again()) is Recorded else again
+
+
+# Functions that steps call: the evaluator reads them
+
+
+def _transposed(x: Any) -> Any:
+    return x.T
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def subscript(x: Any, index: Any) -> Any:
+    return x[index]
+
+
+def _plain_index(index: Any) -> Any:
+    """An index as functions take it: masks as the positions where they hold."""
+    items = index if isinstance(index, tuple) else (index,)
+    out: list[Any] = []
+    for item in items:
+        array = item if isinstance(item, (list, np.ndarray)) or adapter_of(item) is not None else None
+        if array is not None:
+            array = np.asarray(array)
+        if array is None or isinstance(item, (bool, int)):
+            out.append(item)
+        elif array.dtype == bool:
+            out += np.nonzero(array)
+        else:
+            out.append(int(array) if array.ndim == 0 else array)
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def _name(callee: Any) -> str:
+    return getattr(callee, "name", None) or getattr(callee, "__name__", repr(callee))
+
+
+dispatch.recorder = sys.modules[__name__]

@@ -1,0 +1,361 @@
+"""`loss.backward()`: the gradients of `ts.grad`, to the bit; what users of PyTorch expect; what is refused."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import StatefulObject, Tensor, effect, f32, nn
+from tessera.errors import CompileError, LaunchError
+from tessera.optimizers import SGD, AdamW, Group, TrainingState
+from tessera.runtime.arrays.versions import watched
+
+
+def leaf(*shape, seed=0, dtype=np.float32):
+    return ts.Tensor(np.random.default_rng(seed).standard_normal(shape).astype(dtype), requires_grad=True)
+
+
+def line_of(raised, text):
+    """The finding of an error, whose place has this text."""
+    (found,) = raised.value.diagnostics
+    with open(__file__) as file:
+        lines = file.read().splitlines()
+    assert text in lines[found.span.line - 1], found
+    return found
+
+
+def test_gradients_are_those_of_ts_grad():
+    w, b, x = leaf(8, 4), leaf(4, seed=1), np.random.default_rng(2).standard_normal((16, 8)).astype(np.float32)
+
+    def loss(w, b):
+        return ts.mean(ts.square(ts.relu(x @ w + b) - 0.25)) * 3.0
+
+    loss(w, b).backward()
+    for tensor, wanted in zip((w, b), ts.grad(loss, (0, 1))(w.detach(), b.detach()), strict=True):
+        assert type(tensor.grad) is ts.Tensor and not tensor.grad.requires_grad
+        assert tensor.grad.numpy().tobytes() == wanted.numpy().tobytes()
+
+
+def torch_programs():
+    yield "indices", lambda m, x: (x[0] * x[1]).sum() + (x[:, 1:] ** 2).sum() + x[..., None][2, 3, 0]
+    yield "gathered", lambda m, x: (x[np.array([0, 0, 2])] * 3).sum() + x[np.array([1, 1]), np.array([0, 3])].sum()
+    yield "transposed", lambda m, x: (x.T @ x).sum() + (x.reshape(4, 3)[1] ** 2).sum()
+    yield "joined", lambda m, x: (m.stack([x[0], x[1] * 2.0]) * m.stack([x[2], x[0]])).sum()
+    yield "functions", lambda m, x: m.log(m.exp(x).sum(1)).mean() + m.tanh(x)[1].sum() / 2
+    yield "broadcast", lambda m, x: ((x - x.mean(1)[:, None]) / (1.5 - x)).sum() - (2 * x[0]).sum()
+    yield "rows", lambda m, x: sum(row.sum() * (i + 1.0) for i, row in enumerate(x))
+
+
+@pytest.mark.parametrize("program", [p for _, p in torch_programs()], ids=[n for n, _ in torch_programs()])
+def test_programs_have_the_gradients_of_torch(program):
+    torch = pytest.importorskip("torch")
+    values = np.random.default_rng(3).uniform(0.1, 0.9, (3, 4))
+    ours, theirs = ts.Tensor(values, requires_grad=True), torch.tensor(values, requires_grad=True)
+    program(ts, ours).backward()
+    program(torch, theirs).backward()
+    np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-12)
+
+
+def test_masks_pick_elements():
+    x = ts.Tensor([1.0, -2.0, 3.0], requires_grad=True)
+    (x[x.numpy() > 0] * ts.Tensor([5.0, 7.0])).sum().backward()
+    assert x.grad.tolist() == [5.0, 0.0, 7.0]
+
+
+def test_what_is_excluded_has_gradient_zero_across_calls():
+    x = ts.Tensor([0.0, 4.0], requires_grad=True)
+    root = ts.sqrt(x)
+    ts.where(x > 0, root, 0).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.25]
+
+
+def test_gradients_add_up_until_they_are_cleared():
+    w = ts.Tensor([2.0], requires_grad=True)
+    for _ in range(3):
+        (w * w).sum().backward()
+    assert w.grad.tolist() == [12.0]
+    w.grad = None
+    (w * 5.0).sum().backward()
+    assert w.grad.tolist() == [5.0]
+    w.sum().backward(ts.Tensor(3.0))
+    assert w.grad.tolist() == [8.0]
+
+
+def test_a_tensor_used_at_several_places_has_the_sum():
+    w = ts.Tensor([3.0], requires_grad=True)
+    y = w * 2.0
+    (y * y + w).sum().backward()
+    assert w.grad.tolist() == [8 * 3.0 + 1]
+
+
+def test_functions_are_called_with_structures_and_keywords():
+    @ts.function
+    def parts(a, pair, *, scale: ts.f32):
+        return {"products": (a * pair[0] * scale,), "sum": ts.sum(pair[1])}
+
+    r = ts.Tensor([1.0, 2.0], requires_grad=True)
+    out = parts(r, (r * 2.0, [r][0]), scale=3.0)
+    (out["products"][0].sum() + out["sum"]).backward()
+    assert r.grad.tolist() == [2 * 6.0 * 1 + 1, 2 * 6.0 * 2 + 1]
+
+
+def test_rules_of_ones_own_are_gone_by():
+    @ts.function
+    def rounded(x: Tensor["N", f32]):
+        return ts.round(x)
+
+    @rounded.vjp
+    def straight_through(result, cotangent, x):
+        return 2 * cotangent
+
+    x = ts.Tensor([0.3, 1.7], requires_grad=True)
+    rounded(x).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_a_gradient_that_was_recorded_has_a_gradient():
+    @ts.function
+    def cubes(x: Tensor["N"]):
+        return ts.sum(x**3)
+
+    x = ts.Tensor([1.0, 2.0], requires_grad=True)
+    ts.grad(cubes)(x).sum().backward()
+    assert x.grad.tolist() == [6.0, 12.0]
+
+
+def loss_of(model, x, y):
+    return ts.mse(model(x), y)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "function"])
+def test_modules_have_the_gradients_of_ts_grad(compiled):
+    model = nn.MLP(4, 8, key=0)
+    x = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
+    wanted = ts.grad(loss_of)(model, x, x).named_parameters()
+    loss = ts.function(loss_of) if compiled else loss_of
+    assert model.requires_grad_() is model
+    loss(model, x, x).backward()
+    for name, p in model.named_parameters().items():
+        assert p.grad.numpy().tobytes() == wanted[name].numpy().tobytes(), name
+    model.zero_grad()
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_both_ways_to_an_optimizer_have_the_bits_of_update():
+    x = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
+    opt, model = AdamW(1e-2), nn.MLP(4, 8, key=0)
+    plain, memory = model, opt.init(model)
+    state = TrainingState(nn.MLP(4, 8, key=0).requires_grad_(), opt)
+    held = state.model.up.weight
+    taken = nn.MLP(4, 8, key=0).requires_grad_()
+    remembered = opt.init(taken)
+    for _ in range(3):
+        plain, memory = opt.update(plain, ts.grad(loss_of)(plain, x, x), memory)
+        state.zero_grad()
+        loss_of(state.model, x, x).backward()
+        state.step()
+        loss_of(taken, x, x).backward()
+        taken, remembered = opt.update(taken, taken.gradient(), remembered)
+    assert state.model.up.weight is held and held.requires_grad and state.report.applied
+    for name, wanted in plain.named_parameters().items():
+        assert state.model.named_parameters()[name].numpy().tobytes() == wanted.numpy().tobytes()
+        assert taken.named_parameters()[name].numpy().tobytes() == wanted.numpy().tobytes()
+
+
+def test_frozen_parameters_have_no_gradient():
+    model = nn.MLP(4, 8, key=0).requires_grad_()
+    model.up.requires_grad_(False)
+    x = np.ones((2, 4), np.float32)
+    loss_of(model, x, x).backward()
+    gradient = model.gradient()
+    assert gradient.up.weight is None and gradient.down.weight is not None
+    opt = SGD(0.1, groups=(Group(lambda name, p: name.startswith("up"), frozen=True),))
+    opt.update(model, gradient, opt.init(model))
+    with pytest.raises(LaunchError, match="TS362"):
+        SGD(0.1).update(model, gradient, SGD(0.1).init(model))
+
+
+def test_two_modules_of_one_class_are_given_to_a_plain_function():
+    a, b = nn.Linear(4, 8, key=0), nn.Linear(8, 3, key=1)
+
+    def both(a, b, x):
+        return ts.sum(b(a(x)))
+
+    @ts.function
+    def through(a, b, x):
+        return both(a, b, x)
+
+    x = np.ones((2, 4), np.float32)
+    assert np.allclose(through(a, b, x), ts.sum(b(a(x))))
+
+
+def test_where_nothing_is_recorded():
+    w = ts.Tensor([1.0, 2.0], requires_grad=True)
+    with ts.no_grad():
+        assert not (w * 2.0).requires_grad and not ts.exp(w).requires_grad
+    assert (w * 2.0).requires_grad
+
+    @ts.no_grad()
+    def by_decorator():
+        return w * 2.0
+
+    assert not by_decorator().requires_grad
+    assert not (w > 1).requires_grad and not w.detach().requires_grad and not ts.stop_gradient(w * 2.0).requires_grad
+    assert not (ts.ones((2,)) * 2.0).requires_grad
+    (w * w.detach()).sum().backward()
+    assert w.grad.tolist() == [1.0, 2.0]
+
+
+def test_numbers_of_another_value_need_no_new_program():
+    from tessera.runtime.eager import tape
+
+    w = ts.Tensor([1.0, 2.0], requires_grad=True)
+    for scale in (2.0, 3.0, 4.5):
+        w.grad, before = None, len(tape._programs)
+        (w * scale).sum().backward()
+        assert w.grad.tolist() == [scale, scale]
+    assert len(tape._programs) == before
+
+
+def test_memory_is_freed():
+    gc.collect()
+    before = len(watched)
+    w = leaf(4, 4)
+    hidden = ts.exp(w @ w)
+    memory = weakref.ref(hidden._data)
+    loss = (hidden * 2.0).sum()
+    del hidden
+    assert memory() is None, "what a call gave is held although nobody looks at it"
+    loss.backward()
+    constant = np.ones((4, 4), np.float32)
+    held = weakref.ref(constant)
+    loss = (w * constant).sum()
+    del constant
+    assert held() is not None
+    loss.backward()
+    assert held() is None
+    del w, loss
+    assert len(watched) == before
+
+
+def test_long_records_are_no_deep_recursion():
+    x = ts.Tensor([1.0], requires_grad=True)
+    y = x
+    for _ in range(3000):
+        y = y + x
+    del y
+
+
+def test_errors_stand_at_the_call():
+    x = ts.Tensor(np.random.default_rng(0).standard_normal((3, 3)), requires_grad=True)
+    loss = (x * 2.0).sum()  # the first
+    loss.backward()
+    with pytest.raises(LaunchError, match=r"TS356[\s\S]*retain_graph") as raised:
+        loss.backward()
+    line_of(raised, "# the first")
+
+    @ts.kernel
+    def doubled(x: Tensor["N", f32], y: Tensor["N", f32]):
+        i = ts.tile.linear_id()
+        if i < N:
+            y[i] = x[i] * 2
+
+    @ts.function
+    def through(x: Tensor["N", f32]):
+        y = ts.zeros_like(x)
+        doubled(x, y)
+        return y
+
+    v = leaf(4)
+    loss = through(v).sum()
+    with pytest.raises(CompileError, match="TS355") as raised:
+        loss.backward()
+    line_of(raised, "doubled(x, y)")
+    with pytest.raises(LaunchError, match="TS355"):
+        doubled(v, ts.zeros((4,)))
+    assert v.grad is None
+
+
+def test_what_a_call_has_read_stays():
+    w, x = leaf(4), ts.ones((4,))
+    loss = (w * x).sum()  # read here
+    view = x[1:]
+    view[0] = 7.0
+    with pytest.raises(LaunchError, match="TS356") as raised:
+        loss.backward()
+    line_of(raised, "# read here")
+    y = w * 2.0
+    y.detach()[0] = 1.0
+    with pytest.raises(LaunchError, match="changed in place"):
+        y + 1.0
+    for target in (w, w * 2.0):
+        with pytest.raises(LaunchError, match="TS356"):
+            target[0] = 1.0
+    with ts.no_grad():
+        w[0] = 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        w.numpy()[0] = 2.0
+
+
+def test_parameters_that_an_optimizer_changed_are_seen():
+    state = TrainingState(nn.Linear(2, 2, key=0).requires_grad_(), SGD(0.1))
+    x = np.ones((1, 2), np.float32)
+    stale = loss_of(state.model, x, x)
+    loss_of(state.model, x, x).backward()
+    state.step()
+    with pytest.raises(LaunchError, match="TS356"):
+        stale.backward()
+
+
+class Total(StatefulObject):
+    sum: Tensor["N"]
+
+    @effect("update")
+    def add(self, x: Tensor["N"]):
+        self.sum = self.sum + x
+
+
+def test_what_is_not_recorded_is_refused_before_it_happens():
+    w, total = leaf(2), Total(ts.zeros((2,)))
+    with pytest.raises(LaunchError, match="TS356"):
+        total.add(w)
+    assert total.sum.tolist() == [0.0, 0.0]
+    with ts.no_grad():
+        total.add(w)
+    assert total.sum.tolist() == w.tolist()
+    for numpy in (np.linalg.norm, np.sort, lambda w: np.concatenate([w, w])):
+        with pytest.raises(LaunchError, match="TS356"):
+            numpy(w)
+    assert np.exp(w).requires_grad
+    with pytest.raises(LaunchError, match="TS356"):
+        ts.zeros((2,))[:] = w
+
+    @ts.function
+    def closed(x: Tensor["N", f32]):
+        return ts.sum(x * w)
+
+    with pytest.raises(LaunchError, match="closes over w"):
+        closed(np.ones(2, np.float32))
+    for bad, code in ((lambda: ts.ones((2,)).backward(), "TS356"), (lambda: (w * 2.0).backward(), "TS352"),
+                      (lambda: (w * 2.0).backward(ts.ones((3,))), "TS357"),
+                      (lambda: ts.zeros((2,), ts.int32).requires_grad_(), "TS351")):  # fmt: skip
+        with pytest.raises(LaunchError, match=code):
+            bad()
+
+
+def test_copies_of_parameters_are_parameters():
+    w = leaf(2)
+    w.sum().backward()
+    other = copy.deepcopy(w)
+    assert other.requires_grad and other.grad is None and other.tolist() == w.tolist()
+    (w.copy() * 2.0).sum().backward()
+    assert w.grad.tolist() == [3.0, 3.0]
+    model = nn.Linear(2, 2, key=0).requires_grad_()
+    model.load_state_dict(nn.Linear(2, 2, key=1).state_dict())
+    assert all(p.requires_grad for p in model.parameters())
+    assert all(p.requires_grad and p.grad is None for p in model.to(ts.f64).parameters())
