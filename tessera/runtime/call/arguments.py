@@ -201,7 +201,8 @@ class Parameters:
 
     def _array(self, out: Bound, p: Parameter, name: str, value: Any, adapter: Adapter) -> TensorType:
         if isinstance(value, (*_NUMBERS, np.generic)):
-            value = np.asarray(value, (p.annotation.dtype or dtypes.weak(value, None)).numpy)  # type: ignore[union-attr]
+            wanted = p.annotation.dtype or (None if isinstance(value, np.generic) else dtypes.weak(value, None))  # type: ignore[union-attr]
+            value = np.asarray(value, None if wanted is None else wanted.numpy)
         try:
             view = adapter.view(value)
         except LaunchError as error:

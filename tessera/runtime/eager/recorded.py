@@ -238,7 +238,10 @@ def without_grad(value: Any) -> Any:
         return value if all(items[k] is v for k, v in value.items()) else items
     if adapter_of(value) is None and is_record(value) and not getattr(type(value), STATE, False):
         held = members(value)
-        made = {n: without_grad(v) for n, v in held.items()}
+        try:
+            made = {n: without_grad(v) for n, v in held.items()}
+        except RecursionError:  # objects that hold each other are no tree
+            return value
         return value if all(made[n] is v for n, v in held.items()) else holding(type(value), made)
     return value
 
