@@ -1,7 +1,7 @@
 """Tensors that require a gradient, and the record of what is computed with them.
 
 `t.requires_grad = True` makes a Tensor a `Recorded`: another type, so that calls that no such tensor is part of never
-ask. What is called with one is a `Step`: the function and its arguments, nothing of how it is differentiated.
+ask. What is called with one is a `RecordedCall`: the function and its arguments, nothing of how it is differentiated.
 `backward` (tape.py) writes the steps down as a program and takes its gradient as `ts.vjp` does.
 """
 
@@ -52,7 +52,7 @@ class no_grad(ContextDecorator):
         _recording.reset(self._tokens.pop())
 
 
-class Step:
+class RecordedCall:
     """One call: `callee(*args, **kwargs)`. In the arguments `Output`s stand for what earlier steps gave."""
 
     __slots__ = ("args", "callee", "freed", "kwargs", "place", "serial", "versions")
@@ -100,7 +100,7 @@ class Step:
 class Output(NamedTuple):
     """A result of a step: the expression behind its name that leads to it, such as `[0].carry`."""
 
-    step: Step
+    step: RecordedCall
     path: str
 
 
@@ -249,10 +249,10 @@ def without_grad(value: Any) -> Any:
 def _recorded(run: Callable[..., Any], callee: Any, args: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
     """The result of `run`; as a step that calls `callee`, with the arguments `given` where they differ."""
     result = run(*map(without_grad, args))
-    return _outputs(result, Step(callee, args if given is None else given, {})) if _recording.get() else result
+    return _outputs(result, RecordedCall(callee, args if given is None else given, {})) if _recording.get() else result
 
 
-def _outputs(result: Any, step: Step, path: str = "") -> Any:
+def _outputs(result: Any, step: RecordedCall, path: str = "") -> Any:
     """The floats of a result, as outputs of a step."""
     if isinstance(result, (list, tuple)):
         items = [_outputs(v, step, f"{path}[{i}]") for i, v in enumerate(result)]
@@ -301,7 +301,7 @@ def operator(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
     parameters = op.parameters if not any(p.spread for p in op.parameters) else ()
     known = (*parameters, *itertools.repeat(None, len(args)))
-    step = Step(_function(op), tuple(map(given, known, args)),
+    step = RecordedCall(_function(op), tuple(map(given, known, args)),
                 {k: given(found.get(k), v) for k, v in kwargs.items()})  # fmt: skip
     return _outputs(result, step)
 
@@ -341,7 +341,7 @@ def call(launcher: Any, args: tuple[Any, ...], sites: dict[Any, Any]) -> Any:
         parameters = launcher.parameters.python.parameters.values()
         names = {p.name: a for p, a in zip(parameters, args, strict=True) if p.kind is p.KEYWORD_ONLY}
         args = tuple(a for p, a in zip(parameters, args, strict=True) if p.kind is not p.KEYWORD_ONLY)
-    return _outputs(result, Step(fn, args, names))
+    return _outputs(result, RecordedCall(fn, args, names))
 
 
 def capture(name: str, path: str, again: Callable[[], Any]) -> Callable[[], Any]:

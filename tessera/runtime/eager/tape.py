@@ -26,14 +26,14 @@ from tessera.runtime.call.signatures import content
 from tessera.runtime.callsite import call_span, span_at
 from tessera.runtime.code.recent import Recent
 from tessera.runtime.eager.operators import OperatorFunction
-from tessera.runtime.eager.recorded import Output, Rebuilt, Recorded, Step, is_leaf, no_grad, refused, subscript
+from tessera.runtime.eager.recorded import Output, Rebuilt, Recorded, RecordedCall, is_leaf, no_grad, refused, subscript
 from tessera.runtime.eager.tensor import Tensor
 
-_programs: Recent[Any, Program] = Recent(64)
+_programs: Recent[Any, RecordedProgram] = Recent(64)
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class RecordedProgram:
     """The function of some steps. `constants` are alive for as long as their identities are part of its key."""
 
     pullback: Transformed
@@ -82,7 +82,7 @@ def _add(leaf: Recorded, cotangent: Any) -> None:
         leaf._tape = Tensor(cotangent) if leaf._tape is None else leaf._tape + cotangent
 
 
-def _steps(last: Step) -> list[Step]:
+def _steps(last: RecordedCall) -> list[RecordedCall]:
     """All steps on the way to `last`, in the order in which they ran."""
     found = {last.serial: last}
     waiting = [last]
@@ -108,7 +108,7 @@ def _outputs(value: Any) -> Iterator[Output]:
             yield from _outputs(v)
 
 
-def _demand_whole(step: Step) -> None:
+def _demand_whole(step: RecordedCall) -> None:
     """Raises LaunchError TS356 at the call whose record is no longer there, or no longer true."""
     said = ""
     if step.freed:
@@ -120,7 +120,7 @@ def _demand_whole(step: Step) -> None:
         raise LaunchError(Diagnostic("TS356", said, span_at(step.place)))
 
 
-def _at_the_call(d: Diagnostic, program: Program, steps: list[Step]) -> Diagnostic:
+def _at_the_call(d: Diagnostic, program: RecordedProgram, steps: list[RecordedCall]) -> Diagnostic:
     """A finding of the program at the line whose step it is of."""
     at = d.span.line - _HEAD - 1
     if d.span.file != program.file:
@@ -136,7 +136,7 @@ _HEAD = 1
 class _Text:
     """The steps as Python. `values` are the arguments of the function, `leaves` those of them that get a gradient."""
 
-    def __init__(self, steps: list[Step], out: Output) -> None:
+    def __init__(self, steps: list[RecordedCall], out: Output) -> None:
         self.values: list[Any] = []
         self.wanted: list[int] = []
         self.leaves: list[Recorded] = []
@@ -147,7 +147,7 @@ class _Text:
         parameters = ", ".join(f"x{i}" for i in range(len(self.values)))
         self.text = "\n".join([f"def recorded({parameters}):", *lines, f"    return {self._of(out)}", ""])
 
-    def program(self) -> Program:
+    def program(self) -> RecordedProgram:
         key = self.text, tuple(self.wanted), tuple(content(v) for v in self.constants.values())
         found = _programs.get(key)
         if found is None:
@@ -156,11 +156,11 @@ class _Text:
             names = dict(self.constants)
             exec(compile(self.text, file, "exec"), names)
             pullback = transformed(names["recorded"], Transform("pullback", tuple(self.wanted)))
-            found = Program(pullback, file, tuple(self.constants.values()))
+            found = RecordedProgram(pullback, file, tuple(self.constants.values()))
             _programs.put(key, found)
         return found
 
-    def _call(self, step: Step) -> str:
+    def _call(self, step: RecordedCall) -> str:
         args = list(map(self._of, step.args))
         if step.callee is subscript:
             return f"{args[0]}[{args[1]}]"
