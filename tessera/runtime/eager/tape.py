@@ -22,7 +22,7 @@ from tessera.language.records import replace as replaced
 from tessera.language.transforms import Transform, Transformed, transformed
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.call.arguments import holds_array
-from tessera.runtime.call.signatures import content
+from tessera.runtime.call.contents import content
 from tessera.runtime.callsite import call_span, span_at
 from tessera.runtime.code.recent import Recent
 from tessera.runtime.eager.operators import OperatorFunction
