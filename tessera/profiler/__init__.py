@@ -6,8 +6,9 @@ import sys
 from types import ModuleType
 
 from tessera.profiler.session import Profiler, profile_memory, profiler
+from tessera.profiler.trial.lines import side_by_side
 
-__all__ = ["Profiler", "profile_memory", "profiler"]
+__all__ = ["Profiler", "profile_memory", "profiler", "side_by_side"]
 
 
 class _CallableModule(ModuleType):

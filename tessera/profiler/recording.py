@@ -29,6 +29,8 @@ class Recording:
         self.batches: list[TileBatch] = []
         self.machines: dict[str, DeviceCeilings] = {}
         """device -> its ceilings, measured when first asked for; kept in the file when the recording is saved"""
+        self.texts: dict[str, str] = {}
+        """file -> its text, of those that launches come from"""
         self._measured_here: set[str] = set()
         self._table: tuple[int, TileBatch] | None = None
         self._by_launch: tuple[TileBatch, np.ndarray] | None = None

@@ -28,6 +28,7 @@ from tessera.profiler.roofline import Roofline
 from tessera.profiler.storage import load, save
 from tessera.profiler.summary import Overhead, Summary, overhead
 from tessera.profiler.timeline import Timeline
+from tessera.profiler.trial.lines import LineComparison, compare_lines, repetitions_of, texts_of
 from tessera.runtime import events
 from tessera.runtime.events import LaunchEvent, TileEvent
 
@@ -72,6 +73,7 @@ class Profiler:
             if self._token is not None:
                 events.unsubscribe(self._token)
                 self._token = None
+                self.recording.texts = texts_of(str(e.attributes.get("file", "")) for e in self.recording.launches)
                 _remember(self.recording)
 
     def repeat(self, call: Callable[[], object], times: int | None = None) -> None:
@@ -132,6 +134,14 @@ class Profiler:
     def compare(self, other: Profiler) -> Comparison:
         """This profile (before) against `other` (after), kernel by kernel."""
         return compare(self.recording, other.recording)
+
+    def compare_lines(self, other: Profiler) -> LineComparison:
+        """This profile (before) against `other` (after), line by line, with intervals: see `LineComparison`.
+
+        The calls of each are its repetitions; it takes some twenty of each to flag a line. `side_by_side` runs both by
+        turns, which a busy machine disturbs less.
+        """
+        return compare_lines(repetitions_of(self.recording), repetitions_of(other.recording), by_turn=False)
 
     # Taking it elsewhere
 

@@ -40,6 +40,7 @@ def save(recording: Recording, path: Path) -> Path:
         "start": recording.start,
         "end": recording.end,
         "phases": tiles.phases,
+        "texts": recording.texts,
         "launches": [asdict(event) for event in recording.launches],
         "compiles": [asdict(event) for event in recording.compiles],
         "profiling": [asdict(event) for event in recording.profiling],
@@ -77,6 +78,7 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     recording.profiling = [_event(ProfilingEvent, entry) for entry in document["profiling"]]
     recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
     recording.machines = {device: DeviceCeilings.from_json(entry) for device, entry in document["machines"].items()}
+    recording.texts = {str(file): str(text) for file, text in document.get("texts", {}).items()}
     phases = tuple(str(phase) for phase in document["phases"])
     if len(records) and (records["phase"].min() < 0 or records["phase"].max() >= len(phases)):
         raise ValueError("a tile record names an unknown phase")

@@ -1,1 +1,1 @@
-"""Hints that are tried: the change made to the program, its results compared, its time taken beside the original's."""
+"""Programs beside changed ones: hints that are tried, and versions that are compared line by line."""
