@@ -189,11 +189,25 @@ def _last_or_compiled(fn: Decorated, target: str, dims: Mapping[str, int] | None
 class Function(Decorated):
     """Made by `@ts.function`: whole-tensor modelling, compiled through Graph IR."""
 
+    source: str
+    """the text of a rule that was derived: `kernel.backward()`"""
+
 
 class Kernel(Decorated):
     """Made by `@ts.kernel`: a tile program. `config` holds the schedule's parameters (BLOCK_M, num_warps ...)."""
 
     kind = "kernel"
+
+    @outward
+    def backward(self) -> Function:
+        """The rule for reverse mode, derived from the kernel's text: `kernel.vjp(kernel.backward())` binds it.
+
+        Its `source` is the text of a kernel and of the rule that calls it, to be read, copied and edited. Raises
+        CompileError TS355 at the line that no backward is derived from.
+        """
+        rule, source = deferred("compiler.frontend.backward.live").backward(self)
+        rule.source = source
+        return rule
 
 
 def _demand_plain_function(python: Any, kind: str) -> None:

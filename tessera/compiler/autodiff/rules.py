@@ -77,7 +77,8 @@ def demand_rule(op: Op) -> None:
         raise refuse("TS353", f"{message}; write it in other operators, or cut it off with ts.stop_gradient", op)
     if rule == "launch":
         message = "a kernel has no derivative of its own: nothing says how its results change with its arguments"
-        raise refuse("TS355", f"{message}; write a rule for it, @kernel.vjp, or use operators here", op)
+        instead = "write a rule, @kernel.vjp, have one derived, kernel.vjp(kernel.backward()), or use operators here"
+        raise refuse("TS355", f"{message}; {instead}", op)
 
 
 def decomposed(g: GraphBuilder, op: Op) -> tuple[tuple[Value, ...], list[Op]]:

@@ -172,20 +172,33 @@ def _evaluate(
 ) -> tuple[Analysis, fixes.Pending]:
     if variant.absent:
         arguments = {**dict.fromkeys(variant.absent), **(arguments or {})}
-    analysis, ev = _attempt(definition, arguments, dims, variant, layer_of(definition))
-    pending = ev.pending
-    while not _exhausted(analysis) and (other := ev.layer.again()) is not None:
-        second, ev = _attempt(definition, arguments, dims, variant, other)
-        if second.ok or analysis.ok or ev.layer.closer:
-            analysis, pending = second, ev.pending
-    return analysis, pending
+    analysis, ev = _settled(definition, arguments, dims, variant, Evaluator)
+    return analysis, ev.pending
+
+
+def settled(definition: Definition, machine: type[Evaluator]) -> tuple[Analysis, Evaluator]:
+    """The analysis of a definition by its annotations, and the evaluator that it comes from."""
+    return _settled(definition, None, {}, Variant(), machine)
+
+
+def _settled(
+    definition: Definition, arguments: Mapping[str, ArgType] | None, dims: Mapping[str, int], variant: Variant,
+    machine: type[Evaluator],
+) -> tuple[Analysis, Evaluator]:  # fmt: skip
+    analysis, ev = _attempt(definition, arguments, dims, variant, layer_of(definition), machine)
+    last = ev
+    while not _exhausted(analysis) and (other := last.layer.again()) is not None:
+        second, last = _attempt(definition, arguments, dims, variant, other, machine)
+        if second.ok or analysis.ok or last.layer.closer:
+            analysis, ev = second, last
+    return analysis, ev
 
 
 def _attempt(
     definition: Definition, arguments: Mapping[str, ArgType] | None, dims: Mapping[str, int], variant: Variant,
-    layer: Callable[[Evaluator], Layer],
+    layer: Callable[[Evaluator], Layer], machine: type[Evaluator],
 ) -> tuple[Analysis, Evaluator]:  # fmt: skip
-    ev = Evaluator(definition, layer, dims, of_kernel)
+    ev = machine(definition, layer, dims, of_kernel)
     ev.defaults, ev.lead = dict(variant.defaults), variant.lead
     op = None
     try:

@@ -87,6 +87,8 @@ class TextScope:
         self.signatures: dict[Any, Any] = {}
         self._rules: dict[tuple[str, str], ast.FunctionDef] = {}
         """the derivatives of functions that somebody wrote: `@f.vjp`"""
+        self._derived: dict[str, str] = {}
+        """for kernels whose derivative is derived, of which kernel: `f.vjp(f.backward())`"""
         self.imports: dict[str, FileScope] = {}
         """the files that were looked into, by path"""
         self.stars: list[tuple[str, int]] = []
@@ -112,6 +114,15 @@ class TextScope:
                             self._rules[function, rule] = node  # type: ignore[assignment]
                         case _:
                             pass
+            case ast.Expr(
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Name(id=function), attr="vjp"),
+                    args=[
+                        ast.Call(func=ast.Attribute(value=ast.Name(id=kernel), attr="backward"), args=[], keywords=[])
+                    ],
+                )
+            ):
+                self._derived[function] = kernel
             case ast.Assign(targets=targets):
                 for target in targets:
                     for name in _names(target):
@@ -234,6 +245,21 @@ class TextScope:
     def _rule(self, node: ast.FunctionDef) -> Closure:
         return Closure(node, self.definition(node, "function"), None, _Defaults(self, node))
 
+    def _backward(self, kernel: str) -> dict[str, Any]:
+        """The rule that is derived from the text of a kernel; none where that is not possible."""
+        from tessera.compiler.frontend.backward.text import derived  # slow: few files derive one
+
+        node = self.bound.get(kernel)
+        if not isinstance(node, ast.FunctionDef) or decorated_kind(self, node) != "kernel":
+            return {}
+        options, _ = decorator_options(self, node, source_of(self.file, self.text))
+        line = first_line(node)
+        try:
+            found = derived(Definition("kernel", kernel, self.file, line, node, self.text, self._known_as, (), options))
+        except CompileError:
+            return {}
+        return {"vjp": _Behind(f"<backward of {kernel}>", found.text, self).lookup(found.rule)}
+
     def definition(self, node: ast.FunctionDef, kind: Kind) -> Definition:
         found = self._definitions.get(node)
         if found is None:
@@ -243,6 +269,8 @@ class TextScope:
             rules = {r: self._rules[node.name, r] for r in RULES if own and (node.name, r) in self._rules}
             if rules:
                 options = {**options, **{r: self._rule(n) for r, n in rules.items()}}
+            elif own and kind == "kernel" and node.name in self._derived:
+                options = {**options, **self._backward(self._derived[node.name])}
             found = Definition(kind, node.name, self.file, line, node, self.text, self._known_as, (), options, problems)
             self._definitions[node] = found
         return found
@@ -318,6 +346,17 @@ class TextScope:
         if given_up:
             GIVEN_UP[node] = given_up
         return value
+
+
+class _Behind(TextScope):
+    """A text that was derived from another one, whose names it has beside its own."""
+
+    def __init__(self, file: str, text: str, before: TextScope) -> None:
+        super().__init__(file, text, parse_module(text, file)[0])
+        self._before = before
+
+    def _unbound(self, name: str) -> Any:
+        return self._before.lookup(name)
 
 
 class _Defaults(dict[str, Any]):

@@ -71,6 +71,24 @@ def through_a_kernel(x: Tensor["N", f32]):
     return ts.grad(loss)(x)
 
 
+@ts.kernel
+def squared_tiles(x: Tensor["N", f32], y: Tensor["N", f32]):
+    i = ts.tile.linear_id()
+    y[i] = x[i] * x[i]
+
+
+squared_tiles.vjp(squared_tiles.backward())
+
+
+@ts.function
+def through_a_kernel_with_a_backward(x: Tensor["N", f32]):
+    def loss(x):
+        y = ts.zeros_like(x)
+        squared_tiles(x, y)
+        return ts.sum(y)
+    return ts.grad(loss)(x)
+
+
 @ts.function
 def by_what_is_not_there(x: Tensor["D"]):
     return ts.grad(lambda x: ts.sum(x), argnums="y")(x)

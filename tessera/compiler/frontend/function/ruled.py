@@ -48,6 +48,7 @@ class RuledCall:
         block, args, kwargs = self.region()
         with ev.builder.inside(block):
             result, held = self.stored(run, args, kwargs)
+            returned = self.returned
             if has_unknown(result):
                 raise Refused
             result = each(result, lambda v: ev.layer.lift(v, None, span) if isinstance(v, (float, Number)) else v)
@@ -62,11 +63,12 @@ class RuledCall:
         of = {id(v): r for v, r in zip(yields, op.results, strict=True)}
         for name, v in held.items():
             ev.frame.names[name] = of[id(v)]
-        return None if held else each(result, lambda v: of.get(id(v), v))
+        return each(result, lambda v: of.get(id(v), v)) if returned or not held else None
 
     def stored(self, run: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Value]]:
         """The result, and what a kernel has stored to variables of the caller: then that is the result."""
         names, node = self.ev.frame.names, self.node
+        self.returned = True
         if self.closure.definition.kind != "kernel" or not isinstance(node, ast.Call):
             return run(args, kwargs), {}
         given = dict(zip(node.args, args, strict=False))
@@ -79,11 +81,15 @@ class RuledCall:
             held = {name: names[name] for name, v in inside.items() if names[name] is not v}
         finally:
             names |= before
+        self.returned = result is not None
         if not held:
             return result, {}
-        if result is not None:
+        kept = {id(v) for v in held.values()}
+        if result is not None and kept != {id(v) for v in parts(result)}:
             said = f"{self.closure.name} stores to a variable and returns something; a rule is for one of both"
             raise self.opened.refused("TS355", said)
+        if result is not None:
+            return result, held
         return tuple(held.values()) if len(held) > 1 else next(iter(held.values())), held
 
     def region(self, *further: Value) -> tuple[Block, Any, Any]:
@@ -102,11 +108,23 @@ class RuledCall:
         outs, cts = (_renamed(result, yields, block.args[i:]) for i in (count, count + len(yields)))
         with self.ev.builder.inside(block):
             found = self.called(rule, [outs, cts, *args], kwargs)
-            found = found if is_sequence(found) and len(found) == len(args) else (found,) if len(args) == 1 else found
-            pairs = self.opened.fitting(list(args), found, f"the result of the rule of {self.closure.name}")
+            given, found = self.for_arguments(found, list(args), kwargs)
+            pairs = self.opened.fitting(given, found, f"the result of the rule of {self.closure.name}")
         _end(block, [c for _, c in pairs], self.ev.span(self.node))
         numbers = {v: i for i, v in enumerate(block.args)}
         return block, [numbers[v] for v, _ in pairs]
+
+    def for_arguments(self, found: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+        """The arguments and what a rule gives for them. A rule that gives something for each parameter may be asked by
+        a call that names arguments, and leaves some out."""
+        node = self.closure.node
+        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+        if is_sequence(found) and len(found) == len(names) > len(args) and kwargs.keys() <= set(names):
+            of = dict(zip(names, found, strict=True))
+            return [*args, *kwargs.values()], (*found[: len(args)], *(of[n] for n in kwargs))
+        if is_sequence(found) and len(found) == len(args):
+            return args, found
+        return args, (found,) if len(args) == 1 else found
 
     def jvp(self, rule: Any, result: Any, yields: list[Value]) -> tuple[Block, list[int]]:
         """rule(result, tangents of the arguments, *arguments) -> the tangent of the result."""

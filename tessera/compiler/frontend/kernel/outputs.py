@@ -180,16 +180,20 @@ def races(k: KernelState) -> Iterator[tuple[Stored, Coordinate, str]]:
     """Stores with which programs along one grid axis get into each other's way: (store, the axis' coordinate, how)."""
     for s in k.memory.stores:
         for c in k.coordinates.grid:
-            if s.window is None or k.tiles.known(k.coordinates.count(c)) == 1:
-                continue
-            mark = str(c.offset)
-            along = [a for a, offset in enumerate(s.window.offsets) if mark in marks(offset)]
-            if not along:
-                decided = any(k.coordinates.decides(c, offset) for offset in s.window.offsets)
-                if not decided and "across" not in s.op.attrs:
-                    yield s, c, "same"
-            elif all(_overlap(k, c, s.window.offsets[a], s.window.sizes[a]) for a in along):
-                yield s, c, "overlap"
+            how = conflict(k, s.window, c) if s.window is not None else ""
+            if how == "overlap" or (how and "across" not in s.op.attrs):
+                yield s, c, how
+
+
+def conflict(k: KernelState, window: TileWindow, c: Coordinate) -> str:
+    """Whether programs along a grid axis have the "same" block, or blocks that "overlap"; "" where neither is so."""
+    if k.tiles.known(k.coordinates.count(c)) == 1:
+        return ""
+    mark = str(c.offset)
+    along = [a for a, offset in enumerate(window.offsets) if mark in marks(offset)]
+    if not along:
+        return "" if any(k.coordinates.decides(c, offset) for offset in window.offsets) else "same"
+    return "overlap" if all(_overlap(k, c, window.offsets[a], window.sizes[a]) for a in along) else ""
 
 
 def _overlap(k: KernelState, c: Coordinate, offset: Dim, size: Dim) -> bool:

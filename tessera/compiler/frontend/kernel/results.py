@@ -86,7 +86,7 @@ def zeroed(k: KernelState) -> tuple[int, ...]:
     """The declared results that hold 0 before the first program runs: all but those that programs surely write whole,
     and never read."""
     declared = [v for v in k.allocated if k.views.get(v.name) is v]
-    whole = {s.view.argument for s in k.memory.stores if _writes_all(k, s)}
+    whole = {s.view.argument for s in k.memory.stores if writes_all(k, s)}
     return tuple(number(k, v.argument) for v in declared if v.argument not in whole or _read(v.value))
 
 
@@ -95,7 +95,7 @@ def _read(v: Value) -> bool:
     return any(u.name != "tile.subview" or _read(u.result) for u in others)
 
 
-def _writes_all(k: KernelState, s: Stored) -> bool:
+def writes_all(k: KernelState, s: Stored) -> bool:
     """Whether a store's blocks, one from each program, are all of its tensor: each axis is whole, or walked from 0 to
     its end by a coordinate of the grid of its own, in steps no longer than the block."""
     w = s.window

@@ -1,0 +1,468 @@
+"""The statements of a kernel's backward: the forward pass again, and cotangents, those of the last statements first."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.compiler.frontend.backward.code import name, negated, number, operation
+from tessera.compiler.frontend.backward.emit import Again, Line, emitted
+from tessera.compiler.frontend.backward.places import Places
+from tessera.compiler.frontend.backward.pull import Pull, TileCotangent
+from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.backward.statements import (
+    AssignStatement,
+    Item,
+    KeptStatement,
+    KernelReading,
+    LoopStatement,
+    ReturnStatement,
+    StoreStatement,
+)
+from tessera.compiler.frontend.kernel.values import Share, TileWindow, View, marks
+
+Key = tuple[Any, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Site:
+    """A block of a parameter, or a scalar, whose gradient is stored when all of its shares are known."""
+
+    parameter: str
+    node: ast.expr
+    window: TileWindow | None
+    shares: list[TileCotangent] = field(default_factory=list[TileCotangent])
+
+
+@dataclass(eq=False, slots=True)
+class BackwardLevel:
+    """A list of statements and what has been found of its backward. `foreign`: shares of what belongs further out."""
+
+    items: list[Item]
+    above: BackwardLevel | None
+    loop: LoopStatement | None = None
+    names: dict[str, list[TileCotangent]] = field(default_factory=dict[str, list[TileCotangent]])
+    sites: dict[Key, Site] = field(default_factory=dict[Key, Site])
+    lines: list[Line] = field(default_factory=list[Line])
+    foreign: dict[Key, tuple[Site | str, list[TileCotangent]]] = field(
+        default_factory=dict[Key, "tuple[Site | str, list[TileCotangent]]"]
+    )
+
+
+@dataclass(slots=True)
+class Gradient:
+    """What the backward kernel gives of a parameter. `how`: "own" (in place of its blocks), "shared" (a sum over
+    programs), "rows" (of each row, which the rule adds up)."""
+
+    parameter: str
+    name: str
+    how: str
+    stores: int = 0
+
+
+class Derivation:
+    """Raises CompileError TS355 at what is not derivable."""
+
+    def __init__(self, rec: Recorded, tile: str) -> None:
+        self.rec, self.k, self.tile = rec, rec.k, tile
+        self.reading = KernelReading(rec, tile)
+        self.pulls = Pull(rec, tile, self)
+        self.pulls.named = {x.value: x.name for items in self.reading.lists for x in items
+                            if isinstance(x, AssignStatement) and not x.carried}  # fmt: skip
+        self.gradients: dict[str, Gradient] = {}
+        self.cotangents: dict[str, str] = {}
+        """of stored parameters and results: the argument that has the cotangent, for each"""
+        self.returned: list[str] = []
+        self.left: set[str] = set()
+        """stored parameters whose cotangent goes on to what they held before"""
+        self.scalars = {n: a for n, a in zip((p.name for p in self.k.arguments), self.k.arguments, strict=True)
+                        if n not in self.k.views}  # fmt: skip
+        self.through: list[dict[str, TileCotangent]] = []
+        """of the loops that are open: cotangents of what they carry"""
+        self.own: list[tuple[Line, Gradient]] = []
+        """the lines that store gradients of blocks"""
+        self.adding: set[Line] = set()
+        """those of them that add"""
+        self.placed: dict[str, list[TileWindow]] = {}
+        self.places = Places(rec, self.reading.tree)
+        self.stored = {s.parameter for s in self.stores(self.reading.body.items)}
+        self.level = BackwardLevel(self.reading.body.items, None)
+        self.run(self.level)
+        self.add_up()
+        self.body = self.written(self.level)
+
+    def fresh(self, wanted: str) -> str:
+        return self.reading.fresh(wanted)
+
+    def stores(self, items: Iterable[Item]) -> list[StoreStatement]:
+        found: list[StoreStatement] = []
+        for x in items:
+            found += (
+                [x] if isinstance(x, StoreStatement) else self.stores(x.body) if isinstance(x, LoopStatement) else []
+            )
+        return found
+
+    # backwards through the statements
+    def run(self, level: BackwardLevel) -> None:
+        outer, self.level = getattr(self, "level", None), level
+        for item in reversed(level.items):
+            match item:
+                case ReturnStatement():
+                    self.back_return(item)
+                case StoreStatement():
+                    self.back_store(item)
+                case AssignStatement():
+                    self.back_assign(item)
+                case LoopStatement():
+                    self.back_loop(item)
+                case KeptStatement():
+                    pass
+        for site in level.sites.values():
+            self.finish(site)
+        self.level = outer or level
+
+    def back_return(self, item: ReturnStatement) -> None:
+        for i, v in enumerate(item.values):
+            if isinstance(self.rec.value(v), View) and isinstance(v, ast.Name) and (
+                v.id in self.stored or v.id in self.reading.body.declared
+            ):  # fmt: skip
+                self.cotangents.setdefault(v.id, self.fresh(f"d_{v.id}"))
+                self.returned.append(v.id)
+                continue
+            result = "out" if len(item.values) == 1 else f"out{i}"
+            self.returned.append(result)
+            self.cotangents[result] = given = self.fresh(
+                f"d_{self.reading.said.get(v.id, v.id)}" if isinstance(v, ast.Name) else f"d_{result}"
+            )
+            if self.rec.moves(v):
+                self.pulls.pull(v, TileCotangent(self.places.own_block(item.node, v, given, i)))
+
+    def back_store(self, item: StoreStatement) -> None:
+        given = self.cotangents.setdefault(item.parameter, self.fresh(f"d_{item.parameter}"))
+        value, target = item.value, item.target
+        window = self.rec.window(target) or self.places.window_of(target)
+        if not isinstance(self.k.views[item.parameter], View) or window is None:
+            raise self.rec.refused(item.node, "it stores to computed places")
+        if not item.added and any(not self.rec.apart(window, x.marks, x.step) for x in self.around()):
+            raise self.rec.refused(item.node, "steps of a loop store to the same places, of which the last one counts")
+        place = self.at(given, target)
+        mask = item.mask
+        c: ast.expr = place
+        if mask is not None:
+            c = self.pulls.writer().call("where", self.pulls.read(mask), place, number(0))
+        read = self.places.reads(item.parameter)
+        share = isinstance(self.rec.value(value), Share)
+        before = not item.added and not share and (read or not self.places.overwritten(item))
+        if before or self.rec.moves(value):
+            held = name(
+                self.fresh(f"d_{self.pulls.hint(value)}" if not isinstance(value, ast.Name) else f"d_{value.id}")
+            )
+            if before:
+                self.emit(held.id, c)
+                kept = (
+                    number(0)
+                    if mask is None
+                    else self.pulls.writer().call("where", self.pulls.read(mask), number(0), place)
+                )
+                self.store(place, kept)
+                self.left.add(item.parameter)
+                c = held
+            if item.added < 0:
+                c = negated(c)
+            if self.rec.moves(value):
+                shape, own = (tuple(map(self.k.tiles.known, x)) for x in (window.shape, self.rec.shape(value)))
+                if shape != own:
+                    raise self.rec.refused(
+                        item.node, "what is stored is broadcast to its place; write it as large as that"
+                    )
+                self.pulls.pull(value, TileCotangent(c, mask))
+        if item.added and item.parameter not in self.reading.body.declared:
+            self.left.add(item.parameter)
+
+    def at(self, array: str, target: ast.expr) -> ast.expr:
+        """The block of another array at the place of a parameter's."""
+        if isinstance(target, ast.Subscript):
+            return ast.Subscript(name(array), target.slice, ast.Load())
+        return name(array)
+
+    def store(self, place: ast.expr, value: ast.expr, add: bool = False) -> None:
+        if isinstance(place, ast.Name):
+            call = self.pulls.writer().call("store", place, value)
+            self.level.lines.append(ast.Expr(call))
+            return
+        assert isinstance(place, ast.Subscript)
+        target = ast.Subscript(place.value, place.slice, ast.Store())
+        self.level.lines.append(
+            ast.AugAssign(target, ast.Add(), value) if add else ast.Assign([target], value, lineno=1)
+        )
+
+    def emit(self, target: str, value: ast.expr) -> None:
+        self.level.lines.append(ast.Assign([ast.Name(target, ast.Store())], value, lineno=1))
+
+    def bound(self, hint: str, node: ast.expr) -> ast.expr:
+        found = self.fresh(hint if hint.startswith("d_") else f"d_{hint}")
+        self.emit(found, node)
+        return name(found)
+
+    def back_assign(self, item: AssignStatement) -> None:
+        if item.carried:
+            assert self.level.loop is not None
+            c = self.through[-1].get(item.name)
+            if c is not None:
+                self.pulls.pull(item.value, self.of_sum(item, c))
+            return
+        c = self.total(f"d_{item.name}", self.level.names.pop(item.name, []))
+        if c is not None:
+            self.pulls.pull(item.value, c)
+
+    def of_sum(self, item: AssignStatement, c: TileCotangent) -> TileCotangent:
+        """What is added to a tile that the loop carries may have fewer axes."""
+        node = negated(c.node) if item.sign < 0 else c.node
+        start = self.starts[item.name]
+        if self.rec.rank(item.value) != self.rec.rank(start) or self.rec.shape(item.value) != self.rec.shape(start):
+            raise self.rec.refused(item.node, f"what is added to {item.name} is broadcast; write it as large as that")
+        return TileCotangent(node)
+
+    @property
+    def starts(self) -> dict[str, ast.expr]:
+        return {
+            x.name: x.value
+            for items in self.reading.lists
+            for x in items
+            if isinstance(x, AssignStatement) and not x.carried
+        }
+
+    def total(self, wanted: str, shares: list[TileCotangent]) -> TileCotangent | None:
+        """The sum of all shares, under a name where it is more than one."""
+        if not shares:
+            return None
+        mask = shares[0].mask
+        if any(s.mask is None or mask is None or ast.dump(s.mask) != ast.dump(mask) for s in shares):
+            mask = None
+        spread = shares[0].spread
+        if len(shares) == 1 and isinstance(shares[0].node, ast.Name):
+            return shares[0]
+        node = shares[0].node
+        for s in shares[1:]:
+            negative = isinstance(s.node, ast.UnaryOp) and isinstance(s.node.op, ast.USub)
+            node = operation("sub", node, s.node.operand) if negative else operation("add", node, s.node)  # type: ignore[union-attr]
+        found = self.fresh(wanted)
+        self.emit(found, node)
+        return TileCotangent(name(found), mask, True, False, spread)
+
+    # what collects cotangents
+    def of_name(self, node: ast.Name, c: TileCotangent) -> None:
+        n = node.id
+        if n in self.scalars:
+            self.of_site(("scalar", n), n, node, None, c, self.top())
+            return
+        home = self.reading.body.home.get(n)
+        if home is None:
+            raise self.rec.refused(node, f"where {n} comes from is not known")
+        if c.spread:
+            raise self.rec.refused(node, f"rows that share {n} would be summed over programs; read it where it is used")
+        level: BackwardLevel | None = self.level
+        while level is not None and id(level.items) != home:
+            level = level.above
+        if level is None:
+            raise self.rec.refused(node, f"{n} is assigned in a loop, and used behind it")
+        if level is self.level:
+            level.names.setdefault(n, []).append(c)
+        else:
+            self.level.foreign.setdefault(("name", n), (n, []))[1].append(c)
+
+    def top(self) -> BackwardLevel:
+        """The outermost level that each program runs: that of the grid's loop."""
+        found = self.level
+        while found.above is not None and not (found.loop is not None and found.loop.grid):
+            found = found.above
+        return found
+
+    def of_block(self, node: ast.expr, c: TileCotangent) -> None:
+        base = node.value if isinstance(node, ast.Subscript) else node
+        assert isinstance(base, ast.Name)
+        window = self.rec.window(node)
+        if window is None:
+            raise self.rec.refused(node, "it reads at computed places")
+        if base.id not in {p.name for p in self.k.arguments} and base.id not in self.reading.body.declared:
+            return  # an array from outside is a constant
+        if base.id in self.reading.body.declared:
+            raise self.rec.refused(node, f"it reads the result {base.id}, which it has stored to")
+        if self.rec.overlaps(window):
+            raise self.rec.refused(
+                node, f"programs read parts of {base.id} that overlap, and would add to the same places"
+            )
+        level = self.level
+        moving = _moving(window)
+        while (
+            level.above is not None
+            and level.loop is not None
+            and not level.loop.grid
+            and not (moving & level.loop.marks)
+        ):
+            level = level.above
+        key = (base.id, window.offsets, window.sizes, window.kept)
+        self.of_site(key, base.id, node, window, c, level)
+
+    def of_site(
+        self,
+        key: Key,
+        parameter: str,
+        node: ast.expr,
+        window: TileWindow | None,
+        c: TileCotangent,
+        level: BackwardLevel,
+    ) -> None:
+        site = level.sites.setdefault(key, Site(parameter, node, window))
+        if level is self.level:
+            site.shares.append(c)
+        elif c.spread:
+            raise self.rec.refused(node, "what all rows share is read in a loop")
+        else:
+            self.level.foreign.setdefault(key, (site, []))[1].append(c)
+
+    def of_product(self, node: ast.expr, a: ast.expr, b: ast.expr, c: TileCotangent) -> None:
+        if self.rec.rank(a) != 2 or self.rec.rank(b) != 2:
+            raise self.rec.refused(node, "it has no rule for products of batches of matrices")
+        if not isinstance(c.node, ast.Name):
+            c = TileCotangent(self.bound(self.pulls.hint(node), c.node))
+        g = self.pulls.writer()
+        if self.rec.moves(a):
+            self.pulls.pull(a, TileCotangent(g.call("mma", c.node, ast.Attribute(self.pulls.read(b), "T", ast.Load()))))
+        if self.rec.moves(b):
+            self.pulls.pull(b, TileCotangent(g.call("mma", ast.Attribute(self.pulls.read(a), "T", ast.Load()), c.node)))
+
+    def back_loop(self, item: LoopStatement) -> None:
+        carried = {n: c for n in item.carried if (c := self.total(f"d_{n}", self.level.names.pop(n, []))) is not None}
+        self.through.append(carried)
+        inner = BackwardLevel(item.body, self.level, item)
+        self.run(inner)
+        self.through.pop()
+        for key, (what, shares) in inner.foreign.items():
+            self.accumulated(inner, key, what, shares)
+        body = [Again(item.body, True), *inner.lines]
+        if inner.lines:
+            self.level.lines.append(ast.For(item.head.target, item.head.iter, body, [], None, lineno=1))
+        for n, c in carried.items():
+            self.level.names.setdefault(n, []).append(c)
+
+    def accumulated(self, inner: BackwardLevel, key: Key, what: Site | str, shares: list[TileCotangent]) -> None:
+        """Shares of what is used in a loop and belongs outside are added up from step to step."""
+        label = what if isinstance(what, str) else what.parameter
+        held = self.fresh(f"d_{label}" if isinstance(what, str) else f"d_{label}_tile")
+        like = name(what) if isinstance(what, str) else what.node
+        zeros = self.pulls.writer().call("zeros_like", like)
+        low = not isinstance(what, str) and what.window is not None and what.window.view.dtype.is_low_precision
+        wide = ast.Attribute(name(self.tile.partition(".")[0]), "f32", ast.Load())
+        self.emit(held, self.pulls.writer().call("cast", zeros, wide) if low else zeros)
+        for s in shares:
+            inner.lines.append(ast.AugAssign(ast.Name(held, ast.Store()), ast.Add(), s.node))
+        c = TileCotangent(name(held))
+        if isinstance(what, str):
+            at_home = self.reading.body.home.get(what) == id(self.level.items)
+            if at_home:
+                self.level.names.setdefault(what, []).append(c)
+            else:
+                self.level.foreign.setdefault(key, (what, []))[1].append(c)
+        elif key in self.level.sites:
+            what.shares.append(c)
+        else:
+            self.level.foreign.setdefault(key, (what, []))[1].append(c)
+
+    def finish(self, site: Site) -> None:
+        """Stores the gradient of a block."""
+        if not site.shares:
+            return
+        p = site.parameter
+        if p in self.stored:
+            if site.window is None:
+                raise self.rec.refused(site.node, f"{p} is a number and is stored to")
+            self.left.add(p)
+            place = self.at(self.cotangents.setdefault(p, self.fresh(f"d_{p}")), site.node)
+            if self.rec.shared(site.window):
+                raise self.rec.refused(site.node, f"{p} is stored to, and read by several programs")
+            c = self.total(f"d_{p}_tile", site.shares)
+            assert c is not None
+            if isinstance(place, ast.Name):
+                raise self.rec.refused(site.node, f"{p} is read as a whole and stored to")
+            self.store(place, c.node, add=True)
+            return
+        spread = any(s.spread for s in site.shares)
+        shared = site.window is None or bool(self.rec.shared(site.window))
+        how = "rows" if spread else "shared" if shared else "own"
+        found = self.gradients.setdefault(p, Gradient(p, self.fresh(f"d_{p}"), how))
+        if found.how != how or (found.stores and how != "own"):
+            raise self.rec.refused(site.node, f"{p} is read at several places, of which programs share some")
+        if spread and not all(s.spread for s in site.shares):
+            raise self.rec.refused(site.node, f"rows share {p} in one place, and not in another")
+        self.demand_apart(site)
+        found.stores += 1
+        level = self.level
+        inner = level.loop is not None and not level.loop.grid
+        if shared and inner and not spread:
+            raise self.rec.refused(
+                site.node, f"programs share the block of {p} that a loop reads: its gradient is a sum over them"
+            )
+        node = site.shares[0].node
+        for s in site.shares[1:]:
+            node = operation("add", node, s.node)
+        if how == "rows":
+            self.store(name(found.name), node)
+        elif how == "own":
+            self.store(self.at(found.name, site.node), node, self.repeated(site))
+            self.own.append((level.lines[-1], found))
+        else:
+            place = (
+                ast.Subscript(name(found.name), ast.Constant(0), ast.Load())
+                if site.window is None
+                else self.at(found.name, site.node)
+            )
+            if isinstance(place, ast.Name):
+                place = ast.Subscript(place, ast.Slice(), ast.Load())
+            self.store(place, self.pulls.writer().call("reduce_across", node))
+
+    def repeated(self, site: Site) -> bool:
+        """Whether a loop comes to a block several times."""
+        return site.window is not None and any(not self.rec.apart(site.window, x.marks, x.step) for x in self.around())
+
+    def around(self) -> list[LoopStatement]:
+        """The loops that a program runs around the present statement."""
+        found: list[LoopStatement] = []
+        level: BackwardLevel | None = self.level
+        while level is not None:
+            found += [level.loop] if level.loop is not None and not level.loop.grid else []
+            level = level.above
+        return found
+
+    def add_up(self) -> None:
+        """Blocks of one gradient that are stored at several places are added to what is there."""
+        for line, gradient in self.own:
+            if gradient.stores > 1 and isinstance(line, ast.Assign):
+                self.adding.add(line)
+            elif gradient.stores > 1 and isinstance(line, ast.Expr):
+                raise self.rec.refused(self.reading.tree, f"all of {gradient.parameter} is read in several ways")
+
+    def demand_apart(self, site: Site) -> None:
+        """Blocks of one parameter at two places may only meet within a program."""
+        mine = site.window
+        if mine is None:
+            return
+        grid = frozenset[str]().union(*(marks(c.offset) for c in self.k.coordinates.grid))
+        for other in self.placed.setdefault(site.parameter, []):
+            for a, b, m, n in zip(mine.offsets, other.offsets, mine.sizes, other.sizes, strict=True):
+                on_grid = bool((marks(a) | marks(b)) & grid)
+                if on_grid and (a != b or m != n):
+                    why = f"{site.parameter} is read at places that differ from program to program, and may overlap"
+                    raise self.rec.refused(site.node, why)
+        self.placed[site.parameter].append(mine)
+
+    def written(self, level: BackwardLevel) -> list[ast.stmt]:
+        lines = [Again(level.items, False), *level.lines]
+        return emitted(lines, self.pulls.wanted, self.adding)
+
+
+def _moving(window: TileWindow | None) -> frozenset[str]:
+    """The coordinates that move a block."""
+    return frozenset[str]().union(*(marks(o) for o in window.offsets)) if window is not None else frozenset()

@@ -1,0 +1,157 @@
+"""Puts the forward pass before what reads it. Values that the backward asks for get names, what nobody reads goes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tessera.compiler.frontend.backward.code import name
+from tessera.compiler.frontend.backward.statements import (
+    AssignStatement,
+    Item,
+    KeptStatement,
+    LoopStatement,
+    ReturnStatement,
+    StoreStatement,
+)
+
+
+@dataclass(eq=False, slots=True)
+class Again:
+    """Here statements of the forward pass are computed again; `inside` of their loop without what it carries."""
+
+    items: list[Item]
+    inside: bool
+
+
+Line: TypeAlias = "ast.stmt | Again"
+
+
+def emitted(lines: Sequence[Line], wanted: Mapping[str, str], adding: Collection[Line]) -> list[ast.stmt]:
+    """`wanted`: names of values by their text. `adding`: assignments that are written with +=."""
+    body = _Emission(wanted, adding).resolved(lines, set())
+    body = _live(body)
+    return _live(_without_copies(body, set(wanted.values())))
+
+
+class _Emission:
+    def __init__(self, wanted: Mapping[str, str], adding: Collection[Line]) -> None:
+        self.wanted, self.adding = wanted, adding
+
+    def resolved(self, lines: Sequence[Line], done: set[str]) -> list[ast.stmt]:
+        """`done`: the values that have their names already."""
+        out: list[ast.stmt] = []
+        for line in lines:
+            if isinstance(line, Again):
+                out += self.items(line.items, line.inside, done)
+            elif isinstance(line, ast.For):
+                out.append(_loop(line.target, line.iter, self.resolved(line.body, set(done))))
+            elif line in self.adding:
+                assert isinstance(line, ast.Assign)
+                (target,) = line.targets
+                assert isinstance(target, ast.Subscript)
+                out.append(ast.AugAssign(target, ast.Add(), line.value))
+            else:
+                out.append(line)
+        return out
+
+    def items(self, items: list[Item], inside: bool, done: set[str]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        for item in items:
+            match item:
+                case KeptStatement():
+                    out.append(item.node)
+                case AssignStatement():
+                    value = self.named(item.value, out, done)
+                    target = ast.Name(item.name, ast.Store())
+                    if item.carried and not inside:
+                        op: ast.operator = ast.Add() if item.sign > 0 else ast.Sub()
+                        out.append(ast.AugAssign(target, op, value))
+                    elif not item.carried:
+                        out.append(ast.Assign([target], value, lineno=1))
+                case LoopStatement():
+                    if not item.grid:
+                        out.append(_loop(item.head.target, item.head.iter, self.items(item.body, False, set(done))))
+                case StoreStatement():
+                    inner = [n for n in ast.iter_child_nodes(item.target) if isinstance(n, ast.expr)]
+                    for n in (item.value, *([item.mask] if item.mask is not None else []), *inner):
+                        self.named(n, out, done)
+                case ReturnStatement():
+                    for v in item.values:
+                        self.named(v, out, done)
+        return out
+
+    def named(self, node: ast.expr, out: list[ast.stmt], done: set[str]) -> ast.expr:
+        """The expression with names in it for the parts that the backward reads, which are assigned before."""
+        held = self.wanted.get(ast.dump(node))
+        if held is not None and held in done:
+            return name(held)
+        new = self.parts(node, out, done)
+        if held is None:
+            return new
+        done.add(held)
+        out.append(ast.Assign([ast.Name(held, ast.Store())], new, lineno=1))
+        return name(held)
+
+    def parts(self, value: Any, out: list[ast.stmt], done: set[str]) -> Any:
+        fields = {f: self.part(getattr(value, f, None), out, done) for f in value._fields}
+        return type(value)(**fields)
+
+    def part(self, value: Any, out: list[ast.stmt], done: set[str]) -> Any:
+        if isinstance(value, list):
+            return [self.part(v, out, done) for v in value]
+        if isinstance(value, ast.expr):
+            return self.named(value, out, done)
+        return self.parts(value, out, done) if isinstance(value, ast.keyword) else value
+
+
+def _loop(target: ast.expr, over: ast.expr, body: list[ast.stmt]) -> ast.For:
+    return ast.For(target, over, body, [], None, lineno=1)
+
+
+def _without_copies(body: list[ast.stmt], made: set[str]) -> list[ast.stmt]:
+    """Where the text names a value that got a name here, it is the text's name."""
+    names = {
+        s.value.id: s.targets[0].id
+        for outer in body for s in ast.walk(outer)
+        if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name) and isinstance(s.value, ast.Name)
+        and s.value.id in made
+    }  # fmt: skip
+
+    class Rename(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.Name:
+            return ast.Name(names.get(node.id, node.id), node.ctx)
+
+        def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
+            new = ast.Assign([self.visit(t) for t in node.targets], self.visit(node.value), lineno=1)
+            same = (
+                isinstance(new.value, ast.Name) and isinstance(t := new.targets[0], ast.Name) and t.id == new.value.id
+            )
+            return None if same else new
+
+    found = (Rename().visit(s) for s in body)
+    return [s for s in found if s is not None]
+
+
+def _live(body: list[ast.stmt], outside: Collection[str] = (), loop: bool = False) -> list[ast.stmt]:
+    """What is stored, and what that is made of. Of a loop, what it adds up is read `outside`."""
+    read: set[str] = set()
+    while True:
+        before = len(read)
+        kept: list[ast.stmt] = []
+        for s in reversed(body):
+            if isinstance(s, ast.For):
+                inner = _live(s.body, {*outside, *read}, True)
+                if not inner:
+                    continue
+                s = _loop(s.target, s.iter, inner)
+            targets = s.targets if isinstance(s, ast.Assign) else [s.target] if isinstance(s, ast.AugAssign) else []
+            needed = read if isinstance(s, ast.Assign) or not loop else read | set(outside)
+            if targets and all(isinstance(t, ast.Name) and t.id not in needed for t in targets):
+                continue
+            kept.append(s)
+            read |= {n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        if len(read) == before:
+            return kept[::-1]

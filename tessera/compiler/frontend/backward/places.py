@@ -1,0 +1,98 @@
+"""Where the blocks of a kernel lie: what it returns, in the words of its text, and what a store leaves of a tensor."""
+
+from __future__ import annotations
+
+import ast
+
+from tessera.compiler.frontend.backward.code import name
+from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.backward.statements import StoreStatement
+from tessera.compiler.frontend.kernel import outputs
+from tessera.compiler.frontend.kernel.access import Stored
+from tessera.compiler.frontend.kernel.results import writes_all
+from tessera.compiler.frontend.kernel.values import Lanes, TileWindow, marks
+from tessera.errors import Span
+from tessera.language.dims import Dim, Expr
+
+
+class Places:
+    def __init__(self, rec: Recorded, tree: ast.FunctionDef) -> None:
+        self.rec, self.k, self.tree = rec, rec.k, tree
+        self.texts = self.slices()
+
+    def own_block(self, node: ast.stmt, v: ast.expr, given: str, i: int) -> ast.expr:
+        """This program's block of the cotangent of what is returned."""
+        tile = self.rec.tile(v)
+        assert tile is not None
+        view = next((a for a in self.k.allocated if a.argument == self.k.results[i]), None)
+        if view is None:
+            raise self.rec.refused(node, "where its result goes is not known")
+        window = outputs.own_place(self.k, view, tile)
+        divided = [c for c in self.k.divided if any(str(c.offset) in marks(o) for o in window.offsets)]
+        if divided or not any(marks(o) for o in window.offsets):
+            whole = [n for n in self.k.plan.whole if n in self.k.views]
+            if whole and len(window.kept) == min(len(view.shape), 2):
+                return name(given)
+        batches = [marks(c.offset) for c in self.k.coordinates.grid if c.name.startswith("batch")]
+        index: list[ast.expr] = []
+        for a, (offset, size) in enumerate(zip(window.offsets, window.sizes, strict=True)):
+            if a not in window.kept and marks(offset) in batches:
+                continue
+            found = self.slice_at(offset, size, view.shape[a], a in window.kept)
+            if found is None:
+                raise self.rec.refused(node, f"where axis {a} of its result goes is not written; store it to a place")
+            index.append(found)
+        whole_index = index[0] if len(index) == 1 else ast.Tuple(index, ast.Load())
+        return ast.Subscript(name(given), whole_index, ast.Load())
+
+    def slices(self) -> list[tuple[Dim, ast.expr, bool]]:
+        """The places that the text indexes parameters at: their starts, how they are written, whether as slices."""
+        found: list[tuple[Dim, ast.expr, bool]] = []
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.Subscript) or not isinstance(self.rec.window(node), TileWindow):
+                continue
+            for i in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+                if isinstance(i, ast.Slice):
+                    start = self.rec.value(i.lower) if i.lower is not None else 0
+                    if i.lower is not None and isinstance(start, (int, Expr)):
+                        found.append((start, i, True))
+                else:
+                    value = self.rec.value(i)
+                    if isinstance(value, Lanes):
+                        found.append((value.base, i, True))
+                    elif isinstance(value, (int, Expr)):
+                        found.append((value, i, False))
+        return found
+
+    def slice_at(self, offset: Dim, size: Dim, extent: Dim, kept: bool) -> ast.expr | None:
+        known = self.k.tiles.known
+        if offset == 0 and known(size) == known(extent):
+            return ast.Slice()
+        return next((node for start, node, sliced in self.texts if start == offset and sliced == kept), None)
+
+    def window_of(self, target: ast.expr) -> TileWindow | None:
+        """Of a place that is stored to, which the evaluator keeps with the store."""
+        return next((s.window for s in self.k.memory.stores if s.window is not None and self.is_of(target, s)), None)
+
+    def is_of(self, target: ast.expr, s: Stored) -> bool:
+        return _within(self.rec.definition.text.span(target), s.span)
+
+    def overwritten(self, item: StoreStatement) -> bool:
+        """Whether nothing of what was there before is left."""
+        found = [s for s in self.k.memory.stores if s.view.name == item.parameter]
+        alone = item.mask is None and len(found) == 1 and self.is_of(item.target, found[0])
+        return alone and writes_all(self.k, found[0])
+
+    def reads(self, parameter: str) -> bool:
+        """Whether the kernel reads a parameter, or what it has stored to it."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and node.id == parameter and isinstance(node.ctx, ast.Load):
+                inside = [s for s in ast.walk(self.tree) if isinstance(s, ast.Subscript) and s.value is node]
+                if any(isinstance(s.ctx, ast.Load) for s in inside):
+                    return True
+        return parameter in self.k.plan.whole
+
+
+def _within(inner: Span, outer: Span) -> bool:
+    starts = (outer.line, outer.col) <= (inner.line, inner.col)
+    return starts and (inner.end_line, inner.end_col) <= (outer.end_line, outer.end_col)

@@ -1,0 +1,412 @@
+"""Cotangents of expressions: from what an expression gives to the names and blocks that it is made of."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tessera.compiler.frontend.backward.code import (
+    ELEMENTWISE,
+    ELSEWHERE,
+    SCALAR_OF,
+    Expression,
+    TextBuilder,
+    name,
+    number,
+    operation,
+)
+from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.kernel.values import Coordinate, Share, View
+from tessera.compiler.graph.operators.derivatives import STEPS, rules
+from tessera.language import dtypes
+from tessera.language.dims import Expr
+
+REDUCTIONS = ("sum", "mean", "max", "min")
+NO_DERIVATIVE = frozenset({
+    "any", "all", "argmax", "argmin", "zeros", "ones", "full", "zeros_like", "arange", "causal_mask", "uniform",
+    "random_bits", "argsort", "cdiv", "linear_id", "program_id", "num_programs",
+})  # fmt: skip
+"""functions whose results do not move with their operands; numbers are no tiles"""
+FINITE = frozenset(
+    {"add", "sub", "neg", "where", "relu", "maximum", "minimum", "sigmoid", "tanh", "sin", "cos", "sign"}
+)
+"""functions whose derivative is a finite number, whatever their operands are"""
+HINTS = {
+    "add": "added", "sub": "shifted", "mul": "product", "div": "ratio", "pow": "power", "mod": "rest", "neg": "negated",
+    "where": "chosen", "mma": "product", "dot": "product", "sum": "total", "row_sum": "total", "col_sum": "total",
+}  # fmt: skip
+"""names of values that the text gives none; others are called as what makes them"""
+
+
+@dataclass(frozen=True, slots=True)
+class TileCotangent:
+    """An expression of it. Outside of `mask` it is 0, as it stands where `clean`. `short`: axes of size 1 stand for
+    whole ones. `spread`: rows of it, in other programs too, are still to be summed."""
+
+    node: ast.expr
+    mask: ast.expr | None = None
+    clean: bool = True
+    short: bool = False
+    spread: bool = False
+
+
+class Home(Protocol):
+    """What collects cotangents."""
+
+    def of_name(self, node: ast.Name, c: TileCotangent) -> None: ...
+    def of_block(self, node: ast.expr, c: TileCotangent) -> None: ...
+    def of_product(self, node: ast.expr, a: ast.expr, b: ast.expr, c: TileCotangent) -> None: ...
+    def bound(self, hint: str, node: ast.expr) -> ast.expr:
+        """A name for a cotangent that is read more than once."""
+        ...
+
+    def fresh(self, wanted: str) -> str: ...
+
+
+class Pull:
+    """`wanted`: values of the forward pass that a rule reads, by their text, with the names that they get."""
+
+    def __init__(self, rec: Recorded, tile: str, home: Home) -> None:
+        self.rec, self.tile, self.home = rec, tile, home
+        self.wanted: dict[str, str] = {}
+        self.named: dict[ast.expr, str] = {}
+        """expressions that the text gives a name as they stand"""
+
+    # values of the forward pass
+    def read(self, node: ast.expr) -> ast.expr:
+        """An expression's value, under a name where it is more than a name or number."""
+        if isinstance(node, (ast.Name, ast.Constant)) and not isinstance(self.rec.value(node), View):
+            return node
+        if not any(self.rec.k.is_tile(self.rec.value(n)) for n in ast.walk(node)):
+            return node
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+            return ast.UnaryOp(node.op, self.read(node.operand))
+        if isinstance(node, ast.BinOp) and node not in self.rec.values:  # masks that stand for several conditions
+            return ast.BinOp(self.read(node.left), node.op, self.read(node.right))
+        if isinstance(node, ast.Name):
+            return node  # a parameter that is read as a whole
+        if node in self.named:
+            return name(self.named[node])
+        key = ast.dump(node)
+        if key not in self.wanted:
+            self.wanted[key] = self.home.fresh(self.hint(node))
+        return name(self.wanted[key])
+
+    def hint(self, node: ast.expr) -> str:
+        match node:
+            case ast.Subscript(value=ast.Name(id=n)):
+                return f"{n}_tile" if isinstance(self.rec.value(node.value), View) else f"{n}_part"
+            case ast.Name(id=n):
+                return n
+            case ast.BinOp(op=op) | ast.UnaryOp(op=op):
+                found = SCALAR_OF.get(type(op), "value")
+                return HINTS.get(found, found)
+            case ast.Compare():
+                return "mask"
+            case ast.Call():
+                found = self.rec.function(node) or "value"
+                return HINTS.get(found, found)
+            case ast.Attribute(value=value):
+                return self.hint(value)
+            case _:
+                return "value"
+
+    def writer(self) -> TextBuilder:
+        return TextBuilder(self.tile, dtypes.f32)
+
+    # shapes
+    def cleaned(self, c: TileCotangent) -> TileCotangent:
+        if c.clean or c.mask is None:
+            return replace(c, clean=True)
+        chosen = self.writer().call("where", self.read(c.mask), c.node, number(0))
+        return replace(c, node=chosen, clean=True)
+
+    def full(self, c: TileCotangent, node: ast.expr) -> TileCotangent:
+        """As long as the value that it belongs to."""
+        if not c.short:
+            return c
+        zeros = self.writer().call("zeros_like", self.read(node))
+        return replace(c, node=operation("add", zeros, c.node), short=False)
+
+    def fitted(self, c: TileCotangent, node: ast.expr, operand: ast.expr, places: tuple[int, ...]) -> TileCotangent:
+        """For an operand that was broadcast: summed over the axes that it does not have."""
+        rec = self.rec
+        shape, rank, own = rec.shape(node), rec.rank(node), rec.shape(operand)
+        if list(places) != sorted(places):
+            raise rec.refused(operand, "the axes of an operand lie in another order than those of the result")
+        missing = [a for a in range(rank) if a not in places]
+        stretched = [a for a, n in zip(places, own, strict=True) if n == 1 != shape[a]]
+        if not missing and not stretched:
+            return c
+        c = self.cleaned(self.full(c, node))
+        origins = [x.origin for x in rec.axes(node)]
+        divided = [a for a in missing if isinstance(o := origins[a], Coordinate) and o in rec.k.divided]
+        if divided:
+            rest = [a for a in missing if a not in divided]
+            if stretched or (rest and own):
+                raise rec.refused(operand, "what all rows share is not summed here")
+            return replace(c, node=self.summed(c.node, rest, rank), spread=True, mask=None)
+        return replace(c, node=self.summed(self.summed(c.node, missing, rank), stretched, rank, True), mask=None)
+
+    def summed(self, node: ast.expr, axes: Sequence[int], rank: int, keep: bool = False) -> ast.expr:
+        if not axes:
+            return node
+        if len(axes) == rank and not keep:
+            return self.writer().call("sum", node)
+        found = [ast.Constant(a - rank) if a - rank >= 0 else number(a - rank) for a in axes]
+        axis = found[0] if len(found) == 1 else ast.Tuple(found, ast.Load())
+        keywords: dict[str, ast.expr] = {"axis": axis} | ({"keepdim": ast.Constant(True)} if keep else {})
+        return self.writer().call("sum", node, **keywords)
+
+    # expressions
+    def pull(self, node: ast.expr, c: TileCotangent) -> None:
+        """Hands what an expression is made of its share of the expression's cotangent."""
+        rec = self.rec
+        if not rec.moves(node):
+            return
+        match node:
+            case ast.Name():
+                value = rec.value(node)
+                if isinstance(value, View):
+                    self.home.of_block(node, self.cleaned(self.full(c, node)))
+                else:
+                    self.home.of_name(node, self.cleaned(self.full(c, node)))
+            case ast.Subscript(value=base) if rec.window(node) is not None and isinstance(rec.value(base), View):
+                self.home.of_block(node, self.cleaned(self.full(c, node)))
+            case ast.Subscript():
+                self.subscript(node, c)
+            case ast.BinOp(left=a, op=ast.MatMult(), right=b):
+                self.home.of_product(node, a, b, self.cleaned(self.full(c, node)))
+            case ast.BinOp(left=a, op=op, right=b):
+                self.elementwise(node, SCALAR_OF.get(type(op), ""), [a, b], c)
+            case ast.UnaryOp(op=ast.UAdd(), operand=a):
+                self.pull(a, c)
+            case ast.UnaryOp(op=op, operand=a):
+                self.elementwise(node, SCALAR_OF.get(type(op), ""), [a], c)
+            case ast.IfExp(test=test, body=a, orelse=b):
+                decided = rec.static(test)
+                if decided is not None:
+                    self.pull(a if decided else b, c)
+                else:
+                    self.elementwise(node, "where", [test, a, b], c)
+            case ast.Attribute(value=a, attr="T"):
+                self.pull(a, replace(c, node=ast.Attribute(self.cleaned(self.full(c, node)).node, "T", ast.Load()),
+                                     clean=True, mask=None, short=False))  # fmt: skip
+            case ast.Call():
+                self.call(node, c)
+            case _:
+                raise rec.refused(node, f"it has no rule for {ast.unparse(node)}")
+
+    def subscript(self, node: ast.Subscript, c: TileCotangent) -> None:
+        """`x[:, None]`: axes that None inserts are summed."""
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        whole = [isinstance(i, ast.Slice) and i.lower is None and i.upper is None and i.step is None for i in index]
+        new = [isinstance(i, ast.Constant) and i.value is None for i in index]
+        if not all(a or b for a, b in zip(whole, new, strict=True)):
+            at = self.rec.value(node.value)
+            why = "it reads at computed places" if isinstance(at, View) else "it takes a part of a tile"
+            raise self.rec.refused(node, why)
+        rank = self.rec.rank(node)
+        c = self.cleaned(self.full(c, node))
+        axes = [i for i, n in enumerate(new) if n]
+        self.pull(node.value, TileCotangent(self.summed(c.node, axes, rank)))
+
+    def elementwise(self, node: ast.expr, function: str, operands: list[ast.expr], c: TileCotangent) -> None:
+        rec = self.rec
+        function = ELSEWHERE.get(function, function)
+        if function in STEPS:
+            return
+        if function not in ELEMENTWISE:
+            raise rec.refused(node, f"it has no rule for {ast.unparse(node)}")
+        places = rec.places(operands)
+        moving = [i for i, n in enumerate(operands) if rec.moves(n)]
+        if len(moving) > 1 and not isinstance(c.node, ast.Name):
+            c = replace(c, node=self.home.bound(self.hint(node), c.node))
+        g = self.writer()
+        for i in moving:
+            own = c
+            codes = [Expression(self.reader(n), g.dtype) for n in operands]
+            out = Expression(self.reader(node), g.dtype)
+            if function == "pow" and i == 0 and isinstance(rec.value(operands[1]), (int, float)):
+                found = self.power(own.node, operands[0], rec.value(operands[1]))
+                codes[0].read = True
+            else:
+                rule = rules(function)[i]
+                if rule is None:
+                    continue
+                v = Expression(own.node, g.dtype)
+                found = rule(g, v, out, *codes).node
+            read = [n for n, code in zip((node, *operands), (out, *codes), strict=True) if code.read]
+            if own.short and any(rec.shape(n) == rec.shape(node) for n in read):
+                own = replace(own, short=False)
+            own = replace(own, node=found, clean=own.clean and (own.mask is None or function in FINITE))
+            own = self.masked(own, function, i, operands)
+            self.pull(operands[i], self.fitted(own, node, operands[i], places[i]))
+
+    def power(self, v: ast.expr, base: ast.expr, exponent: float) -> ast.expr:
+        """v n x**(n - 1)"""
+        x = self.read(base)
+        rest = exponent - 1
+        raised = x if rest == 1 else operation("pow", x, number(rest))
+        return (
+            operation("mul", operation("mul", v, number(exponent)), raised)
+            if rest
+            else operation("mul", v, number(exponent))
+        )
+
+    def reader(self, node: ast.expr) -> Callable[[], ast.expr]:
+        return lambda: self.read(node)
+
+    def masked(self, c: TileCotangent, function: str, i: int, operands: list[ast.expr]) -> TileCotangent:
+        """Behind a choice, the elements that it takes from this operand."""
+        mask: ast.expr | None = None
+        if function == "where":
+            mask = operands[0] if i == 1 else self.inverted(operands[0])
+        elif function == "relu":
+            mask = self.compared(operands[0], ast.Gt(), number(0))
+        elif function in ("maximum", "minimum"):
+            larger = (function == "maximum") == (i == 0)
+            mask = self.compared(operands[0], ast.GtE() if larger else ast.LtE(), self.read(operands[1]))
+        if mask is None:
+            return c
+        return replace(c, mask=mask if c.mask is None else ast.BinOp(c.mask, ast.BitAnd(), mask))
+
+    def compared(self, x: ast.expr, op: ast.cmpop, other: ast.expr) -> ast.expr:
+        """A condition that the forward pass does not compute."""
+        return copy.deepcopy(ast.Compare(self.read(x), [op], [other]))
+
+    def inverted(self, test: ast.expr) -> ast.expr:
+        return ast.UnaryOp(ast.Invert(), test)
+
+    # functions of ts.tile
+    def call(self, node: ast.Call, c: TileCotangent) -> None:
+        rec = self.rec
+        function = rec.function(node)
+        given = {k.arg: k.value for k in node.keywords if k.arg}
+        if function is None:
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            if method in ("to", "astype", "type") and isinstance(node.func, ast.Attribute):
+                self.pull(node.func.value, c)
+                return
+            raise rec.refused(node, f"it does not look into {ast.unparse(node.func)}; write out what it computes")
+        if function in NO_DERIVATIVE:
+            return
+        if function in ELEMENTWISE:
+            if given:
+                raise rec.refused(node, f"give the operands of {function} without their names")
+            self.elementwise(node, function, node.args, c)
+            return
+        prefix, _, kind = function.rpartition("_")
+        kind = kind if prefix in ("row", "col") else function
+        if kind in REDUCTIONS:
+            self.reduction(node, kind, c)
+        elif function == "reduce_across":
+            value = rec.value(node)
+            if not isinstance(value, Share) or value.op != "sum":
+                raise rec.refused(node, "of what programs combine, only sums are derived")
+            self.pull(node.args[0], c)
+        elif function == "cast":
+            self.pull(node.args[0], c)
+        elif function == "load":
+            self.load(node, given, c)
+        elif function == "cumsum":
+            self.prefix(node, given, c)
+        elif function in ("mma", "dot"):
+            self.product(node, given, c)
+        elif function in ("trans", "transpose") and len(node.args) == 1 and not given and rec.rank(node) == 2:
+            turned = self.cleaned(self.full(c, node))
+            self.pull(node.args[0], TileCotangent(ast.Attribute(turned.node, "T", ast.Load())))
+        else:
+            raise rec.refused(node, f"it has no rule for {ast.unparse(node.func)}")
+
+    def product(self, node: ast.Call, given: dict[str, ast.expr], c: TileCotangent) -> None:
+        if {"a_scale", "b_scale"} & given.keys() or len(node.args) < 2:
+            raise self.rec.refused(node, "it has no rule for products with scales")
+        c = self.cleaned(self.full(c, node))
+        start = node.args[2] if len(node.args) > 2 else given.get("accumulator")
+        if start is not None and self.rec.moves(start):
+            self.pull(start, c)
+        self.home.of_product(node, node.args[0], node.args[1], c)
+
+    def load(self, node: ast.Call, given: dict[str, ast.expr], c: TileCotangent) -> None:
+        mask = given.get("mask") or (node.args[1] if len(node.args) > 1 else None)
+        other = given.get("other")
+        if given.keys() - {"mask", "other"} or (other is not None and self.rec.moves(other)) or not isinstance(
+            node.args[0], ast.Subscript
+        ):  # fmt: skip
+            raise self.rec.refused(node, "it has no rule for this load")
+        c = self.cleaned(self.full(c, node))
+        if mask is not None:
+            c = TileCotangent(self.writer().call("where", self.read(mask), c.node, number(0)))
+        self.pull(node.args[0], c)
+
+    def prefix(self, node: ast.Call, given: dict[str, ast.expr], c: TileCotangent) -> None:
+        """Each element counts in all prefixes from its own on."""
+        axis = given.get("axis") or (node.args[1] if len(node.args) > 1 else number(-1))
+        c, g = self.cleaned(self.full(c, node)), self.writer()
+        turned = g.call("flip", c.node, axis=axis)
+        back = g.call("flip", g.call("cumsum", turned, axis=axis), axis=axis)
+        self.pull(node.args[0], TileCotangent(back))
+
+    def reduction(self, node: ast.Call, kind: str, c: TileCotangent) -> None:
+        """The cotangent has one element for each line that was reduced: axes of size 1 stand for the line."""
+        rec, (x, *_) = self.rec, node.args
+        rank = rec.rank(x)
+        axes, kept = self.reduced(node, rank)
+        c = self.cleaned(self.full(c, node))
+        g, v = self.writer(), c.node
+        if kind == "mean":
+            v = operation("div", v, self.count(node, x, axes))
+        if kind in ("max", "min"):
+            out = self.expanded(self.read(node), axes, rank, kept)
+            hit = self.compared(x, ast.Eq(), out)
+            ones = g.call("where", hit, number(1.0), number(0.0))
+            count = self.summed(ones, axes, rank, len(axes) < rank)
+            share = operation("div", self.expanded(v, axes, rank, kept), count)
+            self.pull(x, TileCotangent(g.call("where", hit, share, number(0)), hit))
+            return
+        self.pull(x, TileCotangent(self.expanded(v, axes, rank, kept), short=True))
+
+    def expanded(self, v: ast.expr, axes: Sequence[int], rank: int, kept: bool) -> ast.expr:
+        """With axes of size 1 where it was reduced; of a single value nothing is needed."""
+        if kept or len(axes) == rank:
+            return v
+        index: list[ast.expr] = [ast.Constant(None) if a in axes else ast.Slice() for a in range(rank)]
+        if not isinstance(v, ast.Name):
+            v = self.home.bound("d_line", v)
+        return ast.Subscript(v, ast.Tuple(index, ast.Load()), ast.Load())
+
+    def reduced(self, node: ast.Call, rank: int) -> tuple[list[int], bool]:
+        function = self.rec.function(node) or ""
+        if function.startswith(("row_", "col_")):
+            if rank > 2:
+                raise self.rec.refused(node, f"it has no rule for {function} of a tile with {rank} axes")
+            return ([rank - 1] if function.startswith("row_") else [0]), False
+        given = {k.arg: k.value for k in node.keywords}
+        said = given.get("axis") or (node.args[1] if len(node.args) > 1 else None)
+        keep = given.get("keepdim") or given.get("keepdims") or (node.args[2] if len(node.args) > 2 else None)
+        kept = keep is not None and bool(self.literal(keep))
+        value = None if said is None else self.literal(said)
+        axes = range(rank) if value is None else (value,) if isinstance(value, int) else value
+        return sorted(a % rank for a in axes) if rank else [], kept
+
+    def literal(self, node: ast.expr) -> Any:
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            return self.rec.value(node)
+
+    def count(self, node: ast.AST, x: ast.expr, axes: Sequence[int]) -> ast.expr:
+        """How many elements a mean is of."""
+        found: ast.expr | None = None
+        for a in axes:
+            axis, size = self.rec.axes(x)[a], self.rec.shape(x)[a]
+            d = axis.dim if axis.dim is not None else size
+            if axis.walks or not (isinstance(d, int) or (isinstance(d, Expr) and str(d).replace("_", "").isalnum())):
+                raise self.rec.refused(node, "how many elements the mean is of depends on the program; divide a sum")
+            size = ast.parse(str(d), mode="eval").body
+            found = size if found is None else operation("mul", found, size)
+        return found if found is not None else number(1)

@@ -1,0 +1,467 @@
+"""The statements of a kernel as a derivative goes through them: every name is assigned once, every branch is a mask.
+
+What is assigned under a condition over elements becomes a choice, `where(condition, new, old)`; a store keeps the
+condition. Statements before the loop over the grid belong to each of its programs, and move into it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import keyword
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.compiler.frontend.backward.code import ELEMENTWISE, name
+from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.kernel.values import Lanes, View, marks
+from tessera.compiler.frontend.names.values import Builtin, Counting
+from tessera.compiler.frontend.syntax.assigned import stored_names
+from tessera.language.dims import Expr
+
+IGNORED = frozenset({"print", "debug_print", "debug_assert", "device_assert", "static_assert", "barrier"})
+"""functions of ts.tile, called for what they do, that the backward has no need of"""
+
+
+@dataclass(eq=False, slots=True)
+class AssignStatement:
+    """`carried`: it adds to what the loop carries; `value` is what is added, with `sign`."""
+
+    name: str
+    value: ast.expr
+    node: ast.stmt
+    carried: bool = False
+    sign: int = 1
+
+
+@dataclass(eq=False, slots=True)
+class StoreStatement:
+    """To `target`, a subscript of a parameter or its name (all of this program's block)."""
+
+    parameter: str
+    target: ast.expr
+    value: ast.expr
+    mask: ast.expr | None
+    added: int
+    """1 or -1: it is added to what is there, or subtracted"""
+    node: ast.stmt
+
+
+@dataclass(eq=False, slots=True)
+class LoopStatement:
+    head: ast.For
+    body: list[Any]
+    grid: bool
+    marks: frozenset[str]
+    step: Any
+    carried: tuple[str, ...]
+
+
+@dataclass(eq=False, slots=True)
+class ReturnStatement:
+    values: list[ast.expr]
+    node: ast.stmt
+
+
+@dataclass(eq=False, slots=True)
+class KeptStatement:
+    """A statement that stays as it is, such as an assert about sizes."""
+
+    node: ast.stmt
+
+
+Item = AssignStatement | StoreStatement | LoopStatement | ReturnStatement | KeptStatement
+
+
+@dataclass(slots=True)
+class Statements:
+    """`home`: the list of statements in which a name is assigned. `declared`: results that the kernel declares."""
+
+    items: list[Item] = field(default_factory=list[Item])
+    home: dict[str, int] = field(default_factory=dict[str, int])
+    declared: dict[str, ast.expr] = field(default_factory=dict[str, ast.expr])
+
+
+class KernelReading:
+    """Reads the body of a kernel that has been evaluated. Raises CompileError TS355 where a derivative has no way."""
+
+    def __init__(self, rec: Recorded, tile: str) -> None:
+        self.rec, self.tile = rec, tile
+        assert isinstance(rec.definition.tree, ast.FunctionDef)
+        self.tree = rec.definition.tree
+        self.taken = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name)} | {
+            a.arg for a in ast.walk(self.tree.args) if isinstance(a, ast.arg)
+        }
+        self.taken |= {*vars(builtins), *keyword.kwlist, *rec.definition.scope.names(), *rec.ev.dims}
+        self.body = Statements()
+        self.env: dict[str, str] = {}
+        self.said: dict[str, str] = {}
+        """the text's names"""
+        self.mask: ast.expr | None = None
+        self.open: list[tuple[int, frozenset[str]]] = []
+        """the loops that are open: their statements and what they carry"""
+        self.lists = [self.body.items]
+        self.read(self.tree.body, self.body.items)
+        self.into_grid()
+        self.in_order(self.body.items, {})
+
+    def fresh(self, wanted: str) -> str:
+        """A name that the kernel does not have."""
+        found, n = wanted, 1
+        while found in self.taken:
+            n += 1
+            found = f"{wanted}_{n}"
+        self.taken.add(found)
+        return found
+
+    # expressions
+    def renamed(self, node: Any, env: Mapping[str, str]) -> Any:
+        """A copy in the names that are assigned once, with what has been recorded of each part."""
+        if isinstance(node, list):
+            return [self.renamed(n, env) for n in node]
+        if not isinstance(node, ast.AST):
+            return node
+        new = type(node)(**{f: self.renamed(getattr(node, f, None), env) for f in node._fields})
+        if isinstance(new, ast.Name):
+            new.id = env.get(new.id, new.id)
+        ast.copy_location(new, node)
+        if node in self.rec.values:
+            self.rec.values[new] = self.rec.values[node]
+        return new
+
+    def where(self, condition: ast.expr, a: ast.expr, b: ast.expr) -> ast.expr:
+        """A choice that no text has, recorded as if one had."""
+        values = self.rec.values
+        call = ast.Call(
+            ast.Attribute(ast.parse(self.tile, mode="eval").body, "where", ast.Load()), [condition, a, b], []
+        )
+        values[call.func] = Builtin("tessera.tile.where")
+        tile, other = self.rec.tile(a), self.rec.tile(b)
+        wide = a if tile is not None and (other is None or self.rec.rank(a) >= self.rec.rank(b)) else b
+        values[call] = values.get(wide)
+        return ast.copy_location(call, condition)
+
+    # statements
+    def read(self, statements: Iterable[ast.stmt], into: list[Item]) -> None:
+        for node in statements:
+            self.statement(node, into)
+
+    def statement(self, node: ast.stmt, into: list[Item]) -> None:
+        rec = self.rec
+        match node:
+            case ast.Expr(value=ast.Constant()) | ast.Pass():
+                pass
+            case ast.Expr(value=ast.Call() as call):
+                self.called(node, call, into)
+            case ast.AnnAssign(target=ast.Name(id=n), annotation=said, value=None):
+                self.body.declared[n] = said
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self.assigned(node, target, value, into)
+            case ast.Assign(targets=[target], value=value):
+                self.assigned(node, target, value, into)
+            case ast.AugAssign():
+                self.augmented(node, into)
+            case ast.If():
+                self.branch(node, into)
+            case ast.For():
+                self.loop(node, into)
+            case ast.Return(value=value):
+                if self.mask is not None:
+                    raise rec.refused(node, "it returns under a condition")
+                found = [] if value is None else value.elts if isinstance(value, ast.Tuple) else [value]
+                into.append(ReturnStatement([self.renamed(v, self.env) for v in found], node))
+            case ast.Assert():
+                into.append(KeptStatement(self.renamed(node, self.env)))
+            case ast.While():
+                raise rec.refused(node, "a while loop would have to run backwards")
+            case ast.Break() | ast.Continue():
+                raise rec.refused(node, "a loop that is left early would have to run backwards")
+            case _:
+                raise rec.refused(node, f"it has no rule for {type(node).__name__.lower()}")
+
+    def called(self, node: ast.Expr, call: ast.Call, into: list[Item]) -> None:
+        function = self.rec.function(call)
+        if function in IGNORED:
+            return
+        if function == "grid":
+            into.append(KeptStatement(self.renamed(node, self.env)))
+        elif function == "store":
+            given = {k.arg: k.value for k in call.keywords}
+            target, value = (*call.args, *(given[k] for k in ("value",) if k in given))[:2]
+            mask = call.args[2] if len(call.args) > 2 else given.get("mask")
+            outer = self.mask
+            if mask is not None:
+                self.mask = self.both(self.renamed(mask, self.env))
+            self.stored(node, target, self.renamed(value, self.env), 0, into)
+            self.mask = outer
+        else:
+            raise self.rec.refused(node, f"it has no rule for {ast.unparse(call.func)}")
+
+    def assigned(self, node: ast.stmt, target: ast.expr, value: ast.expr, into: list[Item]) -> None:
+        match target:
+            case ast.Name(id=n):
+                if not self.added(node, n, value, into):
+                    self.give(node, n, self.renamed(value, self.env), into)
+            case ast.Subscript():
+                self.stored(node, target, self.renamed(value, self.env), 0, into)
+            case ast.Tuple(elts=targets) if isinstance(value, ast.Tuple) and len(targets) == len(value.elts):
+                values = [self.renamed(v, self.env) for v in value.elts]
+                for t, v in zip(targets, values, strict=True):
+                    if isinstance(t, ast.Name):
+                        self.give(node, t.id, v, into)
+                    else:
+                        self.stored(node, t, v, 0, into)
+            case ast.Tuple() if not any(self.rec.k.is_tile(self.rec.value(n)) for n in ast.walk(value)):
+                into.append(KeptStatement(self.renamed(node, self.env)))
+            case _:
+                raise self.rec.refused(node, f"it has no rule for what {ast.unparse(value)} gives in parts")
+
+    def give(self, node: ast.stmt, n: str, value: ast.expr, into: list[Item]) -> None:
+        if any(n in carried for _, carried in self.open):
+            why = f"{n} is carried from step to step, and not as a sum: each step would need what it was before"
+            raise self.rec.refused(node, why)
+        new = self.fresh(n) if n in self.body.home else n
+        self.env[n], self.said[new] = new, n
+        self.body.home[new] = id(into)
+        into.append(AssignStatement(new, value, node))
+
+    def added(self, node: ast.stmt, n: str, value: ast.expr, into: list[Item], sign: int = 1) -> bool:
+        """`total = total + x`, `acc = mma(a, b, acc)` of what the innermost loop carries."""
+        if not self.open or n not in self.open[-1][1]:
+            return False
+        operands: list[ast.expr] = []
+        match value:
+            case ast.BinOp(left=ast.Name(id=m), op=ast.Add() | ast.Sub() as op, right=other) if m == n:
+                operands, sign = [other], -sign if isinstance(op, ast.Sub) else sign
+            case ast.BinOp(left=other, op=ast.Add(), right=ast.Name(id=m)) if m == n:
+                operands = [other]
+            case ast.Call(args=args, keywords=keywords) if self.rec.function(value) in ("mma", "dot"):
+                given = [*args[2:3], *(k.value for k in keywords if k.arg == "accumulator")]
+                if len(given) == 1 and isinstance(given[0], ast.Name) and given[0].id == n:
+                    rest = [k for k in keywords if k.arg != "accumulator"]
+                    product = ast.copy_location(ast.Call(value.func, args[:2], rest), value)
+                    self.rec.values[product] = self.rec.values[value]
+                    operands = [product]
+            case _:
+                pass
+        if len(operands) != 1 or any(isinstance(x, ast.Name) and x.id == n for x in ast.walk(operands[0])):
+            return False
+        if self.mask is not None:
+            raise self.rec.refused(node, f"{n} is added to under a condition over elements")
+        into.append(AssignStatement(self.env[n], self.renamed(operands[0], self.env), node, True, sign))
+        return True
+
+    def augmented(self, node: ast.AugAssign, into: list[Item]) -> None:
+        target, sign = node.target, {ast.Add: 1, ast.Sub: -1}.get(type(node.op))
+        if isinstance(target, ast.Name):
+            read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+            whole = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
+            last = next((v for n, v in self.values_of(node)), None)
+            self.rec.values[whole], self.rec.values[read] = last, last
+            self.assigned(node, target, whole, into)
+        elif sign is None:
+            raise self.rec.refused(node, f"{ast.unparse(target)} is stored to by an operation other than +=")
+        else:
+            self.stored(node, target, self.renamed(node.value, self.env), sign, into)
+
+    def values_of(self, node: ast.AugAssign) -> Iterable[tuple[str, Any]]:
+        """What stands under the name afterwards."""
+        assert isinstance(node.target, ast.Name)
+        n = node.target.id
+        found = self.rec.ev.frame.names.get(n)
+        later = next((self.rec.values[x] for x in ast.walk(self.tree) if isinstance(x, ast.Name) and x.id == n
+                      and isinstance(x.ctx, ast.Load) and x in self.rec.values), None)  # fmt: skip
+        yield n, later if later is not None else found
+
+    def stored(self, node: ast.stmt, target: ast.expr, value: ast.expr, added: int, into: list[Item]) -> None:
+        base = target.value if isinstance(target, ast.Subscript) else target
+        if not isinstance(base, ast.Name) or not isinstance(self.view(base), View):
+            raise self.rec.refused(node, f"a part of the tile {ast.unparse(base)} is stored to")
+        into.append(StoreStatement(base.id, self.renamed(target, self.env), value, self.mask, added, node))
+
+    def view(self, node: ast.Name) -> Any:
+        return self.rec.k.views.get(node.id)
+
+    def both(self, condition: ast.expr) -> ast.expr:
+        return condition if self.mask is None else ast.BinOp(self.mask, ast.BitAnd(), condition)
+
+    def branch(self, node: ast.If, into: list[Item]) -> None:
+        decided = self.rec.static(node.test)
+        if decided is None and self.of_lanes(node.test) and not node.orelse:
+            decided = True
+        if decided is not None:
+            self.read(node.body if decided else node.orelse, into)
+            return
+        for inner in (n for s in (*node.body, *node.orelse) for n in ast.walk(s)):
+            if isinstance(inner, (ast.For, ast.While)):
+                raise self.rec.refused(inner, "a loop stands under a condition that the program decides")
+            if (
+                isinstance(inner, ast.Call)
+                and self.rec.function(inner) not in (None, "store")
+                and not self.elementwise(inner)
+            ):
+                raise self.rec.refused(inner, f"{ast.unparse(inner.func)} stands under a condition over elements")
+        test = self.renamed(node.test, self.env)
+        outer, before = self.mask, dict(self.env)
+        ends: list[dict[str, str]] = []
+        for condition, statements in ((test, node.body), (self.inverted(test), node.orelse)):
+            self.mask = outer
+            self.mask = self.both(condition)
+            self.env = dict(before)
+            self.read(statements, into)
+            ends.append(self.env)
+        self.mask = outer
+        self.env = before
+        for n in dict.fromkeys(stored_names([node])):
+            a, b = (e.get(n) for e in ends)
+            if a is None or b is None:
+                self.env[n] = a or b or n
+            elif a != b:
+                sides = [self.named(x, statements, n) for x, statements in ((a, node.body), (b, node.orelse))]
+                self.give(node, n, self.where(test, *sides), into)
+
+    def elementwise(self, call: ast.Call) -> bool:
+        return self.rec.function(call) in ELEMENTWISE
+
+    def named(self, new: str, statements: list[ast.stmt], n: str) -> ast.expr:
+        """A name as a side of a choice, with the value that was recorded where it was assigned."""
+        found = name(new)
+        item = self.definition(new)
+        value = self.rec.values.get(item.value) if item is not None else self.rec.ev.frame.names.get(n)
+        self.rec.values[found] = value
+        return found
+
+    def definition(self, new: str) -> AssignStatement | None:
+        found = (x for items in self.lists for x in items if isinstance(x, AssignStatement) and not x.carried)
+        return next((x for x in found if x.name == new), None)
+
+    def inverted(self, test: ast.expr) -> ast.expr:
+        out = ast.copy_location(ast.UnaryOp(ast.Invert(), test), test)
+        self.rec.values[out] = self.rec.values.get(test)
+        return out
+
+    def of_lanes(self, test: ast.expr) -> bool:
+        """`if i < n`, of the lanes of all of n: what lies behind the end is neither read nor stored in any case."""
+        match test:
+            case ast.Compare(left=left, ops=[ast.Lt()], comparators=[right]):
+                lanes, end = self.rec.value(left), self.rec.value(right)
+                if not isinstance(lanes, Lanes) or lanes.launch is None or lanes.base != lanes.launch.offset:
+                    return False
+                k = self.rec.k
+                return k.tiles.known(k.coordinates.extent(lanes.launch)) == k.tiles.known(end)
+            case _:
+                return False
+
+    def loop(self, node: ast.For, into: list[Item]) -> None:
+        rec = self.rec
+        counting = rec.value(node.iter)
+        if node.orelse or not isinstance(node.target, ast.Name):
+            raise rec.refused(node, "it has no rule for this loop")
+        if self.mask is not None:
+            raise rec.refused(node, "a loop stands under a condition")
+        n = node.target.id
+        used = next((rec.values[x] for s in node.body for x in ast.walk(s)
+                     if isinstance(x, ast.Name) and x.id == n and x in rec.values), None)  # fmt: skip
+        found = marks(used) if isinstance(used, Expr) else frozenset[str]()
+        on_grid = (
+            frozenset().union(*(marks(c.offset) for c in rec.k.coordinates.grid)) if rec.k.coordinates.grid else set()
+        )
+        grid = bool(found) and found <= on_grid
+        if isinstance(counting, Counting) and counting.path.startswith("tessera.tile._"):
+            raise rec.refused(
+                node, "a coordinate such as tile_k walks in a loop that is not written; write it with range_k"
+            )
+        body: list[Item] = []
+        before = dict(self.env)
+        carried = () if grid else tuple(m for m in dict.fromkeys(stored_names(node.body)) if m in before and m != n)
+        head = ast.For(node.target, self.renamed(node.iter, self.env), [], [], None)
+        self.open.append((id(body), frozenset(carried)))
+        self.lists.append(body)
+        self.read(node.body, body)
+        self.open.pop()
+        for m in carried:
+            self.alone(node, m)
+        step = counting.step if isinstance(counting, Counting) else 1
+        into.append(LoopStatement(head, body, grid, found, step, tuple(self.env[m] for m in carried)))
+
+    def alone(self, node: ast.For, carried: str) -> None:
+        """Refuses a loop that reads what it adds to."""
+        for s in (s for outer in node.body for s in ast.walk(outer) if isinstance(s, ast.stmt)):
+            parts = [c for c in ast.iter_child_nodes(s) if isinstance(c, ast.expr)]
+            reads = [x for p in parts for x in ast.walk(p)
+                     if isinstance(x, ast.Name) and x.id == carried and isinstance(x.ctx, ast.Load)]  # fmt: skip
+            own = isinstance(s, ast.Assign) and any(isinstance(t, ast.Name) and t.id == carried for t in s.targets)
+            if reads and not own:
+                raise self.rec.refused(reads[0], f"a step of the loop reads {carried}, which the loop carries")
+
+    def into_grid(self) -> None:
+        items = self.body.items
+        at = next((i for i, x in enumerate(items) if isinstance(x, LoopStatement) and x.grid), None)
+        if at is None:
+            return
+        loop = items[at]
+        assert isinstance(loop, LoopStatement)
+        moved = [x for x in items[:at] if isinstance(x, AssignStatement)]
+        behind = [x for x in items[at + 1 :] if not isinstance(x, KeptStatement)]
+        values = [v for x in behind if isinstance(x, ReturnStatement) for v in x.values]
+        if any(not isinstance(x, ReturnStatement) for x in behind):
+            raise self.rec.refused(loop.head, "something is computed behind the loop over the grid")
+        for x in moved:
+            self.body.home[x.name] = id(loop.body)
+        loop.body[:0] = moved
+        if values and not all(isinstance(v, ast.Name) and v.id in self.rec.k.views for v in values):
+            loop.body += [x for x in behind if isinstance(x, ReturnStatement)]
+            behind = []
+        items[:] = [*(x for x in items[:at] if isinstance(x, KeptStatement)), loop, *behind]
+
+    def in_order(self, items: list[Item], stored: dict[str, ast.stmt]) -> None:
+        """Refuses what reads a parameter that has been stored to: the backward has what was there before."""
+        for item in items:
+            if isinstance(item, LoopStatement):
+                if not item.grid:
+                    self.own_places(item)
+                self.in_order(item.body, stored)
+                continue
+            parts = _expressions(item)
+            if isinstance(item, StoreStatement):
+                parts += [item.mask] if item.mask is not None else []
+                parts += [item.target.slice] if isinstance(item.target, ast.Subscript) else []
+            for n in (n for p in parts for n in ast.walk(p)):
+                whole = isinstance(item, ReturnStatement) and n in item.values
+                if (
+                    isinstance(n, ast.Name)
+                    and n.id in stored
+                    and isinstance(n.ctx, ast.Load)
+                    and not whole
+                    and n in self.rec.values
+                ):
+                    raise self.rec.refused(n, f"it reads {n.id}, which it has stored to; keep the value under a name")
+            if isinstance(item, StoreStatement):
+                stored[item.parameter] = item.node
+
+    def own_places(self, loop: LoopStatement) -> None:
+        """In a loop, what is read and stored to must be the same block, another one in each step."""
+        for s in (x for x in loop.body if isinstance(x, StoreStatement)):
+            assert isinstance(self.tree, ast.FunctionDef)
+            for n in (n for outer in loop.body for p in _expressions(outer) for n in ast.walk(p)):
+                if not isinstance(n, ast.Subscript) or not isinstance(n.value, ast.Name) or n.value.id != s.parameter:
+                    continue
+                if n is s.target or not isinstance(s.target, ast.Subscript):
+                    continue
+                if ast.dump(n.slice) != ast.dump(s.target.slice):
+                    raise self.rec.refused(n, f"steps of a loop read and store to different places of {s.parameter}")
+
+
+def _expressions(item: Item) -> list[ast.expr]:
+    match item:
+        case AssignStatement(value=value):
+            return [value]
+        case StoreStatement(value=value):
+            return [value]
+        case LoopStatement(body=body):
+            return [e for x in body for e in _expressions(x)]
+        case ReturnStatement(values=values):
+            return [*values]
+        case _:
+            return []

@@ -1,0 +1,251 @@
+"""The text of a derived backward: a kernel, and the rule that calls it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tessera.compiler.frontend.backward.derive import Derivation, Gradient
+from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.names.definition import Definition
+from tessera.language.dtypes import DType
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_WIDEST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """`rule`: the name of the rule in `text`, which is what `@kernel.vjp` takes. `tessera`: the name of the library
+    that the text needs."""
+
+    text: str
+    rule: str
+    kernel: str
+    tessera: str
+
+
+def text_of(node: ast.AST) -> str:
+    """With the quotes that most texts have."""
+    said = ast.unparse(node)
+    return said.replace("'", '"') if '"' not in said else said
+
+
+def derived(definition: Definition) -> Derived:
+    """The backward of a kernel. Raises CompileError TS355 at the line that is not derivable, or what is wrong with the
+    kernel itself."""
+    rec = Recorded(definition)
+    root = _library(definition)
+    return _Text(rec, root).written()
+
+
+def _library(definition: Definition) -> str:
+    """How the file calls the library: `ts` of `@ts.kernel`."""
+    assert isinstance(definition.tree, ast.FunctionDef)
+    for d in definition.tree.decorator_list:
+        for n in ast.walk(d):
+            if isinstance(n, ast.Attribute) and n.attr == "kernel":
+                return text_of(n.value)
+    return "ts"
+
+
+class _Text:
+    def __init__(self, rec: Recorded, root: str) -> None:
+        self.rec, self.root = rec, root
+        self.definition = rec.definition
+        assert isinstance(self.definition.tree, ast.FunctionDef)
+        tree = self.definition.tree
+        if tree.args.vararg or tree.args.kwarg or tree.args.kwonlyargs:
+            raise rec.refused(tree, "it has parameters of no fixed number, or by name only")
+        self.parameters = {a.arg: a.annotation for a in (*tree.args.posonlyargs, *tree.args.args)}
+        for a in (*tree.args.posonlyargs, *tree.args.args):
+            if a.annotation is None:
+                raise rec.refused(a, f"{a.arg} has no annotation, and the backward needs its type")
+            if any(p.name == a.arg and p.optional for p in rec.k.arguments):
+                raise rec.refused(a, f"{a.arg} may be absent")
+        self.made = Derivation(rec, f"{root}.tile")
+        self.kernel = f"{tree.name}_backward"
+        self.rule = f"{tree.name}_vjp"
+
+    # parts
+    def annotation(self, parameter: str) -> str:
+        said = self.parameters[parameter]
+        assert said is not None
+        return text_of(said)
+
+    def tensor(self) -> str:
+        """How the file calls Tensor."""
+        for said in self.parameters.values():
+            if isinstance(said, ast.Subscript):
+                return text_of(said.value)
+        return f"{self.root}.Tensor"
+
+    def wide(self, dtype: DType) -> str:
+        """What sums of numbers of a dtype are."""
+        return f"{self.root}.{'f64' if dtype.name == 'f64' else 'f32'}"
+
+    def in_f32(self, parameter: str, but: int = 0) -> str:
+        """The annotation of a parameter, with f32 (f64 for f64) for its dtype, without its last axes."""
+        said, view = self.parameters[parameter], self.rec.k.views[parameter]
+        if (
+            not isinstance(said, ast.Subscript)
+            or not isinstance(said.slice, ast.Tuple)
+            or isinstance(said.slice.elts[-1], ast.Constant)
+        ):
+            raise self.rec.refused(self.definition.tree, f"the annotation of {parameter} does not say its dtype")
+        dims = ", ".join(text_of(d) for d in said.slice.elts[: -1 - but])
+        return f"{text_of(said.value)}[{dims}, {self.wide(view.dtype)}]"
+
+    def of_gradient(self, g: Gradient) -> str:
+        if g.parameter in self.made.scalars:
+            if g.how == "rows":
+                return self.in_f32(self.widest(), but=1)
+            return f"{self.tensor()}[1, {self.wide(self.made.scalars[g.parameter].dtype)}]"
+        if g.how == "rows":
+            return self.in_f32(self.widest())
+        return self.in_f32(g.parameter) if self.rounded(g) else self.typed(g.parameter)
+
+    def typed(self, parameter: str) -> str:
+        said = self.parameters[parameter]
+        self.in_f32(parameter)
+        assert said is not None
+        return text_of(said)
+
+    def rounded(self, g: Gradient) -> bool:
+        """Whether sums of it are made in f32, and rounded at the end."""
+        if g.parameter in self.made.scalars:
+            return False
+        return self.rec.k.views[g.parameter].dtype.is_low_precision and (g.how != "own" or g.stores > 1)
+
+    def widest(self) -> str:
+        """The parameter read as a whole that has the most axes."""
+        views = {n: self.rec.k.views[n] for n in self.rec.k.plan.whole if n in self.rec.k.views}
+        return max(views, key=lambda n: len(views[n].shape))
+
+    def of_result(self, name: str, i: int) -> str:
+        """The annotation of what is returned."""
+        if name in self.parameters:
+            return self.annotation(name)
+        if name in self.made.reading.body.declared:
+            return text_of(self.made.reading.body.declared[name])
+        assert isinstance(self.definition.tree, ast.FunctionDef)
+        said = self.definition.tree.returns
+        if isinstance(said, ast.Subscript) and text_of(said.value) in ("tuple", "Tuple"):
+            said = said.slice.elts[i] if isinstance(said.slice, ast.Tuple) else said.slice
+        if said is None:
+            raise self.rec.refused(
+                self.definition.tree, "what it returns has no annotation, and its cotangent needs a type"
+            )
+        return text_of(said)
+
+    def results(self) -> list[str]:
+        """What the rule is given cotangents of: what is returned, or what is stored to, as the caller names it."""
+        stored = [n for n in self.parameters if n in self.made.stored]
+        returned = self.made.returned
+        if returned and stored and returned != stored:
+            raise self.rec.refused(self.definition.tree, "it returns something, and stores to parameters beside it")
+        found = returned or stored
+        if not found:
+            raise self.rec.refused(self.definition.tree, "it gives nothing")
+        return found
+
+    # the whole
+    def written(self) -> Derived:
+        made, results = self.made, self.results()
+        cots = [made.cotangents.setdefault(r, made.fresh(f"d_{r}")) for r in results]
+        gradients = [made.gradients[p] for p in self.parameters if p in made.gradients]
+        if not gradients and not made.left:
+            raise self.rec.refused(self.definition.tree, "no argument of it moves its result")
+        lines = [*(f"{g.name}: {self.of_gradient(g)}" for g in gradients), *self.body()]
+        types = [self.of_gradient(g) for g in gradients]
+        if gradients:
+            lines.append(f"return {', '.join(g.name for g in gradients)}")
+        needed = self.needed(lines, cots, results, types)
+        signature = [*(f"{p}: {self.annotation(p)}" for p in needed)]
+        signature += [f"{c}: {self.of_result(r, i)}" for i, (r, c) in enumerate(zip(results, cots, strict=True))]
+        arrow = "" if not types else f" -> {types[0]}" if len(types) == 1 else f" -> tuple[{', '.join(types)}]"
+        note = f'"""Cotangents for the arguments of {self.definition.name}, derived from its text."""'
+        text = [f"@{self.root}.kernel{self.config()}", *_head(self.kernel, signature, arrow), f"    {note}"]
+        text += [f"    {line}" for s in lines for line in s.splitlines()]
+        text += ["", "", *self.rule_text(results, cots, gradients, needed), ""]
+        return Derived("\n".join(text), self.rule, self.kernel, self.root)
+
+    def body(self) -> list[str]:
+        return [text_of(ast.fix_missing_locations(s)) for s in self.made.body]
+
+    def config(self) -> str:
+        config = self.definition.options.get("config") or {}
+        said = ", ".join(f"{k}={v!r}" for k, v in config.items())
+        return f"({said})" if said else ""
+
+    def needed(self, lines: list[str], cots: list[str], results: list[str], types: list[str]) -> list[str]:
+        """The parameters that the backward reads, and those that say what its dims are."""
+        read = {n.id for n in ast.walk(ast.parse("\n".join(_unreturned(lines)))) if isinstance(n, ast.Name)}
+        found = [p for p in self.parameters if p in read]
+        declared = set[str]().union(*(_dims(t) for t in types))
+        every = set[str]().union(*(_dims(self.annotation(p)) for p in self.parameters))
+        wanted = declared | (read & every)
+        known = set[str]().union(*(_dims(self.of_result(r, i)) for i, r in enumerate(results)))
+        known = known.union(*(_dims(self.annotation(p)) for p in found))
+        for p in self.parameters:
+            if p not in found and _dims(self.annotation(p)) & (wanted - known):
+                found.append(p)
+                known |= _dims(self.annotation(p))
+        return [p for p in self.parameters if p in found]
+
+    def rule_text(self, results: list[str], cots: list[str], gradients: list[Gradient], needed: list[str]) -> list[str]:
+        taken = set(self.parameters)
+        one = len(results) == 1
+        result = "result"
+        while result in taken:
+            result += "_"
+        given = cots[0] if one else "cotangents"
+        out = [f"@{self.root}.function", f"def {self.rule}({', '.join((result, given, *self.parameters_of_rule()))}):"]
+        if not one:
+            out.append(f"    {', '.join(cots)} = cotangents")
+        call = f"{self.kernel}({', '.join((*needed, *cots))})"
+        out.append(f"    {', '.join(g.name for g in gradients)} = {call}" if gradients else f"    {call}")
+        found = {g.parameter: self.of_rule(g) for g in gradients}
+        for p in self.parameters:
+            if p in self.made.left:
+                found[p] = self.made.cotangents[p]
+        values = [found.get(p, "None") for p in self.parameters]
+        out.append(f"    return {', '.join(values)}")
+        return out
+
+    def parameters_of_rule(self) -> list[str]:
+        """With the defaults that they have."""
+        assert isinstance(self.definition.tree, ast.FunctionDef)
+        defaults = [text_of(d) for d in self.definition.tree.args.defaults]
+        bare = len(self.parameters) - len(defaults)
+        return [p if i < bare else f"{p}={defaults[i - bare]}" for i, p in enumerate(self.parameters)]
+
+    def of_rule(self, g: Gradient) -> str:
+        """What the rule makes of what the kernel gives."""
+        p = g.parameter
+        if p in self.made.scalars:
+            return f"{self.root}.sum({g.name})" if g.how == "rows" else f"{g.name}[0]"
+        if g.how == "rows":
+            sizes = ", ".join(f"{p}.shape[{i}]" for i in range(len(self.rec.k.views[p].shape)))
+            total = f"{self.root}.sum({g.name}.reshape((-1, {sizes})), 0)"
+            return f"{total}.to({p}.dtype)" if self.rounded(g) else total
+        return f"{g.name}.to({p}.dtype)" if self.rounded(g) else g.name
+
+
+def _head(name: str, signature: list[str], arrow: str) -> list[str]:
+    line = f"def {name}({', '.join(signature)}){arrow}:"
+    if len(line) <= _WIDEST:
+        return [line]
+    return [f"def {name}(", *(f"    {s}," for s in signature), f"){arrow}:"]
+
+
+def _unreturned(lines: Iterable[str]) -> list[str]:
+    return [line for line in lines if not line.startswith("return ")]
+
+
+def _dims(annotation: str) -> set[str]:
+    """The names of the dims in an annotation."""
+    strings = (n.value for n in ast.walk(ast.parse(annotation)) if isinstance(n, ast.Constant))
+    return {w for s in strings if isinstance(s, str) for w in _WORD.findall(s)}
