@@ -47,7 +47,7 @@ _HOME: dict[str, str] = {
     ),
     "op": "tessera.runtime.eager.operators",
     # looking at them
-    **dict.fromkeys(("Profiler", "profile_memory"), "tessera.profiler"),
+    **dict.fromkeys(("Profiler", "profile_memory", "analyze_performance"), "tessera.profiler"),
     # when they are wrong
     **dict.fromkeys(("TesseraError", "CompileError", "LaunchError", "TargetError", "DeviceError", "DebugCheckError",
                      "MissingDependency", "Diagnostic"), "tessera.errors"),

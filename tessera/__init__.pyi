@@ -82,6 +82,7 @@ from tessera.nn.state import StatefulObject as StatefulObject
 from tessera.nn.state import StatefulTensor as StatefulTensor
 from tessera.optimizers.gradients import clip_grad_norm as clip_grad_norm
 from tessera.profiler import Profiler as Profiler
+from tessera.profiler import analyze_performance as analyze_performance
 from tessera.profiler import profile_memory as profile_memory
 from tessera.profiler import profiler as profiler
 from tessera.runtime import array_api as array_api

@@ -51,6 +51,8 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         ("--level", "--target", "--dims", "--generic"),
     ),
     "hints": Subcommand("f(x)", "run it and say what would make it faster; or f, for its last profile", ("--once",)),
+    "try": Subcommand("f(x)", "run it, make the first change that its hints advise, and measure both by turns"),
+    "compare": Subcommand("f(x), g(x)", "run both by turns and compare them line by line"),
     "why": Subcommand("f", "which part of the key changed when it was compiled again"),
     "trace": Subcommand("f(x)", "run it and write a Chrome trace", ("-o", "--once")),
     "memory": Subcommand("f(x)", "run it and show what it allocates, line by line", ("--once",)),

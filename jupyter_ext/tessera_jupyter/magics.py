@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from IPython.core.error import TryNext, UsageError
@@ -20,7 +22,7 @@ from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError
 from tessera.language.decorators import Decorated, Function
-from tessera.profiler import Profiler
+from tessera.profiler import Profiler, side_by_side
 from tessera.runtime import events
 from tessera.runtime.arrays import devices
 from tessera.runtime.compiled import Compiled
@@ -97,6 +99,7 @@ class TesseraMagics(Magics):
             shapes, IR and resources under it.
         %tessera profile f(x) [-o page.html]    %tessera hints f(x)    %tessera memory f(x)
             These run f(x) twice, and record the second run; with --once the first.
+        %tessera try f(x)    %tessera compare f(x), g(x)
         %tessera ir f [--level L] [--target T] [--dims ...] [--generic]    %tessera why f
         %tessera trace f(x) [-o trace.json]    %tessera doctor
         """
@@ -157,6 +160,25 @@ class TesseraMagics(Magics):
         else:
             profile = self._record(request.expression, request.once)
         display(OutputPanel((), profile, ("hints",)))
+
+    def _try(self, request: MagicRequest) -> None:
+        """Hints that no edit can try say so, and the next one is tried."""
+        hints = self._record(request.expression).hints()
+        if not hints:
+            print("Nothing worth changing in this run.")
+        for hint in hints:
+            with progress(f"Trying: {hint.change}"):
+                outcome = hint.try_it()
+            display(outcome)
+            if outcome.verdict != "not tried":
+                return
+
+    def _compare(self, request: MagicRequest) -> None:
+        pair = _pair(request.expression)
+        calls = [lambda code=code: eval(code, self.shell.user_ns) for code in pair]
+        with progress(f"Running {request.expression} by turns"):
+            found = side_by_side(*calls)
+        display(found)
 
     def _trace(self, request: MagicRequest) -> None:
         path = _writable(request.output or "trace.json")
@@ -268,3 +290,15 @@ def _check_target(name: str) -> None:
     """Raises TargetError TS601, with the nearest name, before anything runs."""
     if name != "auto":
         targets.get(devices.resolve(name))
+
+
+def _pair(expression: str) -> tuple[CodeType, CodeType]:
+    """The two calls of `f(x), g(x)`. Raises UsageError."""
+    try:
+        found = ast.parse(expression, mode="eval").body
+    except SyntaxError as e:
+        raise UsageError(f"{expression!r} is not an expression that could be run: {e.msg}") from None
+    if not isinstance(found, ast.Tuple) or len(found.elts) != 2:
+        raise UsageError(f"{expression!r} is no two calls; usage: %tessera compare f(x), g(x)")
+    old, new = (compile(ast.Expression(one), "<%tessera>", "eval") for one in found.elts)
+    return old, new

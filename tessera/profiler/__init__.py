@@ -5,10 +5,18 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+from tessera.profiler.performance import PerformanceAnalysis, analyze_performance
 from tessera.profiler.session import Profiler, profile_memory, profiler
 from tessera.profiler.trial.lines import side_by_side
 
-__all__ = ["Profiler", "profile_memory", "profiler", "side_by_side"]
+__all__ = [
+    "PerformanceAnalysis",
+    "Profiler",
+    "analyze_performance",
+    "profile_memory",
+    "profiler",
+    "side_by_side",
+]
 
 
 class _CallableModule(ModuleType):

@@ -232,3 +232,18 @@ def test_unloading_takes_everything_away(nb):
     assert nb.run("1 + 1").result == 2
     assert nb.run("%load_ext tessera_jupyter").error is None
     assert nb.run(DOUBLE).error is None
+
+
+def test_compare(doubled):
+    assert doubled.run(DOUBLE.replace("double", "triple").replace("x * 2", "x * 2 + x")).error is None
+    ran = doubled.run(f"%tessera compare {CALL}, {CALL.replace('double', 'triple')}")
+    assert ran.error is None
+    assert "tessera-lines" in ran.html and "by turns" in ran.html
+    assert "is no two calls" in doubled.run(f"%tessera compare {CALL}").stderr
+    assert "not an expression" in doubled.run("%tessera compare double(, 2").stderr
+
+
+def test_try(doubled):
+    ran = doubled.run(f"%tessera try {CALL}")
+    assert ran.error is None
+    assert "Nothing worth changing" in ran.stdout or "not tried" in ran.html
