@@ -284,6 +284,17 @@ def test_kernels_say_themselves_how_they_round():
         k(np.ones(3, np.float16), np.ones(3, np.float16))
 
 
+def test_kernels_say_themselves_what_they_multiply_in():
+    @ts.kernel
+    def k(x: Tensor["N", f32 @ ts.compute(ts.bf16)], y: Tensor["N", f32]):
+        i = ts.tile.linear_id()
+        if i < N:
+            y[i] = x[i] * x[i]
+
+    with pytest.raises(ts.CompileError, match=r"TS306.*[\s\S]*@compute\(bf16\) is not enforced in kernels"):
+        k(np.ones(3, np.float32), np.ones(3, np.float32))
+
+
 def test_a_loss_scale_keeps_small_gradients():
     """Cotangents of 2.4e-10 are 0 in f16, 2048 times as large they are not."""
 

@@ -359,3 +359,57 @@ def test_copies_of_parameters_are_parameters():
     model.load_state_dict(nn.Linear(2, 2, key=1).state_dict())
     assert all(p.requires_grad for p in model.parameters())
     assert all(p.requires_grad and p.grad is None for p in model.to(ts.f64).parameters())
+
+
+class Window(StatefulObject):
+    values: Tensor["N"]
+
+    @effect("update")
+    def shift(self, x: Tensor["N"]):
+        self.values = self.values * 0.5 + x
+
+
+def test_aliasing_that_changes_between_calls():
+    """The same code, prepared for arrays apart: what is given twice is refused at that call, and later calls go on."""
+
+    @ts.function
+    def shifted(state: Window, x: Tensor["N"]):
+        state.shift(x)
+        return x + state.values
+
+    memory = np.arange(8, dtype=np.float32)
+    for round_ in range(2):
+        state, apart = Window(memory[:4]), np.ones(4, np.float32)
+        before = memory[:4].copy()
+        assert np.array_equal(shifted(state, apart), 1 + (before * 0.5 + 1)), round_
+        for part in (memory[:4], memory[2:6]):
+            kept = memory.copy()
+            with pytest.raises(LaunchError, match="TS507"):
+                shifted(state, part)
+            assert np.array_equal(memory, kept)
+        assert np.array_equal(shifted(state, memory[4:]), memory[4:] + memory[:4])
+        before = memory[:4].copy()  # a view in another order is copied, so that it is as it was
+        assert np.array_equal(shifted(state, memory[3::-1]), before[::-1] + (before * 0.5 + before[::-1]))
+
+
+def test_overlapping_views_of_a_parameter_are_one_memory():
+    w = leaf(6)
+    with ts.no_grad():
+        front, back = w[:4], w[2:]
+    loss = (w * w).sum()
+    back[0] = 9.0  # stands in front as well
+    assert front[2].item() == 9.0
+    with pytest.raises(LaunchError, match="TS356"):
+        loss.backward()
+    assert w.grad is None
+    (w * w).sum().backward()
+    assert w.grad.numpy()[2] == 18.0
+
+
+def test_numpys_scalars_are_tensors_of_rank_zero():
+    @ts.function
+    def scaled(x: Tensor["N"], by: Tensor[()]):
+        return x * by
+
+    for by in (np.float32(3.0), np.float32(5.0)):
+        assert scaled(np.ones(2, np.float32), by).tolist() == [by, by]

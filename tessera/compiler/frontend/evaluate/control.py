@@ -62,7 +62,8 @@ def branch(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
     if len(flows) > 1:
         ev.error(
             "TS102",
-            "whether the loop is left or goes on would depend on tensor elements; use ts.where, or a while loop",
+            "whether this loop is left would depend on tensor elements, and it is unrolled at compile time; "
+            "loop over ts.range(...), or while a tensor says so",
             ev.header(node),
         )
     merge_names(ev, node, test, paths, before)
@@ -116,6 +117,22 @@ def _take_rest(ev: Evaluator, node: ast.If, paths: list[Path]) -> bool:
         states.out_of(ev, held)
     going.flow, going.returned, going.return_span = Flow.RETURN, ev.frame.returned, ev.frame.return_span
     return True
+
+
+def run_on(ev: Evaluator, p: Path, statements: list[ast.stmt], depth: int) -> None:
+    """What stands behind a branch in a loop's body becomes the end of one of its paths. `depth`: of the loop's mark."""
+    frame, held = ev.frame, states.into(ev, {})
+    outer, frame.names = frame.names, states.out_of(ev, p.names)
+    maybe, frame.maybe = frame.maybe, p.maybe
+    rests, frame.rests = frame.rests, frame.rests[: depth + 1]
+    try:
+        with ev.builder.inside(p.block):
+            p.flow = ev.run(statements)
+            p.returned, p.return_span = frame.returned, frame.return_span
+    finally:
+        p.names, frame.names, frame.rests = states.into(ev, frame.names), outer, rests
+        p.maybe, frame.maybe = frame.maybe, maybe
+        states.out_of(ev, held)
 
 
 def _merge_returns(ev: Evaluator, node: ast.If, test: Value, paths: list[Path]) -> Flow:
@@ -234,8 +251,10 @@ def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
 
 
 @method
-def while_loop(ev: Evaluator, node: ast.While) -> Flow:
-    carried = Carried(ev, node, stored_names([*node.body, ast.Expr(node.test)]))
+def while_loop(ev: Evaluator, node: ast.While, mark: LoopMark = LoopMark()) -> Flow:  # noqa: B008  (it is frozen)
+    """`mark.going`: the name of a flag that is carried, where the loop can be left by break."""
+    flag = {mark.going} if mark.going else set[str]()
+    carried = Carried(ev, node, stored_names([*node.body, ast.Expr(node.test)]) | flag)
     head, body, test = Block(), Block(), None
     for _ in range(ATTEMPTS):
         head, body = Block(), Block()
@@ -246,7 +265,7 @@ def while_loop(ev: Evaluator, node: ast.While) -> Flow:
             carried.restore()
             return undecided.loop(ev, node, UNKNOWN)
         carried.enter(body)
-        _body(ev, node, body)
+        _body(ev, node, body, mark)
         if carried.leave(body):
             break
         carried.discard(head)
@@ -260,10 +279,10 @@ def while_loop(ev: Evaluator, node: ast.While) -> Flow:
     return Flow.NEXT
 
 
-def _body(ev: Evaluator, node: ast.For | ast.While, block: Block) -> None:
-    """The loop's statements, once; leaving the loop early is not possible here."""
+def _body(ev: Evaluator, node: ast.For | ast.While, block: Block, mark: LoopMark = LoopMark()) -> None:  # noqa: B008
+    """The loop's statements, once."""
     saved = Snapshot(ev.frame)
-    ev.frame.rests.append(LoopMark())
+    ev.frame.rests.append(mark)
     try:
         with ev.builder.inside(block):
             flow = ev.run(node.body)
@@ -271,7 +290,9 @@ def _body(ev: Evaluator, node: ast.For | ast.While, block: Block) -> None:
         ev.frame.rests.pop()
     if flow in (Flow.BREAK, Flow.RETURN):
         word = "break" if flow is Flow.BREAK else "return"
-        message = f"{word} has no meaning in a loop that runs when the program runs; make it the condition of a while"
+        message = f"{word} without a condition ends this loop, which runs when the program runs, in its first round"
+        if flow is Flow.RETURN:
+            message = "a return in a loop that runs when the program runs has no meaning; return behind it"
         where = next((n for n in ast.walk(node) if isinstance(n, (ast.Break, ast.Return))), node)
         ev.error("TS102", message, where, notes=(Note("this loop", ev.header(node)),))
     if saved.changed():

@@ -102,14 +102,16 @@ def _enforced(ev: Evaluator, signature: Signature) -> None:
     """Numerics that nothing enforces are refused (those of annotations where they are read). Kernels accumulate in the
     dtype that they compute in, or the one that `mma` is given."""
     d = ev.definition
-    why = unenforced(d.options.get("numerics"))
-    if why:
+    if why := unenforced(d.options.get("numerics")):
         ev.error("TS306", why, d.span)
     for p in signature.parameters if d.kind == "kernel" else ():
         dtype, policy = getattr(p.annotation, "dtype", None), policy_of(ev, p, ev.definition)
         if policy is not None and policy.accum is not None and dtype is not None and policy.accum != dtype.compute:
             said = f"{p.name} of a kernel accumulates in {dtype.compute}, not in {policy.accum}"
             ev.error("TS306", f"{said}; give mma the accumulator, or convert the tile before", p.span)
+        if policy is not None and policy.compute is not None:
+            said = f"@compute({policy.compute}) is not enforced in kernels: convert the tiles that mma is given"
+            ev.error("TS306", f"{said}, and take it from {p.name}", p.span)
         if policy is not None and (policy.saturate or policy.loss_scale is not None):
             part = "@saturate" if policy.saturate else "@loss_scale"
             said = f"{part} is not enforced in kernels, which say themselves how they round"

@@ -11,16 +11,17 @@ from tessera.compiler.autodiff.custom import inline_custom
 from tessera.compiler.frontend.evaluate import returns, spelling, states
 from tessera.compiler.frontend.evaluate.machine import Evaluator, Layer
 from tessera.compiler.frontend.evaluate.parameters import facts_pairs
-from tessera.compiler.frontend.function import gradients, ruled
+from tessera.compiler.frontend.function import gradients, leaving, ruled
 from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.results import as_results, fault, in_order
-from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.frame import Closure, Flow, Path
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
     Builtin,
+    Counting,
     Method,
     Number,
     OperatorRef,
@@ -240,6 +241,15 @@ class FunctionLayer(Layer):
         for t in tests[1:]:
             out = self.emission.emit(node, REGISTRY[name], [out, t], {}, [node, node])
         return out
+
+    def leave(self, paths: list[Path]) -> bool:
+        return leaving.leave(self.ev, paths)
+
+    def loop(self, node: ast.For, counting: Counting) -> Flow:
+        return leaving.counted(self.ev, node, counting) if leaving.can_be_left(node) else super().loop(node, counting)
+
+    def repeat(self, node: ast.While, condition: Any) -> Flow:
+        return leaving.repeat(self.ev, node) if leaving.can_be_left(node) else super().repeat(node, condition)
 
     def condition(self, node: ast.AST, value: Any) -> Value | None:
         type: TensorType = value.type

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from tessera.compiler.frontend.kernel.values import (
 )
 from tessera.compiler.frontend.names.frame import Flow, LoopMark, Path
 from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Counting, Unknown
-from tessera.compiler.frontend.syntax.assigned import stored_names
+from tessera.compiler.frontend.syntax.assigned import jumps, stored_names
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType
 from tessera.language import dtypes
@@ -77,7 +77,7 @@ def _masked_branch(k: KernelState, node: ast.If, mask: Value) -> Flow:
 def _rest_under(k: KernelState, mask: Value, ended: Flow) -> None:
     """What stands behind `if i >= n: return` (or continue) runs where the condition does not hold."""
     frame = k.ev.frame
-    step = rest_of_step(k)
+    step = k.ev.frame.rest_of_round()
     if ended is Flow.CONTINUE:
         assert step is not None
         rest, kept = step[0], frame.rests[: step[1] + 1]
@@ -380,21 +380,6 @@ RETURNED = "<returned>"
 """the flag of a kernel that returns from inside a loop; no program can write such a name"""
 
 
-def jumps(node: ast.For | ast.While) -> set[type[ast.stmt]]:
-    """Which of break and return leave this loop."""
-    return {type(s) for s in _jumps(node.body, inside=False)}
-
-
-def _jumps(body: list[ast.stmt], inside: bool) -> Iterator[ast.stmt]:
-    for s in body:
-        if isinstance(s, ast.Return) or (isinstance(s, ast.Break) and not inside):
-            yield s
-        elif not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            deeper = inside or isinstance(s, (ast.For, ast.While))
-            for part in ("body", "orelse"):
-                yield from _jumps(getattr(s, part, []), deeper)
-
-
 def enter(k: KernelState, node: ast.For | ast.While, first: Value | None = None) -> tuple[LoopMark, set[str]]:
     """The mark of a loop that is about to be read, and the names of the flags that it carries. `first`: its condition,
     where that is over lanes."""
@@ -472,7 +457,7 @@ def _settle(k: KernelState, step: Path, loop: LoopMark) -> None:
 def leave(k: KernelState, paths: list[Path]) -> bool:
     """Paths of a branch that end in different ways, one of them the step of a loop: the others take the rest of the
     step, and flags say what follows. False where the branch stands in no such loop."""
-    found = rest_of_step(k)
+    found = k.ev.frame.rest_of_round()
     if found is None:
         return False
     statements, depth = found
@@ -491,36 +476,10 @@ def leave(k: KernelState, paths: list[Path]) -> bool:
         )
     for p in paths:
         if p.flow is Flow.NEXT:
-            _run_on(k, p, statements, depth)
+            shared.run_on(k.ev, p, statements, depth)
         if loop.going:
             _settle(k, p, loop)
     return True
-
-
-def rest_of_step(k: KernelState) -> tuple[list[ast.stmt], int] | None:
-    """The statements from here to the end of the innermost loop's body, and where its mark lies; None outside loops."""
-    out: list[ast.stmt] = []
-    rests = k.ev.frame.rests
-    for depth in reversed(range(len(rests))):
-        if isinstance(rests[depth], LoopMark):
-            return out, depth
-        statements, i = rests[depth]
-        out += statements[i + 1 :]
-    return None
-
-
-def _run_on(k: KernelState, p: Path, statements: list[ast.stmt], depth: int) -> None:
-    frame = k.ev.frame
-    outer, frame.names = frame.names, p.names
-    maybe, frame.maybe = frame.maybe, p.maybe
-    rests, frame.rests = frame.rests, frame.rests[: depth + 1]
-    try:
-        with k.ev.builder.inside(p.block):
-            p.flow = k.ev.run(statements)
-            p.returned, p.return_span = frame.returned, frame.return_span
-    finally:
-        p.names, frame.names, frame.rests = frame.names, outer, rests
-        p.maybe, frame.maybe = frame.maybe, maybe
 
 
 def close(k: KernelState, node: ast.For | ast.While, loop: LoopMark) -> Flow:
@@ -539,7 +498,7 @@ def close(k: KernelState, node: ast.For | ast.While, loop: LoopMark) -> Flow:
 
 def _lanes_leave(k: KernelState, mask: Value) -> None:
     """`break` under a condition over lanes. A loop that has been read as one that all leave together is read again."""
-    found = rest_of_step(k)
+    found = k.ev.frame.rest_of_round()
     assert found is not None
     mark, (statements, i) = k.ev.frame.rests[found[1]], k.ev.frame.rests[found[1] - 1]
     if mark.lanes:

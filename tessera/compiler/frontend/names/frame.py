@@ -104,6 +104,17 @@ class Frame:
             out += statements[i + 1 :]
         return out
 
+    def rest_of_round(self) -> tuple[list[Any], int] | None:
+        """The statements from here to the end of the innermost loop's body, and where its mark lies; None outside
+        loops."""
+        out: list[Any] = []
+        for depth in reversed(range(len(self.rests))):
+            if isinstance(self.rests[depth], LoopMark):
+                return out, depth
+            statements, i = self.rests[depth]
+            out += statements[i + 1 :]
+        return None
+
     def visible(self) -> Iterator[str]:
         """Every local name that can be seen from here."""
         frame: Frame | None = self

@@ -1,8 +1,9 @@
-"""Names that statements assign."""
+"""What statements do to a function: names that they assign, and how they leave loops."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.compiler.frontend.syntax.fragments import Broken
@@ -50,6 +51,21 @@ def _targets(target: ast.expr | None, out: set[str]) -> None:
             _targets(value, out)
         case _:
             pass
+
+
+def jumps(node: ast.For | ast.While) -> set[type[ast.stmt]]:
+    """Which of break and return leave this loop."""
+    return {type(s) for s in _jumps(node.body, inside=False)}
+
+
+def _jumps(body: list[ast.stmt], inside: bool) -> Iterator[ast.stmt]:
+    for s in body:
+        if isinstance(s, ast.Return) or (isinstance(s, ast.Break) and not inside):
+            yield s
+        elif not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            deeper = inside or isinstance(s, (ast.For, ast.While))
+            for part in ("body", "orelse"):
+                yield from _jumps(getattr(s, part, []), deeper)
 
 
 def stored_names(statements: list[ast.stmt]) -> frozenset[str]:
