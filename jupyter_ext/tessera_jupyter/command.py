@@ -173,7 +173,7 @@ def _chosen(option: str, names: list[str], known: tuple[str, ...]) -> tuple[str,
     for name in names:
         if name.strip() not in known:
             raise UsageError(f"{option} {name.strip()!r}{_close(name.strip(), known)}: it is one of {', '.join(known)}")
-    return tuple(k for k in known if k in {n.strip() for n in names})
+    return tuple(dict.fromkeys(n.strip() for n in names))
 
 
 def _unquoted(word: str) -> str:

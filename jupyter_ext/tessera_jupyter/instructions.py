@@ -7,6 +7,7 @@ from collections import Counter
 
 _LABEL = re.compile(r"^([A-Za-z_$][\w$.]*):")
 _INSTRUCTION = re.compile(r"^\s+([a-z][\w.]*)(?:\s+(.*))?$")
+_CALL = re.compile(r"^\s+(?:callq?|bl|jmp|b)\s+_?([A-Za-z][\w$.]*)")
 _FMA = re.compile(r"v?fn?m(add|sub|la|ls)|vdp|tdp|bfdot|bfmmla")
 _CONVERT = re.compile(r"v?cvt|vpmov[sz]x|[su]cvtf|fcvt")
 _SHUFFLE = re.compile(r"v?p?(perm|shuf|unpck|blend|insert|extract|broadcast|align)|(zip|uzp|trn|tbl|dup|ext)\d?$")
@@ -32,21 +33,34 @@ _SASS_KINDS = [
 
 
 def instruction_mix(assembly: str, kernels: set[str]) -> dict[str, dict[str, int]]:
-    """Kernel -> kind -> count, the most frequent first. x86-64 (AT&T) and AArch64 as LLVM writes them, and SASS."""
-    found: dict[str, Counter[str]] = {}
-    current: Counter[str] | None = None
+    """Kernel -> kind -> count, the most frequent first: the instructions of a kernel and of what it calls, each once.
+    x86-64 (AT&T) and AArch64 as LLVM writes them, and SASS."""
+    counts: dict[str, Counter[str]] = {}
+    calls: dict[str, list[str]] = {}
+    current = ""
     for line in assembly.splitlines():
         if label := _LABEL.match(line):
             name = label[1] if label[1] in kernels else label[1].removeprefix("_").removesuffix("_kernel")
-            if name in kernels:
-                current = found.setdefault(name, Counter())
-            elif not label[1].startswith((".L", "L", "$")):
-                current = None  # another function
-        elif current is not None and (op := _INSTRUCTION.match(line)):
-            current[_kind(op[1], op[2] or "")] += 1
-        elif current is not None and (op := _SASS.match(line)) and op[1] != "NOP":
-            current[next((kind for what, kind in _SASS_KINDS if what.match(op[1])), "integer, control")] += 1
-    return {name: dict(counts.most_common()) for name, counts in found.items()}
+            if name in kernels or not label[1].startswith((".L", "L", "$")):
+                current = name if name in kernels else label[1]
+                counts[current], calls[current] = Counter(), []
+        elif current and (op := _INSTRUCTION.match(line)):
+            counts[current][_kind(op[1], op[2] or "")] += 1
+            if called := _CALL.match(line):
+                calls[current].append(called[1])
+        elif current and (op := _SASS.match(line)) and op[1] != "NOP":
+            counts[current][next((kind for what, kind in _SASS_KINDS if what.match(op[1])), "integer, control")] += 1
+    own = [name for name in counts if name in kernels]
+    mixes = {name: sum((counts[f] for f in _reached(name, calls)), Counter[str]()) for name in own}
+    return {name: dict(mix.most_common()) for name, mix in mixes.items()}
+
+
+def _reached(name: str, calls: dict[str, list[str]]) -> list[str]:
+    """A function and those that it calls, those of other texts left out."""
+    found = [name]
+    for function in found:
+        found += [called for called in dict.fromkeys(calls[function]) if called in calls and called not in found]
+    return found
 
 
 def _kind(name: str, operands: str) -> str:

@@ -43,8 +43,9 @@ def _subject(subject: Subject) -> str:
         body = f'<p class="ts-why">{text(subject.why)}</p>'
     else:
         explained = subject.compiled.explain()
-        told = "".join(map(_tiles, explained.kernels))
-        told += "".join(f'<p class="ts-apart">{text(r["text"])}</p>' for r in explained.apart)
+        told = "".join(_tiles(k) for k in _different(explained.kernels))
+        apart = dict.fromkeys(r["text"] for r in explained.apart)
+        told += "".join(f'<p class="ts-apart">{text(why)}</p>' for why in apart)
         body = f"<p>{_summary(subject)}</p>{_table(subject)}{told}"
     return f'<section class="ts-subject" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>{body}</section>'
 
@@ -62,19 +63,27 @@ def _summary(subject: Subject) -> str:
 def _table(subject: Subject) -> str:
     assert subject.compiled is not None
     kernels = subject.compiled.explain().kernels
-    rows: list[tuple[str, ...]] = [
-        ("fuses", *(text(k["fuses"]) for k in kernels), ""),
-        ("grid", *(text(" × ".join(map(str, k["grid"])) or "1") for k in kernels), origin("static")),
-        ("operations", *(text(_count(k["flops"])) for k in kernels), origin("static")),
-        ("least traffic <small>B</small>", *(text(_count(k["bytes"])) for k in kernels), origin("static")),
-    ]
     mix = _instructions(subject, {k["kernel"] for k in kernels})
     resources: list[Mapping[str, Any]] = [{**mix.get(k["kernel"], {}), **(k["resources"] or {})} for k in kernels]
-    for name, (heading, unit) in _figures(subject, resources).items():
-        label = f"{text(heading)} <small>{text(unit)}</small>" if unit else text(heading)
-        known = origin("static") if any(r.get(name) is not None for r in resources) else ""
-        rows.append((label, *(_cell(name, r, subject.target.name) for r in resources), known))
-    return table(("", *(text(k["title"]) for k in kernels), ""), rows)
+    figures = _figures(subject, resources)
+    columns: dict[tuple[str, ...], list[str]] = {}
+    """what is told of a kernel, and the titles of those of which the same is told"""
+    for k, r in zip(kernels, resources, strict=True):
+        told = [k["fuses"], " × ".join(map(str, k["grid"])) or "1", _count(k["flops"]), _count(k["bytes"])]
+        cells = (*map(text, told), *(_cell(name, r, subject.target.name) for name in figures))
+        columns.setdefault(cells, []).append(k["title"])
+    known = ["", *[origin("static")] * 3]
+    known += [origin("static") if any(r.get(name) is not None for r in resources) else "" for name in figures]
+    labels = ["fuses", "grid", "operations", "least traffic <small>B</small>"]
+    labels += [f"{text(h)} <small>{text(unit)}</small>" if unit else text(h) for h, unit in figures.values()]
+    rows = zip(labels, *columns, known, strict=True)
+    return table(("", *map(_alike, columns.values()), ""), rows)
+
+
+def _alike(titles: Sequence[str]) -> str:
+    """The kernels of one column: a loop that is unrolled makes many that are the same."""
+    first, *others = titles
+    return text(first) + (hinted(f" <small>and {len(others)} alike</small>", "\n".join(others)) if others else "")
 
 
 _PARTS = {"line": "line", "what": "size", "where": "lies in", "takes": "takes", "how": "how"}
@@ -91,6 +100,11 @@ def _tiles(kernel: Mapping[str, Any]) -> str:
     return out
 
 
+def _different(kernels: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The first of those kernels whose tiles and notes are the same."""
+    return list({repr((k["fuses"], k["tiles"], k["notes"])): k for k in reversed(kernels)}.values())[::-1]
+
+
 def _instructions(subject: Subject, kernels: set[str]) -> dict[str, dict[str, Any]]:
     """The instruction mix, where the target shows its machine's instructions."""
     assert subject.compiled is not None
@@ -98,7 +112,9 @@ def _instructions(subject: Subject, kernels: set[str]) -> dict[str, dict[str, An
         assembly = subject.compiled.assembly or ""
     except MissingDependency as e:
         return {name: {"instructions_reason": str(e)} for name in kernels}
-    return {name: {"instructions": found} for name, found in instruction_mix(assembly, kernels).items()}
+    same: Mapping[str, str] = subject.compiled.artifact.meta.get("same", {})  # kernels that run the code of another
+    found = instruction_mix(assembly, kernels)
+    return {name: {"instructions": found[code]} for name in kernels if (code := same.get(name, name)) in found}
 
 
 def _figures(subject: Subject, resources: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from IPython.core.error import TryNext, UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -34,6 +35,8 @@ from tessera_jupyter.panel import OutputPanel, fill, show
 from tessera_jupyter.progress import Waits, progress
 from tessera_jupyter.subject import subject
 
+_DOCTOR = ".tessera-doctor th, .tessera-doctor td { text-align: left !important; vertical-align: top }"
+"""notebooks write cells of tables to the right, as numbers"""
 _KEYS = ("%tessera", "%%tessera")
 
 
@@ -54,6 +57,8 @@ class TesseraMagics(Magics):
         super().__init__(shell)
         self._raw = ""
         self._profiles: dict[int, Profiler] = {}
+        self._asked: WeakKeyDictionary[Decorated[Any, Any], MagicRequest] = WeakKeyDictionary()
+        """the options of the cells that defined programs"""
         self._waits = 0
 
     @classmethod
@@ -122,6 +127,7 @@ class TesseraMagics(Magics):
             findings.tell(self.shell, outcome.error, outcome.error.__traceback__)
             raise outcome.error
         subjects = [subject(d.path, d.program, d.analysis, request.target, request.dims) for d in outcome.defined]
+        self._asked.update((s.program, request) for s in subjects)
         profile = self._record(request.profile, request.once) if request.profile else None
         if subjects or profile:
             first = "profile" if profile is not None else ""
@@ -192,11 +198,14 @@ class TesseraMagics(Magics):
     def _ir(self, request: MagicRequest) -> None:
         _check_target(request.target)
         program = self._program(request.expression)
-        last = Compiled.of_last_call(program) if request.target == "auto" and not request.dims else None
-        analysis = last.analysis if last is not None else analyse(program.definition(), None, request.dims)
+        cell = self._asked.get(program, MagicRequest())
+        target = request.target if request.target != "auto" else cell.target
+        dims = request.dims or (cell.dims if target == cell.target else {})
+        last = Compiled.of_last_call(program) if target == "auto" and not request.dims else None
+        analysis = last.analysis if last is not None else analyse(program.definition(), None, dims)
         if not analysis.ok:
             raise CompileError([d for d in analysis.diagnostics if d.severity == "error"])
-        found = subject(request.expression, program, analysis, request.target, request.dims, last)
+        found = subject(request.expression, program, analysis, target, dims, last)
         found = replace(found, generic=request.generic)
         if request.level:
             level = found.level(request.level, sys.maxsize)
@@ -215,8 +224,8 @@ class TesseraMagics(Magics):
         marks = {True: "ok", False: "!!", None: "--"}
         rows = [(f["what"], marks[f["ok"]], f["detail"], f["remedy"]) for f in json.loads(answer.stdout)]
         plain = "\n".join("  ".join(filter(None, (mark, what, detail, remedy))) for what, mark, detail, remedy in rows)
-        markup = table(("", "", "", ""), [tuple(map(text, row)) for row in rows])
-        display({"text/html": markup, "text/plain": plain}, raw=True)
+        markup = f"<style>{_DOCTOR}</style>" + table(("", "", "", ""), [tuple(map(text, row)) for row in rows])
+        display({"text/html": f'<div class="tessera-doctor">{markup}</div>', "text/plain": plain}, raw=True)
 
     # what they share
 

@@ -35,17 +35,21 @@
       section.setAttribute("role", "tabpanel");
       return make("button", { role: "tab", "aria-controls": id, type: "button" }, section.querySelector("summary").textContent);
     });
-    const choose = button => buttons.forEach((b, i) => {
-      b.setAttribute("aria-selected", b === button);
-      b.tabIndex = b === button ? 0 : -1;
-      sections[i].hidden = b !== button;
-      sections[i].open = true;
-    });
+    const choose = button => {
+      if (panel.offsetHeight) panel.style.minHeight = `${panel.offsetHeight}px`;  // a page whose end moved up would jump
+      buttons.forEach((b, i) => {
+        b.setAttribute("aria-selected", b === button);
+        b.tabIndex = b === button ? 0 : -1;
+        sections[i].hidden = b !== button;
+        sections[i].open = true;
+      });
+    };
     buttons.forEach(b => b.addEventListener("click", () => choose(b)));
     bar.append(...buttons);
     panel.prepend(bar);
     walkable(buttons, ["ArrowLeft", "ArrowRight"], choose);
     choose(buttons[sections.findIndex(s => s.hasAttribute("data-first"))] || buttons[0]);
+    panel.style.minHeight = "";  // all sections stood there until now
   }
 
   // One function or kernel at a time, where there are several.

@@ -25,7 +25,7 @@ from tessera_jupyter.linked_ir import ir_tab
 from tessera_jupyter.markup import text
 from tessera_jupyter.profile_tabs import hints_tab, profile_tab
 from tessera_jupyter.shapes import shapes_tab
-from tessera_jupyter.subject import Subject
+from tessera_jupyter.subject import Subject, as_run
 
 _TITLES = {"shapes": "Shapes", "ir": "IR", "kernel": "Kernel", "profile": "Profile", "hints": "Hints"}
 
@@ -59,7 +59,7 @@ class OutputPanel:
         contents = {
             "shapes": lambda: shapes_tab(self.subjects),
             "ir": lambda: ir_tab(self.subjects, self.thorough),
-            "kernel": lambda: kernel_tab(self.subjects),
+            "kernel": lambda: kernel_tab([as_run(s) if self.profile is not None else s for s in self.subjects]),
             "profile": lambda: profile_tab(self.profile, self._example),
             "hints": lambda: hints_tab(self.profile, self.remarks, self._example),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.result import Analysis, ExprInfo
 from tessera_jupyter.markup import python, text
 from tessera_jupyter.subject import Subject
@@ -32,17 +33,26 @@ def _definition(analysis: Analysis, width: int) -> str:
     for info in analysis.expressions:
         if info.span.file == analysis.definition.file:
             by_line.setdefault(info.span.line, []).append(info)
-    return "".join(_row(analysis, n, line, by_line.get(n, []), width) for n, line in source_lines(analysis))
-
-
-def _row(analysis: Analysis, number: int, line: str, infos: list[ExprInfo], width: int) -> str:
-    every = dict.fromkeys(f"{analysis.definition.text.segment(i.span)}: {i.text}" for i in infos)
-    shown = ", ".join(_label(info) for info in main_infos(infos))
-    title = f' title="{text(chr(10).join(every))}"' if every else ""
-    return (
-        f'<span class="ts-row"><i class="ts-n">{number:>3} </i>{python(line)}{" " * (width - len(line))} '
-        f'<span class="ts-type"{title}>│ {shown}</span>\n</span>'
+    assumed: dict[int, list[str]] = {}
+    for p in definition_signature(analysis.definition).parameters:
+        if p.static and p.default is not None:
+            value = analysis.definition.text.segment(analysis.definition.text.span(p.default))
+            assumed.setdefault(p.span.line, []).append(f"<b>{text(p.name)}</b> {text(value)} unless given")
+    return "".join(
+        _row(analysis, n, line, by_line.get(n, []), assumed.get(n, []), width) for n, line in source_lines(analysis)
     )
+
+
+def _row(analysis: Analysis, number: int, line: str, infos: list[ExprInfo], assumed: list[str], width: int) -> str:
+    """`assumed`: the defaults under which the types hold."""
+    every = dict.fromkeys(f"{analysis.definition.text.segment(i.span)}: {i.text}" for i in infos)
+    shown = ", ".join([*(_label(info) for info in main_infos(infos)), *assumed])
+    title = f' title="{text(chr(10).join(every))}"' if every else ""
+    types = f'<span class="ts-type"{title}>│ {shown}</span>\n</span>'
+    start = f'<span class="ts-row"><i class="ts-n">{number:>3} </i>{python(line)}'
+    if len(line) > width and shown:  # the types stay in view, where they would hide the end of the line
+        return f'{start}\n</span><span class="ts-row">{" " * (width + 5)}{types}'
+    return f"{start}{' ' * (width - len(line))} {types}"
 
 
 def main_infos(infos: Iterable[ExprInfo]) -> list[ExprInfo]:

@@ -24,6 +24,7 @@ from pygls.uris import from_fs_path, to_fs_path
 from tessera.compiler.frontend.budget import interruptible
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.module import TextScope
+from tessera.compiler.frontend.result import each_once
 from tessera.compiler.frontend.syntax.parse import Source, source_of
 from tessera.compiler.frontend.syntax.reparse import common_length
 from tessera.compiler.frontend.syntax.trees import first_line
@@ -252,8 +253,8 @@ class Document:
     @property
     def diagnostics(self) -> list[Diagnostic]:
         """All findings, each once: a mistake in a helper is found by everyone who calls it."""
-        found = [*self.problems, *(_at_home(d, self.file) for k in self.known for d in k.diagnostics)]
-        return list({(d.code, d.span, d.message): d for d in reversed(found)}.values())[::-1]
+        found = ((k.analysis.definition.name, _at_home(d, self.file)) for k in self.known for d in k.diagnostics)
+        return each_once([*((d.function, d) for d in self.problems), *found])
 
     def function_at(self, line: int) -> Known | None:
         """The function that a line belongs to: the innermost, which starts last."""

@@ -46,7 +46,7 @@ def test_cell_options():
     assert request.target == "sm_90a"
     assert request.dims == {"S": 4096, "D": 8}
     assert request.profile == "f(x)"
-    assert request.show == ("shapes", "ir")
+    assert request.show == ("ir", "shapes"), "the first of them is open"
     assert command.cell_request("--target=cpu").target == "cpu"
 
 
@@ -218,6 +218,18 @@ def test_doctor(nb):
     ran = nb.run("%tessera doctor")
     assert ran.error is None
     assert "default target" in ran.text
+
+
+def test_ir_is_for_the_target_and_the_sizes_that_the_cell_has_named(nb):
+    cell = """%%tessera --target sm_80 --dims n=48
+@ts.function
+def halved(x: Tensor["n", ts.f32]):
+    return x / 2
+"""
+    assert nb.run(cell).error is None
+    assert "written by Tessera for sm_80" in nb.run("%tessera ir halved --level target").stdout
+    assert "[48]" in nb.run("%tessera ir halved").text
+    assert "@llvm" in nb.run("%tessera ir halved --level target --target cpu").stdout, "unless another is asked for"
 
 
 def test_loading_twice_shows_each_wait_once(nb):

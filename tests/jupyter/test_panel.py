@@ -162,6 +162,86 @@ def test_instructions_of_a_gpu_are_counted_by_what_they_use():
     assert instruction_mix(SASS, {"gemm"}) == {"gemm": want}
 
 
+def test_instructions_of_what_a_kernel_calls_are_counted_once():
+    calling = """
+gemm:
+	movq	(%rdi), %rax
+	callq	micro@PLT
+	callq	micro@PLT
+	callq	memset@PLT
+	retq
+micro:
+.LBB1_0:
+	vfmadd231ps	(%rsi), %zmm0, %zmm1
+	jne	.LBB1_0
+	retq
+other:
+	vfmadd231ps	(%rsi), %zmm0, %zmm1
+"""
+    assert instruction_mix(calling, {"gemm"}) == {"gemm": {"jump": 6, "scalar move": 1, "vector fma": 1}}
+
+
+def test_the_mix_of_a_product_on_a_cpu_has_its_multiplications(nb):
+    cell = """%%tessera --target cpu
+@ts.function
+def product(a: Tensor[256, 256, ts.f32], b: Tensor[256, 256, ts.f32]):
+    return a @ b
+"""
+    kernel = next(text for _, text in Tree(nb.run(cell).html).by_class("ts-kernel"))
+    assert re.search(r"instruction mix.*vector fma \d\d", kernel), kernel
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_80"])
+def test_kernels_of_an_unrolled_loop_that_are_alike_are_told_once(nb, target):
+    cell = f"""%%tessera --target {target}
+@ts.function
+def steps(a: Tensor[64, 64, ts.f32], w: Tensor[64, 64, ts.f32]):
+    for _ in range(20):
+        a = ts.softmax(a @ w)
+    return a
+"""
+    tree = Tree(nb.run(cell).html)
+    kernel = next(text for _, text in tree.by_class("ts-kernel"))
+    assert "40 kernels" in kernel
+    assert kernel.count("and 19 alike") == 2 and len(tree.by_class("ts-tiles")) <= 2
+    assert kernel.count("are in two kernels") <= 4, "each reason once"
+
+
+def test_the_kernel_tab_has_the_sizes_of_the_run(nb):
+    cell = """%%tessera --profile "doubled(np.ones((24, 8), np.float32))"
+@ts.function
+def doubled(x: Tensor["N", "M", ts.f32]):
+    return x * 2
+"""
+    assert nb.run("import numpy as np").error is None
+    tree = Tree(nb.run(cell).html)
+    ((_, kernel),) = tree.by_class("ts-kernel")
+    assert "x [24, 8] f32 -> [24, 8] f32" in kernel and "least traffic B1,536" in kernel
+    ((_, shapes),) = tree.by_class("ts-shapes")
+    assert "x [N, M] f32" in shapes, "what holds for all sizes"
+
+
+def test_types_of_a_long_line_stand_below_it(nb):
+    cell = """%%tessera
+@ts.function
+def added(first: Tensor["B", "H", "S", "D", ts.f32], second: Tensor["B", "H", "S", "D", ts.f32]):
+    return first + second
+"""
+    rows = [text for _, text in Tree(nb.run(cell).html).by_class("ts-row")]
+    at = next(i for i, row in enumerate(rows) if "def added" in row)
+    assert rows[at].rstrip().endswith("):") and rows[at + 1].strip().startswith("│ first [B, H, S, D] f32")
+
+
+def test_a_default_of_a_constant_is_told_as_what_may_be_given_otherwise(nb):
+    cell = """%%tessera
+@ts.function
+def grown(x: Tensor["B", ts.f32], n: ts.Const[int] = 4, scale: float = 2.0):
+    return ts.broadcast_to(x, (n, x.shape[0])) * scale
+"""
+    rows = [text for _, text in Tree(nb.run(cell).html).by_class("ts-row")]
+    assert any("x [B] f32" in row and "n 4 unless given" in row for row in rows), rows
+
+
 def test_the_instruction_mix_of_a_gemm_for_a_gpu(nb):
     require("cuda.bindings")
     gemm = """%%tessera --target sm_80
@@ -228,7 +308,8 @@ def test_a_target_that_fails_is_told_in_the_panel(nb, monkeypatch):
 
 def test_tabs_can_be_chosen(nb):
     tree = Tree(nb.run(CELL.replace("%%tessera", "%%tessera --show kernel,shapes")).html)
-    assert [a["class"] for a, _ in tree.by_class("ts-tab")] == ["ts-tab ts-shapes", "ts-tab ts-kernel"]
+    assert [a["class"] for a, _ in tree.by_class("ts-tab")] == ["ts-tab ts-kernel", "ts-tab ts-shapes"]
+    assert [("data-first" in a) for a, _ in tree.by_class("ts-tab")] == [True, False]
 
 
 def test_long_ir_is_cut_and_says_so(nb, monkeypatch):

@@ -23,7 +23,7 @@ from tessera.compiler.frontend.module import GIVEN_UP, TextScope
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.vocabulary import is_known
-from tessera.compiler.frontend.result import Analysis, ExprInfo, changed
+from tessera.compiler.frontend.result import Analysis, ExprInfo, changed, each_once
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.reparse import ParsedStatements, parsing
 from tessera.compiler.frontend.syntax.trees import first_line
@@ -189,8 +189,8 @@ class FileAnalysis:
     @property
     def diagnostics(self) -> list[Diagnostic]:
         """All findings, each once: a mistake in a helper is found by everyone who calls it."""
-        found = [*self.problems, *(d for a in self.analyses for d in a.diagnostics)]
-        return list({(d.code, d.span, d.message): d for d in reversed(found)}.values())[::-1]
+        problems = ((d.function, d) for d in self.problems)
+        return each_once([*problems, *((a.definition.name, d) for a in self.analyses for d in a.diagnostics)])
 
 
 def analyse_file(source: str | Path, text: str | None = None) -> list[Analysis]:

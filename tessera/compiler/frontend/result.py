@@ -5,7 +5,7 @@ Editors, the notebook's Shapes tab, `tessera check` and the code generator all r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -125,4 +125,19 @@ def changed(
     return out
 
 
-__all__ = ["Analysis", "ArgType", "ExprInfo", "Static", "Type", "changed", "type_text"]
+def each_once(found: Iterable[tuple[str, Diagnostic]]) -> list[Diagnostic]:
+    """Findings, with the name of the function in whose analysis each was made: a mistake is said once, though everyone
+    who calls the function that it stands in finds it too, for sizes of their own."""
+    found = list(found)
+    own = {(d.code, d.span) for name, d in found if d.function == name}
+    kept: dict[tuple[object, ...], Diagnostic] = {}
+    for name, d in found:
+        place = (d.code, d.span)
+        if d.function == name:
+            kept.setdefault((*place, d.message), d)
+        elif place not in own:
+            kept.setdefault(place, d)
+    return list(kept.values())
+
+
+__all__ = ["Analysis", "ArgType", "ExprInfo", "Static", "Type", "changed", "each_once", "type_text"]

@@ -15,6 +15,13 @@ def no_logarithm(x: Tensor["D", "bool"]):
 
 
 @ts.function
+def wrong_way_round(ids: Tensor["N", "int64"], table: Tensor["V", "D", f32]):
+    return ts.embedding(table, ids)
+    #                   ^^^^^ TS301
+    # says: the indices first and then the weight
+
+
+@ts.function
 def no_common(x: Tensor["D", f16], y: Tensor["D", bf16]):
     return x + y
     #      ^^^^^ TS302

@@ -10,7 +10,7 @@ from typing import Any
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.parameters import enter_call, policy_of, rejected
-from tessera.compiler.frontend.evaluate.returns import check
+from tessera.compiler.frontend.evaluate.returns import check, declared
 from tessera.compiler.frontend.names.frame import Closure, Flow, Frame
 from tessera.compiler.frontend.names.signature import Parameter, as_annotated, definition_signature, is_scalar
 from tessera.compiler.frontend.names.values import (
@@ -18,6 +18,7 @@ from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Record,
     Unknown,
+    has_unknown,
     is_dict,
     is_sequence,
     remade,
@@ -27,7 +28,9 @@ from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import TensorType, TileType, ViewType
 from tessera.errors import Note, Span
-from tessera.language import dtypes
+from tessera.language import dims, dtypes
+from tessera.language.annotations import Annotation, SequenceAnn, TupleAnn
+from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy, PolicyError
 
@@ -43,7 +46,8 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
     if isinstance(closure.node, ast.Lambda):
         with ev.inside(frame):
             return ev.eval(closure.node.body)
-    if closure.frame is None and enter_call(ev, closure, frame, node, places) is None:
+    sizes = enter_call(ev, closure, frame, node, places) if closure.frame is None else {}
+    if sizes is None:
         return UNKNOWN
     if ev.definition.kind != "kernel" and not enter_policies(ev, closure, frame, node, places):
         return UNKNOWN
@@ -52,16 +56,50 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
     with ev.inside(frame):
         flow = ev.run(closure.node.body)
         value = ev.merged_returns(frame, flow is Flow.RETURN)
-        return value if ev.definition.kind != "kernel" or _returns(ev, closure, frame, value) else UNKNOWN
+        right = _returns(ev, closure, frame, sizes, value)
+    if right and not has_unknown(value):
+        return value
+    return _as_declared(ev, node, closure, sizes, value if right else UNKNOWN)
 
 
-def _returns(ev: Evaluator, closure: Closure, frame: Frame, value: Any) -> bool:
-    """Whether what a plain function gives a kernel is what it says that it returns. False after a finding."""
+def _as_declared(ev: Evaluator, node: ast.AST, closure: Closure, sizes: Mapping[str, Dim], value: Any) -> Any:
+    """What is unknown of a result after a finding, as the callee's annotation has it: the caller's hints stay. `sizes`:
+    those of the callee's dims that the arguments have told."""
+    signature = definition_signature(closure.definition) if closure.frame is None else None
+    if signature is None or ev.definition.kind == "kernel" or not ev.findings.errors:
+        return value
+    return _filled(value, declared(ev, signature.returns, sizes, ev.span(node)))
+
+
+def _filled(value: Any, said: Any) -> Any:
+    if isinstance(value, Unknown):
+        return said
+    if is_sequence(value) and is_sequence(said) and len(value) == len(said):
+        return remade(value, map(_filled, value, said))
+    return value
+
+
+def _returns(ev: Evaluator, closure: Closure, frame: Frame, sizes: Mapping[str, Dim], value: Any) -> bool:
+    """Whether what a function gives its caller is what it says that it returns, as far as the sizes of its dims are
+    known. False after a finding."""
     signature = definition_signature(closure.definition) if closure.frame is None else None
     if signature is None or signature.returns is None:
         return True
     span = frame.return_span or closure.definition.span
+    if ev.definition.kind != "kernel":
+        if not _sized(signature.returns, sizes):
+            return True
+        return check(ev, value, signature.returns, signature.returns_span, span, "the return annotation")
     return check(ev, _as_shown(ev, value), signature.returns, None, span, f"{closure.name}'s annotation")
+
+
+def _sized(annotation: Annotation, sizes: Mapping[str, Dim]) -> bool:
+    if isinstance(annotation, TupleAnn):
+        return all(_sized(a, sizes) for a in annotation.items)
+    if isinstance(annotation, SequenceAnn):
+        return _sized(annotation.item, sizes)
+    shape = getattr(annotation, "shape", None) or ()
+    return all(dims.symbols(d) <= sizes.keys() for d in shape if isinstance(d, dims.Expr))
 
 
 def _as_shown(ev: Evaluator, value: Any) -> Any:

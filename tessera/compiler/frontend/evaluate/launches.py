@@ -17,6 +17,7 @@ from typing import Any, cast
 from tessera.compiler.frontend.evaluate.inlining import Unfit, callee_frame, scalar
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.parameters import enter_call
+from tessera.compiler.frontend.evaluate.returns import declared
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.signature import Parameter, Signature, definition_signature, is_scalar
 from tessera.compiler.frontend.names.values import (
@@ -39,7 +40,7 @@ from tessera.compiler.ir.types import TensorType, Type, ViewType
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Note
 from tessera.language import dims
-from tessera.language.annotations import Annotation, ConstAnn, TensorAnn, TupleAnn
+from tessera.language.annotations import ConstAnn, TupleAnn
 from tessera.language.dims import Dim, Expr
 from tessera.language.policies import Policy
 
@@ -284,18 +285,7 @@ class _Call:
         """What the kernel says it returns: enough to go on with, though there is nothing to run."""
         if not self.ev.undecided and not self.ev.findings.errors:
             self.ev.undecide(f"the arguments of {self.kernel.name} must be known", self.node)
-        return self.placeholder(self.signature.returns)
-
-    def placeholder(self, a: Annotation | None) -> Any:
-        if isinstance(a, TupleAnn):
-            return tuple(map(self.placeholder, a.items))
-        if not isinstance(a, TensorAnn) or a.dtype is None or a.shape is None or (... in a.shape and self.lead is None):
-            return UNKNOWN
-        if any(dims.symbols(d) - self.bound.keys() for d in a.shape if isinstance(d, Expr)):
-            return UNKNOWN
-        lead = self.lead or ()
-        shape = tuple(n for d in a.shape for n in (lead if d is ... else (dims.substitute(d, self.bound),)))
-        return self.ev.layer.placeholder(TensorType(shape, a.dtype, a.policy), self.ev.span(self.node))
+        return declared(self.ev, self.signature.returns, self.bound, self.ev.span(self.node), self.lead)
 
 
 def _lead(p: Parameter, value: Any) -> tuple[Dim, ...] | None:

@@ -4,7 +4,7 @@ form, and annotations as values."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 from tessera.compiler.frontend.evaluate import spelling
@@ -36,7 +36,7 @@ from tessera.language.annotations import (
     TupleAnn,
     annotation_from_ast,
 )
-from tessera.language.dims import Expr
+from tessera.language.dims import Dim, Expr
 from tessera.language.policies import Policy, PolicyPart
 
 SHAPED = (TensorType, TileType, ViewType)
@@ -140,6 +140,27 @@ def _check_tensor(
         candidates = [*spelling.keepdim(ev, [value]), *spelling.reshaped(ev, where, type, annotation)]
         ev.pending.append((before, candidates + spelling.other_axis(ev, value, annotation)))
     return False
+
+
+def declared(
+    ev: Evaluator,
+    annotation: Annotation | None,
+    sizes: Mapping[str, Dim],
+    span: Span,
+    lead: tuple[Dim, ...] | None = None,
+) -> Any:
+    """A value of the type that a callee says it returns: enough to go on with where it gives none. UNKNOWN, or with
+    unknown parts, where the type is open under these sizes of its dims; `lead`: the axes that `...` stands for."""
+    if isinstance(annotation, TupleAnn):
+        return tuple(declared(ev, a, sizes, span, lead) for a in annotation.items)
+    if not isinstance(annotation, TensorAnn) or annotation.dtype is None or annotation.shape is None:
+        return UNKNOWN
+    shape = list[Dim]()
+    for size in annotation.shape:
+        if (size is ... and lead is None) or (isinstance(size, Expr) and dims.symbols(size) - sizes.keys()):
+            return UNKNOWN
+        shape += lead or () if size is ... else (dims.substitute(size, sizes),)
+    return ev.layer.placeholder(TensorType(tuple(shape), annotation.dtype, annotation.policy), span)
 
 
 def _unheld(type: Any, policy: Policy | None) -> PolicyPart | None:
