@@ -21,7 +21,7 @@ from tessera.profiler.trial import blocks, ledger, outcome
 from tessera.profiler.trial.calls import Again, NotTried
 from tessera.profiler.trial.ledger import Entry
 from tessera.profiler.trial.outcome import HintTrial
-from tests.profiler.synthetic import launch, recorded
+from tests.profiler.synthetic import MACHINE, launch, recorded
 from tests.unit.cli.test_cli import answered
 
 PROGRAM = """import tessera as ts
@@ -138,6 +138,7 @@ def test_the_profiler_finds_that_hint_itself(program: ModuleType) -> None:
     with Profiler() as prof:
         program.product(A, A)
     prof.repeat(lambda: program.product(A, A), 3)
+    prof.recording.machines["cpu:0"] = MACHINE  # what this machine can do is measured too low while it is busy
     (found,) = (h for h in prof.hints() if h.kind == "small tiles")
     assert found.change == "use larger tiles"
     tried = found.try_it(0.05)
@@ -167,7 +168,7 @@ def test_launches_are_joined_and_compared(program: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "why"),
     [
-        ("between", "one function", "is called between, which Python does"),
+        ("between", "one function", "print is called between"),
         ("made_between", "one function", "abs"),
         ("step", "larger", "a function, whose tiles the compiler chooses"),
         ("sixteen", "by hand", "not tried"),
