@@ -196,6 +196,20 @@ def test_the_page_draws_in_a_browser_and_zooming_chooses_other_bars(chromium: An
     page.close()
 
 
+def test_half_an_editor_has_room_for_kernels_and_their_times(chromium: Any, tmp_path: Path) -> None:
+    name = "attend:7 ts.softmax(query @ key.transpose(-2, -1), axis=-1) @ value"
+    path = profile(recorded(launch(kernel=name))).to_html(tmp_path / "page.html")
+    page = chromium.new_page(viewport={"width": 560, "height": 500})
+    page.goto(path.as_uri())
+    cells = page.locator("section.scroll tbody tr").first.locator("th, td")
+    page.get_by_text(name).first.wait_for()
+    time = cells.nth(1)
+    assert re.fullmatch(r"[\d.]+ (ns|us|ms)", time.inner_text())
+    box, share = time.bounding_box(), cells.nth(2).bounding_box()
+    page.close()
+    assert box["x"] > 0 and share["x"] + share["width"] <= 560
+
+
 def test_names_from_the_program_cannot_run_as_script(chromium: Any, tmp_path: Path) -> None:
     attributes = {"file": HOSTILE, "line": 3}
     recording = recorded(

@@ -70,16 +70,16 @@ def _headline(summary: Summary, recording: Recording) -> str:
     count = len(recording.launches)
     facts += [f"{count:,} launch{'es' if count != 1 else ''}", records, str(summary.overhead)]
     rows = "".join(
-        f"<tr><th>{html.escape(kernel.title)}</th><td>{len(kernel.launches):,}</td>"
-        f"<td>{html.escape(sizes_text(kernel.sizes))}</td>"
+        f'<tr><th title="{html.escape(kernel.title)}">{html.escape(kernel.title)}</th>'
         f"<td>{format_time(kernel.duration)}</td><td>{_meter(kernel.share)}</td>"
+        f"<td>{len(kernel.launches):,}</td><td>{html.escape(sizes_text(kernel.sizes))}</td>"
         f"<td>{_optional(kernel.intensity.value, 'ops/byte')}</td>"
         f"<td>{_optional(kernel.bandwidth.value, 'B/s')}</td><td>{_optional(kernel.rate.value, 'FLOP/s')}</td>"
         f"<td>{'-' if kernel.roof_fraction is None else format_percent(kernel.roof_fraction)}</td>"
         f"<td>{kernel.bound}</td><td>{kernel.source}</td></tr>"
         for kernel in summary.kernels
     )
-    titles = ("kernel", "launches", "sizes", "time", "share", "intensity", "bandwidth", "rate", "of roof", "bound by")
+    titles = ("kernel", "time", "share", "launches", "sizes", "intensity", "bandwidth", "rate", "of roof", "bound by")
     table = _table((*titles, "time is"), rows) if rows else "<p>No launch.</p>"
     return f'<p class="facts">{html.escape(" · ".join(facts))}</p><section class="scroll">{table}</section>'
 
