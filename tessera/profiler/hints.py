@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tessera.compiler.targets.base import PLATFORMS
 from tessera.profiler.balance import Balance, balance, imbalance_cause
+from tessera.profiler.host import HostReport
 from tessera.profiler.kernel_stats import KernelStats, covered, kernel_stats, roofline_time, time_outside
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
 from tessera.profiler.recording import Recording
@@ -370,7 +371,8 @@ def _pauses(recording: Recording) -> list[_Pause]:
 
 def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hint]:
     """Short kernels with pauses between their calls that are as long, and much alike."""
-    pauses = _pauses(recording)
+    elsewhere = HostReport(recording).spent_elsewhere()
+    pauses = [pause for pause in _pauses(recording) if pause.after.start not in elsewhere]
     ran = [launch for launch in recording.launches if launch.duration is not None]
     gaps = sorted(pause.duration for pause in pauses)
     busy = sum(launch.duration or 0 for launch in ran)
@@ -423,13 +425,16 @@ def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[
     stretches.append((first.start - recording.start, f"before the first kernel, of {_call(first)}"))
     stretches.append((recording.end - last.start - (last.duration or 0), f"behind the last kernel, of {_call(last)}"))
     longest, where = max(stretches)
+    blamed = HostReport(recording).lines[:1]
+    spender = f"; most of the time is spent at {blamed[0]}, {format_time(blamed[0].duration)}" if blamed else ""
+    look = f"at {blamed[0]}" if blamed else f"at what runs {where}"
     yield Hint(
         kind="outside kernels",
         kernel="",
         measured=f"{format_percent(outside / recording.duration)} of the run lay outside kernels",
         ideal="0%",
-        cause=f"Python, transfers and starting calls; the longest stretch, {format_time(longest)}, is {where}",
-        change=f"look at what runs {where}: no kernel can become fast enough to make up for it",
+        cause=f"Python, transfers and starting calls; the longest stretch, {format_time(longest)}, is {where}{spender}",
+        change=f"look {look}: no kernel can become fast enough to make up for it",
         saving=(0.0, float(outside)),
         local_time=recording.duration,
         region_time=recording.duration,

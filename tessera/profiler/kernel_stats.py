@@ -211,9 +211,20 @@ def _ratio(above: Quantity, below: Quantity, unit: str) -> Quantity:
 
 def time_outside(recording: Recording) -> int:
     """Time of the region, in ns, in which no kernel ran, and nothing was compiled or recorded."""
+    return sum(end - start for start, end in outside_spans(recording))
+
+
+def outside_spans(recording: Recording) -> list[tuple[int, int]]:
+    """The stretches of that time as (start, end), in order."""
     busy = [(event.start, event.start + event.duration) for event in (*recording.compiles, *recording.profiling)]
     busy += [(event.start, event.start + (event.duration or 0)) for event in recording.launches]
-    return recording.duration - covered(recording, busy)
+    found: list[tuple[int, int]] = []
+    reached = recording.start
+    for start, end in [*sorted(busy), (recording.end, recording.end)]:
+        if min(start, recording.end) > reached:
+            found.append((reached, min(start, recording.end)))
+        reached = max(reached, end)
+    return found
 
 
 def covered(recording: Recording, spans: list[tuple[int, int]]) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tessera.language.lazy import np
 from tessera.profiler.balance import assign_slots
 from tessera.profiler.machine import machine_for, measured_again
+from tessera.profiler.sampler import Samples
 from tessera.runtime.events import CallEvent, CompileEvent, Event, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Recording:
         self.profiling: list[ProfilingEvent] = []
         self.memory: list[MemoryEvent] = []
         self.batches: list[TileBatch] = []
+        self.samples = Samples()
+        """where the thread that entered the profiler was, for the time outside of kernels"""
         self.machines: dict[str, DeviceCeilings] = {}
         """device -> its ceilings, measured when first asked for; kept in the file when the recording is saved"""
         self.texts: dict[str, str] = {}

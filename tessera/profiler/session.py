@@ -22,9 +22,11 @@ from tessera.profiler.export.speedscope import export_speedscope
 from tessera.profiler.export.table import export_events
 from tessera.profiler.export.track_event import export_perfetto
 from tessera.profiler.hints import Hint, hints
+from tessera.profiler.host import HostReport
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.recording import Recording
 from tessera.profiler.roofline import Roofline
+from tessera.profiler.sampler import Sampler
 from tessera.profiler.storage import load, save
 from tessera.profiler.summary import Overhead, Summary, overhead
 from tessera.profiler.timeline import Timeline
@@ -45,13 +47,15 @@ class Profiler:
     """Records every launch, compilation and allocation of the process while its `with` block runs.
 
     Blocks may nest and may run in several threads at once; each records everything that happens during it. With
-    `tiles=False` kernels run uninstrumented and there are no tile records. An exception in the block passes through,
-    and what was recorded until then stays. Entering again starts afresh.
+    `tiles=False` kernels run uninstrumented and there are no tile records; with `host=False` nothing is sampled, and
+    the time outside of kernels has no lines. An exception in the block passes through, and what was recorded until
+    then stays. Entering again starts afresh.
     """
 
-    def __init__(self, *, tiles: bool = True) -> None:
+    def __init__(self, *, tiles: bool = True, host: bool = True) -> None:
         self.recording = Recording()
-        self._tiles = tiles
+        self._tiles, self._host = tiles, host
+        self._sampler: Sampler | None = None
         self._token: int | None = None
         self._lock = threading.Lock()
 
@@ -62,6 +66,9 @@ class Profiler:
                 raise TesseraError(message, code="TS702")
             self.recording = Recording()
             self._token = events.subscribe(self.recording.add, tiles=self._tiles)
+            if self._host:
+                self._sampler = Sampler(threading.get_ident())
+                self._sampler.start()
             self.recording.start = self.recording.end = time.perf_counter_ns()
         return self
 
@@ -70,6 +77,8 @@ class Profiler:
             events.drain()  # launches of asynchronous devices report before the end is taken
         finally:
             self.recording.end = time.perf_counter_ns()
+            if self._sampler is not None:
+                self.recording.samples, self._sampler = self._sampler.stop(), None
             if self._token is not None:
                 events.unsubscribe(self._token)
                 self._token = None
@@ -108,6 +117,10 @@ class Profiler:
     def summary(self) -> Summary:
         """Kernels by time, what bounds them, advice, memory. `print` it, or show it in a notebook."""
         return Summary(self.recording)
+
+    def host(self) -> HostReport:
+        """Lines of the program by the time outside of kernels that they took; `.lines`, `.gaps`."""
+        return HostReport(self.recording)
 
     def memory(self) -> MemoryReport:
         """Peak, current and allocating lines; `.events` has the allocations, `.figure()` the curve."""
@@ -182,9 +195,9 @@ class Profiler:
         return loaded
 
 
-def profiler(*, tiles: bool = True) -> Profiler:
+def profiler(*, tiles: bool = True, host: bool = True) -> Profiler:
     """A profiler for a `with` block. See `Profiler`."""
-    return Profiler(tiles=tiles)
+    return Profiler(tiles=tiles, host=host)
 
 
 def profile_memory(function: Callable[P, R]) -> Callable[P, R]:
@@ -193,7 +206,7 @@ def profile_memory(function: Callable[P, R]) -> Callable[P, R]:
     @outward
     @functools.wraps(function)
     def profiled(*args: P.args, **kwargs: P.kwargs) -> R:
-        with Profiler(tiles=False) as prof:
+        with Profiler(tiles=False, host=False) as prof:
             try:
                 return function(*args, **kwargs)
             finally:

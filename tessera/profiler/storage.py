@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from array import array
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from tessera.errors import TesseraError
 from tessera.language.lazy import np
 from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.recording import Recording
+from tessera.profiler.sampler import HostPlace, Samples
 from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
 VERSION = 2
@@ -45,6 +47,13 @@ def save(recording: Recording, path: Path) -> Path:
         "compiles": [asdict(event) for event in recording.compiles],
         "profiling": [asdict(event) for event in recording.profiling],
         "memory": [asdict(event) for event in recording.memory],
+        "samples": {
+            "times": recording.samples.times.tolist(),
+            "where": recording.samples.where.tolist(),
+            "places": recording.samples.places,
+            "interval": recording.samples.interval,
+            "spent": recording.samples.spent,
+        },
         "machines": {device: machine.to_json() for device, machine in recording.machines.items()},
     }
     text = json.dumps(document, default=_plain).encode()
@@ -77,6 +86,8 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     recording.compiles = [_event(CompileEvent, entry) for entry in document["compiles"]]
     recording.profiling = [_event(ProfilingEvent, entry) for entry in document["profiling"]]
     recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
+    if "samples" in document:  # not in those of before
+        recording.samples = _samples(document["samples"])
     recording.machines = {device: DeviceCeilings.from_json(entry) for device, entry in document["machines"].items()}
     recording.texts = {str(file): str(text) for file, text in document.get("texts", {}).items()}
     phases = tuple(str(phase) for phase in document["phases"])
@@ -84,6 +95,14 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
         raise ValueError("a tile record names an unknown phase")
     recording.batches = [TileBatch(records, phases)]
     return recording
+
+
+def _samples(entry: dict[str, Any]) -> Samples:
+    places = [HostPlace(str(file), int(line), str(name), str(doing)) for file, line, name, doing in entry["places"]]
+    times, where = array("q", entry["times"]), array("l", entry["where"])
+    if len(times) != len(where) or not all(0 <= index < len(places) for index in where):
+        raise ValueError("a sample is of an unknown place")
+    return Samples(times, where, places, int(entry["interval"]), int(entry["spent"]))
 
 
 def _event(kind: type[_Event], entry: dict[str, Any]) -> _Event:

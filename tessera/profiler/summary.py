@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tessera.profiler.balance import tile_extents
 from tessera.profiler.hints import Hint, hints
+from tessera.profiler.host import HostReport
 from tessera.profiler.kernel_stats import KernelStats, kernel_stats
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
@@ -65,6 +66,7 @@ class Summary:
         self.kernels: list[KernelStats] = kernel_stats(recording)
         self.hints: list[Hint] = hints(recording)
         self.memory = MemoryReport(recording.memory)
+        self.host = HostReport(recording)
         self.overhead = overhead(recording)
         self.region = recording.duration
 
@@ -81,6 +83,8 @@ class Summary:
         for hint in self.hints:
             if not hint.kernel:
                 lines += ["", f"Whole run: {hint.measured}", f"  - Suggestion: {_suggestion(hint)}"]
+        if self.host.lines:
+            lines += ["", str(self.host)]
         lines += ["", str(self.memory), "", str(self.overhead)]
         return "\n".join(lines)
 

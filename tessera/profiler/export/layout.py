@@ -16,6 +16,7 @@ from typing import Any
 from tessera.compiler.predict import sizes_text
 from tessera.language.lazy import np
 from tessera.profiler.balance import busy_map, nesting_lanes, occupancy, tile_extents
+from tessera.profiler.host import place_text, sampled_slices
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import RESOURCE_NAMES
 from tessera.runtime.events import LaunchEvent
@@ -114,6 +115,9 @@ def _host(recording: Recording) -> TraceProcess:
         for stage, spent in event.stages:
             row.append(TraceSlice(begin, min(begin + spent, end), stage, "compile"))
             begin = min(begin + spent, end)
+    for begin, end, place in sampled_slices(recording):
+        about = args_text(file=place.file, line=place.line, function=place.function, doing=place.doing)
+        host.row((2,), "Python, sampled").append(TraceSlice(begin, end, place_text(place), "python", about))
     return host
 
 

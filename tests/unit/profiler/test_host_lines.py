@@ -1,0 +1,160 @@
+"""The time between launches is blamed on the lines of the program that spent it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor
+from tessera.errors import TesseraError
+from tessera.profiler import Profiler
+from tessera.profiler.export.layout import lay_out
+from tessera.profiler.host import HostReport, sampled_slices
+from tessera.profiler.kernel_stats import outside_spans, time_outside
+from tessera.profiler.recording import Recording
+from tessera.profiler.sampler import MOST_SHARE, HostPlace, Samples
+from tessera.profiler.storage import ProfileError
+from tessera.runtime.events import CompileEvent, ProfilingEvent
+from tests.profiler.synthetic import launch, recorded
+
+A, B = HostPlace("a.py", 1, "main", ""), HostPlace("b.py", 2, "step", "numpy.linalg._linalg.svd")
+
+
+def sampled(recording: Recording, *found: tuple[int, HostPlace], interval: int = 10) -> HostReport:
+    places = list(dict.fromkeys(place for _, place in found))
+    times = array("q", [time for time, _ in found])
+    recording.samples = Samples(times, array("l", [places.index(p) for _, p in found]), places, interval, 7)
+    return HostReport(recording)
+
+
+@ts.function
+def product(x: Tensor["N", "N", ts.f32]) -> Tensor["N", "N", ts.f32]:
+    return x @ x
+
+
+def test_sleeping_between_calls_is_blamed_on_its_line() -> None:
+    x = np.ones((64, 64), np.float32)
+    product(x)
+    with Profiler() as prof:
+        for _ in range(3):
+            product(x)
+            time.sleep(0.1)  # here
+            product(x)
+    first = prof.host().lines[0]
+    line = Path(__file__).read_text("utf-8").splitlines()[first.place.line - 1]
+    assert (first.place.file, line.endswith("# here"), first.source) == (__file__, True, "measured")
+    assert first.duration > 0.25e9, prof.host()
+    assert prof.host().gaps[0].place == first.place
+    assert "time.sleep(0.1)" in str(prof.summary())
+    (hint,) = [hint for hint in prof.hints() if hint.kind == "outside kernels"]
+    assert f"test_host_lines.py:{first.place.line} time.sleep(0.1)" in hint.change
+    names = [item.name for process in lay_out(prof.recording) for _, row in process.threads() for item in row]
+    assert any("time.sleep(0.1)" in name for name in names)
+
+
+def test_work_in_a_library_is_blamed_on_the_line_that_calls_it() -> None:
+    x = np.random.default_rng(0).normal(size=(150, 150))
+    product(np.ones((8, 8), np.float32))
+    with Profiler() as prof:
+        until = time.perf_counter() + 0.4
+        while time.perf_counter() < until:
+            product(np.ones((8, 8), np.float32))
+            np.linalg.svd(x)  # svd
+    first = prof.host().lines[0]
+    assert Path(__file__).read_text("utf-8").splitlines()[first.place.line - 1].endswith("# svd")
+    assert first.place.file == __file__ and first.place.doing.startswith("numpy.linalg")
+
+
+def test_sampling_stays_below_its_share_and_says_what_it_took() -> None:
+    with Profiler() as prof:
+        time.sleep(0.6)
+    report = prof.host()
+    assert report.overhead is not None and 0 < report.overhead < 2 * MOST_SHARE
+    assert "of the time" in str(report) and len(prof.recording.samples.times) > 5
+
+
+def test_without_it_there_is_no_thread_and_no_sample() -> None:
+    before = threading.active_count()
+    with Profiler(host=False) as prof:
+        assert threading.active_count() == before
+        time.sleep(0.02)
+    assert len(prof.recording.samples.times) == 0 and prof.host().overhead is None
+    assert "lines were not sampled" in str(prof.host()) and "Outside kernels" not in str(prof.summary())
+
+
+def test_python_that_never_gives_up_the_interpreter_s_lock_is_seen() -> None:
+    x = np.ones((8, 8), np.float32)
+    product(x)
+    with Profiler(tiles=False) as prof:
+        until = time.perf_counter() + 0.4
+        while time.perf_counter() < until:
+            product(x)
+            sum(i * i for i in range(20_000))  # squares
+    first = prof.host().lines[0]
+    assert Path(__file__).read_text("utf-8").splitlines()[first.place.line - 1].endswith("# squares"), prof.host()
+
+
+def test_how_soon_threads_switch_is_as_before() -> None:
+    before = sys.getswitchinterval()
+    with Profiler(), pytest.raises(TesseraError), Profiler() as inner:
+        inner.__enter__()
+    assert sys.getswitchinterval() == before
+
+
+def test_the_thread_ends_with_the_block_also_where_that_raises() -> None:
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError), Profiler(), Profiler():
+        raise ZeroDivisionError
+    assert threading.active_count() == before
+
+
+def test_a_sample_stands_for_the_time_since_the_one_before() -> None:
+    recording = recorded(launch(1, start=0, duration=100), launch(2, start=400, duration=100), end=600)
+    report = sampled(recording, (50, A), (150, A), (350, B), (450, A), (550, B))
+    assert [(line.place, line.duration, line.samples) for line in report.lines] == [(B, 350, 2), (A, 50, 1)]
+    assert (report.total, report.unknown) == (400, 0)
+    assert [(gap.start, gap.duration, gap.place) for gap in report.gaps] == [(100, 300, B), (500, 100, B)]
+    assert [*sampled_slices(recording)] == [(100, 150, A), (150, 400, B), (500, 600, B)]
+
+
+def test_gaps_too_short_to_be_sampled_are_shared_out_and_said_to_be_modelled() -> None:
+    recording = recorded(*(launch(n, start=20 * n, duration=10) for n in range(40)), end=800)
+    hits = [(20 * n + 15, A if n % 4 else B) for n in range(0, 40, 2)]
+    report = sampled(recording, *hits, interval=40)
+    assert [(line.place, line.duration, line.source) for line in report.lines] == [
+        (B, 200, "measured"), (A, 200, "measured"),
+    ]  # fmt: skip
+    assert report.lines[0].modelled == 100 and report.total == 400
+    one = sampled(recording, (15, A), interval=40)
+    assert (one.lines[0].duration, one.lines[0].source, one.unknown) == (400, "modelled", 0)
+    none = sampled(recording, (5, A), interval=40)
+    assert none.lines == [] and none.unknown == 400
+
+
+def test_stretches_outside_are_what_nothing_covers() -> None:
+    recording = recorded(
+        launch(1, start=100, duration=100), launch(2, start=150, duration=20), launch(3, start=990, duration=100),
+        CompileEvent("f", "cpu", 300, 50), ProfilingEvent(340, 20), launch(4, start=-50, duration=60), end=1000,
+    )  # fmt: skip
+    assert outside_spans(recording) == [(10, 100), (200, 300), (360, 990)]
+    assert time_outside(recording) == 820
+    assert outside_spans(recorded(end=5)) == [(0, 5)] and outside_spans(recorded(end=0)) == []
+
+
+def test_a_saved_profile_keeps_them(tmp_path: Path) -> None:
+    recording = recorded(launch(1, start=0, duration=100), end=600)
+    sampled(recording, (150, A), (350, B))
+    prof = Profiler()
+    prof.recording = recording
+    loaded = Profiler.load(prof.save(tmp_path / "run.npz")).recording
+    assert loaded.samples == recording.samples
+    recording.samples.where[0] = 9
+    with pytest.raises(ProfileError):
+        Profiler.load(prof.save(tmp_path / "bad.npz"))
