@@ -58,7 +58,7 @@ def _combine(group: Op, fold: Op, partials: Value, name: str, out: ProgramBuilde
     assert isinstance(rt, TensorType)
     total = b.cast(b.reshape(b.reduce(name, whole, (0,)), (1,)), rt.dtype)
     out.temp(result)
-    target = writer.window(result, 0, ViewType((1,), rt.dtype), result.hint or "out", write=True)
+    target = writer.window(result, 0, ViewType((1,), rt.dtype), "out", write=True)
     b.store(target, total, [b.index(0)])
     label = f"{name} of partials"
     out.launch(writer.finish(out.kernel_name(label)), writer.arguments, {}, label, t.shape[0], fold.span)

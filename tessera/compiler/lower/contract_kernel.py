@@ -79,7 +79,7 @@ def _matrix(
     assert isinstance(t, TensorType)
     inner = _view(shape[-2:], strides[-2:], t.dtype)
     whole = _view((*sizes(shape, batch), *shape[-2:]), (*(strides[g[-1]] for g in batch), *strides[-2:]), t.dtype)
-    arg = writer.window(layout.base, layout.offset, whole, layout.base.hint)
+    arg = writer.window(layout.base, layout.offset, whole, layout.base)
     if not batch:
         return arg
     zero = writer.b.index(0)

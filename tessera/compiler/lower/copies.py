@@ -62,7 +62,7 @@ def copy_window(
     elif base.op is not None and kind_of(base.op) == "generate":
         writer.tiles[v] = writer.generated(base.op, source)
     else:
-        writer.tiles[v] = writer.load(source, v.hint or "x")
+        writer.tiles[v] = writer.load(source, v)
     writer.store(v, target)
     out.launch(writer.finish(out.kernel_name(what)), writer.arguments, known, what, 0, span)
 

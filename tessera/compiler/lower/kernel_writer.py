@@ -6,7 +6,7 @@ broadcasting between values is always `tile.broadcast` with the identity axes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,13 @@ class Argument:
     base: Value
     offset: Dim
     type: ViewType | TileType
+    named: Value | str
+    """what it is called after"""
+
+    def name(self, taken: Collection[str], named: Value | str) -> str:
+        """A name after `named` that is not taken."""
+        hint = (named if isinstance(named, str) else named.hint) or ("x" if isinstance(self.type, ViewType) else "s")
+        return next(n for n in (hint, *(f"{hint}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
 
 
 @dataclass(slots=True)
@@ -91,28 +98,26 @@ class KernelWriter:
         return Op("tile.func", (), (), self.b.span, base | (attrs or {}), [Region([self.block])])
 
     # arguments
-    def window(self, base: Value, offset: Dim, view: ViewType, hint: str, write: bool = False) -> Value:
+    def window(self, base: Value, offset: Dim, view: ViewType, named: Value | str, write: bool = False) -> Value:
         """The kernel argument for this window, made at its first use."""
         key = (base, offset, view)
         if key not in self._windows:
-            self._windows[key] = self.block.add_arg(view, self._unused("out" if write else hint or "x"))
-            self.arguments.append(Argument(base, offset, view))
+            self._windows[key] = self._argument(Argument(base, offset, view, "out" if write else named))
         arg = self._windows[key]
         if write and arg.index not in self.writes:
             self.writes.append(arg.index)
         return arg
 
-    def _unused(self, hint: str) -> str:
-        taken = {a.hint for a in self.block.args}
-        return next(n for n in (hint, *(f"{hint}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
+    def _argument(self, a: Argument) -> Value:
+        self.arguments.append(a)
+        return self.block.add_arg(a.type, a.name({arg.hint for arg in self.block.args}, a.named))
 
     def scalar(self, base: Value) -> Value:
         """A scalar parameter as a rank-0 tile."""
         key = (base, 0, "scalar")
         if key not in self._windows:
             t = TileType((), _dtype(base))
-            self._windows[key] = self.block.add_arg(t, self._unused(base.hint or "s"))
-            self.arguments.append(Argument(base, 0, t))
+            self._windows[key] = self._argument(Argument(base, 0, t, base))
         return self._windows[key]
 
     # shapes
@@ -141,11 +146,11 @@ class KernelWriter:
         shape = tuple(d if s is not None else 1 for d, s in zip(self.space.dims, strides, strict=True))
         return _view_type(shape, tuple(s if s is not None else 0 for s in strides), _dtype(a.base))
 
-    def load(self, a: Access, hint: str) -> Value:
+    def load(self, a: Access, named: Value | str) -> Value:
         strides = self.strides(a)
         key = (a.base, strides, a.offset)
         if key not in self._loaded:
-            view = self.window(a.base, a.offset, self.view_of(a), hint)
+            view = self.window(a.base, a.offset, self.view_of(a), named)
             zero = self.size(0)
             at = [o if s is not None else zero for o, s in zip(self.offsets, strides, strict=True)]
             self._loaded[key] = self.b.load(view, at, self.tile_shape([s is not None for s in strides]))
@@ -189,11 +194,9 @@ class KernelWriter:
                 base.op, access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original)
             )
         if not shape_of(v):
-            view = self.window(base, layout.offset, ViewType((1,) * len(self.space.dims), _dtype(base)), base.hint)
+            view = self.window(base, layout.offset, ViewType((1,) * len(self.space.dims), _dtype(base)), base)
             return self.b.load(view, [self.size(0)] * len(self.space.dims), (1,) * len(self.space.dims))
-        return self.load(
-            access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original), v.hint
-        )
+        return self.load(access(layout, operand_axes(op, v, self.axes, self.space.original), self.space.original), v)
 
     def generated(self, op: Op, a: Access) -> Value:
         """A constant, or an iota re-indexed by the views that lead to it."""
@@ -315,7 +318,7 @@ class KernelWriter:
         assert layout is not None
         parts, middle = gather_parts(op, own)
         shape, strides = tuple(prod(p.shape) for p in parts), tuple(p.stride for p in parts)
-        view = self.window(layout.base, layout.offset, _view_type(shape, strides, _dtype(x)), x.hint)
+        view = self.window(layout.base, layout.offset, _view_type(shape, strides, _dtype(x)), x)
         tiles = [
             self._taken(index, p.axes, shape[middle]) if i == middle else self._run(p) for i, p in enumerate(parts)
         ]
@@ -332,7 +335,7 @@ class KernelWriter:
         else:
             layout = layout_of(index)
             assert layout is not None
-            raw = self.load(access(layout, axes, self.space.original), index.hint)
+            raw = self.load(access(layout, axes, self.space.original), index)
         at = self.b.cast(raw, dtypes.int64)
         if _dtype(index).kind == "uint":
             return at  # the largest of uint64 become negative, which lies outside as they do
@@ -353,7 +356,7 @@ class KernelWriter:
     def store(self, v: Value, a: Access) -> None:
         """Stores the tile of `v` where `a` says."""
         strides = self.strides(a)
-        view = self.window(a.base, a.offset, self.view_of(a), v.hint or "out", write=True)
+        view = self.window(a.base, a.offset, self.view_of(a), "out", write=True)
         tile = self.stretch(self.tiles[v], [s is not None for s in strides])
         zero = self.size(0)
         at = [o if s is not None else zero for o, s in zip(self.offsets, strides, strict=True)]

@@ -16,6 +16,7 @@ from tessera.compiler.schedule.views import layout_of
 from tessera.compiler.tile.dialect import TileBuilder
 from tessera.compiler.tile.program import BufferArg, Launch, ScalarArg
 from tessera.errors import NOWHERE, Note
+from tessera.language.dims import Dim
 
 
 def launch_kernel(op: Op, out: ProgramBuilder) -> None:
@@ -40,11 +41,11 @@ def launch_kernel(op: Op, out: ProgramBuilder) -> None:
     for s in apart:
         args.append(BufferArg(out.temp(_memory(kernel.region.block.args[s.shares]))))
     kernel = _once(kernel, name, out)
-    out.steps.append(Launch(kernel, tuple(args), op.span, flops(kernel), traffic(kernel), name))
+    out.steps.append(Launch(kernel, tuple(args), op.span, *_figures(kernel, out), name))
     for s in apart:
         second = _once(s.kernel, str(s.kernel.attrs["sym_name"]), out)
         given = args[s.shares], args[s.target]
-        out.steps.append(Launch(second, given, op.span, flops(second), traffic(second), "shares"))
+        out.steps.append(Launch(second, given, op.span, *_figures(second, out), "shares"))
 
 
 def _memory(argument: Value) -> Value:
@@ -109,6 +110,13 @@ def _drop(kernel: Op, arg: Value) -> None:
         numbers = cast("tuple[int, ...]", kernel.attrs[name])
         kernel.attrs[name] = tuple(i - (i > gone) for i in numbers)
     kernel.attrs["arg_names"] = tuple(a.hint for a in block.args)
+
+
+def _figures(kernel: Op, out: ProgramBuilder) -> tuple[Dim, Dim]:
+    """Floating-point operations and bytes of a launch, found once for each kernel."""
+    if kernel not in out.figures:
+        out.figures[kernel] = flops(kernel), traffic(kernel)
+    return out.figures[kernel]
 
 
 def _once(kernel: Op, name: str, out: ProgramBuilder) -> Op:

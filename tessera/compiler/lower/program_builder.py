@@ -11,6 +11,7 @@ from tessera.compiler.graph.operator import attributes_of, operator_of, split_op
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, ViewType
 from tessera.compiler.lower.kernel_writer import Argument
+from tessera.compiler.lower.repeated import RepeatedGroups
 from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import Access, reads
 from tessera.compiler.schedule.alignment import Axes, align
@@ -71,6 +72,9 @@ class ProgramBuilder:
     kernels: int = 0
     launched: dict[tuple[Span, str], Op] = field(default_factory=dict["tuple[Span, str]", Op])
     """the author's kernels, by place and text"""
+    figures: dict[Op, tuple[Dim, Dim]] = field(default_factory=dict["Op", "tuple[Dim, Dim]"])
+    """floating-point operations and bytes of these"""
+    repeated: RepeatedGroups = field(default_factory=RepeatedGroups)
 
     def buffer(self, v: Value, shape: Shape, dtype: dtypes.DType, role: Any, param: int | None = None) -> int:
         self.of[v] = len(self.buffers)

@@ -15,6 +15,7 @@ from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.launch_kernel import launch_kernel
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
 from tessera.compiler.lower.putting import put_slices
+from tessera.compiler.lower.repeated import LoweredGroup
 from tessera.compiler.lower.segments import fold_segments
 from tessera.compiler.lower.sorting import sort_lines
 from tessera.compiler.schedule.access import collapse, gather_parts, sizes, units, written
@@ -180,25 +181,34 @@ def _generated_walks(body: GroupBody) -> list[tuple[Dim | None, ...]]:
 
 
 def _elementwise(group: Op, out: ProgramBuilder) -> None:
-    body = GroupBody.of(group)
-    writer = KernelWriter(_space(body, out), body.axes, scalars_of(group, out), group.span)
-    for op in body.ops:
-        writer.compute(op)
-    for v, result in zip(body.results, group.results, strict=True):
-        out.temp(result)
-        writer.store(v, written(v, body.axes[v], body.space))
-    label = str(group.attrs["label"])
-    kernel = writer.finish(out.kernel_name(label))
-    out.launch(kernel, writer.arguments, inside(group), label, flops_of(body.ops), group.span)
+    def write(name: str) -> LoweredGroup:
+        body = GroupBody.of(group)
+        writer = KernelWriter(_space(body, out), body.axes, scalars_of(group, out), group.span)
+        for op in body.ops:
+            writer.compute(op)
+        for v in body.results:
+            writer.store(v, written(v, body.axes[v], body.space))
+        return LoweredGroup(group, writer.finish(name), writer.arguments, flops_of(body.ops))
+
+    _once(group, out, write)
 
 
 def _contract(group: Op, out: ProgramBuilder) -> None:
-    body = GroupBody.of(group)
+    def write(name: str) -> LoweredGroup:
+        body = GroupBody.of(group)
+        return LoweredGroup(group, *contract_kernel(body, scalars_of(group, out), out.sizes, name), flops_of(body.ops))
+
+    _once(group, out, write)
+
+
+def _once(group: Op, out: ProgramBuilder, write: Callable[[str], LoweredGroup]) -> None:
+    """Launches the kernel that `write` makes under a name, of groups that are the same for the first alone."""
     for result in group.results:
         out.temp(result)
     label = str(group.attrs["label"])
-    kernel, arguments = contract_kernel(body, scalars_of(group, out), out.sizes, out.kernel_name(label))
-    out.launch(kernel, arguments, inside(group), label, flops_of(body.ops), group.span)
+    name = out.kernel_name(label)
+    made = out.repeated.lowered(group, scalars_of(group, out), name, lambda: write(name))
+    out.launch(made.kernel, made.arguments, inside(group), label, made.flops, group.span)
 
 
 _LOWER: dict[str, Callable[[Op, ProgramBuilder], None]] = {

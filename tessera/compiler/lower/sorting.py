@@ -110,7 +110,7 @@ class Sorting:
             found = b.value("tile.sort", (x,), TileType(block, dtype), attrs)
             if moved and block[1] != lines.n:
                 found = b.map("add", found, b.broadcast(scalar(b, writer.offsets[1]), block, ()))
-            view = writer.window(target, 0, ViewType(lines.view.shape, dtype), target.hint or "out", write=True)
+            view = writer.window(target, 0, ViewType(lines.view.shape, dtype), "out", write=True)
             b.store(view, found, writer.offsets)
         self._launch(writer, "argsort" if values is None else "sort")
 

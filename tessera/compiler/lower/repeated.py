@@ -1,0 +1,79 @@
+"""The kernels of groups that are the same: the layers of a model. One is written, the others are copies of it.
+
+Only what no kernel looks at may differ: what the values are called that come from outside. Places are part of a kernel,
+so layers are the same where one text makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tessera.compiler.ir.core import Op, Value, clone
+from tessera.compiler.lower.kernel_writer import Argument
+from tessera.language.dims import Dim
+
+
+@dataclass(slots=True)
+class LoweredGroup:
+    """A group's kernel, what a launch of it passes, and its floating-point operations."""
+
+    group: Op
+    kernel: Op
+    arguments: list[Argument]
+    flops: Dim
+
+
+@dataclass(slots=True)
+class RepeatedGroups:
+    """The groups that a function has had so far."""
+
+    known: dict[tuple[Any, ...], LoweredGroup] = field(default_factory=dict[tuple[Any, ...], LoweredGroup])
+
+    def lowered(self, group: Op, scalars: set[Value], name: str, write: Callable[[], LoweredGroup]) -> LoweredGroup:
+        """What `write` makes of a group, whose kernel is called `name`; a copy where there was one like it."""
+        key = (*_shape(group, scalars),)
+        first = self.known.get(key)
+        if first is None:
+            self.known[key] = made = write()
+            return made
+        return _copied(first, group, name)
+
+
+def _copied(first: LoweredGroup, group: Op, name: str) -> LoweredGroup:
+    now: dict[Value | str, Value] = dict(zip(_values(first.group), _values(group), strict=True))
+    arguments = [replace(a, base=now.get(a.base, a.base), named=now.get(a.named, a.named)) for a in first.arguments]
+    kernel = clone(first.kernel, {})
+    names: list[str] = []
+    for arg, a in zip(kernel.region.block.args, arguments, strict=True):
+        arg.hint = a.name(names, a.named)
+        names.append(arg.hint)
+    kernel.attrs |= {"sym_name": name, "arg_names": tuple(names)}
+    return LoweredGroup(group, kernel, arguments, first.flops)
+
+
+def _values(group: Op) -> Iterator[Value]:
+    block = group.region.block
+    yield from block.args
+    for op in block.ops:
+        yield from op.results
+
+
+def _shape(group: Op, scalars: set[Value]) -> Iterator[Any]:
+    """Equal for groups whose kernels differ in names of arguments alone. Attributes as text: 0.0 is no -0.0, True no 1."""
+    block = group.region.block
+    numbers: dict[Value, int | Value] = {v: i for i, v in enumerate(_values(group))}
+    yield group.span
+    yield tuple(repr(group.attrs[name]) for name in ("kind", "space", "inner"))
+    yield tuple((a.type, a in scalars) for a in block.args)
+    for op in block.ops:
+        yield op.name
+        yield op.span
+        yield tuple(numbers.get(v, v) for v in op.operands)  # one from around a group is the same in both
+        yield tuple((r.type, r.hint) for r in op.results)
+        yield repr(sorted(op.attrs.items(), key=_first))
+
+
+def _first(item: tuple[str, Any]) -> str:
+    return item[0]
