@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from tessera.cli.programs import lowered, sizes
+from tessera.collector import collector_paused
+from tessera.compiler.phases import phase, watched
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets.base import Artifact
+from tessera.errors import DeviceError
 from tessera.runtime.compiled import save_artifact
 
 
@@ -22,10 +26,15 @@ def compile(
         str | None, typer.Option(help="Sizes of dims and numbers: B=8,steps=3. Others stay symbolic.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the resources as JSON.")] = False,
+    time: Annotated[bool, typer.Option("--time", help="Print what each phase of the compilation took.")] = False,
 ) -> None:
     """Compile ahead of time: .cubin and .cu for a GPU, object and assembly for a CPU."""
-    program, chosen = lowered(where, target, sizes(dims))
-    artifact = generate(program.program, chosen)
+    with watched() as spent, collector_paused():
+        program, chosen = lowered(where, target, sizes(dims))
+        artifact = generate(program.program, chosen)
+        if time:
+            with phase("loading"), contextlib.suppress(DeviceError):  # of code for another machine
+                chosen.load(artifact)
     written = save_artifact(artifact, output)
     if as_json:
         print(
@@ -34,6 +43,7 @@ def compile(
                     "files": [str(p) for p in written],
                     "target": artifact.target,
                     "resources": artifact.resources,
+                    **({"ms": {name: ns / 1e6 for name, ns in spent.items()}} if time else {}),
                     "kernels": {name: {what: k[what] for what in ("tiles", "notes")} for name, k in _told(artifact)},
                 },
                 indent=1,
@@ -43,6 +53,8 @@ def compile(
     _table(artifact.resources)
     for name, kernel in _told(artifact):
         _tiles(name, kernel)
+    for name, ns in (*spent.items(), ("together", sum(spent.values()))) if time else ():
+        print(f"{ns / 1e6:9.1f} ms  {name}")
     for path in written:
         print(f"wrote {path}  ({path.stat().st_size:,} bytes)")
 

@@ -18,6 +18,7 @@ from tessera.compiler.frontend.names.values import MISSING, Static
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.sizes import REST
 from tessera.compiler.ir.types import TensorType
+from tessera.compiler.phases import phase
 from tessera.compiler.pipeline import Lowered, lower
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
@@ -136,6 +137,7 @@ def lowered(
     where: str, target: str, dims: Mapping[str, int], text: str | None = None, given: list[str] | None = None
 ) -> tuple[Lowered, Target]:
     """FILE:NAME as a program for `target`."""
-    found = find(where, dims, text, given)
+    with phase("front end"):
+        unit = find(where, dims, text, given).unit()
     chosen = targets.get(devices.resolve(target))
-    return lower(found.unit(), chosen), chosen
+    return lower(unit, chosen), chosen

@@ -31,6 +31,7 @@ from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.fit import fit
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
+from tessera.compiler.phases import phase, spend
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.tile.passes.copies_as_loads import copies_ahead, copies_as_loads
 from tessera.compiler.tile.passes.debug import check_indices, check_nan, show_elements
@@ -165,6 +166,7 @@ class Run:
 
     def done(self, name: str, changed: Op) -> None:
         self.stages.append((name, perf_counter_ns() - self.last))
+        spend(*self.stages[-1])
         if self.after is not None:
             self.after(name, changed)
         self.last = perf_counter_ns()
@@ -268,7 +270,8 @@ def generate(
     Raises TargetError for what it cannot do, TS111 for a chain of too many operators, and TS900 for a fault of its own.
     """
     try:
-        return target.compile(_finished(program, target, debug, Run(after)), profile=profile, debug=debug)
+        with phase("code"):
+            return target.compile(_finished(program, target, debug, Run(after)), profile=profile, debug=debug)
     except (TesseraError, OSError, MemoryError):  # the machine's own troubles keep their names
         raise
     except Exception as e:  # the cause keeps the target's frames for a report

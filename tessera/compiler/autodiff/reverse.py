@@ -15,6 +15,7 @@ from tessera.compiler.autodiff.cotangents import Cotangent, Cotangents, along, b
 from tessera.compiler.autodiff.rules import active, decomposed, demand_rule, rule_of, smooth
 from tessera.compiler.graph.operator import GraphBuilder, attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.phases import phase
 
 
 class Reverse:
@@ -95,5 +96,6 @@ def pull_back(
     for value, ct in seeds:
         if value in back.live:
             back.cotangents.add(value, Cotangent(ct))
-    back.walk(ops)
+    with phase("derivatives"):
+        back.walk(ops)
     return [None if (c := back.cotangents.of.get(v)) is None else c.value for v in wanted]

@@ -61,7 +61,7 @@ def _values(group: Op) -> Iterator[Value]:
 
 
 def _shape(group: Op, scalars: set[Value]) -> Iterator[Any]:
-    """Equal for groups whose kernels differ in names of arguments alone. Attributes as text: 0.0 is no -0.0, True no 1."""
+    """Equal for groups whose kernels differ in names of arguments alone. Attributes as text: there 0.0 is not -0.0."""
     block = group.region.block
     numbers: dict[Value, int | Value] = {v: i for i, v in enumerate(_values(group))}
     yield group.span

@@ -154,6 +154,19 @@ def test_compile_writes_the_artefact_and_its_resources(folder: Path, target: str
     assert ("saxpy" in kernels) == (target != "cpu") and all("tiles" in k and "notes" in k for k in kernels.values())
 
 
+def test_compile_tells_what_each_phase_took(folder: Path) -> None:
+    result = tessera("compile", "good.py:scaled", "--target", "cpu", "-o", "out", "--time", "--json", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    spent = json.loads(result.stdout)["ms"]
+    assert next(iter(spent)) == "front end" and list(spent)[-1] == "loading"
+    assert {"canonicalize", "graph_to_schedule", "schedule_to_tile", "code", "LLVM"} <= set(spent)
+    assert all(ms >= 0 for ms in spent.values()) and spent["LLVM"] > 0
+    shown = tessera("compile", "good.py:scaled", "--target", "cpu", "-o", "out", "--time", cwd=folder).stdout
+    assert " ms  LLVM\n" in shown and " ms  together\n" in shown
+    other = tessera("compile", "good.py:scaled", "--target", "cpu", "-o", "out", cwd=folder).stdout
+    assert " ms  " not in other
+
+
 def test_run_and_profile_a_script(folder: Path) -> None:
     script = PROGRAM.replace('raise SystemExit("the file was executed")', "import sys, numpy as np")
     script = (

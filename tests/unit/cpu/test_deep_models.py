@@ -76,8 +76,8 @@ def test_work_grows_with_the_layers_and_no_faster() -> None:
         return calls
 
     work(1)
-    two, six, ten = work(2), work(6), work(10)
-    assert ten - six < 1.2 * (six - two)
+    two, five, eight = work(2), work(5), work(8)
+    assert eight - five < 1.2 * (five - two)
 
 
 @ts.function

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tessera.compiler.phases import phase
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.errors import Diagnostic, MissingDependency, TargetError
 from tessera.once import once
@@ -64,7 +65,8 @@ def compile_object(text: str, isa: VectorISA, name: str) -> bytes:
     """Object code of an LLVM module. Raises TargetError TS603 if LLVM rejects it or lacks the memory for it."""
     _require_memory(len(text), name)
     try:
-        return abandonable(lambda: _object(text, isa, name))
+        with phase("LLVM"):
+            return abandonable(lambda: _object(text, isa, name))
     except RuntimeError as e:
         raise TargetError(Diagnostic("TS603", f"LLVM cannot compile the code generated for {name}: {e}")) from e
 
