@@ -180,6 +180,18 @@ def in_parts(
     return mixed, total
 
 
+@ts.kernel
+def dense(x: Tensor["M", 24, ts.f32], w: Tensor[24, 16, ts.f32], b: Tensor[16, ts.f32]) -> Tensor["M", 16, ts.f32]:
+    y: Tensor["M", 16, ts.f32]
+    for i in ts.tile.range(0, M, 8):
+        y[i : i + 8, :] = ts.tile.relu(ts.tile.mma(x[i : i + 8, :], w[:, :]) + b[:])
+    return y
+
+
+def dense_operators(x: Any, w: Any, b: Any) -> Any:
+    return ts.relu(x @ w + b)
+
+
 CASES: list[tuple[Any, Any, list[Any]]] = [
     (gated, gated_operators, [numbers(10, 7), numbers(10, 7)]),
     (saxpy, saxpy_operators, [numbers(1100), numbers(1100), 1.5]),
@@ -192,6 +204,7 @@ CASES: list[tuple[Any, Any, list[Any]]] = [
     (squared_error, squared_error_operators, [numbers(1100), numbers(1100)]),
     (branches, branches_operators, [numbers(60), numbers(60)]),
     (prefixes, prefixes_operators, [numbers(6, 9)]),
+    (dense, dense_operators, [numbers(20, 24), numbers(24, 16), numbers(16)]),
     (outer, outer_operators, [numbers(10), numbers(19)]),
 ]
 
@@ -243,6 +256,18 @@ def test_what_is_stored_goes_back_to_what_was_read_and_to_what_is_left() -> None
     by_x, by_y = ts.grad(loss, argnums=(0, 1))(np.array([4, 0, -1], np.float32), np.zeros(3, np.float32))
     assert by_x.tolist() == [0.25, 0, 0]  # nothing comes back through the root of a number that it does not take
     assert by_y.tolist() == [0, 2, 2]
+
+
+@pytest.mark.parametrize("case", [CASES[2], CASES[6]], ids=lambda c: c[0].name)
+def test_the_emulated_machine_has_the_same_gradients(case: Any) -> None:
+    kernel, operators, args = case
+    weights = numbers(*np.shape(ts.function(operators)(*args)))
+    numbered = tuple(range(1, len(args) + 1))
+    wanted = ts.grad(loss_of(operators, len(args)), argnums=numbered)(weights, *args)
+    with knobs.target.override("emulator:sm_90a"):
+        found = ts.grad(loss_of(kernel, len(args)), argnums=numbered)(weights, *args)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
 
 
 def test_what_is_stored_last_counts() -> None:
@@ -357,6 +382,28 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
             v = v * v
         y[i] = v
 
+    @ts.kernel
+    def unrolled(x: Tensor["n", 4, ts.f32], y: Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        for j in ts.tile.static_range(4):
+            y[i] += x[i, j]
+
+    @ts.kernel
+    def of_a_part(x: Tensor["M", "N", ts.f32], y: Tensor["M", ts.f32]):
+        for i in ts.tile.range(0, M, 8):
+            y[i : i + 8] = ts.tile.mean(x[i : i + 8, 0:16], axis=1)
+
+    assert refusal(unrolled).startswith("3: ") and "unrolled" in refusal(unrolled)
+    assert refusal(of_a_part).startswith("3: ") and "how many elements" in refusal(of_a_part)
+
+    @ts.kernel
+    def matmul(A: Tensor["M", "K", ts.f32], B: Tensor["K", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+        acc = ts.tile.zeros((8, 16))
+        for k in ts.tile.range_k(0, K, 16):
+            acc += ts.tile.mma(A[tile_m : tile_m + 8, k : k + 16], B[k : k + 16, tile_n : tile_n + 16])
+        return acc
+
+    assert refusal(matmul).startswith("4: ") and "programs share" in refusal(matmul)
     assert refusal(after).startswith("4: ") and "which it has stored to" in refusal(after)
     assert refusal(last).startswith("4: ") and "of which the last one counts" in refusal(last)
     assert refusal(neighbours).startswith("4: ") and "may overlap" in refusal(neighbours)

@@ -299,6 +299,8 @@ class Pull:
                 raise rec.refused(node, f"give the operands of {function} without their names")
             self.elementwise(node, function, node.args, c)
             return
+        if not node.args:
+            raise rec.refused(node, f"give the operand of {function} without its name")
         prefix, _, kind = function.rpartition("_")
         kind = kind if prefix in ("row", "col") else function
         if kind in REDUCTIONS:
@@ -381,11 +383,12 @@ class Pull:
 
     def reduced(self, node: ast.Call, rank: int) -> tuple[list[int], bool]:
         function = self.rec.function(node) or ""
+        given = {k.arg: k.value for k in node.keywords}
         if function.startswith(("row_", "col_")):
             if rank > 2:
                 raise self.rec.refused(node, f"it has no rule for {function} of a tile with {rank} axes")
-            return ([rank - 1] if function.startswith("row_") else [0]), False
-        given = {k.arg: k.value for k in node.keywords}
+            keep = given.get("keepdim") or (node.args[1] if len(node.args) > 1 else None)
+            return ([rank - 1] if function.startswith("row_") else [0]), keep is not None and bool(self.literal(keep))
         said = given.get("axis") or (node.args[1] if len(node.args) > 1 else None)
         keep = given.get("keepdim") or given.get("keepdims") or (node.args[2] if len(node.args) > 2 else None)
         kept = keep is not None and bool(self.literal(keep))
@@ -405,7 +408,11 @@ class Pull:
         for a in axes:
             axis, size = self.rec.axes(x)[a], self.rec.shape(x)[a]
             d = axis.dim if axis.dim is not None else size
-            if axis.walks or not (isinstance(d, int) or (isinstance(d, Expr) and str(d).replace("_", "").isalnum())):
+            if (
+                axis.walks
+                or self.rec.k.tiles.known(size) != self.rec.k.tiles.known(d)
+                or not (isinstance(d, int) or (isinstance(d, Expr) and str(d).replace("_", "").isalnum()))
+            ):
                 raise self.rec.refused(node, "how many elements the mean is of depends on the program; divide a sum")
             size = ast.parse(str(d), mode="eval").body
             found = size if found is None else operation("mul", found, size)

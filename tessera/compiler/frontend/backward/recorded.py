@@ -108,7 +108,7 @@ class Recorded:
 
     def places(self, operands: Sequence[ast.AST]) -> list[tuple[int, ...]]:
         """For each operand of an elementwise function, which axes of the result its axes are."""
-        tiles = [self.tile(n) for n in operands]
+        tiles = [self.k.tile(v) if isinstance(v := self.value(n), Lanes) else self.tile(n) for n in operands]
         wide = [t for t in tiles if t is not None and tile_type(t).rank]
         found = iter(self.k.tiles.identities.together(wide)[1]) if wide else iter(())
         return [next(found) if t is not None and tile_type(t).rank else () for t in tiles]

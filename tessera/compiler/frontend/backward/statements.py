@@ -257,22 +257,15 @@ class KernelReading:
         if isinstance(target, ast.Name):
             read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
             whole = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
-            last = next((v for n, v in self.values_of(node)), None)
-            self.rec.values[whole], self.rec.values[read] = last, last
+            before = self.definition(self.env.get(target.id, ""))
+            if before is None or self.rec.rank(node.value) > self.rec.rank(before.value):
+                raise self.rec.refused(node, f"{target.id} changes its shape; write it as an assignment")
+            self.rec.values[whole] = self.rec.values[read] = self.rec.values.get(before.value)
             self.assigned(node, target, whole, into)
         elif sign is None:
             raise self.rec.refused(node, f"{ast.unparse(target)} is stored to by an operation other than +=")
         else:
             self.stored(node, target, self.renamed(node.value, self.env), sign, into)
-
-    def values_of(self, node: ast.AugAssign) -> Iterable[tuple[str, Any]]:
-        """What stands under the name afterwards."""
-        assert isinstance(node.target, ast.Name)
-        n = node.target.id
-        found = self.rec.ev.frame.names.get(n)
-        later = next((self.rec.values[x] for x in ast.walk(self.tree) if isinstance(x, ast.Name) and x.id == n
-                      and isinstance(x.ctx, ast.Load) and x in self.rec.values), None)  # fmt: skip
-        yield n, later if later is not None else found
 
     def stored(self, node: ast.stmt, target: ast.expr, value: ast.expr, added: int, into: list[Item]) -> None:
         base = target.value if isinstance(target, ast.Subscript) else target
@@ -358,6 +351,8 @@ class KernelReading:
         counting = rec.value(node.iter)
         if node.orelse or not isinstance(node.target, ast.Name):
             raise rec.refused(node, "it has no rule for this loop")
+        if not isinstance(counting, Counting):
+            raise rec.refused(node, "its steps are unrolled, and each would be another text; use ts.tile.range_k")
         if self.mask is not None:
             raise rec.refused(node, "a loop stands under a condition")
         n = node.target.id
