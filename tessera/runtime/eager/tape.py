@@ -27,7 +27,7 @@ from tessera.runtime.callsite import call_span, span_at
 from tessera.runtime.code.recent import Recent
 from tessera.runtime.eager.operators import OperatorFunction
 from tessera.runtime.eager.recorded import Output, Rebuilt, Recorded, RecordedCall, is_leaf, no_grad, refused, subscript
-from tessera.runtime.eager.tensor import Tensor
+from tessera.runtime.eager.tensor import Tensor, wrapped
 
 _programs: Recent[Any, RecordedProgram] = Recent(64)
 
@@ -79,7 +79,8 @@ def _seed(loss: Recorded, gradient: Any) -> Tensor:
 
 def _add(leaf: Recorded, cotangent: Any) -> None:
     with no_grad():
-        leaf._tape = Tensor(cotangent) if leaf._tape is None else leaf._tape + cotangent
+        plain = cotangent if isinstance(cotangent, Tensor) else Tensor(cotangent)
+        leaf._tape = plain if leaf._tape is None else leaf._tape + plain
 
 
 def _steps(last: RecordedCall) -> list[RecordedCall]:
@@ -193,7 +194,7 @@ class _Text:
             if isinstance(value, Recorded):
                 self.wanted.append(len(self.values))
                 self.leaves.append(value)
-                value = Tensor(value._data)
+                value = wrapped(value._data)
             self.values.append(value)
         return name
 
