@@ -256,7 +256,7 @@ class TextScope:
         line = first_line(node)
         try:
             found = derived(Definition("kernel", kernel, self.file, line, node, self.text, self._known_as, (), options))
-        except CompileError:
+        except Exception:  # what is not derived has no rule, and a fault of ours must not take the editor down
             return {}
         return {"vjp": _Behind(f"<backward of {kernel}>", found.text, self).lookup(found.rule)}
 

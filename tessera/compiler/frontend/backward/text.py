@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from tessera.compiler.frontend.backward.derive import Derivation, Gradient
 from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.kernel.tiles import KernelFault
+from tessera.compiler.frontend.kernel.values import BroadcastError
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.language.dtypes import DType
 
@@ -38,7 +40,10 @@ def derived(definition: Definition) -> Derived:
     kernel itself."""
     rec = Recorded(definition)
     root = _library(definition)
-    return _Text(rec, root).written()
+    try:
+        return _Text(rec, root).written()
+    except (KernelFault, BroadcastError) as e:
+        raise rec.refused(definition.tree, str(e)) from None
 
 
 def _library(definition: Definition) -> str:
