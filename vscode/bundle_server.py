@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import distribution
@@ -32,8 +33,10 @@ OMITTED = (
 WHOLE = ("tessera/language/", "tessera/kernels/", "tessera/nn/", "tessera_lsp/features/")
 TEXTS = ("tessera/kernels/", "tessera/nn/")
 # Text that hovers show stands in these, and signatures that are looked at.
-DOCUMENTED = ("tessera/compiler/graph/", "tessera/compiler/frontend/kernel/builtins/", "tessera/language/", *TEXTS)
-INSPECTED = (*DOCUMENTED, "tessera/compiler/frontend/kernel/")
+SHOWN = ("tessera/language/", *TEXTS)
+DEFINED = ("tessera/compiler/graph/operators/", "tessera/compiler/frontend/kernel/builtins/")
+DOCUMENTED = {ast.ClassDef: (*SHOWN, *DEFINED), ast.FunctionDef: SHOWN}
+INSPECTED = (*SHOWN, *DEFINED)
 MAIN = "from tessera_lsp.__main__ import main\n\nmain()\n"
 # All that the libraries take from it on the Pythons that the server runs on.
 TYPING_EXTENSIONS = """from typing import *
@@ -97,15 +100,15 @@ class Smaller(ast.NodeTransformer):
     """Leaves out docstrings, what is imported for type checkers alone, and annotations that nothing reads."""
 
     def __init__(self, path: str) -> None:
-        self.documented = path.startswith(DOCUMENTED)
+        self.documented = tuple(kind for kind, places in DOCUMENTED.items() if path.startswith(places))
         self.bare = not path.startswith(INSPECTED)
+        self.fields = path.startswith("tessera") and self.bare
         self.in_function = False
 
     def generic_visit(self, node: ast.AST) -> Any:
         super().generic_visit(node)
         body = getattr(node, "body", None)
-        named = isinstance(node, (ast.ClassDef, ast.FunctionDef))
-        shown = self.documented and named and not node.name.startswith("_")
+        shown = isinstance(node, self.documented) and not node.name.startswith("_")
         if isinstance(body, list):
             texts = [s for s in body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant)]
             kept = [s for s in body if s not in texts or (shown and s is body[0])]
@@ -125,7 +128,7 @@ class Smaller(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: Any) -> Any:
         outer, self.in_function = self.in_function, True
-        if self.bare:
+        if self.bare or re.match("_[^_]", node.name):
             node.returns = None
             for parameter in ast.walk(node.args):
                 if isinstance(parameter, ast.arg):
@@ -138,6 +141,8 @@ class Smaller(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         self.generic_visit(node)
+        if self.fields and not self.in_function and "Var" not in ast.unparse(node.annotation):
+            node.annotation = ast.Constant(0)  # a dataclass wants one, whatever it is, but for ClassVar and InitVar
         if not (self.bare and self.in_function and isinstance(node.target, ast.Name)):
             return node
         return ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
