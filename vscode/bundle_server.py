@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import distribution
@@ -32,11 +31,11 @@ OMITTED = (
 # Read by name: features when they are first asked for, others as text.
 WHOLE = ("tessera/language/", "tessera/kernels/", "tessera/nn/", "tessera_lsp/features/")
 TEXTS = ("tessera/kernels/", "tessera/nn/")
-# Text that hovers show stands in these, and signatures that are looked at.
+# Text that hovers show stands in these.
 SHOWN = ("tessera/language/", *TEXTS)
 DEFINED = ("tessera/compiler/graph/operators/", "tessera/compiler/frontend/kernel/builtins/")
 DOCUMENTED = {ast.ClassDef: (*SHOWN, *DEFINED), ast.FunctionDef: SHOWN}
-INSPECTED = (*SHOWN, *DEFINED)
+INSPECTED = ("infer",)  # the annotations of an operator's parameters say what they are
 MAIN = "from tessera_lsp.__main__ import main\n\nmain()\n"
 # All that the libraries take from it on the Pythons that the server runs on.
 TYPING_EXTENSIONS = """from typing import *
@@ -101,8 +100,8 @@ class Smaller(ast.NodeTransformer):
 
     def __init__(self, path: str) -> None:
         self.documented = tuple(kind for kind, places in DOCUMENTED.items() if path.startswith(places))
-        self.bare = not path.startswith(INSPECTED)
-        self.fields = path.startswith("tessera") and self.bare
+        self.text = path.startswith(TEXTS)
+        self.fields = path.startswith("tessera") and not path.startswith((*SHOWN, *DEFINED))
         self.in_function = False
 
     def generic_visit(self, node: ast.AST) -> Any:
@@ -128,7 +127,7 @@ class Smaller(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: Any) -> Any:
         outer, self.in_function = self.in_function, True
-        if self.bare or re.match("_[^_]", node.name):
+        if not (self.text or node.name in INSPECTED):
             node.returns = None
             for parameter in ast.walk(node.args):
                 if isinstance(parameter, ast.arg):
@@ -143,7 +142,7 @@ class Smaller(ast.NodeTransformer):
         self.generic_visit(node)
         if self.fields and not self.in_function and "Var" not in ast.unparse(node.annotation):
             node.annotation = ast.Constant(0)  # a dataclass wants one, whatever it is, but for ClassVar and InitVar
-        if not (self.bare and self.in_function and isinstance(node.target, ast.Name)):
+        if not (not self.text and self.in_function and isinstance(node.target, ast.Name)):
             return node
         return ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
 
