@@ -101,7 +101,7 @@ class Smaller(ast.NodeTransformer):
     def __init__(self, path: str) -> None:
         self.documented = tuple(kind for kind, places in DOCUMENTED.items() if path.startswith(places))
         self.text = path.startswith(TEXTS)
-        self.fields = path.startswith("tessera") and not path.startswith((*SHOWN, *DEFINED))
+        self.fields = path.startswith("tessera/compiler/") and not path.startswith((*SHOWN, *DEFINED))
         self.in_function = False
 
     def generic_visit(self, node: ast.AST) -> Any:
