@@ -46,7 +46,8 @@ def steps(part: int) -> Iterator[Callable[[], Step]]:
     yield lambda: mlp_backward(1024 // part)
     yield lambda: attention_backward(8, 1024 // part, 64)
     yield lambda: embedding_backward(50_000 // part, 256, 16_384 // part)
-    yield lambda: adamw(20, (1 << 19) // part)
+    yield lambda: adamw(20, (1 << 19) // part, in_place=False)
+    yield lambda: adamw(20, (1 << 19) // part, in_place=True)
     yield pinn
 
 
@@ -204,14 +205,21 @@ def embedding_backward(rows: int, width: int, count: int) -> Step:
                      lambda t: t[ja], [table], amount=4 * width * (rows + count), unit="GB/s")  # fmt: skip
 
 
-def adamw(count: int, size: int) -> Step:
-    """Beside a copy of as many bytes: 28 are moved for each parameter."""
+def adamw(count: int, size: int, in_place: bool) -> Step:
+    """Beside a copy of as many bytes: 28 are moved for each parameter. `in_place`: in the arrays of a `TrainingState`;
+    else to new ones."""
     p, g = ([normal(size, seed=i + s) for i in range(count)] for s in (0, 100))
     opt = ts.optimizers.AdamW(gpt.RATE, weight_decay=gpt.DECAY)
     held = [p, opt.init(p)]
 
     def ours() -> Any:
         held[:] = opt.update(held[0], g, held[1])
+
+    state = ts.optimizers.TrainingState(p, opt)
+
+    @ts.function
+    def stepped(state: ts.optimizers.TrainingState, g):
+        state.step(g)
 
     leaves = [torch.tensor(a, requires_grad=True) for a in p]
     for leaf, a in zip(leaves, g, strict=True):
@@ -226,8 +234,9 @@ def adamw(count: int, size: int) -> Step:
 
     total = count * size
     source, target = np.ones(total * 7 // 2, np.float32), np.empty(total * 7 // 2, np.float32)
-    runs = {"tessera": ours, "torch": theirs.step, "jax": by_jax, "copy": lambda: np.copyto(target, source)}
-    return Step(f"AdamW of {total / 1e6:.0f} M", runs, 28 * total, "GB/s")
+    run = (lambda: stepped(state, g)) if in_place else ours
+    runs = {"tessera": run, "torch": theirs.step, "jax": by_jax, "copy": lambda: np.copyto(target, source)}
+    return Step(f"AdamW of {total / 1e6:.0f} M{', in place' * in_place}", runs, 28 * total, "GB/s")
 
 
 def pinn() -> Step:

@@ -7,7 +7,7 @@ broadcasting between values is always `tile.broadcast` with the identity axes.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of
@@ -26,13 +26,15 @@ from tessera.language.scalars import TABLE
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A kernel argument before buffers have numbers: a window onto `base`, or (window None) a scalar parameter."""
+    """A kernel argument before buffers have numbers: a window onto `base`, or (window None) a scalar parameter.
+    `changed`: it is read first, and stored to then."""
 
     base: Value
     offset: Dim
     type: ViewType | TileType
     named: Value | str
     """what it is called after"""
+    changed: bool = False
 
     def name(self, taken: Collection[str], named: Value | str) -> str:
         """A name after `named` that is not taken."""
@@ -103,6 +105,9 @@ class KernelWriter:
         key = (base, offset, view)
         if key not in self._windows:
             self._windows[key] = self._argument(Argument(base, offset, view, "out" if write else named))
+        elif write and self._windows[key].index not in self.writes:
+            i = self._windows[key].index
+            self.arguments[i] = replace(self.arguments[i], changed=True)
         arg = self._windows[key]
         if write and arg.index not in self.writes:
             self.writes.append(arg.index)

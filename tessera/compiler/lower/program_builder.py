@@ -69,6 +69,8 @@ class ProgramBuilder:
     steps: list[Step] = field(default_factory=list[Step])
     of: dict[Value, int] = field(default_factory=dict[Value, int])
     scalars: dict[Value, int] = field(default_factory=dict[Value, int])
+    destined: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    """values that end in another one's memory: of a state, or of what a loop carries"""
     kernels: int = 0
     launched: dict[tuple[Span, str], Op] = field(default_factory=dict["tuple[Span, str]", Op])
     """the author's kernels, by place and text"""
@@ -109,7 +111,7 @@ class ProgramBuilder:
                 continue
             args.append(BufferArg(self.of[outer], a.offset))
             assert isinstance(a.type, ViewType)
-            touched = touched + _touched(a.type) * a.type.dtype.itemsize
+            touched = touched + _touched(a.type) * a.type.dtype.itemsize * (2 if a.changed else 1)
         self.steps.append(Launch(kernel, tuple(args), span, flops, touched if moved is None else moved, label))
 
     @contextmanager

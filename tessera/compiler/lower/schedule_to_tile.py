@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.lower.changing import changes, destine, in_order
 from tessera.compiler.lower.chunked_reduction import chunked_reduction
 from tessera.compiler.lower.contract_kernel import contract_kernel
 from tessera.compiler.lower.copies import copy_value, held_copy, join, settle
@@ -42,10 +43,11 @@ def schedule_to_tile(
             out.scalars[arg] = i
         else:
             out.buffer(arg, param.shape, param.dtype, "input", i)
-    lower_block(block, out)
     states = cast("tuple[int, ...]", func.attrs.get("states", ()))
     results = block.terminator.operands
     count = len(results) - len(states)
+    destine([(v, block.args[i]) for v, i in zip(results[count:], states, strict=True)], out)
+    lower_block(block, out)
     outputs = [_output(v, func.span, out) for v in results[:count]]
     settle([(v, block.args[i]) for v, i in zip(results[count:], states, strict=True)], func.span, out)
     for v, name, span in places(func):
@@ -78,6 +80,8 @@ def _branch(op: Op, out: ProgramBuilder) -> None:
     """A tensor that one path changes in place, and the other leaves as it is, stays where it is."""
     arms: list[list[Step]] = []
     for region in op.regions:
+        wanted = zip(region.block.terminator.operands, op.results, strict=True)
+        destine([(v, out.destined[r]) for v, r in wanted if r in out.destined], out)
         with out.collect() as steps:
             lower_block(region.block, out)
         arms.append(steps)
@@ -123,6 +127,7 @@ def _loop(op: Op, out: ProgramBuilder) -> None:
             copy_value(v, r, op.span, out)
     for block in (head, body):
         out.of.update((a, out.of[r]) for a, r in zip(block.args, op.results, strict=True))
+    destine([*zip(body.terminator.operands, body.args, strict=True)], out)
     with out.collect() as before:
         lower_block(head, out)
     with out.collect() as round_:
@@ -181,16 +186,19 @@ def _generated_walks(body: GroupBody) -> list[tuple[Dim | None, ...]]:
 
 
 def _elementwise(group: Op, out: ProgramBuilder) -> None:
+    changed = changes(group, out)
+
     def write(name: str) -> LoweredGroup:
         body = GroupBody.of(group)
         writer = KernelWriter(_space(body, out), body.axes, scalars_of(group, out), group.span)
         for op in body.ops:
             writer.compute(op)
-        for v in body.results:
-            writer.store(v, written(v, body.axes[v], body.space))
+        for v, result in in_order(group, body, changed):
+            at = written(v, body.axes[v], body.space)
+            writer.store(v, replace(at, base=changed[result]) if result in changed else at)
         return LoweredGroup(group, writer.finish(name), writer.arguments, flops_of(body.ops))
 
-    _once(group, out, write)
+    _once(group, out, write, changed)
 
 
 def _contract(group: Op, out: ProgramBuilder) -> None:
@@ -201,13 +209,17 @@ def _contract(group: Op, out: ProgramBuilder) -> None:
     _once(group, out, write)
 
 
-def _once(group: Op, out: ProgramBuilder, write: Callable[[str], LoweredGroup]) -> None:
-    """Launches the kernel that `write` makes under a name, of groups that are the same for the first alone."""
+def _once(
+    group: Op, out: ProgramBuilder, write: Callable[[str], LoweredGroup], changed: Collection[Value] = ()
+) -> None:
+    """Launches the kernel that `write` makes under a name, of groups that are the same for the first alone. `changed`:
+    results that have taken over memory; a kernel that stores to what it reads is no other group's."""
     for result in group.results:
-        out.temp(result)
+        if result not in changed:
+            out.temp(result)
     label = str(group.attrs["label"])
     name = out.kernel_name(label)
-    made = out.repeated.lowered(group, scalars_of(group, out), name, lambda: write(name))
+    made = write(name) if changed else out.repeated.lowered(group, scalars_of(group, out), name, lambda: write(name))
     out.launch(made.kernel, made.arguments, inside(group), label, made.flops, group.span)
 
 

@@ -18,7 +18,12 @@ def dies(v: Value, at: Op) -> bool:
 
     `v` is not a view. Ops run in the order of their blocks, as those of Schedule IR do.
     """
-    return _owned(v, at) and all(_earlier(user, at) for user in readers(v) if user is not at)
+    return _owned(v, at) and not read_later(v, at)
+
+
+def read_later(v: Value, at: Op) -> bool:
+    """Whether an op but `at` reads `v`, and may have to do so when `at` has run."""
+    return any(not _earlier(user, at) for user in readers(v) if user is not at)
 
 
 def readers(v: Value) -> list[Op]:
@@ -57,8 +62,8 @@ def _earlier(user: Op, at: Op) -> bool:
     if one is None or one.block is None:
         return False
     here = levels[one.block]
-    if one is here:
-        return here.name.endswith(".if")
+    if one is here:  # what stands around `at` has read its operands before
+        return one is user or here.name.endswith(".if")
     return one.block.index(one) < one.block.index(here)
 
 

@@ -32,12 +32,14 @@ def pairs(program: Program) -> tuple[AliasedPair, ...]:
     """Every parameter that is stored to with every other array that the program takes."""
     param = {b.id: b.param for b in program.buffers if b.role == "input" and b.param is not None}
     written = {p for launch in program.launches for p, stored in _arguments(launch, param) if stored}
+    states = {param[i] for i in program.states if i in param}  # nothing else of a call may be one, however it is used
     arrays = sorted(set(param.values()))
     out: list[AliasedPair] = []
     for w in sorted(written):
         for o in arrays:
             if o != w and not (o in written and o < w):
-                out.append(AliasedPair(w, o, o not in written and _in_place(program, param, w, o)))
+                allowed = o not in written and w not in states
+                out.append(AliasedPair(w, o, allowed and _in_place(program, param, w, o)))
     return tuple(out)
 
 

@@ -17,7 +17,7 @@ key for each call. For a layer of two arrays::
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.language.dtypes import DType
@@ -115,14 +115,14 @@ class _Writer:
             self.value(name, value, depth + 1)
 
     def value(self, v: str, example: Any, depth: int) -> None:
-        kind = type(example)
+        kind: type[Any] = type(example)
         i = len(self.names)
         self.names[f"kind{i}"] = kind
         other = f"type({v}) is not kind{i}"
         adapter = adapter_of(example)
         if isinstance(example, (tuple, list)):
             self.unless(other)
-            self.held(v, list(example), depth)
+            self.held(v, [*cast("list[Any]", example)], depth)
         elif kind is dict:
             self.names[f"names{i}"] = tuple(example)
             self.unless(f"{other} or (*{v},) != names{i}")
@@ -151,7 +151,7 @@ class _Writer:
 
     def record(self, v: str, example: Any, other: str, i: int, depth: int) -> None:
         """An instance of a dataclass: by its `__dict__`, where all fields stand there, or by slots alone."""
-        inner = getattr(example, "__dict__", None)
+        inner: Any = getattr(example, "__dict__", None)
         fields = field_names(type(example))
         if type(inner) is dict and all(n in inner for n in fields):
             self.names[f"names{i}"] = tuple(inner)
