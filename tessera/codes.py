@@ -103,9 +103,10 @@ CODES: dict[str, CodeEntry] = {
     "TS354": CodeEntry("Gradient warning", "the result does not depend on the differentiated argument",
                        "compiler.frontend.function.gradients, training.findings"),
     "TS355": CodeEntry("Gradient error", "a kernel on the way has no derivative of its own",
-                       "compiler.autodiff.rules, compiler.frontend.function, language.transforms, runtime.eager"),
+                       "compiler.autodiff.rules, compiler.frontend.backward, compiler.frontend.function, "
+                       "language.transforms, runtime.eager"),
     "TS356": CodeEntry("Gradient error", "loss.backward() has nothing to go by: not recorded, changed since, or freed",
-                       "runtime.eager, runtime.call"),
+                       "runtime.eager"),
     "TS357": CodeEntry("Gradient error", "a tangent or cotangent does not fit its tensor",
                        "compiler.frontend.function.opened, runtime.eager"),
     "TS358": CodeEntry("Memory error", "a program does not fit into the memory that ts.remat gives it",

@@ -110,7 +110,7 @@ def run(function: Any, seed: int) -> list[np.ndarray]:
     return [np.array(r) for r in (*(results if isinstance(results, tuple) else (results,)), *held)]
 
 
-def apart(group: Any, body: Any, out: Any) -> dict[Any, Any]:
+def apart(group: Any, out: Any) -> dict[Any, Any]:
     """Instead of `changes`: nothing is."""
     return {}
 
@@ -125,9 +125,9 @@ def same_bits(program: list[Step], folder: Any, monkeypatch: Any) -> int:
     name, count = f"program{next(COUNT)}", 0
     source = text(program, name)
 
-    def counted(group: Any, body: Any, out: Any) -> dict[Any, Any]:
+    def counted(group: Any, out: Any) -> dict[Any, Any]:
         nonlocal count
-        found = changes(group, body, out)
+        found = changes(group, out)
         count += len(found)
         return found
 

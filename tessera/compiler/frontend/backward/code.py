@@ -20,9 +20,8 @@ _SYMBOLS: dict[str, type[ast.operator]] = {
 _COMPARED: dict[str, type[ast.cmpop]] = {
     "eq": ast.Eq, "ne": ast.NotEq, "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE,
 }  # fmt: skip
-SCALAR_OF: dict[type[ast.AST], str] = {op: name for name, op in _SYMBOLS.items()} | {
-    op: name for name, op in _COMPARED.items()
-} | {ast.USub: "neg", ast.Invert: "bit_not", ast.BitXor: "bit_xor"}  # fmt: skip
+SCALAR_OF: dict[type[ast.AST], str] = {ast.USub: "neg", ast.Invert: "bit_not", ast.BitXor: "bit_xor"}
+SCALAR_OF.update((op, name) for name, op in (*_SYMBOLS.items(), *_COMPARED.items()))
 """what operators of Python are called among the scalar functions"""
 
 ELSEWHERE = {"fabs": "abs", "power": "pow", "negative": "neg"}
@@ -41,7 +40,7 @@ class Expression:
     @property
     def node(self) -> ast.expr:
         self.read = True
-        if not isinstance(self._node, ast.AST):
+        if not isinstance(self._node, ast.expr):
             self._node = self._node()
         return self._node
 

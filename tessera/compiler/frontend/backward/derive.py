@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend.backward.code import name, negated, number, operation
-from tessera.compiler.frontend.backward.emit import Again, Line, emitted
+from tessera.compiler.frontend.backward.emit import ForwardLines, Line, emitted
 from tessera.compiler.frontend.backward.places import Places
 from tessera.compiler.frontend.backward.pull import Pull, TileCotangent
-from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.statements import (
     AssignStatement,
     Item,
@@ -65,7 +65,7 @@ class Gradient:
 class Derivation:
     """Raises CompileError TS355 at what is not derivable."""
 
-    def __init__(self, rec: Recorded, tile: str) -> None:
+    def __init__(self, rec: KernelRecord, tile: str) -> None:
         self.rec, self.k, self.tile = rec, rec.k, tile
         self.reading = KernelReading(rec, tile)
         self.pulls = Pull(rec, tile, self)
@@ -143,7 +143,7 @@ class Derivation:
         given = self.cotangents.setdefault(item.parameter, self.fresh(f"d_{item.parameter}"))
         value, target = item.value, item.target
         window = self.rec.window(target) or self.places.window_of(target)
-        if not isinstance(self.k.views[item.parameter], View) or window is None:
+        if window is None:
             raise self.rec.refused(item.node, "it stores to computed places")
         if not item.added and any(not self.rec.apart(window, x.marks, x.step) for x in self.around()):
             raise self.rec.refused(item.node, "steps of a loop store to the same places, of which the last one counts")
@@ -342,9 +342,10 @@ class Derivation:
         self.through.pop()
         for key, (what, shares) in inner.foreign.items():
             self.accumulated(inner, key, what, shares)
-        body = [Again(item.body, True), *inner.lines]
+        body = [ForwardLines(item.body, True), *inner.lines]
         if inner.lines:
-            self.level.lines.append(ast.For(item.head.target, item.head.iter, body, [], None, lineno=1))
+            within = cast("list[ast.stmt]", body)  # until `emitted` has written the forward lines
+            self.level.lines.append(ast.For(item.head.target, item.head.iter, within, [], None, lineno=1))
         for n, c in carried.items():
             self.level.names.setdefault(n, []).append(c)
 
@@ -459,7 +460,7 @@ class Derivation:
         self.placed[site.parameter].append(mine)
 
     def written(self, level: BackwardLevel) -> list[ast.stmt]:
-        lines = [Again(level.items, False), *level.lines]
+        lines = [ForwardLines(level.items, False), *level.lines]
         return emitted(lines, self.pulls.wanted, self.adding)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from tessera.compiler.frontend.backward.code import name
 from tessera.compiler.frontend.backward.statements import (
@@ -19,14 +19,14 @@ from tessera.compiler.frontend.backward.statements import (
 
 
 @dataclass(eq=False, slots=True)
-class Again:
+class ForwardLines:
     """Here statements of the forward pass are computed again; `inside` of their loop without what it carries."""
 
     items: list[Item]
     inside: bool
 
 
-Line: TypeAlias = "ast.stmt | Again"
+Line: TypeAlias = "ast.stmt | ForwardLines"
 
 
 def emitted(lines: Sequence[Line], wanted: Mapping[str, str], adding: Collection[Line]) -> list[ast.stmt]:
@@ -44,7 +44,7 @@ class _Emission:
         """`done`: the values that have their names already."""
         out: list[ast.stmt] = []
         for line in lines:
-            if isinstance(line, Again):
+            if isinstance(line, ForwardLines):
                 out += self.items(line.items, line.inside, done)
             elif isinstance(line, ast.For):
                 out.append(_loop(line.target, line.iter, self.resolved(line.body, set(done))))
@@ -101,7 +101,7 @@ class _Emission:
 
     def part(self, value: Any, out: list[ast.stmt], done: set[str]) -> Any:
         if isinstance(value, list):
-            return [self.part(v, out, done) for v in value]
+            return [self.part(v, out, done) for v in cast("list[Any]", value)]
         if isinstance(value, ast.expr):
             return self.named(value, out, done)
         return self.parts(value, out, done) if isinstance(value, ast.keyword) else value

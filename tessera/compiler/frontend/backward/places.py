@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tessera.compiler.frontend.backward.code import name
-from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.statements import StoreStatement
 from tessera.compiler.frontend.kernel import outputs
 from tessera.compiler.frontend.kernel.access import Stored
@@ -16,7 +16,7 @@ from tessera.language.dims import Dim, Expr
 
 
 class Places:
-    def __init__(self, rec: Recorded, tree: ast.FunctionDef) -> None:
+    def __init__(self, rec: KernelRecord, tree: ast.FunctionDef) -> None:
         self.rec, self.k, self.tree = rec, rec.k, tree
         self.texts = self.slices()
 

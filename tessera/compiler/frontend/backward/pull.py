@@ -6,7 +6,7 @@ import ast
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from tessera.compiler.frontend.backward.code import (
     ELEMENTWISE,
@@ -18,7 +18,7 @@ from tessera.compiler.frontend.backward.code import (
     number,
     operation,
 )
-from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel.values import Coordinate, Share, View
 from tessera.compiler.graph.operators.derivatives import STEPS, rules
 from tessera.language import dtypes
@@ -69,7 +69,7 @@ class Home(Protocol):
 class Pull:
     """`wanted`: values of the forward pass that a rule reads, by their text, with the names that they get."""
 
-    def __init__(self, rec: Recorded, tile: str, home: Home) -> None:
+    def __init__(self, rec: KernelRecord, tile: str, home: Home) -> None:
         self.rec, self.tile, self.home = rec, tile, home
         self.wanted: dict[str, str] = {}
         self.named: dict[ast.expr, str] = {}
@@ -238,7 +238,7 @@ class Pull:
                 if rule is None:
                     continue
                 v = Expression(own.node, g.dtype)
-                found = rule(g, v, out, *codes).node
+                found = cast("Expression", rule(g, v, out, *codes)).node
             read = [n for n, code in zip((node, *operands), (out, *codes), strict=True) if code.read]
             if own.short and any(rec.shape(n) == rec.shape(node) for n in read):
                 own = replace(own, short=False)

@@ -46,7 +46,7 @@ class RecordingEvaluator(Evaluator):
         return value
 
 
-class Recorded:
+class KernelRecord:
     """A kernel that has been read by its annotations."""
 
     def __init__(self, definition: Definition) -> None:

@@ -11,10 +11,10 @@ import builtins
 import keyword
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend.backward.code import ELEMENTWISE, name
-from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel.values import Lanes, View, marks
 from tessera.compiler.frontend.names.values import Builtin, Counting
 from tessera.compiler.frontend.syntax.assigned import stored_names
@@ -86,7 +86,7 @@ class Statements:
 class KernelReading:
     """Reads the body of a kernel that has been evaluated. Raises CompileError TS355 where a derivative has no way."""
 
-    def __init__(self, rec: Recorded, tile: str) -> None:
+    def __init__(self, rec: KernelRecord, tile: str) -> None:
         self.rec, self.tile = rec, tile
         assert isinstance(rec.definition.tree, ast.FunctionDef)
         self.tree = rec.definition.tree
@@ -119,7 +119,7 @@ class KernelReading:
     def renamed(self, node: Any, env: Mapping[str, str]) -> Any:
         """A copy in the names that are assigned once, with what has been recorded of each part."""
         if isinstance(node, list):
-            return [self.renamed(n, env) for n in node]
+            return [self.renamed(n, env) for n in cast("list[Any]", node)]
         if not isinstance(node, ast.AST):
             return node
         new = type(node)(**{f: self.renamed(getattr(node, f, None), env) for f in node._fields})
@@ -253,7 +253,8 @@ class KernelReading:
         return True
 
     def augmented(self, node: ast.AugAssign, into: list[Item]) -> None:
-        target, sign = node.target, {ast.Add: 1, ast.Sub: -1}.get(type(node.op))
+        signs: dict[type[ast.operator], int] = {ast.Add: 1, ast.Sub: -1}
+        target, sign = node.target, signs.get(type(node.op))
         if isinstance(target, ast.Name):
             read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
             whole = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
@@ -359,11 +360,9 @@ class KernelReading:
         used = next((rec.values[x] for s in node.body for x in ast.walk(s)
                      if isinstance(x, ast.Name) and x.id == n and x in rec.values), None)  # fmt: skip
         found = marks(used) if isinstance(used, Expr) else frozenset[str]()
-        on_grid = (
-            frozenset().union(*(marks(c.offset) for c in rec.k.coordinates.grid)) if rec.k.coordinates.grid else set()
-        )
+        on_grid = frozenset[str]().union(*(marks(c.offset) for c in rec.k.coordinates.grid))
         grid = bool(found) and found <= on_grid
-        if isinstance(counting, Counting) and counting.path.startswith("tessera.tile._"):
+        if counting.path.startswith("tessera.tile._"):
             raise rec.refused(
                 node, "a coordinate such as tile_k walks in a loop that is not written; write it with range_k"
             )
@@ -377,8 +376,7 @@ class KernelReading:
         self.open.pop()
         for m in carried:
             self.alone(node, m)
-        step = counting.step if isinstance(counting, Counting) else 1
-        into.append(LoopStatement(head, body, grid, found, step, tuple(self.env[m] for m in carried)))
+        into.append(LoopStatement(head, body, grid, found, counting.step, tuple(self.env[m] for m in carried)))
 
     def alone(self, node: ast.For, carried: str) -> None:
         """Refuses a loop that reads what it adds to."""

@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tessera.compiler.frontend.backward.derive import Derivation, Gradient
-from tessera.compiler.frontend.backward.recorded import Recorded
+from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.kernel.values import BroadcastError
 from tessera.compiler.frontend.names.definition import Definition
@@ -38,7 +39,7 @@ def text_of(node: ast.AST) -> str:
 def derived(definition: Definition) -> Derived:
     """The backward of a kernel. Raises CompileError TS355 at the line that is not derivable, or what is wrong with the
     kernel itself."""
-    rec = Recorded(definition)
+    rec = KernelRecord(definition)
     root = _library(definition)
     try:
         return _Text(rec, root).written()
@@ -57,7 +58,7 @@ def _library(definition: Definition) -> str:
 
 
 class _Text:
-    def __init__(self, rec: Recorded, root: str) -> None:
+    def __init__(self, rec: KernelRecord, root: str) -> None:
         self.rec, self.root = rec, root
         self.definition = rec.definition
         assert isinstance(self.definition.tree, ast.FunctionDef)
@@ -181,7 +182,7 @@ class _Text:
         return [text_of(ast.fix_missing_locations(s)) for s in self.made.body]
 
     def config(self) -> str:
-        config = self.definition.options.get("config") or {}
+        config: dict[str, Any] = self.definition.options.get("config") or {}
         said = ", ".join(f"{k}={v!r}" for k, v in config.items())
         return f"({said})" if said else ""
 

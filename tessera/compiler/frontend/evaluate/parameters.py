@@ -417,8 +417,9 @@ def _is_method(closure: Closure, cls: Any) -> bool:
         found = cls.members.get(closure.name)
         return isinstance(found, Closure) and found.node is closure.node
     wanted = getattr(closure.live, "__wrapped__", closure.live)
-    found = [vars(base).get(closure.name) for base in getattr(cls, "__mro__", ())]
-    return wanted is not None and any(getattr(f, "__wrapped__", f) is wanted for f in found)
+    bases: tuple[type, ...] = getattr(cls, "__mro__", ())
+    given: list[Any] = [vars(base).get(closure.name) for base in bases]
+    return wanted is not None and any(getattr(f, "__wrapped__", f) is wanted for f in given)
 
 
 def _shaped(ev: Evaluator, value: Any) -> TensorType | TileType | ViewType | None:
