@@ -425,7 +425,9 @@ def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[
     stretches.append((first.start - recording.start, f"before the first kernel, of {_call(first)}"))
     stretches.append((recording.end - last.start - (last.duration or 0), f"behind the last kernel, of {_call(last)}"))
     longest, where = max(stretches)
-    blamed = HostReport(recording).lines[:1]
+    blamed = [line for line in HostReport(recording).lines if line.place.file][
+        :1
+    ]  # what the command does is not the author's
     spender = f"; most of the time is spent at {blamed[0]}, {format_time(blamed[0].duration)}" if blamed else ""
     look = f"at {blamed[0]}" if blamed else f"at what runs {where}"
     yield Hint(

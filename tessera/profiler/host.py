@@ -116,6 +116,8 @@ class HostReport:
 
 def place_text(place: HostPlace) -> str:
     """`train.py:12 time.sleep(0.05)`, with what it was in where that is a library's."""
+    if not place.file:
+        return f"{place.doing} itself"
     text = (source_line(place.file, place.line) or "").strip()
     text = text if len(text) <= 60 else text[:57] + "..."
     doing = f" in {place.doing}" if place.doing else ""

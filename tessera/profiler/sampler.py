@@ -32,13 +32,13 @@ SWITCH = 0.0002
 less than that between two calls that give up the lock would never be seen"""
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LIBRARIES = tuple(
-    {path + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))}
-)
+_KINDS = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")  # such as the command tessera
+_LIBRARIES = tuple({path + os.sep for name in _KINDS if (path := sysconfig.get_path(name))})
 
 
 class HostPlace(NamedTuple):
-    """A line of the user's program, and the function of a library that it was in: "" where it was in none."""
+    """A line of the user's program, and the function of a library that it was in: "" where it was in none. Without a
+    file: what the command tessera does by itself."""
 
     file: str
     line: int
@@ -134,6 +134,8 @@ class Sampler:
         while frame is not None and not self._is_user(frame.f_code.co_filename):
             ours = ours or frame.f_code.co_filename.startswith(_OWN)
             frame = frame.f_back
+        if frame is None and ours:
+            return HostPlace("", 0, "", "tessera")
         shown = frame if frame is not None else innermost
         doing = "" if shown is innermost else "tessera" if ours else _name(innermost)
         return HostPlace(shown.f_code.co_filename, shown.f_lineno, shown.f_code.co_name, doing)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 import threading
 import time
 from array import array
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +19,10 @@ from tessera import Tensor
 from tessera.errors import TesseraError
 from tessera.profiler import Profiler
 from tessera.profiler.export.layout import lay_out
-from tessera.profiler.host import HostReport, sampled_slices
+from tessera.profiler.host import HostReport, place_text, sampled_slices
 from tessera.profiler.kernel_stats import outside_spans, time_outside
 from tessera.profiler.recording import Recording
-from tessera.profiler.sampler import MOST_SHARE, HostPlace, Samples
+from tessera.profiler.sampler import MOST_SHARE, HostPlace, Sampler, Samples
 from tessera.profiler.storage import ProfileError
 from tessera.runtime.events import CompileEvent, ProfilingEvent
 from tests.profiler.synthetic import launch, recorded
@@ -158,3 +161,14 @@ def test_a_saved_profile_keeps_them(tmp_path: Path) -> None:
     recording.samples.where[0] = 9
     with pytest.raises(ProfileError):
         Profiler.load(prof.save(tmp_path / "bad.npz"))
+
+
+def test_what_the_command_does_is_not_blamed_on_its_script() -> None:
+    """It loads and compiles a file before any line of that runs: the frames are the command's and Tessera's."""
+    frame: Any = None
+    for file in (Path(sysconfig.get_path("scripts"), "tessera"), Path(ts.__file__).parent / "cli" / "profile.py"):
+        code = SimpleNamespace(co_filename=str(file), co_name="main", co_qualname="main")
+        frame = SimpleNamespace(f_code=code, f_back=frame, f_lineno=8, f_globals={})
+    place = Sampler(0)._place(frame)
+    assert place == HostPlace("", 0, "", "tessera")
+    assert place_text(place) == "tessera itself"
