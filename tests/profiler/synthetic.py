@@ -95,3 +95,11 @@ compile_events = st.builds(
 memory_events = st.builds(
     MemoryEvent, time=small, device=st.sampled_from(["cpu:0", "cuda:1"]), delta=small, total=small, what=st.just("x")
 )
+
+ANY_EVENTS = {
+    "found": st.lists(tile_events, max_size=25),
+    "launched": st.lists(launch_events, max_size=4),
+    "compiled": st.lists(compile_events, max_size=3),
+    "held": st.lists(memory_events, max_size=4),
+}
+"""for tests of what is written of a recording, as arguments by name"""

