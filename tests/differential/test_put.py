@@ -148,23 +148,16 @@ def test_a_tensor_put_into_itself() -> None:
     np.testing.assert_array_equal(turned(np.arange(5, dtype=np.float32)), np.arange(5, 0, -1))
 
 
-def test_a_loop_that_stores_a_row_takes_time_for_the_row() -> None:
-    """Twice the rounds take twice the time, and not four times: memory is not copied in each."""
-
-    def seconds(count: int) -> float:
-        x = np.ones((count, 32), np.float32)
-        running(x)
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            running(x)
-            times.append(time.perf_counter() - start)
-        return min(times)
-
+def test_a_loop_that_stores_a_row_moves_a_row() -> None:
+    """And not the whole tensor, which for these 30,000 rounds would be 3.6 TB: minutes, where a row takes a blink."""
     running(np.ones((64, 4), np.float32))
     inside = str(running.explain()).split("copy; grid", 3)[3]  # behind what the states start from
     assert all(int(n) < 64 for n in re.findall(r" copy; .* (\d+) B", inside)) and "put; grid 1; 0 FLOP, 40 B" in inside
-    assert seconds(16000) < 12 * seconds(2000)  # 64 times, if each round copied all
+    x = np.ones((30_000, 512), np.float32)
+    start = time.process_time()
+    states = running(x)
+    assert time.process_time() - start < 30
+    np.testing.assert_array_equal(states[-1], np.full(512, 2, np.float32))
 
 
 def test_gradients() -> None:

@@ -288,15 +288,11 @@ def test_a_token_costs_its_own_bytes() -> None:
     cache = KVCache(1, 2, 4096, 64, dtype=ts.f32)
     k = tokens(1, width=64)
     cache.append(k, k)
-    seconds = {}
-    for room in (64, 65536):
-        cache = KVCache(1, 2, room, 64, dtype=ts.f32)
+    cache = KVCache(1, 2, 1 << 18, 64, dtype=ts.f32)
+    start = time.process_time()
+    for _ in range(200):
         cache.append(k, k)
-        start = time.perf_counter()
-        for _ in range(20):
-            cache.append(k, k)
-        seconds[room] = time.perf_counter() - start
-    assert seconds[65536] < 20 * seconds[64] + 0.02  # 1000 times, if the cache were copied
+    assert time.process_time() - start < 5  # 200 copies of its 268 MB would take longer
     text = str(KVCache.append.explain())
     assert "put; grid 2; 0 FLOP, 1.03 kB" in text and "MB" not in text
 
