@@ -59,12 +59,11 @@ class TriedHint:
 
     @property
     def verdict(self) -> str:
-        """ "faster", "slower", "no gain", "other results" or "not tried"."""
+        """ "faster", "slower", "no gain", "unclear", "other results" or "not tried"."""
         if self.warm is None:
             return "other results" if self.results else "not tried"
-        if self.warm.verdict == "no gain" and self.cold is not None:
-            return self.cold.verdict
-        return self.warm.verdict
+        both = [side.verdict for side in (self.warm, self.cold) if side is not None]
+        return next((v for v in both if v in ("faster", "slower")), "unclear" if "unclear" in both else "no gain")
 
     @property
     def covered(self) -> bool | None:
@@ -87,7 +86,8 @@ class TriedHint:
         low, high = (format_percent(part) for part in self.predicted)
         lines.append(f"  predicted: {low} to {high}; measured {'inside' if self.covered else 'outside'} of it")
         lines += [f"  {note}" for note in self.notes]
-        return "\n".join([*lines, f"  {self.verdict}"])
+        more = ": needs more runs, try_it(budget=...)" if self.verdict == "unclear" else ""
+        return "\n".join([*lines, f"  {self.verdict}{more}"])
 
     __repr__ = __str__
 

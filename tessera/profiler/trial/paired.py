@@ -35,10 +35,12 @@ class PairedTimes:
 
     @property
     def verdict(self) -> str:
-        """ "faster" or "slower" where the whole interval says so, else "no gain"."""
+        """ "faster", "slower" or "no gain" where the whole interval says so, else "unclear"."""
         if self.saved.low > SAME:
             return "faster"
-        return "slower" if self.saved.high < -SAME else "no gain"
+        if self.saved.high < -SAME:
+            return "slower"
+        return "no gain" if self.saved.high <= SAME else "unclear"
 
     def __str__(self) -> str:
         times = " -> ".join(format_time(statistics.median(side) * 1e9) for side in (self.before, self.after))

@@ -13,6 +13,7 @@ import pytest
 from tessera.profiler.trial import ledger
 from tessera.profiler.trial.intervals import median_interval
 from tessera.profiler.trial.ledger import Entry
+from tessera.profiler.trial.outcome import TriedHint
 from tessera.profiler.trial.paired import PairedTimes, paired
 
 
@@ -39,9 +40,23 @@ def test_verdicts() -> None:
 
     assert pairs(*[0.5] * 12).verdict == "faster"
     assert pairs(*[1.3] * 12).verdict == "slower"
-    assert pairs(*[0.9, 1.1] * 6).verdict == "no gain"
+    assert pairs(*[0.9, 1.1] * 6).verdict == "unclear"  # it may save 10 %
+    assert pairs(*[0.95] * 6, *[1.0] * 6).verdict == "unclear"
+    assert pairs(*[1.0, 1.1] * 6).verdict == "no gain"  # as wide, and on the other side
     assert pairs(*[0.98] * 12).verdict == "no gain"  # it is so, and not worth an edit
     assert "saves 50.0%" in str(pairs(*[0.5] * 12))
+
+
+def test_a_hint_whose_interval_is_too_wide_is_not_said_to_gain_nothing() -> None:
+    wide, same, quick = (PairedTimes((1.0,) * 12, ratios) for ratios in ((0.9, 1.1) * 6, (1.0,) * 12, (0.5,) * 12))
+
+    def tried(warm: PairedTimes, cold: PairedTimes | None) -> TriedHint:
+        return TriedHint("f", "change", (0.0, 0.5), results="equal bits", warm=warm, cold=cold)
+
+    assert str(tried(wide, None)).endswith("\n  unclear: needs more runs, try_it(budget=...)")
+    assert {tried(*both).verdict for both in ((wide, same), (same, wide))} == {"unclear"}
+    assert {tried(*both).verdict for both in ((wide, quick), (quick, wide))} == {"faster"}
+    assert tried(same, same).verdict == "no gain"
 
 
 def test_sides_take_turns_and_the_first_of_a_pair_alternates() -> None:

@@ -151,7 +151,9 @@ def test_a_useless_hint_says_no_gain(program: ModuleType) -> None:
     prof = profiled(lambda: program.powers(x, np.empty_like(x)))
     tried = hint(prof, "larger").try_it(0.1)
     assert tried.results == "equal bits"
-    assert tried.verdict in ("no gain", "slower"), str(tried)  # a busy machine may find it slower, never faster
+    assert tried.verdict in ("no gain", "unclear", "slower"), str(
+        tried
+    )  # a busy machine may find it slower, never faster
 
 
 def test_launches_are_joined_and_compared(program: ModuleType) -> None:
