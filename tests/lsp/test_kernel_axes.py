@@ -7,7 +7,7 @@ import ast
 import pytest
 from lsprotocol import types as lsp
 
-from tests.unit.kernel.test_kernel_axes import BY_HAND
+from tests.unit.kernel.axes_by_hand import BY_HAND
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,7 +21,7 @@ def indices(text: str) -> list[tuple[ast.expr, int, int]]:
             for n in ast.walk(s):
                 if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and n.value.id in names:
                     parts = n.slice.elts if isinstance(n.slice, ast.Tuple) else [n.slice]
-                    out += [(p, i, len(parts)) for i, p in enumerate(parts)]
+                    out += [(p, i, len(parts)) for i, p in enumerate(parts) if ast.unparse(p) != "..."]
     return sorted(out, key=lambda p: (p[0].lineno, p[0].col_offset))
 
 
@@ -45,6 +45,12 @@ async def test_editor_shows_the_axis_of_each_index(editor, name: str) -> None:
         hint = hints.pop((node.lineno, node.col_offset), None)
         assert hint in (None, f"{label}:"), said
     assert not hints
+
+
+async def test_indices_beside_dots_get_a_hint(editor) -> None:
+    doc = editor.open(BY_HAND["a written ... makes them as many as the axes"].text)
+    found = [h for h in await editor.inlay_hints(doc) if h.kind is lsp.InlayHintKind.Parameter]
+    assert list(map(editor.label, found)) == ["D by i:", "D by i:"]
 
 
 async def test_indices_that_are_fewer_than_the_axes_get_a_hint(editor) -> None:

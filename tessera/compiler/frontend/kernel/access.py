@@ -121,6 +121,7 @@ class Memory:
     def place(self, view: View, index: Any, storing: bool = False) -> Place:
         """The elements that `view[index]` means. Raises KernelFault."""
         items: list[Any] = list(index) if is_tuple(index) else [index]
+        written = sum(i is not ... for i in items)
         items = _ellipsis(items, len(view.shape))
         if any(i is None for i in items):
             raise KernelFault("TS402", "a new axis is inserted into a tile, not into memory: x[...][:, None]")
@@ -131,7 +132,7 @@ class Memory:
             )
         items = [i if isinstance(i, EachIndex) else self._plain(i) for i in items]
         start = first_axis(self.coordinates, view, items)
-        self.indexed = described(self.coordinates, view, items, start)
+        self.indexed = described(self.coordinates, view, items, start, written == len(view.shape))
         items = [*[EachIndex()] * start, *items, *[slice(None)] * (len(view.shape) - start - len(items))]
         full = [self.coordinates.batch_offset(view, a) if isinstance(i, EachIndex) else i for a, i in enumerate(items)]
         self._observe(view, full, storing)

@@ -24,6 +24,7 @@ from tessera.compiler.frontend.kernel.builtins import BUILTINS
 from tessera.compiler.frontend.kernel.builtins.memory import store_part
 from tessera.compiler.frontend.kernel.builtins.subscripts import part, stored
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
+from tessera.compiler.frontend.kernel.places import zip_indices
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.kernel.values import (
@@ -225,9 +226,8 @@ class KernelLayer(KernelState):
         place = self.memory.place(view, self.index_tiles(index), storing)
         if isinstance(node, ast.Subscript):
             written = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-            if len(written) == len(self.memory.indexed):  # not with `...` in it, which stands for several
-                for part, found in zip(written, self.memory.indexed, strict=True):
-                    self.ev.record_index(part, found)
+            for part, found in zip_indices(written, self.memory.indexed):
+                self.ev.record_index(part, found)
         return place
 
     @guarded

@@ -5,6 +5,7 @@ Nothing but the text of the kernel decides: no size, and nothing that was indexe
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,7 @@ class IndexedAxis:
     before: tuple[Dim, ...] = ()
     """leading dims that no index mentions: one program each"""
     complete: bool = True
-    """whether there are as many indices as axes"""
+    """whether as many indices are written as there are axes"""
 
     @property
     def label(self) -> str:
@@ -109,9 +110,21 @@ def _ambiguous(view: View, items: Sequence[Any], why: str) -> KernelFault:
     return KernelFault("TS419", message, indices=ways)
 
 
-def described(coordinates: Coordinates, view: View, items: Sequence[Any], first: int) -> list[IndexedAxis]:
-    """For each index, in order, where it stands."""
-    before, complete = view.shape[:first], len(items) == len(view.shape)
+def zip_indices(written: Sequence[ast.expr], found: Sequence[IndexedAxis]) -> list[tuple[ast.expr, IndexedAxis]]:
+    """The indices of a subscript as they are written, but a `...`, each with where it stands."""
+    dots = [n for n, part in enumerate(written) if isinstance(part, ast.Constant) and part.value is ...]
+    if not dots or any(isinstance(part, ast.Starred) for part in written):  # one name may be a tuple of several
+        return list(zip(written, found, strict=True)) if len(written) == len(found) else []
+    behind = written[dots[0] + 1 :]
+    ends = [*found[: dots[0]], *found[len(found) - len(behind) :]]
+    return list(zip([*written[: dots[0]], *behind], ends, strict=True))
+
+
+def described(
+    coordinates: Coordinates, view: View, items: Sequence[Any], first: int, complete: bool
+) -> list[IndexedAxis]:
+    """For each index, in order, where it stands. `complete`: as many are written as there are axes."""
+    before = view.shape[:first]
     return [
         IndexedAxis(first + i, view.name, view.shape, _moving(coordinates, item), before, complete)
         for i, item in enumerate(items)
