@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.compiler.frontend.names.signature import Parameter, Signature, definition_signature
 from tessera.compiler.frontend.result import Analysis
@@ -58,7 +58,8 @@ def usual_sizes(analysis: Analysis, given: Mapping[str, int]) -> dict[str, int]:
     """A value for everything that is declared: that of `given`, else its default, else 1 for numbers and one size for
     all dims that are left.
 
-    That is the largest power of two up to 1024 for which no tensor of the function has more than 2**22 elements.
+    That is the largest power of two up to 1024 for which no tensor of the function has more than 2**22 elements; others
+    where the function's asserts do not allow it: see `_allowed`.
     """
     signature = definition_signature(analysis.definition)
     numbers = {p.name for p in signature.parameters if is_number(p)}
@@ -68,7 +69,39 @@ def usual_sizes(analysis: Analysis, given: Mapping[str, int]) -> dict[str, int]:
     size = USUAL
     while size > LEAST and any(_exceeds(count, dict.fromkeys(sizes, size) | known) for count in counts):
         size //= 2
-    return dict.fromkeys(sizes, size) | known
+    found = dict.fromkeys(sizes, size) | known
+    defaults = declared_sizes(signature)
+    return _allowed(found, [n for n in found if n not in given and defaults.get(n) is None], analysis)
+
+
+def _allowed(sizes: dict[str, int], free: Sequence[str], analysis: Analysis) -> dict[str, int]:
+    """These sizes with others for some of the `free` ones, where some break what the function asserts.
+
+    One after the other is set to the roundest value that leaves the fewest asserts broken, and others than before.
+    Where that does not end with none, they stay as they are, and a call says what is broken.
+    """
+
+    def broken(sizes: Mapping[str, int]) -> list[int]:
+        return [i for i, c in enumerate(analysis.checks) if _differ(c.left, c.right, sizes)]
+
+    found, left, seen = sizes, broken(sizes), list[list[int]]()
+    while left and free and left not in seen:
+        seen.append(left)
+        tried = ({**found, name: value} for name in free for value in _ROUND)
+        found = min(tried, key=lambda sizes: (len(now := broken(sizes)), now in seen))
+        left = broken(found)
+    return sizes if left else found
+
+
+_ROUND = sorted((*range(1, USUAL + 1), 2 * USUAL, 4 * USUAL), key=lambda n: (n > USUAL, -(n & -n), -n))
+"""sizes, those that a high power of two divides first"""
+
+
+def _differ(left: Dim, right: Dim, sizes: Mapping[str, int]) -> bool:
+    try:
+        return evaluate(left, sizes) != evaluate(right, sizes)
+    except (DimError, ZeroDivisionError):  # it is known when the function runs
+        return False
 
 
 def _exceeds(count: Dim, sizes: Mapping[str, int]) -> bool:

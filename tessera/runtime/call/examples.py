@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.compiler.frontend.names.signature import Parameter, definition_signature, item_of
+from tessera.compiler.frontend.names.signature import Parameter, definition_signature, fields_of, item_of
 from tessera.compiler.frontend.sizes import annotated_shapes, is_number
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dims as algebra
@@ -20,6 +22,7 @@ from tessera.language.annotations import (
     TensorAnn,
     TileAnn,
     TupleAnn,
+    UnknownAnn,
     holds_tensors,
 )
 from tessera.language.dims import Dim
@@ -36,11 +39,16 @@ def example_arguments(fn: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
     """Arguments of the annotated types with these sizes, as NumPy arrays and numbers.
 
     Floats are standard normal; integers are indices, valid for every axis of an argument longer than 1; booleans
-    are either; scalars are 1. `Tensor | None` is given, `...` is one axis. The same sizes give the same numbers.
-    Parameters with a default keep it, but for tensors with dims and what `sizes` names. Raises LaunchError TS502 for an
-    open size, TS501 for a parameter whose annotation does not say what it takes, TS505 for arrays that are too large.
+    are either; scalars are 1. `Tensor | None` is given, `...` is one axis. Dataclasses are made by calling them; their
+    fields with a default that hold no tensors keep it. The same sizes give the same numbers. Parameters with a default
+    keep it, but for tensors with dims and what `sizes` names. Raises LaunchError TS502 for an open size, TS501 for a
+    parameter or field whose annotation does not say what it takes, TS505 for arrays that are too large.
     """
-    parameters = definition_signature(fn.definition()).parameters
+    names = getattr(fn.__wrapped__, "__globals__", {})
+    parameters = [
+        replace(p, annotation=_with_fields(p.annotation, names))
+        for p in definition_signature(fn.definition()).parameters
+    ]
     shapes = [_shape(fn, p, dims, sizes) for p in parameters for dims in annotated_shapes(p.annotation)]
     longer = [size for shape in shapes for size in shape if size > 1]
     made = _Maker(fn, sizes, min([*longer, _INDICES]))
@@ -68,6 +76,8 @@ class _Maker:
             return _array(shape, dtype, self.seed, self.indices)
         if isinstance(annotation, TupleAnn) and holds_tensors(annotation):
             return tuple(self.items(p, annotation.items))
+        if isinstance(annotation, RecordAnn) and dataclasses.is_dataclass(annotation.type):
+            return self.record(p, annotation)
         if isinstance(annotation, RecordAnn) and isinstance(annotation.type, type):  # a named tuple
             return annotation.type(*self.items(p, [field for _, field in annotation.fields]))
         if isinstance(annotation, ConstAnn) and annotation.dim is not None:
@@ -76,8 +86,34 @@ class _Maker:
             return self.sizes[p.name]
         return _number(self.fn, p) if p.default is None and not p.variadic else _KEPT
 
+    def record(self, p: Parameter, annotation: RecordAnn) -> Any:
+        """Raises LaunchError TS501 for a field that is no tensor and has no default."""
+        kind: Any = annotation.type
+        said, given = dict(annotation.fields), dict[str, Any]()
+        for field in dataclasses.fields(kind):
+            default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+            item = replace(
+                p, name=f"{p.name}.{field.name}", annotation=said.get(field.name, UnknownAnn()), default=None
+            )
+            if field.init and (holds_tensors(item.annotation) or not default):
+                given[field.name] = self.argument(item)
+        return kind(**given)
+
     def items(self, p: Parameter, annotations: Sequence[Annotation]) -> list[Any]:
         return [self.argument(replace(item_of(p, i), annotation=a)) for i, a in enumerate(annotations)]
+
+
+def _with_fields(annotation: Annotation, names: Mapping[str, Any], within: tuple[type, ...] = ()) -> Annotation:
+    """The annotation, with the fields of the dataclass that it names."""
+    kind: Any = names
+    for part in annotation.text.split(".") if isinstance(annotation, UnknownAnn) else ():
+        kind = getattr(kind, part, None) if kind is not names else names.get(part)
+    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or kind in within:
+        return annotation
+    inner: Mapping[str, Any] = vars(sys.modules[kind.__module__]) if kind.__module__ in sys.modules else names
+    fields = tuple((n, _with_fields(a, inner, (*within, kind))) for n, a in fields_of(kind))
+    found = RecordAnn(kind.__name__, fields, kind)
+    return found if holds_tensors(found) else annotation
 
 
 def _number(fn: Any, p: Parameter) -> Any:

@@ -196,18 +196,67 @@ def dense(x: Tensor["B", "D", f32], p: tuple[Pair, Tensor["B", f32]], scale: f32
 @ts.function
 def feed(x: Tensor["B", "D", f32], p: Feed):
     return x @ p.up
+
+@dataclass
+class Layer:
+    feed: Feed
+    bias: Tensor["F", f32]
+    activation: str
+
+@ts.function
+def layered(x: Tensor["B", "D", f32], p: Layer):
+    return x @ p.feed.up + p.bias
+"""
+
+ASSERTING = """
+import tessera as ts
+from tessera import Tensor
+
+@ts.function
+def bounded(x: Tensor["S", "D"]):
+    assert x.shape[0] <= 100
+    assert x.shape[1] % 3 == 0
+    return ts.softmax(x)
+
+@ts.function
+def heads(x: Tensor["S", "D"], H: int, W: int):
+    S, D = x.shape
+    assert D == H * 48
+    assert W <= S and S >= 3000
+    assert H == 4
+    return ts.softmax(x)[:W]
+
+@ts.function
+def impossible(x: Tensor["S", "D"]):
+    assert x.shape[0] == 2 * x.shape[0] - 3000
+    return x + 1
 """
 
 
+def test_sizes_are_those_that_asserts_allow(tmp_path: Path) -> None:
+    file = tmp_path / "asserting.py"
+    file.write_text(ASSERTING, encoding="utf-8")
+    found = {a.name: usual_sizes(a, {}) for a in analyse_file(str(file))}
+    assert found["bounded"] == {"S": 64, "D": 768}
+    assert found["heads"] == {"S": 4096, "D": 192, "H": 4, "W": 1}
+    assert found["impossible"] == {"S": 1024, "D": 1024}, "the call says what is broken"
+    given = {a.name: usual_sizes(a, {"S": 70}) for a in analyse_file(str(file))}
+    assert given["bounded"] == {"S": 70, "D": 768}
+    result = tessera("profile", "asserting.py:heads", "--target", "cpu", "--repeat", "1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
 def test_what_holds_tensors(tmp_path: Path) -> None:
-    """Tuples and named tuples are made; a dataclass, which only its own program can make, is asked for."""
+    """Tuples, named tuples and dataclasses are made; a field that nothing says a value of is asked for."""
     (tmp_path / "holders.py").write_text(HOLDERS, encoding="utf-8")
     result = tessera("profile", "holders.py:dense", "--target", "cpu", "--dims", "F=24,B=4", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     said = json.loads(result.stdout)
     assert said["sizes"] == {"B": 4, "D": 1024, "F": 24} and said["assumed"] == ["D"]
-    result = tessera("profile", "holders.py:feed", "--target", "cpu", cwd=tmp_path)
-    assert result.returncode == 1 and "TS501" in result.stderr and "p has no default" in result.stderr
+    result = tessera("profile", "holders.py:feed", "--target", "cpu", "--dims", "B=4,F=24", "--json", cwd=tmp_path)
+    assert result.returncode == 0 and json.loads(result.stdout)["sizes"] == {"B": 4, "D": 1024, "F": 24}, result.stderr
+    result = tessera("profile", "holders.py:layered", "--target", "cpu", cwd=tmp_path)
+    assert result.returncode == 1 and "TS501" in result.stderr and "p.activation has no default" in result.stderr
     for name in ("dense", "feed"):
         result = tessera("ir", f"holders.py:{name}", "--dims", "B=4", cwd=tmp_path)
         assert result.returncode == 0 and "func " in result.stdout, result.stderr
