@@ -10,8 +10,8 @@ from typing import Any
 
 from tessera.compiler.frontend.backward.derive import Derivation, Gradient
 from tessera.compiler.frontend.backward.recorded import KernelRecord
+from tessera.compiler.frontend.kernel.broadcasting import BroadcastError
 from tessera.compiler.frontend.kernel.tiles import KernelFault
-from tessera.compiler.frontend.kernel.values import BroadcastError
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.language.dtypes import DType
 

@@ -7,21 +7,12 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NoReturn
 
+from tessera.compiler.frontend.kernel.broadcasting import relation
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
 from tessera.compiler.frontend.kernel.index import outer
 from tessera.compiler.frontend.kernel.places import IndexedAxis, described, first_axis
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles, tile_type
-from tessera.compiler.frontend.kernel.values import (
-    Axis,
-    EachIndex,
-    Lanes,
-    TileWindow,
-    View,
-    marks,
-    relation,
-    shown,
-    sizes_text,
-)
+from tessera.compiler.frontend.kernel.values import Axis, EachIndex, Lanes, TileWindow, View, marks, shown, sizes_text
 from tessera.compiler.frontend.names.values import is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text

@@ -12,18 +12,10 @@ from tessera.compiler.frontend.evaluate import control as shared
 from tessera.compiler.frontend.evaluate.control import Carried
 from tessera.compiler.frontend.kernel import lanes
 from tessera.compiler.frontend.kernel.access import NOT_KNOWN
+from tessera.compiler.frontend.kernel.broadcasting import relation
 from tessera.compiler.frontend.kernel.grid import SERIAL, base_name
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import (
-    Axis,
-    LaunchContext,
-    Panel,
-    Shared,
-    Transposed,
-    View,
-    marks,
-    relation,
-)
+from tessera.compiler.frontend.kernel.values import Axis, LaunchContext, Panel, Shared, Transposed, View, marks
 from tessera.compiler.frontend.names.frame import Flow, LoopMark, Path
 from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Counting, Unknown
 from tessera.compiler.frontend.syntax.assigned import jumps, stored_names

@@ -10,17 +10,9 @@ from collections.abc import Sequence
 from numbers import Number
 from typing import Any
 
+from tessera.compiler.frontend.kernel.broadcasting import BroadcastError, Identities, Rewrite, relation
 from tessera.compiler.frontend.kernel.index import Indices
-from tessera.compiler.frontend.kernel.values import (
-    Axes,
-    Axis,
-    BroadcastError,
-    Identities,
-    Rewrite,
-    axis_text,
-    relation,
-    shown,
-)
+from tessera.compiler.frontend.kernel.values import Axes, Axis, axis_text, shown
 from tessera.compiler.frontend.names.values import is_sequence, type_name
 from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.ir.core import Value
