@@ -2,7 +2,7 @@
 
 Here are the evaluator's hooks. The rules live in their own modules: `grid` (what the text says about the grid),
 `names` and `coordinates`, `access` (subscripts), `tiles` (arithmetic), `operators`,
-`control` (masks and loops), `outputs` and `results` (where results go), `builtins` (the
+`control` (branches and loops), `outputs` and `results` (where results go), `builtins` (the
 functions of `ts.tile`). A broken rule raises KernelFault, which becomes a finding at the node.
 """
 
@@ -18,11 +18,12 @@ from tessera.compiler.frontend.evaluate import asserts
 from tessera.compiler.frontend.evaluate.machine import Layer
 from tessera.compiler.frontend.evaluate.returns import claimed
 from tessera.compiler.frontend.evaluate.spelling import around_index, rewritten
-from tessera.compiler.frontend.kernel import across, calls, control, names, operators, outputs, results
+from tessera.compiler.frontend.kernel import across, calls, names, operators, outputs, results
 from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import BUILTINS
 from tessera.compiler.frontend.kernel.builtins.memory import store_part
 from tessera.compiler.frontend.kernel.builtins.subscripts import part, stored
+from tessera.compiler.frontend.kernel.control import branches, leaving, loops
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.places import zip_indices
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
@@ -198,7 +199,7 @@ class KernelLayer(KernelState):
 
     def condition(self, node: ast.AST, value: Any) -> Value | None:
         try:
-            return control.condition(self, node, value)
+            return branches.condition(self, node, value)
         except KernelFault as e:
             self.ev.error(e.code, e.message, node)
             return None
@@ -309,16 +310,16 @@ class KernelLayer(KernelState):
 
     # control flow
     def branch(self, node: ast.If, condition: Any) -> Flow:
-        return self._flow(node, control.branch, condition)
+        return self._flow(node, branches.branch, condition)
 
     def loop(self, node: ast.For, counting: Counting) -> Flow:
-        return self._flow(node, control.loop, counting)
+        return self._flow(node, loops.loop, counting)
 
     def repeat(self, node: ast.While, condition: Any) -> Flow:
-        return self._flow(node, control.repeat, condition)
+        return self._flow(node, loops.repeat, condition)
 
     def leave(self, paths: list[Path]) -> bool:
-        return control.leave(self, paths)
+        return leaving.leave(self, paths)
 
     def _flow(self, node: ast.stmt, rule: Callable[..., Flow], value: Any) -> Flow:
         try:
