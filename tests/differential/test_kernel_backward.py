@@ -317,6 +317,21 @@ def test_arguments_by_name_and_defaults() -> None:
     assert ts.grad(lambda x, p: ts.sum(powered(x, plus=p)), argnums=(0, 1))(x, 1.0)[1] == 4
 
 
+def test_a_scalar_of_another_dtype_gets_a_gradient_of_its_own() -> None:
+    @ts.kernel
+    def scaled(x: Tensor["n", ts.f64], by: ts.f64) -> Tensor["n", ts.f64]:
+        return by * x[tile_n : tile_n + 32]
+
+    scaled.vjp(scaled.backward())
+
+    @ts.function
+    def loss(x: Tensor["n", ts.f64], by: ts.f32):
+        return ts.sum(scaled(x, by)) + ts.sum(scaled(x, by=by))
+
+    by_x, by = ts.grad(loss, argnums=(0, 1))(np.arange(5.0), 1.5)
+    assert by_x.tolist() == [3.0] * 5 and (by.dtype, by) == (np.float32, 20.0)
+
+
 def test_pytorch_has_the_same_gradients_of_a_norm() -> None:
     torch = pytest.importorskip("torch")
     x, w, b, weights = numbers(10, 12), numbers(12), numbers(12), numbers(10, 12)

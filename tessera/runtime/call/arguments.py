@@ -82,6 +82,7 @@ class Parameters:
         self.by_name = {p.name: p for p in self.signature.parameters}
         self.python = inspect.signature(function)
         self._orders: dict[tuple[Any, ...], Callable[..., tuple[Any, ...]]] = {}
+        self._changing: dict[int, bool] = {}
 
     def positions(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by parameter, live defaults filled in. Raises LaunchError TS105 where they do not fit."""
@@ -104,6 +105,13 @@ class Parameters:
                 return tuple(values.values())
             order = self._orders[shape] = self._order(len(args), kwargs)
         return order(args, kwargs)
+
+    def changing(self, count: int) -> bool:
+        """Whether a call with this many positional arguments leaves out a default that may be another one next time."""
+        if count not in self._changing:
+            left = [p for i, p in enumerate(self.python.parameters.values()) if i >= count or p.kind is p.KEYWORD_ONLY]
+            self._changing[count] = any(map(_changes, (p.default for p in left)))
+        return self._changing[count]
 
     def _order(self, count: int, kwargs: Mapping[str, Any]) -> Callable[..., tuple[Any, ...]]:
         """The expression that does it for calls with this many positional and these keyword arguments."""
@@ -350,3 +358,15 @@ def _conversion(adapter: Adapter, dtype: DType) -> str:
     if home == "np" and not hasattr(np, dtype.numpy_name):
         home = "ml_dtypes"
     return f".to(torch.{dtype.numpy_name})" if home == "torch" else f".astype({home}.{dtype.numpy_name})"
+
+
+def _changes(value: Any) -> bool:
+    """Whether a value may hold something else the next time: a container, a record, a tensor that may come to require
+    a gradient."""
+    if isinstance(value, tuple):
+        return any(map(_changes, value))
+    return (
+        isinstance(value, (list, dict, set))
+        or adapter_of(value) is not None
+        or (is_record(value) and not isinstance(value, DType))
+    )

@@ -95,6 +95,10 @@ class Launcher(Locked):
 
     def first(self, args: tuple[Any, ...], sites: dict[tuple[type, ...], CallSite]) -> Any:
         """A call whose signature is new, or whose code no longer stands."""
+        if sites is self.sites and self.parameters.changing(len(args)):  # defaults that are arguments like others
+            args, sites = self.parameters.complete(args, {}), self.named
+            if (site := sites.get(tuple(map(type, args)))) is not None:
+                return site.call(*args)
         if recorder is not None and (result := recorder.call(self, args, sites)) is not NotImplemented:
             return result
         self.ready = ready = self.found(args, sites)

@@ -348,6 +348,37 @@ def test_what_is_not_recorded_is_refused_before_it_happens():
             bad()
 
 
+def test_what_requires_a_gradient_after_it_was_captured_is_refused():
+    w, x = Tensor(np.arange(2, dtype=np.float32)), ts.ones((2,))
+
+    @ts.function
+    def closed(x: Tensor["N", f32]):
+        return ts.sum(x * w)
+
+    compiled = ts.compile(closed, arguments=(x,))
+    assert closed(x).item() == compiled(x).item() == 1.0
+    w.requires_grad_()
+    for call in (closed, compiled):
+        with pytest.raises(LaunchError, match="closes over w"):
+            call(x)
+        with ts.no_grad():
+            assert call(x).item() == 1.0
+
+
+def test_defaults_are_arguments():
+    w, x = Tensor(np.arange(2, dtype=np.float32)), ts.ones((2,))
+
+    @ts.function
+    def product(x: Tensor["N", f32], w: Tensor["N", f32] = w):
+        return ts.sum(x * w)
+
+    assert not product(x).requires_grad
+    w.requires_grad_()
+    product(x).backward()
+    product(x=x).backward()
+    assert w.grad.tolist() == [2.0, 2.0]
+
+
 def test_copies_of_parameters_are_parameters():
     w = leaf(2)
     w.sum().backward()

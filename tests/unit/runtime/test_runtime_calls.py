@@ -626,3 +626,15 @@ def test_integers_are_held_to_the_last_digit():
     with pytest.raises(LaunchError) as error:
         saxpy(np.ones(2, np.float32), np.ones(2, np.float32), 10**400)
     assert code_of(error) == ["TS304"]
+
+
+def test_a_default_that_changes_is_read_at_each_call():
+    held, x = [np.arange(3, dtype=np.float32)], np.ones(3, np.float32)
+
+    @ts.function
+    def product(x: Tensor["N"], held: list[Tensor["N"]] = held):
+        return x * held[0]
+
+    assert product(x).tolist() == [0, 1, 2]
+    held[0] = x
+    assert product(x).tolist() == product(x=x).tolist() == [1, 1, 1]

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tessera.compiler.autodiff.rules import smooth
+from tessera.compiler.frontend.evaluate.inlining import Unfit, scalar
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.opened import Opened, Refused, each, parts
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import represent
+from tessera.compiler.frontend.names.signature import definition_signature, is_scalar
 from tessera.compiler.frontend.names.values import UNKNOWN, Number, has_unknown, is_sequence
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.language.transforms import RULES
@@ -28,9 +31,29 @@ def call(
     if has_unknown(args) or has_unknown(kwargs):
         return UNKNOWN
     try:
-        return RuledCall(ev, emission, node, closure, args, kwargs).emit(run)
+        return RuledCall(ev, emission, node, closure, *_annotated(ev, node, closure, args, kwargs)).emit(run)
     except Refused:
         return UNKNOWN
+
+
+def _annotated(
+    ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with scalars of the annotated dtypes: a rule differentiates what the function is given, and it is
+    given these. What does not fit stays, for the function to say so."""
+    wanted = {p.name: p for p in definition_signature(closure.definition).parameters if is_scalar(p)}
+
+    def of(name: str, value: Any) -> Any:
+        p = wanted.get(name)
+        if p is None or not isinstance(value, Value):
+            return value
+        with suppress(Unfit):
+            return scalar(ev, value, p.annotation.dtype, node)  # type: ignore[union-attr]
+        return value
+
+    names = [a.arg for a in (*closure.node.args.posonlyargs, *closure.node.args.args)]
+    placed = [of(n, a) for n, a in zip(names, args, strict=False)]
+    return [*placed, *args[len(placed) :]], {k: of(k, v) for k, v in kwargs.items()}
 
 
 class RuledCall:
