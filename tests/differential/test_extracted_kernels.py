@@ -194,7 +194,9 @@ def chains(draw: Any) -> str:
     return "\n".join((*lines, f"    return {', '.join(dict.fromkeys(results))}\n"))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(body=chains())
 def test_chains(tmp_path: Path, body: str) -> None:
     vectors = 'y: Tensor["S", "D"], row: Tensor["D"], column: Tensor["S", 1]'

@@ -64,7 +64,7 @@ def bridged(monkeypatch: pytest.MonkeyPatch) -> Any:
         finally:
             manager.sessions["tessera"].stop()
 
-    return lambda test: asyncio.run(asyncio.wait_for(run(test), 60))
+    return lambda test: asyncio.run(asyncio.wait_for(run(test), 200))
 
 
 async def until(true: Any) -> None:
@@ -97,7 +97,7 @@ def test_a_restart_is_another_process_and_pages_connect_anew(bridged: Any) -> No
         session = manager.sessions["tessera"]
         before = session.process
         await manager.on_client_message(message(bridge.RESTART), first)
-        assert session.process is not before and before.wait(20) is not None
+        assert session.process is not before and before.wait(100) is not None
         assert first.ws_connection.closed
         again = page()
         manager.unsubscribe(first)
@@ -119,7 +119,7 @@ def test_a_thread_that_still_reads_takes_nothing_from_the_next_process(bridged: 
         number, go_on = reader.stream.fileno(), threading.Event()
 
         def read_late() -> bytes:
-            go_on.wait(20)
+            go_on.wait(100)
             os.set_blocking(number, True)
             return os.read(number, 1)
 
@@ -130,7 +130,7 @@ def test_a_thread_that_still_reads_takes_nothing_from_the_next_process(bridged: 
         go_on.set()
         await asyncio.sleep(0.2)
         await manager.on_client_message(message("hello"), again)
-        assert await asyncio.wait_for(asyncio.wrap_future(late), 10) == b"", "there is nothing more to read"
+        assert await asyncio.wait_for(asyncio.wrap_future(late), 100) == b"", "there is nothing more to read"
         await until(lambda: "hello" in again.heard)
         await until(lambda: reader.stream.closed)
 

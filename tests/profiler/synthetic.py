@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from tessera.profiler.machine import Ceiling, DeviceCeilings
 from tessera.profiler.recording import Recording
+from tessera.profiler.trial import lines
+from tessera.runtime import events
 from tessera.runtime.events import (
     UNASSIGNED,
     CompileEvent,
@@ -33,11 +37,11 @@ MACHINE = DeviceCeilings(
 """10 GB/s and 100 GFLOP/s: one byte takes 0.1 ns, one operation 0.01 ns."""
 
 
-def recorded(*events: Event, start: int = 0, end: int = 1_000_000) -> Recording:
-    """A recording of `events` on MACHINE."""
+def recorded(*found: Event, start: int = 0, end: int = 1_000_000) -> Recording:
+    """A recording of these events on MACHINE."""
     recording = Recording(start, end)
     recording.machines["cpu:0"] = MACHINE
-    for event in events:
+    for event in found:
         recording.add(event)
     return recording
 
@@ -53,8 +57,34 @@ def tiles(*rows: tuple[int, int, int, int], launch: int = 1, phase: str = "tile"
     return TileBatch.from_events([TileEvent(launch, t, r, slot, phase, start, d, 7) for t, r, start, d in rows])
 
 
-def batch(events: Iterable[TileEvent]) -> TileBatch:
-    return TileBatch.from_events(list(events))
+def time_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that are compared take a nanosecond for each operation and byte of their kernels, however busy the
+    machine is."""
+    measured = lines.seconds_by_line
+
+    def by_line(recording: Recording) -> dict[tuple[str, int], float]:
+        work = [replace(one, duration=(one.flops or 0) + (one.bytes or 0)) for one in recording.launches]
+        return measured(recorded(*work))
+
+    def timed(call: Callable[[], object]) -> Callable[[int], float]:
+        def run(times: int) -> float:
+            recording = Recording()
+            token = events.subscribe(recording.add)
+            try:
+                call()
+                events.drain()
+            finally:
+                events.unsubscribe(token)
+            return sum(by_line(recording).values())
+
+        return run
+
+    monkeypatch.setattr(lines, "seconds_by_line", by_line)
+    monkeypatch.setattr(lines, "timed", timed)
+
+
+def batch(found: Iterable[TileEvent]) -> TileBatch:
+    return TileBatch.from_events(list(found))
 
 
 small = st.integers(0, 60)

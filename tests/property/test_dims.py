@@ -192,7 +192,7 @@ def test_bounds_hold(known, x, positive):
         assert max(found) <= 4
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(facts_of_trees, polynomials, polynomials)
 def test_a_fact_takes_no_mismatch_back(known, x, y):
     """Dims that are told apart by name still are, as long as some positive sizes satisfy the facts and differ."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import require
+from tests.profiler.synthetic import time_is_work
 from tests.unit.cli.test_cli import answered
 
 PROGRAM = """import tessera as ts
@@ -41,6 +42,7 @@ def git(folder: Path, *words: str) -> str:
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package of two files under version control, as it was."""
     require("git")
+    time_is_work(monkeypatch)
     for name in [n for n in os.environ if n.startswith("GIT_")]:
         monkeypatch.delenv(name)
     folder = tmp_path / "repository"
@@ -54,9 +56,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sys.modules.pop("sizes_of_it", None)
 
 
-def measured(folder: Path, *words: str, seconds: str = "0.5"):
+def measured(folder: Path, *words: str):
     return answered(
-        "benchmark", "models/layers.py:layer", "--dims", "N=64,D=64,E=64", "--seconds", seconds, *words, cwd=folder
+        "benchmark", "models/layers.py:layer", "--dims", "N=64,D=64,E=64", "--seconds", "0", *words, cwd=folder
     )
 
 
@@ -83,7 +85,7 @@ def test_what_a_file_imports_is_of_the_same_revision(repository: Path) -> None:
 
 
 def test_an_equal_program_passes(repository: Path) -> None:
-    found = measured(repository, "--compare", "HEAD", seconds="0.6")
+    found = measured(repository, "--compare", "HEAD")
     assert found.returncode == 0, found
     assert "by turns" in found.stdout and "slower" not in found.stdout.splitlines()[-1]
 

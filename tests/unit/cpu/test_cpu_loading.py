@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import runpy
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-import tessera as ts
 from tessera.compiler.targets.cpu.llvm import isa, jit
 
 SCATTERED = """
@@ -93,21 +90,20 @@ def test_code_is_unmapped_with_what_holds_it() -> None:
     assert mappings() < full
 
 
-def test_the_time_for_a_kernel_grows_with_its_length(tmp_path: Path) -> None:
-    """Four times as many stores, two loops each, took LLVM sixteen times as long: 28 seconds for 400."""
-    took: list[float] = []
-    for stores in (50, 200):
-        lines = [f"    y[i + {n}] = x[i] * {n}.0" for n in range(stores)]
-        head = "x: ts.Tensor['N', ts.f32], y: ts.Tensor['N', ts.f32]"
-        file = tmp_path / f"stores{stores}.py"
-        file.write_text(
-            "\n".join(["import tessera as ts", "@ts.kernel", f"def k({head}):", "    i = ts.tile.linear_id()", *lines])
-        )
-        text = ts.compile(runpy.run_path(str(file))["k"], target="cpu").ir("target")
-        start = time.process_time()
-        jit.compile_object(text, isa.host(), "k")
-        took.append(time.process_time() - start)
-    assert took[1] < 9 * took[0], took
+PASSES = """
+import llvmlite.binding as llvm
+from tessera.compiler.targets.cpu.llvm import isa, jit
+
+llvm.set_option("tessera", "-debug-pass=Structure")
+jit.compile_object("define i64 @answer() {\\n  ret i64 42\\n}\\n", isa.host(), "answer")
+"""
+
+
+def test_the_time_for_a_kernel_grows_with_its_length() -> None:
+    """Four times as many stores, two loops each, took LLVM sixteen times as long, 28 seconds for 400, by one pass."""
+    done = subprocess.run([sys.executable, "-c", PASSES], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "Instruction Selection" in done.stderr, done.stderr[-1000:]
+    assert "Loop Strength Reduction" not in done.stderr
 
 
 COMPILED_IN_LITTLE = """
@@ -127,7 +123,7 @@ x = np.ones(100, np.float32)
 f(x)
 used = int(open("/proc/self/statm").read().split()[0]) * 4096
 old = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), old[1]))
+resource.setrlimit(resource.RLIMIT_AS, (used + (16 << 20), old[1]))
 try:
     g(x)
 except ts.TesseraError as error:

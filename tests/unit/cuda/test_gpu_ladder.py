@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +61,13 @@ def test_what_works_is_ok_and_is_not_run_again(tmp_path: Path) -> None:
     [
         ("cuLaunchKernel=719@saxpy_0_mul_add", "fault", "CUDA_ERROR_LAUNCH_FAILED"),
         ("cuLaunchKernel=1@saxpy_0_mul_add", "fault", "CUDA_ERROR_INVALID_VALUE"),
-        ("cuLaunchKernel=hang@saxpy_0_mul_add", "hang", "nothing came within"),
         ("cuLaunchKernel=die@saxpy_0_mul_add", "crash", "SIGSEGV"),
         ("compile=error@saxpy_0_mul_add", "compile", "nonsense"),
     ],
-    ids=["fault", "failure", "hang", "death", "compile error"],
+    ids=["fault", "failure", "death", "compile error"],
 )
 def test_one_case_that_goes_wrong_loses_no_other(fault: str, status: str, why: str, tmp_path: Path) -> None:
-    done = ladder(tmp_path, "smoke", "--only", "^saxpy$|threads", "--timeout", "12", "--minutes", "1", fault=fault)
+    done = ladder(tmp_path, "smoke", "--only", "^saxpy$|threads", fault=fault)
     rows = {row["name"]: row for row in read_rows(tmp_path / "results.jsonl")}
     assert rows["saxpy"]["status"] == status, done.stdout
     assert why in rows["saxpy"]["why"] + rows["saxpy"].get("said", "")
@@ -76,6 +76,19 @@ def test_one_case_that_goes_wrong_loses_no_other(fault: str, status: str, why: s
     assert f"{status}" in (tmp_path / "table.txt").read_text()
     troubles = json.loads((tmp_path / "summary.json").read_text())["troubles"]
     assert troubles[0]["name"] == "saxpy"
+
+
+def test_one_case_that_hangs_loses_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.ladder import __main__ as main
+
+    for name, value in environment("cuLaunchKernel=hang@saxpy_0_mul_add").items():
+        monkeypatch.setenv(name, value)
+    wanted = {"saxpy": 5.0, "tf32 ties, by threads": 200.0}
+    cases = [replace(case, timeout=wanted[case.name]) for case in main.smoke() if case.name in wanted]
+    results = Results(tmp_path)
+    climb(cases, results, Budget(280), lambda _: None, False, main.alive)
+    assert statuses(tmp_path) == {"saxpy": "hang", "tf32 ties, by threads": "ok"}
+    assert "nothing came within" in results.rows["smoke", "saxpy"]["why"]
 
 
 def test_without_a_driver_that_answers_nothing_more_is_tried(tmp_path: Path) -> None:
@@ -87,11 +100,11 @@ def test_without_a_driver_that_answers_nothing_more_is_tried(tmp_path: Path) -> 
 def test_what_is_ended_from_outside_leaves_its_results(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.ladder", "smoke", "--out", str(tmp_path)]
     process = subprocess.Popen(command, cwd=ROOT, env=environment("cuLaunchKernel=hang@saxpy_0_mul_add"))
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 200
     while "driver" not in statuses(tmp_path) and time.monotonic() < limit:
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(200) == 0
     assert statuses(tmp_path) == {"driver": "ok"}
     assert "1 ok" in (tmp_path / "table.txt").read_text()
 
@@ -108,11 +121,11 @@ def test_what_is_killed_leaves_a_summary_too(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.ladder", "smoke", "--out", str(tmp_path)]
     hang = environment("cuLaunchKernel=hang@rounded")
     process = subprocess.Popen(command, cwd=ROOT, env=hang, start_new_session=True)
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 200
     while not summed(tmp_path) and time.monotonic() < limit:
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait(30)
+    process.wait(200)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["about"]["unfinished"] and summary["counts"]["smoke"]["ok"] >= 1
     assert "smoke" in (tmp_path / "table.txt").read_text()
@@ -172,7 +185,7 @@ def test_last(): pass
 def test_device_tests_go_on_behind_faults_hangs_and_crashes(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     results, said = Results(tmp_path / "out"), []
-    device_tests.run(results, Budget(90), said.append, targets=[str(tmp_path / "test_some.py")], limit=6, jobs=1)
+    device_tests.run(results, Budget(250), said.append, targets=[str(tmp_path / "test_some.py")], limit=12, jobs=1)
     found = {row["name"].rpartition("::")[2]: row["status"] for row in results.of("tests")}
     assert found == {"test_well": "ok", "test_wrong": "failed", "test_fault": "fault", "test_behind_a_fault": "ok",
                      "test_hang": "hang", "test_death": "crash", "test_last": "ok"}  # fmt: skip

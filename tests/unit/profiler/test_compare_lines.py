@@ -13,7 +13,7 @@ import pytest
 from tessera.profiler import Profiler, side_by_side
 from tessera.profiler.trial import lines
 from tessera.profiler.trial.lines import Repeated, Repetitions, compare_lines, repetitions_of
-from tests.profiler.synthetic import launch, recorded
+from tests.profiler.synthetic import launch, recorded, time_is_work
 
 TEXT = "\n".join(f"line {n}" for n in range(1, 11))
 
@@ -142,14 +142,22 @@ def loaded(folder: Path, name: str, text: str) -> ModuleType:
 X = np.random.default_rng(0).standard_normal((64, 64), np.float32)
 
 
-def test_only_the_edited_line_is_flagged(tmp_path: Path) -> None:
+def test_only_the_edited_line_is_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    time_is_work(monkeypatch)
     old = loaded(tmp_path, "old_layer", PROGRAM)
     new = loaded(tmp_path, "new_layer", PROGRAM.replace("h @ w", "h @ w @ w @ w @ w @ w"))
-    found = side_by_side(lambda: old.layer(X, X), lambda: new.layer(X, X), budget=0.5)
+    found = side_by_side(lambda: old.layer(X, X), lambda: new.layer(X, X), budget=0)
     (line,) = (c for c in found.changes if c.edited)
     assert (line.before, line.after, line.verdict, line.text) == (8, 8, "slower", "y = h @ w @ w @ w @ w @ w")
-    assert [c.after for c in found.flagged if c.verdict == "slower"] == [8], found
-    assert found.by_turn and found.pairs >= 20
+    assert [c.after for c in found.flagged] == [8], found
+    assert found.by_turn and found.pairs == lines.LEAST
+
+
+def test_both_sides_are_measured() -> None:
+    calls: list[str] = []
+    found = side_by_side(lambda: calls.append("old"), lambda: calls.append("new"), budget=0)
+    assert {"old", "new"} == {*calls} and found.pairs == lines.LEAST and not found.changes
+    assert all(seconds > 0 for seconds in found.total.seconds)
 
 
 def test_profiles_are_compared_also_when_they_were_saved(tmp_path: Path) -> None:

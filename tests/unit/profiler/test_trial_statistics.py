@@ -128,7 +128,7 @@ def test_processes_that_write_at_once_lose_nothing(own_ledger: Path) -> None:
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(30)
+        writer.join(200)
     assert len(ledger.entries()) == 150
     assert all(json.loads(line) for line in own_ledger.read_text().splitlines() if line)
 

@@ -89,12 +89,12 @@ def test_code_that_is_compiled_outside_of_python_is_left(
     def slow(*args: object) -> bytes:
         if not begun.is_set():
             begun.set()
-            assert may_end.wait(30)
+            assert may_end.wait(200)
         return real(*args)
 
     monkeypatch.setattr(jit, "_object", slow)
     threading.Thread(
-        target=lambda: begun.wait(30) and signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        target=lambda: begun.wait(200) and signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
     ).start()
     f, x = program(15), np.ones(3, np.float32)
     with pytest.raises(Alarm):
@@ -107,15 +107,29 @@ def test_code_that_is_compiled_outside_of_python_is_left(
 def test_a_process_ends_behind_a_compilation_that_was_left(tmp_path: Path) -> None:
     """LLVM's memory is taken down at the end, which is no time to be at work in it."""
     text = """
-import os, signal, threading, time
+import os, signal, sys, threading, time
 from tessera.signals import abandonable
+
+def waiting():
+    "Whether the main thread waits for the work."
+    frame, inner = sys._current_frames()[threading.main_thread().ident], ""
+    while frame is not None and frame.f_code is not abandonable.__code__:
+        frame, inner = frame.f_back, frame.f_code.co_name
+    return frame is not None and inner == "wait"
+
+def work():
+    while not waiting():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.5)
+    print("finished", flush=True)
+
 try:
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    abandonable(lambda: (time.sleep(0.5), print("finished", flush=True)))
+    abandonable(work)
 except KeyboardInterrupt:
     print("left", flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert (done.stdout, done.stderr, done.returncode) == ("left\nfinished\n", "", 0)
 
 
