@@ -49,7 +49,8 @@ def unreached(name: str, loss: Any, step: Any, call: tuple[Any, ...], state: Opt
     found = analyse(parameters.definition, parameters.bind(parameters.positions(call, {})).arguments, {}).diagnostics
     said = [d.message.partition(" depend on ")[2].partition(":")[0] for d in found if d.code == "TS354"]
     paths = [re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", place) for place in said]  # model['w'] is model.w
-    idle = [path for path in paths if path.removeprefix("model.") in state.moments or path == "model"]
+    trained = [f"model.{name}." for name in state.moments]
+    idle = [path for path in paths if any(name.startswith(f"{path}.") for name in trained)]
     if idle:
         more = "freeze them, groups=(ts.optimizers.Group(..., frozen=True),), or take them out"
         d = Diagnostic("TS354", f"{name} does not depend on {', '.join(idle)}: {more}", span_of(loss), "warning")

@@ -203,3 +203,55 @@ def test_nothing_is_executed(folder: Path) -> None:
     file = FileAnalysis(str(folder / "model.py"))
     file.update(model("from"))
     assert types(file) and not marker.exists()
+
+
+MODEL_WITH_IDLE_LAYERS = """import tessera as ts
+from tessera import Tensor, nn
+
+
+class Net(nn.Module):
+    mlp: nn.MLP
+    norm: nn.LayerNorm
+    idle: nn.Linear
+    pair: nn.Linear
+    conv: nn.Conv2d
+
+    def __call__(self, x):
+        h = self.norm(self.mlp(x))
+        return h + ts.sum(self.pair.weight)
+
+
+class Chosen(nn.Module):
+    first: nn.Linear
+    second: nn.Linear
+    deep: int
+
+    def __call__(self, x):
+        y = self.first(x)
+        if self.deep > 3:
+            y = self.second(x)
+        return y
+
+
+@ts.function
+def train(model: {model}, x: Tensor["B", "D"], y: Tensor["B", "D"]):
+    loss, gradient = ts.value_and_grad(lambda model: ts.mse(model(x), y))(model)
+    return loss, gradient
+"""
+
+
+def found_in(text: str) -> list[str]:
+    file = FileAnalysis("/work/idle.py")
+    return [d.message for a in file.update(text) for d in a.diagnostics if a.name == "train"]
+
+
+def test_layers_that_a_loss_does_not_reach_are_said_of_a_text() -> None:
+    """What a text leaves open (optional biases, numbers of layers) decides about no path here."""
+    said = "the result does not depend on model.{}: its gradient is 0"
+    assert found_in(MODEL_WITH_IDLE_LAYERS.format(model="Net")) == [
+        said.format(part) for part in ("idle", "pair.bias", "conv")
+    ]
+
+
+def test_a_layer_on_an_open_path_may_be_reached() -> None:
+    assert not found_in(MODEL_WITH_IDLE_LAYERS.format(model="Chosen"))

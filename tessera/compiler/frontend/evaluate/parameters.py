@@ -96,6 +96,7 @@ def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, sym
         value = _value(ev, p, argument, env, not symbolic)
         ev.frame.names[p.name] = value
         ev.record(p.span, value, p.name, "param")
+    ev.harmless = len(ev.undecided)
 
 
 def _enforced(ev: Evaluator, signature: Signature) -> None:
@@ -318,15 +319,18 @@ def _composite(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
     if isinstance(a, RecordAnn) and isinstance(a.type, type):
         return a.type(*(of(i, f) for i, (_, f) in enumerate(a.fields)))
     if isinstance(a, RecordAnn):
-        numbers = {n: _number(a.type, n, f) for n, f in a.fields}
-        held = {n: of(n, f) if numbers[n] is None else numbers[n] for n, f in a.fields}
+        known = {n: _configured(a.type, n, f) for n, f in a.fields}
+        held = {n: of(n, f) if known[n] is None else known[n] for n, f in a.fields}
         return states.enter(ev, Record(a.name, held, a.type, outside=True), p.name, p.span)
     return _symbolic(ev, p, env)
 
 
-def _number(cls: object, name: str, a: Annotation) -> Number | Dim | float | None:
-    """A number that a dataclass holds: known when the program is compiled. In its text a float is its default, if there
-    is one."""
+def _configured(cls: object, name: str, a: Annotation) -> Any:
+    """A number or function that a dataclass holds: known when the program is compiled. In its text a float is its
+    default, and a function that of the constructor, if there is one."""
+    if isinstance(a, UnknownAnn) and a.text.startswith("Callable") and isinstance(cls, ClassRef):
+        made = cls.members.get("__init__")
+        return made.defaults[name] if isinstance(made, Closure) and name in made.defaults else None
     kind = a.dtype.kind if isinstance(a, ScalarAnn) and not a.optional else ""
     if kind == "int":
         return dims.symbol(f"?{name}")

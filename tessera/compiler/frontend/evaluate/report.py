@@ -37,6 +37,8 @@ class Report:
         self.findings = Diagnostics(definition.name)
         self.pending: Pending = []
         self.undecided: list[Diagnostic] = []
+        self.harmless = 0
+        """how many of them, of parameters and numbers, leave open no path: what a result depends on is known"""
         self.incomplete = False
         """something in the text does not parse"""
         self.steps: int = 0

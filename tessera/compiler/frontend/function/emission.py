@@ -88,6 +88,7 @@ class Emission:
         if attrs:
             if (bad := _unsized(attrs)) is not None:
                 self.ev.undecide(f"{bad} must be known", node)
+                self.ev.harmless += 1
                 attrs = {k: 1.0 if isinstance(v, Number) and v.type is float else v for k, v in attrs.items()}
                 if _unsized(attrs) is not None:  # sizes depend on it
                     return UNKNOWN
@@ -118,8 +119,7 @@ class Emission:
             dtype = dtypes.weak(value.type(0), like.dtype if isinstance(like, TensorType) else None) or dtypes.f32
             if (found := self.computed(value)) is not None:
                 return self.g.to(found, dtype)
-            self.ev.undecide(f"{value.text} must be known", node)
-            return self.ev.layer.placeholder(TensorType((), dtype), self.ev.span(node))
+            return self.ev.layer.open_number(value, TensorType((), dtype), self.ev.span(node))
         if is_sequence(value):
             items = [self._operand(node, operator, v, i, operands) for v in value]
             return UNKNOWN if any(isinstance(v, Unknown) for v in items) else items

@@ -20,6 +20,7 @@ from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Number,
+    Record,
     has_unknown,
     is_dict,
     is_sequence,
@@ -39,8 +40,9 @@ from tessera.language.transforms import Transform
 def call(
     ev: Evaluator, emission: Emission, node: ast.AST, callee: TransformedRef, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """The result of the transformed function; UNKNOWN after a finding."""
-    if has_unknown(args) or has_unknown(kwargs):
+    """The result of the transformed function; UNKNOWN after a finding. What a text does not tell of a module is not
+    differentiated by."""
+    if has_unknown([v for v in (*args, *kwargs.values()) if not isinstance(v, Record)]):
         return UNKNOWN
     try:
         if isinstance(callee.function, LinearMap):
@@ -203,13 +205,13 @@ class TransformedCall:
 
     def completed(self, found: list[Value | None], warn: bool = False) -> list[Value]:
         """Zeros where nothing depends on a tensor; TS354 says so."""
-        out: list[Value] = []
-        for leaf, v in zip(self.opened.leaves, found, strict=True):
-            if v is None and warn and not self.ev.undecided:
-                said = f"the result does not depend on {leaf.place}: its gradient is 0"
+        leaves = list(zip(self.opened.leaves, found, strict=True))
+        if warn and len(self.ev.undecided) == self.ev.harmless:
+            reached = [leaf.place for leaf, v in leaves if v is not None]
+            for place in dict.fromkeys(_widest(leaf.place, reached) for leaf, v in leaves if v is None):
+                said = f"the result does not depend on {place}: its gradient is 0"
                 self.ev.error("TS354", said, self.node, severity="warning")
-            out.append(self.emission.g.zeros_like(leaf.value) if v is None else self.conjugated(v))
-        return out
+        return [self.emission.g.zeros_like(leaf.value) if v is None else self.conjugated(v) for leaf, v in leaves]
 
     def conjugated(self, v: Value) -> Value:
         """A cotangent as people see it, or the other way round."""
@@ -367,6 +369,13 @@ class _Deriving:
     def __exit__(self, *exception: Any) -> None:
         self.ev.derived |= set(self.block.ops[self.start :])
         self.at.__exit__(*exception)
+
+
+def _widest(place: str, reached: list[str]) -> str:
+    """The outermost member of an argument in which nothing is reached: a layer, or the tensor itself."""
+    ends = [i for i, c in enumerate(place) if c in ".["]
+    parts = (place[:end] for end in ends[1:])
+    return next((p for p in parts if not any(r.startswith((f"{p}.", f"{p}[")) for r in reached)), place)
 
 
 def _said(value: Any) -> str:

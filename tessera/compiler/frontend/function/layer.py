@@ -187,8 +187,7 @@ class FunctionLayer(Layer):
         with self.ev.builder.at(span):
             if isinstance(value, Number):
                 if (found := self.emission.computed(value)) is None:
-                    self.ev.undecide(f"{value.text} must be known", span)
-                    return self.placeholder(wanted or TensorType((), dtype), span)
+                    return self.open_number(value, wanted or TensorType((), dtype), span)
                 scalar = self.emission.g.to(found, dtype)
             else:
                 scalar = self.emission.constant(value, dtype)
