@@ -1,6 +1,7 @@
-"""The sizes that dims had when a function was last called, told to the page after each cell: `B=32 now` beside it.
+"""What the page is told of the kernel after each cell: the sizes that dims had when a function was last called,
+`B=32 now` beside it, and the shapes of arrays by name, for hints in functions that read them. No elements, no code.
 
-A message is whole: a function that it does not name has no sizes now. It goes over a comm of its own that is closed at
+A message is whole: what it does not name is not there now. It goes over a comm of its own that is closed at
 once, so that a page which is loaded again, or a kernel that starts again, has nothing to keep in step.
 """
 
@@ -11,9 +12,19 @@ from typing import Any, TypedDict
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from tessera.language import dtypes
 from tessera.language.decorators import Decorated
 
 TARGET = "tessera.sizes"
+
+
+MOST = 1000
+"""arrays that are told of, the newest"""
+
+
+class Array(TypedDict):
+    shape: list[int]
+    dtype: str
 
 
 class Called(TypedDict):
@@ -30,7 +41,20 @@ def tell(shell: InteractiveShell) -> None:
         return
     from comm import create_comm  # optional: ipykernel brings it
 
-    create_comm(target_name=TARGET, data={"called": called(shell.user_ns)}).close()
+    data = {"called": called(shell.user_ns), "arrays": arrays(shell.user_ns)}
+    create_comm(target_name=TARGET, data=data).close()
+
+
+def arrays(namespace: Mapping[str, Any]) -> dict[str, Array]:
+    """The names of arrays that functions can read, with shape and dtype."""
+    found: dict[str, Array] = {}
+    for name, value in list(namespace.items()):
+        if name.startswith("_") or isinstance(value, type) or not hasattr(type(value), "__dlpack__"):
+            continue
+        dtype = dtypes.of(value.dtype)
+        if dtype is not None and (value.shape or hasattr(value, "__setitem__")):
+            found[name] = {"shape": [int(n) for n in value.shape], "dtype": str(dtype)}
+    return dict(list(found.items())[-MOST:])
 
 
 def called(namespace: Mapping[str, Any]) -> list[Called]:

@@ -13,7 +13,7 @@ import itertools
 import linecache
 import logging
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -24,6 +24,7 @@ from pygls.uris import from_fs_path, to_fs_path
 from tessera.compiler.frontend.budget import interruptible
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.module import TextScope
+from tessera.compiler.frontend.names.values import OutsideArray
 from tessera.compiler.frontend.result import each_once
 from tessera.compiler.frontend.syntax.parse import Source, source_of
 from tessera.compiler.frontend.syntax.reparse import common_length
@@ -117,8 +118,14 @@ class Document:
 
     def analyse_anew(self) -> None:
         """Forgets what is kept: something beside the text has changed that the analysis depends on."""
-        self._files = FileAnalysis(self.file, modules=self.modules)
+        self._files = FileAnalysis(self.file, modules=self.modules, arrays=self._files.arrays)
         self._request(by_import=False)
+
+    def read_arrays(self, arrays: Mapping[str, OutsideArray]) -> None:
+        """Takes the arrays that names of the text have where it runs."""
+        if arrays != self._files.arrays:
+            self._files.arrays = arrays
+            self._request(by_import=False)
 
     def _elsewhere(self, file: str) -> None:
         if file != self.file and file in imported_files(self.scope):

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
+from typing import Any
 
 from lsprotocol import types as lsp
 
 from tessera.compiler.frontend.module import TextScope
+from tessera.compiler.frontend.names.values import OutsideArray
 from tessera.compiler.frontend.syntax.fragments import bound_names
 from tessera.compiler.frontend.syntax.parse import Source as SourceText
 from tessera.compiler.frontend.syntax.parse import parse
@@ -25,6 +27,7 @@ from tessera.compiler.frontend.syntax.reparse import parsed
 from tessera.compiler.frontend.workspace import Modules
 from tessera.editor.functions import Known
 from tessera.errors import Diagnostic, Edit, Span
+from tessera.language import dtypes
 from tessera_lsp.document import Document
 from tessera_lsp.text import Text
 
@@ -144,12 +147,26 @@ class Notebook:
     def uri(self) -> str:
         return self.document.uri
 
-    def open(self, cells: Iterable[lsp.NotebookCell], texts: Iterable[lsp.TextDocumentItem]) -> None:
+    def open(
+        self, cells: Iterable[lsp.NotebookCell], texts: Iterable[lsp.TextDocumentItem], metadata: Any = None
+    ) -> None:
         self._splice(0, 0, cells, texts)
+        self._read_arrays(metadata)
         self._compose()
+
+    def _read_arrays(self, metadata: Any) -> None:
+        """The kernel's arrays, `{"tessera": {"arrays": {"W": {"shape": [4, 8], "dtype": "f32"}}}}`: all that there are,
+        where something is said of them."""
+        try:
+            told = metadata["tessera"]["arrays"]
+            found = {name: (tuple(map(int, a["shape"])), dtypes.named(a["dtype"])) for name, a in told.items()}
+        except (TypeError, KeyError, ValueError, AttributeError):
+            return
+        self.document.read_arrays({name: OutsideArray(shape, d) for name, (shape, d) in found.items() if d is not None})
 
     def change(self, change: lsp.NotebookDocumentChangeEvent) -> list[str]:
         """Takes a change; gives the addresses of the cells that are no longer there."""
+        self._read_arrays(change.metadata)
         cells = change.cells
         if cells is None:
             return []

@@ -156,7 +156,8 @@ class TesseraServer(LanguageServer):
         uri = params.notebook_document.uri
         self.close_notebook(uri)
         notebook = self.notebooks[uri] = Notebook(uri, self.encoding, self._push_cells, self.modules)
-        notebook.open(params.notebook_document.cells, params.cell_text_documents)
+        opened = params.notebook_document
+        notebook.open(opened.cells, params.cell_text_documents, opened.metadata)
         tell_if_long(self, notebook.document)
 
     def change_notebook(self, params: lsp.DidChangeNotebookDocumentParams) -> None:

@@ -14,7 +14,7 @@ import { Connection } from './connection';
 import { followDisk } from './disk';
 import { type Surroundings, tesseraCell } from './editor';
 import { NotebookSession } from './notebook';
-import { type Called, followKernel } from './sizes';
+import { followKernel, NOTHING, type Told } from './sizes';
 import { showStatus } from './status';
 
 const ID = 'tessera-jupyterlab:plugin';
@@ -23,7 +23,7 @@ const RESTART = 'tessera:restart-server';
 /** The sessions of the notebooks that are open in this page, made when an editor first asks. */
 class Sessions implements Surroundings {
   private _sessions = new Map<ISharedNotebook, NotebookSession>();
-  private _called = new Map<NotebookPanel, Called[]>();
+  private _told = new Map<NotebookPanel, Told>();
   private _shown = true;
 
   constructor(
@@ -32,11 +32,11 @@ class Sessions implements Surroundings {
     readonly rendermime: IRenderMimeRegistry
   ) {
     const follow = (panel: NotebookPanel): void => {
-      followKernel(panel, called => {
-        this._called.set(panel, called);
+      followKernel(panel, told => {
+        this._told.set(panel, told);
         this._tell(panel);
       });
-      panel.disposed.connect(() => this._called.delete(panel));
+      panel.disposed.connect(() => this._told.delete(panel));
     };
     _notebooks.forEach(follow);
     _notebooks.widgetAdded.connect((_, panel) => follow(panel));
@@ -52,7 +52,9 @@ class Sessions implements Surroundings {
     const notebook = panel.content.model?.sharedModel;
     const session = notebook && this._sessions.get(notebook);
     if (session) {
-      session.called = (this._shown && this._called.get(panel)) || [];
+      const { called, arrays } = this._told.get(panel) ?? NOTHING;
+      session.called = this._shown ? called : [];
+      session.arrays = arrays;
     }
   }
 

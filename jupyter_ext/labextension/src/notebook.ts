@@ -3,7 +3,7 @@ import { Signal } from '@lumino/signaling';
 import type * as lsp from 'vscode-languageserver-protocol';
 
 import type { Connection } from './connection';
-import type { Called } from './sizes';
+import { type Called, NOTHING, type Told } from './sizes';
 
 /** Milliseconds of quiet after a keystroke before it is sent. */
 const PAUSE = 15;
@@ -40,6 +40,8 @@ export class NotebookSession {
   readonly found = new Signal<this, string>(this);
 
   private _called: Called[] = [];
+  private _arrays = NOTHING.arrays;
+  private _sentArrays = '';
   private _sent = new Map<string, Sent>();
   private _findings = new Map<string, Findings>();
   private _watched = new Set<ISharedCell>();
@@ -86,6 +88,12 @@ export class NotebookSession {
       this._called = called;
       [...this._findings.keys()].forEach(id => this.found.emit(id));
     }
+  }
+
+  /** The arrays that the kernel holds. */
+  set arrays(arrays: Told['arrays']) {
+    this._arrays = arrays;
+    this._changed();
   }
 
   /** Asks about a cell, when the server knows its present text. Null where it has no answer. */
@@ -215,6 +223,7 @@ export class NotebookSession {
           uri: this.uri,
           notebookType: 'jupyter-notebook',
           version: 1,
+          metadata: this._metadata(),
           cells: cells.map(c => this._cell(c))
         },
         cellTextDocuments: opened
@@ -222,10 +231,19 @@ export class NotebookSession {
       return;
     }
     const change = this._difference(cells);
-    if (change) {
+    const differs = this._sentArrays !== JSON.stringify(this._arrays);
+    if (change || differs) {
       const notebookDocument = { uri: this.uri, version: ++this._version };
-      await this._connection.notify('notebookDocument/didChange', { notebookDocument, change: { cells: change } });
+      await this._connection.notify('notebookDocument/didChange', {
+        notebookDocument,
+        change: { ...(change && { cells: change }), ...(differs && { metadata: this._metadata() }) }
+      });
     }
+  }
+
+  private _metadata(): object {
+    this._sentArrays = JSON.stringify(this._arrays);
+    return { tessera: { arrays: this._arrays } };
   }
 
   private _difference(cells: ISharedCell[]): CellChanges | null {

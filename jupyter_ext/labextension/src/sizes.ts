@@ -8,6 +8,14 @@ export interface Called {
   sizes: Record<string, number>;
 }
 
+/** What the kernel has told: what was called, and the arrays that names have. */
+export interface Told {
+  called: Called[];
+  arrays: Record<string, { shape: number[]; dtype: string }>;
+}
+
+export const NOTHING: Told = { called: [], arrays: {} };
+
 /** Where such a function stands in a text: its extent, and the end of the line that names it. */
 export interface Place extends Called {
   from: number;
@@ -18,17 +26,18 @@ export interface Place extends Called {
 const TARGET = 'tessera.sizes';
 const GONE = ['restarting', 'autorestarting', 'terminating', 'dead', 'unknown'];
 
-/** Tells what the kernel of a notebook has called, after each cell that ran, and nothing once it starts again. */
-export function followKernel(panel: NotebookPanel, tell: (called: Called[]) => void): void {
+/** Tells what the kernel of a notebook has called and holds, after each cell that ran, and nothing once it starts
+ * again. */
+export function followKernel(panel: NotebookPanel, tell: (told: Told) => void): void {
   const context = panel.sessionContext;
   const listen = (kernel: Kernel.IKernelConnection | null | undefined): void => {
-    tell([]);
-    kernel?.registerCommTarget(TARGET, (_, opened) => tell(opened.content.data.called as unknown as Called[]));
+    tell(NOTHING);
+    kernel?.registerCommTarget(TARGET, (_, opened) => tell({ ...NOTHING, ...(opened.content.data as object) }));
   };
   context.kernelChanged.connect((_, { newValue }) => listen(newValue));
   context.statusChanged.connect((_, status) => {
     if (GONE.includes(status)) {
-      tell([]);
+      tell(NOTHING);
     }
   });
   listen(context.session?.kernel);

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from tessera.compiler.frontend.definitions import definitions
 from tessera.compiler.frontend.module import GIVEN_UP, TextScope
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.values import OutsideArray
 from tessera.compiler.frontend.names.vocabulary import is_known
 from tessera.compiler.frontend.result import Analysis, ExprInfo, changed, each_once
 from tessera.compiler.frontend.syntax.parse import source_of
@@ -59,6 +60,8 @@ class FileAnalysis:
     scope: TextScope = field(init=False)
     modules: Modules = field(default_factory=Modules, repr=False)
     """the other files of the workspace"""
+    arrays: Mapping[str, OutsideArray] = field(default_factory=dict[str, OutsideArray], repr=False)
+    """those of a notebook's kernel by name"""
     _kept: dict[tuple[str, int], _Kept] = field(default_factory=dict[tuple[str, int], _Kept])
     _parsed: ParsedStatements | None = None
 
@@ -83,7 +86,7 @@ class FileAnalysis:
         register_source(self.file, text)
         with collector_paused():
             self.modules.refresh()
-            self.scope = TextScope(self.file, text, self._parsed.tree, self.modules)
+            self.scope = TextScope(self.file, text, self._parsed.tree, self.modules, arrays=self.arrays)
         self.problems, self.gaps = self._parsed.problems, self._parsed.gaps
         yield
         lines = self._parsed.lines
@@ -257,7 +260,7 @@ class Unchanged:
 
     def _same(self, name: str, before: TextScope) -> bool:
         node = self._scope.bound.get(name)
-        if node is not before.bound.get(name):
+        if node is not before.bound.get(name) or self._scope.arrays.get(name) != before.arrays.get(name):
             return False
         if node is None:
             return not self._scope.stars and not before.stars

@@ -24,6 +24,7 @@ from tessera.compiler.frontend.names.values import (
     ClassRef,
     FileModule,
     Namespace,
+    OutsideArray,
     Property,
     has_unknown,
     is_sequence,
@@ -73,12 +74,14 @@ class TextScope:
     live = False
 
     def __init__(
-        self, file: str, text: str, tree: ast.Module, modules: Files | None = None, known_as: Scope | None = None
-    ) -> None:
+        self, file: str, text: str, tree: ast.Module, modules: Files | None = None, known_as: Scope | None = None,
+        arrays: Mapping[str, OutsideArray] | None = None,
+    ) -> None:  # fmt: skip
         """`modules`: where imported files are looked for. `known_as`: what stands for this scope in the definitions of
-        its functions, where that outlives it."""
+        its functions, where that outlives it. `arrays`: those that names have where the file was run; its text does
+        not tell."""
         self.file, self.text, self.tree = file, text, tree
-        self._modules, self._known_as = modules, known_as or self
+        self._modules, self._known_as, self.arrays = modules, known_as or self, arrays or {}
         self.bound: dict[str, ast.AST] = {}
         self._values: dict[str, Any] = {}
         self._open: set[tuple[str, int]] = set()
@@ -163,13 +166,14 @@ class TextScope:
             return self._values[name]
         node = self.bound.get(name)
         if node is None:
-            return self._unbound(name)
+            return self.arrays.get(name) or self._unbound(name)
         opened = (name, threading.get_ident())  # where an editor has set one analysis aside, another may ask as well
         if opened in self._open:
             return UNKNOWN  # a constant defined by itself
         self._open.add(opened)
         try:
-            self._values[name] = value = self._evaluate(name, node)
+            value = self._evaluate(name, node)
+            self._values[name] = value = self.arrays.get(name, UNKNOWN) if value is UNKNOWN else value
         finally:
             self._open.discard(opened)
         return value

@@ -16,6 +16,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.immutable import immutable
 from tessera.language.dims import Expr
+from tessera.language.dtypes import DType
 from tessera.language.records import STATE
 
 
@@ -174,6 +175,15 @@ class LayerValue(Described):
     """Base of a layer's own kinds of values: memory, vectors of lanes."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideArray:
+    """An array that a text reads from outside, where somebody has told its shape and dtype: of a running notebook."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    __dlpack__ = __setitem__ = None  # read as live arrays are, whose elements no analysis asks for
 
 
 @dataclass(frozen=True, slots=True)
