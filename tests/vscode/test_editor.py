@@ -233,6 +233,27 @@ def test_ir_beside_the_source(window: Window) -> None:
     window.command("View: Show Explorer")
 
 
+def test_ir_of_a_source_that_was_closed(window: Window) -> None:
+    """What is shown of it stays right: the server is asked anew, and knows only files that are open."""
+    window.open("model.py")
+    window.see("scores: [B, H, S, S] bf16")
+    window.put_cursor("model.py", "q @ k.transpose", "transpose")
+    window.command("Tessera: Show IR at Cursor")
+    window.choose("Schedule")
+    ir = window.page.locator('.tab[data-resource-name="attend.schedule"]')
+    ir.wait_for()
+    ir.click()
+    closed = window.page.locator('.tab[data-resource-name="model.py"]')
+    window.command("View: Close Other Editors in Group")
+    window.command("View: Close Editors in Other Groups")
+    closed.wait_for(state="detached")
+    settings = json.loads((window.folder / ".vscode/settings.json").read_text())
+    write_settings(window.folder, {**settings, "tessera.dims": {"B": 2, "H": 3, "S": 128, "D": 64}})
+    window.see("[2, 3, 128, 128]")
+    window.shot("ir-alone")
+    write_settings(window.folder, settings)
+
+
 def test_dialect(window: Window) -> None:
     window.open("scale.tess")
     window.see("y: [B, D] f32 @accum(f32) = x * w")

@@ -35,6 +35,7 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
   private readonly known = new Map<string, Ir>();
   private readonly changed = new vscode.EventEmitter<vscode.Uri>();
   readonly onDidChange = this.changed.event;
+  private readonly stale = new Map<string, vscode.Uri>();
   private timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly clients: Clients) {}
@@ -44,6 +45,7 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
       this.changed,
       vscode.workspace.registerTextDocumentContentProvider(SCHEME, this),
       vscode.workspace.onDidChangeTextDocument((e) => this.refresh(e.document.uri.toString())),
+      vscode.workspace.onDidOpenTextDocument(({ uri }) => uri.scheme !== "file" && this.refresh(uri.toString())),
       vscode.workspace.onDidChangeConfiguration((e) => e.affectsConfiguration("tessera") && this.refresh()),
       this.clients.onDidChange(() => this.refresh()),
     ];
@@ -58,6 +60,10 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
     const { source, function: name, level } = subjectOf(uri);
     this.forgetClosed();
     try {
+      const file = vscode.Uri.parse(source);
+      if (file.scheme === "file") {
+        await vscode.workspace.openTextDocument(file); // it may be closed, and the server knows what is open
+      }
       const ir = await this.ask(asked({ source, function: name }, level));
       this.known.set(uri.toString(), ir);
       return ir.text;
@@ -65,6 +71,11 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
       this.known.delete(uri.toString());
       return `There is no ${level} IR of ${name} now: ${error instanceof Error ? error.message : error}`;
     }
+  }
+
+  /** Asks anew for one: VS Code keeps a document's text, also for a while after it was closed. */
+  again(uri: vscode.Uri): void {
+    this.changed.fire(uri);
   }
 
   ask(params: Asked): Promise<Ir> {
@@ -90,14 +101,22 @@ export class IrDocuments implements vscode.TextDocumentContentProvider {
     }
   }
 
-  /** Asks anew for the documents of one source, or for all, when typing pauses. */
+  /** Asks anew for the documents of one source, or for all, when typing pauses. Until then no line of theirs is known
+   * to be where it was. */
   private refresh(source?: string): void {
-    const stale = vscode.workspace.textDocuments.filter(
-      ({ uri }) => uri.scheme === SCHEME && (source === undefined || subjectOf(uri).source === source),
-    );
+    const shown = vscode.workspace.textDocuments.map(({ uri }) => uri).filter(({ scheme }) => scheme === SCHEME);
+    const stale = shown.filter((uri) => source === undefined || subjectOf(uri).source === source);
     if (stale.length > 0) {
+      for (const uri of stale) {
+        this.stale.set(uri.toString(), uri);
+        this.known.delete(uri.toString());
+      }
       clearTimeout(this.timer);
-      this.timer = setTimeout(() => stale.forEach(({ uri }) => void this.changed.fire(uri)), PAUSE);
+      this.timer = setTimeout(() => {
+        const asked = [...this.stale.values()];
+        this.stale.clear();
+        asked.forEach((uri) => this.changed.fire(uri));
+      }, PAUSE);
     }
   }
 }
@@ -112,7 +131,12 @@ export async function showIr(documents: IrDocuments, place: Place, level?: strin
   }
   const uri = uriOf({ source: place.source, function: name, level: chosen });
   const document = await vscode.workspace.openTextDocument(uri);
-  const language = documents.of(uri)?.language;
+  let ir = documents.of(uri);
+  if (!ir) {
+    documents.again(uri);
+    ir = await documents.ask(asked({ source: place.source, function: name }, chosen)).catch(() => undefined);
+  }
+  const language = ir?.language;
   if (language && (await vscode.languages.getLanguages()).includes(language)) {
     await vscode.languages.setTextDocumentLanguage(document, language);
   }

@@ -50,7 +50,9 @@ function fromSource(
 }
 
 function light(editor: vscode.TextEditor, lines: number[], mark: vscode.TextEditorDecorationType): void {
-  const ranges = lines.map((line) => new vscode.Range(line, 0, line, 0));
+  // Where the text has changed since, a line that is there no more would scroll it out of sight.
+  const there = lines.filter((line) => line < editor.document.lineCount);
+  const ranges = there.map((line) => new vscode.Range(line, 0, line, 0));
   editor.setDecorations(mark, ranges);
   if (ranges[0]) {
     editor.revealRange(ranges[0], vscode.TextEditorRevealType.InCenterIfOutsideViewport);
