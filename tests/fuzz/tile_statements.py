@@ -142,16 +142,28 @@ def either(w: Writer, depth: int) -> None:
 
 
 def lanes(w: Writer, depth: int) -> None:
-    """Stores under an `if` over lanes, with another side or not."""
+    """Stores under an `if` over lanes, with another side or not.
+
+    What sums is said before it: in it, a sum along the lanes of the mask is one of those where it holds.
+    """
     width, at, mask = w.number(*WIDTHS), w.index(1), w.fresh("m")
     w.line(depth, f"{mask} = {w.mask(width, at)}")
-    value, place = w.loose(depth, width), f"y[p, ts.tile.arange({width}) + {at}]"
+    value, place = before_masks(w, depth, width), f"y[p, ts.tile.arange({width}) + {at}]"
+    other = before_masks(w, depth, width) if w.draw.random() < 0.3 else ""
     w.line(depth, f"if {mask}:", f"ts.tile.store({place}, {value}, mask={mask})")
     w.only_text(depth + 1, f"{place} = {value}")
-    if w.draw.random() < 0.3:
-        other = w.loose(depth, width)
+    if other:
         w.line(depth, "else:", f"ts.tile.store({place}, {other}, mask={mask}.turned())")
         w.only_text(depth + 1, f"{place} = {other}")
+
+
+def before_masks(w: Writer, depth: int, width: int) -> str:
+    value = w.loose(depth, width)
+    if "_sum(" not in value:
+        return value
+    name = w.fresh("v")
+    w.line(depth, f"{name} = {value}")
+    return name
 
 
 STATEMENTS = (ordered, product, ahead, either, lanes)

@@ -52,6 +52,23 @@ def test_nested_masks_merge_what_they_assign() -> None:
     np.testing.assert_array_equal(y, want)
 
 
+def sums_under_a_mask(x: ts.Tensor["n", ts.f32], inside: ts.Tensor["n", ts.f32], before: ts.Tensor["n", ts.f32]):
+    for t in ts.tile.range(0, n, 8):
+        every = ts.tile.sum(x[t : t + 8])
+        if x[t : t + 8] > 0:
+            inside[t : t + 8] = ts.tile.sum(x[t : t + 8])
+            before[t : t + 8] = every
+
+
+def test_a_sum_under_a_mask_is_of_the_lanes_where_it_holds() -> None:
+    x, inside, before = normal(24), np.zeros(24, np.float32), np.zeros(24, np.float32)
+    run(sums_under_a_mask, x, inside, before)
+    blocks = x.reshape(3, 8)
+    some, every = np.maximum(blocks, 0).sum(1, keepdims=True), blocks.sum(1, keepdims=True)
+    np.testing.assert_allclose(inside, np.where(blocks > 0, some, 0).ravel(), rtol=1e-5)
+    np.testing.assert_allclose(before, np.where(blocks > 0, every, 0).ravel(), rtol=1e-5)
+
+
 def early_return(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     i = ts.tile.linear_id()
     if i >= n:
