@@ -174,7 +174,8 @@ def merge(ev: Evaluator, a: Any, b: Any, at: ast.AST) -> Any:
 
 def _because(ev: Evaluator, at: ast.AST, condition: Any) -> None:
     if isinstance(condition, Counting):
-        ev.undecide("the length of this loop must be known when it is compiled; or loop with ts.range(...)", at)
+        other = "ts.tile.range_k" if ev.definition.kind == "kernel" else "ts.range"
+        ev.undecide(f"the length of this loop must be known when it is compiled; or loop with {other}(...)", at)
     elif isinstance(condition, (Number, Expr)):
         ev.undecide(f"{type_name(condition)} must be known to decide this", at)
     elif not ev.undecided and not ev.findings.errors:  # else it is already said why it is not known

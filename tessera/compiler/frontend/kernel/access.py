@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NoReturn
@@ -93,6 +93,8 @@ class Memory:
 
     tiles: Tiles
     coordinates: Coordinates
+    folded: Callable[[Dim], Dim]
+    """a size in the fewest names, by what is asserted"""
     mask: Value | None = None
     condition: Condition = Condition()
     """what is known of `mask`"""
@@ -235,7 +237,7 @@ class Memory:
             )
         lower = _from_end(self._bound(s.start, 0), extent)
         upper = _from_end(self._bound(s.stop, extent), extent)
-        size = upper - lower
+        size = self.folded(upper - lower)
         if isinstance(size, int) and size <= 0:
             raise KernelFault("TS207", f"the slice {lower}:{upper} is empty")
         if marks(size):

@@ -319,6 +319,11 @@ def finish(k: KernelState, value: Any) -> Op | None:
         results.check_declared(k)
     try:
         grid = tuple(map(k.tiles.known, k.coordinates.finish()))
+    except KernelFault as e:
+        if not ev.undecided:  # else what is not known yet may say it
+            ev.error(e.code, e.message, ev.definition.span)
+        return None
+    try:
         _check_races(k)
         across.check(k)
     except KernelFault as e:
@@ -360,7 +365,7 @@ def _check_memory(k: KernelState, value: Any) -> None:
     for name, statement in k.plan.overwritten:
         message = f"every step of {name} overwrites this place; accumulate with +=, or index it with {name}"
         ev.error("TS403", message, statement)
-    unseen = k.plan.stored & k.views.keys()  # of what is stored to, where what is stored is not known in an editor
+    unseen = ev.undecided or k.plan.stored & k.views.keys()  # stored to, where what is stored is not known in an editor
     if not k.memory.written and not unseen and not isinstance(value, Unknown) and not ev.findings.errors:
         tile = f"; {k.parted[-1]} is a tile, and what is stored to a part of it changes no tensor" if k.parted else ""
         ev.error("TS406", f"the kernel stores to nothing and returns nothing{tile}", ev.definition.span)

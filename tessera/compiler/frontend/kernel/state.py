@@ -92,7 +92,7 @@ class KernelState(Layer):
         self.indices = Indices(self.builder, self.sizes)
         self.coordinates = Coordinates(ev.block, self.indices, ev.definition.span)
         self.tiles = Tiles(self.builder, self.indices)
-        self.memory = Memory(self.tiles, self.coordinates)
+        self.memory = Memory(self.tiles, self.coordinates, lambda size: ev.facts.folded(size))
         self.conditions: dict[Value, Condition] = {}
         self.views: dict[str, View] = {}
         self.arguments: list[Param] = []

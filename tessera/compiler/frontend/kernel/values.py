@@ -163,14 +163,14 @@ class Lanes(LayerValue):
     """
 
     base: Dim
-    size: int
+    size: Dim
     axis: Axis
     rank: int = 1
     position: int = 0
     launch: Coordinate | None = None
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return tuple(self.size if a == self.position else 1 for a in range(self.rank))
 
     @property
@@ -191,7 +191,7 @@ class EachIndex(LayerValue):
 class LanesType:
     """Lanes of `linear_id` as people are shown them: what they run through is known when all uses have been seen."""
 
-    size: int
+    size: Dim
     end: Callable[[], Dim | None]
 
     def pretty(self) -> str:

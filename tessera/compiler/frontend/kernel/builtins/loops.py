@@ -9,7 +9,7 @@ from tessera.compiler.frontend.kernel import names as kernel_names
 from tessera.compiler.frontend.kernel import operators
 from tessera.compiler.frontend.kernel.grid import REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import TileWindow
+from tessera.compiler.frontend.kernel.values import TileWindow, marks
 from tessera.compiler.frontend.names.values import Counting, is_static, type_name
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
@@ -101,8 +101,12 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
 [ 3. 14. 39.]
 """
 
-    def build(self, k: KernelState, *bounds: Any) -> range:
+    def build(self, k: KernelState, *bounds: Any) -> range | Counting:
         known = [k.known(b) for b in bounds]
+        sizes = all(isinstance(b, int) or (isinstance(b, Expr) and not marks(b)) for b in known)
+        if sizes and 1 <= len(known) <= 3 and any(isinstance(b, Expr) for b in known):  # known at the call
+            start, stop, step = {1: (0, *known, 1), 2: (*known, 1), 3: known}[len(known)]
+            return Counting(stop + 1, start + 1, 1, "range") if step == -1 else Counting(start, stop, 1, "range")
         if not all(isinstance(b, int) for b in known) or not 1 <= len(known) <= 3:
             raise KernelFault(
                 "TS404",

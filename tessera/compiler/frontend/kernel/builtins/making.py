@@ -146,6 +146,6 @@ def example(y: Tensor["n", ts.f32]):
         if not (isinstance(lower, (int, Expr)) and isinstance(upper, (int, Expr))):
             raise KernelFault("TS404", "arange goes from and to sizes known at compile time")
         size = k.known(upper - lower)
-        if not isinstance(size, int) or size <= 0:
-            raise KernelFault("TS404", f"arange needs a positive length known at compile time, not {size}")
+        if marks(size) or (isinstance(size, int) and size <= 0):
+            raise KernelFault("TS404", f"arange needs a positive length known at compile time, not {shown(size)}")
         return Lanes(lower, size, Axis(size=upper - lower))
