@@ -216,3 +216,20 @@ def of_another_rank(A: Tensor["M", "K", ts.fp4_e2m1], S: Tensor["M", "J", ts.fp8
 def test_what_is_refused(kernel: Callable[..., Any], code: str, says: str) -> None:
     assert codes(kernel)[:1] == [code]
     assert any(says in d.message for d in check(kernel).diagnostics)
+
+
+def integers(A: Tensor["M", "K"], B: Tensor["K", "N"], C: Tensor["M", "N", ts.int32]):
+    acc = ts.tile.zeros((16, 16), ts.int32)
+    for k in ts.tile.range_k(0, K, 16):
+        acc = ts.tile.mma(A[tile_m : tile_m + 16, k : k + 16], B[k : k + 16, tile_n : tile_n + 16], acc)
+    C[tile_m : tile_m + 16, tile_n : tile_n + 16] = acc
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pair", [(np.int8, np.uint8), (np.uint8, np.int8), (np.int32, np.int8)])
+def test_integers_meet_in_a_dtype_that_holds_both(pair: tuple[Any, Any], target: str) -> None:
+    limits = [np.iinfo(np.int16 if p is np.int32 else p) for p in pair]
+    a, b = (rng.integers(n.min, n.max, (20, 20)).astype(p) for n, p in zip(limits, pair, strict=True))
+    out = np.zeros((20, 20), np.int32)
+    run(integers, a, b, out, target=target)
+    np.testing.assert_array_equal(out, a.astype(np.int64) @ b.astype(np.int64))

@@ -12,6 +12,7 @@ FUZZERS = {
     "gradients": "tests.fuzz.gradients",
     "indices": "tests.fuzz.indices",
     "lanes": "tests.fuzz.lanes",
+    "products": "tests.fuzz.products",
     "tiles": "tests.fuzz.tiles",
 }
 

@@ -338,10 +338,11 @@ class Tiles:
             )  # these hold all values, and tensor cores take them
         if x.is_float != y.is_float or x.is_complex or y.is_complex:
             raise KernelFault("TS302", f"mma of {x} and {y}: convert one with cast(...)")
-        narrow = x if x.bits < y.bits else y
-        if dtypes.promote(x, y) is None:
+        wide = dtypes.promote(x, y)
+        if wide is None:
             raise KernelFault("TS302", f"mma of {x} and {y}, which have no common dtype: convert one with cast(...)")
-        return self.as_operand(a, narrow), self.as_operand(b, narrow)
+        common = wide if not x.is_float else x if x.bits < y.bits else y
+        return self.as_operand(a, common), self.as_operand(b, common)
 
     def as_operand(self, v: Value, dtype: DType) -> Value:
         if operand_type(v).dtype == dtype:
