@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.compiler.graph.operator import REGISTRY, GraphBuilder
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import REGISTRY
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Span

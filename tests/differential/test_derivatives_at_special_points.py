@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 from tessera.compiler.autodiff.reverse import pull_back
-from tessera.compiler.graph.operator import (
-    REGISTRY,
-    GraphBuilder,
-    tensor,
-)
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import REGISTRY, tensor
 from tessera.compiler.graph.operators.derivatives import rules
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Builder

@@ -11,7 +11,8 @@ import pytest
 
 from tessera.compiler.autodiff.forward import push_forward
 from tessera.compiler.autodiff.reverse import pull_back
-from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import REGISTRY, tensor
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.verifier import verify

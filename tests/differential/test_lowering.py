@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.control import for_, if_, while_
-from tessera.compiler.graph.operator import GraphBuilder
 from tessera.compiler.graph.passes.decompose import decompose
 from tessera.compiler.graph.passes.for_to_while import for_to_while
 from tessera.compiler.graph.reference import evaluate

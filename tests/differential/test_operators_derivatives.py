@@ -7,15 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.compiler.graph.operator import (
-    REGISTRY,
-    GraphBuilder,
-    attributes_of,
-    flat,
-    operator_of,
-    split_operands,
-    tensor,
-)
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import REGISTRY, attributes_of, flat, operator_of, split_operands, tensor
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.verifier import verify

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.infer import InferError
-from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.ir.types import TensorType

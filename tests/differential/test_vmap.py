@@ -10,7 +10,8 @@ import pytest
 import tessera as ts
 from tessera import Tensor, f64
 from tessera.compiler.autodiff.batching import batch
-from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.ir.verifier import verify

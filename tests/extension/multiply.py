@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 import tessera as ts
-from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.passes.canonicalize import constant_of
 from tessera.compiler.ir.core import Builder, Op
 

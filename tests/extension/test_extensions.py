@@ -96,7 +96,7 @@ def test_a_pass_over_kernels_runs_on_every_target(target: str) -> None:
     @ts.compiler.register_pass("negate_stores", stage="tile")
     class NegateStores:
         def run(self, kernel: Op) -> None:
-            from tessera.compiler.tile.dialect import TileBuilder
+            from tessera.compiler.tile.builder import TileBuilder
 
             for op in [op for op in kernel.walk() if op.name == "tile.store"]:
                 assert op.block is not None

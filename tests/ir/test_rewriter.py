@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.compiler.graph.operator import GraphBuilder
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.passes.canonicalize import canonicalize
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value
 from tessera.compiler.ir.rewriter import ANY, Step, erase_dead, fused, replace_op, rewrite

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.compiler.graph.operator import GraphBuilder
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.ir.core import Block, Op, Region, Value, clone
 from tessera.compiler.ir.spec import InvalidIR
 from tessera.compiler.ir.types import INDEX, TensorType, TileType, ViewType
 from tessera.compiler.ir.verifier import verify
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.errors import Span
 from tessera.language import dims, dtypes
 

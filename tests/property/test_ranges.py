@@ -10,7 +10,7 @@ import pytest
 
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.ranges import Intervals
 from tessera.errors import Span
 from tessera.language.dims import Dim, Facts, ceildiv, evaluate, symbol

@@ -14,8 +14,9 @@ from typing import cast
 from tessera.compiler.autodiff.control import typed
 from tessera.compiler.autodiff.rules import reads
 from tessera.compiler.graph.batching import Batched, rule_of
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.control import for_, if_, while_
-from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, attributes_of, split_operands, tensor
+from tessera.compiler.graph.operator import REGISTRY, attributes_of, split_operands, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value, clone
 from tessera.language import dtypes
 from tessera.language.dims import Dim

@@ -14,8 +14,9 @@ from tessera.compiler.autodiff import forward, reverse
 from tessera.compiler.autodiff.forward import Forward, push_forward
 from tessera.compiler.autodiff.reverse import Reverse, pull_back
 from tessera.compiler.autodiff.rules import active, outside, smooth
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.control import COUNTER, for_, if_, while_
-from tessera.compiler.graph.operator import GraphBuilder, facts_of, tensor
+from tessera.compiler.graph.operator import facts_of, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
 from tessera.language import dtypes
 

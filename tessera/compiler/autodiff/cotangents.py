@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tessera.compiler.graph.operator import GraphBuilder, attributes_of, operator_of, split_operands, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.graph.operators.elementwise import sum_to
 from tessera.compiler.graph.operators.reductions import expanded
 from tessera.compiler.ir.core import Op, Value

@@ -15,7 +15,7 @@ from tessera.compiler.autodiff.control import replay
 from tessera.compiler.autodiff.forward import Forward
 from tessera.compiler.autodiff.reverse import Reverse, pull_back
 from tessera.compiler.autodiff.rules import outside, refuse, smooth
-from tessera.compiler.graph.operator import GraphBuilder
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.spec import demand, spec
 

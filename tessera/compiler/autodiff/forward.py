@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 from tessera.compiler.autodiff.cotangents import Cotangent, along, by_adjoint
 from tessera.compiler.autodiff.reverse import pull_back
 from tessera.compiler.autodiff.rules import decomposed, demand_rule, reads, rule_of, smooth
-from tessera.compiler.graph.operator import GraphBuilder, attributes_of, operator_of, split_operands, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.ir.core import Op, Value
 
 

@@ -8,8 +8,9 @@ from tessera.compiler.autodiff.batching import batch
 from tessera.compiler.autodiff.control import typed
 from tessera.compiler.autodiff.forward import push_forward
 from tessera.compiler.autodiff.reverse import pull_back
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.control import for_
-from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.language import dims, dtypes
 

@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from tessera.compiler.autodiff.cotangents import Cotangent, Cotangents, along, by_adjoint
 from tessera.compiler.autodiff.rules import active, decomposed, demand_rule, rule_of, smooth
-from tessera.compiler.graph.operator import GraphBuilder, attributes_of, operator_of, split_operands, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.phases import phase
 

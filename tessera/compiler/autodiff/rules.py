@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, cast
 
-from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, attributes_of, operator_of, split_operands
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import REGISTRY, attributes_of, operator_of, split_operands
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import CompileError, Diagnostic, Note

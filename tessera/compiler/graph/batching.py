@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from tessera.compiler.graph.operator import GraphBuilder, Operator, attributes_of, operator_of, split_operands, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import Operator, attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.graph.operators.reductions import ArgExtremum
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tessera.compiler.graph.operator import GraphBuilder
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.spec import BRANCH, FOR, WHILE, demand, spec
 from tessera.compiler.ir.types import TensorType, Type

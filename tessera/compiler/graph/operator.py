@@ -26,21 +26,19 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
 from tessera.compiler.graph.cut import Combine
-from tessera.compiler.graph.infer import Infer, InferError, Suggestion, shown
-from tessera.compiler.ir.core import Attr, Builder, Op, Value
+from tessera.compiler.graph.infer import Infer, InferError, Suggestion
+from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.spec import SPECS, OpSpec, Reading, demand, invalid
 from tessera.compiler.ir.types import Shape, TensorType
-from tessera.compiler.unit import LaunchCheck
-from tessera.errors import Diagnostic
-from tessera.language import dims, dtypes
-from tessera.language.dims import Dim, DimError, Expr, Facts
+from tessera.language import dims
+from tessera.language.dims import Dim, DimError, Facts
 from tessera.language.dims.remembering import RememberingFacts
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy
 from tessera.language.scalars import TABLE
 
 __all__ = [
-    "FUNCTIONS", "METHODS", "PROPERTIES", "REGISTRY", "Cost", "GraphBuilder", "Infer", "InferError", "Kind", "Operator",
+    "FUNCTIONS", "METHODS", "PROPERTIES", "REGISTRY", "Cost", "Infer", "InferError", "Kind", "Operator",
     "OperatorParameter", "Spread", "Suggestion", "TileKernel", "attributes_of", "facts_of", "flat", "kernel_for",
     "operator_of", "scalar_of", "split_operands", "tensor", "types_of", "verify_operator",
 ]  # fmt: skip
@@ -189,7 +187,7 @@ class Operator:
             out = tuple(r.with_shape(tuple(map(t.facts.folded, r.shape))) for r in out)
         if policy is None and all(r.policy is None for r in out):
             return out
-        return tuple(TensorType(r.shape, r.dtype, _policy_of(policy, r.dtype)) for r in out)
+        return tuple(TensorType(r.shape, r.dtype, policy_for(policy, r.dtype)) for r in out)
 
     @cached_property
     def parameters(self) -> tuple[OperatorParameter, ...]:
@@ -275,7 +273,7 @@ class Operator:
         return operands, attrs
 
 
-def _policy_of(policy: Policy | None, dtype: DType) -> Policy | None:
+def policy_for(policy: Policy | None, dtype: DType) -> Policy | None:
     """`policy` as far as it concerns results of this dtype: how floats are rounded is nothing to integers."""
     if policy is None:
         return None
@@ -349,7 +347,7 @@ def kernel_for(op: Op) -> TileKernel | None:
     return operator.kernel(types_of(split_operands(op)), attributes_of(op))
 
 
-def _single(operands: Sequence[Any]) -> bool:
+def all_single(operands: Sequence[Any]) -> bool:
     """Whether each operand is one value (or type): none is absent, a list, or still a Python number."""
     for o in operands:  # noqa: SIM110 (asked several times of every op that is made: no generator)
         if o.__class__ is not Value and o.__class__ is not TensorType:
@@ -358,14 +356,14 @@ def _single(operands: Sequence[Any]) -> bool:
 
 
 def types_of(operands: Sequence[Any]) -> list[Any]:
-    if _single(operands):
+    if all_single(operands):
         return [v.type for v in operands]
     return [[v.type for v in o] if isinstance(o, (list, tuple)) else None if o is None else o.type for o in operands]  # pyright: ignore
 
 
 def flat(operands: Sequence[Any]) -> list[Any]:
     """Operands in one row: variadic ones spread out, absent ones left out."""
-    if _single(operands):
+    if all_single(operands):
         return list(operands)
     return [
         v for o in operands if o is not None for v in (cast("list[Any]", o) if isinstance(o, (list, tuple)) else (o,))
@@ -408,121 +406,7 @@ def verify_operator(op: Op) -> None:
             invalid(op, f"result is {have} instead of {want}")
 
 
-class GraphBuilder:
-    """Emits operators by name: `g.exp(x)`, `g.sum(x, axis=(1,), keepdims=True)`. Python numbers become constants.
-
-    `infer` state (facts, checks) is shared over everything it emits.
-    """
-
-    def __init__(self, builder: Builder, facts: Facts | None = None) -> None:
-        self.builder = builder
-        self.facts = facts or Facts()
-        self.checks: list[LaunchCheck] = []
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in REGISTRY:
-            raise AttributeError(f"no operator {name}")
-        operator = REGISTRY[name]
-
-        def emit(*args: Any, **kwargs: Any) -> Any:
-            return self.emit(operator, *operator.bind(args, kwargs))
-
-        return emit
-
-    def constant(self, value: bool | int | float | complex, dtype: DType) -> Value:
-        """A rank-0 constant."""
-        kept = complex(value) if dtype.is_complex else float(value) if dtype.is_float else int(value)  # type: ignore[arg-type]
-        kept = bool(kept) if dtype.kind == "bool" else kept
-        return self.builder.value("graph.constant", (), TensorType((), dtype), {"value": kept})
-
-    def size(self, dim: Dim, dtype: DType) -> Value:
-        """A dim as a rank-0 number: a constant where it is known, else read at launch."""
-        return self.full((), dim, dtype) if isinstance(dim, Expr) else self.constant(dim, dtype)
-
-    def compute(self, x: Value) -> Value:
-        """`x` in the dtype that arithmetic is done in (f32 for narrower floats)."""
-        return self.to(x, tensor(x).dtype.compute)
-
-    def to(self, x: Value, dtype: DType) -> Value:
-        """`x` converted to `dtype`; itself where it has it."""
-        return x if tensor(x).dtype == dtype else self.cast(x, dtype)
-
-    def under(self, x: Value, policy: Policy) -> Value:
-        """`x` with these numerics as well: a cast to its own dtype, whose type says more. Raises PolicyError."""
-        have = tensor(x)
-        wanted = _policy_of(policy if have.policy is None else have.policy.merge(policy), have.dtype)
-        if wanted == have.policy:
-            return x
-        return self.builder.value("graph.cast", (x,), TensorType(have.shape, have.dtype, wanted), {"dtype": have.dtype})
-
-    def emit(self, operator: Operator, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Applies the shape rule, then creates the op. Raises InferError. Returns a Value, or a tuple of Values."""
-        if not _single(operands):
-            operands = self.weak(operands, operator.apart_operands)
-        t = Infer(operator.name, self.facts, self.checks)
-        for name, value in attrs.items():
-            if _dynamic(value):
-                t.fail("TS105", f"{name} of {operator.name} must be known at compile time, not computed from tensors")
-        if not _single(operands):
-            _demand_tensors(t, operator, operands)
-        types = operator.apply(t, types_of(operands), attrs)
-        values = flat(operands)
-        if t.casts:
-            values = [self.to(v, t.casts[i]) if i in t.casts else v for i, v in enumerate(values)]
-        final: dict[str, Attr] = {k: _plain(v) for k, v in (attrs | t.attrs).items()}
-        if not _single(operands):
-            final["segments"] = tuple(
-                len(flat([o])) if isinstance(o, list) else -2 if o is None else -1 for o in operands
-            )
-        op = self.builder.op(f"graph.{operator.name}", values, types, final)
-        return tuple(op.results) if operator.multiple else op.result
-
-    def weak(self, operands: Sequence[Any], apart: Sequence[int] = ()) -> list[Any]:
-        """Python numbers and dims among the operands become constants; their dtype adapts to the tensors beside them.
-
-        Operands whose numbers are in `apart` stand for themselves.
-        """
-        other: DType | None = None
-        for v in flat([o for i, o in enumerate(operands) if i not in apart]):
-            if isinstance(v, Value) and (tensor(v).dtype.kind != "bool" or other is None):
-                other = tensor(v).dtype if other is None else dtypes.promote(other, tensor(v).dtype) or other
-        return [self._weak(o, None if i in apart else other) for i, o in enumerate(operands)]
-
-    def _weak(self, o: Any, other: DType | None) -> Any:
-        if isinstance(o, (list, tuple)):
-            return [self._weak(v, other) for v in cast("list[Any]", o)]
-        if isinstance(o, Expr):
-            return self.size(o, dtypes.weak(0, other) or dtypes.int64)
-        dtype = dtypes.weak(o, other)
-        if dtype is None:
-            return o
-        if isinstance(o, int) and dtypes.number(o, dtype) is None:
-            raise InferError(Diagnostic("TS302", f"{shown(o)} does not fit {dtype}"))
-        return self.constant(o, dtype)
-
-
-def _demand_tensors(t: Infer, operator: Operator, operands: Sequence[Any]) -> None:
-    """Refuses what is not a tensor where one is wanted."""
-    for p, o in zip(operator.operands, operands, strict=False):
-        if o is None and p.optional:
-            continue
-        for v in cast("list[Any]", o) if p.variadic and isinstance(o, (list, tuple)) else (o,):
-            if not isinstance(v, Value):
-                t.fail("TS105", f"{operator.name} takes a tensor or a number as {p.name}, not {shown(v)}")
-
-
 def tensor(v: Value) -> TensorType:
     """The type of a Graph IR value."""
     assert isinstance(v.type, TensorType), v
     return v.type
-
-
-def _dynamic(value: Any) -> bool:
-    return isinstance(value, Value) or (
-        isinstance(value, (tuple, list)) and any(map(_dynamic, cast("list[Any]", value)))
-    )
-
-
-def _plain(value: Any) -> Attr:
-    """An attribute as data: sequences become tuples."""
-    return tuple(_plain(v) for v in cast("list[Any]", value)) if isinstance(value, (list, tuple)) else value

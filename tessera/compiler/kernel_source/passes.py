@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tessera.compiler.graph.operator import GraphBuilder, facts_of, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import facts_of, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.kernel_source.axes import Axes, Line, NoKernel
 from tessera.compiler.kernel_source.layout import KernelPlan

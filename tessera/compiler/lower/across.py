@@ -13,7 +13,7 @@ from typing import cast
 
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType, ViewType
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.language.dims import Dim, prod
 from tessera.language.scalars import REDUCERS, identity_of
 

@@ -10,7 +10,7 @@ from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.lower.across import SecondStage, stages
 from tessera.compiler.structure import Structure, row
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.passes.mask_tails import tails_of
 from tessera.compiler.tile.passes.padding import NONE, Axis
 from tessera.compiler.tile.primitive import PRIMITIVES

@@ -17,7 +17,7 @@ from tessera.compiler.schedule.access import Access, AxisRun, access, gather_par
 from tessera.compiler.schedule.alignment import Axes, base_of, reduced_axes, shape_of, through_views
 from tessera.compiler.schedule.blocks import grid
 from tessera.compiler.schedule.views import ViewLayout, contiguous, kind_of, layout_of
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr, prod
 from tessera.language.dtypes import DType

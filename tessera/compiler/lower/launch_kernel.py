@@ -13,7 +13,7 @@ from tessera.compiler.lower.across import stages
 from tessera.compiler.lower.kernel_to_program import demand_static_tiles, flops, traffic, zeros_launch
 from tessera.compiler.lower.program_builder import ProgramBuilder
 from tessera.compiler.schedule.views import layout_of
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.program import BufferArg, Launch, ScalarArg
 from tessera.errors import NOWHERE, Note
 from tessera.language.dims import Dim

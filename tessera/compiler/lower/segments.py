@@ -21,7 +21,7 @@ from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside
 from tessera.compiler.lower.sorting import SortedLines, Sorting, scalar, temporary
 from tessera.compiler.schedule.views import layout_of
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.language import dtypes
 from tessera.language.dims import Dim, dim_min, prod
 from tessera.language.dtypes import DType

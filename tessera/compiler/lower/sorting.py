@@ -20,7 +20,7 @@ from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside
 from tessera.compiler.schedule.blocks import row_block
 from tessera.compiler.schedule.views import layout_of
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.errors import Span
 from tessera.language import dtypes
 from tessera.language.dims import Dim, prod

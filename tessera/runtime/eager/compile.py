@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tessera import knobs
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.infer import shown
-from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, InferError, Operator, attributes_of
+from tessera.compiler.graph.operator import REGISTRY, InferError, Operator, attributes_of
 from tessera.compiler.graph.passes.decompose import decompose
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value, clone
 from tessera.compiler.ir.printer import print_op

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, InferError
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import REGISTRY, InferError
 from tessera.compiler.graph.operators.indexing import subscript
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dims, dtypes, policies

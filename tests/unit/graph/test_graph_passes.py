@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.control import for_, if_, while_
-from tessera.compiler.graph.operator import GraphBuilder, InferError
+from tessera.compiler.graph.operator import InferError
 from tessera.compiler.graph.operators.indexing import subscript
 from tessera.compiler.graph.passes.canonicalize import canonicalize
 from tessera.compiler.graph.passes.decompose import decompose

@@ -13,7 +13,7 @@ from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.interpret.interpreter import InterpreterOptions, run_kernel
 from tessera.compiler.tile.interpret.memory import WatchedView
 from tessera.compiler.tile.program import Buffer, BufferArg, Launch, Program

@@ -18,7 +18,7 @@ from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.ir.verifier import verify
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.interpret.interpreter import run_kernel
 from tessera.compiler.tile.interpret.memory import WatchedView
 from tessera.compiler.tile.passes.place_barriers import barrier_notes, place_barriers

@@ -14,9 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from tessera.compiler.frontend.evaluate.inlining import Unfit, callee_frame, scalar
+from tessera.compiler.frontend.evaluate.inlining import Unfit, callee_frame, enter_call, scalar
 from tessera.compiler.frontend.evaluate.machine import Evaluator
-from tessera.compiler.frontend.evaluate.parameters import enter_call
 from tessera.compiler.frontend.evaluate.returns import declared
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.signature import Parameter, Signature, definition_signature, is_scalar

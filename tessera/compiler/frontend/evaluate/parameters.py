@@ -6,24 +6,19 @@ against which its annotations are checked.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tessera.compiler.frontend.evaluate import spelling, states
+from tessera.compiler.frontend.evaluate import states
 from tessera.compiler.frontend.evaluate.machine import Evaluator
-from tessera.compiler.frontend.evaluate.returns import named_notes
-from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
+from tessera.compiler.frontend.names.binding import Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.names.definition import Definition, Scope
-from tessera.compiler.frontend.names.frame import Closure, Frame
 from tessera.compiler.frontend.names.live import read, represent
 from tessera.compiler.frontend.names.signature import (
     Parameter,
     Signature,
     as_annotated,
-    fields_of,
-    is_scalar,
     item_of,
     number_dim,
     signature_of,
@@ -37,21 +32,16 @@ from tessera.compiler.frontend.names.values import (
     Record,
     Several,
     Static,
-    Unknown,
     is_dict,
     is_sequence,
     remade,
-    type_name,
 )
 from tessera.compiler.frontend.result import ArgType
-from tessera.compiler.frontend.syntax.parse import source_of
-from tessera.compiler.ir.core import Value
-from tessera.compiler.ir.types import TensorType, TileType, ViewType, shape_text
+from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Note, Span
 from tessera.language import dims, dtypes
 from tessera.language.annotations import (
-    PYTHON_TYPES,
     Annotation,
     ConstAnn,
     RecordAnn,
@@ -84,7 +74,7 @@ def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, sym
         ev.findings.add(f)
     ev.signature, ev.returns = signature, signature.returns
     _enforced(ev, signature)
-    _depend(ev, signature, d.scope)
+    record_reads(ev, signature, d.scope)
     env = _sizes(ev, signature, arguments or {}, symbolic)
     ev.dims = dict(signature.dims)
     sizes = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
@@ -119,7 +109,7 @@ def _enforced(ev: Evaluator, signature: Signature) -> None:
             ev.error("TS306", f"{said}; hold values with ts.tile.clip, or take it from {p.name}", p.span)
 
 
-def _depend(ev: Evaluator, signature: Signature, scope: Scope) -> None:
+def record_reads(ev: Evaluator, signature: Signature, scope: Scope) -> None:
     """A constant in an annotation is as much part of the result as one in the body."""
     for name in signature.reads:
         value = read(scope, name)
@@ -133,7 +123,7 @@ def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]
     With `symbolic`, numbers that are dims have the size that is fixed, else their default.
     """
     found: list[Equation] = []
-    for p, argument in _flat(signature, arguments):
+    for p, argument in each_argument(signature, arguments):
         dim = number_dim(p, signature.dims)
         if symbolic and dim is not None and p.name not in arguments and p.default is not None:
             if dims.is_symbol(dim) and str(dim) in ev.sizes:
@@ -149,10 +139,10 @@ def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]
             found += value_equation(p.name, dim, argument.value)
     env, conflicts, open_ = solve(found, ev.sizes, ev.facts)
     for c in conflicts:
-        span = _axis_span(signature, c.equation)
+        span = axis_span(signature, c.equation)
         code = "TS208" if c.first is not None and dims.is_symbol(c.equation.want) else "TS209"
         notes = (
-            [Note(f"{c.equation.want} was bound by {c.first.place}", _axis_span(signature, c.first))] if c.first else []
+            [Note(f"{c.equation.want} was bound by {c.first.place}", axis_span(signature, c.first))] if c.first else []
         )
         ev.error(code, describe(c), span, notes=notes)
     for want, have, place in open_:
@@ -160,7 +150,7 @@ def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType]
     return env
 
 
-def _flat(signature: Signature, values: Mapping[str, Any]) -> Iterator[tuple[Parameter, Any]]:
+def each_argument(signature: Signature, values: Mapping[str, Any]) -> Iterator[tuple[Parameter, Any]]:
     """The parameters with their arguments; of a tuple, list or dict of tensors each item, as a parameter `ws.0`."""
     for p in signature.parameters:
         yield from _parts(p, values.get(p.name))
@@ -176,7 +166,7 @@ def _parts(p: Parameter, value: Any) -> Iterator[tuple[Parameter, Any]]:
         yield from _parts(item_of(p, key), item)
 
 
-def _axis_span(signature: Signature, e: Equation) -> Span:
+def axis_span(signature: Signature, e: Equation) -> Span:
     parameter = next(p for p in signature.parameters if p.name == e.name.partition(".")[0])
     spans: tuple[Span, ...] = getattr(parameter.annotation, "spans", ())
     wanted: Any = getattr(parameter.annotation, "shape", None)
@@ -353,145 +343,6 @@ def _open(ev: Evaluator, p: Parameter, kind: type) -> Any:
 
 
 # inlined functions
-
-
-def enter_call(
-    ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST, places: Mapping[str, ast.AST]
-) -> dict[str, Dim] | None:
-    """Binds the callee's named sizes to the caller's and checks its annotations. None: the call makes no sense.
-
-    `places`: the nodes of the arguments, by parameter, for findings.
-    """
-    definition = closure.definition
-    source = source_of(definition.file, definition.source)
-    signature, _ = signature_of(closure.node, source, definition.scope)
-    with ev.inside(frame):
-        _depend(ev, signature, definition.scope)
-    found = [e for p in signature.parameters[:1] for e in _of_fields(p, closure, frame.names.get(p.name))]
-    ok = True
-    for p, value in _flat(signature, frame.names):
-        at = places.get(p.name.partition(".")[0], node)
-        type = _shaped(ev, value)
-        if type is not None and isinstance(p.annotation, (TensorAnn, TileAnn)):
-            whole = isinstance(type, ViewType) and isinstance(p.annotation, TileAnn)  # of it a block, as it is used
-            pairs = [] if whole else equations(p.name, p.annotation, type.shape)
-            if pairs is None:
-                said = f"{p.name} of {closure.name} is {p.annotation}, {_what(type)} {shape_text(type.shape)} is given"
-                rejected(ev, "TS209", said, p.span, at)
-                ok = False
-            found += pairs or []
-            ok = _same_dtype(ev, closure, p, type, at) and ok
-        else:
-            if isinstance(type, TileType) and is_scalar(p):  # a number, or one for each element
-                ok = _same_kind(ev, closure, p, type, at) and ok
-            found += value_equation(p.name, number_dim(p, signature.dims), value)
-            ok = _fits(ev, closure, p, value, at) and ok
-    env, conflicts, open_ = solve(found, {}, ev.facts)
-    once = {(c.equation.name, c.equation.want, c.equation.have): c for c in reversed(conflicts)}
-    for c in reversed(once.values()):  # a square matrix is wrong once, not along each axis
-        code = "TS208" if c.first is not None and dims.is_symbol(c.equation.want) else "TS209"
-        by, of = c.equation.name.partition(".")[0], c.first.name.partition(".")[0] if c.first is not None else ""
-        at, bound = places.get(by, node), list[Note]()
-        if c.first is not None and of in places.keys() - {by}:
-            bound.append(Note(f"{c.equation.want} was bound here, by {c.first.place}", ev.span(places[of])))
-        rejected(ev, code, f"{closure.name}: {describe(c)}", _axis_span(signature, c.equation), at, c, bound)
-        ok = False
-    for want, have, place in open_:
-        ev.checks.append(LaunchCheck(want, have, f"{closure.name}: {place}"))
-    frame.dims = {n: env.get(n, dims.symbol(n)) for n in signature.dims}
-    for name, size in frame.dims.items():
-        frame.names.setdefault(name, size)
-    return env if ok else None
-
-
-def _of_fields(p: Parameter, closure: Closure, value: Any) -> list[Equation]:
-    """The sizes that a method's `self` has, by the annotations of its class."""
-    if p.annotated or not isinstance(value, Record) or not _is_method(closure, value.cls):
-        return []
-    out: list[Equation] = []
-    for name, annotation in fields_of(value.cls):
-        held = value.members.get(name)
-        if isinstance(held, Value) and isinstance(held.type, TensorType):
-            out += equations(f"{p.name}.{name}", annotation, held.type.shape) or []
-    return out
-
-
-def _is_method(closure: Closure, cls: Any) -> bool:
-    if isinstance(cls, ClassRef):
-        found = cls.members.get(closure.name)
-        return isinstance(found, Closure) and found.node is closure.node
-    wanted = getattr(closure.live, "__wrapped__", closure.live)
-    bases: tuple[type, ...] = getattr(cls, "__mro__", ())
-    given: list[Any] = [vars(base).get(closure.name) for base in bases]
-    return wanted is not None and any(getattr(f, "__wrapped__", f) is wanted for f in given)
-
-
-def _shaped(ev: Evaluator, value: Any) -> TensorType | TileType | ViewType | None:
-    """The type of a tensor, or in a kernel of a tile or of a parameter."""
-    type: Any = value.type if isinstance(value, Value) else None
-    if ev.definition.kind == "kernel" and ev.layer.owns(value):
-        type = ev.layer.type_of(value)
-    return type if isinstance(type, (TensorType, TileType, ViewType)) else None
-
-
-def _what(type: TensorType | TileType | ViewType) -> str:
-    return "a tile" if isinstance(type, TileType) else "a tensor"
-
-
-def _same_dtype(
-    ev: Evaluator, closure: Closure, p: Parameter, type: TensorType | TileType | ViewType, node: ast.AST
-) -> bool:
-    wanted = getattr(p.annotation, "dtype", None)
-    if wanted is None or wanted == type.dtype:
-        return True
-    said = f"{p.name} of {closure.name} holds {wanted}, {_what(type)} of {type.dtype} is given"
-    fixes = spelling.argument_cast(ev, node, wanted)
-    notes = [Note("declared here", p.span)]
-    ev.error("TS304", f"{said}\nConvert it with cast(..., {wanted})", node, notes=notes, fixes=fixes)
-    return False
-
-
-def _same_kind(ev: Evaluator, closure: Closure, p: Parameter, type: TileType, node: ast.AST) -> bool:
-    """As `_same_dtype`, but `float` and its likes are any width of their kind."""
-    wanted: Any = getattr(p.annotation, "dtype", None)
-    any_width = wanted in PYTHON_TYPES.values() and wanted.kind == type.dtype.kind
-    return any_width or _same_dtype(ev, closure, p, type, node)
-
-
-def _fits(ev: Evaluator, closure: Closure, p: Parameter, value: Any, node: ast.AST) -> bool:
-    """A tensor where a compile-time value is needed, or the other way round."""
-    if isinstance(value, Unknown):
-        return True
-    tensor = isinstance(p.annotation, TensorAnn)
-    if tensor and value is None and (p.annotation.optional or p.default is not None):
-        return True
-    if tensor and not ev.layer.owns(value):
-        rejected(ev, "TS105", f"{p.name} of {closure.name} is a tensor, {type_name(value)} is given", p.span, node)
-        return False
-    if p.static and ev.layer.owns(value):
-        rejected(
-            ev,
-            "TS105",
-            f"{p.name} of {closure.name} must be known at compile time, {type_name(value)} is given",
-            p.span,
-            node,
-        )
-        return False
-    return True
-
-
-def rejected(
-    ev: Evaluator, code: str, message: str, declared: Span, node: ast.AST, conflict: Conflict | None = None,
-    further: Sequence[Note] = (),
-) -> None:  # fmt: skip
-    """Reports an argument at its place in the call, with the place where its parameter is declared."""
-    notes = [*further, Note("declared here", declared)]
-    if conflict is not None:
-        sizes = dims.counterexample(conflict.expected, conflict.equation.have, ev.facts)
-        if sizes:
-            notes.append(Note("for example " + ", ".join(f"{n}={v}" for n, v in sizes.items())))
-        notes += named_notes(ev, dims.symbols(conflict.expected) | dims.symbols(conflict.equation.have))
-    ev.error(code, message, node, notes=notes)
 
 
 def facts_pairs(facts: Facts) -> dict[str, Any]:

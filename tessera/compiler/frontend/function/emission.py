@@ -21,7 +21,8 @@ from tessera.compiler.frontend.names.values import (
     leaves,
     type_name,
 )
-from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, GraphBuilder, InferError, Operator
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, InferError, Operator
 from tessera.compiler.graph.operators.indexing import subscript
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType

@@ -28,7 +28,8 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
-from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.origin import Section
 from tessera.errors import CompileError

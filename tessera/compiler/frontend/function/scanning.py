@@ -17,8 +17,9 @@ from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.opened import Refused, each, parts
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import has_unknown, is_sequence, type_name
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.control import COUNTER
-from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Block, Region, Value
 from tessera.compiler.unit import LaunchCheck
 from tessera.language import dims, dtypes

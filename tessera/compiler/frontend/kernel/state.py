@@ -34,7 +34,7 @@ from tessera.compiler.frontend.names.values import Number, Unknown, is_sequence,
 from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, Type, shape_text
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.primitive import TilePrimitive
 from tessera.compiler.unit import Param
 from tessera.errors import Span

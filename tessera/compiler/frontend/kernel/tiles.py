@@ -17,7 +17,7 @@ from tessera.compiler.frontend.names.values import is_sequence, type_name
 from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, TileType, shape_text
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr, prod
 from tessera.language.dtypes import DType

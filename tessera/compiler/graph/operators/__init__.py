@@ -12,7 +12,6 @@ from tessera.compiler.graph.operators import elementwise as elementwise
 from tessera.compiler.graph.operators import indexing as indexing
 from tessera.compiler.graph.operators import inverse as inverse
 from tessera.compiler.graph.operators import joining as joining
-from tessera.compiler.graph.operators import nn as nn
 from tessera.compiler.graph.operators import ordering as ordering
 from tessera.compiler.graph.operators import random as random
 from tessera.compiler.graph.operators import reductions as reductions
@@ -22,6 +21,10 @@ from tessera.compiler.graph.operators import shaping as shaping
 from tessera.compiler.graph.operators import statistics as statistics
 from tessera.compiler.graph.operators.attention import attention as attention
 from tessera.compiler.graph.operators.attention import steps as steps
+from tessera.compiler.graph.operators.nn import activations as activations
+from tessera.compiler.graph.operators.nn import layers as layers
+from tessera.compiler.graph.operators.nn import losses as losses
+from tessera.compiler.graph.operators.nn import normalization as normalization
 from tessera.compiler.graph.operators.windows import convolution as convolution
 from tessera.compiler.graph.operators.windows import pooling as pooling
 from tessera.compiler.graph.operators.windows import sliding as sliding

@@ -7,9 +7,10 @@ from functools import cached_property
 from string import ascii_letters, ascii_uppercase
 from typing import Any, cast
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Combine, Cut
 from tessera.compiler.graph.infer import Suggestion, items, several, shown
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, OperatorParameter, tensor
+from tessera.compiler.graph.operator import Infer, Operator, OperatorParameter, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.language import dims, dtypes

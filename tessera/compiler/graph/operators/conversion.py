@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, ClassVar
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
-from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, Infer, Operator, OperatorParameter, tensor
+from tessera.compiler.graph.operator import REGISTRY, Infer, Operator, OperatorParameter, tensor
 from tessera.compiler.graph.operators.elementwise import Cast
 from tessera.compiler.graph.operators.random import UNIFORM
 from tessera.compiler.ir.core import Value

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.infer import at_least_zero, shown
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operator import Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.language import dims, dtypes

@@ -12,8 +12,9 @@ from functools import cached_property
 from inspect import Parameter
 from typing import Any, ClassVar
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, OperatorParameter, tensor
+from tessera.compiler.graph.operator import Infer, Operator, OperatorParameter, tensor
 from tessera.compiler.graph.operators.derivatives import STEPS, rules
 from tessera.compiler.graph.operators.further_dtypes import further
 from tessera.compiler.ir.core import Value

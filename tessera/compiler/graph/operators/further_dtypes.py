@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
 from tessera.language import dtypes
 

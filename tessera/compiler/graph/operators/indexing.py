@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.infer import InferError, at_least_zero, shown
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operator import Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
 from tessera.compiler.unit import LaunchCheck

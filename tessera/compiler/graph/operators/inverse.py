@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import Infer, Operator, tensor
 from tessera.compiler.graph.operators.elementwise import sum_to
 from tessera.compiler.graph.operators.further_dtypes import (
     acos_complex,

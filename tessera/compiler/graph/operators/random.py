@@ -11,8 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
-from tessera.compiler.graph.operator import REGISTRY, GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operator import REGISTRY, Infer, Operator, tensor
 from tessera.compiler.graph.operators.creation import sizes
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType

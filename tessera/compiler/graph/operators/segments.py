@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Combine, Cut
-from tessera.compiler.graph.operator import Cost, GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operator import Cost, Infer, Operator, tensor
 from tessera.compiler.graph.operators.indexing import positions
 from tessera.compiler.graph.operators.reductions import extreme
 from tessera.compiler.ir.core import Value

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.infer import counterexample, items
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, Spread, tensor
+from tessera.compiler.graph.operator import Infer, Operator, Spread, tensor
 from tessera.compiler.graph.operators.elementwise import sum_to
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Combine, Cut
 from tessera.compiler.graph.infer import at_least_zero
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operator import Infer, Operator, tensor
 from tessera.compiler.graph.operators.reductions import Axes, combined, elements, expanded, reduced
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType

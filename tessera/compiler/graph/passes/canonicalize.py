@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any, cast
 
-from tessera.compiler.graph.operator import GraphBuilder, attributes_of, facts_of, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import attributes_of, facts_of, tensor
 from tessera.compiler.graph.reference import evaluate_op
 from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.rewriter import Pattern, Step, rewrite

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import cast
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import (
     REGISTRY,
-    GraphBuilder,
     attributes_of,
     facts_of,
     kernel_for,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.control import while_
-from tessera.compiler.graph.operator import GraphBuilder, facts_of
+from tessera.compiler.graph.operator import facts_of
 from tessera.compiler.ir.core import Builder, Op, Value, clone
 
 

@@ -6,15 +6,8 @@ only moves or selects elements keeps an infinity that was written, such as that 
 
 from __future__ import annotations
 
-from tessera.compiler.graph.operator import (
-    REGISTRY,
-    GraphBuilder,
-    attributes_of,
-    facts_of,
-    operator_of,
-    split_operands,
-    tensor,
-)
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import REGISTRY, attributes_of, facts_of, operator_of, split_operands, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dtypes

@@ -8,7 +8,7 @@ from typing import cast
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.passes.existence import Existence
 from tessera.compiler.tile.passes.padding import (
     NONE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import SharedType
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 
 
 def copies_ahead(kernel: Op) -> bool:

@@ -8,7 +8,7 @@ from typing import cast
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.tile.asserts import VALUE_BITS, asked, dtype_of, element_text, shown_as
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.interpret.memory import outside_text, user_axis
 from tessera.compiler.tile.ranges import Intervals
 from tessera.language import dtypes

@@ -12,7 +12,7 @@ from typing import cast
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.ranges import Intervals
 from tessera.language import dtypes
 

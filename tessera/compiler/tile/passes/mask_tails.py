@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, Type
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.passes.combining import Combining
 from tessera.compiler.tile.passes.padding import (
     NONE,

@@ -7,7 +7,7 @@ from typing import cast
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TileType
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.language.dims import Dim, prod
 
 

@@ -16,7 +16,7 @@ from typing import cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.tile.dialect import TileBuilder
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.offsets import strides_of
 from tessera.compiler.tile.passes.padding import kept_axes
 from tessera.compiler.tile.primitive import PRIMITIVES

@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.graph.operator import GraphBuilder, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.operators.contraction import contract
 from tessera.compiler.graph.operators.elementwise import sum_to
 from tessera.compiler.ir.core import Value

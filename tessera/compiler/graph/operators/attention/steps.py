@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, TileKernel, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
 from tessera.compiler.graph.operators.attention.formulas import formulas
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType

@@ -11,8 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.infer import at_least_zero, items, several, shown
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.operator import Infer, Operator, tensor
 from tessera.compiler.graph.operators.joining import part
 from tessera.compiler.graph.operators.windows.sliding import Ints, end, places, spread, steps
 from tessera.compiler.ir.core import Value

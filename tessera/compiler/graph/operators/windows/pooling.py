@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from tessera.compiler.graph.operator import GraphBuilder, Infer, Operator, tensor
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import Infer, Operator, tensor
 from tessera.compiler.graph.operators.reductions import extreme
 from tessera.compiler.graph.operators.windows.sliding import Ints, end, fold, places, steps
 from tessera.compiler.ir.core import Value

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.infer import at_least_zero, items, several, shown
-from tessera.compiler.graph.operator import GraphBuilder, Infer, tensor
+from tessera.compiler.graph.operator import Infer, tensor
 from tessera.compiler.graph.operators.joining import part
 from tessera.compiler.graph.operators.shaping import Strided, ViewOperator
 from tessera.compiler.ir.core import Value

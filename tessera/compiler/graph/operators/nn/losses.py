@@ -1,0 +1,123 @@
+"""Losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.infer import shown
+from tessera.compiler.graph.operator import Infer, Operator, tensor
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.language import dims, dtypes
+from tessera.language.dims import Dim
+from tessera.language.lazy import np
+
+
+def _averaged(t: Infer, reduction: object, rest: TensorType) -> TensorType:
+    """The type of a loss under its `reduction`."""
+    if reduction not in ("mean", "sum", "none"):
+        t.fail("TS213", f"reduction is 'mean', 'sum' or 'none', not {shown(reduction)}")
+    return rest if reduction == "none" else rest.with_shape(())
+
+
+def _average(g: GraphBuilder, loss: Value, reduction: str) -> Value:
+    return g.mean(loss) if reduction == "mean" else g.sum(loss) if reduction == "sum" else loss
+
+
+def _average_reference(loss: Any, reduction: str) -> Any:
+    with np.errstate(all="ignore"):
+        return np.sum(loss) / loss.size if reduction == "mean" else np.sum(loss) if reduction == "sum" else loss
+
+
+class CrossEntropy(Operator):
+    """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
+
+    `label_smoothing` e mixes in the mean over all classes with weight e. A label outside the classes counts as 0.
+    """
+
+    apart = ("labels",)
+
+    methods = ()
+
+    def infer(
+        self, t: Infer, logits: TensorType, labels: TensorType, reduction: str = "mean", label_smoothing: float = 0.0
+    ) -> TensorType:
+        t.require(logits, "float", operand=0)
+        t.require(labels, "integer", operand=1)
+        message = f"cross_entropy of logits {shape_text(logits.shape)} needs labels {shape_text(logits.shape[:-1])}"
+        message += f", not {shape_text(labels.shape)}"
+        if not logits.rank or labels.rank != logits.rank - 1:
+            t.fail("TS213", message, operand=1)
+        for a, b in zip(logits.shape, labels.shape, strict=False):
+            t.same(a, b, "TS213", message, operand=1)
+        t.canonical(label_smoothing=t.number(label_smoothing, "label_smoothing", 0, 1))
+        return _averaged(t, reduction, logits.with_shape(logits.shape[:-1]))
+
+    def reference(self, logits: Any, labels: Any, reduction: str, label_smoothing: float) -> Any:
+        with np.errstate(all="ignore"):
+            far = logits - np.max(logits, axis=-1, keepdims=True, initial=-np.inf)
+            logp = far - np.log(np.sum(np.exp(far), axis=-1, keepdims=True))
+            hit = labels[..., None] == np.arange(logits.shape[-1])
+            loss = -np.sum(np.where(hit, logp, 0), axis=-1) * (1 - label_smoothing)
+            loss = loss if label_smoothing == 0 else loss - np.mean(logp, axis=-1) * label_smoothing
+        return _average_reference(loss.astype(logits.dtype), reduction)
+
+    def decompose(self, g: GraphBuilder, logits: Value, labels: Value, reduction: str, label_smoothing: float) -> Value:
+        logp, hit = g.log_softmax(g.compute(logits), axis=-1), self.hit(g, logits, labels)
+        loss = g.neg(g.sum(g.where(hit, logp, 0.0), axis=-1))
+        if label_smoothing:
+            loss = g.sub(g.mul(loss, 1 - label_smoothing), g.mul(g.mean(logp, axis=-1), label_smoothing))
+        return g.to(_average(g, loss, reduction), tensor(logits).dtype)
+
+    def hit(self, g: GraphBuilder, logits: Value, labels: Value) -> Value:
+        """Which class [..., C] the label says."""
+        rank, classes = tensor(labels).rank, tensor(logits).shape[-1]
+        line = g.iota((1,) * rank + (classes,), axis=rank)
+        return g.eq(g.unsqueeze(g.to(labels, dtypes.int64), -1), line)
+
+    def adjoint(
+        self, g: GraphBuilder, out: Value, ct: Value, logits: Value, labels: Value, reduction: str,
+        label_smoothing: float,
+    ) -> tuple[Value, None]:  # fmt: skip
+        """The probabilities less what the labels say of them, in one pass over each line of logits."""
+        p, hit = g.softmax(g.compute(logits), axis=-1), self.hit(g, logits, labels)
+        classes = tensor(logits).shape[-1]
+        at, one = g.unsqueeze(g.to(labels, dtypes.int64), -1), g.to(hit, tensor(p).dtype)
+        known = g.to(g.logical_and(g.ge(at, 0), g.lt(at, classes)), tensor(p).dtype)
+        left = g.sub(g.mul(p, known), one)  # 0 where the label is none of the classes
+        if label_smoothing:
+            mixed = g.sub(p, g.div(1.0, g.size(classes, tensor(p).dtype)))
+            left = g.add(g.mul(left, 1 - label_smoothing), g.mul(mixed, label_smoothing))
+        slope = g.compute(ct)
+        if reduction == "none":
+            slope = g.unsqueeze(slope, -1)
+        elif reduction == "mean":
+            slope = g.div(slope, g.size(dims.prod(tensor(labels).shape), tensor(p).dtype))
+        return g.to(g.mul(left, slope), tensor(logits).dtype), None
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(operands[0].shape) * 14
+
+
+class Mse(Operator):
+    """The mean (or sum, or each) of the squared differences of x and y."""
+
+    functions = ("mse", "mse_loss")
+    methods = ()
+
+    def infer(self, t: Infer, x: TensorType, y: TensorType, reduction: str = "mean") -> TensorType:
+        for i, v in enumerate((x, y)):
+            t.require(v, "float", operand=i)
+        return _averaged(t, reduction, TensorType(t.broadcast(x.shape, y.shape), t.promote(x, y)))
+
+    def reference(self, x: Any, y: Any, reduction: str) -> Any:
+        return _average_reference(np.square(x - y), reduction)
+
+    def decompose(self, g: GraphBuilder, x: Value, y: Value, reduction: str) -> Value:
+        dtype = tensor(x).dtype
+        return g.to(_average(g, g.square(g.sub(g.compute(x), g.compute(y))), reduction), dtype)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(operands[0].shape) * 3
