@@ -31,9 +31,10 @@ from tessera.files import is_plain
 from tessera.runtime.arrays import devices
 from tessera.runtime.autotune.trials import Trial
 from tessera.runtime.call.arguments import Bound
-from tessera.runtime.code.cache import demand, digest, index_files, moved
+from tessera.runtime.code.cache import digest
 from tessera.runtime.code.keys import compiler_state
 from tessera.runtime.code.reads import Read, is_function, python_function
+from tessera.runtime.code.sqlite import demand, index_files, is_moved
 from tessera.runtime.code.watch import Watch
 from tessera.runtime.locks import Locked
 
@@ -187,7 +188,7 @@ class TuningStore(Locked):
                         self._connection = self._open()
                     return action(self._connection)
                 except sqlite3.OperationalError as error:
-                    if moved(error):
+                    if is_moved(error):
                         self.close()
                     elif getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR:  # a table or column is missing
                         self._replace(str(error))

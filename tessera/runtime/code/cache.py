@@ -16,9 +16,7 @@ import contextlib
 import functools
 import hashlib
 import os
-import shutil
 import sqlite3
-import stat
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +25,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tessera import knobs
-from tessera.files import distrusted, is_plain, read_plain
+from tessera.files import distrusted, is_plain
+from tessera.runtime.code.blobs import Blobs, is_older, remove
+from tessera.runtime.code.sqlite import SCHEMA, as_text, demand, index_files, is_busy, is_damaged, is_moved, is_new
 from tessera.runtime.locks import Locked
 from tessera.signals import raised_by_handler
 
@@ -38,14 +38,6 @@ _WAIT = 10.0
 _PAUSE = 60.0
 """seconds for which nothing is written after such a wait was in vain"""
 _TOUCH_AFTER = 600.0  # seconds: a hit rewrites the time of use at most this often, so that hits only read
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS entries
-    (key TEXT PRIMARY KEY, label TEXT, created REAL, used REAL, size INTEGER, proof TEXT);
-CREATE TABLE IF NOT EXISTS blobs (key TEXT, name TEXT, sha TEXT, size INTEGER, PRIMARY KEY (key, name));
-CREATE TABLE IF NOT EXISTS fronts (front TEXT PRIMARY KEY, key TEXT, note TEXT, proof TEXT);
-CREATE INDEX IF NOT EXISTS blobs_by_sha ON blobs (sha);
-CREATE INDEX IF NOT EXISTS fronts_by_key ON fronts (key);
-"""
 
 
 class CacheWarning(UserWarning):
@@ -102,12 +94,12 @@ def _on_disk(doing: str, default: Any) -> Callable[[Method], Method]:
                     except (sqlite3.Error, OSError, TypeError, ValueError, OverflowError) as error:
                         if raised_by_handler(error):
                             raise
-                        if again and moved(error):
+                        if again and is_moved(error):
                             self.close()
-                        elif _busy(error):
+                        elif is_busy(error):
                             self._busy_until = time.monotonic() + _PAUSE
                             return default
-                        elif not (again and _damaged(error) and self._begin_afresh()):
+                        elif not (again and is_damaged(error) and self._begin_afresh()):
                             self._fail(doing, error)
                             return default
 
@@ -127,6 +119,7 @@ class DiskCache(Locked):
     def __init__(self, directory: str | os.PathLike[str], limit: int = 2 << 30) -> None:
         super().__init__()
         self.directory = Path(directory) / f"v{FORMAT}"
+        self._blobs = Blobs(self.directory / "blobs")
         self.limit = limit
         self.hits = self.misses = 0
         self.problem: str | None = None
@@ -154,7 +147,7 @@ class DiskCache(Locked):
         """The blobs of an entry, None where it is absent or a file is damaged. An index that does not prove what it
         says raises sqlite3.DatabaseError."""
         rows = self._rows(key)
-        blobs = {name: data for name, sha, size in rows if (data := self._read(sha, size)) is not None}
+        blobs = {name: data for name, sha, size in rows if (data := self._blobs.read(sha, size)) is not None}
         return blobs if rows and len(blobs) == len(rows) else None
 
     def _rows(self, key: str) -> list[tuple[str, str, int]]:
@@ -170,11 +163,11 @@ class DiskCache(Locked):
     def put(self, key: str, blobs: Mapping[str, bytes], label: str = "") -> None:
         """Stores an entry, replacing one of the same key. `label` is for people (`tessera cache`)."""
         db = self._db()
-        waiting = {name: (hashlib.sha256(data).hexdigest(), self._write(data)) for name, data in blobs.items()}
+        waiting = {name: (hashlib.sha256(data).hexdigest(), self._blobs.write(data)) for name, data in blobs.items()}
         now, size = time.time(), sum(map(len, blobs.values()))
         with self._transaction(db, [temporary for _, temporary in waiting.values()]):
             for sha, temporary in waiting.values():
-                self._place(temporary, sha)
+                self._blobs.place(temporary, sha)
             db.execute("DELETE FROM blobs WHERE key = ?", (key,))
             rows = sorted((name, sha, len(blobs[name])) for name, (sha, _) in waiting.items())
             about = (key, label, now, now, size, _proof(key, rows))
@@ -268,34 +261,34 @@ class DiskCache(Locked):
                 raise OSError(why)
             return self._open_index(path)
         except (OSError, sqlite3.OperationalError) as error:
-            if _busy(error) or self._distrusted or raised_by_handler(error) or not is_plain(path):
+            if is_busy(error) or self._distrusted or raised_by_handler(error) or not is_plain(path):
                 raise
             self._fail("write", error)  # a cache that was filled by another user or baked into an image still serves
             self._writable = False
             db = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, check_same_thread=False)
-            db.text_factory = _text
+            db.text_factory = as_text
             return db
 
     def _open_index(self, path: Path) -> sqlite3.Connection:
         for file in index_files(path):
             if os.path.lexists(file) and (os.path.islink(file) or not is_plain(file)):
-                _remove(file)
+                remove(file)
         for last in (False, False, False, True):
             db = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-            db.text_factory = _text
+            db.text_factory = as_text
             try:
                 db.execute("PRAGMA synchronous = OFF")  # what a power failure damages does not prove itself
-                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}; COMMIT;" if _is_new(db) else "")
+                db.executescript(f"BEGIN IMMEDIATE; {SCHEMA}; COMMIT;" if is_new(db) else "")
                 return db
             except sqlite3.DatabaseError as error:
                 db.close()
-                if last or not (_busy(error) or _damaged(error)):
+                if last or not (is_busy(error) or is_damaged(error)):
                     raise
-                if _busy(error):  # several processes create the index at once
+                if is_busy(error):  # several processes create the index at once
                     time.sleep(0.05)
                     continue
                 for leftover in index_files(path):  # damaged; it is only a cache, so start afresh
-                    _remove(leftover)
+                    remove(leftover)
         raise AssertionError("unreachable")
 
     def _begin_afresh(self) -> bool:
@@ -305,7 +298,7 @@ class DiskCache(Locked):
             return False
         try:
             for file in index_files(self.directory / "index.sqlite"):
-                _remove(file)
+                remove(file)
         except OSError:
             return False
         return True
@@ -346,7 +339,7 @@ class DiskCache(Locked):
                 for sha in shas:
                     if not db.execute("SELECT 1 FROM blobs WHERE sha = ? LIMIT 1", (sha,)).fetchone():
                         with contextlib.suppress(OSError):  # what cannot go is a file that no entry names
-                            _remove(self._path(sha))
+                            remove(self._blobs.path(sha))
             # What stays goes by a name that the index does not find: damaged text, or none.
             demand(not set(keys).intersection(self._keys()))
 
@@ -368,37 +361,7 @@ class DiskCache(Locked):
             size -= entry_size
         self._discard(doomed)
 
-    # Blobs
-
-    def _path(self, sha: str) -> Path:
-        return self.directory / "blobs" / sha[:2] / sha
-
-    def _read(self, sha: str, size: int) -> bytes | None:
-        try:
-            data = read_plain(self._path(sha), size)
-        except OSError:  # a sector that cannot be read, a file of somebody else's
-            return None
-        return data if data is not None and hashlib.sha256(data).hexdigest() == sha else None
-
-    def _write(self, data: bytes) -> Path:
-        """The data under a name of its own. Nothing waits for the disk: what a power failure tears proves nothing."""
-        folder = self.directory / "blobs"
-        _make_folder(folder)
-        path = folder / f"new-{os.getpid()}-{os.urandom(8).hex()}"
-        try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(data)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        return path
-
-    def _place(self, temporary: Path, sha: str) -> None:
-        path = self._path(sha)
-        _make_folder(path.parent)
-        if path.is_dir():
-            _remove(path)
-        os.replace(temporary, path)
+    # Leftovers
 
     def _sweep(self) -> None:
         """Removes files that no entry names and that no writer can be busy with: they are older than a minute.
@@ -406,11 +369,11 @@ class DiskCache(Locked):
         Once in each process that writes: what killed writers leave takes room that `limit` does not count."""
         self._swept = True
         old = time.time() - 60
-        found = [path for path in (self.directory / "blobs").rglob("*") if _is_older(path, old)]
+        found = [path for path in self._blobs.folder.rglob("*") if is_older(path, old)]
         if self._unnamed(found):
             with self._transaction(self._db()):  # nothing is placed meanwhile
                 for path in self._unnamed(found):
-                    if _is_older(path, old):
+                    if is_older(path, old):
                         with contextlib.suppress(OSError):
                             path.unlink()
 
@@ -419,80 +382,9 @@ class DiskCache(Locked):
         return [path for path in found if path.name not in known]
 
 
-def _is_older(path: Path, moment: float) -> bool:
-    """Whether it is no folder and was last written before `moment`."""
-    with contextlib.suppress(OSError):
-        about = path.lstat()
-        return not stat.S_ISDIR(about.st_mode) and about.st_mtime < moment
-    return False
-
-
 def _proof(key: str, rows: Sequence[tuple[str, str, int]]) -> str:
     """What ties the blobs of an entry to its key: (name, SHA-256, size) of each, by name."""
     return digest(key, *(str(part) for row in rows for part in row))
-
-
-def demand(holds: bool) -> None:
-    """A file that gives other things than were written is damaged, also where SQLite does not see it. Raises
-    sqlite3.DatabaseError."""
-    if not holds:
-        raise sqlite3.DatabaseError("it does not give what was written")
-
-
-def _is_new(db: sqlite3.Connection) -> bool:
-    """Whether an index has nothing in it yet. Raises sqlite3.DatabaseError where it has other tables than _SCHEMA."""
-    tables = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
-    with contextlib.closing(sqlite3.connect(":memory:")) as model:
-        model.executescript(_SCHEMA)
-        wanted, found = model.execute(tables).fetchall(), db.execute(tables).fetchall()
-    if found and found != wanted:
-        raise sqlite3.DatabaseError("it has other tables")
-    return not found
-
-
-def _damaged(error: Exception) -> bool:
-    """Whether an error means that the index is not what was written, rather than that the disk fails."""
-    if isinstance(error, sqlite3.OperationalError):  # a table or column is missing
-        return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
-    return not isinstance(error, OSError)
-
-
-def _busy(error: Exception) -> bool:
-    """Whether another process held the index for all the time that was waited."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def moved(error: Exception) -> bool:
-    """Whether another process has put a new file in the place of the one that is open; it is to be opened again."""
-    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
-
-
-def _text(data: bytes) -> str:
-    """Text as it stands in the index; damaged text does not prove itself."""
-    return data.decode("utf-8", "replace")
-
-
-def index_files(index: Path) -> list[Path]:
-    """An SQLite file and what may lie beside it, in the order in which they go: a journal that stayed longer would be
-    played into the next file."""
-    return [index.with_name(index.name + suffix) for suffix in ("-journal", "-wal", "-shm", "")]
-
-
-def _make_folder(path: Path) -> None:
-    """Whatever else stands there makes way."""
-    try:
-        path.mkdir(mode=0o700)
-    except FileExistsError:
-        if path.is_symlink() or not path.is_dir():
-            _remove(path)
-            path.mkdir(exist_ok=True, mode=0o700)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 _opened: dict[tuple[str, int], DiskCache] = {}

@@ -329,7 +329,7 @@ def test_an_index_that_others_hold_for_long_is_no_failure(cache, tmp_path, monke
         warnings.simplefilter("error")
         cache.put("new", {"a": b"2"})
         assert cache.get("old") is None and not [p for p in blob_files(cache) if "new" in p.name]
-        monkeypatch.setattr(cache, "_write", lambda data: pytest.fail("it tries to write again at once"))
+        monkeypatch.setattr(cache._blobs, "write", lambda data: pytest.fail("it tries to write again at once"))
         cache.put("newer", {"a": b"3"})
         monkeypatch.undo()
         holder.execute("ROLLBACK")
@@ -341,14 +341,14 @@ def test_an_index_that_others_hold_for_long_is_no_failure(cache, tmp_path, monke
 def test_looking_for_leftovers_holds_nobody_up(cache, tmp_path, monkeypatch):
     """A process that writes for the first time reads thousands of files' ages without the index being locked."""
     cache.put("old", {"a": b"1"})
-    ages = cache_module._is_older
+    ages = cache_module.is_older
 
     def aged(path, moment):
         DiskCache(tmp_path).link("front", "old")  # another process writes meanwhile
         return ages(path, moment)
 
     monkeypatch.setattr(cache_module, "_WAIT", 0.05)
-    monkeypatch.setattr(cache_module, "_is_older", aged)
+    monkeypatch.setattr(cache_module, "is_older", aged)
     other = DiskCache(tmp_path)
     other.put("new", {"a": b"2"})
     assert other.lookup("front") is not None and other.problem is None
