@@ -1,4 +1,4 @@
-"""Softmax, and activations that have parameters; those without are in `elementwise`."""
+"""Softmax, and activations with a parameter. Those without one are elementwise functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear layers and embeddings."""
+"""What layers compute, without their parameters."""
 
 from __future__ import annotations
 

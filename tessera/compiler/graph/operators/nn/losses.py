@@ -1,4 +1,4 @@
-"""Losses."""
+"""How far predictions are from targets, averaged by default."""
 
 from __future__ import annotations
 

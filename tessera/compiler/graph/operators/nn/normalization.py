@@ -1,4 +1,4 @@
-"""Layer, RMS, batch and group normalisation."""
+"""Values are shifted and scaled by their mean and variance."""
 
 from __future__ import annotations
 
