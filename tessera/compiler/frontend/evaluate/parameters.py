@@ -14,6 +14,7 @@ from tessera.compiler.frontend.evaluate import states
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names.binding import Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.names.definition import Definition, Scope
+from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import read, represent
 from tessera.compiler.frontend.names.signature import (
     Parameter,
@@ -340,9 +341,6 @@ def _open(ev: Evaluator, p: Parameter, kind: type) -> Any:
     if kind is int:
         return ev.sizes.get(p.name, dims.symbol(p.name))
     return Number(kind, p.name)
-
-
-# inlined functions
 
 
 def facts_pairs(facts: Facts) -> dict[str, Any]:
