@@ -45,12 +45,14 @@ try:
 except NameError:
     NoDefault = object()
 """
+# The protocol's messages are classes; the converter that asks this module for TypedDicts is never given one.
+TYPED_DICTS = "make_dict_structure_fn = make_dict_unstructure_fn = None\n"
 
 
 def bundle() -> dict[str, str]:
     """The text of each file, by its path."""
     present = {path: file for package in PACKAGES for path, file in sources(package).items()}
-    files = {"__main__.py": MAIN, "typing_extensions.py": TYPING_EXTENSIONS}
+    files = {"__main__.py": MAIN, "typing_extensions.py": TYPING_EXTENSIONS, "cattrs/gen/typeddicts.py": TYPED_DICTS}
     left = ["tessera_lsp/__main__.py", *(path for path in present if path.startswith(WHOLE))]
     while left:
         path = left.pop()

@@ -14,7 +14,7 @@ from typing import Any
 from tessera import knobs
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.result import Analysis
-from tessera.compiler.frontend.sizes import usual_sizes
+from tessera.compiler.frontend.sizes import defaults, usual_sizes
 from tessera.compiler.ir.core import Op
 from tessera.compiler.levels import NoIR, schedule, unit
 from tessera.compiler.machines import MACHINES, Peaks, predicted_machine
@@ -98,15 +98,16 @@ _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """`us` and `bytes` None: not known, and `why` says it. `bytes`: arguments, results and what is needed between.
-    `assumed`: dims that nobody has given a size, and the one they are taken to have."""
+    `assumed`: dims that nobody has given a size, and the one they are taken to have. `defaults`: those that parameters
+    have by default, and numbers."""
 
     target: str
     launches: int
     us: float | None = None
     bytes: int | None = None
     why: str = ""
-    assumed: tuple[str, ...] = ()
-    size: int = 0
+    assumed: Mapping[str, int] = field(default_factory=dict[str, int])
+    defaults: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program:
@@ -119,6 +120,10 @@ def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program
 
 
 def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
+    return replace(_predicted(analysis, dims, target), defaults=defaults(analysis, dims))
+
+
+def _predicted(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
     name = predicted_machine(target)
     errors = sum(d.severity == "error" for d in analysis.diagnostics)
     if errors:  # they are underlined where they are
@@ -165,9 +170,10 @@ def _assuming(missing: tuple[str, ...], analysis: Analysis, dims: Mapping[str, i
     usual, why = usual_sizes(analysis, dims), f"set a size for {', '.join(missing)}"
     if all(dim in usual for dim in missing):
         sizes = {**dims, **{dim: usual[dim] for dim in missing}}
-        found = predict(analysis, sizes, target)
+        found = _predicted(analysis, sizes, target)
         if found.us is not None or found.bytes is not None:
-            return replace(found, assumed=missing, size=usual[missing[0]])
+            preset = defaults(analysis, dims)
+            return replace(found, assumed={dim: usual[dim] for dim in missing if dim not in preset})
         if still := analyse(analysis.definition, None, sizes).undecided:  # no size would help
             why = still[0].message
     return Prediction(predicted_machine(target), 0, why=why)

@@ -72,8 +72,10 @@ def register(server: TesseraServer) -> None:
 
 
 def _title(found: Prediction) -> str:
-    """`modelled on sm_90a at B=S=1024: 12 us in 2 launches, 3.1 MB`; sizes are named where they are assumed."""
-    at = _at(dict.fromkeys(found.assumed, found.size))
+    """`modelled on sm_90a at B=S=1024, k=3 (default): 12 us in 2 launches, 3.1 MB`: with sizes that nobody gave."""
+    preset = [f"{name}={size} (default)" for name, size in found.defaults.items()]
+    sizes = ", ".join([*([sizes_text(found.assumed)] if found.assumed else []), *preset])
+    at = f" at {sizes}" if sizes else ""
     launches = f"{found.launches} launch" + ("es" if found.launches != 1 else "")
     said = [f"{quantity(found.us * 1e-6, 's')} in {launches}"] if found.us is not None else []
     said += [quantity(found.bytes, "B")] if found.bytes is not None else []

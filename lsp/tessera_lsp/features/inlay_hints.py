@@ -15,8 +15,10 @@ from typing import Any
 
 from lsprotocol import types as lsp
 
+from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.names.values import is_dict, is_tuple
 from tessera.compiler.frontend.result import ExprInfo, type_text
+from tessera.compiler.frontend.sizes import defaults
 from tessera.compiler.ir.types import IndexType, shape_text
 from tessera.editor.functions import Known, is_tensor, policy_of, takes_gradients
 from tessera.editor.names import bound_by, parameters
@@ -50,8 +52,15 @@ def register(server: TesseraServer) -> None:
             for e in found_axes(known, server.settings)
             if first <= e.span.line <= last and (near is None or e.span.line in near)
         ]
+        presets = [
+            hint
+            for known in there
+            if server.settings.shapes
+            for hint in _presets(document, known, server.settings_for(document))
+            if near is None or document.text.place(hint.position)[0] in near
+        ]
         kept = _kept(server, document, range(first, last + 1)) if any(map(_has_backward_pass, document.known)) else ()
-        return [*types, *indices, *kept]
+        return [*presets, *types, *indices, *kept]
 
     @server.feature(lsp.INLAY_HINT_RESOLVE)
     async def resolve(hint: lsp.InlayHint) -> lsp.InlayHint:
@@ -101,6 +110,21 @@ def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
 def found_axes(known: Known, settings: Settings = EVERYTHING) -> list[ExprInfo]:
     """The indices of which a rule says where they stand. As many indices as axes speak for themselves."""
     return [e for e in known.expressions if e.kind == "index" and settings.shapes and not e.type.complete]
+
+
+def _presets(document: Document, known: Known, settings: Settings) -> Iterator[lsp.InlayHint]:
+    """Behind numbers that are known when a function is compiled: what is shown of it holds for their defaults."""
+    preset = defaults(known.analysis, settings.dims)
+    for p in definition_signature(known.analysis.definition).parameters if preset else ():
+        span = known.span(p.default) if p.default is not None else None
+        dim = str(getattr(p.annotation, "dim", None) or p.name)
+        if span is not None and dim in preset:
+            yield lsp.InlayHint(
+                position=document.text.at(span.end_line, span.end_col),
+                label="(default)",
+                tooltip=f"What is shown below is for {p.name}={preset[dim]}; a call may give another value.",
+                padding_left=True,
+            )
 
 
 def _index_hint(document: Document, e: ExprInfo) -> lsp.InlayHint:

@@ -35,6 +35,16 @@ def declared_sizes(signature: Signature) -> dict[str, int | None]:
     return out
 
 
+def defaults(analysis: Analysis, given: Mapping[str, int]) -> dict[str, int]:
+    """The sizes and numbers of a function that have the values which its parameters give them, and others by a call."""
+    out: dict[str, int] = {}
+    for p in definition_signature(analysis.definition).parameters:
+        fixed = isinstance(p.annotation, ConstAnn) or is_number(p)
+        if fixed and isinstance(p.default, ast.Constant) and type(p.default.value) is int:
+            out[str(getattr(p.annotation, "dim", None) or p.name)] = p.default.value
+    return {name: size for name, size in out.items() if name not in given}
+
+
 def annotated_shapes(annotation: Annotation) -> list[tuple[Dim, ...]]:
     """The dims of all tensors that a parameter takes, and the one that a number is."""
     if isinstance(annotation, TupleAnn):
