@@ -13,11 +13,20 @@ def text(value: object) -> str:
     return html.escape(str(value))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """`head` and the cells of `rows` are markup; the first cell of a row is its header."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], names: Sequence[str] = ()) -> str:
+    """`head` and the cells of `rows` are markup; the first cell of a row is its header.
+
+    `names`: those of the columns behind the first. With them a panel without room for the columns shows each row as a
+    few lines; without, the table scrolls.
+    """
     top = "".join(f"<th>{h}</th>" for h in head)
-    body = "".join(f"<tr><th>{first}</th>{''.join(f'<td>{cell}</td>' for cell in rest)}</tr>" for first, *rest in rows)
-    return f'<div class="ts-scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    tags = [f'<td data-h="{text(name)}">' for name in names] or ["<td>"] * len(head)
+    body = "".join(
+        f"<tr><th>{first}</th>{''.join(f'{tag}{cell}</td>' for tag, cell in zip(tags, rest, strict=False))}</tr>"
+        for first, *rest in rows
+    )
+    kind = "ts-rows" if names else "ts-scroll"
+    return f'<div class="{kind}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def hinted(markup: str, hint: str) -> str:

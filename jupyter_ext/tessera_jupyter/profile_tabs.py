@@ -13,6 +13,8 @@ from tessera_jupyter.charts import gantt, roofline
 from tessera_jupyter.findings import as_html
 from tessera_jupyter.markup import hinted, origin, table, text, unknown
 
+_MOST_COPIES = 60
+"""of one expression that are listed"""
 _NOT_RUN = "Not run yet: <code>%tessera profile {}</code> fills this tab."
 
 
@@ -26,7 +28,7 @@ def profile_tab(profile: Profiler | None, example: str) -> str:
     facts += f"{_count(launches, 'launch', 'es')} · {_count(tiles, 'tile')}"
     plain = f"<summary>As text</summary><pre>{text(summary)}\n\n{text(profile.timeline())}</pre>"
     return (
-        f"<p>{text(facts)} · {text(summary.overhead)}</p>{_kernels(summary.kernels)}"
+        f"<p>{text(facts)} · {text(summary.overhead)}</p>{_kernels(summary.rows)}"
         f'{gantt(profile.recording)}{roofline(profile.roofline())}<details class="ts-plain">{plain}</details>'
     )
 
@@ -56,10 +58,11 @@ def _hint(hint: Hint) -> str:
     )
 
 
-def _kernels(kernels: Sequence[KernelStats]) -> str:
+def _kernels(rows: Sequence[tuple[KernelStats, Sequence[KernelStats]]]) -> str:
     """By time, longest first. How a figure is known stands in the head of its column where all rows agree."""
-    if not kernels:
+    if not rows:
         return "<p>No kernel was launched.</p>"
+    kernels = [kernel for kernel, _ in rows]
     columns = {
         "time": [Quantity(k.duration, "ns", k.source) for k in kernels],
         "intensity": [k.intensity for k in kernels],
@@ -67,19 +70,34 @@ def _kernels(kernels: Sequence[KernelStats]) -> str:
         "rate": [k.rate for k in kernels],
     }
     common = {name: _common(figures) for name, figures in columns.items()}
-    rows = [
+    cells = [
         (
-            text(k.title),
+            _title(k, parts),
             f"{len(k.launches):,}",
             _share(k.share),
             *(_figure(figures[i], not common[name]) for name, figures in columns.items()),
             unknown(k.ideal.reason) if k.roof_fraction is None else format_percent(k.roof_fraction),
             hinted(text(k.bound), k.ideal.reason),
         )
-        for i, k in enumerate(kernels)
+        for i, (k, parts) in enumerate(rows)
     ]
     measures = (f"{name} {origin(common[name])}" for name in columns)
-    return table(("kernel", "launches", "share", *measures, "of roof", "bound by"), rows)
+    names = ("launches", "share", *columns, "of roof", "bound by")
+    return table(("kernel", "launches", "share", *measures, "of roof", "bound by"), cells, names)
+
+
+def _title(kernel: KernelStats, parts: Sequence[KernelStats]) -> str:
+    """What an unrolled loop makes of one expression is one row, which opens."""
+    if len(parts) == 1:
+        return text(kernel.title)
+    each = "".join(
+        f"<li>({part.copy}) {format_time(part.duration)}"
+        f"{'' if part.roof_fraction is None else f', {format_percent(part.roof_fraction)} of roof'}</li>"
+        for part in parts[:_MOST_COPIES]
+    )
+    if len(parts) > _MOST_COPIES:
+        each += f"<li>and {len(parts) - _MOST_COPIES} more, each shorter than these</li>"
+    return f"<details><summary>{text(kernel.title)} <b>× {len(parts)}</b></summary><ul>{each}</ul></details>"
 
 
 def _share(share: float) -> str:

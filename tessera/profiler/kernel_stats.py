@@ -7,8 +7,9 @@ rates derived from it are therefore labelled modelled even where the time is mea
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tessera.compiler.predict import common
@@ -19,6 +20,9 @@ from tessera.runtime.events import LaunchEvent, Source
 
 # From here on a kernel counts as held back by the roof above it; below, something else costs more than the roof does.
 NEAR_ROOF = 0.6
+
+
+_COPY = re.compile(r" \((\d+)\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,12 @@ class KernelStats:
     def title(self) -> str:
         """The kernel as its reader knows it."""
         return self.launches[0].title
+
+    @property
+    def copy(self) -> int:
+        """Which of those it is that an unrolled loop makes of one expression: `a @ w (2)` is the second."""
+        found = _COPY.search(self.title)
+        return int(found[1]) if found else 1
 
     @property
     def source(self) -> Source:
@@ -125,6 +135,27 @@ def kernel_stats(recording: Recording) -> list[KernelStats]:
     if beaten:
         stats = all_stats()
     return sorted(stats, key=lambda entry: -entry.duration)
+
+
+def copies(stats: Sequence[KernelStats], recording: Recording) -> list[tuple[KernelStats, list[KernelStats]]]:
+    """The same, with those in one entry that an unrolled loop makes of one expression, and what the entry is made of.
+
+    They stand on one line, compute the same over as many operations and bytes, and are called `a @ w`, `a @ w (2)` ...
+    """
+    groups: dict[tuple[object, ...], list[KernelStats]] = {}
+    for entry in stats:
+        first = entry.launches[0]
+        name, label = _COPY.sub("", entry.title), first.attributes.get("label", entry.kernel)
+        key = (name, label, entry.file, entry.line, entry.target, entry.device, entry.dtype, first.flops, first.bytes)
+        groups.setdefault(key, []).append(entry)
+    total = sum(entry.duration for entry in stats)
+    made: list[tuple[KernelStats, list[KernelStats]]] = []
+    for group in groups.values():
+        launches = sorted((x for entry in group for x in entry.launches), key=lambda x: x.start)
+        machine = recording.machine(group[0].device)
+        whole = group[0] if len(group) == 1 else _stats(launches, group[0].dtype, total, machine)
+        made.append((whole, group))
+    return sorted(made, key=lambda pair: -pair[0].duration)
 
 
 def _above(entry: KernelStats, machine: DeviceCeilings) -> Iterator[tuple[str, str, float]]:

@@ -2,27 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 from tessera.profiler.quantity import format_bytes
 from tessera.profiler.style import PALETTE, Plot, empty_figure, escape, graph_objects, styled, time_unit
+from tessera.runtime.arrays.holders import Holder
 from tessera.runtime.events import MemoryEvent
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+_MOST_HOLDERS, _MOST_NAMES = 8, 3
+
 
 class MemoryReport(Plot):
     """Peak and current use per device, in bytes, and the events in order of time."""
 
-    def __init__(self, events: Sequence[MemoryEvent]) -> None:
+    def __init__(
+        self, events: Sequence[MemoryEvent], held: Mapping[str, Sequence[Holder]] = MappingProxyType({})
+    ) -> None:
         self.events = sorted(events, key=lambda event: event.time)
+        self._held = held
+        """variables, by when they were looked for"""
         self.peak: dict[str, int] = {}
         self.current: dict[str, int] = {}
         for event in self.events:
             self.peak[event.device] = max(self.peak.get(event.device, 0), event.total)
             self.current[event.device] = event.total
+
+    def holders(self, when: Literal["peak", "end"] = "end") -> list[Holder]:
+        """Who held memory at the peak, or at the end of the region, largest first: by the lines that made the arrays
+        and the variables of the program through which they were reached.
+
+        What one line made stands together, with `count` of them. Lines are known of all that was made in the region;
+        variables of the few largest, at the peak as they were when at most a tenth less was held. Arrays that Tessera
+        did not make have variables alone.
+        """
+        alive: dict[int, MemoryEvent] = {}
+        until = max(self.events, key=lambda e: e.total).time if when == "peak" and self.events else None
+        for event in self.events:
+            if event.block and event.delta > 0:
+                alive[event.block] = event
+            elif event.block:
+                alive.pop(event.block, None)
+            if event.time == until:
+                break
+        made = {event.block for event in self.events if event.delta > 0}
+        known = {h.number: h for h in self._held.get(when, ()) if h.number}
+        found = [h for h in self._held.get(when, ()) if h.number not in made]
+        for number, event in alive.items():
+            paths = known[number].paths if number in known else ()
+            found.append(Holder(number, event.delta, paths, event.what, event.file, event.line))
+        groups: dict[object, list[Holder]] = {}
+        for h in found:
+            groups.setdefault((h.file, h.line, h.what) if h.line else h, []).append(h)
+        together = [
+            replace(g[0], nbytes=sum(h.nbytes for h in g), paths=tuple(p for h in g for p in h.paths), count=len(g))
+            for g in groups.values()
+        ]
+        return sorted(together, key=lambda h: -h.nbytes)
+
+    def _held_lines(self, most: int) -> list[str]:
+        lines: list[str] = []
+        for said, holders in (("peak", self.holders("peak")), ("end", self.holders("end"))):
+            found = holders[:most]
+            lines += ["", f"  Held at the {said}:"] if found else []
+            lines += [f"    {_held(h)}" for h in found]
+        return lines
 
     def by_line(self) -> list[tuple[str, int, int]]:
         """(file, line, bytes allocated) for every source line that allocated, most first."""
@@ -55,6 +104,7 @@ class MemoryReport(Plot):
         if self.by_line():
             lines += ["", "  Line by line:"]
         lines += [f"    {file}:{line}: +{format_bytes(size)}" for file, line, size in sorted(self.by_line())]
+        lines += self._held_lines(_MOST_HOLDERS)
         if self.held():
             lines += ["", "  Held for backward passes:"]
         lines += [f"    {file}:{line}: {name} {format_bytes(size)}" for file, line, name, size in self.held()]
@@ -80,6 +130,16 @@ class MemoryReport(Plot):
         """Bytes held over time, one step line per device."""
 
         return memory_figure(self.events)
+
+
+def _held(holder: Holder) -> str:
+    """`model.py:12: 2 x result, 8.4 MB, by cache[0] (model.py), cache[1] (model.py)`"""
+    where = f"{holder.file}:{holder.line}: " if holder.line else ""
+    times = f"{holder.count} x " if holder.count > 1 else ""
+    names = ", ".join(holder.paths[:_MOST_NAMES])
+    more = f" and {len(holder.paths) - _MOST_NAMES} more" if len(holder.paths) > _MOST_NAMES else ""
+    by = f", by {names}{more}" if names else ""
+    return f"{where}{times}{holder.what or 'not made by Tessera'}, {format_bytes(holder.nbytes)}{by}"
 
 
 def memory_figure(events: Sequence[MemoryEvent]) -> go.Figure:

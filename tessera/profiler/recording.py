@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from tessera.language.lazy import np
 from tessera.profiler.balance import assign_slots
 from tessera.profiler.machine import machine_for, measured_again
 from tessera.profiler.sampler import Samples
+from tessera.runtime.arrays.holders import LARGE, Holder, holders
 from tessera.runtime.events import CallEvent, CompileEvent, Event, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
 if TYPE_CHECKING:
     from tessera.profiler.machine import DeviceCeilings
+
+_HIGHER = 1.1
+"""by which more has to be held than when holders were looked for last"""
 
 
 class Recording:
@@ -30,6 +35,8 @@ class Recording:
         self.batches: list[TileBatch] = []
         self.samples = Samples()
         """where the thread that entered the profiler was, for the time outside of kernels"""
+        self.held: dict[str, list[Holder]] = {}
+        """who held most memory when most was held ("peak"), and when the region ended ("end"), by variables"""
         self.machines: dict[str, DeviceCeilings] = {}
         """device -> its ceilings, measured when first asked for; kept in the file when the recording is saved"""
         self.texts: dict[str, str] = {}
@@ -38,6 +45,8 @@ class Recording:
         self._table: tuple[int, TileBatch] | None = None
         self._by_launch: tuple[TileBatch, np.ndarray] | None = None
         self._lock = threading.Lock()
+        self._looked = 0
+        """bytes that were held when holders were looked for"""
 
     def add(self, event: Event) -> None:
         """Stores an event. Runs on the launching thread, so it only appends."""
@@ -51,8 +60,15 @@ class Recording:
             self.profiling.append(event)
         elif isinstance(event, MemoryEvent):
             self.memory.append(event)
+            if event.delta > 0 and event.total >= max(LARGE, _HIGHER * self._looked):
+                self._looked = event.total
+                self._look(event)
         else:
             self.compiles.append(event)
+
+    def _look(self, event: MemoryEvent) -> None:
+        self.held["peak"] = holders(thorough=False)
+        self.profiling.append(ProfilingEvent(event.time, time.perf_counter_ns() - event.time))
 
     @property
     def duration(self) -> int:

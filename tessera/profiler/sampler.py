@@ -8,9 +8,7 @@ call, stands for all the time since the one before.
 
 from __future__ import annotations
 
-import os
 import sys
-import sysconfig
 import threading
 from array import array
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import FrameType
 from typing import NamedTuple
 
+from tessera.runtime.callsite import LIBRARIES, OWN
 from tessera.runtime.locks import Locked
 
 INTERVAL = 1_000_000
@@ -30,10 +29,6 @@ MOST_SHARE = 0.02
 SWITCH = 0.0002
 """s that a sample waits for the interpreter's lock before it is asked for, 5 ms by default: Python code that runs for
 less than that between two calls that give up the lock would never be seen"""
-
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_KINDS = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")  # such as the command tessera
-_LIBRARIES = tuple({path + os.sep for name in _KINDS if (path := sysconfig.get_path(name))})
 
 
 class HostPlace(NamedTuple):
@@ -132,7 +127,7 @@ class Sampler:
         frame: FrameType | None = innermost
         ours = False
         while frame is not None and not self._is_user(frame.f_code.co_filename):
-            ours = ours or frame.f_code.co_filename.startswith(_OWN)
+            ours = ours or frame.f_code.co_filename.startswith(OWN)
             frame = frame.f_back
         if frame is None and ours:
             return HostPlace("", 0, "", "tessera")
@@ -144,7 +139,7 @@ class Sampler:
         """Neither Tessera's own, nor of the standard library or an installed package."""
         known = self._user.get(file)
         if known is None:
-            known = not file.startswith((_OWN, *_LIBRARIES, "<frozen", "<string>", "<__array_function__"))
+            known = not file.startswith((OWN, *LIBRARIES, "<frozen", "<string>", "<__array_function__"))
             self._user[file] = known
         return known
 

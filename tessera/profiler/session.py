@@ -32,6 +32,7 @@ from tessera.profiler.summary import Overhead, Summary, overhead
 from tessera.profiler.timeline import Timeline
 from tessera.profiler.trial.lines import LineComparison, compare_lines, repetitions_of, texts_of
 from tessera.runtime import events
+from tessera.runtime.arrays.holders import holders
 from tessera.runtime.events import LaunchEvent, TileEvent
 
 P = ParamSpec("P")
@@ -77,6 +78,8 @@ class Profiler:
             events.drain()  # launches of asynchronous devices report before the end is taken
         finally:
             self.recording.end = time.perf_counter_ns()
+            if self.recording.memory:
+                self.recording.held["end"] = holders()
             if self._sampler is not None:
                 self.recording.samples, self._sampler = self._sampler.stop(), None
             if self._token is not None:
@@ -123,8 +126,8 @@ class Profiler:
         return HostReport(self.recording)
 
     def memory(self) -> MemoryReport:
-        """Peak, current and allocating lines; `.events` has the allocations, `.figure()` the curve."""
-        return MemoryReport(self.recording.memory)
+        """Peak, current, allocating lines and who holds what; `.events` has the allocations, `.figure()` the curve."""
+        return MemoryReport(self.recording.memory, self.recording.held)
 
     def roofline(self) -> Roofline:
         """Each kernel under the ceilings of the machine; `.points`, `.figure()`."""
@@ -210,7 +213,7 @@ def profile_memory(function: Callable[P, R]) -> Callable[P, R]:
             try:
                 return function(*args, **kwargs)
             finally:
-                report = MemoryReport(prof.recording.memory)
+                report = MemoryReport(prof.recording.memory, prof.recording.held)
                 print(f"Memory Profile for {function.__name__}:", report.details(), sep="\n")
 
     return profiled

@@ -17,6 +17,7 @@ from tessera.language.lazy import np
 from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.recording import Recording
 from tessera.profiler.sampler import HostPlace, Samples
+from tessera.runtime.arrays.holders import Holder
 from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
 VERSION = 2
@@ -47,6 +48,7 @@ def save(recording: Recording, path: Path) -> Path:
         "compiles": [asdict(event) for event in recording.compiles],
         "profiling": [asdict(event) for event in recording.profiling],
         "memory": [asdict(event) for event in recording.memory],
+        "held": {when: [asdict(holder) for holder in found] for when, found in recording.held.items()},
         "samples": {
             "times": recording.samples.times.tolist(),
             "where": recording.samples.where.tolist(),
@@ -86,6 +88,8 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     recording.compiles = [_event(CompileEvent, entry) for entry in document["compiles"]]
     recording.profiling = [_event(ProfilingEvent, entry) for entry in document["profiling"]]
     recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
+    for when, found in document.get("held", {}).items():
+        recording.held[str(when)] = [Holder(**{**entry, "paths": tuple(map(str, entry["paths"]))}) for entry in found]
     if "samples" in document:  # not in those of before
         recording.samples = _samples(document["samples"])
     recording.machines = {device: DeviceCeilings.from_json(entry) for device, entry in document["machines"].items()}
@@ -106,7 +110,8 @@ def _samples(entry: dict[str, Any]) -> Samples:
 
 
 def _event(kind: type[_Event], entry: dict[str, Any]) -> _Event:
-    values = {field.name: entry[field.name] for field in fields(kind) if field.name != "held" or "held" in entry}
+    later = {"held", "block"} - entry.keys()  # not in files of before
+    values = {field.name: entry[field.name] for field in fields(kind) if field.name not in later}
     if "grid" in values:
         values["grid"] = tuple(values["grid"])
     if "held" in values:

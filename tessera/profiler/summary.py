@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.profiler.balance import tile_extents
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.host import HostReport
-from tessera.profiler.kernel_stats import KernelStats, kernel_stats
+from tessera.profiler.kernel_stats import KernelStats, copies, kernel_stats
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
@@ -64,17 +65,19 @@ class Summary:
 
     def __init__(self, recording: Recording) -> None:
         self.kernels: list[KernelStats] = kernel_stats(recording)
+        self.rows = copies(self.kernels, recording)
+        """the same, those of an unrolled loop together: each entry with what it is made of"""
         self.hints: list[Hint] = hints(recording)
-        self.memory = MemoryReport(recording.memory)
+        self.memory = MemoryReport(recording.memory, recording.held)
         self.host = HostReport(recording)
         self.overhead = overhead(recording)
         self.region = recording.duration
 
     def __str__(self) -> str:
         lines = ["Kernel Execution Summary:"]
-        for kernel in self.kernels[:SHOWN]:
-            lines += self._kernel(kernel)
-        rest = self.kernels[SHOWN:]
+        for kernel, parts in self.rows[:SHOWN]:
+            lines += self._kernel(kernel, parts)
+        rest = [part for _, parts in self.rows[SHOWN:] for part in parts]
         if rest:
             share = sum(k.share or 0.0 for k in rest)
             lines.append(f"  and {len(rest)} more, together {format_percent(share)}: all are in `summary().kernels`")
@@ -94,13 +97,14 @@ class Summary:
     def _repr_html_(self) -> str:
         return f'<div class="tessera-summary" style="{_HTML_STYLE}">{html.escape(str(self))}</div>'
 
-    def _kernel(self, kernel: KernelStats) -> list[str]:
+    def _kernel(self, kernel: KernelStats, parts: Sequence[KernelStats]) -> list[str]:
         count = len(kernel.launches)
         times = f", {count} launches" if count > 1 else ""
         if kernel.spread is not None:
             times += f" of {format_time(kernel.typical)} ± {format_percent(kernel.spread)}"
         modelled = "" if kernel.source == "measured" else f", {kernel.source}"
-        lines = [f"  {kernel.title}: {format_time(kernel.duration)} ({format_percent(kernel.share)}{times}{modelled})"]
+        title = f"{kernel.title} x {len(parts)}" if len(parts) > 1 else kernel.title
+        lines = [f"  {title}: {format_time(kernel.duration)} ({format_percent(kernel.share)}{times}{modelled})"]
         if kernel.intensity.value is not None:
             lines.append(f"    - Arithmetic intensity: {format_value(kernel.intensity.value, 'ops/byte')}")
         for label, figure, peak in (
@@ -111,7 +115,11 @@ class Summary:
                 of_peak = f" ({format_percent(figure.value / peak.value)} of {peak.source} peak)" if peak.value else ""
                 lines.append(f"    - {label}: {format_value(figure.value, figure.unit)}{of_peak}")
         lines.append(f"    - {_bound_text(kernel)}")
-        lines += [f"    - Suggestion: {_suggestion(hint)}" for hint in self.hints if hint.kernel == kernel.kernel]
+        lines += [
+            f"    - Suggestion: {_suggestion(hint)}"
+            for hint in self.hints
+            if hint.kernel in {part.kernel for part in parts}
+        ]
         return lines
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from itertools import islice
 from types import CodeType, FrameType
 from typing import TypeAlias
 
 from tessera.errors import NOWHERE, Span, source_line
 
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_KINDS = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")  # such as the command tessera
+LIBRARIES = tuple({path + os.sep for name in _KINDS if (path := sysconfig.get_path(name))})
+"""folders of code that is not the program's"""
+OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def _caller() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+    while frame is not None and frame.f_code.co_filename.startswith(OWN):
         frame = frame.f_back
     return frame
 

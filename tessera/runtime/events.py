@@ -220,6 +220,8 @@ class MemoryEvent:
     file: str = ""
     held: Held = ()
     """of temporaries those that a backward pass reads"""
+    block: int = 0
+    """the same for an allocation and its release, 0 where that is not known"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,3 +223,18 @@ def test_waiting_is_shown_and_can_be_interrupted(lab):
     expect(output.locator(".tessera-progress")).to_have_count(0)
     page.run(2)
     expect(page.output(2)).to_contain_text("42")
+
+
+def test_the_kernels_of_a_profile_fit_into_any_width(lab):
+    call = "norm(np.ones((64, 64), np.float32))"
+    page = lab("narrow.ipynb", HEAD, NORM.replace("%%tessera", f"%%tessera --profile '{call}'"))
+    page.run_all()
+    rows = tab(page.output(1), "Profile").locator(".ts-rows")
+    try:
+        for width in (700, 800, 1000, 1200):
+            page.page.set_viewport_size({"width": width, "height": 1000})
+            expect(rows).to_be_visible()
+            assert rows.evaluate("e => e.scrollWidth <= e.clientWidth"), width
+            expect(rows.locator("td").last).to_have_text(re.compile("memory|compute|latency"))
+    finally:
+        page.page.set_viewport_size({"width": 1280, "height": 1000})

@@ -207,6 +207,22 @@ def steps(a: Tensor[64, 64, ts.f32], w: Tensor[64, 64, ts.f32]):
     assert kernel.count("are in two kernels") <= 4, "each reason once"
 
 
+def test_what_an_unrolled_loop_makes_of_one_line_is_one_row_of_the_profile(nb, monkeypatch):
+    cell = """%%tessera --profile "steps(np.ones((8, 8), np.float32))"
+@ts.function
+def steps(a: Tensor["N", "N", ts.f32]):
+    for _ in range(20):
+        a = ts.softmax(a @ a)
+    return a
+"""
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+    html = nb.run(cell).html
+    rows = re.findall(r"<tr><th>(.*?)</th>", html[html.index('class="ts-rows"') :], re.S)
+    _, *kernels = rows
+    assert len(kernels) == 2 and all("<b>× 20</b>" in row and row.count("<li>") == 20 for row in kernels)
+    assert 'data-h="bound by"' in html, "the names of figures, for panels without room for columns"
+
+
 def test_the_kernel_tab_has_the_sizes_of_the_run(nb):
     cell = """%%tessera --profile "doubled(np.ones((24, 8), np.float32))"
 @ts.function

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.predict import sizes_text
 from tessera.profiler.hints import Hint
+from tessera.profiler.kernel_stats import KernelStats
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
@@ -70,18 +71,27 @@ def _headline(summary: Summary, recording: Recording) -> str:
     count = len(recording.launches)
     facts += [f"{count:,} launch{'es' if count != 1 else ''}", records, str(summary.overhead)]
     rows = "".join(
-        f'<tr><th title="{html.escape(kernel.title)}">{html.escape(kernel.title)}</th>'
+        f'<tr><th title="{html.escape(kernel.title)}">{_title(kernel, parts)}</th>'
         f"<td>{format_time(kernel.duration)}</td><td>{_meter(kernel.share)}</td>"
         f"<td>{len(kernel.launches):,}</td><td>{html.escape(sizes_text(kernel.sizes))}</td>"
         f"<td>{_optional(kernel.intensity.value, 'ops/byte')}</td>"
         f"<td>{_optional(kernel.bandwidth.value, 'B/s')}</td><td>{_optional(kernel.rate.value, 'FLOP/s')}</td>"
         f"<td>{'-' if kernel.roof_fraction is None else format_percent(kernel.roof_fraction)}</td>"
         f"<td>{kernel.bound}</td><td>{kernel.source}</td></tr>"
-        for kernel in summary.kernels
+        for kernel, parts in summary.rows
     )
     titles = ("kernel", "time", "share", "launches", "sizes", "intensity", "bandwidth", "rate", "of roof", "bound by")
     table = _table((*titles, "time is"), rows) if rows else "<p>No launch.</p>"
     return f'<p class="facts">{html.escape(" · ".join(facts))}</p><section class="scroll">{table}</section>'
+
+
+def _title(kernel: KernelStats, parts: list[KernelStats]) -> str:
+    """What an unrolled loop makes of one expression is one row, which opens."""
+    name = html.escape(kernel.title)
+    if len(parts) == 1:
+        return name
+    each = "".join(f"<li>{html.escape(part.title)}: {format_time(part.duration)}</li>" for part in parts[:_MOST_ROWS])
+    return f"<details><summary>{name} × {len(parts)}</summary><ul>{each}</ul></details>"
 
 
 def _hints(hints: list[Hint]) -> str:

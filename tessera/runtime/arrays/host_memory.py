@@ -10,9 +10,10 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from tessera.errors import Diagnostic, LaunchError
+from tessera.errors import Diagnostic, LaunchError, Note, Span
 from tessera.language.lazy import np
 from tessera.runtime import events
+from tessera.runtime.arrays import holders
 from tessera.runtime.callsite import callsite
 from tessera.runtime.locks import Locked
 
@@ -25,6 +26,8 @@ RECYCLED = 1 << 18
 """bytes; from here on blocks are aligned and kept for reuse, below neither gains what its bookkeeping costs"""
 IDLE_LIMIT = 512 << 20
 """bytes of unused blocks kept at most"""
+SAID = 5
+"""holders of memory that an error names"""
 _CHECKED = 64 << 20  # requests below this are not held against the free memory: asking for it would cost more
 
 
@@ -66,19 +69,20 @@ class _Meter(Locked):
         super().__init__()
         self.held = 0
 
-    def change(self, delta: int, what: str, kept: events.Held = ()) -> None:
+    def change(self, delta: int, what: str, number: int, kept: events.Held = ()) -> None:
         with self.lock:
             self.held += delta
             total = self.held
         if events.active():
             file, line = callsite()
-            events.publish(events.MemoryEvent(time.perf_counter_ns(), "cpu:0", delta, total, what, line, file, kept))
+            now = time.perf_counter_ns()
+            events.publish(events.MemoryEvent(now, "cpu:0", delta, total, what, line, file, kept, number))
 
 
 _pool, _meter = _Pool(), _Meter()
 
 
-class _Block:
+class _Block(holders.Owner):
     """Owns raw memory on behalf of arrays; NumPy keeps it alive as their base, whatever views are made of them."""
 
     __slots__ = ("__array_interface__", "raw", "tracked")
@@ -89,15 +93,18 @@ class _Block:
         raw = _pool.take(size) if size >= RECYCLED else None
         self.raw = raw if raw is not None else _aligned(size)
         self.__array_interface__ = {**self.raw.__array_interface__, "shape": (nbytes,)}
+        self.number = holders.new_number()
+        holders.blocks[self.number] = holders.HeldBlock(nbytes, what, *callsite())
         if events.active():
             self.tracked = nbytes
-            _meter.change(nbytes, what)
+            _meter.change(nbytes, what, self.number)
 
     def __del__(self) -> None:
         if _pool is None or self.raw is None:  # the interpreter is going down; there was no memory
             return
+        holders.blocks.pop(self.number, None)
         if self.tracked:
-            _meter.change(-self.tracked, "release")
+            _meter.change(-self.tracked, "release", self.number)
         if self.raw.nbytes >= RECYCLED:
             _pool.give(self.raw)
 
@@ -139,15 +146,15 @@ class Used:
 
     def __init__(self, nbytes: int, what: str, kept: events.Held = ()) -> None:
         self.nbytes = nbytes if events.active() else 0
-        self.what, self.kept = what, kept
+        self.what, self.kept, self.number = what, kept, holders.new_number()
 
     def __enter__(self) -> None:
         if self.nbytes:
-            _meter.change(self.nbytes, self.what, self.kept)
+            _meter.change(self.nbytes, self.what, self.number, self.kept)
 
     def __exit__(self, *_: object) -> None:
         if self.nbytes:
-            _meter.change(-self.nbytes, "release")
+            _meter.change(-self.nbytes, "release", self.number)
 
 
 def release_unused() -> int:
@@ -165,9 +172,18 @@ def require(nbytes: int, what: str) -> None:
 
 
 def too_large(nbytes: int, free: int | None, what: str, device: str = "cpu") -> LaunchError:
-    """The TS505 error for a request of `nbytes` bytes."""
+    """The TS505 error for a request of `nbytes` bytes. On the host it says who holds most of what there is."""
     have = f"; {_size(free)} are free on {device}" if free is not None else ""
-    return LaunchError(Diagnostic("TS505", f"{what} would take {_size(nbytes)}{have}."))
+    notes = [_note(h) for h in holders.holders(SAID)] if device == "cpu" else []
+    return LaunchError(Diagnostic("TS505", f"{what} would take {_size(nbytes)}{have}.", notes=tuple(notes)))
+
+
+def _note(holder: holders.Holder) -> Note:
+    names = ", ".join(holder.paths[:3]) or "nothing that was found"
+    said = f"{_size(holder.nbytes)} are held by {names}"
+    if not holder.line:
+        return Note(said)
+    return Note(f"{said}, as {holder.what} of this line", Span(holder.file, holder.line, 1, holder.line, 1))
 
 
 def _size(nbytes: int) -> str:
@@ -181,7 +197,7 @@ def _size(nbytes: int) -> str:
 
 def available() -> int | None:
     """Bytes of host memory that can still be had, containers' limits included; None where the system does not say."""
-    found = [size for size in (_meminfo(), _cgroup()) if size is not None]
+    found = [size for size in (_meminfo(), _cgroup(), _limit()) if size is not None]
     return min(found) if found else None
 
 
@@ -196,6 +212,20 @@ def _meminfo() -> int | None:
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _limit() -> int | None:
+    """What `ulimit -v` leaves of this process's addresses."""
+    try:
+        import resource  # optional: Unix has it
+
+        most = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if most == resource.RLIM_INFINITY:
+            return None
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return max(0, most - int(file.read().split()[0]) * resource.getpagesize())
+    except (ImportError, OSError, ValueError):
         return None
 
 

@@ -1,0 +1,173 @@
+"""Who holds memory: the line that made a block, and the variables through which the program still reaches it.
+
+Lines are noted when a block is made. Variables are looked for when somebody asks: from the frames of the thread that
+asks, inner ones first, through attributes, lists, tuples and dicts. What is not reached so is looked for in all objects
+that the collector knows, for the largest few alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count, islice
+from types import FrameType, FunctionType, ModuleType
+from typing import Any
+
+from tessera.language.decorators import Decorated
+from tessera.language.lazy import np
+from tessera.runtime.callsite import LIBRARIES, OWN
+
+LARGE = 1 << 20
+"""bytes from which on arrays that others made are named, and blocks that no frame reaches are looked for"""
+REACHED, DEEP = 5_000, 6
+"""objects that are looked at from frames, and how far from a variable"""
+_SAID = 3
+"""objects that are said to hold one block"""
+_WIDE = 1_000
+"""items of a list or dict that are looked at"""
+
+
+_PASSED_OVER = (type, ModuleType, FunctionType, Decorated, str, bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBlock:
+    """Memory that Tessera gave out: `what` for, and the line of the program that asked."""
+
+    nbytes: int
+    what: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Memory that is held. `number` is that of Tessera's block, 0 for arrays of others, whose line is not known."""
+
+    number: int
+    nbytes: int
+    paths: tuple[str, ...]
+    """the variables, such as `model.layers[0] (train.py, step)`"""
+    what: str = ""
+    file: str = ""
+    line: int = 0
+    count: int = 1
+
+
+blocks: dict[int, HeldBlock] = {}
+"""those that are held, by their numbers"""
+new_number = count(1).__next__
+
+
+class Owner:
+    """What arrays over a block have as the last of their bases."""
+
+    __slots__ = ("number",)
+    number: int
+
+
+def _owner(array: Any) -> Any:
+    """What an array's memory belongs to: a block, or the array that it is a view of."""
+    while (base := getattr(array, "base", None)) is not None:
+        array = base
+    return array
+
+
+def variables(frame: FrameType | None) -> dict[int, tuple[Any, list[str]]]:
+    """Arrays that are reached from a frame and those that called it, with their paths, by what owns their memory.
+
+    None of the program's code runs for it: attributes are read from where instances keep them.
+    """
+    out: dict[int, tuple[Any, list[str]]] = {}
+    seen: set[int] = set()
+    queue: deque[tuple[Any, str, str, int]] = deque()
+    scopes: set[int] = set()
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith((OWN, *LIBRARIES)):
+            inside = "" if code.co_name == "<module>" else f", {code.co_name}"
+            for scope, where in ((frame.f_locals, inside), (frame.f_globals, "")):
+                if id(scope) not in scopes:
+                    scopes.add(id(scope))
+                    place = f" ({os.path.basename(code.co_filename)}{where})"
+                    queue.extend((v, n, place, 0) for n, v in list(scope.items()) if not n.startswith("__"))
+        frame = frame.f_back
+    while queue and len(seen) < REACHED:
+        value, path, place, depth = queue.popleft()
+        if isinstance(value, np.ndarray):
+            owner = _owner(value)
+            out.setdefault(id(owner), (value, []))[1].append(path + place)
+        elif depth < DEEP and id(value) not in seen and not isinstance(value, _PASSED_OVER):
+            seen.add(id(value))
+            queue.extend((v, path + step, place, depth + 1) for step, v in _parts(value))
+    return out
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        if type(value) is dict:
+            yield from (
+                (f"[{k!r}]" if isinstance(k, (str, int)) else "[...]", v) for k, v in islice(value.items(), _WIDE)
+            )
+    elif isinstance(value, (list, tuple, deque)):
+        yield from ((f"[{i}]", v) for i, v in enumerate(islice(value, _WIDE)))
+    else:
+        held = getattr(value, "__dict__", None)
+        if type(held) is dict:
+            yield from ((f".{k}", v) for k, v in islice(held.items(), _WIDE))
+        for kind in type(value).__mro__:
+            names = kind.__dict__.get("__slots__", ())
+            for name in (names,) if isinstance(names, str) else names:
+                descriptor = kind.__dict__.get(name)  # no code of the class runs
+                if type(descriptor).__name__ == "member_descriptor":
+                    try:
+                        yield f".{name}", descriptor.__get__(value)
+                    except AttributeError:
+                        continue
+
+
+def holders(most: int = 12, frame: FrameType | None = None, thorough: bool = True) -> list[Holder]:
+    """The largest of what is held, largest first. `thorough`: also through objects that no frame reaches."""
+    reached = variables(frame or sys._getframe(1))
+    paths: dict[int, list[str]] = {}
+    found: list[Holder] = []
+    for array, names in reached.values():
+        owner = _owner(array)
+        if isinstance(owner, Owner):
+            paths.setdefault(owner.number, []).extend(names)
+        elif getattr(owner, "nbytes", 0) >= LARGE:
+            found.append(Holder(0, owner.nbytes, tuple(names)))
+    largest = sorted(blocks.copy().items(), key=lambda item: -item[1].nbytes)[:most]
+    missing = [number for number, block in largest if number not in paths and block.nbytes >= LARGE]
+    if missing and thorough:
+        paths |= _elsewhere(missing)
+    found += [Holder(n, b.nbytes, tuple(paths.get(n, ())), b.what, b.file, b.line) for n, b in largest]
+    return sorted(found, key=lambda h: -h.nbytes)[:most]
+
+
+def _elsewhere(numbers: Iterable[int]) -> dict[int, list[str]]:
+    """What holds these blocks among all objects that the collector knows."""
+    wanted, out = set(numbers), dict[int, list[str]]()
+    for holder in gc.get_objects():
+        for part in gc.get_referents(holder):
+            if isinstance(part, np.ndarray) and isinstance(owner := _owner(part), Owner) and owner.number in wanted:
+                names = out.setdefault(owner.number, [])
+                if len(names) < _SAID:
+                    names.append(_described(holder, part))
+    return out
+
+
+def _described(holder: Any, part: Any) -> str:
+    if isinstance(holder, FrameType):
+        return f"a variable of {holder.f_code.co_name}"
+    step = next((step for step, value in _parts(holder) if value is part), "")
+    if type(holder) is dict:  # that of an instance?
+        key = next((k for k, v in holder.items() if v is part), "")
+        for owner in gc.get_referrers(holder):
+            if getattr(owner, "__dict__", None) is holder:
+                return f".{key} of a {type(owner).__name__}"
+    return f"{step} of a {type(holder).__name__}" if step else f"a {type(holder).__name__}"

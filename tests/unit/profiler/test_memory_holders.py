@@ -1,0 +1,134 @@
+"""Who holds memory: at the peak and at the end of a profile, and in the error for want of it."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor
+from tessera.profiler.memory import MemoryReport
+from tessera.profiler.session import Profiler
+
+HERE = Path(__file__)
+SIZE = 400_000
+LINES = HERE.read_text("utf-8").splitlines()
+
+
+@ts.function
+def shifted(x: Tensor["n", ts.f32]):
+    return x + 1
+
+
+class Cache:
+    def __init__(self) -> None:
+        self.entries: dict[str, Any] = {}
+
+
+class Slots:
+    __slots__ = ("kept",)
+
+
+def at(mark: str) -> int:
+    return next(n for n, line in enumerate(LINES, 1) if line.endswith(f"# {mark}"))
+
+
+def entries(report: MemoryReport, when: Any) -> dict[int, Any]:
+    return {h.line: h for h in report.holders(when) if h.file == __file__}
+
+
+@pytest.fixture
+def source() -> np.ndarray:
+    x = np.ones(SIZE, np.float32)
+    shifted(x)
+    return x
+
+
+def test_the_line_that_leaks_and_the_variable_that_holds_it(source: np.ndarray, tmp_path: Path) -> None:
+    cache, slots = Cache(), Slots()
+    with Profiler(host=False) as prof:
+        for i in range(3):
+            cache.entries[f"step {i}"] = shifted(source)  # leak
+        slots.kept = shifted(source)  # slot
+        passing = [shifted(source) for _ in range(4)]  # passing
+        del passing
+    report = prof.memory()
+    peak, end = entries(report, "peak"), entries(report, "end")
+    assert {line: h.count for line, h in end.items()} == {at("leak"): 3, at("slot"): 1}
+    assert {line: h.count for line, h in peak.items()} == {at("leak"): 3, at("slot"): 1, at("passing"): 4}
+    assert end[at("leak")].nbytes == 3 * 4 * SIZE
+    where = f" ({HERE.name}, test_the_line_that_leaks_and_the_variable_that_holds_it)"
+    assert f"cache.entries['step 0']{where}" in end[at("leak")].paths
+    assert end[at("slot")].paths == (f"slots.kept{where}",)
+    assert any(not h.number and f"source{where}" in h.paths for h in report.holders("end"))
+    said = report.details()
+    assert "Held at the peak:" in said and f":{at('leak')}: 3 x result, 4.80 MB, by cache.entries['step 0']" in said
+    prof.save(tmp_path / "kept.npz")
+    assert Profiler.load(tmp_path / "kept.npz").memory().details() == said
+
+
+def test_what_no_frame_reaches_is_found_by_the_object_that_holds_it(source: np.ndarray) -> None:
+    class Hidden:
+        def __init__(self) -> None:
+            self.stuff, self.me = shifted(source), self  # hidden
+
+    gc.disable()
+    try:
+        with Profiler(host=False) as prof:
+            Hidden()
+    finally:
+        gc.enable()
+    held = entries(prof.memory(), "end")[at("hidden")]
+    assert held.paths == (".stuff of a Hidden",)
+    gc.collect()
+
+
+def test_memory_that_is_given_back_is_held_by_nobody(source: np.ndarray) -> None:
+    with Profiler(host=False) as prof:
+        shifted(source)
+    assert entries(prof.memory(), "end") == {}
+
+
+PROGRAM = """
+import resource
+from pathlib import Path
+import numpy as np
+import tessera as ts
+
+@ts.function
+def shifted(x: ts.Tensor["n", ts.f32]):
+    return x + 1
+
+large, part = np.ones(60_000_000, np.float32), np.ones(8_000_000, np.float32)
+kept = {}
+for i in range(2):
+    kept[i] = shifted(part)
+shifted(np.ones(8, np.float32))
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20), resource.RLIM_INFINITY))
+try:
+    shifted(large)
+except ts.errors.LaunchError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux says what a process has")
+def test_an_error_for_want_of_memory_names_who_holds_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    first, request, *notes = done.stdout.splitlines()
+    assert "TS505" in first
+    assert request.startswith("  result would take 228.9 MiB; ") and request.endswith("MiB are free on cpu.")
+    assert notes[0] == "  note: 228.9 MiB are held by large (program.py)"
+    line = 1 + PROGRAM.splitlines().index("    kept[i] = shifted(part)")
+    for i in range(2):
+        said = f"30.52 MiB are held by kept[{i}] (program.py), as result of this line"
+        assert any(said in note and f"program.py:{line}" in note for note in notes), notes
