@@ -1,4 +1,4 @@
-"""`tessera trace`: whether a viewer shows a trace as it was recorded."""
+"""`tessera trace`: whether a viewer shows a trace as it was recorded, and profiles of several processes as one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,43 @@ import typer
 
 
 def trace(
-    action: Annotated[Literal["verify"], typer.Argument(help="What to do.")],
-    file: Annotated[Path, typer.Argument(help="A Chrome trace or a TrackEvent file, compressed by gzip or not.")],
+    action: Annotated[Literal["verify", "merge"], typer.Argument(help="What to do.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="verify: a Chrome trace or a TrackEvent file. merge: profiles that prof.save() wrote."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="merge: the trace to write, .json or .json.gz.")
+    ] = None,
+    tiles: Annotated[
+        int | None, typer.Option(min=0, help="merge: records of tiles that are kept of each profile, the longest.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Check a trace file: what a viewer would drop or move of it. Exits with 1 if there is anything."""
+    """Check a trace file: what a viewer would drop or move of it. Exits with 1 if there is anything.
+
+    Or merge profiles into one trace: each is a group of rows, and their clocks are aligned.
+    """
+    for file in files:
+        if not file.is_file():
+            raise typer.BadParameter(f"there is no file {file}")
+    if action == "merge":
+        _merge(files, output, tiles, as_json)
+        return
+    if len(files) != 1 or output is not None or tiles is not None:
+        raise typer.BadParameter("verify takes one file, and --output and --tiles are for merge")
     from tessera.profiler.export.verify import verify_trace  # slow: 60 ms for the other commands
 
-    if not file.is_file():
-        raise typer.BadParameter(f"there is no file {file}")
-    found = verify_trace(file)
+    found = verify_trace(files[0])
     print(json.dumps(dataclasses.asdict(found), indent=1) if as_json else found)
     if found.findings:
         raise typer.Exit(1)
+
+
+def _merge(files: list[Path], output: Path | None, tiles: int | None, as_json: bool) -> None:
+    if output is None or not output.name.endswith((".json", ".json.gz")):
+        raise typer.BadParameter("merge needs --output NAME.json or NAME.json.gz")
+    from tessera.profiler.export.merge import TILES, merge_traces  # slow: 60 ms for the other commands
+
+    merged = merge_traces(files, output, TILES if tiles is None else tiles)
+    print(json.dumps(dataclasses.asdict(merged), indent=1, default=str) if as_json else merged)

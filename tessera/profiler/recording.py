@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.language.lazy import np
@@ -35,6 +38,8 @@ class Recording:
         self.batches: list[TileBatch] = []
         self.samples = Samples()
         """where the thread that entered the profiler was, for the time outside of kernels"""
+        self.clock: tuple[str, int] | None = None
+        """whose clock the times are of, and what makes them ns since 1970: see `this_clock`"""
         self.held: dict[str, list[Holder]] = {}
         """who held most memory when most was held ("peak"), and when the region ended ("end"), by variables"""
         self.machines: dict[str, DeviceCeilings] = {}
@@ -106,6 +111,18 @@ class Recording:
         if device in self._measured_here:
             self.machines[device] = measured_again(device)
         self.machines[device] = self.machine(device).raised(kind, name, value, f"reached by {by}")
+
+
+def this_clock() -> tuple[str, int]:
+    """The boot of this machine, "" where it is not told, and what, added to its times, makes them ns since 1970.
+
+    Processes of one boot share the clock.
+    """
+    boot = ""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return boot, time.time_ns() - time.perf_counter_ns()
 
 
 def _join(batches: list[TileBatch]) -> TileBatch:

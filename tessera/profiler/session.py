@@ -24,7 +24,7 @@ from tessera.profiler.export.track_event import export_perfetto
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.host import HostReport
 from tessera.profiler.memory import MemoryReport
-from tessera.profiler.recording import Recording
+from tessera.profiler.recording import Recording, this_clock
 from tessera.profiler.roofline import Roofline
 from tessera.profiler.sampler import Sampler
 from tessera.profiler.storage import load, save
@@ -78,6 +78,7 @@ class Profiler:
             events.drain()  # launches of asynchronous devices report before the end is taken
         finally:
             self.recording.end = time.perf_counter_ns()
+            self.recording.clock = this_clock()
             if self.recording.memory:
                 self.recording.held["end"] = holders()
             if self._sampler is not None:

@@ -48,6 +48,7 @@ def save(recording: Recording, path: Path) -> Path:
         "compiles": [asdict(event) for event in recording.compiles],
         "profiling": [asdict(event) for event in recording.profiling],
         "memory": [asdict(event) for event in recording.memory],
+        "clock": recording.clock,
         "held": {when: [asdict(holder) for holder in found] for when, found in recording.held.items()},
         "samples": {
             "times": recording.samples.times.tolist(),
@@ -88,6 +89,9 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     recording.compiles = [_event(CompileEvent, entry) for entry in document["compiles"]]
     recording.profiling = [_event(ProfilingEvent, entry) for entry in document["profiling"]]
     recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
+    if document.get("clock"):
+        boot, offset = document["clock"]
+        recording.clock = str(boot), int(offset)
     for when, found in document.get("held", {}).items():
         recording.held[str(when)] = [Holder(**{**entry, "paths": tuple(map(str, entry["paths"]))}) for entry in found]
     if "samples" in document:  # not in those of before

@@ -31,17 +31,22 @@ def export_chrome_trace(recording: Recording, path: Path) -> Path:
 def _events(processes: list[TraceProcess]) -> Iterator[str]:
     base = first_time(processes)
     for pid, process in enumerate(processes, start=FIRST_PID):
-        yield metadata(pid, 1, "process_name", "name", process.name)
-        yield metadata(pid, 1, "process_sort_index", "sort_index", pid)
-        for tid, (name, row) in enumerate(process.threads(), start=1):
-            yield metadata(pid, tid, "thread_name", "name", name)
-            yield metadata(pid, tid, "thread_sort_index", "sort_index", tid)
-            for item in row:
-                yield from _slice(item, pid, tid, base)
-        for name, series, points in process.counters:
-            for time, value in points:
-                args = f"{{{text(series)}:{value}}}"
-                yield f'{{"ph":"C","name":{text(name)},"pid":{pid},"tid":1,"ts":{us(time - base)},"args":{args}}}'
+        yield from events_of(process, pid, base)
+
+
+def events_of(process: TraceProcess, pid: int, base: int) -> Iterator[str]:
+    """The lines of one process, with times counted from `base` (ns)."""
+    yield metadata(pid, 1, "process_name", "name", process.name)
+    yield metadata(pid, 1, "process_sort_index", "sort_index", pid)
+    for tid, (name, row) in enumerate(process.threads(), start=1):
+        yield metadata(pid, tid, "thread_name", "name", name)
+        yield metadata(pid, tid, "thread_sort_index", "sort_index", tid)
+        for item in row:
+            yield from _slice(item, pid, tid, base)
+    for name, series, points in process.counters:
+        for time, value in points:
+            args = f"{{{text(series)}:{value}}}"
+            yield f'{{"ph":"C","name":{text(name)},"pid":{pid},"tid":1,"ts":{us(time - base)},"args":{args}}}'
 
 
 def metadata(pid: int, tid: int, name: str, key: str, value: str | int) -> str:
