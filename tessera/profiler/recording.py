@@ -109,6 +109,7 @@ class Recording:
     def beaten(self, device: str, kind: str, name: str, value: float, by: str) -> None:
         """A kernel was faster than a ceiling allows: it is measured again where that can be, and raised if need be."""
         if device in self._measured_here:
+            self._measured_here.discard(device)  # once: what other kernels reached stays
             self.machines[device] = measured_again(device)
         self.machines[device] = self.machine(device).raised(kind, name, value, f"reached by {by}")
 

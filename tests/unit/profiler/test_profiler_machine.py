@@ -150,6 +150,12 @@ def test_no_kernel_stands_above_a_compute_roof(measured: list[DeviceCeilings]) -
     assert "cache" not in str(Summary(recording))
 
 
+def test_of_several_kernels_above_a_roof_the_quickest_raises_it(measured: list[DeviceCeilings]) -> None:
+    recording = one_kernel(flops=200_000_000, size=1000)
+    recording.add(launch(2, "slower", duration=100_000, flops=50_000_000, bytes=1000))  # 500 GFLOP/s
+    assert [k.compute_fraction.value for k in kernel_stats(recording)] == [1, 0.25]
+
+
 def test_only_data_that_fit_into_a_cache_pass_the_bandwidth_of_memory(measured: list[DeviceCeilings]) -> None:
     (large,) = kernel_stats(one_kernel(flops=1, size=3 << 20))  # 31 GB/s of 3 MiB
     assert large.bandwidth_fraction.value == 1
