@@ -13,6 +13,7 @@ FUZZERS = {
     "indices": "tests.fuzz.indices",
     "lanes": "tests.fuzz.lanes",
     "products": "tests.fuzz.products",
+    "rows": "tests.fuzz.rows",
     "tiles": "tests.fuzz.tiles",
 }
 

@@ -107,7 +107,7 @@ def _enforced(ev: Evaluator, signature: Signature) -> None:
         if policy is not None and (policy.saturate or policy.loss_scale is not None):
             part = "@saturate" if policy.saturate else "@loss_scale"
             said = f"{part} is not enforced in kernels, which say themselves how they round"
-            ev.error("TS306", f"{said}; hold values with ts.tile.clip, or take it from {p.name}", p.span)
+            ev.error("TS306", f"{said}; hold values with ts.tile.minimum, or take it from {p.name}", p.span)
 
 
 def record_reads(ev: Evaluator, signature: Signature, scope: Scope) -> None:
