@@ -411,14 +411,6 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
     assert refusal(unrolled).startswith("3: ") and "unrolled" in refusal(unrolled)
     assert refusal(of_a_part).startswith("3: ") and "how many elements" in refusal(of_a_part)
 
-    @ts.kernel
-    def matmul(A: Tensor["M", "K", ts.f32], B: Tensor["K", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
-        acc = ts.tile.zeros((8, 16))
-        for k in ts.tile.range_k(0, K, 16):
-            acc += ts.tile.mma(A[tile_m : tile_m + 8, k : k + 16], B[k : k + 16, tile_n : tile_n + 16])
-        return acc
-
-    assert refusal(matmul).startswith("4: ") and "programs share" in refusal(matmul)
     assert refusal(after).startswith("4: ") and "which it has stored to" in refusal(after)
     assert refusal(last).startswith("4: ") and "of which the last one counts" in refusal(last)
     assert refusal(neighbours).startswith("4: ") and "may overlap" in refusal(neighbours)

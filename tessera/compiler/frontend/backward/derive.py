@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tessera.compiler.frontend.backward.code import name, negated, number, operation
-from tessera.compiler.frontend.backward.emit import ForwardLines, Line, emitted
+from tessera.compiler.frontend.backward.emit import ForwardLines, Line, emitted, live
+from tessera.compiler.frontend.backward.operands import Operands, SharedBlock
 from tessera.compiler.frontend.backward.places import Places
 from tessera.compiler.frontend.backward.pull import Pull, TileCotangent
 from tessera.compiler.frontend.backward.recorded import KernelRecord
@@ -62,11 +64,22 @@ class Gradient:
     stores: int = 0
 
 
-class Derivation:
-    """Raises CompileError TS355 at what is not derivable."""
+def derivation(rec: KernelRecord, tile: str) -> Derivation:
+    """Sums over programs alone do not say what the programs are: then the first kernel has to give more, or nothing."""
+    found = Derivation(rec, tile)
+    if found.gradients and not _own_stores(found.body):
+        found = Derivation(rec, tile, apart=True)
+        if not _own_stores(found.body):
+            found = Derivation(rec, tile, apart=True, all_kept=True)
+    return found
 
-    def __init__(self, rec: KernelRecord, tile: str) -> None:
-        self.rec, self.k, self.tile = rec, rec.k, tile
+
+class Derivation:
+    """Raises CompileError TS355 at what is not derivable. `apart`: every block that programs share has a kernel of its
+    own; `all_kept`: those kernels compute nothing again of what stands before the loops."""
+
+    def __init__(self, rec: KernelRecord, tile: str, apart: bool = False, all_kept: bool = False) -> None:
+        self.rec, self.k, self.tile, self.apart, self.all_kept = rec, rec.k, tile, apart, all_kept
         self.reading = KernelReading(rec, tile)
         self.pulls = Pull(rec, tile, self)
         self.pulls.named = {x.value: x.name for items in self.reading.lists for x in items
@@ -86,12 +99,20 @@ class Derivation:
         self.adding: set[Line] = set()
         """those of them that add"""
         self.placed: dict[str, list[TileWindow]] = {}
+        self.shared_blocks: list[SharedBlock] = []
+        self.products: set[str] = set()
+        """names of cotangents that products of matrices gave"""
+        self.zeroed: set[str] = set()
+        """cotangents that the backward overwrites"""
         self.places = Places(rec, self.reading.tree)
-        self.stored = {s.parameter for s in self.stores(self.reading.body.items)}
+        self.all_stores = [s.parameter for s in self.stores(self.reading.body.items)]
+        self.stored = set(self.all_stores)
         self.level = BackwardLevel(self.reading.body.items, None)
         self.run(self.level)
         self.add_up()
         self.body = self.written(self.level)
+        self.operands = Operands(self, self.program())
+        self.keep()
 
     def fresh(self, wanted: str) -> str:
         return self.reading.fresh(wanted)
@@ -145,7 +166,7 @@ class Derivation:
         window = self.rec.window(target) or self.places.window_of(target)
         if window is None:
             raise self.rec.refused(item.node, "it stores to computed places")
-        if not item.added and any(not self.rec.apart(window, x.marks, x.step) for x in self.around()):
+        if not item.added and any(not self.rec.apart(window, x.marks, x.counting.step) for x in self.around()):
             raise self.rec.refused(item.node, "steps of a loop store to the same places, of which the last one counts")
         place = self.at(given, target)
         mask = item.mask
@@ -154,7 +175,8 @@ class Derivation:
             c = self.pulls.writer().call("where", self.pulls.read(mask), place, number(0))
         read = self.places.reads(item.parameter)
         share = isinstance(self.rec.value(value), Share)
-        before = not item.added and not share and (read or not self.places.overwritten(item))
+        new = item.parameter in self.reading.body.declared and self.all_stores.count(item.parameter) == 1
+        before = not item.added and not share and not new and (read or not self.places.overwritten(item))
         if before or self.rec.moves(value):
             held = name(
                 self.fresh(f"d_{self.pulls.hint(value)}" if not isinstance(value, ast.Name) else f"d_{value.id}")
@@ -168,6 +190,7 @@ class Derivation:
                 )
                 self.store(place, kept)
                 self.left.add(item.parameter)
+                self.zeroed.add(given)
                 c = held
             if item.added < 0:
                 c = negated(c)
@@ -199,6 +222,8 @@ class Derivation:
         )
 
     def emit(self, target: str, value: ast.expr) -> None:
+        if self.multiplied(value):
+            self.products.add(target)
         self.level.lines.append(ast.Assign([ast.Name(target, ast.Store())], value, lineno=1))
 
     def bound(self, hint: str, node: ast.expr) -> ast.expr:
@@ -215,6 +240,7 @@ class Derivation:
             return
         c = self.total(f"d_{item.name}", self.level.names.pop(item.name, []))
         if c is not None:
+            self.alike(c, item.value)
             self.pulls.pull(item.value, c)
 
     def of_sum(self, item: AssignStatement, c: TileCotangent) -> TileCotangent:
@@ -224,6 +250,11 @@ class Derivation:
         if self.rec.rank(item.value) != self.rec.rank(start) or self.rec.shape(item.value) != self.rec.shape(start):
             raise self.rec.refused(item.node, f"what is added to {item.name} is broadcast; write it as large as that")
         return TileCotangent(node)
+
+    def alike(self, c: TileCotangent, node: ast.expr) -> None:
+        """Says which value a cotangent that has a name belongs to."""
+        if isinstance(c.node, ast.Name):
+            self.pulls.like.setdefault(c.node.id, node)
 
     @property
     def starts(self) -> dict[str, ast.expr]:
@@ -328,6 +359,7 @@ class Derivation:
             raise self.rec.refused(node, "it has no rule for products of batches of matrices")
         if not isinstance(c.node, ast.Name):
             c = TileCotangent(self.bound(self.pulls.hint(node), c.node))
+            self.alike(c, node)
         g = self.pulls.writer()
         if self.rec.moves(a):
             self.pulls.pull(a, TileCotangent(g.call("mma", c.node, ast.Attribute(self.pulls.read(b), "T", ast.Load()))))
@@ -336,6 +368,8 @@ class Derivation:
 
     def back_loop(self, item: LoopStatement) -> None:
         carried = {n: c for n in item.carried if (c := self.total(f"d_{n}", self.level.names.pop(n, []))) is not None}
+        for n, c in carried.items():
+            self.alike(c, self.starts[n])
         self.through.append(carried)
         inner = BackwardLevel(item.body, self.level, item)
         self.run(inner)
@@ -356,8 +390,7 @@ class Derivation:
         like = name(what) if isinstance(what, str) else what.node
         zeros = self.pulls.writer().call("zeros_like", like)
         low = not isinstance(what, str) and what.window is not None and what.window.view.dtype.is_low_precision
-        wide = ast.Attribute(name(self.tile.partition(".")[0]), "f32", ast.Load())
-        self.emit(held, self.pulls.writer().call("cast", zeros, wide) if low else zeros)
+        self.emit(held, self.pulls.writer().call("cast", zeros, self.f32()) if low else zeros)
         for s in shares:
             inner.lines.append(ast.AugAssign(ast.Name(held, ast.Store()), ast.Add(), s.node))
         c = TileCotangent(name(held))
@@ -392,6 +425,12 @@ class Derivation:
             return
         spread = any(s.spread for s in site.shares)
         shared = site.window is None or bool(self.rec.shared(site.window))
+        inner = self.level.loop is not None and not self.level.loop.grid
+        if shared and site.window is not None and not spread and _moving(site.window) and (
+            inner or self.apart or any(self.multiplied(s.node) for s in site.shares)
+        ):  # fmt: skip
+            self.to_kernel(site, site.window)
+            return
         how = "rows" if spread else "shared" if shared else "own"
         found = self.gradients.setdefault(p, Gradient(p, self.fresh(f"d_{p}"), how))
         if found.how != how or (found.stores and how != "own"):
@@ -400,12 +439,6 @@ class Derivation:
             raise self.rec.refused(site.node, f"rows share {p} in one place, and not in another")
         self.demand_apart(site)
         found.stores += 1
-        level = self.level
-        inner = level.loop is not None and not level.loop.grid
-        if shared and inner and not spread:
-            raise self.rec.refused(
-                site.node, f"programs share the block of {p} that a loop reads: its gradient is a sum over them"
-            )
         node = site.shares[0].node
         for s in site.shares[1:]:
             node = operation("add", node, s.node)
@@ -413,7 +446,7 @@ class Derivation:
             self.store(name(found.name), node)
         elif how == "own":
             self.store(self.at(found.name, site.node), node, self.repeated(site))
-            self.own.append((level.lines[-1], found))
+            self.own.append((self.level.lines[-1], found))
         else:
             place = (
                 ast.Subscript(name(found.name), ast.Constant(0), ast.Load())
@@ -424,9 +457,61 @@ class Derivation:
                 place = ast.Subscript(place, ast.Slice(), ast.Load())
             self.store(place, self.pulls.writer().call("reduce_across", node))
 
+    def to_kernel(self, site: Site, window: TileWindow) -> None:
+        """A block that programs share gets its gradient from a kernel of its own (`operands.py`)."""
+        if site.parameter in self.gradients:
+            raise self.rec.refused(
+                site.node, f"{site.parameter} is read at several places, of which programs share some"
+            )
+        self.demand_apart(site)
+        batches = any(c.name.startswith("batch") for c in self.rec.shared(window))
+        found = Gradient(site.parameter, self.fresh(f"d_{site.parameter}"), "shared" if batches else "own", 1)
+        self.gradients[site.parameter] = found
+        c = self.total(f"d_{site.parameter}_part", site.shares)
+        assert c is not None and isinstance(c.node, ast.Name)
+        self.shared_blocks.append(SharedBlock(found, site.node, window, c.node.id, self.around()[::-1]))
+
+    def program(self) -> list[ast.stmt]:
+        """What one program does: the body of the grid's loop, where there is one."""
+        grid = {x.head.target.id for items in self.reading.lists for x in items
+                if isinstance(x, LoopStatement) and x.grid and isinstance(x.head.target, ast.Name)}  # fmt: skip
+        found = self.body
+        while (inner := next((x for x in found if isinstance(x, ast.For) and isinstance(x.target, ast.Name)
+                              and x.target.id in grid), None)) is not None:  # fmt: skip
+            found = inner.body
+        return found
+
+    def keep(self) -> None:
+        """The first kernel stores what the others read, and does nothing that only they need."""
+        program = self.program()
+        for kept in self.operands.kept.values():
+            place = copy.deepcopy(kept.place)
+            assert isinstance(place, ast.Subscript)
+            program.append(
+                ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], name(kept.value), lineno=1)
+            )
+        self.body = live(self.body)
+
+    def multiplied(self, node: ast.AST) -> bool:
+        """Whether it holds a product of matrices."""
+        called = (n.func for n in ast.walk(node) if isinstance(n, ast.Call))
+        if any(isinstance(f, ast.Attribute) and f.attr in ("mma", "dot") for f in called):
+            return True
+        return any(isinstance(n, ast.MatMult) for n in ast.walk(node)) or bool(
+            self.products & {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        )
+
+    def moving(self, window: TileWindow) -> frozenset[str]:
+        return _moving(window)
+
+    def f32(self) -> ast.expr:
+        return ast.Attribute(name(self.tile.partition(".")[0]), "f32", ast.Load())
+
     def repeated(self, site: Site) -> bool:
         """Whether a loop comes to a block several times."""
-        return site.window is not None and any(not self.rec.apart(site.window, x.marks, x.step) for x in self.around())
+        return site.window is not None and any(
+            not self.rec.apart(site.window, x.marks, x.counting.step) for x in self.around()
+        )
 
     def around(self) -> list[LoopStatement]:
         """The loops that a program runs around the present statement."""
@@ -461,9 +546,17 @@ class Derivation:
 
     def written(self, level: BackwardLevel) -> list[ast.stmt]:
         lines = [ForwardLines(level.items, False), *level.lines]
-        return emitted(lines, self.pulls.wanted, self.adding)
+        return emitted(lines, self.pulls.wanted, self.adding, {s.part for s in self.shared_blocks})
 
 
 def _moving(window: TileWindow | None) -> frozenset[str]:
     """The coordinates that move a block."""
     return frozenset[str]().union(*(marks(o) for o in window.offsets)) if window is not None else frozenset()
+
+
+def _own_stores(body: list[ast.stmt]) -> bool:
+    """Whether each program stores something of its own, or none anything."""
+    stores = [n for s in body for n in ast.walk(s) if isinstance(n, (ast.Assign, ast.AugAssign, ast.Expr))]
+    targets = [(n, n.targets[0] if isinstance(n, ast.Assign) else getattr(n, "target", None)) for n in stores]
+    stored = [n for n, t in targets if t is None or isinstance(t, ast.Subscript)]
+    return not stored or any("reduce_across" not in ast.unparse(n) for n in stored)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -29,11 +29,14 @@ class ForwardLines:
 Line: TypeAlias = "ast.stmt | ForwardLines"
 
 
-def emitted(lines: Sequence[Line], wanted: Mapping[str, str], adding: Collection[Line]) -> list[ast.stmt]:
-    """`wanted`: names of values by their text. `adding`: assignments that are written with +=."""
+def emitted(
+    lines: Sequence[Line], wanted: Mapping[str, str], adding: Collection[Line], roots: Collection[str]
+) -> list[ast.stmt]:
+    """`wanted`: names of values by their text. `adding`: assignments that are written with +=. `roots`: names that are
+    read elsewhere."""
     body = _Emission(wanted, adding).resolved(lines, set())
-    body = _live(body)
-    return _live(_without_copies(body, set(wanted.values())))
+    body = live(body, roots=roots)
+    return live(_without_copies(body, set(wanted.values())), roots=roots)
 
 
 class _Emission:
@@ -47,7 +50,7 @@ class _Emission:
             if isinstance(line, ForwardLines):
                 out += self.items(line.items, line.inside, done)
             elif isinstance(line, ast.For):
-                out.append(_loop(line.target, line.iter, self.resolved(line.body, set(done))))
+                out.append(loop_over(line.target, line.iter, self.resolved(line.body, set(done))))
             elif line in self.adding:
                 assert isinstance(line, ast.Assign)
                 (target,) = line.targets
@@ -73,7 +76,7 @@ class _Emission:
                         out.append(ast.Assign([target], value, lineno=1))
                 case LoopStatement():
                     if not item.grid:
-                        out.append(_loop(item.head.target, item.head.iter, self.items(item.body, False, set(done))))
+                        out.append(loop_over(item.head.target, item.head.iter, self.items(item.body, False, set(done))))
                 case StoreStatement():
                     inner = [n for n in ast.iter_child_nodes(item.target) if isinstance(n, ast.expr)]
                     for n in (item.value, *([item.mask] if item.mask is not None else []), *inner):
@@ -107,7 +110,7 @@ class _Emission:
         return self.parts(value, out, done) if isinstance(value, ast.keyword) else value
 
 
-def _loop(target: ast.expr, over: ast.expr, body: list[ast.stmt]) -> ast.For:
+def loop_over(target: ast.expr, over: ast.expr, body: list[ast.stmt]) -> ast.For:
     return ast.For(target, over, body, [], None, lineno=1)
 
 
@@ -135,23 +138,30 @@ def _without_copies(body: list[ast.stmt], made: set[str]) -> list[ast.stmt]:
     return [s for s in found if s is not None]
 
 
-def _live(body: list[ast.stmt], outside: Collection[str] = (), loop: bool = False) -> list[ast.stmt]:
-    """What is stored, and what that is made of. Of a loop, what it adds up is read `outside`."""
-    read: set[str] = set()
+def reads(body: Iterable[ast.stmt]) -> set[str]:
+    """The names that statements read."""
+    return {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def live(
+    body: list[ast.stmt], outside: Collection[str] = (), loop: bool = False, roots: Collection[str] = ()
+) -> list[ast.stmt]:
+    """What is stored, and what that is made of. Of a loop, what it adds up is read `outside`; `roots` are anywhere."""
+    read: set[str] = set(roots)
     while True:
         before = len(read)
         kept: list[ast.stmt] = []
         for s in reversed(body):
             if isinstance(s, ast.For):
-                inner = _live(s.body, {*outside, *read}, True)
+                inner = live(s.body, {*outside, *read}, True, roots)
                 if not inner:
                     continue
-                s = _loop(s.target, s.iter, inner)
+                s = loop_over(s.target, s.iter, inner)
             targets = s.targets if isinstance(s, ast.Assign) else [s.target] if isinstance(s, ast.AugAssign) else []
             needed = read if isinstance(s, ast.Assign) or not loop else read | set(outside)
             if targets and all(isinstance(t, ast.Name) and t.id not in needed for t in targets):
                 continue
             kept.append(s)
-            read |= {n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            read |= reads([s])
         if len(read) == before:
             return kept[::-1]

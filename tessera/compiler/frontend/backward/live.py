@@ -23,8 +23,8 @@ def backward(kernel: Any) -> tuple[Any, str]:
     lines = found.text.splitlines(keepends=True)
     linecache.cache[file] = len(found.text), None, lines, file
     exec(compile(found.text, file, "exec"), names)
-    made = names[found.kernel]
-    problems = [d for d in analyse(made.definition()).diagnostics if d.severity == "error"]
+    made = [names[k].definition() for k in found.kernels]
+    problems = [d for k in made for d in analyse(k).diagnostics if d.severity == "error"]
     if problems:
         raise refused_at(definition, definition.span, f"what comes of it is no kernel ({problems[0].message})")
     return names[found.rule], found.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 
 from tessera.compiler.frontend.backward.code import name
 from tessera.compiler.frontend.backward.recorded import KernelRecord
@@ -10,7 +11,7 @@ from tessera.compiler.frontend.backward.statements import StoreStatement
 from tessera.compiler.frontend.kernel import outputs
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.results import writes_all
-from tessera.compiler.frontend.kernel.values import Lanes, TileWindow, marks
+from tessera.compiler.frontend.kernel.values import Coordinate, Lanes, TileWindow, marks
 from tessera.errors import Span
 from tessera.language.dims import Dim, Expr
 
@@ -68,7 +69,18 @@ class Places:
         known = self.k.tiles.known
         if offset == 0 and known(size) == known(extent):
             return ast.Slice()
-        return next((node for start, node, sliced in self.texts if start == offset and sliced == kept), None)
+        return next(
+            (copy.deepcopy(node) for start, node, sliced in self.texts if start == offset and sliced == kept), None
+        )
+
+    def implicit(self, c: Coordinate) -> tuple[str, ast.expr] | None:
+        """The name and the step of an implicit coordinate, as slices that begin there say them."""
+        for start, node, _ in self.texts:
+            if start == c.offset and isinstance(node, ast.Slice) and isinstance(node.lower, ast.Name):
+                upper = node.upper
+                if node.lower.id.startswith("tile_") and isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):
+                    return node.lower.id, copy.deepcopy(upper.right)
+        return None
 
     def window_of(self, target: ast.expr) -> TileWindow | None:
         """Of a place that is stored to, which the evaluator keeps with the store."""

@@ -74,6 +74,8 @@ class Pull:
         self.wanted: dict[str, str] = {}
         self.named: dict[ast.expr, str] = {}
         """expressions that the text gives a name as they stand"""
+        self.like: dict[str, ast.expr] = {}
+        """of names, an expression of the forward pass with the same axes"""
 
     # values of the forward pass
     def read(self, node: ast.expr) -> ast.expr:
@@ -93,6 +95,7 @@ class Pull:
         key = ast.dump(node)
         if key not in self.wanted:
             self.wanted[key] = self.home.fresh(self.hint(node))
+            self.like[self.wanted[key]] = node
         return name(self.wanted[key])
 
     def hint(self, node: ast.expr) -> str:

@@ -54,7 +54,7 @@ class LoopStatement:
     body: list[Any]
     grid: bool
     marks: frozenset[str]
-    step: Any
+    counting: Counting
     carried: tuple[str, ...]
 
 
@@ -376,7 +376,7 @@ class KernelReading:
         self.open.pop()
         for m in carried:
             self.alone(node, m)
-        into.append(LoopStatement(head, body, grid, found, counting.step, tuple(self.env[m] for m in carried)))
+        into.append(LoopStatement(head, body, grid, found, counting, tuple(self.env[m] for m in carried)))
 
     def alone(self, node: ast.For, carried: str) -> None:
         """Refuses a loop that reads what it adds to."""

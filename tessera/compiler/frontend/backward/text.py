@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.frontend.backward.derive import Derivation, Gradient
+from tessera.compiler.frontend.backward.derive import Gradient, derivation
+from tessera.compiler.frontend.backward.operands import KeptTile
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel.broadcasting import BroadcastError
 from tessera.compiler.frontend.kernel.tiles import KernelFault
@@ -26,7 +27,7 @@ class Derived:
 
     text: str
     rule: str
-    kernel: str
+    kernels: tuple[str, ...]
     tessera: str
 
 
@@ -57,6 +58,15 @@ def _library(definition: Definition) -> str:
     return "ts"
 
 
+@dataclass(frozen=True, slots=True)
+class _KernelText:
+    """`call`: the line of the rule that calls it."""
+
+    name: str
+    lines: list[str]
+    call: str
+
+
 class _Text:
     def __init__(self, rec: KernelRecord, root: str) -> None:
         self.rec, self.root = rec, root
@@ -71,7 +81,7 @@ class _Text:
                 raise rec.refused(a, f"{a.arg} has no annotation, and the backward needs its type")
             if any(p.name == a.arg and p.optional for p in rec.k.arguments):
                 raise rec.refused(a, f"{a.arg} may be absent")
-        self.made = Derivation(rec, f"{root}.tile")
+        self.made = derivation(rec, f"{root}.tile")
         self.kernel = f"{tree.name}_backward"
         self.rule = f"{tree.name}_vjp"
 
@@ -112,6 +122,10 @@ class _Text:
         if g.how == "rows":
             return self.in_f32(self.widest())
         return self.in_f32(g.parameter) if self.rounded(g) else self.typed(g.parameter)
+
+    def of_kept(self, kept: KeptTile) -> str:
+        dims = [d if d.isdecimal() else f'"{d}"' for d in kept.dims]
+        return f"{self.tensor()}[{', '.join(dims)}, {self.root}.{'f64' if kept.wide else 'f32'}]"
 
     def typed(self, parameter: str) -> str:
         said = self.parameters[parameter]
@@ -164,36 +178,51 @@ class _Text:
         gradients = [made.gradients[p] for p in self.parameters if p in made.gradients]
         if not gradients and not made.left:
             raise self.rec.refused(self.definition.tree, "no argument of it moves its result")
-        lines = [*(f"{g.name}: {self.of_gradient(g)}" for g in gradients), *self.body()]
-        types = [self.of_gradient(g) for g in gradients]
-        if gradients:
-            lines.append(f"return {', '.join(g.name for g in gradients)}")
-        needed = self.needed(lines, cots, results, types)
-        signature = [*(f"{p}: {self.annotation(p)}" for p in needed)]
-        signature += [f"{c}: {self.of_result(r, i)}" for i, (r, c) in enumerate(zip(results, cots, strict=True))]
+        given = {c: self.of_result(r, i) for i, (r, c) in enumerate(zip(results, cots, strict=True))}
+        apart = [k.gradient for k in made.operands.kernels]
+        first = {g.name: self.of_gradient(g) for g in gradients if g not in apart}
+        first |= {k.array: self.of_kept(k) for k in made.operands.kept.values()}
+        kernels = [self.kernel_text(self.kernel, made.body, first, given)] if first or _gives(made.body) else []
+        given |= {k.array: self.of_kept(k) for k in made.operands.kept.values()}
+        for k in made.operands.kernels:
+            gives = {k.gradient.name: self.of_gradient(k.gradient)}
+            kernels.append(self.kernel_text(f"{self.kernel}_{k.gradient.parameter}", k.body, gives, given, every=False))
+        text = [line for k in kernels for line in (*k.lines, "", "")]
+        text += [*self.rule_text(results, cots, gradients, kernels), ""]
+        return Derived("\n".join(text), self.rule, tuple(k.name for k in kernels), self.root)
+
+    def kernel_text(
+        self, called: str, body: list[ast.stmt], gives: dict[str, str], given: dict[str, str], every: bool = True
+    ) -> _KernelText:
+        """`given`: the types of arrays that it may read beside the parameters; where not `every`, of those it reads."""
+        lines = [*(f"{n}: {t}" for n, t in gives.items()), *_lines(body)]
+        if gives:
+            lines.append(f"return {', '.join(gives)}")
+        read = _names(lines)
+        if not every:
+            given = {n: t for n, t in given.items() if n in read}
+        needed = self.needed(read, given, [*gives.values()])
+        types = [*gives.values()]
+        signature = [*(f"{p}: {self.annotation(p)}" for p in needed), *(f"{n}: {t}" for n, t in given.items())]
         arrow = "" if not types else f" -> {types[0]}" if len(types) == 1 else f" -> tuple[{', '.join(types)}]"
         note = f'"""Cotangents for the arguments of {self.definition.name}, derived from its text."""'
-        text = [f"@{self.root}.kernel{self.config()}", *_head(self.kernel, signature, arrow), f"    {note}"]
+        text = [f"@{self.root}.kernel{self.config()}", *_head(called, signature, arrow), f"    {note}"]
         text += [f"    {line}" for s in lines for line in s.splitlines()]
-        text += ["", "", *self.rule_text(results, cots, gradients, needed), ""]
-        return Derived("\n".join(text), self.rule, self.kernel, self.root)
-
-    def body(self) -> list[str]:
-        return [text_of(ast.fix_missing_locations(s)) for s in self.made.body]
+        call = f"{called}({', '.join((*needed, *given))})"
+        return _KernelText(called, text, f"{', '.join(gives)} = {call}" if gives else call)
 
     def config(self) -> str:
         config: dict[str, Any] = self.definition.options.get("config") or {}
         said = ", ".join(f"{k}={v!r}" for k, v in config.items())
         return f"({said})" if said else ""
 
-    def needed(self, lines: list[str], cots: list[str], results: list[str], types: list[str]) -> list[str]:
-        """The parameters that the backward reads, and those that say what its dims are."""
-        read = {n.id for n in ast.walk(ast.parse("\n".join(_unreturned(lines)))) if isinstance(n, ast.Name)}
+    def needed(self, read: set[str], given: dict[str, str], types: list[str]) -> list[str]:
+        """The parameters that a kernel reads, and those that say what its dims are."""
         found = [p for p in self.parameters if p in read]
         declared = set[str]().union(*(_dims(t) for t in types))
         every = set[str]().union(*(_dims(self.annotation(p)) for p in self.parameters))
         wanted = declared | (read & every)
-        known = set[str]().union(*(_dims(self.of_result(r, i)) for i, r in enumerate(results)))
+        known = set[str]().union(*map(_dims, given.values()))
         known = known.union(*(_dims(self.annotation(p)) for p in found))
         for p in self.parameters:
             if p not in found and _dims(self.annotation(p)) & (wanted - known):
@@ -201,7 +230,9 @@ class _Text:
                 known |= _dims(self.annotation(p))
         return [p for p in self.parameters if p in found]
 
-    def rule_text(self, results: list[str], cots: list[str], gradients: list[Gradient], needed: list[str]) -> list[str]:
+    def rule_text(
+        self, results: list[str], cots: list[str], gradients: list[Gradient], kernels: list[_KernelText]
+    ) -> list[str]:
         taken = set(self.parameters)
         one = len(results) == 1
         result = "result"
@@ -211,8 +242,7 @@ class _Text:
         out = [f"@{self.root}.function", f"def {self.rule}({', '.join((result, given, *self.parameters_of_rule()))}):"]
         if not one:
             out.append(f"    {', '.join(cots)} = cotangents")
-        call = f"{self.kernel}({', '.join((*needed, *cots))})"
-        out.append(f"    {', '.join(g.name for g in gradients)} = {call}" if gradients else f"    {call}")
+        out += [f"    {k.call}" for k in kernels]
         found = {g.parameter: self.of_rule(g) for g in gradients}
         for p in self.parameters:
             if p in self.made.left:
@@ -247,8 +277,21 @@ def _head(name: str, signature: list[str], arrow: str) -> list[str]:
     return [f"def {name}(", *(f"    {s}," for s in signature), f"){arrow}:"]
 
 
-def _unreturned(lines: Iterable[str]) -> list[str]:
-    return [line for line in lines if not line.startswith("return ")]
+def _lines(body: Iterable[ast.stmt]) -> list[str]:
+    return [text_of(ast.fix_missing_locations(s)) for s in body]
+
+
+def _gives(body: Iterable[ast.stmt]) -> bool:
+    """Whether statements store to an array."""
+    nodes = [n for s in body for n in ast.walk(s)]
+    stored = any(isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) for n in nodes)
+    return stored or any(isinstance(n, ast.Expr) for n in nodes)
+
+
+def _names(lines: Iterable[str]) -> set[str]:
+    """The names in a kernel's body."""
+    text = "\n".join(line for line in lines if not line.startswith("return "))
+    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
 
 
 def _dims(annotation: str) -> set[str]:

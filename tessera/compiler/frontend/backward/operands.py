@@ -1,0 +1,315 @@
+"""Gradients of blocks that programs share, each by a kernel of its own.
+
+A program of it has one block of the parameter. What moved the block in the kernel, along the grid or in a loop, is its
+grid; what did not is a loop, in which the shares of all programs that read the block are added up in ascending order.
+So the sum is made where it is stored: without atomics, without memory for parts of it, in the tiles of the author.
+What such a program cannot compute again by itself, as the sum of a loop, the first kernel keeps.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tessera.compiler.frontend.backward.code import name, number
+from tessera.compiler.frontend.backward.emit import live, loop_over, reads
+from tessera.compiler.frontend.backward.statements import LoopStatement
+from tessera.compiler.frontend.kernel.tiles import tile_type
+from tessera.compiler.frontend.kernel.values import PRIVATE, Coordinate, TileWindow, marks
+from tessera.language.dims import Dim
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.backward.derive import Derivation, Gradient
+
+
+@dataclass(eq=False, slots=True)
+class SharedBlock:
+    """`part`: the name of the share that one program has of it, in the innermost of `loops`."""
+
+    gradient: Gradient
+    node: ast.expr
+    window: TileWindow
+    part: str
+    loops: list[LoopStatement]
+
+
+@dataclass(eq=False, slots=True)
+class KeptTile:
+    """A value of each program that the first kernel stores for the others. `array`: the tensor's name."""
+
+    array: str
+    dims: list[str]
+    wide: bool
+    place: ast.expr
+    value: str
+
+
+@dataclass(eq=False, slots=True)
+class OperandKernel:
+    gradient: Gradient
+    body: list[ast.stmt]
+
+
+@dataclass(slots=True)
+class Walk:
+    """How a coordinate is written. `over`: start, end and step of a loop over it; `implicit`: it is a name alone."""
+
+    name: str
+    over: list[ast.expr]
+    implicit: bool
+
+
+class Operands:
+    """`program`: what one program of the backward does, all of it. Raises CompileError TS355."""
+
+    def __init__(self, made: Derivation, program: list[ast.stmt]) -> None:
+        self.made, self.rec, self.k, self.program = made, made.rec, made.k, program
+        self.kept: dict[str, KeptTile] = {}
+        self.batches = [c for c in self.k.coordinates.grid if c.name.startswith("batch")]
+        self.kernels = [self.kernel(s) for s in made.shared_blocks]
+
+    def kernel(self, s: SharedBlock) -> OperandKernel:
+        moving = self.made.moving(s.window)
+        grid = [c for c in self.k.coordinates.grid if c not in self.batches]
+        walks = [(self.walk(s, c), bool(c.walks & moving)) for c in grid]
+        head = next((w for w, moves in walks if moves and not w.implicit), None)
+        renamed: dict[str, str] = {}
+        loops: list[Walk] = []
+        for w, moves in walks:
+            if not moves:
+                loops.append(w)
+                if w.implicit:
+                    renamed[w.name] = self.made.fresh(w.name.removeprefix("tile_"))
+        guards: list[ast.expr] = []
+        levels = self.path(s.part, self.program)
+        assert levels is not None
+        if any(reads(level) & self.made.zeroed for level in levels[1:]):
+            raise self.rec.refused(s.node, "the steps of a loop store what several programs read; declare the result")
+        total = f"{s.gradient.name}_tile"
+        share = levels[-1].pop()
+        assert isinstance(share, ast.Assign)
+        body: list[ast.stmt] = [ast.AugAssign(ast.Name(total, ast.Store()), ast.Add(), share.value)]
+        for i, loop in reversed(list(enumerate(s.loops))):
+            body = live([*_unstored(levels[i + 1]), *body], roots={total})
+            if not loop.marks & moving:
+                body = [loop_over(loop.head.target, loop.head.iter, body)]
+                continue
+            walk, found = self.from_loop(s, loop), self.implicit(s, loop)
+            if not self.whole(s, loop):
+                guards.append(ast.Compare(name(walk.name), [ast.Lt()], [walk.over[1]]))
+                walk.over[1] = self.extent(s, loop)
+            if found is not None:
+                renamed[walk.name] = found
+            elif head is not None:
+                raise self.rec.refused(s.node, "two coordinates would have to walk the grid by loops; name its dims")
+            else:
+                head = walk
+        if guards:
+            body = [ast.If(guards[0] if len(guards) == 1 else ast.BoolOp(ast.And(), guards), body, [])]
+        return OperandKernel(s.gradient, self.written(s, levels[0], body, loops, head, renamed))
+
+    def written(
+        self,
+        s: SharedBlock,
+        before: list[ast.stmt],
+        body: list[ast.stmt],
+        loops: list[Walk],
+        head: Walk | None,
+        renamed: dict[str, str],
+    ) -> list[ast.stmt]:
+        total = f"{s.gradient.name}_tile"
+        g = self.made.pulls.writer()
+        body = copy.deepcopy(body)
+        counters = {self.from_loop(s, x).name for x in s.loops}
+        bounds = [e for w in (*loops, *([head] if head is not None else [])) for e in w.over]
+        wanted = reads(body) | reads([ast.Expr(e) for e in (s.node, *bounds)])
+        needed = self.again(s, wanted - _assigned(body) - counters, before)
+        first, steps = _hoisted([*needed, *body], {w.name for w in loops})
+        for w in reversed(loops):
+            steps = list[ast.stmt]([loop_over(name(w.name), g.call("range_k", *w.over), steps)])
+        zeros = g.call("zeros_like", s.node)
+        if s.window.view.dtype.is_low_precision:
+            zeros = g.call("cast", zeros, self.made.f32())
+        value: ast.expr = name(total)
+        if s.gradient.how == "shared":
+            value = g.call("reduce_across", value)
+        place = self.made.at(s.gradient.name, s.node)
+        assert isinstance(place, ast.Subscript)
+        store = ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], value, lineno=1)
+        whole = [*first, ast.Assign([ast.Name(total, ast.Store())], zeros, lineno=1), *steps, store]
+        if head is not None:
+            of_head = live(first, roots=reads([ast.Expr(e) for e in head.over]))
+            rest = [x for x in whole if x not in of_head]
+            whole = [*of_head, loop_over(name(head.name), g.call("range", *head.over), rest)]
+        return [_Renamed(renamed).visit(copy.deepcopy(x)) for x in whole]
+
+    # coordinates
+    def walk(self, s: SharedBlock, c: Coordinate) -> Walk:
+        if c in self.k.divided or c.kind != "grid":
+            raise self.rec.refused(
+                s.node, f"programs share {s.gradient.parameter}, and where they lie is not written as tile_m or a range"
+            )
+        for items in self.made.reading.lists:
+            for x in items:
+                if isinstance(x, LoopStatement) and x.grid and x.marks & c.walks:
+                    return self.from_loop(s, x)
+        said = self.made.places.implicit(c)
+        if said is None or c.extent is None:
+            raise self.rec.refused(s.node, f"how {c.name} walks the grid is not written")
+        return Walk(said[0], [number(0), _parsed(c.extent), said[1]], True)
+
+    def from_loop(self, s: SharedBlock, loop: LoopStatement) -> Walk:
+        assert isinstance(loop.head.iter, ast.Call) and isinstance(loop.head.target, ast.Name)
+        given = loop.head.iter.args
+        if loop.head.iter.keywords:
+            raise self.rec.refused(loop.head, "give the bounds of the loop without their names")
+        over = [number(0), *given] if len(given) == 1 else [*given]
+        return Walk(loop.head.target.id, over if len(over) == 3 else [*over, number(1)], False)
+
+    def axis(self, s: SharedBlock, loop: LoopStatement) -> int:
+        """The axis of the parameter that a loop walks."""
+        found = [i for i, o in enumerate(s.window.offsets) if marks(o) & loop.marks]
+        if len(found) != 1 or loop.counting.start != 0:
+            raise self.rec.refused(s.node, "the blocks of its gradient would not begin at multiples of their size")
+        return found[0]
+
+    def extent(self, s: SharedBlock, loop: LoopStatement) -> ast.expr:
+        return _parsed(s.window.view.shape[self.axis(s, loop)])
+
+    def whole(self, s: SharedBlock, loop: LoopStatement) -> bool:
+        """Whether the loop walks all of the axis."""
+        known = self.k.tiles.known
+        return known(loop.counting.stop) == known(s.window.view.shape[self.axis(s, loop)])
+
+    def implicit(self, s: SharedBlock, loop: LoopStatement) -> str | None:
+        """The implicit coordinate that may stand for the counter of a loop."""
+        a, known = self.axis(s, loop), self.k.tiles.known
+        dim, size = str(s.window.view.shape[a]), s.window.sizes[a]
+        found = f"tile_{dim.lower()}"
+        if not dim.isidentifier() or known(size) != known(loop.counting.step) or found in self.made.reading.taken:
+            return None
+        return None if str(s.window.offsets[a]) not in loop.marks else found
+
+    # values
+    def path(self, part: str, within: list[ast.stmt]) -> list[list[ast.stmt]] | None:
+        """The statements before the share of a program, of each level."""
+        for i, x in enumerate(within):
+            if isinstance(x, ast.Assign) and part in _assigned([x]):
+                return [within[: i + 1]]
+            if isinstance(x, ast.For) and (found := self.path(part, x.body)) is not None:
+                return [within[:i], *found]
+        return None
+
+    def again(self, s: SharedBlock, wanted: set[str], before: list[ast.stmt]) -> list[ast.stmt]:
+        """What the programs of this kernel compute or load of what stands before the loops."""
+        loads: list[ast.stmt] = []
+        found: list[ast.stmt] = []
+        for x in reversed(before):
+            own = _assigned([x]) & wanted
+            for n in sorted(n for n in own if self.made.all_kept or self.costly(n, before)):
+                if (kept := self.keep(n)) is not None:
+                    loads.append(ast.Assign([ast.Name(n, ast.Store())], copy.deepcopy(kept.place), lineno=1))
+                    own.discard(n)
+                    wanted.discard(n)
+            if not own:
+                continue
+            if isinstance(x, ast.For):
+                raise self.rec.refused(s.node, f"{', '.join(sorted(own))} of all programs would have to be kept")
+            found.append(x)
+            wanted |= reads([x])
+        return copy.deepcopy([*loads, *found[::-1]])
+
+    def costly(self, n: str, before: Sequence[ast.stmt]) -> bool:
+        """Whether a value comes out of a loop or a product, or of what the first kernel overwrites."""
+        for x in before:
+            if n in _assigned([x]):
+                if isinstance(x, ast.For) or self.made.multiplied(x) or reads([x]) & self.made.zeroed:
+                    return True
+                if any(self.costly(m, before) for m in reads([x]) - {n}):
+                    return True
+        return False
+
+    def keep(self, n: str) -> KeptTile | None:
+        """None where a value does not lie where the text names a place."""
+        if n in self.kept:
+            return self.kept[n]
+        node = self.made.pulls.like.get(n)
+        if node is None or not self.rec.moves(node):
+            return None
+        dims: list[str] = []
+        index: list[ast.expr] = []
+        axes = self.rec.axes(node)
+        origins = [a.origin for a in axes]
+        for c in self.k.coordinates.grid:
+            if c in self.batches:
+                dims += [d for d in [_dim(c.extent)] if d != "..." or d not in dims]
+            elif not any(isinstance(o, Coordinate) and o.walks & c.walks for o in origins):
+                at = self.made.places.slice_at(c.offset, 1, c.extent or 1, False)
+                if at is None:
+                    return None
+                dims.append(_dim(c.extent))
+                index.append(at)
+        for axis, size in zip(axes, self.rec.shape(node), strict=True):
+            origin, dim = axis.origin, axis.dim
+            offset = origin.offset if isinstance(origin, Coordinate) else 0
+            at = self.made.places.slice_at(offset, size, dim, True) if dim is not None else None
+            if at is None:
+                return None
+            dims.append(_dim(dim))
+            index.append(at)
+        array = self.made.fresh(f"{n}_kept")
+        place = ast.Subscript(name(array), index[0] if len(index) == 1 else ast.Tuple(index, ast.Load()), ast.Load())
+        tile = self.rec.tile(node)
+        assert tile is not None
+        self.kept[n] = KeptTile(array, dims, tile_type(tile).dtype.name == "f64", place, n)
+        return self.kept[n]
+
+
+def _dim(d: Dim | None) -> str:
+    return "..." if PRIVATE in str(d) else str(d)
+
+
+def _parsed(d: Dim) -> ast.expr:
+    return ast.parse(str(d), mode="eval").body
+
+
+def _assigned(statements: Iterable[ast.stmt]) -> set[str]:
+    """The names that statements assign or add to."""
+    nodes = (n for x in statements for n in ast.walk(x) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {n.id for n in nodes}
+
+
+def _unstored(body: Iterable[ast.stmt]) -> list[ast.stmt]:
+    """Without what is stored to arrays."""
+    out: list[ast.stmt] = []
+    for x in body:
+        if isinstance(x, ast.For):
+            out.append(loop_over(x.target, x.iter, _unstored(x.body)))
+        elif isinstance(x, (ast.Assign, ast.AugAssign)) and _assigned([x]):
+            out.append(x)
+    return out
+
+
+def _hoisted(body: list[ast.stmt], turning: set[str]) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """What is the same in all steps of the loops, and what is not."""
+    moved = set(turning) | {n for x in body if not isinstance(x, ast.Assign) for n in _assigned([x])}
+    first: list[ast.stmt] = []
+    rest: list[ast.stmt] = []
+    for x in body:
+        if isinstance(x, ast.Assign) and not reads([x]) & moved:
+            first.append(x)
+        else:
+            moved |= _assigned([x])
+            rest.append(x)
+    return first, rest
+
+
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self.names.get(node.id, node.id), node.ctx)
