@@ -2,14 +2,16 @@
 
 `python bundle_server.py` prints it; pack-server.mjs compresses it. The libraries are those of the interpreter that runs
 this. What no module imports on any way from the server stays out, and so does what only readers of a program need;
-names inside of functions are short ones.
+names inside of functions, and private ones of modules, are short ones.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
@@ -65,7 +67,22 @@ def bundle() -> dict[str, str]:
     for name in LICENSED:
         licences = [f for f in distribution(name).files or () if f.name.startswith("LICENSE")]
         files |= {f"licenses/{name}.txt": Path(str(f.locate())).read_text("utf-8") for f in licences}
-    return dict(sorted(files.items()))
+    return dict(sorted(with_short_names(files).items()))
+
+
+def with_short_names(files: dict[str, str]) -> dict[str, str]:
+    """Private names of our modules are short ones, unless other files or texts in quotes have them."""
+    words = {path: set(re.findall(r"[A-Za-z_]\w*", text)) for path, text in files.items()}
+    met = Counter(w for found in words.values() for w in found)
+    out = dict(files)
+    for path, text in files.items():
+        if not path.startswith(("tessera/", "tessera_lsp/")) or path.startswith(TEXTS):
+            continue
+        strings = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)]
+        quoted = {w for s in strings if isinstance(s, str) for w in re.findall(r"\w+", s)}
+        private = {w for w in words[path] - quoted if w[0] == "_" != w[1:2] and met[w] == 1}
+        out[path] = minified(text, rename_globals=True, preserve_globals=sorted(words[path] - private))
+    return out
 
 
 def sources(package: str) -> dict[str, Path]:
@@ -151,14 +168,19 @@ class Smaller(ast.NodeTransformer):
 
 def printed(tree: ast.AST, renamed: bool) -> str:
     """The module as a short text; `renamed`: what is local to functions has short names, parameters keep theirs."""
+    text = ast.unparse(ast.fix_missing_locations(tree))
+    # asserts of layers and kernels are facts that shapes are inferred by
+    return minified(text, rename_locals=renamed, remove_asserts=renamed)
+
+
+def minified(text: str, **options: Any) -> str:
     return python_minifier.minify(
-        ast.unparse(ast.fix_missing_locations(tree)),
-        rename_locals=renamed,
+        text,
         remove_annotations=False,  # what nothing reads is gone already
         hoist_literals=False,
         constant_folding=False,
         convert_posargs_to_args=False,
-        remove_asserts=renamed,  # those of layers and kernels are facts that shapes are inferred by
+        **options,
     )
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tessera.compiler.frontend.backward.code import name, negated, number, operation
-from tessera.compiler.frontend.backward.emit import ForwardLines, Line, emitted, live
-from tessera.compiler.frontend.backward.operands import Operands, SharedBlock
+from tessera.compiler.frontend.backward.emit import ForwardLines, Line, emitted
 from tessera.compiler.frontend.backward.places import Places
 from tessera.compiler.frontend.backward.pull import Pull, TileCotangent
 from tessera.compiler.frontend.backward.recorded import KernelRecord
@@ -64,14 +62,15 @@ class Gradient:
     stores: int = 0
 
 
-def derivation(rec: KernelRecord, tile: str) -> Derivation:
-    """Sums over programs alone do not say what the programs are: then the first kernel has to give more, or nothing."""
-    found = Derivation(rec, tile)
-    if found.gradients and not _own_stores(found.body):
-        found = Derivation(rec, tile, apart=True)
-        if not _own_stores(found.body):
-            found = Derivation(rec, tile, apart=True, all_kept=True)
-    return found
+@dataclass(eq=False, slots=True)
+class SharedBlock:
+    """`part`: the name of the share that one program has of it, in the innermost of `loops`."""
+
+    gradient: Gradient
+    node: ast.expr
+    window: TileWindow
+    part: str
+    loops: list[LoopStatement]
 
 
 class Derivation:
@@ -111,8 +110,6 @@ class Derivation:
         self.run(self.level)
         self.add_up()
         self.body = self.written(self.level)
-        self.operands = Operands(self, self.program())
-        self.keep()
 
     def fresh(self, wanted: str) -> str:
         return self.reading.fresh(wanted)
@@ -471,27 +468,6 @@ class Derivation:
         assert c is not None and isinstance(c.node, ast.Name)
         self.shared_blocks.append(SharedBlock(found, site.node, window, c.node.id, self.around()[::-1]))
 
-    def program(self) -> list[ast.stmt]:
-        """What one program does: the body of the grid's loop, where there is one."""
-        grid = {x.head.target.id for items in self.reading.lists for x in items
-                if isinstance(x, LoopStatement) and x.grid and isinstance(x.head.target, ast.Name)}  # fmt: skip
-        found = self.body
-        while (inner := next((x for x in found if isinstance(x, ast.For) and isinstance(x.target, ast.Name)
-                              and x.target.id in grid), None)) is not None:  # fmt: skip
-            found = inner.body
-        return found
-
-    def keep(self) -> None:
-        """The first kernel stores what the others read, and does nothing that only they need."""
-        program = self.program()
-        for kept in self.operands.kept.values():
-            place = copy.deepcopy(kept.place)
-            assert isinstance(place, ast.Subscript)
-            program.append(
-                ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], name(kept.value), lineno=1)
-            )
-        self.body = live(self.body)
-
     def multiplied(self, node: ast.AST) -> bool:
         """Whether it holds a product of matrices."""
         called = (n.func for n in ast.walk(node) if isinstance(n, ast.Call))
@@ -552,11 +528,3 @@ class Derivation:
 def _moving(window: TileWindow | None) -> frozenset[str]:
     """The coordinates that move a block."""
     return frozenset[str]().union(*(marks(o) for o in window.offsets)) if window is not None else frozenset()
-
-
-def _own_stores(body: list[ast.stmt]) -> bool:
-    """Whether each program stores something of its own, or none anything."""
-    stores = [n for s in body for n in ast.walk(s) if isinstance(n, (ast.Assign, ast.AugAssign, ast.Expr))]
-    targets = [(n, n.targets[0] if isinstance(n, ast.Assign) else getattr(n, "target", None)) for n in stores]
-    stored = [n for n, t in targets if t is None or isinstance(t, ast.Subscript)]
-    return not stored or any("reduce_across" not in ast.unparse(n) for n in stored)

@@ -12,28 +12,15 @@ import ast
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tessera.compiler.frontend.backward.code import name, number
+from tessera.compiler.frontend.backward.derive import Derivation, Gradient, SharedBlock
 from tessera.compiler.frontend.backward.emit import live, loop_over, reads
+from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.statements import LoopStatement
 from tessera.compiler.frontend.kernel.tiles import tile_type
-from tessera.compiler.frontend.kernel.values import PRIVATE, Coordinate, TileWindow, marks
+from tessera.compiler.frontend.kernel.values import PRIVATE, Coordinate, marks
 from tessera.language.dims import Dim
-
-if TYPE_CHECKING:
-    from tessera.compiler.frontend.backward.derive import Derivation, Gradient
-
-
-@dataclass(eq=False, slots=True)
-class SharedBlock:
-    """`part`: the name of the share that one program has of it, in the innermost of `loops`."""
-
-    gradient: Gradient
-    node: ast.expr
-    window: TileWindow
-    part: str
-    loops: list[LoopStatement]
 
 
 @dataclass(eq=False, slots=True)
@@ -63,13 +50,35 @@ class Walk:
 
 
 class Operands:
-    """`program`: what one program of the backward does, all of it. Raises CompileError TS355."""
+    """`body`: the first kernel's, which keeps what the others read. Raises CompileError TS355."""
 
-    def __init__(self, made: Derivation, program: list[ast.stmt]) -> None:
-        self.made, self.rec, self.k, self.program = made, made.rec, made.k, program
+    def __init__(self, made: Derivation) -> None:
+        self.made, self.rec, self.k = made, made.rec, made.k
+        self.program = self.of_program()
         self.kept: dict[str, KeptTile] = {}
         self.batches = [c for c in self.k.coordinates.grid if c.name.startswith("batch")]
         self.kernels = [self.kernel(s) for s in made.shared_blocks]
+        self.keep_all()
+        self.body = live(made.body)
+
+    def of_program(self) -> list[ast.stmt]:
+        """What one program does: the body of the grid's loop, where there is one."""
+        grid = {x.head.target.id for items in self.made.reading.lists for x in items
+                if isinstance(x, LoopStatement) and x.grid and isinstance(x.head.target, ast.Name)}  # fmt: skip
+        found = self.made.body
+        while (inner := next((x for x in found if isinstance(x, ast.For) and isinstance(x.target, ast.Name)
+                              and x.target.id in grid), None)) is not None:  # fmt: skip
+            found = inner.body
+        return found
+
+    def keep_all(self) -> None:
+        """The first kernel stores what the others read."""
+        for kept in self.kept.values():
+            place = copy.deepcopy(kept.place)
+            assert isinstance(place, ast.Subscript)
+            self.program.append(
+                ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], name(kept.value), lineno=1)
+            )
 
     def kernel(self, s: SharedBlock) -> OperandKernel:
         moving = self.made.moving(s.window)
@@ -266,6 +275,24 @@ class Operands:
         assert tile is not None
         self.kept[n] = KeptTile(array, dims, tile_type(tile).dtype.name == "f64", place, n)
         return self.kept[n]
+
+
+def planned(rec: KernelRecord, tile: str) -> Operands:
+    """Sums over programs alone do not say what the programs are: then the first kernel has to give more, or nothing."""
+    found = Operands(Derivation(rec, tile))
+    if found.made.gradients and not _own_stores(found.body):
+        found = Operands(Derivation(rec, tile, apart=True))
+        if not _own_stores(found.body):
+            found = Operands(Derivation(rec, tile, apart=True, all_kept=True))
+    return found
+
+
+def _own_stores(body: list[ast.stmt]) -> bool:
+    """Whether each program stores something of its own, or none anything."""
+    stores = [n for s in body for n in ast.walk(s) if isinstance(n, (ast.Assign, ast.AugAssign, ast.Expr))]
+    targets = [(n, n.targets[0] if isinstance(n, ast.Assign) else getattr(n, "target", None)) for n in stores]
+    stored = [n for n, t in targets if t is None or isinstance(t, ast.Subscript)]
+    return not stored or any("reduce_across" not in ast.unparse(n) for n in stored)
 
 
 def _dim(d: Dim | None) -> str:

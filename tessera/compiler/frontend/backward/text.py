@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.frontend.backward.derive import Gradient, derivation
-from tessera.compiler.frontend.backward.operands import KeptTile
+from tessera.compiler.frontend.backward.derive import Gradient
+from tessera.compiler.frontend.backward.operands import KeptTile, planned
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel.broadcasting import BroadcastError
 from tessera.compiler.frontend.kernel.tiles import KernelFault
@@ -81,7 +81,8 @@ class _Text:
                 raise rec.refused(a, f"{a.arg} has no annotation, and the backward needs its type")
             if any(p.name == a.arg and p.optional for p in rec.k.arguments):
                 raise rec.refused(a, f"{a.arg} may be absent")
-        self.made = derivation(rec, f"{root}.tile")
+        self.operands = planned(rec, f"{root}.tile")
+        self.made = self.operands.made
         self.kernel = f"{tree.name}_backward"
         self.rule = f"{tree.name}_vjp"
 
@@ -179,12 +180,16 @@ class _Text:
         if not gradients and not made.left:
             raise self.rec.refused(self.definition.tree, "no argument of it moves its result")
         given = {c: self.of_result(r, i) for i, (r, c) in enumerate(zip(results, cots, strict=True))}
-        apart = [k.gradient for k in made.operands.kernels]
+        apart = [k.gradient for k in self.operands.kernels]
         first = {g.name: self.of_gradient(g) for g in gradients if g not in apart}
-        first |= {k.array: self.of_kept(k) for k in made.operands.kept.values()}
-        kernels = [self.kernel_text(self.kernel, made.body, first, given)] if first or _gives(made.body) else []
-        given |= {k.array: self.of_kept(k) for k in made.operands.kept.values()}
-        for k in made.operands.kernels:
+        first |= {k.array: self.of_kept(k) for k in self.operands.kept.values()}
+        kernels = (
+            [self.kernel_text(self.kernel, self.operands.body, first, given)]
+            if first or _gives(self.operands.body)
+            else []
+        )
+        given |= {k.array: self.of_kept(k) for k in self.operands.kept.values()}
+        for k in self.operands.kernels:
             gives = {k.gradient.name: self.of_gradient(k.gradient)}
             kernels.append(self.kernel_text(f"{self.kernel}_{k.gradient.parameter}", k.body, gives, given, every=False))
         text = [line for k in kernels for line in (*k.lines, "", "")]
