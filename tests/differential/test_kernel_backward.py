@@ -192,6 +192,33 @@ def dense_operators(x: Any, w: Any, b: Any) -> Any:
     return ts.relu(x @ w + b)
 
 
+@ts.tile.helper
+def swished(v: Any, sharpness: Any = 1.0) -> Any:
+    w = v * sharpness
+    w = w + 0.5
+    return w * ts.tile.sigmoid(w)
+
+
+def doubled(v: Any) -> Any:
+    return swished(v, 2.0) + v
+
+
+@ts.kernel
+def of_helpers(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
+    i = ts.tile.linear_id()
+    w = y[i]
+    if w > 0:
+        w = swished(w)
+    return doubled(x[i]) * swished(w, sharpness=3.0)
+
+
+def of_helpers_operators(x: Any, y: Any) -> Any:
+    def swish(v: Any, sharpness: float) -> Any:
+        return (v * sharpness + 0.5) * ts.sigmoid(v * sharpness + 0.5)
+
+    return (swish(x, 2.0) + x) * swish(ts.where(y > 0, swish(y, 1.0), y), 3.0)
+
+
 CASES: list[tuple[Any, Any, list[Any]]] = [
     (gated, gated_operators, [numbers(10, 7), numbers(10, 7)]),
     (saxpy, saxpy_operators, [numbers(1100), numbers(1100), 1.5]),
@@ -205,6 +232,7 @@ CASES: list[tuple[Any, Any, list[Any]]] = [
     (branches, branches_operators, [numbers(60), numbers(60)]),
     (prefixes, prefixes_operators, [numbers(6, 9)]),
     (dense, dense_operators, [numbers(20, 24), numbers(24, 16), numbers(16)]),
+    (of_helpers, of_helpers_operators, [numbers(60), numbers(60)]),
     (outer, outer_operators, [numbers(10), numbers(19)]),
 ]
 
@@ -411,6 +439,17 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
     assert refusal(unrolled).startswith("3: ") and "unrolled" in refusal(unrolled)
     assert refusal(of_a_part).startswith("3: ") and "how many elements" in refusal(of_a_part)
 
+    def early(v: Any) -> Any:
+        if v > 0:
+            return v
+        return v * v
+
+    @ts.kernel
+    def of_a_function(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
+        i = ts.tile.linear_id()
+        return early(x[i])
+
+    assert refusal(of_a_function).startswith("3: ") and "does not look into early" in refusal(of_a_function)
     assert refusal(after).startswith("4: ") and "which it has stored to" in refusal(after)
     assert refusal(last).startswith("4: ") and "of which the last one counts" in refusal(last)
     assert refusal(neighbours).startswith("4: ") and "may overlap" in refusal(neighbours)

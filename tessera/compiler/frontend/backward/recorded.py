@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any, cast
 
+from tessera.compiler.frontend.backward.inlined import written_out
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluation import settled
 from tessera.compiler.frontend.kernel import outputs
@@ -46,16 +47,23 @@ class RecordingEvaluator(Evaluator):
         return value
 
 
+def _evaluated(definition: Definition) -> RecordingEvaluator:
+    analysis, ev = settled(definition, RecordingEvaluator)
+    errors = [d for d in analysis.diagnostics if d.severity == "error"]
+    if errors:
+        raise CompileError(errors)
+    return cast(RecordingEvaluator, ev)
+
+
 class KernelRecord:
     """A kernel that has been read by its annotations."""
 
     def __init__(self, definition: Definition) -> None:
         """Raises CompileError with what is wrong with the kernel itself."""
-        analysis, ev = settled(definition, RecordingEvaluator)
-        errors = [d for d in analysis.diagnostics if d.severity == "error"]
-        if errors:
-            raise CompileError(errors)
-        self.ev = cast(RecordingEvaluator, ev)
+        ev = _evaluated(definition)
+        while (flat := written_out(ev.definition, getattr(ev, "seen", {}))) is not None:
+            ev = _evaluated(flat)
+        self.ev = ev
         self.definition = ev.definition  # with the grid's loops written out
         assert isinstance(ev.layer, KernelLayer)
         self.k = ev.layer
