@@ -7,7 +7,7 @@ import copy
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.frame import Closure
@@ -26,7 +26,7 @@ def written_out(definition: Definition, values: Mapping[ast.AST, Any]) -> Defini
     if not called:
         return None
     assert isinstance(tree, ast.FunctionDef)
-    writing = _Writing(definition, tree, cast("dict[ast.AST, Definition]", called))
+    writing = _Writing(definition, tree, called)
     tree.body = writing.statements(tree.body)
     return replace(definition, tree=ast.fix_missing_locations(tree)) if writing.done else None
 
