@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from tessera_jupyter.sizes import called
+from tessera_jupyter.sizes import arrays, called
 
 import tessera as ts
 from tests.browsers import eventually, expect
@@ -56,6 +56,19 @@ def test_a_call_that_fails_leaves_what_was(on_reference):
     with pytest.raises(ts.TesseraError):
         product(np.ones((2, 3), np.float32), np.ones((5, 4), np.float32))
     assert called({"product": product})[0]["sizes"] == {"M": 2, "K": 3, "N": 4}
+
+
+def test_arrays_are_told_by_shape_and_dtype(on_reference):
+    """And nothing else of the namespace: no elements, scalars, classes, names of IPython's."""
+    names = {
+        "W": np.ones((3, 4), np.float32), "t": ts.ones((2,), ts.bf16), "_1": np.ones(3), "s": np.float32(2),
+        "text": np.array(["a"]), "kind": np.ndarray, "n": 3, "empty": np.ones((0, 2), np.int64),
+    }  # fmt: skip
+    assert arrays(names) == {
+        "W": {"shape": [3, 4], "dtype": "f32"},
+        "t": {"shape": [2], "dtype": "bf16"},
+        "empty": {"shape": [0, 2], "dtype": "int64"},
+    }
 
 
 def test_a_notebook_without_a_kernel_tells_nobody(nb):
@@ -165,3 +178,26 @@ def test_in_both_themes(called_page, theme):
     page.page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", theme)
     page.page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=theme)
     page.shot(f"sizes-{theme.rpartition(' ')[2].lower()}")
+
+
+READS = """%%tessera
+@ts.function
+def project(x: Tensor["B", 8]):
+    y = x @ W
+    return y * 2
+"""
+
+
+def test_functions_that_read_arrays_show_their_shapes(lab):
+    """As the kernel holds them; one that starts again has forgotten them."""
+    require("npm")
+    page = lab("arrays.ipynb", HEAD, "W = np.ones([8, 2 + 2], 'float32')", READS)
+    expect_hints(page, 2, [])
+    page.run(0)
+    page.run(1)
+    expect_hints(page, 2, [[3, ": [B, 4] f32"]])
+    page.shot("arrays")
+    page.run(1, "W = np.ones([8, 6], 'float32')")
+    expect_hints(page, 2, [[3, ": [B, 6] f32"]])
+    page.page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }")
+    expect_hints(page, 2, [])
