@@ -74,8 +74,10 @@ def test_functions_without_a_file_leave_nothing(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_compiled_says_at_which_sizes() -> None:
-    source = "import tessera as ts\n\n@ts.function\ndef f(x: ts.Tensor['S', 'D']):\n"
+    source = (
+        "import tessera as ts\n\n@ts.function\ndef f(x: ts.Tensor['S', 'D']):\n"
         "    return (x.reshape(S, 8, -1) @ x).reshape(5003, -1)\n"
+    )
     (analysis,) = analyse_file("sizes.py", source)
     for dims in ({"S": 512}, {"D": 64}, {}):  # sizes that are given are not mixed with open ones
         missing = ", ".join(n for n in ("S", "D") if n not in dims)
