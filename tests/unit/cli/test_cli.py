@@ -14,6 +14,7 @@ import pytest
 
 from tessera import cli
 from tessera.cli.app import COMMANDS
+from tests.processes import run_python
 
 PROGRAM = """
 import tessera as ts
@@ -34,8 +35,7 @@ WRONG = PROGRAM.replace("x * w", "x @ w + x.mean(axis=5)")
 
 
 def tessera(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tessera.cli", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    return run_python(["-m", "tessera.cli", *words], cwd=cwd)
 
 
 def answered(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ import pytest
 from tessera import knobs
 from tessera.codes import CODES
 from tests.conftest import require
+from tests.processes import run_python
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
@@ -91,7 +92,7 @@ def test_snippets_run(snippet, tmp_path):
     """Every Python block of a page is a program of its own."""
     file = tmp_path / "snippet.py"
     file.write_text(snippet, encoding="utf-8")
-    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120)
+    done = run_python([file])
     assert done.returncode == 0, done.stderr
 
 
@@ -100,9 +101,7 @@ def test_the_readme_describes_its_shape_error(tmp_path):
     file = tmp_path / "snippet.py"
     broken = python_blocks(ROOT / "README.md")[0].replace("k.transpose(1, 2)", "k")
     file.write_text(broken, encoding="utf-8")
-    main = "from tessera.cli import main; main()"
-    command = [sys.executable, "-c", main, "check", str(file), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = run_python(["-c", "from tessera.cli import main; main()", "check", file, "--json"])
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     found = found["diagnostics"] if isinstance(found, dict) else found
