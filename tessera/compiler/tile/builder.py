@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType, ViewType
+from tessera.compiler.tile import dialect as dialect  # what it builds is verified by it
 from tessera.language import dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
