@@ -308,6 +308,6 @@ def _pair(expression: str) -> tuple[CodeType, CodeType]:
     except SyntaxError as e:
         raise UsageError(f"{expression!r} is not an expression that could be run: {e.msg}") from None
     if not isinstance(found, ast.Tuple) or len(found.elts) != 2:
-        raise UsageError(f"{expression!r} is no two calls; usage: %tessera compare f(x), g(x)")
+        raise UsageError(f"{expression!r} is not two calls; usage: %tessera compare f(x), g(x)")
     old, new = (compile(ast.Expression(one), "<%tessera>", "eval") for one in found.elts)
     return old, new

@@ -105,7 +105,7 @@ def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[st
 def _start(folder: Place, keep: int, shard: int, parts: Mapping[str, Any], copied: bool) -> Saving:
     for name, given in (("keep", keep), ("shard", shard)):
         if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-            raise LaunchError(Diagnostic("TS105", f"checkpoint: {name} is a whole number from 1 up, not {given!r}"))
+            raise LaunchError(Diagnostic("TS105", f"checkpoint: {name} is a whole number of at least 1, not {given!r}"))
     trees: dict[str, dict[str, np.ndarray]] = {}
     values: dict[str, Any] = {}
     for name, part in parts.items():
@@ -171,13 +171,15 @@ class _Callable(types.ModuleType):
         Raises LaunchError TS105 for a function that yields nothing: what a function keeps to itself cannot be saved.
         """
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise LaunchError(Diagnostic("TS105", f"checkpoint: every is a number of steps from 1 up, not {every!r}"))
+            raise LaunchError(
+                Diagnostic("TS105", f"checkpoint: every is a number of steps of at least 1, not {every!r}")
+            )
 
         def decorate(f: Callable[..., Iterator[dict[str, Any]]]) -> Callable[..., dict[str, Any]]:
             if not inspect.isgeneratorfunction(f):
                 name = getattr(f, "__name__", repr(f))
                 said = (
-                    f"{name} gives its state to nobody: at the end of each step, write yield dict(model=..., step=...)"
+                    f"{name} does not pass on its state: at the end of each step, write yield dict(model=..., step=...)"
                 )
                 more = "; or call ts.checkpoint.save_async(model=..., step=...) in its loop"
                 raise LaunchError(Diagnostic("TS105", f"checkpoint: {said}{more}"))

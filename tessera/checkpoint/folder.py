@@ -65,7 +65,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]
     """The values and the arrays of the last checkpoint. Raises LaunchError TS363 where it is missing or damaged."""
     place = newest(folder)
     if place is None:
-        raise LaunchError(Diagnostic("TS363", f"there is no whole checkpoint in {folder}"))
+        raise LaunchError(Diagnostic("TS363", f"there is no complete checkpoint in {folder}"))
     manifest = _manifest(place)
     trees: dict[str, dict[str, np.ndarray]] = {}
     for name, entries in manifest["arrays"].items():
@@ -156,7 +156,7 @@ def _manifest(place: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((place / MANIFEST).read_bytes())
         if manifest["version"] != VERSION:
-            raise ValueError(f"version {manifest['version']} is not {VERSION}, which is known here")
+            raise ValueError(f"its version is {manifest['version']}; this Tessera reads version {VERSION}")
         listed = [entry for entries in manifest["arrays"].values() for entry in entries]
         if not isinstance(manifest["number"], int) or not all(
             isinstance(e, dict) for e in (manifest["values"], *listed)

@@ -29,7 +29,9 @@ def demand(arrays: Arrays) -> None:
     """Raises LaunchError TS364 for a dtype that the format does not have."""
     for name, array in arrays.items():
         if array.dtype.name not in DTYPES:
-            raise LaunchError(Diagnostic("TS364", f"{name} is of {array.dtype}, which the safetensors format has not"))
+            raise LaunchError(
+                Diagnostic("TS364", f"{name} is of {array.dtype}, which the safetensors format does not have")
+            )
 
 
 def shards(arrays: Arrays, most: int) -> list[dict[str, np.ndarray]]:

@@ -187,7 +187,7 @@ def _worktree(root: Path, revision: str) -> Generator[Path]:
     try:
         commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except typer.BadParameter:
-        raise typer.BadParameter(f"{revision!r} is no file, and no revision of {root}") from None
+        raise typer.BadParameter(f"{revision!r} is neither a file nor a revision of {root}") from None
     with tempfile.TemporaryDirectory(prefix="tessera-benchmark-") as folder:
         tree = Path(folder).resolve() / root.name
         _git(root, "worktree", "add", "--detach", str(tree), commit)
@@ -223,7 +223,7 @@ def _read(path: Path) -> dict[str, Repetitions]:
             for n, p in document["programs"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        raise typer.BadParameter(f"{path} is no result that tessera benchmark --save wrote") from None
+        raise typer.BadParameter(f"{path} is not a result that tessera benchmark --save wrote") from None
 
 
 def _place(key: str) -> tuple[str, int]:

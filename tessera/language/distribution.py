@@ -27,7 +27,7 @@ _NOT_THERE = {
     **dict.fromkeys(("backend", "device_type"), 'devices are numbers or names, ts.mesh(["cuda:0", "cuda:1"])'),
 }
 """what other libraries' meshes are told: that it is not there, and the nearest thing that is"""
-NO_CONTEXT = 'a mesh is no context: a function is given one, @ts.distributed(mesh, over="B")'
+NO_CONTEXT = 'a mesh is not a context manager: pass it to a function, @ts.distributed(mesh, over="B")'
 PARAMETERS = {"mesh": "devices, axes, shape", "distributed": "mesh, over"}
 MOST = 65_536
 """devices in a mesh: an editor makes the mesh of a text while its number is being typed"""

@@ -111,7 +111,7 @@ class PagedCache(StatefulObject):
         self.lengths = self.lengths + ts.where(fits, 1, 0)
 
     def check(self) -> None:
-        refuse(self, "pages of the table are full: give the sequence further ones")
+        refuse(self, "pages of the table are full: give the sequence more pages")
 
 
 class PagedAttention(Module):

@@ -89,7 +89,7 @@ class MultiHeadAttention(Module):
         if positions == "alibi" and heads & (heads - 1):
             raise ValueError(f"alibi needs a power of 2 as the number of heads, not {heads}")
         if window is not None and window < 1:
-            raise ValueError(f"a window counts places, itself among them, so that it is at least 1, not {window}")
+            raise ValueError(f"a window counts positions, the current one included, so it is at least 1, not {window}")
         narrow = features // heads * groups
         a, b, c, d = init.split(key, 4)
         self.query = Linear(features, features, key=a, bias=bias, dtype=dtype)

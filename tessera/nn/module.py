@@ -119,7 +119,7 @@ def check_state(wanted: Mapping[str, Any], state: Mapping[str, Any], owner: str)
     ]
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
-        raise LaunchError(Diagnostic("TS361", f"this state is not that of {owner}: {shown}"))
+        raise LaunchError(Diagnostic("TS361", f"this state does not belong to {owner}: {shown}"))
 
 
 def _array(value: Any) -> str:

@@ -227,7 +227,7 @@ def compile(
     fixed = dict(dims or {})
     for name, size in fixed.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise LaunchError(Diagnostic("TS501", f"dims[{name!r}] is {size!r}; a size is an integer from 0 up."))
+            raise LaunchError(Diagnostic("TS501", f"dims[{name!r}] is {size!r}; a size is an integer of at least 0."))
     wanted = knobs.target() if target == "auto" else target
     return Compiled(fn, targets.get(devices.resolve(wanted)), fixed, arguments)
 

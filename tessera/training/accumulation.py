@@ -25,7 +25,7 @@ class accumulate_gradients:
     @outward
     def __init__(self, steps: int) -> None:
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-            raise LaunchError(Diagnostic("TS105", f"steps is a whole number from 1 up, not {steps!r}"))
+            raise LaunchError(Diagnostic("TS105", f"steps is a whole number of at least 1, not {steps!r}"))
         self.steps, self.count = steps, 0
         self.gradient: Any = None
         """the sum of what was added, each divided by `steps`"""

@@ -84,7 +84,7 @@ class Feed:
             if self.once:
                 raise Ended from None
             if at.batch == 0:
-                raise LaunchError(Diagnostic("TS372", "the data hold no batch")) from None
+                raise LaunchError(Diagnostic("TS372", "the data contain no batch")) from None
             self._begin(at.epoch + 1)
             return self.take(self._next)
         self._iterator = iterator

@@ -130,7 +130,7 @@ class Progress:
     def __init__(self, data: Any, steps: int | None, live: bool) -> None:
         self._feed = Feed(data)
         if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
-            raise LaunchError(Diagnostic("TS105", f"progress: steps is a whole number from 1 up, not {steps!r}"))
+            raise LaunchError(Diagnostic("TS105", f"progress: steps is a whole number of at least 1, not {steps!r}"))
         self.steps = steps if steps is not None else self._feed.length
         self._once, self._live = steps is None, live
         self.history = History()

@@ -252,7 +252,7 @@ def train(
         if value is None and name in ("steps", "epochs"):
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise LaunchError(Diagnostic("TS105", f"train: {name} is a whole number from 1 up, not {value!r}"))
+            raise LaunchError(Diagnostic("TS105", f"train: {name} is a whole number of at least 1, not {value!r}"))
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**31:
         raise LaunchError(Diagnostic("TS105", f"train: seed is a whole number from 0 to 2**31 - 1, not {seed!r}"))
     feed = Feed(data)
@@ -279,5 +279,5 @@ def _steps(feed: Feed, steps: int | None, epochs: int | None, accumulate: int) -
         raise LaunchError(Diagnostic("TS105", "train: the data have no length: say steps="))
     found = feed.length * (epochs or 1) // accumulate
     if not found:
-        raise LaunchError(Diagnostic("TS372", "the data hold no batch"))
+        raise LaunchError(Diagnostic("TS372", "the data contain no batch"))
     return found

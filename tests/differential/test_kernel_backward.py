@@ -451,7 +451,7 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
 
     assert refusal(of_a_function).startswith("3: ") and "does not look into early" in refusal(of_a_function)
     assert refusal(after).startswith("4: ") and "which it has stored to" in refusal(after)
-    assert refusal(last).startswith("4: ") and "of which the last one counts" in refusal(last)
+    assert refusal(last).startswith("4: ") and "and only the last one counts" in refusal(last)
     assert refusal(neighbours).startswith("4: ") and "may overlap" in refusal(neighbours)
     assert refusal(taken).startswith("3: ") and "computed places" in refusal(taken)
     assert refusal(running).startswith("4: ") and "carries" in refusal(running)

@@ -251,7 +251,7 @@ def test_compare(doubled):
     ran = doubled.run(f"%tessera compare {CALL}, {CALL.replace('double', 'triple')}")
     assert ran.error is None
     assert "tessera-lines" in ran.html and "by turns" in ran.html
-    assert "is no two calls" in doubled.run(f"%tessera compare {CALL}").stderr
+    assert "is not two calls" in doubled.run(f"%tessera compare {CALL}").stderr
     assert "not an expression" in doubled.run("%tessera compare double(, 2").stderr
 
 

@@ -117,4 +117,4 @@ def _asked(address: str) -> IrParams:
             raise ValueError(scheme)
         return IrParams(source, asked["level"], asked["function"], None, asked.get("target"), asked.get("dims"))
     except (ValueError, KeyError, TypeError):
-        raise JsonRpcInvalidParams(f"{address} is no address of this server's") from None
+        raise JsonRpcInvalidParams(f"{address} is not an address of this server") from None

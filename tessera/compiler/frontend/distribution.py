@@ -43,7 +43,7 @@ def unsuitable(definition: Definition, over: str) -> Iterator[Diagnostic]:
     for p in parameters:
         for d in _shape(p):
             if over in dims.symbols(d) and not dims.is_symbol(d):
-                said = f"which rows of {p.name} belong to one of {over} is not said by {d}"
+                said = f"which rows of {p.name} belong to one of {over} does not follow from {d}"
                 yield _refusal(definition, f"{said}; give {over} an axis of its own, and reshape inside", p.span)
         if isinstance(p.annotation, ConstAnn) and over in dims.symbols(p.annotation.dim or 0):
             said = f"{p.name} is the size of {over}, which each part has another of"

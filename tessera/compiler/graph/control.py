@@ -72,7 +72,7 @@ def _for(op: Op) -> None:
 )
 def _yield(op: Op) -> None:
     parents = (*LOOPS, "graph.launch")
-    demand(op.parent is not None and op.parent.name in parents, op, "stands in no loop, branch or launch")
+    demand(op.parent is not None and op.parent.name in parents, op, "is not inside a loop, branch or launch")
 
 
 Body = Callable[..., Sequence[Value]]

@@ -60,7 +60,7 @@ class _Verifier:
             self.define(parent, a)
         last = block.ops[-1]
         for op in block.ops:
-            demand(op.block is block, op, "stands in a block that does not know it")
+            demand(op.block is block, op, "is in a block that does not list it")
             spec = SPECS.get(op.name)
             ends = spec is not None and spec.terminator
             demand(ends == (op is last), op, "ends a block too early" if ends else "stands last but ends no block")

@@ -90,7 +90,7 @@ def _while(op: Op) -> None:
 )
 def _yield(op: Op) -> None:
     parents = ("schedule.group", "schedule.launch", "schedule.if", "schedule.while")
-    demand(op.parent is not None and op.parent.name in parents, op, "stands in no group, launch, branch or loop")
+    demand(op.parent is not None and op.parent.name in parents, op, "is not inside a group, launch, branch or loop")
 
 
 @spec("schedule.return", "Gives the function's results.", terminator=True, effects=True)

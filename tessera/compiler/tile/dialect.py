@@ -460,7 +460,7 @@ def _yield(op: Op) -> None:
     demand(
         op.parent is not None and op.parent.name in ("tile.for", "tile.if", "tile.while", "tile.pipeline", "tile.fold"),
         op,
-        "stands in no loop or branch",
+        "is not inside a loop or branch",
     )
 
 

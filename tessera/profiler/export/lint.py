@@ -97,7 +97,7 @@ def _problems(event: Any, first_pid: int) -> Iterator[str]:
     phase = event.get("ph")
     check = _CHECKS.get(phase) if isinstance(phase, str) else None
     if check is None:
-        yield f"has the phase {phase!r}, which is none of {' '.join(_CHECKS)}"
+        yield f"has the phase {phase!r}, which is not one of {' '.join(_CHECKS)}"
         return
     if not isinstance(event.get("name"), str):
         yield "has no name"

@@ -41,7 +41,7 @@ def call_of(recording: Recording, launch: LaunchEvent) -> Again:
     parameters = list(inspect.signature(program.__wrapped__).parameters)
     parts = [name for name in parameters if name not in arguments]
     if parts:
-        raise NotTried(f"{', '.join(parts)} of {program.name} is no single array or number")
+        raise NotTried(f"{', '.join(parts)} of {program.name} is not a single array or number")
     return Again(program, {name: arguments[name] for name in parameters}, made_up)
 
 

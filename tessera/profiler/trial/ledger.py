@@ -113,7 +113,7 @@ def _entry(value: dict[str, Any]) -> Entry:
     low, high = map(float, given["predicted"])
     measured = tuple(map(float, given["measured"]))
     if len(measured) != 3 or not all(isinstance(given[name], str) for name in ("rule", "program", "target")):
-        raise ValueError("no outcome of a hint")
+        raise ValueError("not an outcome of a hint")
     given |= {"predicted": (low, high), "measured": measured}
     return Entry(**given | {"version": int(given["version"]), "when": float(given["when"])})
 

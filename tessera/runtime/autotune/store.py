@@ -253,7 +253,7 @@ class TuningStore(Locked):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(file, f"{aside}{file.name.removeprefix(self.path.name)}")
         text = f"TS608: {self.path} holds no timings that can be read ({why}). It was moved to {aside.name}"
-        warnings.warn(f"{text}, and a new one is begun: what was tuned is timed again", TuningWarning, stacklevel=2)
+        warnings.warn(f"{text}, and a new file is begun: tuned programs are timed again", TuningWarning, stacklevel=2)
 
     def _in_memory(self, why: str) -> None:
         self.close()

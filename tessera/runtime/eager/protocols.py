@@ -193,7 +193,9 @@ class Protocols:
 
 def _converted(kind: type, value: Any) -> Any:
     if isinstance(value, complex):
-        raise LaunchError(Diagnostic("TS501", f"{value} has no meaning as {kind.__name__}; use abs()", call_span()))
+        raise LaunchError(
+            Diagnostic("TS501", f"{value} cannot be converted to {kind.__name__}; use abs()", call_span())
+        )
     return kind(value)
 
 

@@ -27,7 +27,7 @@ class Counter(StatefulObject):
     def name(self, x: Tensor["D"]):
         self.last = x
 #       ^^^^^^^^^ TS381
-    # says: Counter holds total, steps: an effect gives it no further 'last'
+    # says: Counter holds total, steps: an effect cannot add 'last'
 
 
 @ts.function

@@ -111,7 +111,7 @@ def test_a_process_that_ends_leaves_the_earlier_one(tmp_path, monkeypatch, at):
 
 
 def test_what_is_damaged_is_said(tmp_path):
-    with pytest.raises(ts.LaunchError, match=r"(?s)TS363.*no whole checkpoint"):
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS363.*no complete checkpoint"):
         checkpoint.load(tmp_path)
     checkpoint.save(tmp_path, model={"w": X}, step=1)
     file, manifest = next(tmp_path.glob("model-*")), tmp_path / "manifest.json"

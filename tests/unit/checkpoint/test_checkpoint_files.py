@@ -227,7 +227,7 @@ def test_a_loop_that_fails_leaves_its_last_whole_step(tmp_path):
 
 
 def test_a_loop_that_keeps_its_state_to_itself_is_refused(tmp_path):
-    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*loop gives its state to nobody.*write yield dict"):
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*loop does not pass on its state.*write yield dict"):
 
         @ts.checkpoint(every=10)
         def loop(model):

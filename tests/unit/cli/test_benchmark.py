@@ -117,11 +117,11 @@ def test_what_cannot_be_called_is_named(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("models/layers.py", "--compare", "nowhere"), "is no file, and no revision"),
-        (("models/layers.py", "--compare=--all"), "is no file, and no revision"),
+        (("models/layers.py", "--compare", "nowhere"), "is neither a file nor a revision"),
+        (("models/layers.py", "--compare=--all"), "is neither a file nor a revision"),
         (("models/none.py",), "there is no file"),
         (("models/layers.py:none",), "can be measured"),
-        (("models/layers.py", "--compare", "models/sizes_of_it.py"), "is no result that tessera benchmark"),
+        (("models/layers.py", "--compare", "models/sizes_of_it.py"), "is not a result that tessera benchmark"),
         (("models/new.py", "--compare", "HEAD"), "the revision has no file new.py"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_dim_that_no_parameter_has() -> None:
     def f(x: Tensor["B*S", "D"], y: Tensor["B"]):
         return x
 
-    with refused("TS802", "which rows of x belong to one of B is not said by B*S"):
+    with refused("TS802", "which rows of x belong to one of B does not follow from B*S"):
         f(X, X[:5, 0].copy())
 
 

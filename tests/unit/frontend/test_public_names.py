@@ -105,7 +105,7 @@ def test_names_that_are_there_and_names_of_others_are_none(text):
             "class A:\n    def f(self): self.m = ts.mesh(devices=2, shpe=(2,))",
             "no parameter 'shpe'; did you mean shape?",
         ),
-        ("with ts.mesh(devices=range(8)) as m:\n    pass", "a mesh is no context: a function is given one"),
+        ("with ts.mesh(devices=range(8)) as m:\n    pass", "a mesh is not a context manager: pass it to a function"),
     ],
 )
 def test_what_a_mesh_does_not_take_is_said_before_it_runs(text, said):

@@ -109,7 +109,7 @@ REFUSED = {
     "ts.tile.take(t, at[0:4], axis=None)": ("TS204", "take runs along one axis of [4, 8], not None"),
     "ts.tile.gather(t, u)": ("TS402", "gather: an index is as long as the tile along all axes but axis 1"),
     "ts.tile.scatter(t, at[0:4], t)": ("TS402", "[4, 8] does not broadcast to [4, 4]"),
-    "ts.tile.scatter_add(t > 0, at[0:4], True)": ("TS402", "scatter_add: bools are not added"),
+    "ts.tile.scatter_add(t > 0, at[0:4], True)": ("TS402", "scatter_add: bools cannot be added"),
     "ts.tile.concat(t)": ("TS105", "concat takes a tuple of tiles, such as concat((a, b)), not"),
     "ts.tile.concat((t, t[:, 0:3]), axis=0)": (
         "TS402",

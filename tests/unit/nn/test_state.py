@@ -244,7 +244,7 @@ def test_a_full_cache_refuses_and_stays_as_it_is() -> None:
     before = cache.keys.numpy().copy()
     for _ in range(2):
         with pytest.raises(
-            ts.LaunchError, match=r"TS382[\s\S]*2 further tokens did not fit into a KVCache: there is room for 4"
+            ts.LaunchError, match=r"TS382[\s\S]*2 further tokens did not fit into a KVCache: it holds 4"
         ):
             cache.append(k[:, :, :2], k[:, :, :2])
         np.testing.assert_array_equal(cache.keys.numpy(), before)

@@ -7,6 +7,7 @@ and those for type checkers.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Container, Iterator
 from functools import cache
@@ -168,3 +169,34 @@ def test_a_class_name_means_one_thing() -> None:
         if len(found) > 1 and not (len(found) == 2 and all(any(p.startswith(r) for p in found) for r in ON_BOTH_LEVELS))
     }
     assert not twice, f"give one of them a name of its own: {twice}"
+
+
+# Turns that a reader takes twice: "is no kernel" for "is not a kernel".
+ARCHAIC = re.compile(
+    r"(?<!here )\b(is no (?!longer\b|more\b|less\b|such\b)[a-z]+\b|whoever|for want of|whereof|thereof|lest)\b"
+)
+
+
+def shown(parsed: ast.Module) -> Iterator[tuple[int, str]]:
+    """The texts of a module that its users may see: strings that are not documentation."""
+    documentation = {id(node.value) for node in ast.walk(parsed) if isinstance(node, ast.Expr)}
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.lineno, node.value
+
+
+def test_texts_that_users_see_are_plain() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {match.group()}"
+        for path in modules().values()
+        for line, text in shown(tree(path))
+        if (match := ARCHAIC.search(text))
+    ]
+    assert not found, "write 'is not a ...', and name who or what acts:\n" + "\n".join(found)
+
+
+def test_an_archaic_turn_is_found() -> None:
+    parsed = ast.parse(
+        '"""it is no house"""\nraise ValueError(f"{x} is no kernel here")\nprint("there is no longer a way")\n'
+    )
+    assert [line for line, text in shown(parsed) if ARCHAIC.search(text)] == [2]

@@ -164,7 +164,7 @@ class Derivation:
         if window is None:
             raise self.rec.refused(item.node, "it stores to computed places")
         if not item.added and any(not self.rec.apart(window, x.marks, x.counting.step) for x in self.around()):
-            raise self.rec.refused(item.node, "steps of a loop store to the same places, of which the last one counts")
+            raise self.rec.refused(item.node, "steps of a loop store to the same places, and only the last one counts")
         place = self.at(given, target)
         mask = item.mask
         c: ast.expr = place
@@ -431,7 +431,7 @@ class Derivation:
         how = "rows" if spread else "shared" if shared else "own"
         found = self.gradients.setdefault(p, Gradient(p, self.fresh(f"d_{p}"), how))
         if found.how != how or (found.stores and how != "own"):
-            raise self.rec.refused(site.node, f"{p} is read at several places, of which programs share some")
+            raise self.rec.refused(site.node, f"{p} is read at several places, and programs share some of them")
         if spread and not all(s.spread for s in site.shares):
             raise self.rec.refused(site.node, f"rows share {p} in one place, and not in another")
         self.demand_apart(site)

@@ -26,7 +26,7 @@ def backward(kernel: Any) -> tuple[Any, str]:
     made = [names[k].definition() for k in found.kernels]
     problems = [d for k in made for d in analyse(k).diagnostics if d.severity == "error"]
     if problems:
-        raise refused_at(definition, definition.span, f"what comes of it is no kernel ({problems[0].message})")
+        raise refused_at(definition, definition.span, f"the result is not a kernel ({problems[0].message})")
     return names[found.rule], found.text
 
 

@@ -166,7 +166,7 @@ class _Text:
         stored = [n for n in self.parameters if n in self.made.stored]
         returned = self.made.returned
         if returned and stored and returned != stored:
-            raise self.rec.refused(self.definition.tree, "it returns something, and stores to parameters beside it")
+            raise self.rec.refused(self.definition.tree, "it both returns a value and stores to parameters")
         found = returned or stored
         if not found:
             raise self.rec.refused(self.definition.tree, "it gives nothing")

@@ -218,12 +218,12 @@ def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
     if any(b is None for b in bounds):
         return undecided.loop(ev, node, counting)
     if not isinstance(node.target, ast.Name):
-        ev.error("TS102", "the counter of this loop is one name", node.target)
+        ev.error("TS102", "the loop needs a single name as its counter", node.target)
         return undecided.loop(ev, node, counting)
     if node.orelse:
         ev.error(
             "TS102",
-            "without break, the else of a loop over ts.range always runs; write it behind the loop",
+            "without break, the else of a loop over ts.range always runs; write its statements after the loop",
             node.orelse[0],
         )
     carried = Carried(ev, node, stored_names(node.body) - {node.target.id})
@@ -292,7 +292,7 @@ def _body(ev: Evaluator, node: ast.For | ast.While, block: Block, mark: LoopMark
         word = "break" if flow is Flow.BREAK else "return"
         message = f"{word} without a condition ends this loop, which runs when the program runs, in its first round"
         if flow is Flow.RETURN:
-            message = "a return in a loop that runs when the program runs has no meaning; return behind it"
+            message = "a loop over ts.range cannot be left by return; return after the loop"
         where = next((n for n in ast.walk(node) if isinstance(n, (ast.Break, ast.Return))), node)
         ev.error("TS102", message, where, notes=(Note("this loop", ev.header(node)),))
     if saved.changed():
@@ -399,7 +399,9 @@ class Carried:
         b = _leaves(new) if not isinstance(new, Unknown) else [UNKNOWN] * len(a)
         if len(a) != len(b) or (type(old) is not type(new) and isinstance(old, (list, tuple, dict, Record))):
             if not isinstance(new, Unknown):
-                self.ev.error("TS212", f"{name!r} has another structure after an iteration", self.ev.header(self.node))
+                self.ev.error(
+                    "TS212", f"{name!r} has a different structure after an iteration", self.ev.header(self.node)
+                )
             b = [UNKNOWN] * len(a)
         return list(zip(a, b, strict=True))
 

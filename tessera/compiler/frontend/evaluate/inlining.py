@@ -155,9 +155,7 @@ def _too_deep(ev: Evaluator, node: ast.AST, closure: Closure) -> Any:
     saved, ev.frame = ev.frame, frame
     try:
         where = chain[-1].span if chain and chain[-1].span else saved.source.span(node)
-        return ev.error(
-            "TS108", message, where, notes=(Note("this call goes on without end", saved.source.span(node)),)
-        )
+        return ev.error("TS108", message, where, notes=(Note("this call never ends", saved.source.span(node)),))
     finally:
         ev.frame = saved
 

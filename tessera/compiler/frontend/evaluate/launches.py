@@ -202,7 +202,7 @@ class _Call:
             for d in errors:
                 ev.findings.add(d.with_notes(Note(f"{name} was called from {ev.frame.name}", ev.span(self.node))))
         else:
-            ev.undecide(f"{name} has mistakes of its own", self.node)
+            ev.undecide(f"{name} has errors of its own", self.node)
 
     # the launch
 

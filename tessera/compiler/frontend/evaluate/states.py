@@ -195,7 +195,7 @@ def change(ev: Evaluator, target: ast.Attribute, owner: Record, value: Any) -> N
         return
     if target.attr not in owner.members:
         known = ", ".join(owner.members)
-        ev.error("TS381", f"{owner.type_name} holds {known}: an effect gives it no further {target.attr!r}", target)
+        ev.error("TS381", f"{owner.type_name} holds {known}: an effect cannot add {target.attr!r}", target)
         return
     was = owner.members[target.attr]
     if (why := unlike(ev, was, value)) and not isinstance(value, Unknown):

@@ -168,7 +168,7 @@ class FunctionLayer(Layer):
             return self._captured[id(value)]
         dtype = dtypes.of(value.dtype)
         if dtype is None:
-            return self.ev.error("TS301", f"an array of {value.dtype} cannot be used; no dtype corresponds to it", node)
+            return self.ev.error("TS301", f"an array of {value.dtype} cannot be used; Tessera has no such dtype", node)
         shape = tuple(int(n) for n in value.shape)
         captured = Value(TensorType(shape, dtype), self.ev.block, len(self.captures), name or _name_of(node))
         self._captured[id(value)] = captured

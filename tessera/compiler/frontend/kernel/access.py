@@ -190,7 +190,7 @@ class Memory:
         )
         if order != sorted(order):
             raise KernelFault(
-                "TS402", f"the index tiles of {view.name} stand in another order than its axes; use .T on the result"
+                "TS402", f"the index tiles of {view.name} are in a different order than its axes; use .T on the result"
             )
         out = TileWindow(
             view, tuple(offsets), tuple(sizes), tuple(order), tuple(axes[a] for a in order), shifted=shifted
@@ -232,7 +232,7 @@ class Memory:
         if s.step not in (None, 1):
             raise KernelFault(
                 "TS402",
-                f"the slice's step is {s.step}, but a slice takes neighbours; index with a tile: {s.step} * "
+                f"the slice's step is {s.step}, but a slice takes consecutive elements; index with a tile: {s.step} * "
                 "ts.tile.arange(n)",
             )
         lower = _from_end(self._bound(s.start, 0), extent)
@@ -254,7 +254,7 @@ class Memory:
         if isinstance(value, Value):
             return self.coordinates.of_index(value) if value.type == INDEX else self.coordinates.of_scalar(value)
         if isinstance(value, bool) or not isinstance(value, (int, Expr)):
-            raise KernelFault("TS207", f"a slice goes from and to integers, not {value!r}")
+            raise KernelFault("TS207", f"a slice starts and stops at integers, not {value!r}")
         return value
 
     def _axis(self, lower: Dim, size: Dim, extent: Dim) -> Axis:
@@ -440,7 +440,9 @@ def storable(tiles: Tiles, value: Any, dtype: DType, name: str) -> Value:
         demand_storable(tile_type(value).dtype, dtype, name)
         return tiles.cast(value, dtype)
     if isinstance(value, (bool, int, float)) and not _holds(dtype, value):
-        raise KernelFault("TS303", f"{value!r} does not go into {name}, which holds {dtype}, without an explicit cast")
+        raise KernelFault(
+            "TS303", f"{value!r} cannot be stored to {name}, which holds {dtype}, without an explicit cast"
+        )
     return tiles.scalar(value, dtype)
 
 
@@ -450,7 +452,9 @@ def demand_storable(source: DType, target: DType, name: str) -> None:
         source.is_complex and not target.is_complex
     )
     if lossy:
-        raise KernelFault("TS303", f"{source} does not go into {name}, which holds {target}, without an explicit cast")
+        raise KernelFault(
+            "TS303", f"{source} cannot be stored to {name}, which holds {target}, without an explicit cast"
+        )
 
 
 def _ellipsis(items: list[Any], rank: int) -> list[Any]:

@@ -24,15 +24,15 @@ def store(k: KernelState, place: Place, share: Share, span: Span) -> None:
         why = "every program has a share: store what reduce_across gives outside of branches and loops"
         raise KernelFault("TS102", why)
     if not isinstance(place, TileWindow) or place.mask is not None:
-        raise KernelFault("TS406", "what reduce_across gives is stored to a block of a tensor, not at computed places")
+        raise KernelFault("TS406", "store the result of reduce_across to a block of a tensor, not at computed places")
     dtype = place.view.dtype
     if dtype.is_low_precision and share.op in ("sum", "prod"):
         why = f"{place.view.name} holds {dtype}, and shares of a {share.op} would be rounded to it"
-        raise KernelFault("TS303", f"{why}; store it as {tile_type(share.tile).dtype}, and convert what comes of it")
+        raise KernelFault("TS303", f"{why}; store it as {tile_type(share.tile).dtype}, and convert the result")
     k.memory.store(place, share.tile, span)
     stored = k.memory.stores[-1].op
     if stored.attrs.get("masked"):
-        raise KernelFault("TS406", "what reduce_across gives is stored to a whole block, without a mask")
+        raise KernelFault("TS406", "store the result of reduce_across to a whole block, without a mask")
     stored.attrs["across"] = share.op
 
 

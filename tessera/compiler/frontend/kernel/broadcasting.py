@@ -138,8 +138,8 @@ class Identities:
             if len(found) > 2:
                 raise BroadcastError(
                     f"one vector runs along {axis_text(found[0])}, one along {axis_text(found[1])}, one along "
-                    f"{axis_text(found[2])}; vectors of two axes make a matrix, those of three nothing. Say which "
-                    "axes the result has with [:, None] behind one",
+                    f"{axis_text(found[2])}; vectors of two axes make a matrix, vectors of three make nothing. "
+                    "Say which axes the result has with [:, None] behind one",
                     "TS418",
                 )
         if not found:

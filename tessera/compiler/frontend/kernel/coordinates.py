@@ -267,7 +267,7 @@ class Coordinates:
         ranked = sorted(self._candidates.get(c, ()), key=lambda p: p[0])
         if not ranked:
             raise KernelFault(
-                "TS403", f"nothing says how far {c.name} goes; index a tensor with it or compare it with a size"
+                "TS403", f"the range of {c.name} is not known; index a tensor with it or compare it with a size"
             )
         return ranked[0][1]
 

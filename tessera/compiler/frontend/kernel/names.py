@@ -176,7 +176,7 @@ def capture(k: KernelState, name: str, value: Any, node: ast.AST) -> Any:
             return view
     dtype = dtypes.of(value.dtype)
     if dtype is None:
-        return k.ev.error("TS301", f"an array of {value.dtype} cannot be used; no dtype corresponds to it", node)
+        return k.ev.error("TS301", f"an array of {value.dtype} cannot be used; Tessera has no such dtype", node)
     type = TensorType(tuple(map(int, value.shape)), dtype)
     found = parameter(k, _free_name(k, name or _name_of(node)), type, UnknownAnn())
     assert isinstance(found, View)

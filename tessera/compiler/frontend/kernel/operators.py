@@ -89,7 +89,7 @@ def _of_numbers(k: KernelState, symbol: str, a: Any, b: Any) -> Any:
     x, y = k.known(a), k.known(b)
     if isinstance(x, NUMBERS) and isinstance(y, NUMBERS):
         if budget.operation_explodes(symbol, x, y):
-            raise KernelFault("TS111", f"{symbol} makes a value too large to compute at compile time")
+            raise KernelFault("TS111", f"{symbol} makes a value that is too large to compute at compile time")
         try:
             return PYTHON[symbol](x, y)
         except Exception as e:

@@ -184,7 +184,7 @@ class Arange(Operator):
         if all(isinstance(v, (int, float)) for v in (a, b, step)):
             return max(math.ceil((b - a) / step) if floats else -((a - b) // step), 0)
         if floats or isinstance(step, Expr):
-            t.fail("TS213", f"arange of {a}, {b}, {step}: the number of elements cannot be told")
+            t.fail("TS213", f"arange of {a}, {b}, {step}: the number of elements is not known")
         return at_least_zero(dims.ceildiv(b - a, step) if step > 0 else dims.ceildiv(a - b, -step))
 
     def reference(self, start: float, stop: float, step: float, dtype: DType) -> Any:

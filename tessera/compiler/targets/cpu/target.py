@@ -58,7 +58,7 @@ class CpuTarget:
         if artifact.target != "cpu" or not self._runs_here(artifact):
             need = artifact.meta.get("isa", artifact.target)
             raise DeviceError(
-                Diagnostic("TS605", f"The code of {artifact.name} needs {need}, which this machine lacks.")
+                Diagnostic("TS605", f"The code of {artifact.name} needs {need}, which this machine does not have.")
             )
         return CpuExecutable(artifact)
 

@@ -78,7 +78,7 @@ def example(x: Tensor["M", "N", ts.f32], y: Tensor["M", ts.f32]):
         names = k.tiles.identities.of(tiles[0])
         size = k.known(prod([t.shape[a] for a in axes]))
         if size == 0 and given is None:
-            raise KernelFault("TS402", "reduce over no elements gives the identity, and none is given")
+            raise KernelFault("TS402", "a reduce over no elements gives its identity; pass identity=")
         if size == 0:
             assert given is not None
             shape = tuple(t.shape[a] for a in kept)

@@ -144,7 +144,7 @@ def example(y: Tensor["n", ts.f32]):
     def build(self, k: KernelState, start: Any, stop: Any = None) -> Lanes:
         lower, upper = (0, start) if stop is None else (start, stop)
         if not (isinstance(lower, (int, Expr)) and isinstance(upper, (int, Expr))):
-            raise KernelFault("TS404", "arange goes from and to sizes known at compile time")
+            raise KernelFault("TS404", "arange needs a start and an end that are known at compile time")
         size = k.known(upper - lower)
         if marks(size) or (isinstance(size, int) and size <= 0):
             raise KernelFault("TS404", f"arange needs a positive length known at compile time, not {shown(size)}")

@@ -86,7 +86,7 @@ def example(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
             raise KernelFault("TS402", f"the block {block} does not fit the shared tile {own}")
         if w.view.dtype != shared.type.dtype:
             held = f"{w.view.name} holds {w.view.dtype}, the shared tile {shared.type.dtype}"
-            raise KernelFault("TS402", f"{held}; an async copy converts nothing")
+            raise KernelFault("TS402", f"{held}; an async copy does not convert")
         view, offsets = k.memory.subview(w)
         k.tiles.builder.op("tile.copy_async", [shared.value, view, *offsets])
         shared.axes = w.axes

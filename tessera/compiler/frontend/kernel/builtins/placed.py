@@ -122,7 +122,7 @@ def _demand_index(x: TileType, index: TileType, axis: int) -> int:
 def _demand_values(x: TileType, index: TileType, value: TileType, axis: int) -> None:
     along = _demand_index(x, index, axis)
     if index.rank not in (1, x.rank):
-        raise ValueError(f"an index has one axis, or those of the tile, not {index.pretty()} for {x.pretty()}")
+        raise ValueError(f"an index has one axis or as many axes as the tile, not {index.pretty()} for {x.pretty()}")
     size = index.shape[along] if index.rank == x.rank else index.shape[0]
     wanted = (*x.shape[:along], size, *x.shape[along + 1 :])
     if value.shape != wanted:
@@ -201,7 +201,7 @@ def example(x: Tensor["n", ts.f32], at: Tensor["n", ts.int32], y: Tensor["m", ts
     def result(self, x: TileType, index: TileType, value: TileType, axis: int = -1) -> TileType:
         _demand_values(x, index, value, axis)
         if x.dtype.kind == "bool":
-            raise ValueError("bools are not added; convert them with cast(...)")
+            raise ValueError("bools cannot be added; convert them with cast(...)")
         if value.dtype != x.dtype:
             raise ValueError(f"the values hold {value.dtype}, the tile {x.dtype}")
         return x

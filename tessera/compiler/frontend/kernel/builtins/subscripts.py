@@ -134,11 +134,11 @@ def part(k: KernelState, x: Value, items: Sequence[Any]) -> Value:
 def stored(k: KernelState, x: Value, items: Sequence[Any], item: Any) -> Value:
     """What `x` is after `x[items] = item`. Raises KernelFault."""
     if any(i is None for i in items):
-        raise KernelFault("TS402", "no new axis is stored to; leave the None out")
+        raise KernelFault("TS402", "a store cannot insert an axis; leave out the None")
     t, taken = tile_type(x), taken_by(k, x, expanded(x, items))
     for b in taken:
         if b.places is not None and tile_type(b.places).rank > 1:
-            raise KernelFault("TS402", "a store at an index tile takes one of one axis; scatter(...) takes more")
+            raise KernelFault("TS402", "a store takes an index tile of one axis; use scatter(...) for more")
     own = zip(taken, k.tiles.identities.of(x), t.shape, strict=True)
     axes = [b.axis(k, axis, k.known(n)) for b, axis, n in own]
     value = storable(k.tiles, item, t.dtype, "the tile")
@@ -199,7 +199,7 @@ def expanded(x: Value, items: Sequence[Any]) -> list[Any]:
     t = tile_type(x)
     plain = [i for i in items if i is not None and i is not ...]
     if sum(i is ... for i in items) > 1:
-        raise KernelFault("TS204", "an index has one `...` at most, for it stands for all other axes")
+        raise KernelFault("TS204", "an index has one `...` at most, because it stands for all other axes")
     if len(plain) > t.rank:
         raise KernelFault("TS204", f"{len(plain)} indices for the {t.rank} axes of {t.pretty()}")
     at = next((n for n, i in enumerate(items) if i is ...), len(items))

@@ -88,7 +88,7 @@ def _return_of_lanes(
             continue
         rest = frame.continuation() if flows[n] is Flow.NEXT else None
         if rest is None:
-            kept = "keep the value in a name, and return it behind the loop"
+            kept = "keep the value in a name, and return it after the loop"
             raise KernelFault("TS102", f"a return inside a loop would end some lanes only; {kept}")
         rests, frame.rests = frame.rests, []
         try:

@@ -99,7 +99,9 @@ def _settle(k: KernelState, step: Path, loop: LoopMark) -> None:
         if step.returned is not None and not k.returned_early:
             k.returned_early = True
             at = step.return_span or k.ev.definition.span
-            k.ev.error("TS102", "a value is returned from inside a loop; keep it in a name and return it behind it", at)
+            k.ev.error(
+                "TS102", "a value is returned from inside a loop; keep it in a name and return it after the loop", at
+            )
 
 
 def leave(k: KernelState, paths: list[Path]) -> bool:

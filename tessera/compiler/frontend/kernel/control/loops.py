@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def loop(k: KernelState, node: ast.For, counting: Counting) -> Flow:
     if not isinstance(node.target, ast.Name):
-        raise KernelFault("TS102", "the counter of a tile loop is one name")
+        raise KernelFault("TS102", "a tile loop needs a single name as its counter")
     parallel = k.grid_loop and ast.Break not in jumps(node)
     if node is k.plan.outer and counting.path == "tessera.tile.range" and parallel:
         return _grid_axis(k, node, node.target.id, counting)
@@ -57,7 +57,9 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     values = [k.indices.emit(b) for b in bounds]
     if node.orelse:
         ev.error(
-            "TS102", "without break, the else of a tile loop always runs; write it behind the loop", node.orelse[0]
+            "TS102",
+            "without break, the else of a tile loop always runs; write its statements after the loop",
+            node.orelse[0],
         )
     extent = counting.stop if isinstance(counting.stop, (int, Expr)) else None
     changed = stored_names(node.body) | _parts(k, node)
@@ -91,7 +93,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
         if ev.frame.lookup(name) is not value:
             ev.error(
                 "TS212",
-                f"{name!r} is another kind of value after an iteration",
+                f"{name!r} is a different kind of value after an iteration",
                 node,
             )
     _join(k, carried.initial, carried.next)

@@ -74,9 +74,9 @@ class Attention(Operator):
             softcap=None if softcap is None else t.number(softcap, "softcap"),
         )
         if window is not None and t.integer(window, "window") < 1:
-            t.fail("TS213", f"window counts positions, itself among them, so that it is at least 1, not {window}")
+            t.fail("TS213", f"window counts positions, the current one included, so it is at least 1, not {window}")
         if softcap is not None and t.number(softcap, "softcap") <= 0:
-            t.fail("TS213", f"softcap bounds the size of scores, so that it is greater than 0, not {softcap}")
+            t.fail("TS213", f"softcap bounds scores, so it is greater than 0, not {softcap}")
         return TensorType((*q.shape[:-1], v.shape[-1]), dtype)
 
     def demand_lengths(self, t: Infer, q: TensorType, lengths: TensorType) -> None:

@@ -57,7 +57,7 @@ class Embedding(Operator):
     def infer(self, t: Infer, indices: TensorType, weight: TensorType) -> TensorType:
         if weight.dtype.is_integer and not indices.dtype.is_integer:
             said = f"embedding takes the indices first and then the weight, and here the first is of {indices.dtype}"
-            t.fail("TS301", f"{said}, the second of {weight.dtype}: they are the wrong way round", operand=0)
+            t.fail("TS301", f"{said}, the second of {weight.dtype}: swap them", operand=0)
         t.require(indices, "integer", operand=0)
         if weight.rank != 2:
             t.fail("TS213", f"embedding needs a weight [rows, features], not {shape_text(weight.shape)}", operand=1)

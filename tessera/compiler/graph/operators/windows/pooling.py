@@ -42,7 +42,7 @@ class Pooling(Operator, abstract=True):
         pads, dilation = places(t, padding, "padding", n, least=0), places(t, dilation, "dilation", n)
         for p, k in zip(pads, size, strict=True):
             if 2 * p > k:
-                t.fail("TS213", f"{self.name} is padded by at most half of its kernel, not by {p} for {k}")
+                t.fail("TS213", f"{self.name} takes a padding of at most half of its kernel, not {p} for {k}")
         t.canonical(kernel_size=size, stride=stride, padding=pads)
         out = list(x.shape)
         for a, k, s, p, d in zip(self.axes(x.rank), size, stride, pads, dilation, strict=True):

@@ -27,7 +27,7 @@ def places(t: Infer, value: object, name: str, count: int, least: int = 1) -> In
     given = items(value) if several(value) else [value] * count
     out = tuple(t.integer(v, name, most=2**31) for v in given)
     if len(out) != count or any(v < least for v in out):
-        t.fail("TS213", f"{name} is a number from {least} on, or {count} of them, not {shown(value)}")
+        t.fail("TS213", f"{name} is a number of at least {least}, or {count} of them, not {shown(value)}")
     return out
 
 
