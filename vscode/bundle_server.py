@@ -47,14 +47,18 @@ try:
 except NameError:
     NoDefault = object()
 """
-# The protocol's messages are classes; the converter that asks this module for TypedDicts is never given one.
-TYPED_DICTS = "make_dict_structure_fn = make_dict_unstructure_fn = None\n"
+# Modules that are imported for names that nothing uses: the converter is never given a TypedDict, nor its errors
+# explained.
+STAND_INS = {
+    "cattrs/gen/typeddicts.py": "make_dict_structure_fn = make_dict_unstructure_fn = None\n",
+    "cattrs/v.py": "transform_error = None\n",
+}
 
 
 def bundle() -> dict[str, str]:
     """The text of each file, by its path."""
     present = {path: file for package in PACKAGES for path, file in sources(package).items()}
-    files = {"__main__.py": MAIN, "typing_extensions.py": TYPING_EXTENSIONS, "cattrs/gen/typeddicts.py": TYPED_DICTS}
+    files = {"__main__.py": MAIN, "typing_extensions.py": TYPING_EXTENSIONS, **STAND_INS}
     left = ["tessera_lsp/__main__.py", *(path for path in present if path.startswith(WHOLE))]
     while left:
         path = left.pop()
@@ -67,7 +71,9 @@ def bundle() -> dict[str, str]:
     for name in LICENSED:
         licences = [f for f in distribution(name).files or () if f.name.startswith("LICENSE")]
         files |= {f"licenses/{name}.txt": Path(str(f.locate())).read_text("utf-8") for f in licences}
-    return dict(sorted(with_short_names(files).items()))
+    # Our own first: all of it compresses better so.
+    ordered = sorted(with_short_names(files).items(), key=lambda file: (not file[0].startswith("tessera"), file[0]))
+    return dict(ordered)
 
 
 def with_short_names(files: dict[str, str]) -> dict[str, str]:
