@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import CO_OPTIMIZED
 from itertools import count, islice
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
@@ -85,16 +86,19 @@ def variables(frame: FrameType | None) -> dict[int, tuple[Any, list[str]]]:
     out: dict[int, tuple[Any, list[str]]] = {}
     seen: set[int] = set()
     queue: deque[tuple[Any, str, str, int]] = deque()
-    scopes: set[int] = set()
+    scopes: dict[int, Any] = {}
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith((OWN, *LIBRARIES)):
             inside = "" if code.co_name == "<module>" else f", {code.co_name}"
-            for scope, where in ((frame.f_locals, inside), (frame.f_globals, "")):
+            local = frame.f_locals
+            for scope, where in ((local, inside), (frame.f_globals, "")):
                 if id(scope) not in scopes:
-                    scopes.add(id(scope))
+                    scopes[id(scope)] = scope
                     place = f" ({os.path.basename(code.co_filename)}{where})"
                     queue.extend((v, n, place, 0) for n, v in list(scope.items()) if not n.startswith("__"))
+            if code.co_flags & CO_OPTIMIZED and type(local) is dict:
+                local.clear()  # a copy, which the frame would keep, and all that is in it, after its variables change
         frame = frame.f_back
     while queue and len(seen) < REACHED:
         value, path, place, depth = queue.popleft()

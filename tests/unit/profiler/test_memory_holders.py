@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,13 @@ def test_an_error_for_want_of_memory_names_who_holds_it(tmp_path: Path) -> None:
     for i in range(2):
         said = f"30.52 MiB are held by kept[{i}] (program.py), as result of this line"
         assert any(said in note and f"program.py:{line}" in note for note in notes), notes
+
+
+def test_looking_for_variables_keeps_nothing_alive() -> None:
+    cache = Cache()
+    seen, x = weakref.ref(cache), np.ones(SIZE, np.float32)
+    with Profiler() as prof:
+        cache.entries["y"] = shifted(x)
+    assert any("cache.entries['y']" in path for holder in prof.memory().holders() for path in holder.paths)
+    del cache
+    assert seen() is None
