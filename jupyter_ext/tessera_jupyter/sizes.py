@@ -51,9 +51,9 @@ def arrays(namespace: Mapping[str, Any]) -> dict[str, Array]:
     for name, value in list(namespace.items()):
         if name.startswith("_") or isinstance(value, type) or not hasattr(type(value), "__dlpack__"):
             continue
-        dtype = dtypes.of(value.dtype)
-        if dtype is not None and (value.shape or hasattr(value, "__setitem__")):
-            found[name] = {"shape": [int(n) for n in value.shape], "dtype": str(dtype)}
+        shape, dtype = getattr(value, "shape", None), dtypes.of(getattr(value, "dtype", None))
+        if dtype is not None and isinstance(shape, tuple) and (shape or hasattr(value, "__setitem__")):
+            found[name] = {"shape": [int(n) for n in shape], "dtype": str(dtype)}
     return dict(list(found.items())[-MOST:])
 
 

@@ -59,10 +59,13 @@ def test_a_call_that_fails_leaves_what_was(on_reference):
 
 
 def test_arrays_are_told_by_shape_and_dtype(on_reference):
-    """And nothing else of the namespace: no elements, scalars, classes, names of IPython's."""
+    """And nothing else of the namespace: no elements, scalars, classes, names of IPython's, objects that hand out memory
+    and do not say what it holds."""
+    capsule = type("Capsule", (), {"__dlpack__": lambda self: None})()
     names = {
         "W": np.ones((3, 4), np.float32), "t": ts.ones((2,), ts.bf16), "_1": np.ones(3), "s": np.float32(2),
         "text": np.array(["a"]), "kind": np.ndarray, "n": 3, "empty": np.ones((0, 2), np.int64),
+        "capsule": capsule,
     }  # fmt: skip
     assert arrays(names) == {
         "W": {"shape": [3, 4], "dtype": "f32"},
