@@ -59,8 +59,8 @@ def test_a_call_that_fails_leaves_what_was(on_reference):
 
 
 def test_arrays_are_told_by_shape_and_dtype(on_reference):
-    """And nothing else of the namespace: no elements, scalars, classes, names of IPython's, objects that hand out memory
-    and do not say what it holds."""
+    """And nothing else of the namespace: no elements, scalars, classes, names of IPython's, nor objects that do not say
+    what they hold."""
     capsule = type("Capsule", (), {"__dlpack__": lambda self: None})()
     names = {
         "W": np.ones((3, 4), np.float32), "t": ts.ones((2,), ts.bf16), "_1": np.ones(3), "s": np.float32(2),
