@@ -157,7 +157,7 @@ BROKEN = [
     (argument_of_another_block, "tile.func", "block argument 0 belongs to another"),
     (region_of_another_op, "tile.for", "a region belongs to another op"),
     (block_of_another_region, "tile.for", "a block belongs to another region"),
-    (op_in_another_block, "tile.exp", "a block that does not know it"),
+    (op_in_another_block, "tile.exp", "a block that does not list it"),
     (empty_block, "tile.for", "a block is empty"),
     (missing_terminator, "tile.store", "ends no block"),
     (early_terminator, "tile.return", "too early"),

@@ -114,7 +114,7 @@ async def test_the_document_behind_the_address(start):
     assert editor.result.capabilities.workspace.text_document_content.schemes == ("tessera",)
     found = await editor.client.workspace_text_document_content_async(lsp.TextDocumentContentParams(answer.uri))
     assert found.text == answer.text and "[4, D]" in found.text
-    with pytest.raises(JsonRpcException, match="no address"):
+    with pytest.raises(JsonRpcException, match="not an address"):
         await editor.client.workspace_text_document_content_async(lsp.TextDocumentContentParams("tessera:/x"))
 
 

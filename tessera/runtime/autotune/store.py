@@ -234,7 +234,8 @@ class TuningStore(Locked):
             db.execute("PRAGMA journal_mode = DELETE")
             if not tables:
                 with _transaction(db):
-                    for statement in _SCHEMA:
+                    # Where the system has no locks of files, another process may have made them meanwhile.
+                    for statement in () if db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] else _SCHEMA:
                         db.execute(statement)
             return db
         except BaseException:
@@ -305,7 +306,7 @@ def _file_lock(path: Path, waiting: Callable[[], None] = lambda: None) -> Genera
 
 def _free(path: Path) -> bool:
     """Whether a lock file is, or may be made, there."""
-    return is_plain(path) or not os.path.lexists(path)
+    return not os.path.lexists(path) or is_plain(path)  # in this order: another one may make it meanwhile
 
 
 def _text(data: bytes) -> str:

@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 
+from tessera.runtime.autotune import store as stores
 from tessera.runtime.autotune.store import APPLICATION, Key, TuningStore, TuningWarning, store_at
 from tessera.runtime.autotune.trials import Trial
 
@@ -242,6 +243,45 @@ def test_writers_in_threads(store):
     for t in threads:
         t.join()
     assert len(store.trials(KEY)) == 80
+
+
+def test_a_lock_file_that_another_one_makes_meanwhile_is_locked(tmp_path, monkeypatch):
+    """It was opened without a lock, and two made the tables."""
+    looked = stores.is_plain
+
+    def late(path):
+        found = looked(path)
+        path.touch()
+        return found
+
+    monkeypatch.setattr(stores, "is_plain", late)
+    lock = tmp_path / "lock"
+    with (
+        stores._file_lock(lock),
+        pytest.raises(TimeoutError),
+        stores._file_lock(lock, lambda: raised(TimeoutError())),
+    ):
+        raise AssertionError("two have it")
+
+
+def test_tables_that_another_one_makes_meanwhile_are_used(store, monkeypatch):
+    """Where there are no locks of files."""
+    monkeypatch.setattr(stores, "fcntl", None)
+    transaction = stores._transaction
+
+    def late(db):
+        monkeypatch.setattr(stores, "_transaction", transaction)
+        TuningStore(store.path).add(KEY, {TEXT: TIMED})
+        return transaction(db)
+
+    monkeypatch.setattr(stores, "_transaction", late)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TuningWarning)
+        assert store.trials(KEY) == {TEXT: TIMED}
+
+
+def raised(error):
+    raise error
 
 
 def test_only_one_measures_at_a_time(store):

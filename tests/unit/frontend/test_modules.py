@@ -233,6 +233,17 @@ class Chosen(nn.Module):
         return y
 
 
+class Repeated(nn.Module):
+    first: nn.Linear
+    hidden: list[nn.Linear]
+
+    def __call__(self, x):
+        h = self.first(x)
+        for layer in self.hidden:
+            h = h + layer(h)
+        return h
+
+
 @ts.function
 def train(model: {model}, x: Tensor["B", "D"], y: Tensor["B", "D"]):
     loss, gradient = ts.value_and_grad(lambda model: ts.mse(model(x), y))(model)
@@ -253,5 +264,6 @@ def test_layers_that_a_loss_does_not_reach_are_said_of_a_text() -> None:
     ]
 
 
-def test_a_layer_on_an_open_path_may_be_reached() -> None:
-    assert not found_in(MODEL_WITH_IDLE_LAYERS.format(model="Chosen"))
+@pytest.mark.parametrize("model", ["Chosen", "Repeated"])
+def test_a_layer_on_an_open_path_may_be_reached(model: str) -> None:
+    assert not found_in(MODEL_WITH_IDLE_LAYERS.format(model=model))

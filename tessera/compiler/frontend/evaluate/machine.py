@@ -374,13 +374,17 @@ class Layer:
 
     def placeholder(self, type: Type, span: Span) -> Value:
         """A value of a type whose content is undecided (the analysis will give no IR)."""
+        self.ev.guesses += 1
+        return self._open(type, span)
+
+    def _open(self, type: Type, span: Span) -> Value:
         return self.ev.builder.op(f"{self.prefix}.undecided", (), (type,), span=span).result
 
     def open_number(self, value: Number, type: Type, span: Span) -> Value:
         """A number as a tensor before it is known."""
         self.ev.undecide(f"{value.text} must be known", span)
         self.ev.harmless += 1
-        return self.placeholder(type, span)
+        return self._open(type, span)
 
     # operators
     def binary(self, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:

@@ -39,6 +39,8 @@ class Report:
         self.undecided: list[Diagnostic] = []
         self.harmless = 0
         """how many of them, of parameters and numbers, leave open no path: what a result depends on is known"""
+        self.guesses = 0
+        """values of which no more than the type is known, as those that a list of unknown layers gives"""
         self.incomplete = False
         """something in the text does not parse"""
         self.steps: int = 0

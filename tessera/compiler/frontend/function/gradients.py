@@ -207,7 +207,7 @@ class TransformedCall:
     def completed(self, found: list[Value | None], warn: bool = False) -> list[Value]:
         """Zeros where nothing depends on a tensor; TS354 says so."""
         leaves = list(zip(self.opened.leaves, found, strict=True))
-        if warn and len(self.ev.undecided) == self.ev.harmless:
+        if warn and len(self.ev.undecided) == self.ev.harmless and not self.ev.guesses:
             reached = [leaf.place for leaf, v in leaves if v is not None]
             for place in dict.fromkeys(_widest(leaf.place, reached) for leaf, v in leaves if v is None):
                 said = f"the result does not depend on {place}: its gradient is 0"
