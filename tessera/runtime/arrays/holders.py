@@ -1,8 +1,9 @@
 """Who holds memory: the line that made a block, and the variables through which the program still reaches it.
 
-Lines are noted when a block is made. Variables are looked for when somebody asks: from the frames of the thread that
-asks, inner ones first, through attributes, lists, tuples and dicts. What is not reached so is looked for in all objects
-that the collector knows, for the largest few alone.
+Lines are noted when a block is made, unless it is small and nobody listens: a launch that fills it takes hardly longer.
+Variables are looked for when somebody asks: from the frames of the thread that asks, inner ones first, through
+attributes, lists, tuples and dicts. What is not reached so is looked for in all objects that the collector knows, for
+the largest few alone.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
 from itertools import count, islice
 from types import FrameType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tessera.language.decorators import Decorated
 from tessera.language.lazy import np
 from tessera.runtime.callsite import LIBRARIES, OWN
 
 LARGE = 1 << 20
-"""bytes from which on arrays that others made are named, and blocks that no frame reaches are looked for"""
+"""bytes from which on blocks have a line outside of profiles, arrays that others made are named, and blocks that no
+frame reaches are looked for"""
 REACHED, DEEP = 5_000, 6
 """objects that are looked at from frames, and how far from a variable"""
 _SAID = 3
@@ -35,8 +37,7 @@ _WIDE = 1_000
 _PASSED_OVER = (type, ModuleType, FunctionType, Decorated, str, bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldBlock:
+class HeldBlock(NamedTuple):
     """Memory that Tessera gave out: `what` for, and the line of the program that asked."""
 
     nbytes: int
@@ -60,7 +61,7 @@ class Holder:
 
 
 blocks: dict[int, HeldBlock] = {}
-"""those that are held, by their numbers"""
+"""those that are held, by their numbers: the large ones, and all that were made in a profile"""
 new_number = count(1).__next__
 
 

@@ -94,7 +94,8 @@ class _Block(holders.Owner):
         self.raw = raw if raw is not None else _aligned(size)
         self.__array_interface__ = {**self.raw.__array_interface__, "shape": (nbytes,)}
         self.number = holders.new_number()
-        holders.blocks[self.number] = holders.HeldBlock(nbytes, what, *callsite())
+        if nbytes >= holders.LARGE or events.active():
+            holders.blocks[self.number] = holders.HeldBlock(nbytes, what, *callsite())
         if events.active():
             self.tracked = nbytes
             _meter.change(nbytes, what, self.number)

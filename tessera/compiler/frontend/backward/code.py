@@ -30,6 +30,16 @@ ELEMENTWISE = frozenset({*ADJOINTS, *STEPS, *ELSEWHERE})
 """the functions of ts.tile that work on one element of each operand"""
 
 
+def unused(wanted: str, taken: set[str]) -> str:
+    """A name that is not among those that are taken; from now on it is."""
+    found, n = wanted, 1
+    while found in taken:
+        n += 1
+        found = f"{wanted}_{n}"
+    taken.add(found)
+    return found
+
+
 class Expression:
     """An expression, written when it is asked for: rules that do not read an operand leave nothing behind."""
 

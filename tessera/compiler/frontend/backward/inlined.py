@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tessera.compiler.frontend.backward.code import unused
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition
@@ -59,14 +60,6 @@ class _Writing(ast.NodeTransformer):
             self.before = []
         return out
 
-    def fresh(self, wanted: str) -> str:
-        found, n = wanted, 1
-        while found in self.taken:
-            n += 1
-            found = f"{wanted}_{n}"
-        self.taken.add(found)
-        return found
-
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         function = self.called.get(node)
@@ -79,13 +72,13 @@ class _Writing(ast.NodeTransformer):
         first: list[ast.stmt] = []
         for n, value in given.items():
             if not isinstance(value, (ast.Name, ast.Constant)) or n in stored_names(body):
-                held = self.fresh(n)
+                held = unused(n, self.taken)
                 first.append(ast.Assign([ast.Name(held, ast.Store())], value, lineno=1))
                 value = ast.Name(held, ast.Load())
             names[n] = value
         for n in stored_names(body):
             if n not in names:
-                names[n] = ast.Name(self.fresh(n), ast.Load())
+                names[n] = ast.Name(unused(n, self.taken), ast.Load())
         assert isinstance(last, ast.Return) and last.value is not None
         said = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
         placed = [_Substituted(names).visit(s) for s in said]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from tessera.compiler.frontend.backward.code import ELEMENTWISE, name
+from tessera.compiler.frontend.backward.code import ELEMENTWISE, name, unused
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel.values import Lanes, View, marks
 from tessera.compiler.frontend.names.values import Builtin, Counting
@@ -108,12 +108,7 @@ class KernelReading:
 
     def fresh(self, wanted: str) -> str:
         """A name that the kernel does not have."""
-        found, n = wanted, 1
-        while found in self.taken:
-            n += 1
-            found = f"{wanted}_{n}"
-        self.taken.add(found)
-        return found
+        return unused(wanted, self.taken)
 
     # expressions
     def renamed(self, node: Any, env: Mapping[str, str]) -> Any:
