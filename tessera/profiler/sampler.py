@@ -30,6 +30,9 @@ SWITCH = 0.0002
 """s that a sample waits for the interpreter's lock before it is asked for, 5 ms by default: Python code that runs for
 less than that between two calls that give up the lock would never be seen"""
 
+_PARTS = ("tessera_jupyter", "tessera_lsp")
+"""Tessera's packages beside its own, which a checkout does not keep where packages are installed"""
+
 
 class HostPlace(NamedTuple):
     """A line of the user's program, and the function of a library that it was in: "" where it was in none. Without a
@@ -126,7 +129,7 @@ class Sampler:
     def _place(self, innermost: FrameType) -> HostPlace:
         frame: FrameType | None = innermost
         ours = False
-        while frame is not None and not self._is_user(frame.f_code.co_filename):
+        while frame is not None and not self._is_user(frame):
             ours = ours or frame.f_code.co_filename.startswith(OWN)
             frame = frame.f_back
         if frame is None and ours:
@@ -135,11 +138,13 @@ class Sampler:
         doing = "" if shown is innermost else "tessera" if ours else _name(innermost)
         return HostPlace(shown.f_code.co_filename, shown.f_lineno, shown.f_code.co_name, doing)
 
-    def _is_user(self, file: str) -> bool:
+    def _is_user(self, frame: FrameType) -> bool:
         """Neither Tessera's own, nor of the standard library or an installed package."""
+        file = frame.f_code.co_filename
         known = self._user.get(file)
         if known is None:
             known = not file.startswith((OWN, *LIBRARIES, "<frozen", "<string>", "<__array_function__"))
+            known = known and frame.f_globals.get("__name__", "").partition(".")[0] not in _PARTS
             self._user[file] = known
         return known
 

@@ -79,13 +79,13 @@ class Profiler:
         finally:
             self.recording.end = time.perf_counter_ns()
             self.recording.clock = this_clock()
-            if self.recording.memory:
-                self.recording.held["end"] = holders()
             if self._sampler is not None:
                 self.recording.samples, self._sampler = self._sampler.stop(), None
             if self._token is not None:
                 events.unsubscribe(self._token)
                 self._token = None
+                if self.recording.memory:
+                    self.recording.held["end"] = holders()
                 self.recording.texts = texts_of(str(e.attributes.get("file", "")) for e in self.recording.launches)
                 _remember(self.recording)
 

@@ -12,11 +12,11 @@ import gc
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
 from itertools import count, islice
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
 from tessera.language.decorators import Decorated
@@ -74,7 +74,7 @@ class Owner:
 
 def _owner(array: Any) -> Any:
     """What an array's memory belongs to: a block, or the array that it is a view of."""
-    while (base := getattr(array, "base", None)) is not None:
+    while issubclass(type(array), np.ndarray) and (base := np.ndarray.base.__get__(array)) is not None:  # pyright: ignore
         array = base
     return array
 
@@ -103,36 +103,54 @@ def variables(frame: FrameType | None) -> dict[int, tuple[Any, list[str]]]:
         frame = frame.f_back
     while queue and len(seen) < REACHED:
         value, path, place, depth = queue.popleft()
-        if isinstance(value, np.ndarray):
+        if issubclass(type(value), np.ndarray):
             owner = _owner(value)
             out.setdefault(id(owner), (value, []))[1].append(path + place)
-        elif depth < DEEP and id(value) not in seen and not isinstance(value, _PASSED_OVER):
+        elif depth < DEEP and id(value) not in seen and not issubclass(type(value), _PASSED_OVER):
             seen.add(id(value))
             queue.extend((v, path + step, place, depth + 1) for step, v in _parts(value))
     return out
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        if type(value) is dict:
-            yield from (
-                (f"[{k!r}]" if isinstance(k, (str, int)) else "[...]", v) for k, v in islice(value.items(), _WIDE)
-            )
-    elif isinstance(value, (list, tuple, deque)):
-        yield from ((f"[{i}]", v) for i, v in enumerate(islice(value, _WIDE)))
-    else:
-        held = getattr(value, "__dict__", None)
-        if type(held) is dict:
-            yield from ((f".{k}", v) for k, v in islice(held.items(), _WIDE))
-        for kind in type(value).__mro__:
-            names = kind.__dict__.get("__slots__", ())
-            for name in (names,) if isinstance(names, str) else names:
-                descriptor = kind.__dict__.get(name)  # no code of the class runs
-                if type(descriptor).__name__ == "member_descriptor":
-                    try:
-                        yield f".{name}", descriptor.__get__(value)
-                    except AttributeError:
-                        continue
+    kind = type(value)
+    if issubclass(kind, dict):
+        for k, v in _first(dict.items(value)):
+            yield f"[{k!r}]" if type(k) in (str, int) else "[...]", v
+    elif issubclass(kind, (list, tuple, deque)):
+        base = next(c for c in (list, tuple, deque) if issubclass(kind, c))
+        yield from ((f"[{i}]", v) for i, v in enumerate(_first(base.__iter__(value))))
+    for k, v in _first(dict.items(_attributes(value))):
+        if type(k) is str:
+            yield f".{k}", v
+    for base in kind.__mro__:
+        names = base.__dict__.get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            descriptor = base.__dict__.get(name)
+            if type(descriptor) is MemberDescriptorType:
+                try:
+                    yield f".{name}", descriptor.__get__(value)
+                except AttributeError:
+                    continue
+
+
+def _first(items: Iterable[Any]) -> list[Any]:
+    """Copied: another thread may change what they come from. None where one just did."""
+    try:
+        return list(islice(items, _WIDE))
+    except RuntimeError:
+        return []
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Those that an instance keeps in a dict, without a call of `__getattribute__` or of a property `__dict__`."""
+    for base in type(value).__mro__:
+        descriptor = base.__dict__.get("__dict__")
+        if descriptor is not None:
+            known = type(descriptor) in (GetSetDescriptorType, MemberDescriptorType)
+            held = descriptor.__get__(value) if known else None
+            return held if type(held) is dict else {}
+    return {}
 
 
 def holders(most: int = 12, frame: FrameType | None = None, thorough: bool = True) -> list[Holder]:
@@ -142,10 +160,10 @@ def holders(most: int = 12, frame: FrameType | None = None, thorough: bool = Tru
     found: list[Holder] = []
     for array, names in reached.values():
         owner = _owner(array)
-        if isinstance(owner, Owner):
+        if issubclass(type(owner), Owner):
             paths.setdefault(owner.number, []).extend(names)
-        elif getattr(owner, "nbytes", 0) >= LARGE:
-            found.append(Holder(0, owner.nbytes, tuple(names)))
+        elif (nbytes := owner.nbytes if issubclass(type(owner), np.ndarray) else array.nbytes) >= LARGE:
+            found.append(Holder(0, nbytes, tuple(names)))
     largest = sorted(blocks.copy().items(), key=lambda item: -item[1].nbytes)[:most]
     missing = [number for number, block in largest if number not in paths and block.nbytes >= LARGE]
     if missing and thorough:
@@ -159,7 +177,9 @@ def _elsewhere(numbers: Iterable[int]) -> dict[int, list[str]]:
     wanted, out = set(numbers), dict[int, list[str]]()
     for holder in gc.get_objects():
         for part in gc.get_referents(holder):
-            if isinstance(part, np.ndarray) and isinstance(owner := _owner(part), Owner) and owner.number in wanted:
+            if not issubclass(type(part), np.ndarray) or not issubclass(type(owner := _owner(part)), Owner):
+                continue
+            if owner.number in wanted:
                 names = out.setdefault(owner.number, [])
                 if len(names) < _SAID:
                     names.append(_described(holder, part))
@@ -171,8 +191,8 @@ def _described(holder: Any, part: Any) -> str:
         return f"a variable of {holder.f_code.co_name}"
     step = next((step for step, value in _parts(holder) if value is part), "")
     if type(holder) is dict:  # that of an instance?
-        key = next((k for k, v in holder.items() if v is part), "")
+        key = next((k for k, v in holder.copy().items() if v is part), "")
         for owner in gc.get_referrers(holder):
-            if getattr(owner, "__dict__", None) is holder:
+            if _attributes(owner) is holder:
                 return f".{key} of a {type(owner).__name__}"
     return f"{step} of a {type(holder).__name__}" if step else f"a {type(holder).__name__}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 import weakref
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,11 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor
+from tessera.profiler import session
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.session import Profiler
+from tessera.runtime import events
+from tessera.runtime.arrays import holders
 
 HERE = Path(__file__)
 SIZE = 400_000
@@ -143,3 +148,70 @@ def test_looking_for_variables_keeps_nothing_alive() -> None:
     assert any("cache.entries['y']" in path for holder in prof.memory().holders() for path in holder.paths)
     del cache
     assert seen() is None
+
+
+class Hostile:
+    """Runs code wherever it is looked at from outside, as proxies that load what they stand for do."""
+
+    def __init__(self, kept: Any) -> None:
+        object.__setattr__(self, "kept", kept)
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(f"{name} was read")
+
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        raise RuntimeError("the class was read")
+
+
+class HostileList(list[Any]):
+    def __iter__(self) -> Any:
+        raise RuntimeError("the list was walked")
+
+
+class HostileDict(dict[Any, Any]):
+    def items(self) -> Any:
+        raise RuntimeError("the dict was walked")
+
+
+def test_none_of_the_programs_code_runs(source: np.ndarray) -> None:
+    with Profiler(host=False) as prof:
+        hostile = Hostile(shifted(source))  # hostile
+        items, named = HostileList([shifted(source)]), HostileDict(a=shifted(source))  # both
+    held = entries(prof.memory(), "end")
+    assert any(path.startswith("hostile.kept ") for path in held[at("hostile")].paths)
+    assert {path.partition(" ")[0] for path in held[at("both")].paths} == {"items[0]", "named['a']"}
+    del hostile, items, named
+
+
+def test_what_another_thread_changes_meanwhile_is_passed_over(
+    source: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread cannot be made to come in between here: the walk of a queue changes it."""
+    changing, kept = deque([1, 2, 3]), None
+
+    def first(items: Any) -> Any:
+        found = iter(items)
+        if type(found) is type(iter(changing)) and len(changing):
+            next(found, None)
+            changing.append(4)
+        return real(found)
+
+    real = holders._first  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(holders, "_first", first)
+    with Profiler(host=False) as prof:
+        kept = shifted(source)  # beside
+    assert entries(prof.memory(), "end")[at("beside")].paths[0].startswith("kept ")
+    assert len(changing) > 3 and kept is not None
+
+
+def test_a_search_that_fails_leaves_nobody_listening(source: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(session, "holders", fails)
+    prof, kept = Profiler(), None
+    with pytest.raises(ZeroDivisionError), prof:
+        kept = shifted(source)
+    assert not events.active() and kept is not None
+    assert not any(thread.name == "tessera-sampler" for thread in threading.enumerate())
