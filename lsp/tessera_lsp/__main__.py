@@ -32,13 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.freeze()
     gc.enable()
     if given.tcp is not None:
-        from tessera_lsp import ports  # slow: as the lines above
+        from tessera_lsp import sockets  # slow: as the lines above
 
-        ports.run(server, ports.serve_tcp(server, given.tcp))
+        sockets.run(server, sockets.serve_tcp(server, given.tcp))
     elif given.ws is not None:
-        from tessera_lsp import ports  # slow: as the lines above
+        from tessera_lsp import sockets  # slow: as the lines above
 
-        ports.run(server, ports.serve_websocket(server, given.ws))
+        sockets.run(server, sockets.serve_websocket(server, given.ws))
     else:
         serve(server)
 

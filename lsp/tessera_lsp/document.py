@@ -32,7 +32,7 @@ from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.compiler.frontend.workspace import Modules, imported_files
 from tessera.editor.functions import Known
 from tessera.errors import Diagnostic, Edit, Note, Span
-from tessera_lsp.aside import Aside
+from tessera_lsp.background import Aside
 from tessera_lsp.text import Text
 
 log = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.verifier import verify
-from tessera.compiler.lower.fit import fit
 from tessera.compiler.lower.kernel_to_program import kernel_program
+from tessera.compiler.lower.memory_limit import fit
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.phases import phase, spend
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.core import Op
 from tessera.compiler.levels import NoIR, schedule
-from tessera.compiler.lower.fit import shown
+from tessera.compiler.lower.memory_limit import shown
 from tessera.compiler.machines import MACHINES, predicted_machine
 from tessera.compiler.predict import quantity
 from tessera.compiler.schedule.cost import predicted_us
-from tessera.compiler.schedule.kept import KeptValue, kept
+from tessera.compiler.schedule.saved_values import KeptValue, kept
 from tessera.editor.functions import Known, takes_gradients
 from tessera.errors import TesseraError
 

@@ -12,10 +12,10 @@ from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import shape_text
 from tessera.compiler.levels import NoIR, schedule
-from tessera.compiler.lower.fit import shown
+from tessera.compiler.lower.memory_limit import shown
 from tessera.compiler.machines import MACHINES, predicted_machine
 from tessera.compiler.schedule.cost import predicted_us
-from tessera.compiler.schedule.kept import KeptValue, kept
+from tessera.compiler.schedule.saved_values import KeptValue, kept
 from tessera.errors import CompileError, Diagnostic
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Decorated, Function

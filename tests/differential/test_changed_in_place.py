@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import StatefulObject, Tensor, effect
 from tessera.compiler.lower import schedule_to_tile
-from tessera.compiler.lower.changing import changes
+from tessera.compiler.lower.in_place import changes
 from tests.conftest import require
 
 N = 6

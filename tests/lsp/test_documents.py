@@ -215,7 +215,7 @@ async def test_tcp_listens_on_loopback(start):
         assert (await editor.hints(editor.open(TWO)))["p"] == ": [N, N] f32", "the client is still served"
         await asyncio.wait_for(editor.client.shutdown_session(), PATIENCE)
         _, said = await asyncio.wait_for(server.communicate(), PATIENCE)
-        assert said.count(b"WARNING tessera_lsp.ports: a connection was closed") == 6
+        assert said.count(b"WARNING tessera_lsp.sockets: a connection was closed") == 6
     finally:
         if server.returncode is None:
             server.kill()

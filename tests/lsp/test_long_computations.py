@@ -9,7 +9,7 @@ import psutil
 import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
-from tessera_lsp.aside import Aside, EndedError
+from tessera_lsp.background import Aside, EndedError
 from tessera_lsp.document import Document
 
 from tessera.compiler.frontend import budget

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.lower.fit import shown
-from tessera.compiler.schedule.kept import KeptValue
+from tessera.compiler.lower.memory_limit import shown
+from tessera.compiler.schedule.saved_values import KeptValue
 from tessera.editor.kept import HINTED, KeptValues, why
 from tessera_lsp.document import Document
 from tessera_lsp.server import TesseraServer

@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
-from tessera.compiler.lower.across import SecondStage, stages
+from tessera.compiler.lower.reduce_across import SecondStage, stages
 from tessera.compiler.structure import Structure, row
 from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.passes.mask_tails import tails_of

@@ -10,8 +10,8 @@ from typing import Any
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, types_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, ViewType
+from tessera.compiler.lower.equal_groups import RepeatedGroups
 from tessera.compiler.lower.kernel_writer import Argument
-from tessera.compiler.lower.repeated import RepeatedGroups
 from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import Access, reads
 from tessera.compiler.schedule.alignment import Axes, align

@@ -7,22 +7,22 @@ from dataclasses import replace
 from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.lower.changing import changes, destine, in_order
 from tessera.compiler.lower.chunked_reduction import chunked_reduction
 from tessera.compiler.lower.contract_kernel import contract_kernel
 from tessera.compiler.lower.copies import copy_value, held_copy, join, settle
+from tessera.compiler.lower.equal_groups import LoweredGroup
+from tessera.compiler.lower.in_place import changes, destine, in_order
 from tessera.compiler.lower.kernel_to_program import free_dims
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.launch_kernel import launch_kernel
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
-from tessera.compiler.lower.putting import put_slices
-from tessera.compiler.lower.repeated import LoweredGroup
+from tessera.compiler.lower.put_slices import put_slices
 from tessera.compiler.lower.segments import fold_segments
 from tessera.compiler.lower.sorting import sort_lines
 from tessera.compiler.schedule.access import collapse, gather_parts, sizes, units, written
 from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
-from tessera.compiler.schedule.kept import places
 from tessera.compiler.schedule.lifetimes import dies
+from tessera.compiler.schedule.saved_values import places
 from tessera.compiler.schedule.views import kind_of, layout_of
 from tessera.compiler.structure import Structure
 from tessera.compiler.tile.program import Branch, Loop, Program, Step

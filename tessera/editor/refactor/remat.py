@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import Builtin
-from tessera.compiler.lower.fit import shown
+from tessera.compiler.lower.memory_limit import shown
 from tessera.editor.annotations import own_name
 from tessera.editor.functions import Known, is_tensor, takes_gradients
 from tessera.editor.kept import KeptValues

@@ -13,7 +13,7 @@ import pytest
 import tessera as ts
 from tessera import Tensor, nn
 from tessera.compiler.lower import schedule_to_tile
-from tessera.compiler.lower.repeated import LoweredGroup, RepeatedGroups
+from tessera.compiler.lower.equal_groups import LoweredGroup, RepeatedGroups
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction
 
 X = np.random.default_rng(0).normal(size=(2, 6, 8)).astype(np.float32)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tessera.compiler.frontend.backward.code import name, negated, number, operation
+from tessera.compiler.frontend.backward.cotangents import Pull, TileCotangent
 from tessera.compiler.frontend.backward.emit import ForwardLines, Line, emitted
 from tessera.compiler.frontend.backward.places import Places
-from tessera.compiler.frontend.backward.pull import Pull, TileCotangent
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.statements import (
     AssignStatement,

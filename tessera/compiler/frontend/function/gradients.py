@@ -13,8 +13,8 @@ from tessera.compiler.autodiff.reverse import pull_back
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.transforms import parameter_names
 from tessera.compiler.frontend.function.emission import Emission
+from tessera.compiler.frontend.function.gradient_arguments import Opened, Refused, each, parts
 from tessera.compiler.frontend.function.mapping import MappedCall
-from tessera.compiler.frontend.function.opened import Opened, Refused, each, parts
 from tessera.compiler.frontend.function.scanning import ScanCall
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (

@@ -11,7 +11,7 @@ from tessera.compiler.autodiff.custom import inline_custom
 from tessera.compiler.frontend.evaluate import returns, spelling, states
 from tessera.compiler.frontend.evaluate.machine import Evaluator, Layer
 from tessera.compiler.frontend.evaluate.parameters import facts_pairs
-from tessera.compiler.frontend.function import gradients, leaving, ruled
+from tessera.compiler.frontend.function import custom_rules, gradients, loop_exits
 from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.results import as_results, fault, in_order
@@ -242,13 +242,17 @@ class FunctionLayer(Layer):
         return out
 
     def leave(self, paths: list[Path]) -> bool:
-        return leaving.leave(self.ev, paths)
+        return loop_exits.leave(self.ev, paths)
 
     def loop(self, node: ast.For, counting: Counting) -> Flow:
-        return leaving.counted(self.ev, node, counting) if leaving.can_be_left(node) else super().loop(node, counting)
+        return (
+            loop_exits.counted(self.ev, node, counting)
+            if loop_exits.can_be_left(node)
+            else super().loop(node, counting)
+        )
 
     def repeat(self, node: ast.While, condition: Any) -> Flow:
-        return leaving.repeat(self.ev, node) if leaving.can_be_left(node) else super().repeat(node, condition)
+        return loop_exits.repeat(self.ev, node) if loop_exits.can_be_left(node) else super().repeat(node, condition)
 
     def condition(self, node: ast.AST, value: Any) -> Value | None:
         type: TensorType = value.type
@@ -311,7 +315,7 @@ class FunctionLayer(Layer):
         return gradients.call(self.ev, self.emission, node, callee, args, kwargs)
 
     def ruled(self, node: ast.AST, closure: Closure, args: list[Any], kwargs: dict[str, Any], run: Any) -> Any:
-        return ruled.call(self.ev, self.emission, node, closure, args, kwargs, run)
+        return custom_rules.call(self.ev, self.emission, node, closure, args, kwargs, run)
 
     def apply(self, node: ast.AST, operator: Operator, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Calls an operator as a function or method."""

@@ -10,7 +10,7 @@ from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.states import NUMBERS
 from tessera.compiler.frontend.evaluate.undecided import Snapshot
 from tessera.compiler.frontend.function.emission import Emission
-from tessera.compiler.frontend.function.opened import Refused, each, parts
+from tessera.compiler.frontend.function.gradient_arguments import Refused, each, parts
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import has_unknown, is_tuple, type_name
 from tessera.compiler.graph.builder import GraphBuilder

@@ -18,12 +18,12 @@ from tessera.compiler.frontend.evaluate import asserts
 from tessera.compiler.frontend.evaluate.machine import Layer
 from tessera.compiler.frontend.evaluate.returns import claimed
 from tessera.compiler.frontend.evaluate.spelling import around_index, rewritten
-from tessera.compiler.frontend.kernel import across, calls, names, operators, outputs, results
+from tessera.compiler.frontend.kernel import calls, names, operators, outputs, reduce_across, results
 from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import BUILTINS
 from tessera.compiler.frontend.kernel.builtins.memory import store_part
 from tessera.compiler.frontend.kernel.builtins.subscripts import part, stored
-from tessera.compiler.frontend.kernel.control import branches, leaving, loops
+from tessera.compiler.frontend.kernel.control import branches, loop_exits, loops
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.places import zip_indices
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
@@ -245,7 +245,7 @@ class KernelLayer(KernelState):
             raise KernelFault("TS406", f"{what} cannot be stored to; {advice}")
         place = self._place(node, value, index, storing=True)
         if isinstance(item, Share):
-            across.store(self, place, item, self.ev.span(node))
+            reduce_across.store(self, place, item, self.ev.span(node))
             return
         self.memory.store(place, self.operand(item), self.ev.span(node))
 
@@ -319,7 +319,7 @@ class KernelLayer(KernelState):
         return self._flow(node, loops.repeat, condition)
 
     def leave(self, paths: list[Path]) -> bool:
-        return leaving.leave(self, paths)
+        return loop_exits.leave(self, paths)
 
     def _flow(self, node: ast.stmt, rule: Callable[..., Flow], value: Any) -> Flow:
         try:

@@ -9,8 +9,8 @@ from typing import Any
 
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.fixes import expression_at
-from tessera.compiler.frontend.kernel import across, results
 from tessera.compiler.frontend.kernel import names as kernel_names
+from tessera.compiler.frontend.kernel import reduce_across, results
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.state import KernelState
@@ -255,7 +255,7 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
         place = own_place(k, view, tile)
         _covered(k, place, span)
         if isinstance(item, Share):
-            across.store(k, place, item, span)
+            reduce_across.store(k, place, item, span)
         else:
             k.memory.store(place, tile, span)
     k.results.append(view.argument)
@@ -325,7 +325,7 @@ def finish(k: KernelState, value: Any) -> Op | None:
         return None
     try:
         _check_races(k)
-        across.check(k)
+        reduce_across.check(k)
     except KernelFault as e:
         ev.error(e.code, e.message, ev.definition.span)
         return None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from tessera.compiler.frontend.kernel.builtins import (
     checking,
-    combining,
-    drawing,
+    creation,
+    custom_reductions,
     elementwise,
-    folds,
+    gather_scatter,
+    grid,
+    joining,
     loops,
-    making,
     memory,
-    parts,
-    placed,
-    places,
     products,
+    random,
+    reductions,
+    selection,
     shaping,
 )
 from tessera.compiler.tile.builtin import BUILTINS, as_function, public
@@ -22,6 +23,7 @@ from tessera.compiler.tile.builtin import BUILTINS, as_function, public
 __all__ = ["BUILTINS", "FAMILIES", "as_function", "public"]
 
 FAMILIES = (
-    places, loops, making, drawing, memory, shaping, parts, placed, folds, combining, products, elementwise, checking,
+    grid, loops, creation, random, memory, shaping, joining, gather_scatter, reductions, custom_reductions,
+    products, selection, elementwise, checking,
 )  # fmt: skip
 """in the order of the reference page"""

@@ -1,4 +1,4 @@
-"""Looking at tiles while a kernel runs."""
+"""Debugging: printing tiles and asserting conditions while a kernel runs."""
 
 from __future__ import annotations
 

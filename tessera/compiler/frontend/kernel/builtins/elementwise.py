@@ -1,4 +1,4 @@
-"""Functions of one element at a time. Those of `language/scalars.py`, where their meaning stands."""
+"""Elementwise functions. `language/scalars.py` defines what they compute."""
 
 from __future__ import annotations
 

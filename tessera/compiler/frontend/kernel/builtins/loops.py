@@ -1,4 +1,4 @@
-"""Loops, and counting them."""
+"""Loops."""
 
 from __future__ import annotations
 

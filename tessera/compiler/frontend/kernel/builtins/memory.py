@@ -1,12 +1,12 @@
-"""Blocks of tensors, and shared memory."""
+"""Loading and storing blocks of tensors, and shared memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
-from tessera.compiler.frontend.kernel.builtins.making import known_dtype, known_shape, written_shape
-from tessera.compiler.frontend.kernel.builtins.placed import gathered, put
+from tessera.compiler.frontend.kernel.builtins.creation import known_dtype, known_shape, written_shape
+from tessera.compiler.frontend.kernel.builtins.gather_scatter import gathered, put
 from tessera.compiler.frontend.kernel.builtins.subscripts import stored
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Axis, Panel, Shared, TileWindow, View

@@ -1,10 +1,10 @@
-"""Other shapes and dtypes of the same elements."""
+"""Changing the shape or dtype of a tile."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.kernel.builtins.making import known_dtype, known_shape, written_shape
+from tessera.compiler.frontend.kernel.builtins.creation import known_dtype, known_shape, written_shape
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Shared, Transposed
 from tessera.compiler.frontend.names.values import is_sequence

@@ -1,4 +1,4 @@
-"""Parts of tiles: `t[0:8, ::2]`, `t[-1]`, `t[i]`, and what is stored to them."""
+"""Subscripts of tiles, read and stored: `t[0:8, ::2]`, `t[-1]`, `t[i]`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tessera.language.lazy import np
 if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel.state import KernelState
 
-from tessera.compiler.frontend.kernel.builtins.placed import ScatterAlong, Take
+from tessera.compiler.frontend.kernel.builtins.gather_scatter import ScatterAlong, Take
 
 
 class Part(TilePrimitive):

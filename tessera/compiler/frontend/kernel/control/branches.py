@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.evaluate import control
-from tessera.compiler.frontend.kernel.control.leaving import leave_lanes
+from tessera.compiler.frontend.kernel.control.loop_exits import leave_lanes
 from tessera.compiler.frontend.kernel.control.masks import identify_results, run_under
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.names.frame import Flow

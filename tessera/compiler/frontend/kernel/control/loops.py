@@ -10,7 +10,7 @@ from tessera.compiler.frontend.evaluate.control import Carried
 from tessera.compiler.frontend.kernel.broadcasting import relation
 from tessera.compiler.frontend.kernel.control import lanes
 from tessera.compiler.frontend.kernel.control.branches import condition
-from tessera.compiler.frontend.kernel.control.leaving import close, enter, run_body
+from tessera.compiler.frontend.kernel.control.loop_exits import close, enter, run_body
 from tessera.compiler.frontend.kernel.control.masks import FIXED
 from tessera.compiler.frontend.kernel.grid import SERIAL, base_name
 from tessera.compiler.frontend.kernel.tiles import KernelFault

@@ -1,4 +1,4 @@
-"""Elements of tiles at computed places: read, and stored."""
+"""Gather and scatter: elements at computed indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cotangents of expressions: from what an expression gives to the names and blocks that it is made of."""
+"""Cotangents of expressions: from the cotangent of a result to those of its operands."""
 
 from __future__ import annotations
 

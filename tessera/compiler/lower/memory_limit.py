@@ -1,7 +1,7 @@
-"""Of the ways to keep values for a backward pass, the quickest under which a program fits into the memory it may use.
+"""Chooses which values the forward pass saves, so that the program fits into its memory limit.
 
-The ways are those of `TRADES`, from the quickest to the smallest, whatever the limit is, and the first one that fits is
-taken. So a larger limit never gives a slower program, and a smaller one never a program that holds more.
+The choices are listed in `TRADES`, from the quickest to the smallest. The list does not depend on the limit, and the
+first choice that fits is taken. So a larger limit never gives a slower program, or a smaller limit a larger one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernel that puts slices into a tensor, one after the other, so that the last of those of one place stays."""
+"""The kernel that stores slices into a tensor in order: where two slices overlap, the later one wins."""
 
 from __future__ import annotations
 

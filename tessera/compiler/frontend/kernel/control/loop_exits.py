@@ -1,8 +1,8 @@
 """`break`, `continue` and `return` in loops that run when the kernel runs, under conditions known only then.
 
-What follows `if c: continue` becomes the other path of that branch. A loop with `break` or `return` in it carries a
-flag besides its values: whether it goes on. Its body runs under the flag, so that the steps after it change nothing,
-and the loop's op names the flag (attr `going`), so that targets may leave the loop there.
+The statements after `if c: continue` become the else branch. A loop with `break` or `return` also carries a flag that
+says whether to go on. The flag masks the body, so later steps change nothing. The loop's op names the flag (attr
+`going`), so targets may leave the loop early.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The protocol on a loopback port, for one client.
 
-Any page in the person's browser can send a request there without asking, and its body could hold messages. Browsers
-start with a line of HTTP, clients with a header of the protocol: who starts otherwise is turned away.
+Any web page in the user's browser can send a request to this port, and the request's body could hold messages. A
+browser starts with a line of HTTP, a client with a header of the protocol; any other start is refused.
 """
 
 from __future__ import annotations

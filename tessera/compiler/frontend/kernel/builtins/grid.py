@@ -1,4 +1,4 @@
-"""Where a program is."""
+"""The grid, and the position of a program in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The arguments of a transformed call: which tensors in them are differentiated by, and values in the same structure.
+"""The arguments of a call of `ts.grad(f)` and the like: the tensors to differentiate by, and their structure.
 
-Each tensor to differentiate by is a value of its own, a copy of the one that is given: a derivative by `x` says nothing
-of other uses of the same tensor, and derivatives inside of derivatives keep apart.
+Each of these tensors is copied into a value of its own. So a derivative with respect to `x` leaves out other uses of
+the same tensor, and nested derivatives stay separate.
 """
 
 from __future__ import annotations

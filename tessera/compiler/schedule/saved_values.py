@@ -1,5 +1,4 @@
-"""What a program holds for its backward pass: values in memory that kernels of the forward pass write and those of a
-derivative read."""
+"""The values that a program saves for its backward pass: forward kernels write them, backward kernels read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What combines elements by a function of the program: reductions and prefixes of any associative function."""
+"""Reductions and scans with a function of your own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.kernel.builtins.parts import part
+from tessera.compiler.frontend.kernel.builtins.joining import part
 from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, demand_dtype, tile_type
 from tessera.compiler.frontend.kernel.values import Share
 from tessera.compiler.frontend.names.frame import Closure

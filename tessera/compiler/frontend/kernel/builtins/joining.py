@@ -1,10 +1,10 @@
-"""Tiles cut, turned around, and made of several."""
+"""Joining, splitting, repeating and flipping tiles."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.kernel.builtins.placed import MOVES
+from tessera.compiler.frontend.kernel.builtins.gather_scatter import MOVES
 from tessera.compiler.frontend.kernel.builtins.subscripts import Part, part, said
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Axis

@@ -1,4 +1,4 @@
-"""Random numbers, element by element: what one is depends on a seed and its number alone."""
+"""Random numbers. Each element depends on the seed and on its own index alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What combines elements along an axis: reductions, prefixes and sorting."""
+"""Reductions, scans and sorting along an axis."""
 
 from __future__ import annotations
 

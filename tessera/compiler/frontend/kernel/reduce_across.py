@@ -1,7 +1,7 @@
 """Results that all programs have a share in: what `reduce_across` gives, and where it may be stored.
 
 The store says so (attr `across`). Lowering has each program store its share beside those of others, and adds a launch
-that combines them in ascending order of the programs (lower/across.py).
+that combines them in ascending order of the programs (lower/reduce_across.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The kernels of groups that are the same: the layers of a model. One is written, the others are copies of it.
+"""Finds groups that give equal kernels, such as the layers of a model. One kernel is written; the others are copies.
 
-Only what no kernel looks at may differ: what the values are called that come from outside. Places are part of a kernel,
-so layers are the same where one text makes them.
+Equal groups may differ only in the names of their inputs. Source positions are part of a kernel, so layers are equal
+only if the same lines of source make them.
 """
 
 from __future__ import annotations

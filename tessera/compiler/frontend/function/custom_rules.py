@@ -1,6 +1,6 @@
-"""Calls of functions whose derivative somebody has written: `@f.vjp`, `@f.jvp`.
+"""Calls of functions with custom derivative rules: `@f.vjp`, `@f.jvp`.
 
-While derivatives are taken, such a call is one `graph.custom`: the function in one region, each rule in another one.
+Under differentiation, such a call is one `graph.custom` op: one region for the function, one for each rule.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tessera.compiler.autodiff.rules import smooth
 from tessera.compiler.frontend.evaluate.inlining import Unfit, scalar
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.function.emission import Emission
-from tessera.compiler.frontend.function.opened import Opened, Refused, each, parts
+from tessera.compiler.frontend.function.gradient_arguments import Opened, Refused, each, parts
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import represent
 from tessera.compiler.frontend.names.signature import definition_signature, is_scalar

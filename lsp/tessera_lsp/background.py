@@ -1,7 +1,7 @@
-"""Work that takes long, set aside: on a thread of its own, in turns with the server's.
+"""Long computations on a background thread, which takes turns with the server's thread.
 
-Only one of the two runs at a time, so they share what they share without locks. At each of its pauses
-(`budget.interruptible`) the work hands back when its turn is over, and waits for the next.
+Only one of the two threads runs at a time, so their shared state needs no locks. At each pause point
+(`budget.interruptible`) the background thread yields if its turn is over, and waits for the next one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`continue` and `break` on conditions that the program decides when it runs.
+"""`continue` and `break` under conditions that are known only when the program runs.
 
-What stands behind `if c: continue` in a loop's body is the other path of that branch. A loop with `break` carries a
-flag, and goes on while it is set and its condition holds; one over `ts.range` becomes a `while` that counts.
+The statements after `if c: continue` become the else branch. A loop with `break` carries a flag and runs while the flag
+is set and the loop's condition holds; a loop over `ts.range` becomes a `while` loop with a counter.
 """
 
 from __future__ import annotations

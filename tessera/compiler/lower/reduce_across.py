@@ -1,9 +1,9 @@
-"""Results that all programs of a kernel have a share in, in two launches.
+"""Lowers `reduce_across`, a reduction over the programs of a grid, to two launches.
 
     tile.store out, x, place {across = "sum"}
 
-becomes a store of x beside the shares of other programs, and a kernel of its own that combines the shares of each place
-in ascending order of the programs. So results depend on the blocks and their number alone, and nobody needs atomics.
+becomes a store of x into a buffer with one slot for each program, and a second kernel, which combines the slots in
+ascending order of the programs. So the result depends only on the blocks and their number, and needs no atomics.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Elementwise results in the memory of what they replace: the last value of a state, or of what a loop carries.
+"""Stores elementwise results in place: the new value of a state or of a loop's variable overwrites the old one.
 
-Where a group computes such a value, its kernel stores into the old one's memory instead of new memory that is copied
-over it later. That changes no result where
+The kernel stores to the old value's memory, instead of to new memory that is copied later. This is safe if
 
-- nobody reads what lies there any more behind the group (`schedule/lifetimes.py`), under any of its names;
-- the group is elementwise and the value runs along all of its space, so that no two programs store one element;
-- every read of that memory in the group is of the element that is stored, at the same place of the space: no other
-  window, no broadcast, no gathered index. A kernel loads before it stores, and targets know loads and stores of one
-  argument for accesses to one memory.
+- nothing reads the old value after the group (`schedule/lifetimes.py`), under any of its names;
+- the group is elementwise and the value covers its whole iteration space, so no two programs store one element;
+- the group reads that memory only at the element that it stores: through no other window, broadcast or gathered index.
+  A kernel loads before it stores, and targets know that loads and stores of one argument access the same memory.
 
-All else is computed beside the old value, and copied.
+Every other value is computed in new memory and copied.
 """
 
 from __future__ import annotations
