@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tessera.compiler.targets.base import PLATFORMS
 from tessera.profiler.balance import Balance, balance, imbalance_cause
-from tessera.profiler.host import HostReport
+from tessera.profiler.host import HostReport, place_text
 from tessera.profiler.kernel_stats import KernelStats, covered, kernel_stats, roofline_time, time_outside
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
 from tessera.profiler.recording import Recording
@@ -425,18 +425,20 @@ def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[
     stretches.append((first.start - recording.start, f"before the first kernel, of {_call(first)}"))
     stretches.append((recording.end - last.start - (last.duration or 0), f"behind the last kernel, of {_call(last)}"))
     longest, where = max(stretches)
-    blamed = [line for line in HostReport(recording).lines if line.place.file][
-        :1
-    ]  # what the command does is not the author's
-    spender = f"; most of the time is spent at {blamed[0]}, {format_time(blamed[0].duration)}" if blamed else ""
-    look = f"at {blamed[0]}" if blamed else f"at what runs {where}"
+    # What the command does by itself has no file, and is not the author's.
+    line = next((line for line in HostReport(recording).lines if line.place.file), None)
+    spender = f"; {line} took most of it, {format_time(line.duration)}" if line else ""
+    if line and line.place.doing == "tessera":
+        change = f"make fewer calls at {place_text(line.place._replace(doing=''))}, or give each more work"
+    else:
+        change = f"make {line or f'what runs {where}'} faster"
     yield Hint(
         kind="outside kernels",
         kernel="",
         measured=f"{format_percent(outside / recording.duration)} of the run lay outside kernels",
         ideal="0%",
         cause=f"Python, transfers and starting calls; the longest stretch, {format_time(longest)}, is {where}{spender}",
-        change=f"look {look}: no kernel can become fast enough to make up for it",
+        change=f"{change}; faster kernels cannot make up for it",
         saving=(0.0, float(outside)),
         local_time=recording.duration,
         region_time=recording.duration,

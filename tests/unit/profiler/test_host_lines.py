@@ -20,6 +20,7 @@ from tessera import Tensor
 from tessera.errors import TesseraError
 from tessera.profiler import Profiler, sampler
 from tessera.profiler.export.layout import lay_out
+from tessera.profiler.hints import hints
 from tessera.profiler.host import HostReport, place_text, sampled_slices
 from tessera.profiler.kernel_stats import outside_spans, time_outside
 from tessera.profiler.recording import Recording
@@ -186,3 +187,18 @@ def test_what_the_command_does_is_not_blamed_on_its_script() -> None:
     place = Sampler(0)._place(frame)
     assert place == HostPlace("", 0, "", "tessera")
     assert place_text(place) == "tessera itself"
+
+
+@pytest.mark.parametrize(
+    ("place", "advice"),
+    [
+        (B, "make b.py:2 step in numpy.linalg._linalg.svd faster"),
+        (HostPlace("a.py", 7, "main", "tessera"), "make fewer calls at a.py:7 main, or give each more work"),
+        (HostPlace("", 0, "", "tessera"), "make what runs before the first kernel, of saxpy faster"),
+    ],
+)
+def test_advice_for_time_outside_names_what_the_author_can_change(place: HostPlace, advice: str) -> None:
+    recording = recorded(launch(1, start=10**9, duration=1000), end=10**9 + 1000)
+    sampled(recording, (5 * 10**8, place))
+    (hint,) = [hint for hint in hints(recording) if hint.kind == "outside kernels"]
+    assert hint.change == f"{advice}; faster kernels cannot make up for it"
