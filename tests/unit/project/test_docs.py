@@ -113,11 +113,32 @@ def test_the_readme_describes_its_shape_error(tmp_path):
     assert any(note.get("line") for note in error["notes"])
 
 
-def test_the_architecture_speaks_of_files_that_exist():
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    folders = ("tessera", "lsp", "tests/unit")
-    files = [f"/{p.relative_to(ROOT).as_posix()}" for folder in folders for p in ROOT.glob(f"{folder}/**/*.py")]
-    for name in re.findall(r"`([a-z_/]+\.py)`", text):
-        assert any(f.endswith(f"/{name}") for f in files), name
-    for folder in re.findall(r"`((?:language|compiler|runtime|profiler|editor|frontend|targets)/[a-z_/]*/)`", text):
-        assert any(f"/{folder}" in f for f in files), folder
+PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.(?:py|pyi|cuh|ipynb)|(?:[\w.-]+/)+")
+
+
+def missing_paths(page: str, files: list[str]) -> list[str]:
+    """The files and folders that a page names, in backticks or in a tree, and that do not exist among `files`."""
+    text = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+    named = [name for name in re.findall(r"`([^`\s]+)`", text) if PATH.fullmatch(name)]
+    for block in re.findall(r"```\n(\w+/\n.*?)```", page, flags=re.DOTALL):
+        named += re.findall(r"(?:^|\s)([a-z_/]+(?:\.py|/))(?=\s|$)", block)
+    paths = [f"/{f}" for f in files]
+    return [n for n in named if not any(f"/{n}" in p if n.endswith("/") else p.endswith(f"/{n}") for p in paths)]
+
+
+@pytest.fixture(scope="module")
+def files() -> list[str]:
+    """The files of the checkout, new ones too."""
+    require("git")
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_pages_name_files_that_exist(page, files):
+    assert not missing_paths(page.read_text(encoding="utf-8"), files)
+
+
+def test_a_path_without_a_file_is_found():
+    page = "`a/b.py`, `b.py`, `c.py`, `a/`, `d/`, `x.y`\n```\na/\n  b.py  text   e.py\n  f/    more\n```\n"
+    assert missing_paths(page, ["a/b.py"]) == ["c.py", "d/", "e.py", "f/"]
