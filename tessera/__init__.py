@@ -1,4 +1,4 @@
-"""Tessera: tile kernels and tensor functions, checked before you run and explained after.
+"""Tessera: tile kernels and tensor functions, checked before they run and profiled after.
 
 Names resolve at first use, so that `import tessera` costs a millisecond and loads neither NumPy nor a compiler.
 """

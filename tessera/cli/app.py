@@ -12,27 +12,27 @@ import tessera
 COMMANDS = {
     "demo": "Compile and run the tour on this machine's best target, and show where the time went.",
     "lab": "Open JupyterLab on the tour.",
-    "doctor": "Say what this machine can do.",
+    "doctor": "Show what works on this machine, and what to install for the rest.",
     "check": "Check files without running them. Exits with 1 if there are errors.",
-    "run": "Run a script; .tess files may use the dialect (type parameters, keywords and policies in brackets).",
+    "run": "Run a script. A .tess file may use Tessera's dialect of Python (type parameters, keywords, policies).",
     "compile": "Compile ahead of time: .cubin and .cu for a GPU, object and assembly for a CPU.",
     "ir": "Print a function's Graph, Schedule, Tile or Target IR, or its assembly.",
     "profile": "Run a script, or a function of it on random arguments, and show where the time went.",
-    "trace": "Check a trace file: what a viewer would drop or move of it. Exits with 1 if there is anything.",
-    "benchmark": "Measure the functions of a file on the CPU; with --compare, exit with 1 where one has become slower.",
-    "hints": "Show how often the profiler's hints held what they predicted, as `hint.try_it()` found out.",
-    "tune": "Time the configurations of a kernel on this machine, with random data; calls with such shapes go by it.",
+    "trace": "Check a trace file for events that a viewer would drop or move. Exits with 1 if there are any.",
+    "benchmark": "Measure the functions of a file on the CPU. With --compare, exit with 1 if one has become slower.",
+    "hints": "Show how often the profiler's predictions were right, as measured by `hint.try_it()`.",
+    "tune": "Time the configurations of a kernel on random data; later calls with such shapes use the fastest.",
     "cache": "Show, empty or check the cache of compiled code and the autotuner's timings.",
-    "lsp": "Start the language server: on standard input and output, or on a port for one client.",
+    "lsp": "Start the language server, on standard input and output or on a port for one client.",
 }
-"""name -> what it does. A command is the function of this name in the module of this name, which is imported when it
-runs: the list of them needs no compiler."""
+"""name -> summary. A command is the function of this name in the module of this name, which is imported only when the
+command runs, so `--help` does not load the compiler."""
 
 
 def application(asked: str) -> typer.Typer:
-    """The application, of which the command `asked` is ready to run and the others are only listed."""
+    """The application. Only the command `asked` is imported; the others are listed."""
     app = typer.Typer(
-        help="Tile kernels and tensor functions: checked before you run, explained after.",
+        help="Tile kernels and tensor functions: checked before they run, profiled after.",
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,  # Rich's panels would take half of the time of `--help`
@@ -46,7 +46,7 @@ def application(asked: str) -> typer.Typer:
 
 
 def _listed() -> None:
-    """A command that is not asked for."""
+    """Stands for a command that does not run."""
 
 
 def _version(wanted: bool) -> None:

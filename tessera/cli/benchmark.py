@@ -1,4 +1,4 @@
-"""`tessera benchmark`: the functions of a file against those of another time, as a gate for continuous integration."""
+"""`tessera benchmark`: compares the speed of a file's functions with a saved result or a revision, for CI."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tessera.runtime.call.examples import example_arguments
 
 FORMAT, VERSION = "tessera-benchmark", 1
 PREFIX = "benchmark_"
-"""of plain functions that say by themselves what is measured"""
+"""the prefix of plain functions to measure"""
 Calls = dict[str, Callable[[], Any]]
 
 
@@ -38,15 +38,15 @@ def benchmark(
     what: Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A file, or one function in it.")],
     compare: Annotated[str | None, typer.Option(metavar="REF", help="A saved result, or a git revision.")] = None,
     dims: Annotated[str | None, typer.Option(help="Sizes of the functions' dims: B=8,S=128.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long each function is measured.")] = 4.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Seconds of measuring per function.")] = 4.0,
     save: Annotated[Path | None, typer.Option(help="Write the result here, for a later --compare.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Measure the functions of a file on the CPU; with --compare, exit with 1 where one has become slower.
+    """Measure the functions of a file on the CPU. With --compare, exit with 1 if one has become slower.
 
-    Functions called benchmark_..., which take nothing, are measured as they are; where there is none, every function
-    and kernel whose arguments can be made from its annotations. A revision is checked out to a temporary worktree, and
-    both versions run by turns. Slower is what surely takes over 3 % longer. The file is run, as `import` runs it.
+    Measures the functions benchmark_... without parameters. If there are none, measures every function and kernel whose
+    arguments can be made from its annotations. A revision is checked out to a temporary worktree, and both versions
+    run in alternation. Slower means certainly over 3 % slower. The file is imported, which runs its top-level code.
     """
     text, colon, name = what.rpartition(":")
     named = bool(colon) and name.isidentifier()
@@ -100,7 +100,7 @@ def _nothing() -> None: ...
 
 
 def _programs(file: Path, name: str, given: dict[str, int]) -> tuple[Calls, dict[str, str]]:
-    """The calls to measure by name, and why others are left out. The file is run."""
+    """The calls to measure, by name, and why other functions are left out. Imports the file."""
     if not file.is_file():
         raise typer.BadParameter(f"the revision has no file {file.name}")
     analyses = {a.name: a for a in read(str(file)) if a.definition.owner is None}
@@ -131,7 +131,7 @@ def _takes_nothing(function: Callable[..., Any]) -> bool:
 
 
 def _renamed(found: Repetitions, root: Path) -> Repetitions:
-    """Files below the root by their names from there, so that two trees name them alike."""
+    """Relative paths for the files below the root, so that two trees have the same names."""
 
     def name(file: str) -> str:
         path = Path(file).resolve()
@@ -146,7 +146,7 @@ def _renamed(found: Repetitions, root: Path) -> Repetitions:
 
 @contextmanager
 def _imports_from(root: Path, tree: Path) -> Generator[None]:
-    """What lies below `root` is imported from `tree`, and forgotten again; Tessera itself stays what it is."""
+    """Imports modules below `root` from `tree` instead, and unloads them afterwards; Tessera itself stays loaded."""
 
     def other(entry: str) -> str:
         path = Path(entry or ".").resolve()
@@ -183,7 +183,7 @@ def _git(folder: Path, *words: str) -> str:
 
 @contextmanager
 def _worktree(root: Path, revision: str) -> Generator[Path]:
-    """The revision, checked out to a folder that goes again."""
+    """Checks the revision out to a temporary folder."""
     try:
         commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except typer.BadParameter:

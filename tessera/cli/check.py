@@ -19,13 +19,13 @@ from tessera.compiler.frontend.workspace import Modules
 from tessera.errors import CompileError, Diagnostic, Span, render
 
 MANY = 8
-"""files from which a bar shows how far it is"""
+"""from this number of files on, a progress bar is shown"""
 _OTHERS = frozenset({"node_modules", "__pycache__", "site-packages", "build", "dist"})
 
 
 @dataclass
 class _Found:
-    """What one file gave. Shapes and sums are lines to be printed: place, text, comment. A function that others inline
+    """The result for one file. Shapes and sums are lines to print: place, text, comment. A function that others inline
     has one sum."""
 
     findings: list[Diagnostic] = field(default_factory=list[Diagnostic])
@@ -35,13 +35,11 @@ class _Found:
 
 def check(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Python or .tess files; folders are searched. By default this folder.")
+        list[Path] | None, typer.Argument(help="Python or .tess files, or folders to search. [default: this folder]")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     shapes: Annotated[bool, typer.Option("--shapes", help="Also list the shape of every assigned name.")] = False,
-    numerics: Annotated[
-        bool, typer.Option("--numerics", help="Also list the precision that every sum is made in.")
-    ] = False,
+    numerics: Annotated[bool, typer.Option("--numerics", help="Also list the precision of every sum.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
 ) -> None:
     """Check files without running them. Exits with 1 if there are errors."""
@@ -69,7 +67,7 @@ def check(
 
 
 def _expand(path: Path) -> list[Path]:
-    """The files of a folder that mention Tessera; a file that is named is taken as it is."""
+    """The files of a folder that mention Tessera; a file that is named is always checked."""
     if path.is_dir():
         found = (p for p in path.rglob("*") if p.suffix in (".py", ".tess") and p.is_file())
         return sorted(p for p in found if _is_own(p.relative_to(path)) and (p.suffix == ".tess" or _mentions(p)))
@@ -79,7 +77,7 @@ def _expand(path: Path) -> list[Path]:
 
 
 def _shown_path(path: Path) -> str:
-    """As people would name it from here."""
+    """The path relative to the current folder."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -96,7 +94,7 @@ def _mentions(path: Path) -> bool:
 
 
 def _shown(names: list[Path]) -> Iterable[Path]:
-    """The files one by one, with a bar for people where there are many."""
+    """The files one by one, with a progress bar if there are many."""
     if len(names) < MANY or not sys.stderr.isatty():
         return names
     from rich.console import Console  # slow: 15 ms, for runs on many files

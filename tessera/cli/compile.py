@@ -26,7 +26,7 @@ def compile(
         str | None, typer.Option(help="Sizes of dims and numbers: B=8,steps=3. Others stay symbolic.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the resources as JSON.")] = False,
-    time: Annotated[bool, typer.Option("--time", help="Print what each phase of the compilation took.")] = False,
+    time: Annotated[bool, typer.Option("--time", help="Print the time of each phase of the compilation.")] = False,
 ) -> None:
     """Compile ahead of time: .cubin and .cu for a GPU, object and assembly for a CPU."""
     with watched() as spent, collector_paused():
@@ -60,7 +60,7 @@ def compile(
 
 
 def _told(artifact: Artifact) -> list[tuple[str, dict[str, Any]]]:
-    """What a GPU's target says of its kernels' tiles; others say nothing."""
+    """A GPU target's report on the tiles of its kernels; empty for other targets."""
     kernels: Any = artifact.meta.get("kernels")
     return list(kernels.items()) if isinstance(kernels, dict) else []  # type: ignore[reportUnknownArgumentType]
 

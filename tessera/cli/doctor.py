@@ -39,7 +39,7 @@ LIBRARIES = (
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
-    """Say what this machine can do."""
+    """Show what works on this machine, and what to install for the rest."""
     found = [*_machine(), *_devices(), *map(_library, LIBRARIES), _compiler()]
     if as_json:
         print(json.dumps([asdict(f) for f in found], indent=1))

@@ -13,7 +13,7 @@ def hints(
     entries: Annotated[bool, typer.Option("--entries", help="List every outcome instead of the rules.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Show how often the profiler's hints held what they predicted, as `hint.try_it()` found out."""
+    """Show how often the profiler's predictions were right, as measured by `hint.try_it()`."""
     from tessera.profiler.hints import VERSION  # slow: 60 ms for the other commands
     from tessera.profiler.quantity import format_percent  # slow: 60 ms for the other commands
     from tessera.profiler.trial import ledger  # slow: 60 ms for the other commands

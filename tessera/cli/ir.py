@@ -28,7 +28,7 @@ def ir(
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the file's text from standard input instead.")] = False,
     generic: Annotated[bool, typer.Option("--generic", help="Print MLIR's generic form, which tools read.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each line with the source lines it is from.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each line with its source lines, as JSON.")] = False,
 ) -> None:
     """Print a function's Graph, Schedule, Tile or Target IR, or its assembly."""
     if level not in ALL:

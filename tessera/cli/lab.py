@@ -16,8 +16,8 @@ TOUR = "examples/00_tour.ipynb"
 
 
 def lab(
-    notebook: Annotated[Path | None, typer.Argument(help="The notebook to open; the tour by default.")] = None,
-    port: Annotated[int, typer.Option(help="The port; the next free one if it is taken.")] = 8888,
+    notebook: Annotated[Path | None, typer.Argument(help="The notebook to open. [default: the tour]")] = None,
+    port: Annotated[int, typer.Option(help="The port, or the next free one.")] = 8888,
     browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
 ) -> None:
     """Open JupyterLab on the tour."""

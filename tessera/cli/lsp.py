@@ -16,7 +16,7 @@ def lsp(
     ws: Annotated[int | None, typer.Option(metavar="PORT", help="The same for a websocket.")] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "WARNING",
 ) -> None:
-    """Start the language server: on standard input and output, or on a port for one client."""
+    """Start the language server, on standard input and output or on a port for one client."""
     if importlib.util.find_spec("pygls") is None:
         raise MissingDependency("pygls", "lsp", "The language server")
     if ws is not None and importlib.util.find_spec("websockets") is None:

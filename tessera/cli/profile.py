@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def profile(
     what: Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A .tess or .py file, or a function in it.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="What the script finds in sys.argv.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, in sys.argv.")] = None,
     dims: Annotated[str | None, typer.Option(help="Sizes of the function's dims: B=8,S=128.")] = None,
     given: Annotated[
         list[str] | None,
@@ -37,9 +37,7 @@ def profile(
     target: Annotated[str, typer.Option(help="Where the function runs: auto (the GPU, if any), cpu ...")] = "auto",
     repeat: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="How often the function is called; by itself three times, or once if that takes a second."
-        ),
+        typer.Option(min=1, help="Number of calls. [default: 3, or 1 if a call takes a second]"),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the interactive page here.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace here.")] = None,
@@ -48,8 +46,8 @@ def profile(
 ) -> None:
     """Run a script, or a function of it on random arguments, and show where the time went.
 
-    FILE:NAME imports the file, which runs what stands at its top level, and calls NAME with tensors made from its
-    annotations. Dims without a size get one, which is printed.
+    FILE:NAME imports the file, which runs its top-level code, and calls NAME with tensors made from its annotations.
+    Dims without a size get one, which is printed.
     """
     from tessera.profiler import Profiler  # slow: 60 ms for the other commands
 
@@ -84,7 +82,7 @@ def profile(
 def _prepared(
     file: str, name: str, given: dict[str, int], target: str, settings: list[str] | None
 ) -> tuple[Callable[[], Any], dict[str, Any]]:
-    """A call of the function, and what there is to say of it. Raises CompileError before anything has run."""
+    """A call of the function, and a description of it. Raises CompileError before anything has run."""
     analysis = named(f"{file}:{name}")
     if errors := [d for d in analysis.diagnostics if d.severity == "error"]:
         raise CompileError(errors)

@@ -41,7 +41,7 @@ def execute(path: Path, arguments: list[str], name: str = "__main__") -> dict[st
 
 def run(
     file: Annotated[Path, typer.Argument(help="A .tess or .py file.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="What the script finds in sys.argv.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, in sys.argv.")] = None,
 ) -> None:
-    """Run a script; .tess files may use the dialect (type parameters, keywords and policies in brackets)."""
+    """Run a script. A .tess file may use Tessera's dialect of Python (type parameters, keywords, policies)."""
     execute(file, arguments or [])

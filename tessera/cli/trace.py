@@ -1,4 +1,4 @@
-"""`tessera trace`: whether a viewer shows a trace as it was recorded, and profiles of several processes as one."""
+"""`tessera trace`: checks that a viewer shows a trace as recorded, and merges profiles of several processes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def trace(
         Path | None, typer.Option("--output", "-o", help="merge: the trace to write, .json or .json.gz.")
     ] = None,
     tiles: Annotated[
-        int | None, typer.Option(min=0, help="merge: records of tiles that are kept of each profile, the longest.")
+        int | None, typer.Option(min=0, help="merge: how many tile records to keep per profile, longest first.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Check a trace file: what a viewer would drop or move of it. Exits with 1 if there is anything.
+    """Check a trace file for events that a viewer would drop or move. Exits with 1 if there are any.
 
     Or merge profiles into one trace: each is a group of rows, and their clocks are aligned.
     """

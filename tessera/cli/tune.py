@@ -22,9 +22,9 @@ def tune(
     target: Annotated[str, typer.Option(help="auto, cpu, reference, cuda ...")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Time the configurations of a kernel on this machine, with random data; calls with such shapes go by it.
+    """Time the configurations of a kernel on random data; later calls with such shapes use the fastest.
 
-    The file is run, as `import` runs it.
+    The file is imported, which runs its top-level code.
     """
     file, colon, name = where.rpartition(":")
     if not colon or not name.isidentifier():
