@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import ml_dtypes
@@ -384,6 +385,32 @@ def refusal(kernel: Any) -> str:
     (found,) = e.value.diagnostics
     assert found.code == "TS355" and f"@{kernel.name}.vjp" in found.message
     return f"{found.span.line - kernel.__wrapped__.__code__.co_firstlineno}: {found.message}"
+
+
+class Untouchable:
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise AssertionError("not a part of the tree")
+
+
+@pytest.fixture
+def parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What IPython's tracebacks leave: each node's parent hangs on it, also on nodes that all trees share."""
+    for node in ast.walk(ast.parse("a[-b] = c * d + e < (not f)")):
+        if not node._fields:
+            monkeypatch.setattr(node, "parent", Untouchable(), raising=False)
+
+
+@pytest.mark.parametrize("kernel", [k for k, *_ in CASES], ids=lambda k: k.name)
+def test_trees_are_copied_without_what_libraries_hang_on_their_nodes(kernel: Any, parents: None) -> None:
+    assert kernel.backward().source
+
+
+def test_functions_are_mapped_without_what_libraries_hang_on_their_nodes(parents: None) -> None:
+    def doubled(row: Tensor["n", ts.f32]):
+        return row * 2
+
+    x = numbers(3, 4)
+    np.testing.assert_array_equal(ts.vmap(doubled)(x), x * 2)
 
 
 def test_what_is_not_derived_is_refused_at_its_line() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
@@ -20,6 +19,7 @@ from tessera.compiler.frontend.backward.code import (
 )
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel.values import Coordinate, Share, View
+from tessera.compiler.frontend.syntax.trees import clone
 from tessera.compiler.graph.operators.derivatives import STEPS, rules
 from tessera.language import dtypes
 from tessera.language.dims import Expr
@@ -279,7 +279,7 @@ class Pull:
 
     def compared(self, x: ast.expr, op: ast.cmpop, other: ast.expr) -> ast.expr:
         """A condition that the forward pass does not compute."""
-        return copy.deepcopy(ast.Compare(self.read(x), [op], [other]))
+        return clone(ast.Compare(self.read(x), [op], [other]))
 
     def inverted(self, test: ast.expr) -> ast.expr:
         return ast.UnaryOp(ast.Invert(), test)

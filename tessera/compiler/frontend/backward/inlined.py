@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,13 +14,14 @@ from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.frontend.names.values import MISSING, Builtin, Namespace
 from tessera.compiler.frontend.syntax.assigned import stored_names
+from tessera.compiler.frontend.syntax.trees import clone
 from tessera.errors import CompileError
 
 
 def written_out(definition: Definition, values: Mapping[ast.AST, Any]) -> Definition | None:
     """The kernel without calls of functions of one's own; None where it has none that can be written out. `values`:
     what its expressions have been found to be."""
-    tree = copy.deepcopy(definition.tree)
+    tree = clone(definition.tree)
     pairs = zip(ast.walk(tree), ast.walk(definition.tree), strict=True)
     called = {new: f for new, old in pairs if isinstance(old, ast.Call) and (f := _function(values.get(old.func)))}
     if not called:
@@ -67,7 +67,7 @@ class _Writing(ast.NodeTransformer):
         if function is None or given is None or not self.same_names(function):
             return node
         assert isinstance(function.tree, ast.FunctionDef)
-        *body, last = copy.deepcopy(function.tree.body)
+        *body, last = clone(function.tree.body)
         names: dict[str, ast.expr] = {}
         first: list[ast.stmt] = []
         for n, value in given.items():
@@ -121,7 +121,7 @@ def _bound(tree: ast.AST, call: ast.Call) -> dict[str, ast.expr] | None:
     found |= dict(zip(names, call.args, strict=False))
     found |= {k.arg: k.value for k in call.keywords if k.arg}
     starred = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
-    return None if starred or found.keys() != set(names) else {n: copy.deepcopy(v) for n, v in found.items()}
+    return None if starred or found.keys() != set(names) else {n: clone(v) for n, v in found.items()}
 
 
 class _Substituted(ast.NodeTransformer):
@@ -132,4 +132,4 @@ class _Substituted(ast.NodeTransformer):
         found = self.names.get(node.id)
         if isinstance(found, ast.Name):
             return ast.Name(found.id, node.ctx)
-        return copy.deepcopy(found) if found is not None else node
+        return clone(found) if found is not None else node

@@ -9,7 +9,6 @@ What such a program cannot compute again by itself, as the sum of a loop, the fi
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.statements import LoopStatement
 from tessera.compiler.frontend.kernel.tiles import tile_type
 from tessera.compiler.frontend.kernel.values import PRIVATE, Coordinate, marks
+from tessera.compiler.frontend.syntax.trees import clone
 from tessera.language.dims import Dim
 
 
@@ -74,7 +74,7 @@ class Operands:
     def keep_all(self) -> None:
         """The first kernel stores what the others read."""
         for kept in self.kept.values():
-            place = copy.deepcopy(kept.place)
+            place = clone(kept.place)
             assert isinstance(place, ast.Subscript)
             self.program.append(
                 ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], name(kept.value), lineno=1)
@@ -131,7 +131,7 @@ class Operands:
     ) -> list[ast.stmt]:
         total = f"{s.gradient.name}_tile"
         g = self.made.pulls.writer()
-        body = copy.deepcopy(body)
+        body = clone(body)
         counters = {self.from_loop(s, x).name for x in s.loops}
         bounds = [e for w in (*loops, *([head] if head is not None else [])) for e in w.over]
         wanted = reads(body) | reads([ast.Expr(e) for e in (s.node, *bounds)])
@@ -153,7 +153,7 @@ class Operands:
             of_head = live(first, roots=reads([ast.Expr(e) for e in head.over]))
             rest = [x for x in whole if x not in of_head]
             whole = [*of_head, loop_over(name(head.name), g.call("range", *head.over), rest)]
-        return [_Renamed(renamed).visit(copy.deepcopy(x)) for x in whole]
+        return [_Renamed(renamed).visit(clone(x)) for x in whole]
 
     # coordinates
     def walk(self, s: SharedBlock, c: Coordinate) -> Walk:
@@ -220,7 +220,7 @@ class Operands:
             own = _assigned([x]) & wanted
             for n in sorted(n for n in own if self.made.all_kept or self.costly(n, before)):
                 if (kept := self.keep(n)) is not None:
-                    loads.append(ast.Assign([ast.Name(n, ast.Store())], copy.deepcopy(kept.place), lineno=1))
+                    loads.append(ast.Assign([ast.Name(n, ast.Store())], clone(kept.place), lineno=1))
                     own.discard(n)
                     wanted.discard(n)
             if not own:
@@ -229,7 +229,7 @@ class Operands:
                 raise self.rec.refused(s.node, f"{', '.join(sorted(own))} of all programs would have to be kept")
             found.append(x)
             wanted |= reads([x])
-        return copy.deepcopy([*loads, *found[::-1]])
+        return clone([*loads, *found[::-1]])
 
     def costly(self, n: str, before: Sequence[ast.stmt]) -> bool:
         """Whether a value comes out of a loop or a product, or of what the first kernel overwrites."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 
 from tessera.compiler.frontend.backward.code import name
 from tessera.compiler.frontend.backward.recorded import KernelRecord
@@ -12,6 +11,7 @@ from tessera.compiler.frontend.kernel import outputs
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.results import writes_all
 from tessera.compiler.frontend.kernel.values import Coordinate, Lanes, TileWindow, marks
+from tessera.compiler.frontend.syntax.trees import clone
 from tessera.errors import Span
 from tessera.language.dims import Dim, Expr
 
@@ -69,9 +69,7 @@ class Places:
         known = self.k.tiles.known
         if offset == 0 and known(size) == known(extent):
             return ast.Slice()
-        return next(
-            (copy.deepcopy(node) for start, node, sliced in self.texts if start == offset and sliced == kept), None
-        )
+        return next((clone(node) for start, node, sliced in self.texts if start == offset and sliced == kept), None)
 
     def implicit(self, c: Coordinate) -> tuple[str, ast.expr] | None:
         """The name and the step of an implicit coordinate, as slices that begin there say them."""
@@ -79,7 +77,7 @@ class Places:
             if start == c.offset and isinstance(node, ast.Slice) and isinstance(node.lower, ast.Name):
                 upper = node.upper
                 if node.lower.id.startswith("tile_") and isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):
-                    return node.lower.id, copy.deepcopy(upper.right)
+                    return node.lower.id, clone(upper.right)
         return None
 
     def window_of(self, target: ast.expr) -> TileWindow | None:

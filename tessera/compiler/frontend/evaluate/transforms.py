@@ -7,7 +7,6 @@ the transform, with these parameters. What such a call emits is the layer's busi
 from __future__ import annotations
 
 import ast
-import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +30,7 @@ from tessera.compiler.frontend.names.values import (
     type_name,
 )
 from tessera.compiler.frontend.syntax.parse import FunctionNode
+from tessera.compiler.frontend.syntax.trees import clone
 from tessera.language import transforms
 from tessera.language.transforms import OPTIONS, PARAMETERS, RULES, Transform
 
@@ -93,7 +93,7 @@ def definition_of(python: Callable[..., Any], options: Mapping[str, Any]) -> Def
     own = PARAMETERS.get(options["transforms"][-1].name)
     arguments = tree.args if own is None else _positional(own, tree)
     if any(transform.name == "vmap" for transform in options["transforms"]):  # annotations are those of one element
-        arguments = copy.deepcopy(arguments)
+        arguments = clone(arguments)
         for p in ast.walk(arguments):
             if isinstance(p, ast.arg):
                 p.annotation = None

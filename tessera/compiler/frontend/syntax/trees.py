@@ -50,7 +50,8 @@ def move(nodes: list[Any], by: int) -> None:
 
 
 def clone(node: Any) -> Any:
-    """A copy of a tree whose nodes can be moved by themselves."""
+    """A copy of a tree whose nodes can be changed by themselves. `copy.deepcopy` would also copy what libraries hang on
+    contexts and operators, as IPython's tracebacks do: whole modules."""
     if isinstance(node, list):
         return [clone(n) for n in cast("list[Any]", node)]
     if not isinstance(node, ast.AST) or not (node._fields or hasattr(node, "lineno")):
