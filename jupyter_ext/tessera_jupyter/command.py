@@ -26,6 +26,7 @@ OPTIONS: Mapping[str, str] = {
     "--level": "one level of the IR: " + ", ".join(LEVELS),
     "-o": "the file to write",
     "--generic": "IR as MLIR's generic text, which tools read",
+    "--hint": "a hint of a panel, as its button names it",
     "--once": "record the first run, compilation and all, instead of the second",
 }
 FLAGS = ("--once", "--generic")
@@ -51,7 +52,9 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         ("--level", "--target", "--dims", "--generic"),
     ),
     "hints": Subcommand("f(x)", "run it and say what would make it faster; or f, for its last profile", ("--once",)),
-    "try": Subcommand("f(x)", "run it, make the first change that its hints advise, and measure both by turns"),
+    "try": Subcommand(
+        "f(x)", "run it, make the first change that its hints advise, and measure both by turns", ("--hint",)
+    ),
     "compare": Subcommand("f(x), g(x)", "run both by turns and compare them line by line"),
     "why": Subcommand("f", "which part of the key changed when it was compiled again"),
     "trace": Subcommand("f(x)", "run it and write a Chrome trace", ("-o", "--once")),
@@ -71,6 +74,7 @@ class MagicRequest:
     show: tuple[str, ...] = TABS
     level: str = ""
     output: str = ""
+    hint: str = ""
     once: bool = False
     generic: bool = False
 
@@ -92,7 +96,7 @@ def line_request(line: str) -> tuple[str, MagicRequest]:
     sub = SUBCOMMANDS[name]
     own = f"%tessera {name} {sub.takes}".rstrip() + _listed(sub.options)
     request = _request(words(rest), sub.options, f"usage: {own}")
-    if bool(request.expression) != bool(sub.takes):
+    if bool(request.expression) != (bool(sub.takes) and not request.hint):
         missing = f"needs {sub.takes}" if sub.takes else f"takes nothing, not {request.expression!r}"
         raise UsageError(f"%tessera {name} {missing}\nusage: {own}")
     return name, request
@@ -164,6 +168,7 @@ def _request(given: list[str], allowed: tuple[str, ...], usage_line: str) -> Mag
         show=_chosen("--show", found.get("--show", ",".join(TABS)).split(","), TABS),
         level="".join(_chosen("--level", [found["--level"]], LEVELS)) if "--level" in found else "",
         output=found.get("-o", ""),
+        hint=found.get("--hint", ""),
         once="--once" in found,
         generic="--generic" in found,
     )

@@ -27,6 +27,7 @@ from tessera.errors import (
     render_html,
     source_line,
 )
+from tessera_jupyter.actions import bundle
 
 _NOT_USERS = (str(Path(tessera.__file__).parent), str(Path(__file__).parent), str(Path(IPython.__file__).parent))
 _FIX = "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);margin:0 0 .8em 1em"
@@ -35,8 +36,7 @@ _OLD, _NEW = "color:var(--jp-error-color1,#c62828)", "color:var(--jp-success-col
 
 def show(diagnostics: Sequence[Diagnostic]) -> None:
     """Displays findings: HTML where the front end can, the same as text elsewhere."""
-    bundle = {"text/html": as_html(diagnostics), "text/plain": as_text(diagnostics)}
-    display(bundle, raw=True)
+    display(bundle(as_html(diagnostics), as_text(diagnostics), diagnostics), raw=True)
 
 
 def as_html(diagnostics: Iterable[Diagnostic]) -> str:
@@ -48,7 +48,7 @@ def as_text(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def _fix_html(fix: Fix) -> str:
-    rows = [f"<b>Fix</b>: {html.escape(fix.message)}"]
+    rows = [f'<span class="tessera-fix-title"><b>Fix</b>: {html.escape(fix.message)}</span>']
     for old, new in changed_lines(fix.edits):
         rows += [f'<span style="{_OLD}">- {html.escape(old)}</span>'] if old else []
         rows += [f'<span style="{_NEW}">+ {html.escape(new)}</span>']

@@ -29,9 +29,10 @@ from tessera.runtime.arrays import devices
 from tessera.runtime.compiled import Compiled
 from tessera_jupyter import cell as cells
 from tessera_jupyter import command, findings, sizes
+from tessera_jupyter.actions import named_hint
 from tessera_jupyter.command import MagicRequest
 from tessera_jupyter.markup import table, text
-from tessera_jupyter.panel import OutputPanel, fill, show
+from tessera_jupyter.panel import OutputPanel, fill, show, show_tried
 from tessera_jupyter.progress import Waits, progress
 from tessera_jupyter.subject import subject
 
@@ -151,7 +152,7 @@ class TesseraMagics(Magics):
         profile = self._record(request.expression, request.once)
         if path is not None:
             print(f"wrote {profile.to_html(path)}: open it in a browser")
-        display(OutputPanel((), profile, ("profile", "hints")))
+        show(OutputPanel((), profile, ("profile", "hints")))
         return profile
 
     def _hints(self, request: MagicRequest) -> None:
@@ -165,10 +166,12 @@ class TesseraMagics(Magics):
                 )
         else:
             profile = self._record(request.expression, request.once)
-        display(OutputPanel((), profile, ("hints",)))
+        show(OutputPanel((), profile, ("hints",)))
 
     def _try(self, request: MagicRequest) -> None:
         """Hints that no edit can try say so, and the next one is tried."""
+        if request.hint:
+            return self._try_shown(request.hint)
         hints = self._record(request.expression).hints()
         if not hints:
             print("Nothing worth changing in this run.")
@@ -178,6 +181,23 @@ class TesseraMagics(Magics):
             display(outcome)
             if outcome.verdict != "not tried":
                 return
+
+    def _try_shown(self, name: str) -> None:
+        """Tries a hint of a panel, which keeps what comes of it."""
+        try:
+            profile, shown, index = named_hint(name)
+        except KeyError:
+            raise UsageError("this profile is no longer held by the kernel: profile again, and try its hint") from None
+        hint = shown.hints[index]
+        try:
+            with progress(f"Trying: {hint.change}"):
+                outcome = hint.try_it()
+        except KeyboardInterrupt:
+            print("Interrupted: nothing was changed, and nothing is kept of it.")
+            return
+        shown.tried[index] = outcome
+        display(outcome)
+        show_tried(profile)
 
     def _compare(self, request: MagicRequest) -> None:
         pair = _pair(request.expression)

@@ -18,6 +18,7 @@ from IPython.display import DisplayHandle, display
 from tessera.errors import Diagnostic
 from tessera.language.decorators import Decorated
 from tessera.profiler import Profiler
+from tessera_jupyter.actions import bundle, shown_hints
 from tessera_jupyter.command import TABS
 from tessera_jupyter.findings import as_text
 from tessera_jupyter.kernel_table import kernel_tab
@@ -80,15 +81,16 @@ class OutputPanel:
             lines.append(str(self.profile.summary()))
         return "\n".join(lines)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/html": self.html(), "text/plain": self.text()}
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, object]:
+        told = "hints" in self.show
+        return bundle(self.html(), self.text(), self.remarks if told else (), self.profile if told else None)
 
 
 def _title(name: str, panel: OutputPanel) -> str:
     """Hints says how many there are."""
     if name != "hints":
         return _TITLES[name]
-    count = len(panel.remarks) + (len(panel.profile.hints()) if panel.profile is not None else 0)
+    count = len(panel.remarks) + (len(shown_hints(panel.profile).hints) if panel.profile is not None else 0)
     return text(f"Hints ({count})" if count else "Hints")
 
 
@@ -100,23 +102,42 @@ def _resource(name: str) -> str:
     return (" " if name.endswith(".css") else "\n").join(line for line in lines if line and not line.startswith("//"))
 
 
-_shown: WeakKeyDictionary[Decorated[Any, Any], tuple[DisplayHandle, OutputPanel]] = WeakKeyDictionary()
+@dataclass(slots=True)
+class _Place:
+    """Where a panel stands in the notebook, and what stands there now."""
+
+    handle: DisplayHandle
+    panel: OutputPanel
+
+    def update(self, panel: OutputPanel) -> None:
+        self.panel = panel
+        self.handle.update(panel)
+
+
+_of_programs: WeakKeyDictionary[Decorated[Any, Any], _Place] = WeakKeyDictionary()
+_of_profiles: WeakKeyDictionary[Profiler, list[_Place]] = WeakKeyDictionary()
 
 
 def show(panel: OutputPanel) -> None:
-    """Displays a panel and remembers where, so that a later profile of its functions can fill its tabs."""
+    """Displays a panel and remembers where: a later profile of its functions fills its tabs, and a hint that was tried
+    shows there what came of it."""
     handle = display(panel, display_id=True)
     if handle is not None:
-        for s in panel.subjects:
-            _shown[s.program] = handle, panel
+        place = _Place(handle, panel)
+        _of_programs.update((s.program, place) for s in panel.subjects)
+        if panel.profile is not None:
+            _of_profiles.setdefault(panel.profile, []).append(place)
 
 
 def fill(programs: Sequence[Decorated[Any, Any]], profile: Profiler) -> None:
     """Puts a profile into the panels of the cells that defined `programs`."""
-    for program in programs:
-        if program in _shown:
-            handle, panel = _shown[program]
-            panel = replace(panel, profile=profile)
-            for s in panel.subjects:
-                _shown[s.program] = handle, panel
-            handle.update(panel)
+    for place in {id(p): p for program in programs if (p := _of_programs.get(program))}.values():
+        place.update(replace(place.panel, profile=profile))
+        _of_profiles.setdefault(profile, []).append(place)
+
+
+def show_tried(profile: Profiler) -> None:
+    """Shows the panels of a profile anew, open at its hints, after one of them was tried."""
+    for place in _of_profiles.get(profile, ()):
+        if place.panel.profile is profile:
+            place.update(replace(place.panel, first="hints"))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from tessera.errors import Diagnostic
 from tessera.profiler import Profiler
 from tessera.profiler.hints import Hint
 from tessera.profiler.kernel_stats import KernelStats
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
+from tessera.profiler.trial.outcome import TriedHint
+from tessera_jupyter.actions import shown_hints
 from tessera_jupyter.charts import gantt, roofline
 from tessera_jupyter.findings import as_html
 from tessera_jupyter.markup import hinted, origin, table, text, unknown
@@ -42,9 +45,9 @@ def hints_tab(profile: Profiler | None, remarks: Sequence[Diagnostic], example: 
     said = as_html(remarks)
     if profile is None:
         return said + f'<p class="ts-why">{_NOT_RUN.format(text(example))}</p>'
-    hints = profile.hints()
-    items = "".join(f"<li>{_hint(h)}</li>" for h in hints)
-    return said + (f'<ol class="ts-hints">{items}</ol>' if hints else "<p>Nothing worth changing in this run.</p>")
+    shown = shown_hints(profile)
+    items = "".join(f"<li>{_hint(h)}{_tried(shown.tried.get(i))}</li>" for i, h in enumerate(shown.hints))
+    return said + (f'<ol class="ts-hints">{items}</ol>' if items else "<p>Nothing worth changing in this run.</p>")
 
 
 def _hint(hint: Hint) -> str:
@@ -56,6 +59,30 @@ def _hint(hint: Hint) -> str:
         f"<span>saves {format_time(low)} to {format_time(high)}, {share} {origin(hint.source)}</span><br>"
         f"{text(hint.measured)}; ideal {text(hint.ideal)}; {text(hint.cause)}.<br><em>{text(hint.change)}</em>"
     )
+
+
+def _tried(outcome: TriedHint | None) -> str:
+    """What was predicted beside what was measured, both as parts of the time that the hint speaks of."""
+    if outcome is None:
+        return ""
+    reason = f" <small>{text(outcome.reason or outcome.results)}</small>" if outcome.warm is None else ""
+    said = f'<div class="ts-tried">tried: <b>{text(outcome.verdict)}</b>{reason}'
+    if outcome.warm is not None:
+        low, high = map(format_percent, outcome.predicted)
+        rows = [("predicted", f"{low} to {high}", "", "", "")]
+        for name, pairs in (("warm", outcome.warm), ("cold", outcome.cold)):
+            if pairs is not None:
+                before, after = (format_time(median(side) * 1e9) for side in (pairs.before, pairs.after))
+                saved = pairs.saved
+                interval = f"{format_percent(saved.low)} to {format_percent(saved.high)}"
+                rows.append((f"measured, {name}", format_percent(saved.middle), interval, before, after))
+        heads = ("saving", "95 % interval", "before", "after")
+        said += table(("", *heads), rows, heads)
+        inside = "inside" if outcome.covered else "outside"
+        said += f"<small>{text(outcome.results)}; measured {inside} of what was predicted</small>"
+    said += "".join(f"<br><small>{text(note)}</small>" for note in outcome.notes)
+    edit = f"<details><summary>The edit</summary><pre>{text(outcome.diff)}</pre></details>" if outcome.diff else ""
+    return f"{said}{edit}</div>"
 
 
 def _kernels(rows: Sequence[tuple[KernelStats, Sequence[KernelStats]]]) -> str:

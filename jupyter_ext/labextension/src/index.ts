@@ -9,6 +9,7 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import type { ISharedCell, ISharedNotebook } from '@jupyter/ydoc';
 
+import { actionsFactory } from './actions';
 import { TesseraCompletions } from './completion';
 import { Connection } from './connection';
 import { followDisk } from './disk';
@@ -114,6 +115,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const loaded = registry ? registry.load(ID).catch(() => null) : Promise.resolve(null);
     const connection = new Connection(async () => (await loaded)?.composite ?? {});
     const sessions = new Sessions(connection, notebooks, rendermime);
+    rendermime.addFactory(actionsFactory(notebooks));
     editors.addExtension({
       name: 'tessera',
       factory: ({ inline, model }) => {

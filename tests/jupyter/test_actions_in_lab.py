@@ -1,0 +1,92 @@
+"""Buttons in outputs of a real JupyterLab: a fix that edits its cell, a hint that the kernel tries."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browsers import expect
+from tests.conftest import require
+from tests.jupyter.conftest import ROOT
+
+HEAD = "%load_ext tessera_jupyter\nimport numpy as np\nimport tessera as ts\nfrom tessera import Tensor"
+BROKEN = """%%tessera
+# größe 𝒳
+@ts.function
+def norm(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
+    mean = x.mean(axis=-1)
+    return x - mean
+"""
+SOURCE = "i => window.jupyterapp.shell.currentWidget.content.widgets[i].model.sharedModel.getSource()"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    require("npm")
+    place = ROOT / "jupyter_ext/tessera_jupyter/labextensions/tessera-jupyterlab/package.json"
+    assert place.is_file(), "make labextension"
+
+
+def test_a_fix_under_an_error_edits_its_cell(lab):
+    page = lab("apply.ipynb", HEAD, BROKEN, "norm(np.ones((1, 2), np.float32)).tolist()")
+    page.run_all()
+    output = page.output(1)
+    button = output.get_by_role("button", name="Apply: Add keepdim")
+    expect(button).to_have_count(1)
+    expect(output.locator(".tessera-fix")).to_contain_text("+ mean = x.mean(axis=-1, keepdim=True)")
+    page.shot("apply")
+    button.focus()
+    page.page.keyboard.press("Enter")
+    expect(output.get_by_role("status")).to_have_text("Applied to line 5. Run the cell to use it.")
+    mended = BROKEN.replace("axis=-1", "axis=-1, keepdim=True").rstrip("\n")
+    assert page.page.evaluate(SOURCE, 1).rstrip("\n") == mended
+    expect(button).to_be_focused()
+    page.shot("applied")
+    page.page.keyboard.press(" ")  # the text is another one now
+    expect(output.get_by_role("status")).to_contain_text("Not applied: the cell has changed since")
+    assert page.page.evaluate(SOURCE, 1).rstrip("\n") == mended
+    page.run(1)
+    page.run(2)
+    expect(page.output(2)).to_contain_text("[[0.0, 0.0]]")
+
+
+SMALL_TILES = """%%tessera --profile "product(x, x)" --show hints
+x = np.ones((160, 160), np.float32)
+
+
+@ts.kernel(BM=4, BN=4)
+def product(a: Tensor["M", "K"], b: Tensor["K", "N"]) -> Tensor["M", "N"]:
+    c = ts.tile.context()
+    return a[tile_m : tile_m + c.BM, :] @ b[:, tile_n : tile_n + c.BN]
+"""
+
+
+def test_a_hint_of_a_panel_is_tried(lab):
+    """What comes of it stands in the panel, and in the notebook that is saved."""
+    page = lab("try.ipynb", HEAD, SMALL_TILES)
+    page.run_all()
+    hint = page.output(1).locator(".ts-hints > li", has_text="small tiles")
+    button = hint.get_by_role("button", name="Try it")
+    button.focus()
+    page.shot("try")
+    page.page.keyboard.press("Enter")
+    expect(hint.locator(".ts-tried")).to_contain_text("predicted")
+    expect(hint.locator(".ts-tried")).to_contain_text("equal bits")
+    expect(hint.get_by_role("button", name="Try again")).to_be_focused()
+    page.settle()
+    page.shot("tried")
+    saved = page.page.evaluate("() => JSON.stringify(window.jupyterapp.shell.currentWidget.content.model.toJSON())")
+    assert "equal bits" in saved
+
+
+def test_a_trial_is_stopped(lab):
+    endless = "import time\nfrom tessera.profiler import hints\n\ndef attempt(*given):\n    time.sleep(10_000)\n\n"
+    page = lab("stop.ipynb", HEAD, SMALL_TILES, endless + "hints.attempt = attempt")
+    page.run_all()
+    hint = page.output(1).locator(".ts-hints > li", has_text="small tiles")
+    hint.get_by_role("button", name="Try it").click()
+    expect(hint.get_by_role("status")).to_have_text("Running")
+    expect(hint.get_by_role("button", name="Try it")).to_have_attribute("aria-disabled", "true")
+    hint.get_by_role("button", name="Stop").click()
+    expect(hint).to_contain_text("Interrupted: nothing was changed")
+    expect(hint.get_by_role("button", name="Stop")).to_be_hidden()
+    expect(hint.get_by_role("button", name="Try it")).not_to_have_attribute("aria-disabled", "true")
