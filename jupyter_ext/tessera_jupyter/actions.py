@@ -25,6 +25,7 @@ MIME = "application/vnd.tessera.actions+json"
 MOST_PROFILES = 20
 """whose hints can be tried from a page, the newest"""
 _CELL = re.compile(r"In\[(\d+)\]")
+"""the name under which IPython knows a cell"""
 
 
 class CellEdit(TypedDict):
@@ -63,6 +64,14 @@ def bundle(
     return out
 
 
+def cell_number(file: str) -> int | None:
+    """The number of the cell that a function or a finding names as its file; None for any other file."""
+    shell = get_ipython()
+    named = shell.compile.format_code_name(file) if shell is not None else None
+    found = _CELL.match(named[1] if named is not None else file)  # kernels keep plain cells in temporary files
+    return int(found[1]) if found is not None else None
+
+
 def _triable(hint: Hint) -> bool:
     return hint.trial is not None and hint.trial.change != "by hand"
 
@@ -70,15 +79,11 @@ def _triable(hint: Hint) -> bool:
 def _cell_fix(fix: Fix) -> CellFix | None:
     shell = get_ipython()
     files = {edit.span.file for edit in fix.edits}
-    if shell is None or len(files) != 1:
+    number = cell_number(files.pop()) if len(files) == 1 else None
+    past = shell.history_manager.input_hist_raw if shell is not None else ()
+    if number is None or number >= len(past):
         return None
-    file = files.pop()
-    named = shell.compile.format_code_name(file)  # cells that the kernel keeps in temporary files
-    number = _CELL.match(named[1] if named is not None else file)
-    past = shell.history_manager.input_hist_raw
-    if number is None or int(number[1]) >= len(past):
-        return None
-    cell = past[int(number[1])]
+    cell = past[number]
     lines = cell.split("\n")
     edits = [_cell_edit(edit, lines) for edit in fix.edits]
     known = [edit for edit in edits if edit is not None]

@@ -26,11 +26,12 @@ OPTIONS: Mapping[str, str] = {
     "--level": "one level of the IR: " + ", ".join(LEVELS),
     "-o": "the file to write",
     "--generic": "IR as MLIR's generic text, which tools read",
+    "--watch": "profile at every run and, in JupyterLab, after every edit; say what the edit changed",
     "--hint": "a hint of a panel, as its button names it",
     "--once": "record the first run, compilation and all, instead of the second",
 }
-FLAGS = ("--once", "--generic")
-CELL_OPTIONS = ("--target", "--dims", "--profile", "--show", "--once")
+FLAGS = ("--once", "--generic", "--watch")
+CELL_OPTIONS = ("--target", "--dims", "--profile", "--show", "--once", "--watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         "f(x)", "run it, make the first change that its hints advise, and measure both by turns", ("--hint",)
     ),
     "compare": Subcommand("f(x), g(x)", "run both by turns and compare them line by line"),
+    "history": Subcommand("f", "what each edit of its cell did to its time, measured by turns"),
     "why": Subcommand("f", "which part of the key changed when it was compiled again"),
     "trace": Subcommand("f(x)", "run it and write a Chrome trace", ("-o", "--once")),
     "memory": Subcommand("f(x)", "run it and show what it allocates, line by line", ("--once",)),
@@ -74,6 +76,7 @@ class MagicRequest:
     show: tuple[str, ...] = TABS
     level: str = ""
     output: str = ""
+    watch: bool = False
     hint: str = ""
     once: bool = False
     generic: bool = False
@@ -168,6 +171,7 @@ def _request(given: list[str], allowed: tuple[str, ...], usage_line: str) -> Mag
         show=_chosen("--show", found.get("--show", ",".join(TABS)).split(","), TABS),
         level="".join(_chosen("--level", [found["--level"]], LEVELS)) if "--level" in found else "",
         output=found.get("-o", ""),
+        watch="--watch" in found,
         hint=found.get("--hint", ""),
         once="--once" in found,
         generic="--generic" in found,

@@ -31,6 +31,7 @@ from tessera_jupyter import cell as cells
 from tessera_jupyter import command, findings, sizes
 from tessera_jupyter.actions import named_hint
 from tessera_jupyter.command import MagicRequest
+from tessera_jupyter.history import CellHistory
 from tessera_jupyter.markup import table, text
 from tessera_jupyter.panel import OutputPanel, fill, show, show_tried
 from tessera_jupyter.progress import Waits, progress
@@ -60,6 +61,7 @@ class TesseraMagics(Magics):
         self._profiles: dict[int, Profiler] = {}
         self._asked: WeakKeyDictionary[Decorated[Any, Any], MagicRequest] = WeakKeyDictionary()
         """the options of the cells that defined programs"""
+        self._versions = CellHistory(shell.user_ns)
         self._waits = 0
 
     @classmethod
@@ -100,12 +102,13 @@ class TesseraMagics(Magics):
     def tessera(self, line: str, cell: str | None = None) -> Any:
         """Tessera in this notebook.
 
-        %%tessera [--target T] [--dims S=4096,D=1024] [--profile "f(x)"] [--show shapes,ir,kernel,profile,hints]
+        %%tessera [--target T] [--dims S=4,D=1024] [--profile "f(x)"] [--watch] [--show shapes,ir,kernel,profile,hints]
             Runs the cell, which is Python plus Tessera's dialect, checks every function and kernel in it, and shows
-            shapes, IR and resources under it.
+            shapes, IR and resources under it. With --watch it profiles at every run and says what the last edit did.
         %tessera profile f(x) [-o page.html]    %tessera hints f(x)    %tessera memory f(x)
             These run f(x) twice, and record the second run; with --once the first.
         %tessera try f(x)    %tessera compare f(x), g(x)
+        %tessera history f
         %tessera ir f [--level L] [--target T] [--dims ...] [--generic]    %tessera why f
         %tessera trace f(x) [-o trace.json]    %tessera doctor
         """
@@ -129,10 +132,25 @@ class TesseraMagics(Magics):
             raise outcome.error
         subjects = [subject(d.path, d.program, d.analysis, request.target, request.dims) for d in outcome.defined]
         self._asked.update((s.program, request) for s in subjects)
-        profile = self._record(request.profile, request.once) if request.profile else None
+        names = [d.path for d in outcome.defined]
+        watched = request.watch and not request.profile
+        expression = self._versions.last_expression(names) if watched else request.profile
+        profile = self._record(expression, request.once) if expression else None
+        since = self._since(names, expression) if request.watch else ""
         if subjects or profile:
-            first = "profile" if profile is not None else ""
-            show(OutputPanel(tuple(subjects), profile, request.show, first))
+            first = "profile" if profile is not None or since else ""
+            show(OutputPanel(tuple(subjects), profile, request.show, first, since))
+
+    def _since(self, names: list[str], expression: str) -> str:
+        """What a watched cell says: what its last edit did, or what it waits for."""
+        if not expression:
+            call = f"{names[0] if names else 'f'}(...)"
+            return f"watched: profile a call once (%tessera profile {call}), and this cell will at every run"
+        with progress(f"Comparing {expression} with the version before"):
+            change = self._versions.last_change(names)
+        return (
+            str(change) if change is not None else f"watched: the next edit is compared with this run of {expression}"
+        )
 
     def _refuse(self, outcome: cells.Outcome) -> None:
         """Shows every finding, takes the broken definitions out of the namespace, and fails the cell."""
@@ -204,6 +222,15 @@ class TesseraMagics(Magics):
         calls = [lambda code=code: eval(code, self.shell.user_ns) for code in pair]
         with progress(f"Running {request.expression} by turns"):
             found = side_by_side(*calls)
+        display(found)
+
+    def _history(self, request: MagicRequest) -> None:
+        name = request.expression
+        self._program(name)
+        with progress(f"Comparing the versions of {name}"):
+            found = self._versions.edits(name)
+        if not found.versions:
+            raise UsageError(f"no call of {name} as a cell defines it was profiled yet: %tessera profile {name}(...)")
         display(found)
 
     def _trace(self, request: MagicRequest) -> None:
@@ -293,6 +320,7 @@ class TesseraMagics(Magics):
         ran = {str(launch.attributes.get("function", launch.kernel)) for launch in profile.recording.launches}
         programs = [v for v in self.shell.user_ns.values() if isinstance(v, Decorated) and v.name in ran]
         self._profiles |= {id(p): profile for p in programs}
+        self._versions.note(expression, profile, once)
         fill(programs, profile)
         return profile
 

@@ -39,6 +39,8 @@ class OutputPanel:
     profile: Profiler | None = None
     show: tuple[str, ...] = TABS
     first: str = ""
+    since: str = ""
+    """what the last edit did, where the cell is watched"""
     thorough: bool = False
     """more of the IR, down to assembly"""
 
@@ -61,7 +63,7 @@ class OutputPanel:
             "shapes": lambda: shapes_tab(self.subjects),
             "ir": lambda: ir_tab(self.subjects, self.thorough),
             "kernel": lambda: kernel_tab([as_run(s) if self.profile is not None else s for s in self.subjects]),
-            "profile": lambda: profile_tab(self.profile, self._example),
+            "profile": lambda: profile_tab(self.profile, self._example, self.since),
             "hints": lambda: hints_tab(self.profile, self.remarks, self._example),
         }
         first = self.first if self.first in self.show else self.show[0]
@@ -79,6 +81,7 @@ class OutputPanel:
         lines += [as_text(self.remarks)] if self.remarks else []
         if self.profile is not None:
             lines.append(str(self.profile.summary()))
+        lines += [self.since] if self.since else []
         return "\n".join(lines)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, object]:
@@ -132,7 +135,7 @@ def show(panel: OutputPanel) -> None:
 def fill(programs: Sequence[Decorated[Any, Any]], profile: Profiler) -> None:
     """Puts a profile into the panels of the cells that defined `programs`."""
     for place in {id(p): p for program in programs if (p := _of_programs.get(program))}.values():
-        place.update(replace(place.panel, profile=profile))
+        place.update(replace(place.panel, profile=profile, since=""))
         _of_profiles.setdefault(profile, []).append(place)
 
 

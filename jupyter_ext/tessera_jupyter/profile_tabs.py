@@ -21,9 +21,11 @@ _MOST_COPIES = 60
 _NOT_RUN = "Not run yet: <code>%tessera profile {}</code> fills this tab."
 
 
-def profile_tab(profile: Profiler | None, example: str) -> str:
+def profile_tab(profile: Profiler | None, example: str, since: str = "") -> str:
+    """`since`: what the last edit of a watched cell did, or what the cell waits for."""
+    said = f"<p><b>{text(since[:1].upper() + since[1:])}</b></p>" if since else ""
     if profile is None:
-        return f'<p class="ts-why">{_NOT_RUN.format(text(example))}</p>'
+        return said or f'<p class="ts-why">{_NOT_RUN.format(text(example))}</p>'
     summary = profile.summary()
     busy = sum(kernel.duration for kernel in summary.kernels)
     launches, tiles = len(profile.recording.launches), len(profile.recording.tiles)
@@ -31,7 +33,7 @@ def profile_tab(profile: Profiler | None, example: str) -> str:
     facts += f"{_count(launches, 'launch', 'es')} · {_count(tiles, 'tile')}"
     plain = f"<summary>As text</summary><pre>{text(summary)}\n\n{text(profile.timeline())}</pre>"
     return (
-        f"<p>{text(facts)} · {text(summary.overhead)}</p>{_kernels(summary.rows)}"
+        f"{said}<p>{text(facts)} · {text(summary.overhead)}</p>{_kernels(summary.rows)}"
         f'{gantt(profile.recording)}{roofline(profile.roofline())}<details class="ts-plain">{plain}</details>'
     )
 

@@ -90,3 +90,43 @@ def test_a_trial_is_stopped(lab):
     expect(hint).to_contain_text("Interrupted: nothing was changed")
     expect(hint.get_by_role("button", name="Stop")).to_be_hidden()
     expect(hint.get_by_role("button", name="Try it")).not_to_have_attribute("aria-disabled", "true")
+
+
+WATCHED = """%%tessera --watch --profile "f(x)" --show profile
+x = np.ones((64, 64), np.float32)
+
+@ts.function
+def f(x: Tensor["N", "D"]) -> Tensor["N", "D"]:
+    return x * 2
+"""
+EDIT = """([old, text]) => {
+    const cell = window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel;
+    const at = cell.getSource().indexOf(old);
+    cell.updateSource(at, at + old.length, text);
+}"""
+TIMES = """from tessera_jupyter import history
+from tessera.profiler.trial.paired import PairedTimes
+history.paired = lambda *given, **options: PairedTimes((2.0,) * 12, (1.0,) * 12)"""
+
+
+def test_a_watched_cell_runs_after_an_edit_without_errors(lab):
+    page = lab("watch.ipynb", f"{HEAD}\n{TIMES}", WATCHED)
+    page.run(0)
+    page.page.evaluate(EDIT, ["x * 2", "x * 3"])
+    page.pass_time(2500)  # more than a watched cell waits
+    assert not page.page.locator(".tessera-panel").count(), "nobody has run it yet"
+    page.run(1)
+    panel = page.output(1)
+    expect(panel).to_contain_text("the next edit is compared with this run of f(x)")
+    page.page.evaluate(EDIT, ["x * 3", "y * 3"])
+    expect(page.page.locator(".cm-lintRange-error")).to_have_count(1)
+    page.pass_time(2500)
+    expect(panel).to_contain_text("the next edit is compared with this run of f(x)")
+    page.page.evaluate(EDIT, ["y * 3", "x * 4"])
+    expect(panel).to_contain_text("Since you changed line 6: 2.00x, 95 % interval 2.00 to 2.00: faster")
+    page.settle()
+    page.shot("watched")
+    page.page.evaluate(EDIT, [" --watch", ""])
+    page.page.evaluate(EDIT, ["x * 4", "x * 5"])
+    page.pass_time(2500)
+    expect(panel).to_contain_text("Since you changed line 6")

@@ -17,6 +17,7 @@ import { type Surroundings, tesseraCell } from './editor';
 import { NotebookSession } from './notebook';
 import { followKernel, NOTHING, type Told } from './sizes';
 import { showStatus } from './status';
+import { followWatched } from './watch';
 
 const ID = 'tessera-jupyterlab:plugin';
 const RESTART = 'tessera:restart-server';
@@ -125,6 +126,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
           : null;
       }
     });
+    followWatched(notebooks, sessions.session);
     followDisk(connection, app.serviceManager.contents);
     app.commands.addCommand(RESTART, {
       label: 'Restart Tessera Language Server',

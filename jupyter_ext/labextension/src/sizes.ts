@@ -24,7 +24,8 @@ export interface Place extends Called {
 }
 
 const TARGET = 'tessera.sizes';
-const GONE = ['restarting', 'autorestarting', 'terminating', 'dead', 'unknown'];
+/** Statuses of a kernel that holds nothing any more. */
+export const GONE = ['restarting', 'autorestarting', 'terminating', 'dead', 'unknown'];
 
 /** Tells what the kernel of a notebook has called and holds, after each cell that ran, and nothing once it starts
  * again. */

@@ -51,13 +51,15 @@ class PairedTimes:
         )
 
 
-def paired(before: Timed, after: Timed, budget: float, cold: Callable[[], object] | None = None) -> PairedTimes:
-    """Takes turns for about `budget` seconds, at least `LEAST` pairs. `cold` runs before every single call."""
+def paired(
+    before: Timed, after: Timed, budget: float, cold: Callable[[], object] | None = None, least: int = LEAST
+) -> PairedTimes:
+    """Takes turns for about `budget` seconds, at least `least` pairs. `cold` runs before every single call."""
     sides = (before, after)
     turns = [1 if cold is not None else repeats(side) for side in sides]
     samples: tuple[list[float], list[float]] = ([], [])
     until = perf_counter() + budget
-    while len(samples[0]) < LEAST or (len(samples[0]) < MOST and perf_counter() < until):
+    while len(samples[0]) < least or (len(samples[0]) < MOST and perf_counter() < until):
         for i in (0, 1) if len(samples[0]) % 2 == 0 else (1, 0):
             if cold is not None:
                 cold()
