@@ -23,7 +23,7 @@ def split_k(x: ts.Tensor["M", "K", ts.f32], y: ts.Tensor["M", ts.f32]):
     k = ts.tile.program_id(1) * 32
     y[p:p + 8] += ts.tile.row_sum(x[p:p + 8, k:k + 32])
 #   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS406
-    # says: index it with pid1, or reduce over it in a loop
+    # says: index it with program_id(1), store it in one of them (if program_id(1) == 0:), or reduce over it in a loop
 
 
 @ts.kernel

@@ -25,7 +25,7 @@ BY_HAND: dict[str, Kernel] = {
 (x: Tensor["M", "N", f32], y: Tensor["M", "N", f32]):
     p = ts.tile.program_id(0)
     y[p, tile_n:tile_n + 8] = x[p, tile_n:tile_n + 8]
-""", "0 M by pid0", "1 N by tile_n", "0 M by pid0", "1 N by tile_n"),
+""", "0 M by p", "1 N by tile_n", "0 M by p", "1 N by tile_n"),
     "a range over the second dim": kernel("""
 (q: Tensor["B*H", "S", "D", f32], o: Tensor["B*H", "S", "D", f32]):
     for i in ts.tile.range(0, S, 16):
@@ -90,7 +90,7 @@ BY_HAND: dict[str, Kernel] = {
 (x: Tensor["...", "N", f32], y: Tensor["...", "N", f32]):
     p = ts.tile.program_id(0)
     y[p * 8:p * 8 + 8] = x[p * 8:p * 8 + 8]
-""", "1 N by pid0", "1 N by pid0"),
+""", "1 N by p", "1 N by p"),
     "any rank, fewer indices than named dims": kernel("""
 (x: Tensor["...", "S", "D", f32], y: Tensor["...", "S", "D", f32]):
     for i in ts.tile.range(0, S, 8):
@@ -110,7 +110,7 @@ BY_HAND: dict[str, Kernel] = {
 (x: Tensor["B", "S", "D", f32], y: Tensor["B", "S", "D", f32]):
     p = ts.tile.program_id(0)
     y[ts.tile.each(), p * 8:p * 8 + 8, :] = x[ts.tile.each(), p * 8:p * 8 + 8, :]
-""", "0 B by one program each", "1 S by pid0", "2 D", "0 B by one program each", "1 S by pid0", "2 D"),
+""", "0 B by one program each", "1 S by p", "2 D", "0 B by one program each", "1 S by p", "2 D"),
     "a dim that part of another mentions": kernel("""
 (x: Tensor["D//2", "D", f32], y: Tensor["D//2", "D", f32]):
     for i in ts.tile.range(0, D, 8):
@@ -209,7 +209,7 @@ BY_HAND: dict[str, Kernel] = {
 (x: Tensor["A", "S", "D", f32], y: Tensor["A", "S", "D", f32]):
     p = ts.tile.program_id(0)
     y[p, tile_d:tile_d + 8] = x[p, tile_d:tile_d + 8]
-""", "1 S by pid0", "2 D by tile_d", "1 S by pid0", "2 D by tile_d"),
+""", "1 S by p", "2 D by tile_d", "1 S by p", "2 D by tile_d"),
     "one dim of a product": kernel("""
 (x: Tensor["S", "3*D", f32], y: Tensor["S", "D", f32]):
     for j in ts.tile.range(0, D, 8):

@@ -81,7 +81,7 @@ def without_annotations(x: ts.Tensor, v: ts.Tensor) -> ts.Tensor:
     ("kernel", "shapes", "says"),
     [
         (too_many, [(9, 3), (9, 3)], "2 axes [n, 3]"),
-        (every_batch_to_one_place, [(2, 9), (9,)], "programs along batch_2 (2)"),
+        (every_batch_to_one_place, [(2, 9), (9,)], "programs along a leading axis (2)"),
         (of_other_lengths, [(9, 3), (5,), (9, 3)], "runs along 5, which is not an axis of [8 along tile_n, 3]"),
         (without_annotations, [(4, 6), (5,)], "5"),
     ],

@@ -9,7 +9,7 @@ from typing import Any, cast
 from tessera.compiler.frontend.backward.inlined import written_out
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluation import settled
-from tessera.compiler.frontend.kernel import outputs
+from tessera.compiler.frontend.kernel import races
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.layer import KernelLayer
 from tessera.compiler.frontend.kernel.tiles import tile_type
@@ -137,10 +137,10 @@ class KernelRecord:
 
     def shared(self, window: TileWindow) -> list[Coordinate]:
         """The coordinates of the grid whose programs all read this block."""
-        return [c for c in self.k.coordinates.grid if outputs.conflict(self.k, window, c) == "same"]
+        return [c for c in self.k.coordinates.grid if races.conflict(self.k, window, c) == "same"]
 
     def overlaps(self, window: TileWindow) -> bool:
-        return any(outputs.conflict(self.k, window, c) == "overlap" for c in self.k.coordinates.grid)
+        return any(races.conflict(self.k, window, c) == "overlap" for c in self.k.coordinates.grid)
 
     def apart(self, window: TileWindow, marks_of: frozenset[str], step: Any) -> bool:
         """Whether a loop with these marks comes to blocks that share no element, one after the other."""

@@ -117,7 +117,7 @@ class Memory:
         written = sum(i is not ... for i in items)
         items = _ellipsis(items, len(view.shape))
         if any(i is None for i in items):
-            raise KernelFault("TS402", "a new axis is inserted into a tile, not into memory: x[...][:, None]")
+            raise KernelFault("TS402", f"a store cannot insert an axis; leave out the None in {view.name}[...]")
         if len(items) > len(view.shape):
             raise KernelFault(
                 "TS207",

@@ -62,14 +62,22 @@ class Coordinates:
 
     # making them
     def on_grid(
-        self, key: object, name: str, extent: Dim | None, step: Dim, span: Span | None = None, start: Dim = 0
+        self,
+        key: object,
+        name: str,
+        extent: Dim | None,
+        step: Dim,
+        span: Span | None = None,
+        start: Dim = 0,
+        called: str = "",
     ) -> Coordinate:
-        """The grid coordinate known under `key`, made at its first use: start, start + step, ... below `extent`."""
+        """The grid coordinate known under `key`, made at its first use: start, start + step, ... below `extent`.
+        `called`: what messages call it, where that is not its name in the IR."""
         if key in self.named:
             return self.named[key]
         kind = "program" if extent is None else "grid"
-        mark = self._mark(name)
-        c = Coordinate(name, mark, kind, extent, start, step, span)
+        mark = self._mark(called or name)
+        c = Coordinate(called or name, mark, kind, extent, start, step, span)
         if kind == "program":
             self._candidates[c] = []
         self._add(c)
@@ -103,7 +111,10 @@ class Coordinates:
 
     def batch(self, view: View, axis: int) -> Coordinate:
         """The grid axis over a leading dim that no index mentions. Views with the same dim share it."""
-        return self.on_grid(_batch_key(view, axis), f"batch_{size_text(view.shape[axis])}", view.shape[axis], 1)
+        extent = view.shape[axis]
+        found = self.on_grid(_batch_key(view, axis), f"batch_{size_text(extent)}", extent, 1, called=size_text(extent))
+        found.batch = True
+        return found
 
     def batch_offset(self, view: View, axis: int) -> Dim:
         """Where an access begins along a leading dim that no index mentions.
@@ -137,6 +148,10 @@ class Coordinates:
             op = v.owner.region.op if isinstance(v.owner, Block) and v.owner.region is not None else v.op
             stack += op.operands if op is not None else ()
         return False
+
+    def counted(self, c: Coordinate) -> Op | None:
+        """The op that gives a coordinate of the grid its number."""
+        return self._ids.get(c)
 
     def walking(self, lower: Dim, extent: Dim | None) -> Coordinate:
         """The coordinate whose position is `lower`: the one it is, or one derived from it. `extent` None: lanes, which
@@ -264,12 +279,21 @@ class Coordinates:
         through what is read."""
         if c in self.lengths:
             return self.lengths[c]
-        ranked = sorted(self._candidates.get(c, ()), key=lambda p: p[0])
-        if not ranked:
+        found = self._candidates.get(c, ())
+        if not found:
             raise KernelFault(
-                "TS403", f"the range of {c.name} is not known; index a tensor with it or compare it with a size"
+                "TS403",
+                f"nothing says how many programs {c.name} counts; index a tensor with it, or say it with ts.tile.grid",
             )
-        return ranked[0][1]
+        first = min(p for p, _ in found)
+        lengths = [d for p, d in found if p == first]
+        # no program reads beyond an end: of `starts[p]` and `starts[p + 1]` the second one says how many there are
+        near = [d for d in lengths if isinstance(d - lengths[0], int)] if first else lengths[:1]
+        return min(near, key=lambda d: cast(int, d - lengths[0]))
+
+    def unmeasured(self) -> Coordinate | None:
+        """A coordinate of programs that nothing gives a length."""
+        return next((c for c in self.grid if self.end(c) is None), None)
 
     def end(self, c: Coordinate) -> Dim | None:
         """Where a coordinate ends, as far as that is known by now."""
@@ -287,7 +311,7 @@ class Coordinates:
     def finish(self) -> tuple[Dim, ...]:
         """Numbers the grid axes and fills in what was open. Raises KernelFault where an axis has no length."""
         numbered = {c.number: c for c in self.grid if c.number is not None}
-        rest = sorted((c for c in self.grid if c.number is None), key=lambda c: not c.name.startswith("batch"))
+        rest = sorted((c for c in self.grid if c.number is None), key=lambda c: not c.batch)
         waiting = iter(rest)
         order: list[Coordinate | None] = []
         for n in range(max(numbered, default=-1) + 1):

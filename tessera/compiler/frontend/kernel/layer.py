@@ -27,7 +27,7 @@ from tessera.compiler.frontend.kernel.control import branches, loop_exits, loops
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.places import zip_indices
 from tessera.compiler.frontend.kernel.state import DEFAULTS, KernelState
-from tessera.compiler.frontend.kernel.tiles import KernelFault
+from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import (
     Lanes,
     LanesType,
@@ -50,6 +50,7 @@ from tessera.compiler.frontend.names.values import (
     Method,
     OperatorRef,
     Unknown,
+    is_slice,
     is_tuple,
     type_name,  # fmt: skip
 )
@@ -208,6 +209,9 @@ class KernelLayer(KernelState):
     @guarded
     def subscript(self, node: ast.AST, value: Any, index: Any) -> Any:
         if isinstance(value, View):
+            written: list[Any] = list(index) if is_tuple(index) else [index]
+            if any(i is None for i in written):
+                return self._with_new_axes(node, value, written)
             place = self._place(node, value, index)
             found = self.memory.load(place)
             if not isinstance(place, TileWindow):
@@ -222,11 +226,34 @@ class KernelLayer(KernelState):
             return replace(value, rank=2, position=items.index(slice(None)))
         return part(self, self.tile(value), [self.index_tiles(i) for i in items])
 
+    def _with_new_axes(self, node: ast.AST, view: View, written: list[Any]) -> Value:
+        """`x[a, None, b]` is `x[a, b][:, None, :]`."""
+        indices = [self.index_tiles(i) for i in written]
+        plain = tuple(i for i in indices if i is not None) or (...,)
+        tiles = [i for i in plain if isinstance(i, Value) and i.type != INDEX and tile_type(i).rank]
+        lanes = [i for i in plain if isinstance(i, Lanes)]
+        if len(tiles) + len(lanes) > 1 or any(tile_type(i).rank > 1 for i in tiles) or any(i.rank > 1 for i in lanes):
+            raise KernelFault(
+                "TS402",
+                f"a None beside several index tiles leaves open where their axes go; write {view.name}[...][:, None]",
+            )
+        found = self.tile(self.subscript(node, view, plain))
+        kept = [i if i is None or i is ... else slice(None) for i in indices if i is None or self._is_axis(i)]
+        return part(self, found, kept)
+
+    @staticmethod
+    def _is_axis(index: Any) -> bool:
+        """Whether what an index takes has an axis for it: slices and lanes do, numbers do not."""
+        if isinstance(index, Value):
+            return index.type != INDEX and tile_type(index).rank == 1
+        return index is ... or isinstance(index, Lanes) or is_slice(index)
+
     def _place(self, node: ast.AST, view: View, index: Any, storing: bool = False) -> Place:
         """The place that a subscript means; where each index stands is kept for editors."""
         place = self.memory.place(view, self.index_tiles(index), storing)
         if isinstance(node, ast.Subscript):
             written = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            written = [w for w in written if not (isinstance(w, ast.Constant) and w.value is None)]
             for part, found in zip_indices(written, self.memory.indexed):
                 self.ev.record_index(part, found)
         return place

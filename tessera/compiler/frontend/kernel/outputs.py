@@ -10,8 +10,7 @@ from typing import Any
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.kernel import names as kernel_names
-from tessera.compiler.frontend.kernel import reduce_across, results
-from tessera.compiler.frontend.kernel.access import Stored
+from tessera.compiler.frontend.kernel import races, reduce_across, results
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.state import KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
@@ -145,6 +144,8 @@ def _match(k: KernelState, view: View, t: TileType, axes: Sequence[Axis]) -> dic
 def _lies_along(k: KernelState, axis: Axis, size: Dim, extent: Dim) -> bool:
     """By name; lengths count only where an axis has none."""
     origin = axis.origin
+    if isinstance(origin, Coordinate) and not origin.walks and isinstance(axis.size, Expr) and axis.size == extent:
+        return not _nameless(extent)  # 0:D of an axis of 2*D: all of one of D
     if origin is None:
         return axis.size == extent or (_nameless(extent) and size == k.tiles.known(extent))
     end = origin if not isinstance(origin, Coordinate) else origin.extent
@@ -160,7 +161,7 @@ def _nameless(d: Dim) -> bool:
 
 def inferred_shape(k: KernelState, tile: Value) -> tuple[Dim, ...]:
     """The whole that a program's tile is a block of, where no annotation says it: batch axes, then the tile's own."""
-    batches = [c.extent for c in k.coordinates.grid if c.name.startswith("batch") and c.extent is not None]
+    batches = [c.extent for c in k.coordinates.grid if c.batch and c.extent is not None]
     out = sorted(batches, key=lambda d: _from_the_last(k, d), reverse=True)
     for axis, size in zip(k.tiles.identities.of(tile), tile_type(tile).shape, strict=True):
         origin = axis.origin
@@ -174,35 +175,6 @@ def inferred_shape(k: KernelState, tile: Value) -> tuple[Dim, ...]:
 def _from_the_last(k: KernelState, dim: Dim) -> int:
     """How far from the last axis a dim lies in the tensors that have it."""
     return max((len(v.shape) - a for v in k.views.values() for a, d in enumerate(v.shape) if d == dim), default=0)
-
-
-def races(k: KernelState) -> Iterator[tuple[Stored, Coordinate, str]]:
-    """Stores with which programs along one grid axis get into each other's way: (store, the axis' coordinate, how)."""
-    for s in k.memory.stores:
-        for c in k.coordinates.grid:
-            how = conflict(k, s.window, c) if s.window is not None else ""
-            if how == "overlap" or (how and "across" not in s.op.attrs):
-                yield s, c, how
-
-
-def conflict(k: KernelState, window: TileWindow, c: Coordinate) -> str:
-    """Whether programs along a grid axis have the "same" block, or blocks that "overlap"; "" where neither is so."""
-    if k.tiles.known(k.coordinates.count(c)) == 1:
-        return ""
-    mark = str(c.offset)
-    along = [a for a, offset in enumerate(window.offsets) if mark in marks(offset)]
-    if not along:
-        return "" if any(k.coordinates.decides(c, offset) for offset in window.offsets) else "same"
-    return "overlap" if all(_overlap(k, c, window.offsets[a], window.sizes[a]) for a in along) else ""
-
-
-def _overlap(k: KernelState, c: Coordinate, offset: Dim, size: Dim) -> bool:
-    """Whether blocks of `size` that start a step of `c` apart share elements."""
-    if not isinstance(offset, Expr):
-        return False
-    stride, _ = linear(offset, str(c.offset))
-    step = k.tiles.known(c.step)
-    return stride is not None and isinstance(step, int) and isinstance(size, int) and size > stride * step > 0
 
 
 # The end of a kernel: its results get their places, its grid its lengths, and the whole is looked over.
@@ -250,7 +222,7 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
         shape = getattr(wanted, "shape", None)
         dtype = getattr(wanted, "dtype", None) or tile_type(tile).dtype
         if shape is None or ... in shape:
-            shape = inferred_shape(k, tile)
+            shape = _as_annotated(inferred_shape(k, tile), shape or (...,))
         view = results.allocate(k, shape, dtype, name)
         place = own_place(k, view, tile)
         _covered(k, place, span)
@@ -261,9 +233,19 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
     k.results.append(view.argument)
 
 
+def _as_annotated(shape: tuple[Dim, ...], wanted: Sequence[Any]) -> tuple[Dim, ...]:
+    """The shape with the dims that an annotation names around its `...`."""
+    before = list(wanted).index(...)
+    behind = len(wanted) - before - 1
+    if before + behind > len(shape):
+        return shape
+    return (*wanted[:before], *shape[before : len(shape) - behind], *wanted[before + 1 :])
+
+
 def _covered(k: KernelState, w: TileWindow, span: Span) -> None:
     """Refuses blocks of a result that surely leave a part of it out, which would hold anything; of a block of a fixed
     length at a fixed place, a launch checks that there is no more."""
+    _refuse_diagonals(k, w)
     for a, axis in zip(w.kept, w.axes, strict=True):
         extent, size, start = k.tiles.known(w.view.shape[a]), k.tiles.known(w.sizes[a]), w.offsets[a]
         origin = axis.origin
@@ -288,6 +270,20 @@ def _covered(k: KernelState, w: TileWindow, span: Span) -> None:
             )
         if isinstance(extent, Expr) and extent != size:
             k.ev.checks.append(LaunchCheck(dim_min(extent, size), extent, why))
+
+
+def _refuse_diagonals(k: KernelState, w: TileWindow) -> None:
+    """Two axes whose places both grow with one coordinate of the grid: only blocks on the diagonal have a program."""
+    for c in k.coordinates.grid:
+        mark = str(c.offset)
+        moved = [a for a, at in enumerate(w.offsets) if isinstance(at, Expr) and linear(at, mark)[0]]
+        if len(moved) > 1 and k.tiles.known(k.coordinates.count(c)) != 1:
+            raise KernelFault(
+                "TS403",
+                f"axes {moved[0]} and {moved[1]} of the tile both move with {c.name}, so only blocks on the diagonal "
+                f"of {w.view.name} {sizes_text(w.view.shape)} would be stored; walk one of them with a range of its "
+                "own, or read all of it, as in x[:, :]",
+            )
 
 
 def _agree(wanted: Dim, have: Dim) -> bool:
@@ -321,10 +317,11 @@ def finish(k: KernelState, value: Any) -> Op | None:
         grid = tuple(map(k.tiles.known, k.coordinates.finish()))
     except KernelFault as e:
         if not ev.undecided:  # else what is not known yet may say it
-            ev.error(e.code, e.message, ev.definition.span)
+            open_ = k.coordinates.unmeasured()
+            ev.error(e.code, e.message, (open_ and open_.span) or ev.definition.span)
         return None
     try:
-        _check_races(k)
+        races.check_races(k)
         reduce_across.check(k)
     except KernelFault as e:
         ev.error(e.code, e.message, ev.definition.span)
@@ -399,24 +396,6 @@ def _zero_outside(k: KernelState, span: Span) -> tuple[Fix, ...]:
         return ()
     text = f"{namespace(k.ev)}.load({k.ev.definition.text.segment(span)}, other=0)"
     return (Fix("Read 0 beyond the ends", (Edit(span, text),)),)
-
-
-def _check_races(k: KernelState) -> None:
-    """Every grid axis must show in the place of every store; an outermost range that does not is a serial loop."""
-    for stored, c, how in races(k):
-        if c is k.speculated:
-            k.retry = True
-            return
-        name, where = (
-            stored.view.name,
-            f"programs along {c.name}" + (f" ({size_text(c.extent)})" if c.extent is not None else ""),
-        )
-        own = "ts.tile.each()" if c.name.startswith("batch_") else c.name
-        if how == "same":
-            message = f"all {where} store to the same place of {name}; index it with {own}, or reduce over it in a loop"
-        else:
-            message = f"{where} store blocks of {name} that overlap; make them as wide as the step between programs"
-        k.ev.error("TS406", message, stored.span)
 
 
 # Fixes of what is said of barriers: the one that was inserted is written down, the one that orders nothing

@@ -370,7 +370,8 @@ class KernelState(Layer):
             kept.append(a)
             if role == "rows":
                 name = f"rows_{size_text(extent)}"
-                c = self.coordinates.on_grid(("rows", extent), name, extent, self._rows_per_program(view))
+                step, called = self._rows_per_program(view), size_text(extent)
+                c = self.coordinates.on_grid(("rows", extent), name, extent, step, called=called)
                 self.divided.add(c)
                 offsets.append(c.offset)
                 sizes.append(c.step)

@@ -107,6 +107,8 @@ class Coordinate:
     span: Span | None = None
     number: int | None = None
     """the grid axis that `program_id(number)` asked for"""
+    batch: bool = False
+    """whether it is a leading dim that no index mentions"""
     walks: frozenset[str] = frozenset()
     """the coordinates that move it: itself, unless it is derived"""
     axis: Axis = field(init=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING, Any
 
+from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.kernel.coordinates import Said
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.kernel.values import Coordinate, EachIndex, Lanes, LaunchContext, marks
@@ -56,14 +58,31 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
 
     def build(self, k: KernelState) -> Lanes:
         size = k.setting("BLOCK")
-        c = k.coordinates.on_grid(("linear", None), "i", None, size, k.ev.builder.span)
+        span = k.ev.builder.span
+        c = k.coordinates.on_grid(("linear", None), "i", None, size, span, called=_called(k, "linear_id()"))
         return Lanes(c.offset, size, c.axis, launch=c)
+
+
+def _called(k: KernelState, otherwise: str) -> str:
+    """The variable that the call is assigned to, which is what messages call a coordinate."""
+    span = k.ev.builder.span
+    call = expression_at(k.ev.definition, span) if span is not None else None
+    for node in ast.walk(k.ev.definition.tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            pairs = [(node.targets[0], node.value)]
+            if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(node.targets[0].elts, node.value.elts, strict=False))
+            for name, value in pairs:
+                if value is call and isinstance(name, ast.Name):
+                    return name.id
+    return otherwise
 
 
 def _program(k: KernelState, axis: Any) -> Coordinate:
     if not isinstance(axis, int) or not 0 <= axis <= 2:
         raise KernelFault("TS403", f"a grid has the axes 0, 1 and 2, not {axis!r}")
-    found = k.coordinates.on_grid(("program", axis), f"pid{axis}", None, 1, k.ev.builder.span)
+    called = _called(k, f"program_id({axis})")
+    found = k.coordinates.on_grid(("program", axis), f"pid{axis}", None, 1, k.ev.builder.span, called=called)
     found.number = axis
     return found
 

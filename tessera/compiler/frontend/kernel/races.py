@@ -1,0 +1,108 @@
+"""Whether programs store to the same elements: every coordinate of the grid has to show in the place of each store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tessera.compiler.frontend.kernel.access import Stored
+from tessera.compiler.frontend.kernel.coordinates import linear
+from tessera.compiler.frontend.kernel.state import KernelState
+from tessera.compiler.frontend.kernel.values import Coordinate, TileWindow, marks, size_text
+from tessera.compiler.ir.core import Op, Value
+from tessera.language.dims import Dim, Expr
+
+
+def check_races(k: KernelState) -> None:
+    """Every grid axis must show in the place of every store; an outermost range that does not is a serial loop."""
+    for stored, c, how in races(k):
+        if c is k.speculated:
+            k.retry = True
+            return
+        name, along = stored.view.name, "a leading axis" if c.batch else c.name
+        where = f"programs along {along}" + (f" ({size_text(c.extent)})" if c.extent is not None else "")
+        own = "ts.tile.each()" if c.batch else c.name
+        if how == "same":
+            one = "" if c.batch else f", store it in one of them (if {c.name} == 0:)"
+            message = (
+                f"all {where} store to the same place of {name}; index it with {own}{one}, or reduce over it in a loop"
+            )
+        else:
+            message = f"{where} store blocks of {name} that overlap; make them as wide as the step between programs"
+        k.ev.error("TS406", message, stored.span)
+
+
+def races(k: KernelState) -> Iterator[tuple[Stored, Coordinate, str]]:
+    """Stores with which programs along one grid axis get into each other's way: (store, the axis' coordinate, how)."""
+    for s in k.memory.stores:
+        for c in k.coordinates.grid:
+            how = conflict(k, s.window, c) if s.window is not None else ""
+            if how == "same" and ("across" in s.op.attrs or _in_one_program(k, s.op, c)):
+                continue
+            if how:
+                yield s, c, how
+
+
+def conflict(k: KernelState, window: TileWindow, c: Coordinate) -> str:
+    """Whether programs along a grid axis have the "same" block, or blocks that "overlap"; "" where neither is so."""
+    if k.tiles.known(k.coordinates.count(c)) == 1:
+        return ""
+    mark = str(c.offset)
+    along = [a for a, offset in enumerate(window.offsets) if mark in marks(offset)]
+    if not along:
+        return "" if any(k.coordinates.decides(c, offset) for offset in window.offsets) else "same"
+    return "overlap" if all(_overlap(k, c, window.offsets[a], window.sizes[a]) for a in along) else ""
+
+
+def _overlap(k: KernelState, c: Coordinate, offset: Dim, size: Dim) -> bool:
+    """Whether blocks of `size` that start a step of `c` apart share elements."""
+    if not isinstance(offset, Expr):
+        return False
+    stride, _ = linear(offset, str(c.offset))
+    step = k.tiles.known(c.step)
+    return stride is not None and isinstance(step, int) and isinstance(size, int) and size > stride * step > 0
+
+
+def _in_one_program(k: KernelState, store: Op, c: Coordinate) -> bool:
+    """Whether the store stands in an `if p == 0:`, which holds for one value of the coordinate at most."""
+    block = store.block
+    while block is not None and block.region is not None and (op := block.region.op) is not None:
+        if op.name == "tile.if" and op.regions[0] is block.region and _holds_once(k, op.operands[0], c):
+            return True
+        block = op.block
+    return False
+
+
+def _holds_once(k: KernelState, condition: Value, c: Coordinate) -> bool:
+    op = condition.op
+    if op is None:
+        return False
+    if op.name == "tile.logical_and":
+        return any(_holds_once(k, v, c) for v in op.operands)
+    if op.name != "tile.eq":
+        return False
+    a, b = op.operands
+    return (_one_to_one(k, a, c) and _fixed(b)) or (_one_to_one(k, b, c) and _fixed(a))
+
+
+def _one_to_one(k: KernelState, v: Value, c: Coordinate) -> bool:
+    """Whether a number is another one for each program along `c`: its index times a number, or displaced."""
+    op = v.op
+    if op is None or op is k.coordinates.counted(c):
+        return op is not None
+    if op.name == "tile.imul":  # steps of a grid are positive
+        return any(_one_to_one(k, x, c) and _positive(y) for x, y in (op.operands, op.operands[::-1]))
+    if op.name in ("tile.iadd", "tile.isub"):
+        return any(_one_to_one(k, x, c) and _fixed(y) for x, y in (op.operands, op.operands[::-1]))
+    return op.name == "tile.to_scalar" and _one_to_one(k, op.operands[0], c)
+
+
+def _positive(v: Value) -> bool:
+    dim = v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else 0
+    return isinstance(dim, int) and dim > 0
+
+
+def _fixed(v: Value) -> bool:
+    """Whether a number is the same in all programs: computed from sizes and constants."""
+    if v.op is None or v.op.name in ("tile.program_id", "tile.load", "tile.gather"):
+        return False
+    return v.op.name in ("tile.constant", "tile.dim") or (bool(v.op.operands) and all(map(_fixed, v.op.operands)))

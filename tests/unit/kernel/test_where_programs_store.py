@@ -1,0 +1,160 @@
+"""What programs store, and where: parts that no program has, stores by one program, new axes of loads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor
+from tests.kernel_runner import check, codes, run
+
+TARGETS = pytest.mark.parametrize("target", ["reference", "cpu"])
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+
+
+def pairs_of_rows(a: Tensor["N", "D", ts.f32]) -> Tensor["N", "N", ts.f32]:
+    return ts.tile.mma(a, a.T)
+
+
+def pairs_of_lanes(x: Tensor["N", ts.f32]) -> Tensor["N", "N", ts.f32]:
+    t = x[tile_n : tile_n + 4]
+    return t[:, None] * t[None, :]
+
+
+def pairs_of_all(a: Tensor["N", "D", ts.f32]) -> Tensor["N", "N", ts.f32]:
+    return ts.tile.mma(a, a[:, :].T)
+
+
+@TARGETS
+def test_blocks_on_a_diagonal_are_no_whole(target: str) -> None:
+    for kernel, x in ((pairs_of_rows, normal(9, 4)), (pairs_of_lanes, normal(9))):
+        (error,) = check(kernel, x).diagnostics
+        assert error.code == "TS403" and "only blocks on the diagonal of result [N, N]" in error.message
+    a = normal(9, 4)
+    np.testing.assert_allclose(run(pairs_of_all, a, target=target), a @ a.T, rtol=1e-5, atol=1e-6)
+
+
+def twice(x: Tensor["...", "2*D", ts.f32]) -> Tensor["...", "D", ts.f32]:
+    return x * 2
+
+
+def turned(x: Tensor["...", "S", "D", ts.f32]) -> Tensor["...", "D", "S", ts.f32]:
+    return x * 2
+
+
+def gated(x: Tensor["...", "2*D", ts.f32]) -> Tensor["...", "D", ts.f32]:
+    return ts.tile.silu(x[0:D]) * x[D : 2 * D]
+
+
+def gated_rows(x: Tensor["T", "2*D", ts.f32]) -> Tensor["T", "D", ts.f32]:
+    for t in ts.tile.range(0, T, 4):
+        y = ts.tile.silu(x[t : t + 4, 0:D]) * x[t : t + 4, D : 2 * D]
+    return y
+
+
+@TARGETS
+def test_a_result_has_the_dims_that_its_annotation_names(target: str) -> None:
+    assert codes(twice, normal(3, 4)) == codes(turned, normal(3, 4)) == ["TS403"]
+    for kernel, shape in ((gated, (2, 3, 14)), (gated_rows, (9, 14))):
+        x = normal(*shape)
+        wanted = x[..., :7] / (1 + np.exp(-x[..., :7])) * x[..., 7:]
+        np.testing.assert_allclose(run(kernel, x, target=target), wanted, rtol=1e-5)
+
+
+def by_the_first(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32], ends: Tensor[2, ts.f32]):
+    p = ts.tile.program_id()
+    if p == 0:
+        ends[0] = x[p]
+    if n - 1 == p and n > 2:
+        ends[1] = x[p]
+    y[p] = x[p] * 2
+
+
+def by_the_others(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32], ends: Tensor[2, ts.f32]):
+    p = ts.tile.program_id()
+    if p == 0:
+        y[p] = 0
+    else:
+        ends[0] = x[p]
+
+
+def by_pairs(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32], ends: Tensor[2, ts.f32]):
+    p = ts.tile.program_id()
+    if p // 2 == 0:
+        ends[0] = x[p]
+    y[p] = x[p]
+
+
+@TARGETS
+def test_one_program_may_store_to_a_fixed_place(target: str) -> None:
+    x, y, ends = normal(7), np.zeros(7, np.float32), np.zeros(2, np.float32)
+    run(by_the_first, x, y, ends, target=target)
+    assert np.array_equal(ends, x[[0, -1]]) and np.array_equal(y, x * 2)
+    for kernel in (by_the_others, by_pairs):
+        (error,) = check(kernel, x, y, ends).diagnostics
+        assert error.code == "TS406" and "programs along p" in error.message and "if p == 0:" in error.message
+
+
+def sums_between(x: Tensor["m", ts.f32], starts: Tensor["n+1", ts.int32], place: Tensor["n", ts.int32]):
+    p = ts.tile.program_id()
+    for i in ts.tile.range_k(starts[p], starts[p + 1]):
+        x[i] = place[p]
+
+
+@TARGETS
+def test_programs_are_as_many_as_all_that_they_read_has(target: str) -> None:
+    x = np.zeros(6, np.float32)
+    run(sums_between, x, np.array([0, 2, 6], np.int32), np.array([5, 7], np.int32), target=target)  # in debug mode
+    assert x.tolist() == [5, 5, 7, 7, 7, 7]
+
+
+def without_a_length(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
+    head = ts.tile.program_id(1)
+    y[ts.tile.program_id(0)] = x[ts.tile.program_id(0)]
+
+
+def test_a_program_id_without_a_length_is_named() -> None:
+    (error,) = check(without_a_length, normal(4), normal(4)).diagnostics
+    assert "how many programs head counts" in error.message and error.span.col == 12
+
+
+def new_axes(x: Tensor["B", "S", "D", ts.f32], y: Tensor["B", "S", "D", ts.f32]):
+    for i in ts.tile.range(0, S, 4):
+        y[i : i + 4] = x[i : i + 4, None][:, 0] + x[i : i + 4, :, None][:, :, 0]
+
+
+def all_pairs(x: Tensor["n", ts.f32], y: Tensor["n", "n", ts.f32]):
+    y[:, :] = x[:, None] - x[None, :] + x[None][0][None, :]
+
+
+def beside_an_index_tile(x: Tensor["M", "N", ts.f32], y: Tensor["M", 1, "k", ts.f32], at: Tensor["k", ts.int32]):
+    i = ts.tile.program_id()
+    y[i, :, :] = x[i, None, at[:]]
+
+
+@TARGETS
+def test_none_in_a_load_is_an_axis_of_one_element(target: str) -> None:
+    x, at = normal(2, 6, 5), np.array([4, 0, 0], np.int32)
+    for kernel, args, wanted in (
+        (new_axes, (x, np.zeros_like(x)), 2 * x),
+        (all_pairs, (x[0, 0], np.zeros((5, 5), np.float32)), x[0, 0][:, None]),
+        (beside_an_index_tile, (x[0], np.zeros((6, 1, 3), np.float32), at), x[0][:, None, at]),
+    ):
+        run(kernel, *map(np.ascontiguousarray, args[:1]), *args[1:], target=target)
+        np.testing.assert_allclose(args[1], np.broadcast_to(wanted, args[1].shape), rtol=1e-5, atol=1e-6)
+
+
+def of_any_name(x, m):
+    for batch in ts.tile.range(0, x.shape[0], 4):
+        out = x[batch : batch + 4, :] * m[batch : batch + 4][:, None]
+    return out
+
+
+@TARGETS
+def test_a_loop_may_be_called_batch(target: str) -> None:
+    x, m = normal(6, 5), normal(6)
+    np.testing.assert_allclose(run(of_any_name, x, m, target=target), x * m[:, None], rtol=1e-6)
