@@ -482,4 +482,4 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
     assert refusal(neighbours).startswith("4: ") and "may overlap" in refusal(neighbours)
     assert refusal(taken).startswith("3: ") and "computed places" in refusal(taken)
     assert refusal(running).startswith("4: ") and "carries" in refusal(running)
-    assert refusal(multiplied).startswith("5: ") and "not as a sum" in refusal(multiplied)
+    assert refusal(multiplied).startswith("5: ") and "neither as a sum" in refusal(multiplied)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from tessera.compiler.frontend.backward.code import (
     ELEMENTWISE,
@@ -157,12 +157,22 @@ class Pull:
     def summed(self, node: ast.expr, axes: Sequence[int], rank: int, keep: bool = False) -> ast.expr:
         if not axes:
             return node
+        axis = self.axis(axes, rank)
+        match node:  # a sum along the same axes, which it kept
+            case ast.Call(args=[summed], keywords=[ast.keyword(value=held), ast.keyword(arg="keepdim")]) if (
+                not keep and ast.dump(held) == ast.dump(axis)
+            ):
+                node = summed
+            case _:
+                pass
         if len(axes) == rank and not keep:
             return self.writer().call("sum", node)
-        found = [ast.Constant(a - rank) if a - rank >= 0 else number(a - rank) for a in axes]
-        axis = found[0] if len(found) == 1 else ast.Tuple(found, ast.Load())
         keywords: dict[str, ast.expr] = {"axis": axis} | ({"keepdim": ast.Constant(True)} if keep else {})
         return self.writer().call("sum", node, **keywords)
+
+    def axis(self, axes: Sequence[int], rank: int) -> ast.expr:
+        found = [number(a - rank) for a in axes]
+        return found[0] if len(found) == 1 else ast.Tuple(found, ast.Load())
 
     # expressions
     def pull(self, node: ast.expr, c: TileCotangent) -> None:
@@ -176,7 +186,7 @@ class Pull:
                 if isinstance(value, View):
                     self.home.of_block(node, self.cleaned(self.full(c, node)))
                 else:
-                    self.home.of_name(node, self.cleaned(self.full(c, node)))
+                    self.home.of_name(node, self.cleaned(c))
             case ast.Subscript(value=base) if rec.window(node) is not None and isinstance(rec.value(base), View):
                 self.home.of_block(node, self.cleaned(self.full(c, node)))
             case ast.Subscript():
@@ -360,7 +370,7 @@ class Pull:
         """The cotangent has one element for each line that was reduced: axes of size 1 stand for the line."""
         rec, (x, *_) = self.rec, node.args
         rank = rec.rank(x)
-        axes, kept = self.reduced(node, rank)
+        axes, kept = self.rec.reduced(node, rank)
         c = self.cleaned(self.full(c, node))
         g, v = self.writer(), c.node
         if kind == "mean":
@@ -383,27 +393,6 @@ class Pull:
         if not isinstance(v, ast.Name):
             v = self.home.bound("d_line", v)
         return ast.Subscript(v, ast.Tuple(index, ast.Load()), ast.Load())
-
-    def reduced(self, node: ast.Call, rank: int) -> tuple[list[int], bool]:
-        function = self.rec.function(node) or ""
-        given = {k.arg: k.value for k in node.keywords}
-        if function.startswith(("row_", "col_")):
-            if rank > 2:
-                raise self.rec.refused(node, f"it has no rule for {function} of a tile with {rank} axes")
-            keep = given.get("keepdim") or (node.args[1] if len(node.args) > 1 else None)
-            return ([rank - 1] if function.startswith("row_") else [0]), keep is not None and bool(self.literal(keep))
-        said = given.get("axis") or (node.args[1] if len(node.args) > 1 else None)
-        keep = given.get("keepdim") or given.get("keepdims") or (node.args[2] if len(node.args) > 2 else None)
-        kept = keep is not None and bool(self.literal(keep))
-        value = None if said is None else self.literal(said)
-        axes = range(rank) if value is None else (value,) if isinstance(value, int) else value
-        return sorted(a % rank for a in axes) if rank else [], kept
-
-    def literal(self, node: ast.expr) -> Any:
-        try:
-            return ast.literal_eval(node)
-        except ValueError:
-            return self.rec.value(node)
 
     def count(self, node: ast.AST, x: ast.expr, axes: Sequence[int]) -> ast.expr:
         """How many elements a mean is of."""

@@ -4,73 +4,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from tessera.compiler.frontend.backward.code import name, negated, number, operation
 from tessera.compiler.frontend.backward.cotangents import Pull, TileCotangent
 from tessera.compiler.frontend.backward.emit import ForwardLines, Line, emitted
-from tessera.compiler.frontend.backward.places import Places
-from tessera.compiler.frontend.backward.recorded import KernelRecord
-from tessera.compiler.frontend.backward.statements import (
+from tessera.compiler.frontend.backward.items import (
     AssignStatement,
     Item,
     KeptStatement,
-    KernelReading,
     LoopStatement,
     ReturnStatement,
     StoreStatement,
 )
+from tessera.compiler.frontend.backward.places import Places
+from tessera.compiler.frontend.backward.recorded import KernelRecord
+from tessera.compiler.frontend.backward.sites import BackwardLevel, Gradient, Key, SharedBlock, Site
+from tessera.compiler.frontend.backward.statements import KernelReading
 from tessera.compiler.frontend.kernel.values import Share, TileWindow, View, marks
-
-Key = tuple[Any, ...]
-
-
-@dataclass(eq=False, slots=True)
-class Site:
-    """A block of a parameter, or a scalar, whose gradient is stored when all of its shares are known."""
-
-    parameter: str
-    node: ast.expr
-    window: TileWindow | None
-    shares: list[TileCotangent] = field(default_factory=list[TileCotangent])
-
-
-@dataclass(eq=False, slots=True)
-class BackwardLevel:
-    """A list of statements and what has been found of its backward. `foreign`: shares of what belongs further out."""
-
-    items: list[Item]
-    above: BackwardLevel | None
-    loop: LoopStatement | None = None
-    names: dict[str, list[TileCotangent]] = field(default_factory=dict[str, list[TileCotangent]])
-    sites: dict[Key, Site] = field(default_factory=dict[Key, Site])
-    lines: list[Line] = field(default_factory=list[Line])
-    foreign: dict[Key, tuple[Site | str, list[TileCotangent]]] = field(
-        default_factory=dict[Key, "tuple[Site | str, list[TileCotangent]]"]
-    )
-
-
-@dataclass(slots=True)
-class Gradient:
-    """What the backward kernel gives of a parameter. `how`: "own" (in place of its blocks), "shared" (a sum over
-    programs), "rows" (of each row, which the rule adds up)."""
-
-    parameter: str
-    name: str
-    how: str
-    stores: int = 0
-
-
-@dataclass(eq=False, slots=True)
-class SharedBlock:
-    """`part`: the name of the share that one program has of it, in the innermost of `loops`."""
-
-    gradient: Gradient
-    node: ast.expr
-    window: TileWindow
-    part: str
-    loops: list[LoopStatement]
 
 
 class Derivation:
@@ -175,10 +126,8 @@ class Derivation:
         new = item.parameter in self.reading.body.declared and self.all_stores.count(item.parameter) == 1
         before = not item.added and not share and not new and (read or not self.places.overwritten(item))
         if before or self.rec.moves(value):
-            held = name(
-                self.fresh(f"d_{self.pulls.hint(value)}" if not isinstance(value, ast.Name) else f"d_{value.id}")
-            )
             if before:
+                held = name(self.fresh(f"d_{self.pulls.hint(value)}"))
                 self.emit(held.id, c)
                 kept = (
                     number(0)
@@ -235,7 +184,7 @@ class Derivation:
             if c is not None:
                 self.pulls.pull(item.value, self.of_sum(item, c))
             return
-        c = self.total(f"d_{item.name}", self.level.names.pop(item.name, []))
+        c = self.total(f"d_{item.name}", self.level.names.pop(item.name, []), name(item.name))
         if c is not None:
             self.alike(c, item.value)
             self.pulls.pull(item.value, c)
@@ -262,10 +211,13 @@ class Derivation:
             if isinstance(x, AssignStatement) and not x.carried
         }
 
-    def total(self, wanted: str, shares: list[TileCotangent]) -> TileCotangent | None:
-        """The sum of all shares, under a name where it is more than one."""
+    def total(self, wanted: str, shares: list[TileCotangent], whole: ast.expr | None = None) -> TileCotangent | None:
+        """The sum of all shares, under a name where it is more than one; as long as `whole`."""
         if not shares:
             return None
+        shares = sorted(shares, key=lambda s: s.short)
+        if whole is not None:
+            shares[0] = self.pulls.full(shares[0], whole)
         mask = shares[0].mask
         if any(s.mask is None or mask is None or ast.dump(s.mask) != ast.dump(mask) for s in shares):
             mask = None
@@ -299,7 +251,7 @@ class Derivation:
         if level is self.level:
             level.names.setdefault(n, []).append(c)
         else:
-            self.level.foreign.setdefault(("name", n), (n, []))[1].append(c)
+            self.level.foreign.setdefault(("name", n), (n, []))[1].append(self.pulls.full(c, node))
 
     def top(self) -> BackwardLevel:
         """The outermost level that each program runs: that of the grid's loop."""
@@ -364,9 +316,14 @@ class Derivation:
             self.pulls.pull(b, TileCotangent(g.call("mma", ast.Attribute(self.pulls.read(a), "T", ast.Load()), c.node)))
 
     def back_loop(self, item: LoopStatement) -> None:
-        carried = {n: c for n in item.carried if (c := self.total(f"d_{n}", self.level.names.pop(n, []))) is not None}
+        carried = {
+            n: c for n in item.carried if (c := self.total(f"d_{n}", self.level.names.pop(n, []), name(n))) is not None
+        }
         for n, c in carried.items():
             self.alike(c, self.starts[n])
+        if item.running is not None:
+            ends = {x.name: x.value for x in item.running.items if isinstance(x, AssignStatement)}
+            self.pulls.like |= {n: ends[new] for n, new in item.running.maxima.items()}
         self.through.append(carried)
         inner = BackwardLevel(item.body, self.level, item)
         self.run(inner)
@@ -461,7 +418,7 @@ class Derivation:
                 site.node, f"{site.parameter} is read at several places, of which programs share some"
             )
         self.demand_apart(site)
-        batches = any(c.name.startswith("batch") for c in self.rec.shared(window))
+        batches = any(c.batch for c in self.rec.shared(window))
         found = Gradient(site.parameter, self.fresh(f"d_{site.parameter}"), "shared" if batches else "own", 1)
         self.gradients[site.parameter] = found
         c = self.total(f"d_{site.parameter}_part", site.shares)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from tessera.compiler.frontend.backward.code import name
-from tessera.compiler.frontend.backward.statements import (
+from tessera.compiler.frontend.backward.items import (
     AssignStatement,
     Item,
     KeptStatement,
@@ -76,7 +76,8 @@ class _Emission:
                         out.append(ast.Assign([target], value, lineno=1))
                 case LoopStatement():
                     if not item.grid:
-                        out.append(loop_over(item.head.target, item.head.iter, self.items(item.body, False, set(done))))
+                        steps = item.running.forward if item.running is not None else item.body
+                        out.append(loop_over(item.head.target, item.head.iter, self.items(steps, False, set(done))))
                 case StoreStatement():
                     inner = [n for n in ast.iter_child_nodes(item.target) if isinstance(n, ast.expr)]
                     for n in (item.value, *([item.mask] if item.mask is not None else []), *inner):
@@ -144,21 +145,28 @@ def reads(body: Iterable[ast.stmt]) -> set[str]:
 
 
 def live(
-    body: list[ast.stmt], outside: Collection[str] = (), loop: bool = False, roots: Collection[str] = ()
+    body: list[ast.stmt],
+    outside: Collection[str] = (),
+    loop: bool = False,
+    roots: Collection[str] = (),
+    held: Collection[str] = (),
 ) -> list[ast.stmt]:
-    """What is stored, and what that is made of. Of a loop, what it adds up is read `outside`; `roots` are anywhere."""
+    """What is stored, and what that is made of. Of a loop, what it adds up or carries otherwise is read `outside`;
+    `roots` are anywhere. `held`: names that are assigned before the loop."""
     read: set[str] = set(roots)
+    mine = {*held, *(t.id for s in body if isinstance(s, ast.Assign) for t in s.targets if isinstance(t, ast.Name))}
     while True:
         before = len(read)
         kept: list[ast.stmt] = []
         for s in reversed(body):
             if isinstance(s, ast.For):
-                inner = live(s.body, {*outside, *read}, True, roots)
+                inner = live(s.body, {*outside, *read}, True, roots, mine)
                 if not inner:
                     continue
                 s = loop_over(s.target, s.iter, inner)
             targets = s.targets if isinstance(s, ast.Assign) else [s.target] if isinstance(s, ast.AugAssign) else []
-            needed = read if isinstance(s, ast.Assign) or not loop else read | set(outside)
+            carried = set(outside) if isinstance(s, ast.AugAssign) else {n for n in outside if n in held}
+            needed = read | carried if loop else read
             if targets and all(isinstance(t, ast.Name) and t.id not in needed for t in targets):
                 continue
             kept.append(s)

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tessera.compiler.frontend.backward.code import name, number
-from tessera.compiler.frontend.backward.derive import Derivation, Gradient, SharedBlock
+from tessera.compiler.frontend.backward.derive import Derivation
 from tessera.compiler.frontend.backward.emit import live, loop_over, reads
+from tessera.compiler.frontend.backward.items import LoopStatement
 from tessera.compiler.frontend.backward.recorded import KernelRecord
-from tessera.compiler.frontend.backward.statements import LoopStatement
+from tessera.compiler.frontend.backward.sites import Gradient, SharedBlock
 from tessera.compiler.frontend.kernel.tiles import tile_type
 from tessera.compiler.frontend.kernel.values import PRIVATE, Coordinate, marks
 from tessera.compiler.frontend.syntax.trees import clone
@@ -56,7 +57,7 @@ class Operands:
         self.made, self.rec, self.k = made, made.rec, made.k
         self.program = self.of_program()
         self.kept: dict[str, KeptTile] = {}
-        self.batches = [c for c in self.k.coordinates.grid if c.name.startswith("batch")]
+        self.batches = [c for c in self.k.coordinates.grid if c.batch]
         self.kernels = [self.kernel(s) for s in made.shared_blocks]
         self.keep_all()
         self.body = live(made.body)
@@ -263,6 +264,10 @@ class Operands:
                 index.append(at)
         for axis, size in zip(axes, self.rec.shape(node), strict=True):
             origin, dim = axis.origin, axis.dim
+            if dim is None and size == 1:
+                dims.append("1")
+                index.append(ast.Slice())
+                continue
             offset = origin.offset if isinstance(origin, Coordinate) else 0
             at = self.made.places.slice_at(offset, size, dim, True) if dim is not None else None
             if at is None:

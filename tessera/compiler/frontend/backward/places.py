@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from tessera.compiler.frontend.backward.code import name
+from tessera.compiler.frontend.backward.items import StoreStatement
 from tessera.compiler.frontend.backward.recorded import KernelRecord
-from tessera.compiler.frontend.backward.statements import StoreStatement
 from tessera.compiler.frontend.kernel import outputs
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.results import writes_all
@@ -34,7 +34,7 @@ class Places:
             whole = [n for n in self.k.plan.whole if n in self.k.views]
             if whole and len(window.kept) == min(len(view.shape), 2):
                 return name(given)
-        batches = [marks(c.offset) for c in self.k.coordinates.grid if c.name.startswith("batch")]
+        batches = [marks(c.offset) for c in self.k.coordinates.grid if c.batch]
         index: list[ast.expr] = []
         for a, (offset, size) in enumerate(zip(window.offsets, window.sizes, strict=True)):
             if a not in window.kept and marks(offset) in batches:

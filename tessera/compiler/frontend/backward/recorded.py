@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tessera.compiler.frontend.backward.inlined import written_out
@@ -15,7 +15,7 @@ from tessera.compiler.frontend.kernel.layer import KernelLayer
 from tessera.compiler.frontend.kernel.tiles import tile_type
 from tessera.compiler.frontend.kernel.values import Axes, Coordinate, Lanes, Share, TileWindow, View, marks
 from tessera.compiler.frontend.names.definition import Definition
-from tessera.compiler.frontend.names.values import Builtin, Unknown
+from tessera.compiler.frontend.names.values import Builtin, Counting, Unknown
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.errors import CompileError, Diagnostic, Span
@@ -68,10 +68,28 @@ class KernelRecord:
         assert isinstance(ev.layer, KernelLayer)
         self.k = ev.layer
         self.values: dict[ast.AST, Any] = dict(getattr(ev, "seen", {}))
+        self.loops: list[tuple[frozenset[str], Counting]] = []
+        """the loops that a program runs: their counters, and what they count"""
+        self.constants: set[str] = set()
+        """names of tiles that count as constants: running maxima"""
         self._tiles: dict[int, tuple[Any, Value]] = {}
 
     def refused(self, node: ast.AST, why: str) -> CompileError:
         return refused(self.definition, node, why)
+
+    def renamed(self, node: Any, env: Mapping[str, str]) -> Any:
+        """A copy in the names that are assigned once, with what has been recorded of each part."""
+        if isinstance(node, list):
+            return [self.renamed(n, env) for n in cast("list[Any]", node)]
+        if not isinstance(node, ast.AST):
+            return node
+        new = type(node)(**{f: self.renamed(getattr(node, f, None), env) for f in node._fields})
+        if isinstance(new, ast.Name):
+            new.id = env.get(new.id, new.id)
+        ast.copy_location(new, node)
+        if node in self.values:
+            self.values[new] = self.values[node]
+        return new
 
     def value(self, node: ast.AST) -> Any:
         return self.values.get(node)
@@ -92,6 +110,11 @@ class KernelRecord:
 
     def moves(self, node: ast.AST) -> bool:
         """Whether an expression has a derivative: a tile of floats."""
+        bare = node
+        while isinstance(bare, ast.Subscript):
+            bare = bare.value
+        if isinstance(bare, ast.Name) and bare.id in self.constants:
+            return False
         tile = self.tile(node)
         if tile is not None and tile_type(tile).dtype.is_complex:
             raise self.refused(node, "it has no rule for complex numbers")
@@ -128,6 +151,28 @@ class KernelRecord:
             return callee.path.removeprefix("tessera.tile.")
         return None
 
+    def reduced(self, node: ast.Call, rank: int) -> tuple[list[int], bool]:
+        """The axes along which a call reduces a tile of some rank, and whether they stay."""
+        function = self.function(node) or ""
+        given = {k.arg: k.value for k in node.keywords}
+        if function.startswith(("row_", "col_")):
+            if rank > 2:
+                raise self.refused(node, f"it has no rule for {function} of a tile with {rank} axes")
+            keep = given.get("keepdim") or (node.args[1] if len(node.args) > 1 else None)
+            return ([rank - 1] if function.startswith("row_") else [0]), keep is not None and bool(self.literal(keep))
+        said = given.get("axis") or (node.args[1] if len(node.args) > 1 else None)
+        keep = given.get("keepdim") or given.get("keepdims") or (node.args[2] if len(node.args) > 2 else None)
+        kept = keep is not None and bool(self.literal(keep))
+        value = None if said is None else self.literal(said)
+        axes = range(rank) if value is None else (value,) if isinstance(value, int) else value
+        return sorted(a % rank for a in axes) if rank else [], kept
+
+    def literal(self, node: ast.expr) -> Any:
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            return self.value(node)
+
     def window(self, node: ast.AST) -> TileWindow | None:
         """The block of a parameter that an expression reads."""
         value = self.value(node)
@@ -136,11 +181,37 @@ class KernelRecord:
         return value if isinstance(value, TileWindow) else None
 
     def shared(self, window: TileWindow) -> list[Coordinate]:
-        """The coordinates of the grid whose programs all read this block."""
-        return [c for c in self.k.coordinates.grid if races.conflict(self.k, window, c) == "same"]
+        """The coordinates of the grid whose programs read this block too: all, or those whose loops get there."""
+        return [c for c in self.k.coordinates.grid if self.conflict(window, c) == "same"]
 
     def overlaps(self, window: TileWindow) -> bool:
-        return any(races.conflict(self.k, window, c) == "overlap" for c in self.k.coordinates.grid)
+        return any(self.conflict(window, c) == "overlap" for c in self.k.coordinates.grid)
+
+    def conflict(self, window: TileWindow, c: Coordinate) -> str:
+        """As for what is stored, but loops whose bounds a program decides come to blocks of other programs too."""
+        found = races.conflict(self.k, window, c)
+        places = frozenset[str]().union(*map(marks, window.offsets))
+        if found or str(c.offset) in places or self.k.tiles.known(self.k.coordinates.count(c)) == 1:
+            return found
+        decided = [m for o in window.offsets for m in marks(o) if self.k.coordinates.decides(c, o)]
+        loops = [x for walks, x in self.loops if walks & places]
+        if not loops or any(not any(m in walks for walks, _ in self.loops) for m in decided):
+            return found
+        return "same" if not any(self.begins(x.start, c) for x in loops) else self.ranges(loops, c)
+
+    def begins(self, start: Any, c: Coordinate) -> bool:
+        """Whether the bound of a loop depends on a coordinate."""
+        return isinstance(start, Expr) and (str(c.offset) in marks(start) or self.k.coordinates.decides(c, start))
+
+    def ranges(self, loops: list[Counting], c: Coordinate) -> str:
+        """Loops that begin where the program does: "" where they end before the next program's begins."""
+        for x in loops:
+            if isinstance(x.start, Expr) and str(c.offset) in marks(x.start):
+                stride, _ = linear(x.start, str(c.offset))
+                length, step = x.stop - x.start, self.k.tiles.known(c.step)
+                if stride is not None and isinstance(length, int) and isinstance(step, int) and length <= stride * step:
+                    return ""
+        return "overlap"
 
     def apart(self, window: TileWindow, marks_of: frozenset[str], step: Any) -> bool:
         """Whether a loop with these marks comes to blocks that share no element, one after the other."""

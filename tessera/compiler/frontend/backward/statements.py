@@ -9,12 +9,25 @@ from __future__ import annotations
 import ast
 import builtins
 import keyword
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from tessera.compiler.frontend.backward.code import ELEMENTWISE, name, unused
+from tessera.compiler.frontend.backward.items import (
+    AssignStatement,
+    Item,
+    KeptStatement,
+    LoopStatement,
+    ReturnStatement,
+    StoreStatement,
+    names,
+    read_by,
+    values_of,
+)
 from tessera.compiler.frontend.backward.recorded import KernelRecord
+from tessera.compiler.frontend.backward.running import RunningSteps
+from tessera.compiler.frontend.backward.weights import Weights
 from tessera.compiler.frontend.kernel.values import Lanes, View, marks
 from tessera.compiler.frontend.names.values import Builtin, Counting
 from tessera.compiler.frontend.syntax.assigned import stored_names
@@ -24,56 +37,6 @@ IGNORED = frozenset({"print", "debug_print", "debug_assert", "device_assert", "s
 """functions of ts.tile, called for what they do, that the backward has no need of"""
 
 
-@dataclass(eq=False, slots=True)
-class AssignStatement:
-    """`carried`: it adds to what the loop carries; `value` is what is added, with `sign`."""
-
-    name: str
-    value: ast.expr
-    node: ast.stmt
-    carried: bool = False
-    sign: int = 1
-
-
-@dataclass(eq=False, slots=True)
-class StoreStatement:
-    """To `target`, a subscript of a parameter or its name (all of this program's block)."""
-
-    parameter: str
-    target: ast.expr
-    value: ast.expr
-    mask: ast.expr | None
-    added: int
-    """1 or -1: it is added to what is there, or subtracted"""
-    node: ast.stmt
-
-
-@dataclass(eq=False, slots=True)
-class LoopStatement:
-    head: ast.For
-    body: list[Any]
-    grid: bool
-    marks: frozenset[str]
-    counting: Counting
-    carried: tuple[str, ...]
-
-
-@dataclass(eq=False, slots=True)
-class ReturnStatement:
-    values: list[ast.expr]
-    node: ast.stmt
-
-
-@dataclass(eq=False, slots=True)
-class KeptStatement:
-    """A statement that stays as it is, such as an assert about sizes."""
-
-    node: ast.stmt
-
-
-Item = AssignStatement | StoreStatement | LoopStatement | ReturnStatement | KeptStatement
-
-
 @dataclass(slots=True)
 class Statements:
     """`home`: the list of statements in which a name is assigned. `declared`: results that the kernel declares."""
@@ -81,6 +44,15 @@ class Statements:
     items: list[Item] = field(default_factory=list[Item])
     home: dict[str, int] = field(default_factory=dict[str, int])
     declared: dict[str, ast.expr] = field(default_factory=dict[str, ast.expr])
+
+
+@dataclass(slots=True)
+class OpenSteps:
+    """What a loop carries, and of that what its steps add to by `+` alone and what they assign."""
+
+    carried: frozenset[str]
+    added: set[str] = field(default_factory=set[str])
+    given: dict[str, list[AssignStatement]] = field(default_factory=dict[str, "list[AssignStatement]"])
 
 
 class KernelReading:
@@ -99,32 +71,19 @@ class KernelReading:
         self.said: dict[str, str] = {}
         """the text's names"""
         self.mask: ast.expr | None = None
-        self.open: list[tuple[int, frozenset[str]]] = []
-        """the loops that are open: their statements and what they carry"""
+        self.open: list[OpenSteps] = []
         self.lists = [self.body.items]
         self.read(self.tree.body, self.body.items)
         self.into_grid()
         self.in_order(self.body.items, {})
+        if rec.constants:
+            Weights(rec, self.body.items)
 
     def fresh(self, wanted: str) -> str:
         """A name that the kernel does not have."""
         return unused(wanted, self.taken)
 
     # expressions
-    def renamed(self, node: Any, env: Mapping[str, str]) -> Any:
-        """A copy in the names that are assigned once, with what has been recorded of each part."""
-        if isinstance(node, list):
-            return [self.renamed(n, env) for n in cast("list[Any]", node)]
-        if not isinstance(node, ast.AST):
-            return node
-        new = type(node)(**{f: self.renamed(getattr(node, f, None), env) for f in node._fields})
-        if isinstance(new, ast.Name):
-            new.id = env.get(new.id, new.id)
-        ast.copy_location(new, node)
-        if node in self.rec.values:
-            self.rec.values[new] = self.rec.values[node]
-        return new
-
     def where(self, condition: ast.expr, a: ast.expr, b: ast.expr) -> ast.expr:
         """A choice that no text has, recorded as if one had."""
         values = self.rec.values
@@ -165,9 +124,9 @@ class KernelReading:
                 if self.mask is not None:
                     raise rec.refused(node, "it returns under a condition")
                 found = [] if value is None else value.elts if isinstance(value, ast.Tuple) else [value]
-                into.append(ReturnStatement([self.renamed(v, self.env) for v in found], node))
+                into.append(ReturnStatement([self.rec.renamed(v, self.env) for v in found], node))
             case ast.Assert():
-                into.append(KeptStatement(self.renamed(node, self.env)))
+                into.append(KeptStatement(self.rec.renamed(node, self.env)))
             case ast.While():
                 raise rec.refused(node, "a while loop would have to run backwards")
             case ast.Break() | ast.Continue():
@@ -180,15 +139,15 @@ class KernelReading:
         if function in IGNORED:
             return
         if function == "grid":
-            into.append(KeptStatement(self.renamed(node, self.env)))
+            into.append(KeptStatement(self.rec.renamed(node, self.env)))
         elif function == "store":
             given = {k.arg: k.value for k in call.keywords}
             target, value = (*call.args, *(given[k] for k in ("value",) if k in given))[:2]
             mask = call.args[2] if len(call.args) > 2 else given.get("mask")
             outer = self.mask
             if mask is not None:
-                self.mask = self.both(self.renamed(mask, self.env))
-            self.stored(node, target, self.renamed(value, self.env), 0, into)
+                self.mask = self.both(self.rec.renamed(mask, self.env))
+            self.stored(node, target, self.rec.renamed(value, self.env), 0, into)
             self.mask = outer
         else:
             raise self.rec.refused(node, f"it has no rule for {ast.unparse(call.func)}")
@@ -197,33 +156,36 @@ class KernelReading:
         match target:
             case ast.Name(id=n):
                 if not self.added(node, n, value, into):
-                    self.give(node, n, self.renamed(value, self.env), into)
+                    self.give(node, n, self.rec.renamed(value, self.env), into)
             case ast.Subscript():
-                self.stored(node, target, self.renamed(value, self.env), 0, into)
+                self.stored(node, target, self.rec.renamed(value, self.env), 0, into)
             case ast.Tuple(elts=targets) if isinstance(value, ast.Tuple) and len(targets) == len(value.elts):
-                values = [self.renamed(v, self.env) for v in value.elts]
+                values = [self.rec.renamed(v, self.env) for v in value.elts]
                 for t, v in zip(targets, values, strict=True):
                     if isinstance(t, ast.Name):
                         self.give(node, t.id, v, into)
                     else:
                         self.stored(node, t, v, 0, into)
             case ast.Tuple() if not any(self.rec.k.is_tile(self.rec.value(n)) for n in ast.walk(value)):
-                into.append(KeptStatement(self.renamed(node, self.env)))
+                into.append(KeptStatement(self.rec.renamed(node, self.env)))
             case _:
                 raise self.rec.refused(node, f"it has no rule for what {ast.unparse(value)} gives in parts")
 
     def give(self, node: ast.stmt, n: str, value: ast.expr, into: list[Item]) -> None:
-        if any(n in carried for _, carried in self.open):
+        loop = next((x for x in reversed(self.open) if n in x.carried), None)
+        if loop is not None and (loop is not self.open[-1] or n in loop.added or self.mask is not None):
             why = f"{n} is carried from step to step, and not as a sum: each step would need what it was before"
             raise self.rec.refused(node, why)
         new = self.fresh(n) if n in self.body.home else n
         self.env[n], self.said[new] = new, n
         self.body.home[new] = id(into)
-        into.append(AssignStatement(new, value, node))
+        into.append(found := AssignStatement(new, value, node))
+        if loop is not None:
+            loop.given.setdefault(n, []).append(found)
 
     def added(self, node: ast.stmt, n: str, value: ast.expr, into: list[Item], sign: int = 1) -> bool:
         """`total = total + x`, `acc = mma(a, b, acc)` of what the innermost loop carries."""
-        if not self.open or n not in self.open[-1][1]:
+        if not self.open or n not in self.open[-1].carried or n in self.open[-1].given:
             return False
         operands: list[ast.expr] = []
         match value:
@@ -244,7 +206,8 @@ class KernelReading:
             return False
         if self.mask is not None:
             raise self.rec.refused(node, f"{n} is added to under a condition over elements")
-        into.append(AssignStatement(self.env[n], self.renamed(operands[0], self.env), node, True, sign))
+        into.append(AssignStatement(self.env[n], self.rec.renamed(operands[0], self.env), node, True, sign))
+        self.open[-1].added.add(n)
         return True
 
     def augmented(self, node: ast.AugAssign, into: list[Item]) -> None:
@@ -261,13 +224,13 @@ class KernelReading:
         elif sign is None:
             raise self.rec.refused(node, f"{ast.unparse(target)} is stored to by an operation other than +=")
         else:
-            self.stored(node, target, self.renamed(node.value, self.env), sign, into)
+            self.stored(node, target, self.rec.renamed(node.value, self.env), sign, into)
 
     def stored(self, node: ast.stmt, target: ast.expr, value: ast.expr, added: int, into: list[Item]) -> None:
         base = target.value if isinstance(target, ast.Subscript) else target
         if not isinstance(base, ast.Name) or not isinstance(self.view(base), View):
             raise self.rec.refused(node, f"a part of the tile {ast.unparse(base)} is stored to")
-        into.append(StoreStatement(base.id, self.renamed(target, self.env), value, self.mask, added, node))
+        into.append(StoreStatement(base.id, self.rec.renamed(target, self.env), value, self.mask, added, node))
 
     def view(self, node: ast.Name) -> Any:
         return self.rec.k.views.get(node.id)
@@ -291,7 +254,7 @@ class KernelReading:
                 and not self.elementwise(inner)
             ):
                 raise self.rec.refused(inner, f"{ast.unparse(inner.func)} stands under a condition over elements")
-        test = self.renamed(node.test, self.env)
+        test = self.rec.renamed(node.test, self.env)
         outer, before = self.mask, dict(self.env)
         ends: list[dict[str, str]] = []
         for condition, statements in ((test, node.body), (self.inverted(test), node.orelse)):
@@ -361,17 +324,29 @@ class KernelReading:
             raise rec.refused(
                 node, "a coordinate such as tile_k walks in a loop that is not written; write it with range_k"
             )
+        if not grid:
+            rec.loops.append((found, counting))
         body: list[Item] = []
         before = dict(self.env)
-        carried = () if grid else tuple(m for m in dict.fromkeys(stored_names(node.body)) if m in before and m != n)
-        head = ast.For(node.target, self.renamed(node.iter, self.env), [], [], None)
-        self.open.append((id(body), frozenset(carried)))
+        stored = dict.fromkeys(stored_names(node.body))
+        carried = () if grid else tuple(m for m in stored if m in before and m != n and _read_first(m, node.body))
+        head = ast.For(node.target, self.rec.renamed(node.iter, self.env), [], [], None)
+        self.open.append(OpenSteps(frozenset(carried)))
         self.lists.append(body)
         self.read(node.body, body)
-        self.open.pop()
+        given = self.open.pop().given
+        self.env |= {m: before[m] for m in carried}
         for m in carried:
-            self.alone(node, m)
-        into.append(LoopStatement(head, body, grid, found, counting, tuple(self.env[m] for m in carried)))
+            if m not in given:
+                self.alone(node, m)
+        for m in carried:
+            self.not_before(before[m], body)
+        running = None
+        if given:
+            running = RunningSteps(rec, head, body, {before[m]: x for m, x in given.items()}).read()
+            rec.constants |= running.maxima.keys()
+        held = tuple(before[m] for m in carried)
+        into.append(LoopStatement(head, body, grid, found, counting, held, running))
 
     def alone(self, node: ast.For, carried: str) -> None:
         """Refuses a loop that reads what it adds to."""
@@ -382,6 +357,19 @@ class KernelReading:
             own = isinstance(s, ast.Assign) and any(isinstance(t, ast.Name) and t.id == carried for t in s.targets)
             if reads and not own:
                 raise self.rec.refused(reads[0], f"a step of the loop reads {carried}, which the loop carries")
+
+    def not_before(self, n: str, body: list[Item]) -> None:
+        """Refuses to read what a loop carries before the loop, for behind it the name has another value."""
+        for items in self.lists[: next(i for i, x in enumerate(self.lists) if x is body)]:
+            carrying = (x for outer in self.lists for x in outer if isinstance(x, LoopStatement) and x.body is items)
+            if any(n in x.carried for x in carrying):
+                continue
+            for x in items:
+                if isinstance(x, (AssignStatement, StoreStatement)) and n in read_by(x) and not (
+                    isinstance(x.value, ast.Call) and self.rec.function(x.value) == "zeros_like"
+                ):  # fmt: skip
+                    why = f"it reads {n}, and a loop behind it changes {n}; give the loop a name of its own"
+                    raise self.rec.refused(x.node, why)
 
     def into_grid(self) -> None:
         items = self.body.items
@@ -411,7 +399,7 @@ class KernelReading:
                     self.own_places(item)
                 self.in_order(item.body, stored)
                 continue
-            parts = _expressions(item)
+            parts = values_of(item)
             if isinstance(item, StoreStatement):
                 parts += [item.mask] if item.mask is not None else []
                 parts += [item.target.slice] if isinstance(item.target, ast.Subscript) else []
@@ -432,7 +420,7 @@ class KernelReading:
         """In a loop, what is read and stored to must be the same block, another one in each step."""
         for s in (x for x in loop.body if isinstance(x, StoreStatement)):
             assert isinstance(self.tree, ast.FunctionDef)
-            for n in (n for outer in loop.body for p in _expressions(outer) for n in ast.walk(p)):
+            for n in (n for outer in loop.body for p in values_of(outer) for n in ast.walk(p)):
                 if not isinstance(n, ast.Subscript) or not isinstance(n.value, ast.Name) or n.value.id != s.parameter:
                     continue
                 if n is s.target or not isinstance(s.target, ast.Subscript):
@@ -441,15 +429,15 @@ class KernelReading:
                     raise self.rec.refused(n, f"steps of a loop read and store to different places of {s.parameter}")
 
 
-def _expressions(item: Item) -> list[ast.expr]:
-    match item:
-        case AssignStatement(value=value):
-            return [value]
-        case StoreStatement(value=value):
-            return [value]
-        case LoopStatement(body=body):
-            return [e for x in body for e in _expressions(x)]
-        case ReturnStatement(values=values):
-            return [*values]
-        case _:
-            return []
+def _read_first(n: str, steps: list[ast.stmt]) -> bool:
+    """Whether a step has of a name what was there before it."""
+    for s in steps:
+        match s:
+            case ast.Assign(targets=targets, value=value) if n not in names(value):
+                if any(isinstance(t, ast.Name) and t.id == n for target in targets for t in ast.walk(target)):
+                    return False
+            case _ if n in names(s) or n in stored_names([s]):
+                return True
+            case _:
+                pass
+    return False

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compiler.frontend.backward.derive import Gradient
 from tessera.compiler.frontend.backward.operands import KeptTile, planned
 from tessera.compiler.frontend.backward.recorded import KernelRecord
+from tessera.compiler.frontend.backward.sites import Gradient
 from tessera.compiler.frontend.kernel.broadcasting import BroadcastError
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.names.definition import Definition
@@ -209,7 +209,7 @@ class _Text:
         needed = self.needed(read, given, [*gives.values()])
         types = [*gives.values()]
         signature = [*(f"{p}: {self.annotation(p)}" for p in needed), *(f"{n}: {t}" for n, t in given.items())]
-        arrow = "" if not types else f" -> {types[0]}" if len(types) == 1 else f" -> tuple[{', '.join(types)}]"
+        arrow = [] if not types else [f"{types[0]}"] if len(types) == 1 else ["tuple[", *types, "]"]
         note = f'"""Cotangents for the arguments of {self.definition.name}, derived from its text."""'
         text = [f"@{self.root}.kernel{self.config()}", *_head(called, signature, arrow), f"    {note}"]
         text += [f"    {line}" for s in lines for line in s.splitlines()]
@@ -275,11 +275,17 @@ class _Text:
         return f"{g.name}.to({p}.dtype)" if self.rounded(g) else g.name
 
 
-def _head(name: str, signature: list[str], arrow: str) -> list[str]:
+def _head(name: str, signature: list[str], gives: list[str]) -> list[str]:
+    """`gives`: the result's type, with its parts where it has several."""
+    opened, *parts = gives or [""]
+    arrow = f" -> {opened}{', '.join(parts[:-1])}{''.join(parts[-1:])}" if opened else ""
     line = f"def {name}({', '.join(signature)}){arrow}:"
     if len(line) <= _WIDEST:
         return [line]
-    return [f"def {name}(", *(f"    {s}," for s in signature), f"){arrow}:"]
+    end = [f"){arrow}:"]
+    if len(end[0]) > _WIDEST:
+        end = [f") -> {opened}", *(f"    {p}," for p in parts[:-1]), "]:"]
+    return [f"def {name}(", *(f"    {s}," for s in signature), *end]
 
 
 def _lines(body: Iterable[ast.stmt]) -> list[str]:
