@@ -35,6 +35,8 @@ class Sizes:
     products: tuple[tuple[int, int], ...] = ()
     """blocks of contractions on tensor cores, best first: the first that gives every multiprocessor work is taken"""
     multiprocessors: int = 1
+    any_rows: bool = False
+    """whether a product of any number of rows does no more work than these; else it is padded to a power of two"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ CPU = Sizes(
     programs=4,
     diagonals=True,
     sides=8,
+    any_rows=True,
 )
 # 128 threads with eight elements each; a row is spread over the block's threads.
 GPU = Sizes(

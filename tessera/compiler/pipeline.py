@@ -31,6 +31,7 @@ from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.lower.memory_limit import fit
 from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
+from tessera.compiler.machines import sizes_of
 from tessera.compiler.phases import phase, spend
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.tile.passes.copies_as_loads import copies_ahead, copies_as_loads
@@ -198,7 +199,7 @@ def to_graph(unit: Unit, run: Run | None = None) -> Op:
 def to_schedule(graph: Op, target: str, run: Run | None = None) -> Op:
     """The groups of operators that become kernels, of what `to_graph` gave. Raises CompileError, TargetError."""
     name = str(graph.attrs.get("scheduler", ""))
-    graph = _with_launches(graph, run)
+    graph = _with_launches(graph, target, run)
     if not name:
         schedule = graph_to_schedule(graph, target)
     elif (found := extensions.SCHEDULERS.get(name)) is None:
@@ -214,7 +215,7 @@ def to_schedule(graph: Op, target: str, run: Run | None = None) -> Op:
     return schedule
 
 
-def _with_launches(graph: Op, run: Run | None) -> Op:
+def _with_launches(graph: Op, target: str, run: Run | None) -> Op:
     """The function with launches in the place of operators that kernels written in tiles compute. Not before: Graph IR
     names the operator, as its author does."""
     if not any(kernel_for(op) for op in graph.walk()):
@@ -222,7 +223,8 @@ def _with_launches(graph: Op, run: Run | None) -> Op:
     graph, run = clone(graph, {}), run or Run()
     launch = deferred("compiler.frontend.tile_kernels").launch
     found = [(op, kernel) for op in graph.walk() if (kernel := kernel_for(op)) is not None]
-    made = [new for op, kernel in found for new in launch(op, kernel)]
+    even = sizes_of(target).any_rows
+    made = [new for op, kernel in found for new in launch(op, kernel, kernel.even if even else {})]
     run.done("tile_kernels", graph)
     for op in made:
         run.all(passes("kernel"), kernel_of(op))

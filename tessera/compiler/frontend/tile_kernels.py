@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -23,11 +24,12 @@ KEPT = 256
 """kernels that are remembered: layers of one shape are analysed once"""
 
 
-def launch(op: Op, kernel: TileKernel) -> list[Op]:
-    """Puts launches of `kernel` in the place of `op`, and gives them. Raises CompileError where it does not fit."""
-    config = tuple(sorted(kernel.config.items()))
+def launch(op: Op, kernel: TileKernel, config: Mapping[str, int]) -> list[Op]:
+    """Puts launches of `kernel`, with `config` over its own, in the place of `op`, and gives them. Raises CompileError
+    where it does not fit."""
+    chosen = tuple(sorted({**kernel.config, **config}.items()))
     operands: list[Value | None] = split_operands(op)
-    own = definition_signature(_definition(kernel.name, config)).parameters[len(operands) :]
+    own = definition_signature(_definition(kernel.name, chosen)).parameters[len(operands) :]
     wanted = [r if r.uses or not _optional(p) else None for p, r in zip(own, op.results, strict=False)]
     parts = [[r if r is w else None for r in wanted] for w in wanted if w is not None] if kernel.apart else [wanted]
     constants = tuple((attributes_of(op) | dict(kernel.constants)).items())
@@ -35,7 +37,7 @@ def launch(op: Op, kernel: TileKernel) -> list[Op]:
     assert op.block is not None
     for results in parts:
         types = tuple(None if v is None else replace(tensor(v), policy=None) for v in (*operands, *results))
-        region = launching(clone(_analysed(kernel.name, config, types, constants), {}), "graph", op.span)
+        region = launching(clone(_analysed(kernel.name, chosen, types, constants), {}), "graph", op.span)
         given, found = ([v for v in values if v is not None] for values in (operands, results))
         new = Op("graph.launch", given, [r.type for r in found], op.span, {}, [region], [r.hint for r in found])
         op.block.insert(op.block.ops.index(op), new)

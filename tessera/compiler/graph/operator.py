@@ -72,11 +72,13 @@ class Spread(tuple[Any, ...]):
 class TileKernel:
     """A kernel of `tessera.kernels`, as `module.name`, that computes an operator. Its parameters are the operands, then
     the results, then the attributes and `constants` by name; a result that may be None is not asked for where nobody
-    reads it. `config`: its schedule's parameters. `apart`: each result by a launch of its own."""
+    reads it. `config`: its schedule's parameters; `even`: those that differ where products take any number of rows
+    (`Sizes.any_rows`). `apart`: each result by a launch of its own."""
 
     name: str
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     config: Mapping[str, int] = field(default_factory=dict[str, int])
+    even: Mapping[str, int] = field(default_factory=dict[str, int])
     apart: bool = False
 
 

@@ -48,7 +48,8 @@ class _Step(Operator, abstract=True):
         config["num_warps"] = 8 if 192 <= sum(widths) <= 256 else 4
         config["num_stages"] = 2 if row < 2048 else 1
         apart = self.name == "attention_backward_keys" and sum(widths) > 256  # registers for one of dk and dv
-        return TileKernel(f"flash_attention.{self.name}", {"spread": spread}, config, apart)
+        even = {"ROWS": _even(rows, config["ROWS"])}
+        return TileKernel(f"flash_attention.{self.name}", {"spread": spread}, config, even, apart)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         q, k, v = operands[:3]
@@ -58,6 +59,11 @@ class _Step(Operator, abstract=True):
 def _block(count: Dim, row: int) -> int:
     wanted = next((b for b in BLOCKS if b * row <= BLOCK_BYTES), BLOCKS[-1])
     return next((b for b in reversed(BLOCKS) if isinstance(count, int) and count <= b <= wanted), wanted)
+
+
+def _even(count: Dim, block: int) -> int:
+    """The rows of as many blocks, all of one size: one query is no block of 16. No bits depend on it."""
+    return -(-count // -(-count // block)) if isinstance(count, int) and count else block
 
 
 class AttentionForward(_Step):
