@@ -1,7 +1,7 @@
 """python -m benchmarks [NAME ...] runs the named measurements, one after the other.
 
-Names: cpu, training, examples, breadth, frontend, editor, growth, memory, runtime, nvrtc, gpu, which are also those
-that run without a name; and mutations, which takes half an hour. Options after `--` go to the only one named:
+Names: cpu, training, examples, breadth, operators, frontend, editor, growth, memory, runtime, nvrtc, gpu, which are
+also those that run without a name; and mutations, which takes half an hour. Options after `--` go to the one named:
 python -m benchmarks cpu -- --quick
 """
 
@@ -11,7 +11,8 @@ import subprocess
 import sys
 
 MEASUREMENTS = (
-    "cpu", "training", "examples", "breadth", "frontend", "editor", "growth", "memory", "runtime", "nvrtc", "gpu",
+    "cpu", "training", "examples", "breadth", "operators", "frontend", "editor", "growth", "memory", "runtime", "nvrtc",
+    "gpu",
 )  # fmt: skip
 BY_NAME = ("mutations",)
 """what takes too long to be run unasked"""

@@ -345,14 +345,14 @@ def _numba_saxpy() -> Any:
     return _compiled[0]
 
 
-def measure(work: Work, quick: bool, threads: int) -> dict[str, Any]:
+def measure(work: Work, quick: bool, threads: int, budget: float = 4.0) -> dict[str, Any]:
     """Checks, times, and gives the row that is printed."""
     got = np.asarray(work.result(), np.float64)
     worst = float(np.max(np.abs(got - work.want))) if np.size(work.want) else 0.0
     if not worst <= work.tolerance:
         raise SystemExit(f"{work.name}: the result is off by {worst:.3g}")
     found: dict[str, Timing] = compare(
-        {"tessera": work.ours, **work.peers}, budget=1.0 if quick else 4.0, threads=threads
+        {"tessera": work.ours, **work.peers}, budget=budget / 4 if quick else budget, threads=threads
     )
     best = min(work.peers, key=lambda n: found[n].median)
     ours = found["tessera"]
@@ -372,19 +372,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="an eighth of the sizes, a quarter of the time")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    _load(options.threads)
+    load(options.threads)
     rows: list[dict[str, Any]] = []
     for make in workloads(8 if options.quick else 1):
         work = make()
         if options.only in work.name:
             rows.append(measure(work, options.quick, options.threads))
             if not options.json:
-                _print(rows[-1])
+                show(rows[-1])
     if options.json:
         json.dump({"threads": options.threads, "rows": rows}, sys.stdout, indent=1)
 
 
-def _print(row: dict[str, Any]) -> None:
+def show(row: dict[str, Any]) -> None:
     ours = f"{row['ms']:9.3f} ms ±{row['spread_ms']:.3f} {row['rate']:8.1f} {row['unit']}"
     print(
         f"{row['name']:30s} {ours:38s} {row['best_peer']:6s} {row['peer_ms']:9.3f} ms   ratio {row['ratio']:.2f}",
@@ -392,7 +392,7 @@ def _print(row: dict[str, Any]) -> None:
     )
 
 
-def _load(threads: int) -> None:
+def load(threads: int) -> None:
     """Imports the peers with as many threads as we take; their settings are read when they are imported."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = str(threads)

@@ -1,6 +1,6 @@
 """One operator of each kind on the CPU target against NumPy, which it shall never be slower than.
 
-python -m benchmarks breadth [-- --only NAME --threads N --budget SECONDS --json]
+python -m benchmarks operators [-- --only NAME --threads N --budget SECONDS --json]
 
 Every result is compared with NumPy's before anything is timed; inputs are random. `ratio` is NumPy's median over ours:
 above 1 we are faster. Rows are printed as they are measured, those below 1 once more at the end.

@@ -1,0 +1,37 @@
+"""The programs of the breadth suite compute what PyTorch computes in f64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tests.conftest import require
+
+for peer in ("torch", "jax", "numba"):
+    require(peer)
+from benchmarks.breadth.__main__ import summary  # noqa: E402
+from benchmarks.breadth.suite import MAKERS  # noqa: E402
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_programs_are_right_at_small_sizes(name: str) -> None:
+    row = MAKERS[name](8)
+    want, got = row.exact(), row.flat(ts.function(row.ours)(*row.arguments))
+    np.testing.assert_allclose(got, want, rtol=0, atol=row.most(want))
+
+
+def test_what_peers_compute_is_checked() -> None:
+    row = MAKERS["cumsum 1024 x 4096"](64)
+    with pytest.raises(SystemExit, match="sums: numpy is off by"):
+        type(row)(row.ours, row.arguments, torch=row.torch, arrays=lambda xp, x: x).work("sums")
+
+
+def test_rows_behind_and_samples_that_waited_are_said() -> None:
+    rows = [
+        {"name": "a", "ratio": 2.0, "best_peer": "torch", "clean": "9/9"},
+        {"name": "b", "ratio": 0.5, "best_peer": "numba", "clean": "3/9"},
+    ]
+    found = summary(rows)
+    assert found["geometric_mean"] == 1.0 and found["behind"] == ["b 0.50 (numba)"] and not found["quiet"]
+    assert "Rough: 6 of 18 samples waited" in found["said"]
