@@ -1,12 +1,12 @@
-"""`ts.checkpoint`: training state on the disk, whole or not at all.
+"""`ts.checkpoint`: training state on disk, written atomically.
 
     ts.checkpoint.save("run", model=model, optimizer=state, step=100)
     saved = ts.checkpoint.load("run", model=model, optimizer=state)
     model, state, step = saved["model"], saved["optimizer"], saved["step"]
 
-A checkpoint is a folder: for each tree files of arrays in the safetensors format with their index, and `manifest.json`,
-the mark that all is whole. Whenever a process is ended, the folder holds the earlier checkpoint or the new one. Nothing
-in it is code. `save_async` writes while training goes on; `@ts.checkpoint(every=1000)` keeps the state of a loop.
+A checkpoint is a folder: safetensors files and an index for each tree of arrays, and `manifest.json`, which is written
+last. If the process is killed at any moment, the folder holds the earlier checkpoint or the new one. It contains no
+code. `save_async` writes in the background; `@ts.checkpoint(every=1000)` saves the state of a loop.
 """
 
 from __future__ import annotations
@@ -42,45 +42,46 @@ Place = str | os.PathLike[str]
 
 @outward
 def save(folder: Place = FOLDER, *, keep: int = 1, shard: int = SHARD, **parts: Any) -> None:
-    """Writes trees of arrays (modules, optimizers' states), and values that JSON holds, under the names of `parts`.
+    """Writes trees of arrays (modules, optimizers' states), and values that JSON can represent, under the names of
+    `parts`.
 
-    `keep`: how many checkpoints stay, each in a folder `step-<step>` of its own if more than one. A tree of more than
-    `shard` bytes is cut into several files.
-    Raises LaunchError TS364 for a dtype that the format does not have and for a value that is neither, TS365 where the
-    disk refuses, for this one or an earlier one that `save_async` began.
+    `keep`: how many checkpoints to keep, each in its own folder `step-<step>` if more than one. A tree of more than
+    `shard` bytes is split into several files.
+    Raises LaunchError TS364 for a dtype that the format does not have and for other values, TS365 if the file system
+    fails, for this checkpoint or an earlier one of `save_async`.
     """
     _start(folder, keep, shard, parts, copied=False).wait()
 
 
 @outward
 def save_async(folder: Place = FOLDER, *, keep: int = 1, shard: int = SHARD, **parts: Any) -> Saving:
-    """As `save`, but a thread writes: it returns when all arrays are copied, which may change from then on.
+    """As `save`, but a background thread writes. Returns when all arrays are copied, so they may change afterwards.
 
     One checkpoint is written at a time: the next `save_async` first waits for the one before, and raises its error.
-    `wait()` of the result, and `ts.checkpoint.wait()`, wait until it is whole.
+    `wait()` of the result, and `ts.checkpoint.wait()`, wait until it is written.
     """
     return _start(folder, keep, shard, parts, copied=True)
 
 
 @outward
 def wait() -> None:
-    """Waits until what `save_async` began is whole. Raises what kept it from that."""
+    """Waits until the checkpoint of `save_async` is written. Raises its error, if any."""
     writer.wait()
 
 
 def exists(folder: Place = FOLDER) -> bool:
-    """Whether `folder` holds a whole checkpoint."""
+    """Whether `folder` holds a complete checkpoint."""
     writer.wait()
     return folders.newest(Path(folder)) is not None
 
 
 @outward
 def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[str, Any]:
-    """All parts of the last checkpoint by name. A part for which `like` gives a tree comes back as such a tree; another
-    as a dict of its arrays by path.
+    """Returns all parts of the last checkpoint by name. A part with a tree in `like` is returned as such a tree; other
+    parts are dicts of arrays by path.
 
-    Raises LaunchError TS363 where there is no whole checkpoint, or a file is not what was written; TS361 where a tree
-    has other names, shapes or dtypes than the one in `like`. `strict=False` takes those arrays that fit, leaves the
+    Raises LaunchError TS363 if there is no complete checkpoint or a file is damaged; TS361 if a tree
+    has other names, shapes or dtypes than the one in `like`. `strict=False` loads the arrays that fit, leaves the
     others as they are in `like`, and warns of each.
     """
     writer.wait()
@@ -135,7 +136,7 @@ def _arrays(name: str, part: Any) -> dict[str, Any]:
 
 
 def _fitting(name: str, wanted: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What of a checkpoint fits a tree, and the tree's own arrays where nothing does."""
+    """The arrays of a checkpoint that fit a tree; for the others, the tree's own arrays."""
 
     def fits(path: str) -> bool:
         there, here = arrays.get(path), ts.asarray(wanted[path])
@@ -150,13 +151,13 @@ def _fitting(name: str, wanted: Mapping[str, Any], arrays: Mapping[str, np.ndarr
 
 
 class _Callable(types.ModuleType):
-    """`@ts.checkpoint(every=1000)` beside `ts.checkpoint.save`."""
+    """Makes the module callable: `@ts.checkpoint(every=1000)`."""
 
     @outward
     def __call__(
         self, folder: Place = FOLDER, *, every: int, keep: int = 1
     ) -> Callable[[Callable[..., Any]], Callable[..., dict[str, Any]]]:
-        """Decorates a generator function that yields its state after each step, as a dict of what `save` takes::
+        """Decorates a generator function that yields its state after each step, as a dict of arguments of `save`::
 
             @ts.checkpoint("run", every=1000)
             def training(model, optimizer, step=0):
@@ -166,9 +167,9 @@ class _Callable(types.ModuleType):
 
             last = training(model, optimizer=opt.init(model))
 
-        A call runs the loop and gives its last state. Every `every` steps, when it ends and when it is interrupted, the
-        state is saved; a call that finds a checkpoint begins with what it holds instead of its arguments.
-        Raises LaunchError TS105 for a function that yields nothing: what a function keeps to itself cannot be saved.
+        A call runs the loop and returns its last state. The state is saved every `every` steps, at the end and at an
+        interrupt; a call that finds a checkpoint starts from its values instead of the arguments. Raises LaunchError
+        TS105 for a function that yields nothing, because its state cannot be saved.
         """
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise LaunchError(

@@ -1,4 +1,4 @@
-"""`ts.nn`: modules, layers and losses, and the operators under the name by which other libraries' programs know them.
+"""`ts.nn`: modules, layers and losses, and the operators under the names of other libraries.
 
     class Classifier(ts.nn.Module):
         hidden: ts.nn.Linear

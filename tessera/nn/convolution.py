@@ -12,10 +12,10 @@ from tessera.nn.module import Module
 
 
 class Conv(Module):
-    """Base of `Conv1d` to `Conv3d`: the sum over the kernel's places and a group's channels of weight * x, plus bias.
+    """Base of `Conv1d` to `Conv3d`: the sum of weight * x over the kernel and a group's channels, plus bias.
 
     x is [B, C, sizes], `weight` [O, C / groups, kernel] and `bias` [O] or None. `padding`: zeros on both sides of each
-    axis, or "same", "valid". First weights are evenly spread with |w| < 1 / sqrt(C / groups * places), biases 0.
+    axis, or "same", "valid". Weights start uniform with |w| < 1 / sqrt(C / groups * places), biases 0.
     """
 
     weight: Tensor["..."]
@@ -75,13 +75,12 @@ class Conv3d(Conv):
 
 
 class ConvTranspose(Module):
-    """Base of `ConvTranspose1d` to `ConvTranspose3d`: what the gradient by x of a `Conv` does.
+    """Base of `ConvTranspose1d` to `ConvTranspose3d`: the gradient of a `Conv` by x.
 
-    Each element of x [B, C, sizes] adds weight [C, O / groups, kernel] times itself to the places of the kernel,
-    `dilation` apart, that begin `stride` times as far as it stands. `padding` places are cut from both ends of each
-    axis, `output_padding` added at the last. Plus bias [O]. An axis of L becomes
-    (L - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1. First weights are evenly spread with
-    |w| < 1 / sqrt(O / groups * places), biases 0.
+    Element i of x [B, C, sizes] adds weight [C, O / groups, kernel] times itself to the output elements at i * stride +
+    dilation * k. `padding` elements are cut from both ends of each axis, `output_padding` added at the end. Plus bias
+    [O]. An axis of L becomes (L - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1. Weights start
+    uniform with |w| < 1 / sqrt(O / groups * places), biases 0.
     """
 
     weight: Tensor["..."]

@@ -1,4 +1,4 @@
-"""Attention of a few queries to many keys that are kept: over a cache, and over pages of one."""
+"""Attention of a few queries to many cached keys, in one cache or in pages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tessera.nn.state import StatefulObject, refuse
 def split_attention(q, k, v, seen, scale=None):
     """q [B, H, S, D] to the keys of C parts, k [B, G, C, L, D] and v [B, G, C, L, E]: [B, H, S, E].
 
-    `seen` [B or 1, 1, C, S or 1, L] are bools. Each part has its own largest score, sum and mean; these are joined in
-    the fixed order of `ts.sum`, so that bits do not depend on how many programs share the work (T. Dao et al.,
-    "Flash-Decoding", 2023). A query that sees nothing gives 0. H is a multiple of G; scores are f32.
+    `seen` [B or 1, 1, C, S or 1, L] are bools. Each part has its own largest score, sum and mean. They are combined in
+    the fixed order of `ts.sum`, so the bits do not depend on the number of programs (T. Dao et al., "Flash-Decoding",
+    2023). A query that sees no key gives 0. H is a multiple of G; scores are f32.
     """
     batch, heads, queries, width = q.shape
     groups = k.shape[1]
@@ -41,9 +41,9 @@ def split_attention(q, k, v, seen, scale=None):
 class FlashDecoding(Module):
     """Attention of a few queries q [B, H, S, D] to the first `length` of many keys: k, v [B, G, T, D] to [B, H, S, D].
 
-    The keys are shared out in parts of `part`, which are joined in a fixed order: see `split_attention`. `length` is a
-    number or one for each batch [B], and data: no token needs new code. The last query stands at the last key, and
-    sees those before; None is all keys.
+    The keys are split into parts of `part`, which are combined in a fixed order: see `split_attention`. `length` is a
+    number or one for each batch [B], passed as data, so it never recompiles; None is all keys. The last query is at the
+    position of the last key, and sees it and those before.
     """
 
     part: int = 256
@@ -66,7 +66,7 @@ class FlashDecoding(Module):
 
 
 def _last(length, queries: int):
-    """The place of the last key that each query sees, [B or 1, 1, 1, S, 1]."""
+    """The position of the last key that each query sees, [B or 1, 1, 1, S, 1]."""
     own = ts.reshape(ts.arange(queries), (queries, 1)) - queries
     return own + (length if isinstance(length, int) else ts.reshape(length, (-1, 1, 1, 1, 1)))
 
@@ -76,7 +76,7 @@ class PagedCache(StatefulObject):
 
     keys and values [P, L, G, D]: P pages of L tokens. `table` [B, N] int64: the pages of each sequence, in order;
     `lengths` [B]: how many tokens each has. Both are data: set them (`cache.table = ...`) to give pages to another
-    sequence. Without `table` each sequence has N = P // B pages of its own.
+    sequence. Without `table`, each sequence has its own N = P // B pages.
     """
 
     keys: Tensor["P", "L", "G", "D"]
@@ -96,7 +96,7 @@ class PagedCache(StatefulObject):
 
     @ts.effect("append")
     def append(self, k: Tensor["B", "G", "1", "D"], v: Tensor["B", "G", "1", "D"]):
-        """Puts one further token of each sequence into its place. One whose pages are full is refused (TS382)."""
+        """Appends one token to each sequence. A sequence whose pages are full is an error (TS382)."""
         pages, page, heads, width = self.keys.shape
         batch, most = self.table.shape
         mine = ts.reshape(self.lengths // page, (batch, 1))
@@ -117,7 +117,7 @@ class PagedCache(StatefulObject):
 class PagedAttention(Module):
     """Attention of the last tokens of each sequence, q [B, H, S, D], to the pages of a `PagedCache`: [B, H, S, D].
 
-    Each page is a part of its own: see `split_attention`. The last query stands at the last token of its sequence.
+    Each page is one part: see `split_attention`. The last query is at the last token of its sequence.
     """
 
     scale: float | None = None

@@ -14,7 +14,7 @@ from tessera.nn.module import Module
 class Linear(Module):
     """x W + b: features [..., D] to [..., H], with `weight` [D, H] and `bias` [H] or None, of one float dtype.
 
-    Raises CompileError TS203 where the last axis of x is not D.
+    Raises CompileError TS203 if the last axis of x is not D.
     """
 
     weight: Tensor["D", "H"]
@@ -52,8 +52,8 @@ class FusedLinearSiLU(Linear):
 class Embedding(Module):
     """The rows of a table [N, D] at integers [...]: [..., D]. A row outside of the table reads as 0.
 
-    First values are normal with `std`. `transposed(x)` is x W^T, [..., D] to [..., N]: a model that ties its output to
-    its table holds the table once.
+    The table starts normal with `std`. `transposed(x)` is x W^T, [..., D] to [..., N], for models that tie their output
+    layer to the table.
     """
 
     weight: Tensor["N", "D"]
@@ -71,7 +71,7 @@ class Embedding(Module):
 class Dropout(Module):
     """Elements set to 0 with probability `p`, the others divided by 1 - p; x itself without a key.
 
-    The key is passed at each call, and the same key drops the same elements: take another for each layer and step.
+    The key is passed at each call, and the same key drops the same elements: use another one for each layer and step.
     """
 
     p: float

@@ -1,8 +1,8 @@
-"""Mixtures of experts: each token goes through a few of many feed-forward parts, so that work grows with the tokens
-that are chosen and not with the experts.
+"""Mixtures of experts: each token goes through a few of many feed-forward parts, so the work does not grow with the
+number of experts.
 
-Tokens are sorted by expert, and lie in one table of slots that a batched product takes. What comes back is summed by
-token as a segment sum. So no sum depends on the order of threads, forward and backward: equal operands give equal bits.
+Tokens are sorted by expert into one table of slots, the operand of a batched product. The results are added by token
+with a segment sum. So no sum depends on the order of threads, forward or backward: equal operands give equal bits.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class TopKRouter(Module):
 
     p = softmax(x W) over all experts, and the k largest are taken; for k > 1 their weights are divided by their sum, as
     in GShard (D. Lepikhin et al., 2020), for k = 1 the weight is p, as in Switch (W. Fedus, B. Zoph, N. Shazeer, 2021).
-    `balance` is Switch's loss that spreads tokens, E sum_e f_e P_e with f_e the share of all choices that fell on e and
-    P_e the mean of p: 1 where both are even. Add it to the loss, times 0.01. Probabilities are f32 for any dtype of x.
+    `balance` is Switch's load-balancing loss, E sum_e f_e P_e with f_e the share of all choices that fell on e and P_e
+    the mean of p: 1 where both are even. Add it to the loss, times 0.01. Probabilities are f32 for any dtype of x.
     """
 
     gate: Linear

@@ -1,4 +1,4 @@
-"""Optimizers under the names of fused ones: each of `ts.optimizers` is one program for all parameters."""
+"""Other names of optimizers: every optimizer of `ts.optimizers` is fused into one program for all parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over heads, and how positions enter it."""
+"""Attention over heads, and encodings of positions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tessera.nn.module import Module
 
 
 def rope(x, base: float = 10000.0, start=0):
-    """x [..., S, D] with the pair of features (i, i + D/2) at place s turned by the angle s * base^(-2i/D); D is even.
-    The first place is `start`, a number or a tensor of one.
+    """x [..., S, D] with the pair of features (i, i + D/2) at position s rotated by the angle s * base^(-2i/D); D is
+    even. The first position is `start`, a number or a tensor of one.
 
     Rotary position embedding (J. Su et al., "RoFormer", 2021), with the halves of a head as pairs, as in Llama. Angles
     are f32, the result has the dtype of x.
@@ -29,9 +29,9 @@ def rope(x, base: float = 10000.0, start=0):
 
 
 def alibi(q, k):
-    """What is added to the scores of q [..., H, S, D] and k [..., G, T, D], [H, S, T]: -2^(-8(h+1)/H) times the
-    distance of query and key (O. Press, N. A. Smith, M. Lewis, "Train short, test long", 2022). The last query stands
-    at the last key; H is a power of 2. Of the dtype of q.
+    """The bias [H, S, T] of the scores of q [..., H, S, D] and k [..., G, T, D]: -2^(-8(h+1)/H) times the distance of
+    query and key (O. Press, N. A. Smith, M. Lewis, "Train short, test long", 2022). The last query is at the last key;
+    H is a power of 2. It has the dtype of q.
     """
     heads, queries, keys = q.shape[-3], q.shape[-2], k.shape[-2]
     slopes = ts.exp2((ts.arange(heads).to(ts.f32) + 1) * (-8.0 / heads))
@@ -40,7 +40,7 @@ def alibi(q, k):
 
 
 class RoPE(Module):
-    """`rope` as a layer: x [..., S, D] turned by its places."""
+    """`rope` as a layer: x [..., S, D] rotated by its positions."""
 
     base: float = 10000.0
 
@@ -49,7 +49,7 @@ class RoPE(Module):
 
 
 class ALiBi(Module):
-    """`alibi` as a layer: what is added to the scores of queries and keys, as the mask of `ts.attention`."""
+    """`alibi` as a layer: a bias of the scores, for the mask of `ts.attention`."""
 
     def __call__(self, q: Tensor["...", "S", "D"], k: Tensor["...", "T", "D"]):
         return alibi(q, k)
@@ -59,10 +59,10 @@ class MultiHeadAttention(Module):
     """Attention of `heads` heads over x [..., S, D]: [..., S, D] (A. Vaswani et al., 2017).
 
     softmax(Q K^T / sqrt(D / heads)) V for each head, joined and mapped by `out`, where Q, K and V are linear in x.
-    `groups`: so many heads of K and V, each for heads / groups neighbouring heads of Q (J. Ainslie et al., 2023).
-    `causal`: a place sees itself and those before. `positions`: "rotary" turns Q and K by `rope`, "alibi" adds `alibi`
-    to the scores, None leaves places alone. `window`: keys and queries are less than so many places apart. D is a
-    multiple of heads, and heads of groups.
+    `groups`: the number of heads of K and V, each shared by heads / groups neighbouring heads of Q (J. Ainslie et al.,
+    2023). `causal`: a position sees itself and those before. `positions`: "rotary" rotates Q and K by `rope`, "alibi"
+    adds `alibi` to the scores, None uses no positions. `window`: a query sees only keys less than this distance away. D
+    is a multiple of heads, and heads of groups.
     """
 
     query: Linear
@@ -103,9 +103,9 @@ class MultiHeadAttention(Module):
         self.window = window
 
     def __call__(self, x: Tensor["...", "S", "D"], mask=None, memory=None, cache=None):
-        """`mask`: bools [..., S, T], true where a key is seen. `memory` [..., T, D]: what K and V are linear in, where
-        that is not x. `cache`: a `KVCache` [B, groups, S_max, D / heads] that x [B, S, D] goes on from: its keys and
-        values are appended, and what is kept there is seen too."""
+        """`mask`: bools [..., S, T], true where a key is seen. `memory` [..., T, D]: the input of K and V, if not x.
+        `cache`: a `KVCache` [B, groups, S_max, D / heads] that x [B, S, D] continues: the keys and values of x are
+        appended, and the queries see all cached ones."""
         known = x if memory is None else memory
         q = _parted(self.query(x), self.heads)
         k = _parted(self.key(known), self.groups)
@@ -122,8 +122,8 @@ class MultiHeadAttention(Module):
         return self.out(ts.reshape(ts.swapaxes(seen, -2, -3), x.shape))
 
     def continued(self, q, k, v, mask, cache):
-        """Attention to what a cache keeps, and to k and v, which are appended. In a circular cache a token that takes
-        the place of an older one hides it from all of q."""
+        """Attention to the cached keys, and to k and v, which are appended. In a circular cache a token that takes the
+        place of an older one hides it from all of q."""
         start = cache.length
         if self.positions == "rotary":
             q, k = rope(q, start=start), rope(k, start=start)
@@ -141,8 +141,8 @@ class MultiHeadAttention(Module):
 
 
 class SlidingWindowAttention(MultiHeadAttention):
-    """`MultiHeadAttention` in which a place sees itself and the `window` - 1 before it (I. Beltagy, M. E. Peters,
-    A. Cohan, "Longformer", 2020), or with `causal=False` as many on either side: time grows with S times `window`.
+    """`MultiHeadAttention` in which a position sees itself and the `window` - 1 before it (I. Beltagy, M. E. Peters, A.
+    Cohan, "Longformer", 2020), and with `causal=False` as many after it: the time is proportional to S times `window`.
     """
 
     def __init__(
@@ -156,8 +156,8 @@ class SlidingWindowAttention(MultiHeadAttention):
 
 
 class FlashAttention2(Module):
-    """`ts.attention` as a layer without parameters: q [..., H, S, D], k [..., G, T, D] and v [..., G, T, E] give
-    [..., H, S, E], and neither this nor the gradient holds the scores (T. Dao, "FlashAttention-2", 2023).
+    """`ts.attention` as a layer without parameters: q [..., H, S, D], k [..., G, T, D] and v [..., G, T, E] give [...,
+    H, S, E]. Neither it nor its gradient stores the scores (T. Dao, "FlashAttention-2", 2023).
     """
 
     causal: bool = False

@@ -1,9 +1,9 @@
-"""First values of parameters.
+"""Initial values of parameters.
 
-All take a `shape`, a `key` and a `dtype`. The same key gives the same bits on every machine and target: element i is a
-function of the key and of i (the counter-based generator Philox4x32-10 of J. K. Salmon et al., 2011, which is behind
-`ts.uniform` and `ts.normal`). `fan_in` is the number of inputs of one output: the product of all axes but the last for
-weights `[inputs, outputs]`, unless it is given.
+All functions take a `shape`, a `key` and a `dtype`. The same key gives the same bits on every machine and target:
+element i is a function of the key and of i (the counter-based generator Philox4x32-10 of J. K. Salmon et al., 2011,
+which is behind `ts.uniform` and `ts.normal`). `fan_in` is the number of inputs of one output: the product of all axes
+but the last for weights `[inputs, outputs]`, unless it is given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tessera as ts
 
 
 def split(key: int, count: int) -> list[int]:
-    """`count` keys that follow from a key: SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014) of key and number."""
+    """`count` keys derived from a key: SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014) of key and number."""
     return [_mixed(_mixed(key & _WORD) + number) & 0x7FFFFFFFFFFFFFFF for number in range(count)]
 
 
@@ -30,7 +30,7 @@ def _mixed(z: int) -> int:
 
 
 def uniform(shape: tuple[int, ...], key: int, bound: float = 1.0, dtype: Any = ts.f32) -> ts.Tensor:
-    """Evenly spread over [-bound, bound)."""
+    """Uniform over [-bound, bound)."""
     return ts.uniform(key, shape, -bound, bound).astype(dtype)
 
 
@@ -48,12 +48,12 @@ def ones(shape: tuple[int, ...], key: int = 0, dtype: Any = ts.f32) -> ts.Tensor
 
 
 def lecun_uniform(shape: tuple[int, ...], key: int, dtype: Any = ts.f32, fan_in: int = 0) -> ts.Tensor:
-    """Evenly spread with |w| < 1 / sqrt(fan_in): what PyTorch's `nn.Linear` starts with."""
+    """Uniform with |w| < 1 / sqrt(fan_in), as in PyTorch's `nn.Linear`."""
     return uniform(shape, key, 1 / math.sqrt(fan_in or math.prod(shape[:-1])), dtype)
 
 
 def glorot_uniform(shape: tuple[int, ...], key: int, dtype: Any = ts.f32) -> ts.Tensor:
-    """Evenly spread with |w| < sqrt(6 / (inputs + outputs)) (X. Glorot, Y. Bengio, 2010)."""
+    """Uniform with |w| < sqrt(6 / (inputs + outputs)) (X. Glorot, Y. Bengio, 2010)."""
     return uniform(shape, key, math.sqrt(6 / (math.prod(shape[:-1]) + shape[-1])), dtype)
 
 

@@ -1,4 +1,4 @@
-"""Mixed precision: products in a narrow dtype, everything else in f32, with a report of what was changed and why."""
+"""Mixed precision: products in a narrow dtype, everything else in f32, with a report of the changes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def to_mixed_precision(what: Any, compute: Any = ts.bf16, accumulate: Any = ts.f
     """A model or function whose products (matmul, linear, einsum, convolutions) round operands of f32 to `compute`.
 
     Sums, and the results of products, are in `accumulate`. All else stays f32: norms, softmax, losses, reductions,
-    elementwise operators, cotangents, and parameters, which so are the master weights that the optimizer changes.
-    `storage`: of a model, the dtype in which its matrices, tables and filters (arrays with two axes and more) lie in
-    memory, held within its range; they are widened where they are used. What has one axis, as weights of norms and
-    biases, and buffers, are not narrowed: they are few numbers. A gradient has the dtype of its parameter.
+    elementwise operators, cotangents, and parameters, which are the optimizer's master weights. `storage`: the dtype in
+    which a model's arrays with two or more axes (matrices, tables, filters) are stored, saturated to its range; they
+    are widened where they are used. Arrays with one axis, such as biases, and buffers are not narrowed, because they
+    are small. A gradient has the dtype of its parameter.
 
-    Of a function it gives the function under the policy `compute(...) accum(...)`; of a model a `MixedPrecision`, whose
-    `report` says of each array what became of it. Raises TypeError where `what` is neither, ValueError for dtypes that
-    products have not.
+    For a function, returns it under the policy `compute(...) accum(...)`; for a model, a `MixedPrecision`, whose
+    `report` lists each array with its dtype. Raises TypeError if `what` is neither, ValueError for dtypes that products
+    do not support.
     """
     policy = ts.Policy().merge(ts.accum(accumulate)) if accumulate is not ts.f32 else ts.Policy()
     if compute is not ts.f32:
@@ -42,7 +42,7 @@ def to_mixed_precision(what: Any, compute: Any = ts.bf16, accumulate: Any = ts.f
 
 
 class MixedPrecision(Module):
-    """A model whose products are computed in a narrow dtype. Called as the model is; `report` says what was changed."""
+    """A model whose products are computed in a narrow dtype. Call it like the model; `report` lists the changes."""
 
     model: Any
     run: Callable

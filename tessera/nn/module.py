@@ -1,4 +1,4 @@
-"""What layers and models are made of: dataclasses of arrays with names, counts, state and a short text."""
+"""The base of layers and models: dataclasses of named arrays."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from tessera.nn import tree
 
 
 def buffer(**options: Any) -> Any:
-    """A field whose arrays are state that is not trained: `mean: Tensor["D"] = ts.nn.buffer()`."""
+    """A field whose arrays are not trained: `mean: Tensor["D"] = ts.nn.buffer()`."""
     return dataclasses.field(metadata={tree.BUFFER: True}, **options)
 
 
 @dataclass_transform(eq_default=False)
 class Module:
-    """Base of layers and models. A subclass is a dataclass by itself: its fields are arrays, modules, lists and dicts
-    of them, and configuration.
+    """Base of layers and models. A subclass automatically is a dataclass. Its fields are arrays, modules, lists and
+    dicts of them, and configuration.
 
     Arrays of floats are parameters, unless their field is a `buffer()`; integers are state. Names are paths:
-    `"blocks.0.norm.weight"`. `Linear["D", "H"]` in an annotation says the sizes of a module.
-    A subclass may write `__init__` itself, which then sets each field; without, its arguments are the fields. One that
-    adds no field is made as its base is.
-    Numbers, functions and names in fields are configuration, known when a program is compiled; gradients hold them too.
-    Modules are passed to `@ts.function`s, given back by them, and differentiated by as they are.
+    `"blocks.0.norm.weight"`. `Linear["D", "H"]` in an annotation gives the sizes of a module. A subclass may define
+    `__init__`, which must set each field; the default takes the fields as arguments. A subclass without new fields
+    inherits the constructor. Numbers, functions and names in fields are configuration, known at compile time; gradients
+    contain them too. `@ts.function`s take modules as arguments, return them, and differentiate by them.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -52,36 +51,35 @@ class Module:
         return {leaf.path: leaf.array for leaf in tree.leaves(self)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes the arrays of `state`, which has the names, shapes and dtypes of `state_dict()`.
+        """Sets the arrays to those of `state`, which must have the names, shapes and dtypes of `state_dict()`.
 
-        Raises LaunchError TS361 where a name is missing or unknown, or a shape or dtype differs; nothing has changed
-        then.
+        Raises LaunchError TS361 if a name is missing or unknown, or a shape or dtype differs; then nothing changes.
         """
         check_state(self.state_dict(), state, type(self).__name__)
         self._take(tree.renewed(self, state))
 
     def _take(self, other: Module) -> None:
-        """Holds what another module of its structure holds."""
+        """Takes over the arrays of another module of the same structure."""
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             object.__setattr__(self, field.name, getattr(other, field.name))
 
     def requires_grad_(self, wanted: bool = True) -> Self:
-        """Sets `requires_grad` of the parameters, as Tensors over their memory, for `loss.backward()`; the module
-        itself."""
+        """Makes the parameters Tensors over the same memory with `requires_grad`, for `loss.backward()`. Returns the
+        module."""
         named = self.named_parameters()
         tensors = {id(p): ts.asarray(p) for p in named.values()}
         self._take(tree.replaced(self, {n: tensors[id(p)].requires_grad_(wanted) for n, p in named.items()}))
         return self
 
     def zero_grad(self) -> None:
-        """Has no parameter have a gradient, so that the next `backward()` begins anew."""
+        """Removes the gradients of all parameters before the next `backward()`."""
         for p in self.parameters():
             if isinstance(p, ts.Tensor):
                 p.grad = None
 
     def gradient(self) -> Self:
-        """The `.grad` of all parameters as an optimizer takes it: a copy of the module that holds them. Where there is
-        none stands None."""
+        """The `.grad` of all parameters, for an optimizer: a copy of the module that holds them, with None for a
+        missing one."""
         named = self.named_parameters()
         return tree.replaced(self, {n: p.grad if isinstance(p, ts.Tensor) else None for n, p in named.items()})
 
@@ -90,7 +88,7 @@ class Module:
         return ts.replace(self, **changes)
 
     def to(self, dtype: Any) -> Self:
-        """A copy whose parameters and buffers of floats are of another dtype; integers stay what they are."""
+        """A copy whose float parameters and buffers have another dtype; integers do not change."""
         arrays = {leaf.path: ts.asarray(leaf.array) for leaf in tree.leaves(self)}
         with ts.no_grad():
             return tree.renewed(self, {n: a.astype(dtype) for n, a in arrays.items() if a.dtype.is_float})

@@ -42,7 +42,7 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Each group of neighbouring channels of x [B, C, ...] is normalised with all its places; then weight [C] and bias
+    """Normalises each group of neighbouring channels of x [B, C, ...] over all its positions; then weight [C] and bias
     [C] (Y. Wu, K. He, 2018). `groups` divides C."""
 
     weight: Tensor["C"]
@@ -70,11 +70,10 @@ class BatchNorm(Module):
     """Base of `BatchNorm1d` to `BatchNorm3d`: (x - mean) / sqrt(var + eps) * weight + bias for each channel of x
     [B, C, ...] (S. Ioffe, C. Szegedy, 2015).
 
-    `norm(x)` takes the running `mean` and `var` [C], which are state that is not trained. `norm(x, training=True)`
-    takes those of the batch, over all axes but C, and gives `(y, norm)`: with it the layer whose running averages have
-    moved by `momentum` towards the batch's, `var` with correction 1, as in PyTorch. A layer is not changed where it
-    stands: a model gives it back, `y, self.replace(norm=norm)`, and a loss passes it on with `has_aux=True`. Two values
-    in each channel are needed.
+    `norm(x)` uses the running `mean` and `var` [C], which are buffers. `norm(x, training=True)` uses those of the
+    batch, over all axes but C, and returns `(y, norm)`: the new layer has running averages moved by `momentum` towards
+    the batch's, `var` with correction 1, as in PyTorch. The layer itself does not change: a model returns the new one,
+    `y, self.replace(norm=norm)`, and a loss passes it on with `has_aux=True`. Each channel needs at least two values.
     """
 
     weight: Tensor["C"]

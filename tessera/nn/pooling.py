@@ -8,8 +8,8 @@ from tessera.nn.module import Module
 
 
 class MaxPool(Module):
-    """Base of `MaxPool1d` to `MaxPool3d`: the largest of each window of `kernel` places along the last axes, `stride`
-    apart (default: side by side). Padding is never the largest."""
+    """Base of `MaxPool1d` to `MaxPool3d`: the largest element of each window of `kernel` elements along the last axes,
+    `stride` apart (default: side by side). Padding is never the largest."""
 
     kernel: int
     stride: int | None = None
@@ -38,7 +38,7 @@ class MaxPool3d(MaxPool):
 
 
 class AvgPool(Module):
-    """Base of `AvgPool1d` to `AvgPool3d`: the mean of each window of `kernel` places along the last axes, `stride`
+    """Base of `AvgPool1d` to `AvgPool3d`: the mean of each window of `kernel` elements along the last axes, `stride`
     apart (default: side by side). Padding counts as zeros."""
 
     kernel: int

@@ -1,4 +1,4 @@
-"""Recurrent layers: a loop over time that runs when the program runs, so that its length needs no new code."""
+"""Recurrent layers: loops over time at run time, so another length does not recompile."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ class LSTM(Module):
     """x [B, T, D] to the states h [B, T, H] after each step (S. Hochreiter, J. Schmidhuber, 1997; with a forget gate:
     F. A. Gers et al., 2000).
 
-    i, f, g, o = x_t W + h U + b in four parts; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c).
-    h and c start as 0. First weights are evenly spread with |w| < 1 / sqrt(H), as PyTorch's, whose two biases are the
-    sum of ours.
+    i, f, g, o = x_t W + h U + b in four parts; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c). h and c
+    start as 0. Weights start uniform with |w| < 1 / sqrt(H), as in PyTorch, whose two biases add up to this one.
     """
 
     input: Tensor["D", "4*H"]
@@ -43,8 +42,8 @@ class LSTM(Module):
 class GRU(Module):
     """x [B, T, D] to the states h [B, T, H] after each step (K. Cho et al., 2014).
 
-    r, z = sigmoid of two parts of x_t W + b + h U; n = tanh(x_t W + b + r (h U + state_bias)), of the third;
-    h = (1 - z) n + z h, with h = 0 at first. First weights as those of `LSTM`.
+    r, z = sigmoid of two parts of x_t W + b + h U; n = tanh(x_t W + b + r (h U + state_bias)), of the third; h = (1 -
+    z) n + z h, with h = 0 at first. Weights start like those of `LSTM`.
     """
 
     input: Tensor["D", "3*H"]

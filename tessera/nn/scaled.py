@@ -1,4 +1,4 @@
-"""Tensors in 8 bits and fewer with scales: what a format of so short a range needs to hold a tensor.
+"""Tensors of 8 bits and fewer with scales, because such formats have a short range.
 
 how = ts.scaled("block")               # fp8_e4m3, a scale for each 128 neighbours of the last axis
 q = how.quantize(x)                    # ScaledTensor: data, scales
@@ -46,10 +46,10 @@ class Scaling:
     def quantize(self, x: Any) -> ScaledTensor:
         """x [..., N] as data and scales; N is a multiple of the block.
 
-        A scale is taken from the largest finite magnitude a of its elements: a / the dtype's largest value, or for "mx"
-        2 ** (floor(log2 a) - floor(log2 of that value)), as the OCP Microscaling specification 1.0 says. Quotients are
-        rounded to nearest even and held in range: infinity becomes the largest value, NaN stays NaN in fp8, zeros have
-        a scale too, and no NaN is made.
+        A scale is computed from the largest finite magnitude a of its elements: a / the dtype's largest value, or for
+        "mx" 2 ** (floor(log2 a) - floor(log2 of that value)), as the OCP Microscaling specification 1.0 says. Quotients
+        are rounded to nearest even and saturated: infinity becomes the largest value, NaN stays NaN in fp8, and zeros
+        get a scale that gives no NaN.
         """
         x = x.to(ts.f32)
         parts = _blocks(x, self.block) if self.block else x
@@ -71,8 +71,8 @@ class Scaling:
 
         Operands are scaled along K. With one scale each, the products of the data are summed and then multiplied by
         both scales; with blocks, elements are multiplied by their scales first. Sums are in f32, in the order of all
-        products. Going backwards the cotangent is scaled too, in fp8_e5m2 where this is fp8_e4m3, and all operands
-        along the axis that is summed: blocks divide M, K and N. Gradients have the dtypes of x and w.
+        products. The backward pass scales the cotangent too, in fp8_e5m2 if this is fp8_e4m3, and all operands along
+        the summed axis: blocks divide M, K and N. Gradients have the dtypes of x and w.
         """
         return scaled_product(x, w, self, scaled(self.kind, COTANGENTS.get(self.dtype.name, self.dtype), self.block))
 
@@ -83,8 +83,8 @@ COTANGENTS = {"fp8_e4m3": ts.fp8_e5m2}
 
 
 def scaled(kind: Literal["tensor", "block", "mx"], dtype: Any = ts.fp8_e4m3, block: int = 0) -> Scaling:
-    """A recipe of scales: "tensor" has one in f32, "block" one in f32 for each `block` (128) neighbours of the last
-    axis, "mx" a power of two, fp8_e8m0, for each `block` (32). `dtype` is a float of 8 bits or fewer with a sign.
+    """How to scale tensors: "tensor" has one scale in f32, "block" one in f32 for each `block` (128) neighbours of the
+    last axis, "mx" a power of two, fp8_e8m0, for each `block` (32). `dtype` is a float of 8 bits or fewer with a sign.
 
     Raises ValueError for other kinds and dtypes.
     """

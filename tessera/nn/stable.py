@@ -1,7 +1,5 @@
-"""Operators under the names of programs that ask for stable ones.
-
-`ts.softmax` and its like are stable always: they subtract the largest element before they take powers, so that none
-overflows.
+"""Other names of operators: `ts.softmax` and the like are always stable, because they subtract the largest element
+before `exp`, so nothing overflows.
 """
 
 from __future__ import annotations

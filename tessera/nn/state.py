@@ -1,8 +1,7 @@
-"""Objects that functions change: what a program remembers from one call to the next.
+"""Stateful objects: values that a program keeps from one call to the next.
 
-Inside of a function an effect gives the state another value, in the order of the program; when the call is over, the
-caller's object holds the last one, in the memory that it had. What else looks at that memory sees the change, as with
-any array that is changed in place.
+Inside of a function, an effect gives the state a new value, in program order. After the call, the caller's object holds
+the last value, in the same memory, so other views of that memory change too.
 """
 
 from __future__ import annotations
@@ -16,29 +15,29 @@ from tessera.nn.module import Module
 
 
 class StatefulObject(Module):
-    """Base of objects whose `@ts.effect` methods change what they hold. A subclass is a dataclass by itself.
+    """Base of objects that `@ts.effect` methods change. A subclass automatically is a dataclass.
 
-    Its arrays keep their shapes, dtypes and memory. They are not parameters: nothing differentiates by them.
+    Its arrays keep their shapes, dtypes and memory. They are not parameters and have no gradient.
     """
 
     __tessera_state__ = True
 
     def check(self) -> None:
-        """Called after each call that was given the object and changes it. Raises what an effect could not do."""
+        """Called after each call that changes the object. Raises the errors of its effects."""
 
     def copy(self) -> Self:
-        """The same with arrays of its own."""
+        """A copy with its own arrays."""
         with ts.no_grad():
             arrays = {name: ts.asarray(a).copy() for name, a in self.state_dict().items()}
         return ts.nn.tree.renewed(self, arrays)
 
 
 class StatefulTensor(StatefulObject):
-    """State whose tensors have one declared shape: a subclass says its dims' names in `shape`, and its `dtype`.
+    """State whose tensors have one shape: a subclass declares its dims in `shape`, and its `dtype`.
 
-    `KVCache(B=2, H=8, S_max=1024, D_h=64)` gives each field that is annotated as a `Tensor` zeros of that shape. Sizes
-    are also taken in the order of `shape`; `dtype=` takes the place of the declared one. Raises TypeError where a size
-    is missing or none of them.
+    `KVCache(B=2, H=8, S_max=1024, D_h=64)` sets each field annotated as a `Tensor` to zeros of that shape. Sizes may be
+    positional, in the order of `shape`; `dtype=` overrides the declared one. Raises TypeError for a missing or unknown
+    size.
     """
 
     shape: ClassVar[tuple[str, ...]] = ()
@@ -57,11 +56,11 @@ class StatefulTensor(StatefulObject):
 
 
 class KVCache(StatefulTensor):
-    """The keys and values of the tokens so far: two tensors [B, H, S_max, D_h], and how many tokens there have been.
+    """The keys and values of the tokens so far: two tensors [B, H, S_max, D_h], and the number of tokens.
 
-    The length is data: no token needs new code. `overflow` says what becomes of a token that finds the cache full: by
-    "refuse" it is an error (TS382) and the cache stays as it was; by "wrap" it takes the place of the oldest, so that
-    the cache holds the last S_max tokens (a circular buffer, for windows).
+    The length is data, so it never recompiles. `overflow` applies to a token that finds the cache full: with "refuse"
+    it is an error (TS382) and the cache does not change; with "wrap" it replaces the oldest, so the cache holds the
+    last S_max tokens (a circular buffer, for windows).
     """
 
     shape = ("B", "H", "S_max", "D_h")
@@ -82,7 +81,7 @@ class KVCache(StatefulTensor):
 
     @ts.effect("append")
     def append(self, k: Tensor["B", "H", "T", "D_h"], v: Tensor["B", "H", "T", "D_h"]):
-        """Puts the keys and values of T further tokens behind those that are there. Their memory alone is written."""
+        """Appends the keys and values of T tokens. Writes only their memory."""
         room, count = self.keys.shape[2], k.shape[2]
         at = self.length + ts.arange(count)
         if self.overflow == "wrap":
@@ -98,21 +97,21 @@ class KVCache(StatefulTensor):
 
     @ts.effect("prefetch")
     def prefetch_window(self, start: Const[int], end: Const[int]):
-        """Brings the keys and values at the places from `start` to `end` near, before somebody reads them; gives the
-        largest key and the largest value there.
+        """Prefetches the keys and values at the positions from `start` to `end`; returns the largest key and the
+        largest value there.
 
-        It reads them once, from memory into the caches of the processor, and changes nothing. Inside of a function,
-        where kernels load ahead what they read, it costs nothing unless its result is used.
+        It reads them once, from memory into the processor's caches, and changes nothing. Inside of a function, where
+        kernels prefetch anyway, it costs nothing unless its result is used.
         """
         return ts.max(self.keys[:, :, start:end]), ts.max(self.values[:, :, start:end])
 
     @ts.effect("update")
     def reset(self):
-        """Forgets all tokens."""
+        """Removes all tokens."""
         self.length = self.length * 0
 
     def positions(self):
-        """The number of the token that each place holds, [S_max]; -1 where there is none."""
+        """The token number at each position, [S_max]; -1 for none."""
         place, room = ts.arange(self.keys.shape[2]), self.keys.shape[2]
         last = self.length - 1
         return last - (last - place) % room if self.overflow == "wrap" else ts.where(place <= last, place, -1)
@@ -122,7 +121,7 @@ class KVCache(StatefulTensor):
 
 
 def refuse(cache: Any, why: str) -> None:
-    """Raises LaunchError TS382 where tokens were `refused`, and forgets them: the cache is as it was before them."""
+    """Raises LaunchError TS382 if tokens were `refused`, and drops them: the cache is as before."""
     count = int(cache.refused)
     if count:
         cache.refused = ts.zeros((), ts.int64)

@@ -1,4 +1,4 @@
-"""Transformers, and layers one after the other."""
+"""Transformers, and layers in sequence."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tessera.nn.norms import LayerNorm, RMSNorm
 
 
 class Stack(Module):
-    """Layers one after the other, each called as `layer(x, key, *args)`, or as `layer(x)` where nothing else is given.
+    """Layers in sequence, each called as `layer(x, key, *args)`, or as `layer(x)` without further arguments.
 
-    `Stack(make, n, key=k)` makes them by `make(key=...)`, with n keys that follow from k. A call's key, for dropout,
-    gives each layer its own. Equal layers are compiled once.
+    `Stack(make, n, key=k)` makes them with `make(key=...)` and n keys derived from k. Each layer gets its own key,
+    derived from the call's key, for dropout. Equal layers are compiled once.
     """
 
     layers: list
@@ -27,7 +27,7 @@ class Stack(Module):
         self.layers = [make(key=k) for k in init.split(key, count)]
 
     def __call__(self, x, key=None, *args, caches=None):
-        """`caches`: one for each layer, given to it as `cache=`."""
+        """`caches`: one for each layer, passed as `cache=`."""
         if caches is not None:
             for layer, cache in zip(self.layers, caches, strict=True):
                 x = layer(x, key, *args, cache=cache)
@@ -44,7 +44,7 @@ class Stack(Module):
 
 
 class Sequential(Module):
-    """Layers and functions, each of what the one before gives: `Sequential(nn.Linear(4, 8, key=0), ts.relu)`."""
+    """Layers and functions in sequence: `Sequential(nn.Linear(4, 8, key=0), ts.relu)`."""
 
     layers: list
 
@@ -61,8 +61,8 @@ class TransformerBlock(Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x)): [..., S, D] (the norm first: R. Xiong et al., 2020).
 
     `feed_forward` is "gelu" (an MLP of 4 D features) or "swiglu" (8/3 D, rounded up to a multiple of 8); norms are
-    `LayerNorm` for the first and `RMSNorm` for the second. `dropout` acts on what both add, where a call is given a
-    key. Other arguments are those of `MultiHeadAttention`.
+    `LayerNorm` for the first and `RMSNorm` for the second. `dropout` applies to both added parts if the call has a key.
+    Other arguments are those of `MultiHeadAttention`.
     """
 
     attention: MultiHeadAttention
@@ -91,7 +91,7 @@ class TransformerBlock(Module):
         self.drop = Dropout(dropout)
 
     def __call__(self, x: Tensor["...", "S", "D"], key=None, mask=None, cache=None):
-        """`cache`: a `KVCache` that x goes on from, as `MultiHeadAttention` takes it."""
+        """`cache`: a `KVCache` that x continues, as in `MultiHeadAttention`."""
         first, second = (None, None) if key is None else ts.unstack(ts.random_bits(key, (2,)))
         return self.fed(self.attended(x, first, mask, cache), second)
 
@@ -105,18 +105,18 @@ class TransformerBlock(Module):
 
 
 class EncoderLayer(TransformerBlock):
-    """A `TransformerBlock` whose places see each other in both directions."""
+    """A `TransformerBlock` without a causal mask."""
 
     def __init__(self, features: int, heads: int, *, key: int, causal: bool = False, **options: Any) -> None:
         super().__init__(features, heads, key=key, causal=causal, **options)
 
 
 class DecoderLayer(Module):
-    """What a decoder adds to a `TransformerBlock`: attention to what an encoder gave, between its two parts (A. Vaswani
-    et al., 2017; the norms first). x [..., S, D] and memory [..., T, D] to [..., S, D].
+    """A `TransformerBlock` with attention to an encoder's output between its two parts (A. Vaswani et al., 2017; the
+    norms first). x [..., S, D] and memory [..., T, D] to [..., S, D].
 
-    `mask` [..., S, T] says which places of the memory are seen. Arguments are those of `TransformerBlock`; `positions`
-    count for x alone.
+    `mask` [..., S, T] is true where a position of the memory is seen. Arguments are those of `TransformerBlock`;
+    `positions` apply only to x.
     """
 
     block: TransformerBlock

@@ -1,6 +1,6 @@
-"""Arrays in dataclasses, lists, tuples and dicts: named by their paths, taken out and put in.
+"""Arrays in dataclasses, lists, tuples and dicts, by their paths.
 
-The path of an array is what leads to it: `"blocks.0.attention.query"`.
+A path is, for example, `"blocks.0.attention.query"`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tessera.language.records import BUFFER, STATE
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leaf:
-    """An array in a tree. `buffer`: it stands in a field of state."""
+    """An array in a tree. `buffer`: its field is a buffer."""
 
     path: str
     array: Any
@@ -24,7 +24,7 @@ class Leaf:
 
     @property
     def trained(self) -> bool:
-        """Whether it is a parameter: an array of floats that is not a state."""
+        """Whether it is a parameter: a float array that is not a buffer."""
         return not self.buffer and ts.asarray(self.array).dtype.is_float
 
 
@@ -44,7 +44,7 @@ def leaves(tree: Any, path: str = "", buffer: bool = False) -> Iterator[Leaf]:
 
 
 def _parts(tree: Any) -> Iterator[tuple[str, Any, bool]]:
-    """What a tree holds: names, values, and whether these are state."""
+    """The children of a tree: names, values, and whether they are buffers."""
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         state = getattr(type(tree), STATE, False)
         for field in dataclasses.fields(tree):
@@ -57,7 +57,7 @@ def _parts(tree: Any) -> Iterator[tuple[str, Any, bool]]:
 
 
 def _inside(function: Any) -> Any:
-    """Functions may call it too: the compiler knows what it means for tensors (`frontend/function/trees.py`)."""
+    """Functions may call it too: `frontend/function/trees.py` defines it for tensors."""
     function.__tessera_builtin__ = f"tessera.nn.tree.{function.__name__}"
     return function
 
@@ -86,7 +86,7 @@ def replaced(tree: Any, arrays: Mapping[str, Any], path: str = "") -> Any:
 
 @_inside
 def renewed(tree: Any, arrays: Mapping[str, Any]) -> Any:
-    """As `replaced`, where what takes the place of a tensor that requires a gradient requires one as well."""
+    """As `replaced`, and a tensor that replaces one with `requires_grad` also requires a gradient."""
     wanted = {leaf.path for leaf in leaves(tree) if isinstance(leaf.array, ts.Tensor) and leaf.array.requires_grad}
     return replaced(tree, {n: ts.Tensor(a, requires_grad=True) if n in wanted else a for n, a in arrays.items()})
 

@@ -20,7 +20,7 @@ et al. (2018)"""
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What became of a step. `applied`: parameters have changed; else `reason` says why not."""
+    """The outcome of a step. `applied`: the parameters were updated; if not, `reason` is why."""
 
     applied: bool
     reason: str
@@ -30,10 +30,10 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters with settings of their own: those for which `matches(name, array)`.
+    """Settings for the parameters for which `matches(name, array)` is true.
 
-    `lr` multiplies the learning rate, `weight_decay` replaces the optimizer's. Frozen parameters are given back as they
-    are and have no state; nothing is computed for them.
+    `lr` multiplies the learning rate, `weight_decay` replaces the optimizer's. Frozen parameters do not change, and
+    cost no memory or time.
     """
 
     matches: Callable[[str, Any], bool]
@@ -44,7 +44,7 @@ class Group:
 
 @dataclass
 class OptimizerState:
-    """What an optimizer remembers: of each parameter, by name, the arrays of its rule; and of all together numbers."""
+    """The state of an optimizer: the rule's arrays for each parameter, by name, and numbers for all of them."""
 
     moments: dict[str, dict[str, Any]]
     step: Any
@@ -60,7 +60,7 @@ class OptimizerState:
 
     @property
     def report(self) -> StepReport:
-        """Of the last update. Waits for its result."""
+        """The report of the last update. Waits for its result."""
         norm, scale = float(self.norm), float(self.scale)
         if math.isfinite(norm):
             return StepReport(True, "", norm, scale)
@@ -74,7 +74,7 @@ class OptimizerState:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is known of each parameter when its update is compiled, in their order."""
+    """The compile-time properties of each parameter, in order."""
 
     rates: tuple[float, ...]
     decays: tuple[float, ...]
@@ -84,16 +84,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Base of the rules. `lr` is a number, which may be another at each step without new code, or a function of the
-    step.
+    """Base of the rules. `lr` is a number or a function of the step; another value does not recompile the update.
 
-    `clip`: gradients are scaled down to this norm, taken over all parameters. `groups`: the first that matches counts.
-    `loss_scale`: the loss is multiplied by it; "dynamic" starts at 65536, is halved where gradients overflow and
-    doubled after 2000 steps where they do not. `numerics`: how parameters narrower than f32 are stored, and the loss
-    scale: `ts.stochastic_round`, `ts.saturate`, `ts.loss_scale("dynamic")`, a policy of several, or its text.
-    `master`: of parameters narrower than f32 a copy in f32 is kept, which is what changes, and parameters are its
-    rounding. Stochastic rounding draws from `seed`, the step and the parameter's number among those that are trained.
-    A subclass gives `moments`, `first` and `changed`.
+    `clip`: gradients are scaled down to this norm over all parameters. `groups`: the first group that matches applies.
+    `loss_scale`: the loss is multiplied by it; "dynamic" starts at 65536, is halved after an overflow and doubled after
+    2000 steps without one. `numerics`: the rounding of parameters narrower than f32, and the loss scale:
+    `ts.stochastic_round`, `ts.saturate`, `ts.loss_scale("dynamic")`, a policy of several, or its text. `master`: for
+    parameters narrower than f32, the update changes a copy in f32, and the parameters are its rounding. Stochastic
+    rounding depends on `seed`, the step and the parameter's position. A subclass defines `moments`, `first` and
+    `changed`.
     """
 
     lr: float | Callable[[Any], Any]
@@ -119,7 +118,7 @@ class Optimizer:
             raise ValueError(f"loss_scale is a number or 'dynamic', not {self.loss_scale!r}")
 
     def kept(self, name: str, parameter: Any) -> tuple[str, ...]:
-        """The names of the arrays that it keeps of this parameter."""
+        """The names of the state arrays of this parameter."""
         return self.moments
 
     def _kept(self, name: str, parameter: Any) -> tuple[str, ...]:
@@ -130,20 +129,20 @@ class Optimizer:
         return parameter.astype(ts.f32) if moment == MASTER else self.first(moment, parameter)
 
     def shape(self, moment: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of an array that it keeps of a parameter of this shape."""
+        """The shape of a state array, for a parameter of this shape."""
         return shape
 
     def first(self, moment: str, parameter: Any) -> Any:
-        """What an array of the state starts as."""
+        """The initial value of a state array."""
         return ts.zeros(self.shape(moment, tuple(parameter.shape)), ts.f64 if parameter.dtype == ts.f64 else ts.f32)
 
     def changed(self, p, g, held, lr, t, decay):
         """The parameter and its arrays after step `t`, counted from 1. `p` and `g` are f32, or f64 for f64; `lr` and
-        `t` are f64 numbers, for 1 - 0.999 has three digits less than its terms."""
+        `t` are f64 numbers, because 1 - 0.999 loses three digits."""
         raise NotImplementedError
 
     def init(self, model: Any) -> OptimizerState:
-        """The state before the first step. Raises LaunchError TS362 where an array stands at two places."""
+        """The state before the first step. Raises LaunchError TS362 if one array is two parameters."""
         trained = self._trained(model)
         places: dict[int, str] = {}
         for name, array in trained.items():
@@ -166,10 +165,10 @@ class Optimizer:
     def update(
         self, model: Model, gradient: Any, state: OptimizerState, lr: float | None = None
     ) -> tuple[Model, OptimizerState]:
-        """The model and the state after a step. `lr` replaces the optimizer's for this step.
+        """Returns the model and the state after a step. `lr` replaces the optimizer's for this step.
 
-        A gradient with NaN or infinity changes no parameter and is not a step; `state.report` says so.
-        Raises LaunchError TS362 where gradient or state do not belong to this model.
+        A gradient with NaN or infinity skips the step and changes nothing; `state.report` says so.
+        Raises LaunchError TS362 if gradient or state belong to another model.
         """
         trained = self._trained(model)
         gradients = tree.arrays(gradient)
@@ -210,7 +209,7 @@ class Optimizer:
 
 
 def _numerics(given: ts.Policy | str | None) -> ts.Policy:
-    """As one policy. Raises ValueError for clauses that are not about parameters in memory."""
+    """The `numerics` as one policy. Raises ValueError for clauses that do not apply to stored parameters."""
     policy = ts.Policy() if given is None else ts.Policy().merge(given)
     for part in policy.parts():
         if part.name == "device" or (part.name == "accum" and part.value not in (ts.f32, ts.f64)):

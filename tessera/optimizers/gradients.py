@@ -1,4 +1,4 @@
-"""What is done with gradients and parameters besides an update: sums over batches, clipping, averages."""
+"""Gradient accumulation, clipping, and averages of parameters."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
 class EMA:
     """Averages of parameters over steps: average = decay * average + (1 - decay) * parameter.
 
-    `ema.update(average, model)` has the model's structure, and starts with the model itself. What is not a parameter is
-    the model's.
+    `ema.update(average, model)` returns a module like the model; start with the model itself. Everything but the
+    parameters is taken from the model.
     """
 
     decay: float = 0.999

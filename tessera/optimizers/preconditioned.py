@@ -1,7 +1,7 @@
-"""Rules that look at the rows and columns of a matrix: second moments that are factored, and preconditioners.
+"""Rules that use the rows and columns of a matrix: factored second moments and preconditioners.
 
-`linalg` is not there inside of programs: roots and bases of matrices are iterations of products and reflections, in
-loops that run when the program runs.
+Programs have no `linalg`, so roots and bases of matrices are iterations of products and reflections, in
+loops at run time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Adafactor(Optimizer):
     """p - a * u / max(1, rms(u) / d), with u = g / sqrt(V) and the rate a = max(eps, rms(p)) * min(lr, 1 / sqrt(t))
     (N. Shazeer, M. Stern, "Adafactor", 2018), and p first multiplied by 1 - lr * weight_decay.
 
-    V is the average of g^2 that forgets by 1 - t^decay. Of matrices, and of the last two axes of what has more, it is
-    kept as averages r over rows and c over columns, V = r c / mean(r): rows + columns numbers, not rows * columns.
+    V is the moving average of g^2 with decay 1 - t^decay. For matrices, and the last two axes of larger arrays, it is
+    stored as averages r over rows and c over columns, V = r c / mean(r): rows + columns numbers, not rows * columns.
     """
 
     d: float = 1.0
@@ -58,9 +58,9 @@ class Shampoo(Optimizer):
     """p - lr * L^(-1/4) m R^(-1/4) for matrices, with L the sum of g g^T, R that of g^T g (V. Gupta, T. Koren,
     Y. Singer, "Shampoo", 2018), m = momentum * m + g, and p first multiplied by 1 - lr * weight_decay.
 
-    All else, and matrices with an axis longer than `largest`, moves by m / sqrt(sum of g^2) (Adagrad). Before a root is
-    taken, eps times the trace is added along the diagonal. Roots are computed anew each `every`
-    steps, by the coupled Newton iteration (N. Higham, "Functions of Matrices", 2008, section 7.3).
+    Other parameters, and matrices with an axis longer than `largest`, use m / sqrt(sum of g^2) (Adagrad). eps times the
+    trace is added to the diagonal before a root. Roots are computed every `every` steps, by the coupled Newton
+    iteration (N. Higham, "Functions of Matrices", 2008, section 7.3).
     """
 
     momentum: float = 0.9
@@ -92,11 +92,11 @@ class Shampoo(Optimizer):
 
 @dataclass(frozen=True)
 class SOAP(AdamW):
-    """Matrices move by Adam in the basis of Shampoo's preconditioners (N. Vyas et al., "SOAP", 2024); all else, and
-    matrices with an axis longer than `largest`, by AdamW.
+    """Adam in the basis of Shampoo's preconditioners for matrices (N. Vyas et al., "SOAP", 2024); AdamW for other
+    parameters, and for matrices with an axis longer than `largest`.
 
     L and R are averages of g g^T and g^T g, with basis matrices Q and S: p - lr * Q n S^T, where n is Adam's step for
-    the gradient Q^T g S, whose first moment is turned as the basis turns. Each `every` steps Q becomes the orthogonal
+    the gradient Q^T g S, whose first moment is rotated with the basis. Each `every` steps Q becomes the orthogonal
     factor of L Q, a step of orthogonal iteration towards L's eigenvectors, by Householder's reflections; S likewise.
     They start as unit matrices.
     """
@@ -142,17 +142,17 @@ def is_small_matrix(shape, largest):
 
 
 def side(moment, shape):
-    """Of what stands to a matrix's left a square of its rows, to its right of its columns."""
+    """The shape of a preconditioner: square in the matrix's rows on its left, in its columns on its right."""
     if moment.startswith("left"):
         return (shape[0], shape[0])
     return (shape[1], shape[1]) if moment.startswith("right") else shape
 
 
 def inverse_fourth_root(a, eps):
-    """A^(-1/4) of a matrix with eigenvalues from 0 up: X and M = X^4 A, which goes to the unit matrix.
+    """A^(-1/4) of a matrix with eigenvalues from 0 up: X and M = X^4 A, which converges to the unit matrix.
 
     X becomes X T and M becomes T^4 M, with T = (5 I - M) / 4. Eigenvalues of M below 1 grow by (5/4)^4 = 2.4 a round,
-    so that 24 rounds reach 1 from those that eps = 1e-6 leaves.
+    so 24 rounds suffice for eps = 1e-6.
     """
     unit = ts.eye(a.shape[0], dtype=a.dtype)
     trace = ts.maximum(ts.sum(a * unit), 1e-30)  # which no eigenvalue exceeds

@@ -1,4 +1,4 @@
-"""The rules: how a parameter follows its gradient."""
+"""The update rules."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Adam(Optimizer):
     """p - lr * m' / (sqrt(v') + eps): m and v are averages of g and g^2, divided by 1 - beta^t (D. Kingma, J. Ba,
     2015).
 
-    `weight_decay` is added to the gradient, as in PyTorch's Adam; `AdamW` takes it apart.
+    `weight_decay` is added to the gradient, as in PyTorch's Adam; `AdamW` decouples it.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -94,13 +94,13 @@ def is_matrix(name: str, parameter: Any) -> bool:
 
 @dataclass(frozen=True)
 class Muon(AdamW):
-    """Matrices move along the nearest matrix with orthonormal rows or columns; all else by AdamW, with rate lr *
-    adam_rate.
+    """The update of a matrix is the nearest matrix with orthonormal rows or columns; other parameters use AdamW, with
+    rate lr * adam_rate.
 
-    m = momentum * m + (1 - momentum) * g; p - lr * weight_decay * p - lr * sqrt(max(1, rows / columns)) * o(u), where
-    u is (1 - momentum) * g + momentum * m and o are five steps of the iteration X = a X + (b A + c A A) X, A = X X^T,
+    m = momentum * m + (1 - momentum) * g; p - lr * weight_decay * p - lr * sqrt(max(1, rows / columns)) * o(u), where u
+    is (1 - momentum) * g + momentum * m and o are five steps of the iteration X = a X + (b A + c A A) X, A = X X^T,
     that begins at u / |u| and brings singular values near 1 (K. Jordan et al., "Muon", 2024). `matches(name, array)`
-    says which parameters are meant: matrices, but tables and output layers do better with AdamW.
+    selects the parameters: by default matrices. Embeddings and output layers do better with AdamW.
     """
 
     momentum: float = 0.95
@@ -122,7 +122,7 @@ class Muon(AdamW):
 
 
 def orthonormal(u):
-    """Near the matrix with orthonormal rows, or columns, that is nearest to u: singular values from 0.7 to 1.2."""
+    """Approximates the matrix with orthonormal rows, or columns, nearest to u: singular values from 0.7 to 1.2."""
     tall = u.shape[0] > u.shape[1]
     x = u.T if tall else u
     x = x / (ts.sqrt(ts.sum(ts.square(x))) + 1e-7)

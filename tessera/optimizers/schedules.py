@@ -1,6 +1,6 @@
 """Learning rates that are functions of the step: a number or a 0-d tensor, counted from 0.
 
-They are computed by the program that updates the parameters, so that a new step needs neither new code nor the host.
+The update program computes them, so a new step needs neither new code nor the host.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tessera as ts
 
 @dataclass(frozen=True)
 class Constant:
-    """`value` at each step, after `warmup` steps of a line from 0."""
+    """`value` at each step, after a linear rise from 0 over `warmup` steps."""
 
     value: float
     warmup: int = 0

@@ -10,7 +10,7 @@ from tessera.optimizers.base import Optimizer, OptimizerState, StepReport
 
 
 class TrainingState(StatefulObject):
-    """A model and what its optimizer remembers, in memory of their own.
+    """A model and its optimizer state, in their own memory.
 
         @ts.function
         def step(state: ts.optimizers.TrainingState, x, y):
@@ -18,9 +18,8 @@ class TrainingState(StatefulObject):
             state.step(gradient)
             return loss
 
-    is one program for the whole step; behind it `state.model` holds the new parameters, in the arrays that it had. Bits
-    are those of `optimizer.update`. The model that it is made from stays as it is. Raises LaunchError TS362 as
-    `optimizer.init` does.
+    is one program for the whole step. After it, the arrays of `state.model` hold the new parameters, with the same bits
+    as `optimizer.update`. The original model does not change. Raises LaunchError TS362 like `optimizer.init`.
     """
 
     model: Any
@@ -35,12 +34,12 @@ class TrainingState(StatefulObject):
         self.optimizer = optimizer
 
     def step(self, gradient=None, lr=None):
-        """One step. `gradient` is of the model's structure; left out, it is the `.grad` of the parameters. `lr` takes
-        the place of the optimizer's for this step."""
+        """Makes one step. `gradient` has the model's structure; the default is the `.grad` of the parameters. `lr`
+        replaces the optimizer's for this step."""
         self._step(self.model.gradient() if gradient is None else gradient, lr)
 
     def zero_grad(self):
-        """Has no parameter have a gradient, so that the next `backward()` begins anew."""
+        """Removes the gradients of all parameters before the next `backward()`."""
         self.model.zero_grad()
 
     @ts.effect("update")
@@ -49,10 +48,10 @@ class TrainingState(StatefulObject):
 
     @property
     def scale(self):
-        """What the loss is to be multiplied by, where the optimizer scales it."""
+        """The loss scale: multiply the loss by it."""
         return self.memory.scale
 
     @property
     def report(self) -> StepReport:
-        """Of the last step. Waits for its result."""
+        """The report of the last step. Waits for its result."""
         return self.memory.report

@@ -1,4 +1,4 @@
-"""`ts.train`: steps over batches, with progress, checkpoints, and a state that is always that of a whole step."""
+"""`ts.train`: steps over batches, with progress and checkpoints. Its state is always that of a complete step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ Model = TypeVar("Model")
 
 @dataclass(frozen=True, slots=True)
 class _State(Generic[Model]):
-    """All that a step changes. It is replaced as one, so that an interrupt meets the state before a step or after."""
+    """The state that a step changes. It is replaced as a whole, so an interrupt finds the state before or after a
+    step."""
 
     model: Model
     optimizer: OptimizerState
@@ -41,7 +42,7 @@ class _State(Generic[Model]):
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What a run is told and does not change."""
+    """The settings of a run."""
 
     optimizer: Optimizer
     loss: Callable[..., Any]
@@ -54,9 +55,9 @@ class RunSettings:
 
 
 class TrainingRun(Generic[Model]):
-    """A run of `ts.train`: `model` and `optimizer` as they are after `step` steps, and what was logged.
+    """A run of `ts.train`: `model` and `optimizer` after `step` steps, and the logged values.
 
-    `stopped` says why it ended before all its steps: "" (it did not), "interrupted", "the data have ended".
+    `stopped` is why it ended early: "" (it did not), "interrupted" or "the data have ended".
     """
 
     def __init__(self, model: Model, state: OptimizerState, feed: Feed, settings: RunSettings) -> None:
@@ -75,12 +76,12 @@ class TrainingRun(Generic[Model]):
 
     @property
     def optimizer(self) -> OptimizerState:
-        """What the optimizer remembers; `run.optimizer.report` tells of the last step."""
+        """The optimizer's state; `run.optimizer.report` is the report of the last step."""
         return self._state.optimizer
 
     @property
     def step(self) -> int:
-        """How many steps were done, those of a run that it resumed too."""
+        """The number of completed steps, including those of a resumed run."""
         return self._state.step
 
     def __repr__(self) -> str:
@@ -89,7 +90,7 @@ class TrainingRun(Generic[Model]):
 
     @outward
     def resume(self, steps: int) -> TrainingRun[Model]:
-        """Goes on, up to step `steps`, counted from the beginning of the run. Raises as `ts.train` does."""
+        """Continues up to step `steps`, counted from the beginning of the run. Raises like `ts.train`."""
         if not isinstance(steps, int) or isinstance(steps, bool):
             raise LaunchError(Diagnostic("TS105", f"train: steps is a whole number, not {steps!r}"))
         self.stopped = ""
@@ -120,7 +121,7 @@ class TrainingRun(Generic[Model]):
         return self
 
     def _advance(self) -> tuple[_State[Model], dict[str, Any]]:
-        """The state after the next step, and what is logged of it."""
+        """The state after the next step, and its logged values."""
         settings, before = self._settings, self._state
         model, position, gradient = before.model, before.position, None
         parts = settings.accumulate
@@ -159,7 +160,7 @@ class TrainingRun(Generic[Model]):
         return _State(changed, optimizer, before.step + 1, position, batch), logged | {"grad_norm": norm}
 
     def _with_state(self, model: Model, given: Any) -> Model:
-        """The model with the state of another that the loss has returned: buffers, such as averages of BatchNorm."""
+        """The model with the buffers (such as averages of BatchNorm) of the model that the loss has returned."""
         if type(given) is not type(model):
             said = f"{self._call.name} returns a loss, and with it dicts of numbers that are logged, or the model"
             raise LaunchError(Diagnostic("TS105", f"train: {said}; not {type(given).__name__}"))
@@ -219,23 +220,23 @@ def train(
     seed: int = 0,
     live: bool = True,
 ) -> TrainingRun[Model]:
-    """Trains a model: each step is a batch, the gradient of the loss, and an update. Gives a run: the trained `model`,
-    the `optimizer`'s state, and the `history` of what was logged.
+    """Trains a model: each step takes a batch, computes the gradient of the loss, and updates the model. Returns a run
+    with the trained `model`, the `optimizer`'s state, and the `history` of logged values.
 
-    `loss(model, *batch)` gives a number, and with it, in a tuple, dicts of numbers that are logged, or the model with
-    new buffers. Items of a batch that is a tuple are passed one by one, those of a dict by name; a loss with one
-    parameter besides the model takes the batch whole. A parameter `key: ts.int64` of a loss is given another number at
-    each step, for `ts.dropout`.
-    `data`: an iterable of batches, which begins again at its end, an iterator, or a function of the batch's number.
-    `steps` or `epochs` say how long; without, it is one pass over the data. `accumulate` batches make a step.
-    `checkpoint`: a folder. Every `every` steps and at the end the state is saved there, `keep` of them; a call that
-    finds one goes on from it, and gives the same bits as a run that was never ended.
-    `live` shows progress, and in a notebook the curves of all that is logged.
+    `loss(model, *batch)` returns a number, or a tuple of that number with dicts of numbers to log, or with the model
+    with updated buffers. A batch that is a tuple is passed item by item, a dict by name; a loss with one parameter
+    besides the model gets the whole batch. A parameter `key: ts.int64` of the loss gets a new number at each step, for
+    `ts.dropout`.
+    `data`: an iterable of batches, which starts over at its end, an iterator, or a function of the batch's number.
+    `steps` or `epochs` set the length; the default is one pass over the data. `accumulate` batches make one step.
+    `checkpoint`: a folder. The state is saved there every `every` steps and at the end; the last `keep` are kept. A
+    call that finds a checkpoint continues from it, with the same bits as a run without interruption.
+    `live` shows progress, and in a notebook the curves of all logged values.
 
-    An interrupt (Ctrl-C) ends the run after its last whole step: `run.stopped` says so, `run.resume(steps)` goes on.
-    Raises DebugCheckError TS371 where loss or gradient are not finite, at the forward line that gave the first such
-    value, with the run as `error.run`; LaunchError TS372 for data other than batches, TS361 and TS363 for a checkpoint
-    of another model.
+    An interrupt (Ctrl-C) ends the run after its last complete step and sets `run.stopped`; `run.resume(steps)`
+    continues it. Raises DebugCheckError TS371 if the loss or a gradient is not finite, at the forward line that
+    produced the first such value, with the run as `error.run`; LaunchError TS372 for data other than batches, TS361 and
+    TS363 for a checkpoint of another model.
     """
     if not isinstance(optimizer, Optimizer):
         kind = optimizer if isinstance(optimizer, (str, type)) else type(optimizer).__name__
@@ -270,7 +271,7 @@ def train(
 
 
 def _steps(feed: Feed, steps: int | None, epochs: int | None, accumulate: int) -> int:
-    """How many steps are meant."""
+    """The number of steps."""
     if steps is not None and epochs is not None:
         raise LaunchError(Diagnostic("TS105", "train: steps or epochs say how long, not both"))
     if steps is not None:

@@ -1,4 +1,4 @@
-"""A training step as one program, made of the user's loss: value, what comes with it, and gradient."""
+"""A training step as one program, made from the user's loss: its value, its other results, and the gradient."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tessera.nn import tree
 
 @functools.lru_cache(8)
 def step_of(loss: Callable[..., Any]) -> Any:
-    """`step(model, given, named, scale)` computes loss(model, *given, **named): its value, what else it returns, and
-    the gradient of scale * value by the model. A cell that trains once more finds what it compiled."""
+    """`step(model, given, named, scale)` computes loss(model, *given, **named): its value, its other results, and the
+    gradient of scale * value by the model. It is cached, so running a cell again does not recompile it."""
 
     @ts.function
     def step(model, given, named, scale):
@@ -35,7 +35,7 @@ def step_of(loss: Callable[..., Any]) -> Any:
 
 @functools.lru_cache(8)
 def keyed_step_of(loss: Callable[..., Any]) -> Any:
-    """As `step_of`, of a loss with a parameter `key`, a number that is another at each step."""
+    """As `step_of`, for a loss with a parameter `key`, a new number at each step."""
 
     @ts.function
     def step(model, given, named, scale, key: ts.int64):
@@ -75,7 +75,8 @@ class LossCall:
         return cls(name, any(p.name == "key" for p in all_), None if variadic else names)
 
     def arguments(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What follows the model, by position and by name. Raises LaunchError TS372 for what is not an array."""
+        """The arguments after the model, by position and by name. Raises LaunchError TS372 for a value that is not an
+        array."""
         alone = self.parameters is not None and len(self.parameters) == 1
         if isinstance(batch, Mapping):
             if alone and self.parameters[0] not in batch:  # type: ignore[index]
@@ -111,7 +112,7 @@ class LossCall:
 
 
 def _numbers(value: Any) -> bool:
-    """Whether nested lists hold numbers alone, and so are one array."""
+    """Whether nested lists contain only numbers, and so are one array."""
     if isinstance(value, (list, tuple)):
         return bool(value) and all(_numbers(v) for v in value)
     return isinstance(value, (bool, int, float, complex, np.number))
