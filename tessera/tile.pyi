@@ -42,11 +42,10 @@ def all(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     """
 
 def alloc_shared(shape: Any, dtype: Any = 'f32', swizzle: str = 'none') -> Any:
-    """A tile in shared memory, with nothing in it yet.
+    """A new tile in shared memory, without contents.
 
-    `swizzle` is "none" or "xor". Whichever is said, the compiler swaps the 16-byte pieces of rows within 32, 64 or 128
-    bytes where that keeps what the kernel does with the tile free of bank conflicts; the panel shows how it lies. What
-    a kernel computes does not depend on it.
+    `swizzle` is "none" or "xor". With either, the compiler swaps the 16-byte pieces of rows within 32, 64 or 128 bytes
+    if that avoids bank conflicts; the panel shows the layout. Results do not depend on it.
 
     - *Shapes:* gives `shape`, known at compile time
     - *Dtypes:* gives `dtype`
@@ -94,12 +93,11 @@ def argsort(x: Any, axis: int = -1, descending: bool = False) -> Any:
     """
 
 def associative_scan(values: Any, combine: Any, axis: Any = -1, reverse: Any = False, identity: Any = None) -> Any:
-    """The running results of a function of your own along `axis`: element i is elements 0 to i, combined. With
-    `reverse` it is elements i to the last, where `combine` takes the later one first.
+    """An inclusive scan by your own function along `axis`: element i combines elements 0 to i. With `reverse`, it
+    combines elements i to the last, and `combine` takes the later element first.
 
-    Elements that do not exist, at a ragged edge or behind a mask, are left out; `identity`, a number for each tile,
-    stands in their place where it is given. What is combined with what depends on the places alone, and is the same on
-    every target.
+    Elements that do not exist, at a ragged edge or behind a mask, are left out, or replaced by `identity`, a number
+    for each tile. The order of combination depends only on the positions, and is the same on every target.
 
     `combine` is a function or lambda of two elements, the left one first, that gives one. Over a tuple of tiles it takes
     two tuples and gives one, or it takes all elements of the left, then of the right one. It must be associative and need
@@ -130,7 +128,7 @@ def atan2(y: Any, x: Any) -> Any:
 def barrier() -> Any:
     """Waits for this program's async copies, then for all its threads.
 
-    - *Cost:* A few dozen cycles on a GPU, nothing on a CPU. One that is missing is put in, with a note (TS408).
+    - *Cost:* A few dozen cycles on a GPU, nothing on a CPU. The compiler inserts a missing one, with a note (TS408).
     """
 
 def bit_and(x: Any, y: Any) -> Any:
@@ -174,7 +172,7 @@ def cast(x: Any, dtype: Any) -> Any:
     """
 
 def cat(tiles: Any, axis: Any = -1) -> Any:
-    """Tiles behind each other along `axis`.
+    """Tiles joined along `axis`.
 
     - *Shapes:* `([M, N], [M, K], ...) -> [M, N + K + ...]`
     - *Dtypes:* any -> the same, or the common dtype
@@ -278,7 +276,7 @@ def col_sum(x: Any, keepdim: bool = False) -> Any:
     """
 
 def concat(tiles: Any, axis: Any = -1) -> Any:
-    """Tiles behind each other along `axis`.
+    """Tiles joined along `axis`.
 
     - *Shapes:* `([M, N], [M, K], ...) -> [M, N + K + ...]`
     - *Dtypes:* any -> the same, or the common dtype
@@ -286,7 +284,7 @@ def concat(tiles: Any, axis: Any = -1) -> Any:
     """
 
 def concatenate(tiles: Any, axis: Any = -1) -> Any:
-    """Tiles behind each other along `axis`.
+    """Tiles joined along `axis`.
 
     - *Shapes:* `([M, N], [M, K], ...) -> [M, N + K + ...]`
     - *Dtypes:* any -> the same, or the common dtype
@@ -301,7 +299,7 @@ def context() -> Any:
     """
 
 def copy_async(shared: Any, source: Any) -> Any:
-    """Starts copying a block of a tensor into a shared tile; there after the next barrier.
+    """Starts copying a block of a tensor into a shared tile. The data are there after the next barrier.
 
     - *Shapes:* the shared tile's shape
     - *Dtypes:* the shared tile's dtype: a copy converts nothing
@@ -325,7 +323,7 @@ def cosh(x: Any) -> Any:
     """
 
 def cp_async(shared: Any, source: Any) -> Any:
-    """Starts copying a block of a tensor into a shared tile; there after the next barrier.
+    """Starts copying a block of a tensor into a shared tile. The data are there after the next barrier.
 
     - *Shapes:* the shared tile's shape
     - *Dtypes:* the shared tile's dtype: a copy converts nothing
@@ -365,7 +363,7 @@ def cumsum(x: Any, axis: int = -1) -> Any:
     """
 
 def debug_assert(condition: Any, message: str = '') -> Any:
-    """In debug mode every element of the condition must hold, of those that the `if`s around it leave.
+    """In debug mode, checks every element of the condition that the surrounding `if`s select.
 
     - *Shapes:* a tile of any shape, or what is known at compile time (then TS106 at once)
     - *Dtypes:* bool, or true where it is not 0
@@ -373,9 +371,9 @@ def debug_assert(condition: Any, message: str = '') -> Any:
     """
 
 def debug_print(*values: Any) -> Any:
-    """Shows tiles once per program, in the order of programs, with the texts before them as labels.
+    """Prints tiles once per program, in the order of programs, with the preceding strings as labels.
 
-    On a GPU a launch keeps 64 MiB of them; what does not fit is counted.
+    On a GPU a launch keeps at most 64 MiB of output; the rest is counted.
 
     - *Shapes:* texts, and tiles of any shape
     - *Dtypes:* any
@@ -383,7 +381,7 @@ def debug_print(*values: Any) -> Any:
     """
 
 def device_assert(condition: Any, message: str = '') -> Any:
-    """In debug mode every element of the condition must hold, of those that the `if`s around it leave.
+    """In debug mode, checks every element of the condition that the surrounding `if`s select.
 
     - *Shapes:* a tile of any shape, or what is known at compile time (then TS106 at once)
     - *Dtypes:* bool, or true where it is not 0
@@ -401,18 +399,18 @@ def div(x: Any, y: Any) -> Any:
 def dot(a: Any, b: Any, accumulator: Any = None, a_scale: Any = None, b_scale: Any = None) -> Any:
     """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not, and for batches of them.
 
-    Axes before the matrices meet as in NumPy's matmul: by position, one element with all. Each matrix of a batch has
-    the bits that it has alone.
+    The axes before the last two are a batch and broadcast as in NumPy's matmul. Each matrix of a batch has the same
+    bits as alone.
 
     Operands of fp6 and fp4 are multiplied as f16, and fp8_e8m0 as bf16, which hold all their values.
 
     `a_scale` [..., M, K / B] and `b_scale` [..., K / B, N] are scales of blocks along K: fp8_e8m0 of B = 32 (the OCP
-    Microscaling formats), or fp8_e4m3 of B = 16 (NVFP4). Operands, of up to 8 bits or bf16, times their scales are
-    rounded to bf16, and these are multiplied. Of 8 bits and fewer nothing is lost inside the range of bf16.
+    Microscaling formats), or fp8_e4m3 of B = 16 (NVFP4). Operands of up to 8 bits or bf16 are multiplied by their
+    scales, rounded to bf16, and then multiplied. For 8 bits and fewer this is exact within the range of bf16.
 
     `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
-    for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
-    are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
+    for integers. Operands of two float dtypes are multiplied in the narrower one. Up to 128 products are added in
+    order, starting from the accumulator; for longer tiles, such chains are added (decision 8).
 
     - *Shapes:* `[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices; scales as above
     - *Dtypes:* numbers -> the accumulator's
@@ -420,10 +418,10 @@ def dot(a: Any, b: Any, accumulator: Any = None, a_scale: Any = None, b_scale: A
     """
 
 def each() -> Any:
-    """An index: the one element of an axis that this program has. Leading dims that no index mentions have it by
-    themselves: `x[ts.tile.each(), i : i + 16]` is `x[i : i + 16]` where `i` walks the second axis.
+    """An index with one program for each element of the axis. Leading dims without an index have it implicitly:
+    `x[ts.tile.each(), i : i + 16]` is `x[i : i + 16]` if `i` walks the second axis.
 
-    - *Shapes:* stands for one axis of a tensor, which the tile then lacks
+    - *Shapes:* indexes one axis of a tensor, which the tile then does not have
     - *Cost:* Nothing.
     """
 
@@ -484,7 +482,7 @@ def fabs(x: Any) -> Any:
     """
 
 def flip(x: Any, axis: Any = -1) -> Any:
-    """The elements along `axis` in the other order, as `x[::-1]` has them. What does not exist, at a ragged edge, comes
+    """The elements along `axis` in reverse order, like `x[::-1]`. Elements that do not exist, at a ragged edge, come
     first.
 
     - *Shapes:* `[..., N, ...] -> [..., N, ...]`
@@ -517,7 +515,7 @@ def fma(x: Any, y: Any, z: Any) -> Any:
     """
 
 def full(shape: Any, value: Any, dtype: Any = 'f32') -> Any:
-    """A tile that holds `value` everywhere; `shape` is known at compile time.
+    """A tile filled with `value`; `shape` is known at compile time.
 
     - *Shapes:* gives `shape`; `value` is a number or a tile of one element
     - *Dtypes:* gives `dtype`
@@ -525,9 +523,9 @@ def full(shape: Any, value: Any, dtype: Any = 'f32') -> Any:
     """
 
 def gather(source: Any, index: Any, *more: Any, axis: Any = -1) -> Any:
-    """Elements of a tensor at computed indices, one integer tile per axis. Of a tile, elements along `axis`: `index` is
-    as long as the tile along the others, and each of its elements says which one stands there, as NumPy's
-    `take_along_axis` has it; one that lies outside of the tile is padding, 0 and in no reduction.
+    """Elements of a tensor at computed indices, one integer tile per axis. For a tile, elements along `axis`, as in
+    NumPy's `take_along_axis`: `index` is as long as the tile along the other axes. An index out of range gives padding:
+    0, and left out of reductions.
 
     - *Shapes:* the index tiles' common shape; of a tile `[M, N], [M, K] -> [M, K]` for the last axis
     - *Dtypes:* indices are integers; gives the dtype of the tensor or tile
@@ -559,17 +557,17 @@ def gelu_tanh(x: Any) -> Any:
     """
 
 def grid(*lengths: Any, grouped: Any = None, persistent: Any = False) -> Any:
-    """What is said of the grid where it does not follow from the program. Stands once, at the top; every bit of the
-    results is the same whatever order programs run in, and however many of them at a time.
+    """Sets properties of the grid that the compiler cannot derive. Call it once, at the top. It does not change a bit
+    of the results.
 
-    `lengths`: how many programs `program_id` numbers along axis 0, 1 and 2. By default as many as what they index
-    needs. With fewer, programs take several steps: `for t in ts.tile.range(p, tiles, ts.tile.num_programs())`.
+    `lengths`: the number of programs along axis 0, 1 and 2 of `program_id`. The default is one for each block that they
+    index. With fewer, each program takes several steps: `for t in ts.tile.range(p, tiles, ts.tile.num_programs())`.
 
-    `grouped`: in which order programs run along the last two axes of the grid: down the rows of so many at a time, then
-    on to the next column. Products whose blocks run so find more of their operands in the second-level cache.
+    `grouped`: the order of programs along the last two axes of the grid: down this many rows, then on to the next
+    column. Products then find more of their operands in the second-level cache.
 
-    `persistent`: at most as many are launched as the GPU runs at a time, and each goes on with the next program when it
-    is done. Nothing tells a program of it. On a CPU the workers share the programs like that in any case.
+    `persistent`: the GPU launches only as many blocks as it runs at the same time, and each runs several programs in
+    turn. Programs cannot observe this. On a CPU, worker threads always share the programs like this.
 
     - *Shapes:* `lengths` are sizes; `grouped` is a number known at compile time
     - *Cost:* Nothing; `grouped` two divisions for each program.
@@ -632,11 +630,11 @@ def linear_id() -> Any:
     """
 
 def load(source: Any, shape: Any = None, mask: Any = None, other: Any = None, prefetch: Any = 1) -> Any:
-    """A block of a tensor as a tile. Elements masked out, or outside of the tensor, are `other`; without it they are
-    padding: 0, and in no reduction.
+    """A block of a tensor as a tile. Elements that are masked out, or outside of the tensor, are `other`; without
+    `other` they are padding: 0, and left out of reductions.
 
-    With `shape`, this program's own block of a parameter; axes that no output has stay open for `load_partition`, and
-    `prefetch` says how many partitions are under way at once.
+    With `shape`, this program's block of a parameter; axes that no output has stay open for `load_partition`, and
+    `prefetch` is the number of partitions in flight.
 
     - *Shapes:* the block's shape; `mask` has the block's axes, or some of them
     - *Dtypes:* the tensor's
@@ -775,18 +773,18 @@ def minimum(x: Any, y: Any) -> Any:
 def mma(a: Any, b: Any, accumulator: Any = None, a_scale: Any = None, b_scale: Any = None) -> Any:
     """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not, and for batches of them.
 
-    Axes before the matrices meet as in NumPy's matmul: by position, one element with all. Each matrix of a batch has
-    the bits that it has alone.
+    The axes before the last two are a batch and broadcast as in NumPy's matmul. Each matrix of a batch has the same
+    bits as alone.
 
     Operands of fp6 and fp4 are multiplied as f16, and fp8_e8m0 as bf16, which hold all their values.
 
     `a_scale` [..., M, K / B] and `b_scale` [..., K / B, N] are scales of blocks along K: fp8_e8m0 of B = 32 (the OCP
-    Microscaling formats), or fp8_e4m3 of B = 16 (NVFP4). Operands, of up to 8 bits or bf16, times their scales are
-    rounded to bf16, and these are multiplied. Of 8 bits and fewer nothing is lost inside the range of bf16.
+    Microscaling formats), or fp8_e4m3 of B = 16 (NVFP4). Operands of up to 8 bits or bf16 are multiplied by their
+    scales, rounded to bf16, and then multiplied. For 8 bits and fewer this is exact within the range of bf16.
 
     `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
-    for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
-    are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
+    for integers. Operands of two float dtypes are multiplied in the narrower one. Up to 128 products are added in
+    order, starting from the accumulator; for longer tiles, such chains are added (decision 8).
 
     - *Shapes:* `[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices; scales as above
     - *Dtypes:* numbers -> the accumulator's
@@ -834,7 +832,7 @@ def negative(x: Any) -> Any:
     """
 
 def num_programs(axis: int = 0) -> Any:
-    """How many programs run along grid axis `axis`.
+    """The number of programs along grid axis `axis`.
 
     - *Shapes:* gives an index
     - *Cost:* Nothing.
@@ -873,9 +871,9 @@ def power(x: Any, y: Any) -> Any:
     """
 
 def print(*values: Any) -> Any:
-    """Shows tiles once per program, in the order of programs, with the texts before them as labels.
+    """Prints tiles once per program, in the order of programs, with the preceding strings as labels.
 
-    On a GPU a launch keeps 64 MiB of them; what does not fit is counted.
+    On a GPU a launch keeps at most 64 MiB of output; the rest is counted.
 
     - *Shapes:* texts, and tiles of any shape
     - *Dtypes:* any
@@ -900,8 +898,8 @@ def program_id(axis: int = 0) -> Any:
 def random_bits(seed: Any, at: Any) -> Any:
     """64 random bits for each element.
 
-    `at` is the number of each element and `seed` one whole number: element i is what `ts.random_bits(seed, shape)` has
-    at row-major position i (Philox4x32-10), whatever the blocks, the schedule and the target are.
+    `at` is the number of each element and `seed` one whole number: element i equals `ts.random_bits(seed, shape)` at
+    row-major position i (Philox4x32-10), for any blocks, schedule and target.
 
     - *Shapes:* `[], [...] -> [...]`
     - *Dtypes:* whole numbers -> uint64
@@ -918,7 +916,7 @@ def range(*bounds: Any) -> Any:
     """
 
 def range_k(*bounds: Any) -> Any:
-    """As `range`, but serial wherever it stands.
+    """As `range`, but always serial.
 
     - *Shapes:* gives an index for each step
     - *Dtypes:* as for `range`
@@ -942,11 +940,11 @@ def reciprocal(x: Any) -> Any:
     """
 
 def reduce(values: Any, combine: Any, axis: Any = None, identity: Any = None, keepdim: bool = False) -> Any:
-    """The elements along `axis` (one, or a tuple of them; without it all), combined by a function of your own.
+    """Reduces the elements along `axis` (one, a tuple, or all by default) by your own function.
 
-    Elements that do not exist, at a ragged edge or behind a mask, are left out. Where no element exists the result is
-    `identity`, a number for each tile, and 0 without one. Neighbours are combined first, then neighbouring results: the
-    same on every target.
+    Elements that do not exist, at a ragged edge or behind a mask, are left out. If no element exists, the result is
+    `identity`, a number for each tile, by default 0. Neighbours are combined first, then neighbouring results, in the
+    same order on every target.
 
     `combine` is a function or lambda of two elements, the left one first, that gives one. Over a tuple of tiles it takes
     two tuples and gives one, or it takes all elements of the left, then of the right one. It must be associative and need
@@ -959,14 +957,14 @@ def reduce(values: Any, combine: Any, axis: Any = None, identity: Any = None, ke
     """
 
 def reduce_across(x: Any, op: Any = 'sum') -> Any:
-    """What all programs of the launch have, combined: `op` is "sum", "prod", "max" or "min". It is stored or returned
-    as it is, at a place that some coordinates of the grid do not show in; the programs along these are combined.
+    """Reduces over programs of the launch: `op` is "sum", "prod", "max" or "min". Store or return the result directly.
+    It combines the programs along the grid coordinates that do not appear in the index of the store.
 
-    Each program stores its share, and a second launch combines them in ascending order, so that results depend on the
-    blocks alone: not on threads, nor on which program runs first. There are no atomics.
+    Each program stores its partial result, and a second launch combines them in ascending order. So results depend only
+    on the blocks, not on threads or on which program runs first. There are no atomics.
 
     - *Shapes:* `[...] -> [...]`
-    - *Dtypes:* real numbers -> the dtype of the place, f32 or wider for sums of floats
+    - *Dtypes:* real numbers -> the dtype of the stored-to tensor, f32 or wider for sums of floats
     - *Cost:* A launch, and memory for one tile of each program.
     """
 
@@ -979,7 +977,7 @@ def relu(x: Any) -> Any:
     """
 
 def repeat(x: Any, repeats: int, axis: int = -1) -> Any:
-    """Each element along `axis` so often as `repeats` says, as in `np.repeat`.
+    """Each element along `axis`, `repeats` times, as in `np.repeat`.
 
     - *Shapes:* `[..., N, ...] -> [..., N * repeats, ...]`
     - *Dtypes:* any -> the same
@@ -1083,9 +1081,9 @@ def rsqrt(x: Any) -> Any:
     """
 
 def scatter(target: Any, index: Any, value: Any, axis: Any = -1) -> Any:
-    """Writes elements of a tensor at computed indices, which must be distinct. Of a tile it gives a new one, with
-    `value` at the places along `axis` that `index` says: of several values for one place the last one stays, and a
-    place outside of the tile gets none. `x[:, index] = value` is the same.
+    """Writes elements of a tensor at computed indices, which must be distinct. For a tile, returns a new one with
+    `value` at the indices `index` along `axis`: of several values for one element the last one stays, and indices out
+    of range are ignored. `x[:, index] = value` is the same.
 
     - *Shapes:* `index` is an integer tile, or a tuple of one for each axis; `value` has their shape. Of a tile `[..., N, ...], [K], [..., K, ...] -> [..., N, ...]`, or the index as long as the values
     - *Dtypes:* indices are integers; the value is rounded to the dtype of the tensor or tile
@@ -1093,8 +1091,8 @@ def scatter(target: Any, index: Any, value: Any, axis: Any = -1) -> Any:
     """
 
 def scatter_add(x: Any, index: Any, value: Any, axis: int = -1) -> Any:
-    """The tile with each element of `value` added at the place along `axis` that `index` says, in the order of the
-    index, whatever the target. A place outside of the tile gets nothing. `index` has one axis, or those of `value`.
+    """Adds each element of `value` at its index along `axis`, in the order of `index` on every target, and returns the
+    new tile. Indices out of range are ignored. `index` has one axis, or those of `value`.
 
     - *Shapes:* `[..., N, ...], [K], [..., K, ...] -> [..., N, ...]`
     - *Dtypes:* any number, and integers -> the dtype of the tile, f32 for narrower floats
@@ -1183,7 +1181,7 @@ def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
     """
 
 def split(x: Any, parts: Any, axis: Any = -1) -> Any:
-    """A tile cut into `parts` tiles of one size along `axis`: a tuple.
+    """A tuple of `parts` tiles of equal size, split along `axis`.
 
     - *Shapes:* `[..., N, ...] -> ([..., N / parts, ...], ...)`
     - *Dtypes:* any -> the same, in every part
@@ -1215,7 +1213,7 @@ def stack(tiles: Any, axis: Any = 0) -> Any:
     """
 
 def static_assert(condition: Any, message: str = '') -> Any:
-    """In debug mode every element of the condition must hold, of those that the `if`s around it leave.
+    """In debug mode, checks every element of the condition that the surrounding `if`s select.
 
     - *Shapes:* a tile of any shape, or what is known at compile time (then TS106 at once)
     - *Dtypes:* bool, or true where it is not 0
@@ -1227,7 +1225,7 @@ def static_range(*bounds: Any) -> Any:
 
     - *Shapes:* gives an integer for each step
     - *Dtypes:* bounds are integers known at compile time
-    - *Cost:* Nothing when it runs; its body is compiled once for each step.
+    - *Cost:* Nothing at run time; its body is compiled once for each step.
     """
 
 def store(target: Any, value: Any, mask: Any = None) -> Any:
@@ -1255,8 +1253,8 @@ def sum(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     """
 
 def take(x: Any, places: Any, axis: int = -1) -> Any:
-    """Elements of a tile along `axis` at computed `places`, as `x[:, places]` has them too. A place outside of the tile
-    is padding: 0, and in no reduction. One place, a number, leaves the axis out.
+    """Elements of a tile along `axis` at computed indices `places`, like `x[:, places]`. An index out of range gives
+    padding: 0, and left out of reductions. A single number as index removes the axis.
 
     - *Shapes:* `[..., N, ...], [K] -> [..., K, ...]`; `[..., N, ...], [] -> [..., ...]`
     - *Dtypes:* any, and integers -> the dtype of the tile
@@ -1304,11 +1302,11 @@ def trunc(x: Any) -> Any:
     """
 
 def uniform(seed: Any, at: Any) -> Any:
-    """Random floats evenly spread over [0, 1), one for each element.
+    """Uniform random floats over [0, 1), one for each element.
 
-    `at` is the number of each element and `seed` one whole number: element i is what `ts.uniform(seed, shape)` has at
-    row-major position i, whatever the blocks, the schedule and the target are. So dropout is one line, and its backward
-    pass draws the same again: `ts.tile.where(ts.tile.uniform(seed, i) < p, 0, x[i] / (1 - p))`.
+    `at` is the number of each element and `seed` one whole number: element i equals `ts.uniform(seed, shape)` at
+    row-major position i, for any blocks, schedule and target. So dropout is one line, and its backward pass gets the
+    same numbers: `ts.tile.where(ts.tile.uniform(seed, i) < p, 0, x[i] / (1 - p))`.
 
     - *Shapes:* `[], [...] -> [...]`
     - *Dtypes:* whole numbers -> f32
@@ -1316,7 +1314,7 @@ def uniform(seed: Any, at: Any) -> Any:
     """
 
 def unpack_fp4(x: Any, axis: Any = -1) -> Any:
-    """fp4_e2m1 of bytes that hold two of them, the first one in the lower half, along `axis`.
+    """Unpacks bytes that hold two fp4_e2m1 numbers, the first one in the lower half, along `axis`.
 
     - *Shapes:* `[..., N, ...] -> [..., 2 N, ...]`
     - *Dtypes:* uint8 -> fp4_e2m1

@@ -1,4 +1,4 @@
-"""Names that people look for and that are not there: what to do instead. docs/status.md tells the whole story."""
+"""Names that Tessera does not have, and their alternatives. docs/status.md has the whole list."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _OF_PROGRAM: dict[str, str] = {
 
 
 def instead(name: str) -> str:
-    """What there is instead of `tessera.<name>`; empty where nothing is known."""
+    """The alternative to `tessera.<name>`; empty if there is none."""
     return _OF_PACKAGE.get(name, "")
 
 
 def instead_of_method(name: str) -> str:
-    """What there is instead of `f.<name>` for a function or kernel; empty where nothing is known."""
+    """The alternative to `f.<name>` for a function or kernel; empty if there is none."""
     return _OF_PROGRAM.get(name, "")
 
 
 def instead_inside(name: str) -> str:
-    """What a function or kernel uses instead of `tessera.<name>`, which exists outside of them."""
+    """The alternative inside a function or kernel to `tessera.<name>`, which exists only outside."""
     return _INSIDE.get(name, "it is called outside of functions and kernels")

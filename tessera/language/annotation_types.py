@@ -1,7 +1,7 @@
-"""What annotations are and what may stand between their brackets, however they were read.
+"""The classes of annotations, and the rules for the items in their brackets.
 
 Dims come first (strings, integers, expressions, `...`), then a dtype, then numerics policies; `dtype=` and `policy=`
-may say the latter two by name (in the dialect; plain Python spells them by position).
+name the latter two (only in the dialect; plain Python passes them by position).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Shape: TypeAlias = "tuple[Dim | EllipsisType, ...]"
 
 
 class AnnotationError(CompileError, TypeError):
-    """An annotation cannot be understood (TS211). `.diagnostics[0]` has the place, the reason and any fix."""
+    """An invalid annotation (TS211). `.diagnostics[0]` has the position, the reason and any fix."""
 
     default_code = "TS211"
 
@@ -53,7 +53,7 @@ class _Shaped(_Optional):
 
 @dataclass(frozen=True, slots=True)
 class TensorAnn(_Shaped):
-    """`shape` None: not said, any rank. An Ellipsis in it stands for any number of axes. `spans`: one for each axis."""
+    """`shape` None: open, any rank. An Ellipsis in it stands for any number of axes. `spans`: one for each axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class TileAnn(_Shaped):
 
 @dataclass(frozen=True, slots=True)
 class ConstAnn(_Optional):
-    """A Python value known at compile time. `Const["H"]` binds the dim to it; `Const[int]` says its type."""
+    """A Python value known at compile time. `Const["H"]` binds the dim to it; `Const[int]` gives its type."""
 
     dim: Dim | None = None
     dtype: DType | None = None
@@ -114,9 +114,9 @@ class SequenceAnn(_Optional):
 
 @dataclass(frozen=True, slots=True)
 class RecordAnn(_Optional):
-    """A dataclass or named tuple, by its annotated fields. `type` is what stands for the class itself.
+    """A dataclass or named tuple, by its annotated fields. `type` represents the class itself.
 
-    `given`: its sizes have been said, as in `Linear["D", "H"]`.
+    `given`: the annotation has sizes, as in `Linear["D", "H"]`.
     """
 
     name: str
@@ -131,7 +131,7 @@ class RecordAnn(_Optional):
 
 @dataclass(frozen=True, slots=True)
 class UnknownAnn(_Optional):
-    """An annotation that says nothing to the compiler, such as `KVCache` or `str`; `text` is how it was written."""
+    """An annotation without meaning for the compiler, such as `KVCache` or `str`; `text` is its source."""
 
     text: str = ""
     optional: bool = False
@@ -144,7 +144,7 @@ Annotation: TypeAlias = TensorAnn | TileAnn | ConstAnn | ScalarAnn | TupleAnn | 
 
 
 def holds_tensors(a: Annotation) -> bool:
-    """Whether it is, or has among its parts, a tensor with a shape."""
+    """Whether it is or contains a tensor with a shape."""
     if isinstance(a, (TensorAnn, TileAnn)):
         return a.shape is not None
     if isinstance(a, SequenceAnn):
@@ -154,7 +154,7 @@ def holds_tensors(a: Annotation) -> bool:
 
 
 def part(a: Annotation, key: object) -> Annotation:
-    """What the annotation of a tuple, list or dict says of its item `key`: an index or a key."""
+    """The annotation of the item `key` (an index or a key) of a tuple, list or dict."""
     if isinstance(a, SequenceAnn):
         return a.item
     items = a.items if isinstance(a, TupleAnn) else tuple(f for _, f in a.fields) if isinstance(a, RecordAnn) else ()
@@ -194,8 +194,7 @@ def with_sizes(a: Annotation, sizes: Mapping[str, Dim]) -> Annotation:
 
 
 def apart(a: Annotation) -> Annotation:
-    """The annotation of a field: a dataclass in it has sizes of its own, of which nothing is known, unless they are
-    given."""
+    """The annotation of a field. A dataclass in it has its own, unknown sizes, unless they are given."""
     if isinstance(a, RecordAnn):
         return a if a.given else with_sizes(a, {n: dims.symbol(f"?{n}") for n in named_sizes(a)})
     if isinstance(a, TupleAnn):
@@ -244,7 +243,7 @@ def _runtime_items(item: object) -> list[Item]:
 
 
 def tensor_spec(item: object) -> TensorAnn:
-    """What `Tensor[item]` means; `item` is what Python passes to `__class_getitem__`. Raises AnnotationError."""
+    """The annotation `Tensor[item]`; `item` is the argument of `__class_getitem__`. Raises AnnotationError."""
     return TensorAnn(*tensor_items(_runtime_items(item)))
 
 
@@ -259,7 +258,7 @@ class Tile:
 
 
 class Const:
-    """`Const["H"]`: a Python value known at compile time, here bound to the dim H. `Const[int]` says its type."""
+    """`Const["H"]`: a Python value known at compile time, here bound to the dim H. `Const[int]` gives its type."""
 
     __tessera_builtin__ = "tessera.Const"
 
@@ -269,7 +268,7 @@ class Const:
 
 
 class Int:
-    """`Int[32]`, in the dialect `Int[bits=32]`: a signed integer scalar; 64 bits where nothing is said."""
+    """`Int[32]`, in the dialect `Int[bits=32]`: a signed integer scalar; 64 bits by default."""
 
     __tessera_builtin__ = "tessera.Int"
 
@@ -279,7 +278,7 @@ class Int:
 
 
 class Float:
-    """`Float[16]`, in the dialect `Float[bits=16]`: a floating point scalar; 32 bits where nothing is said."""
+    """`Float[16]`, in the dialect `Float[bits=16]`: a floating point scalar; 32 bits by default."""
 
     __tessera_builtin__ = "tessera.Float"
 
@@ -330,7 +329,7 @@ def _is_empty(value: object) -> bool:
 
 
 def numerics_of(item: Item) -> Policy | None:
-    """The dtype and policies that `item` means; None where it is a dim."""
+    """The dtype and policies of `item`; None if it is a dim."""
     value = item.value
     if item.keyword and item.keyword not in ("dtype", "policy"):
         fail(f"{item.keyword}= is not known here; dtype= and policy= are", item.span)

@@ -1,8 +1,8 @@
 """Annotations: `Tensor["B", "S", bf16 @ accum(f32)]`, `Tile["M", "K", f16]`, `Const[H]`, `Int[bits=32]`.
 
-They are read in two ways under one set of rules (`annotation_types`). Where Python evaluates them they are objects:
-`Tensor[...]` is a `TensorAnn`. Where the compiler or an editor reads them they are syntax (`annotation_from_ast`), and
-nothing of the program is evaluated.
+There are two ways to read them, with the same rules (`annotation_types`). Python evaluates them to objects:
+`Tensor[...]` is a `TensorAnn`. The compiler and editors read their syntax (`annotation_from_ast`), and run no code of
+the program.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ def annotation_from_ast(
     span_of: SpanOf = lambda _: NOWHERE,
     type_parameters: Collection[str] = (),
 ) -> Annotation:
-    """Reads an annotation from its syntax, running none of the program. Raises AnnotationError (TS211).
+    """Reads an annotation from its syntax, without running the program. Raises AnnotationError (TS211).
 
-    `resolve` says what a (dotted) name stands for: an integer, a string, a dtype, a policy, a Python type, an
-    annotation object, an `ast.expr` (an alias in a text that is only read), `UnknownAnn()` where that cannot be known,
-    or None where there is no such name (then Tessera's own names are taken at their word). What carries
-    `__tessera_builtin__` or `path` is known by it: "tessera.Tensor". `type_parameters` are names that are dims.
+    `resolve` returns the value of a (dotted) name: an integer, a string, a dtype, a policy, a Python type, an
+    annotation object, an `ast.expr` (an alias in a text that is only read), `UnknownAnn()` if it is unknown, or None if
+    there is no such name (then Tessera's own names are assumed). Objects with `__tessera_builtin__` or `path` are
+    identified by it: "tessera.Tensor". `type_parameters` are names that are dims.
     """
     try:
         return _Reader(resolve, span_of, type_parameters).annotation(node)
@@ -133,7 +133,7 @@ class _Reader:
                 return UnknownAnn(ast.unparse(node))
 
     def quoted(self, node: ast.expr, text: str) -> Annotation:
-        """A forward reference: the text inside has no columns of its own that editors could use."""
+        """A forward reference: the text inside has no positions that editors could use."""
         try:
             inner = ast.parse(text.strip(), mode="eval").body
         except (MemoryError, RecursionError):
@@ -184,7 +184,7 @@ class _Reader:
         return UnknownAnn(ast.unparse(node))
 
     def sized(self, found: RecordAnn, node: ast.expr, inner: ast.expr) -> Annotation:
-        """`Linear["D", "H"]`: a dataclass whose sizes are these, in the order in which its fields name them."""
+        """`Linear["D", "H"]`: a dataclass with these sizes, in the order in which its fields name them."""
         names, items = named_sizes(found), self.items(inner)
         if len(items) != len(names):
             wanted = ", ".join(names) or "none"
@@ -198,7 +198,7 @@ class _Reader:
         return replace(with_sizes(found, sizes), given=True)
 
     def head(self, node: ast.expr) -> str:
-        """The annotation that `node` names: "Tensor" for `ts.Tensor` however imported; "" where it is none of ours."""
+        """The name of Tessera's annotation at `node`: "Tensor" for `ts.Tensor` under any import; "" for others."""
         dotted = dotted_name(node)
         if not dotted:
             return ""
@@ -290,7 +290,7 @@ class _Reader:
         self.undefined(node, dotted)
 
     def undefined(self, node: ast.expr, dotted: str) -> NoReturn:
-        """A bare name that nothing defines is most often a dim whose quotes were forgotten, or a misspelt dtype."""
+        """The error for an undefined name: most often a dim without quotes, or a misspelt dtype."""
         span = self.span_of(node)
         fixes: list[Fix] = []
         near = closest(dotted, [*dtypes.BY_NAME, *_POLICY_FLAGS])
@@ -350,7 +350,7 @@ class _Reader:
             fail(str(e), self.span_of(node))
 
     def call(self, node: ast.Call) -> object:
-        """`accum(f32)`, `NumericalPolicy(accumulation=f32)`, `min(S, 128)`: known by name, never called otherwise."""
+        """`accum(f32)`, `NumericalPolicy(accumulation=f32)`, `min(S, 128)`: recognised by name; no other call runs."""
         name = dotted_name(node.func).rpartition(".")[2]
         span = self.span_of(node)
         args = [self.value(a) for a in node.args]

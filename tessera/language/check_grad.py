@@ -1,4 +1,4 @@
-"""`ts.check_grad`: whether the derivatives of a function are right, by differences and by each other."""
+"""`ts.check_grad`: tests the derivatives of a function against differences and against each other."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def check_grad(
 ) -> None:  # fmt: skip
     """Compares forward mode with central differences, and reverse mode with forward mode: <J v, w> = <v, J' w>.
 
-    `args` are arguments of the function; `argnums` the positions of those to differentiate by, by default all that hold
-    nothing but floats. With `order` 2, of a function whose result is one number, the gradient is checked in the same
-    way. `step` and `rtol` follow from the dtype: f64 is checked to about six digits, f32 to two. Raises AssertionError
-    that says which of these differ, and by how much.
+    `args` are arguments of the function; `argnums` the positions of those to differentiate by, by default all that
+    contain only floats. With `order` 2, the gradient of a function with one number as its result is checked too. `step`
+    and `rtol` depend on the dtype: f64 is checked to about six digits, f32 to two. Raises AssertionError with the
+    differences.
     """
     at = _positions(args) if argnums is None else argnums if isinstance(argnums, tuple) else (argnums,)
     if not at or any(not isinstance(i, int) for i in at):

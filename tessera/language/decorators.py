@@ -1,7 +1,7 @@
-"""`@ts.function` and `@ts.kernel`: what turns a Python function into a Tessera program.
+"""`@ts.function` and `@ts.kernel`: turn a Python function into a Tessera program.
 
-The objects made here hold the Python function and what was said about it, nothing compiled. They reach the compiler
-in one place, `_call`, when they are called.
+The objects hold the Python function and its options, but no compiled code. They reach the compiler in one place,
+`_call`, when they are called.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Decorated:
         self.__dict__["__wrapped__"] = python
 
     def definition(self) -> Any:
-        """The front end's `Definition`: text and tree. Raises CompileError TS109 where the source is not to be had."""
+        """The front end's `Definition`: text and tree. Raises CompileError TS109 if the source is not available."""
         found = self._definition
         if found is None:
             live_definition = deferred("compiler.frontend.names.live").live_definition
@@ -74,13 +74,13 @@ class Decorated:
 
     @outward
     def vjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorates the rule for reverse mode: `rule(result, cotangent, *arguments)` gives a cotangent for each
-        argument, None where there is none. It is what derivatives go by from now on, in both modes and all orders."""
+        """Decorates the rule for reverse mode: `rule(result, cotangent, *arguments)` returns a cotangent for each
+        argument, or None. Derivatives of both modes and all orders use it."""
         return self._ruled("vjp", rule)
 
     @outward
     def jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorates the rule for forward mode: `rule(result, tangents, *arguments)` gives the tangent of the result;
+        """Decorates the rule for forward mode: `rule(result, tangents, *arguments)` returns the tangent of the result;
         `tangents` is a tuple, one for each argument."""
         return self._ruled("jvp", rule)
 
@@ -94,48 +94,50 @@ class Decorated:
         return rule
 
     def with_options(self, **options: Any) -> Any:
-        """The same function under further options; `config` is merged with what it has."""
+        """The same function with more options; `config` is merged with the existing one."""
         if "config" in options:
             options["config"] = {**self.config, **options["config"]}
         return type(self)(self.__wrapped__, {**self.options, **options})
 
     @property
     def config(self) -> dict[str, Any]:
-        """The schedule's parameters: of a tuned program those that it has before it is tuned."""
+        """The schedule's parameters; for a tuned program, those before tuning."""
         return dict(self.options.get("config", {}))
 
     def with_config(self, **config: Any) -> Self:
-        """The program under other schedule parameters, and no longer tuned: `flash.with_config(BLOCK_M=128)`."""
+        """The program with other schedule parameters, and without tuning: `flash.with_config(BLOCK_M=128)`."""
         fixed = self.with_options(config=config)
         fixed.options.pop("autotune", None)
         return fixed
 
     @outward
     def with_schedule(self, schedule: Schedule) -> Self:
-        """The program under a `Schedule`. Raises CompileError TS105 where it has no use for the schedule's block."""
+        """The program with a `Schedule`. Raises CompileError TS105 if it does not use the schedule's block."""
         return self.with_config(**schedule.config_for(self))
 
     @outward
     def tune(self, *args: Any, **kwargs: Any) -> Any:
-        """Times the configurations of `@ts.kernel.autotune` that have no timing yet for such arguments; the `Tuning`.
+        """Times the configurations of `@ts.kernel.autotune` that have no timing yet for such arguments. Returns the
+        `Tuning`.
 
-        Runs on copies: no argument is changed. Raises TuningError TS609 where no configuration runs.
+        Runs on copies of the arguments. Raises TuningError TS609 if no configuration runs.
         """
         return deferred("runtime.autotune").tune(self, args, kwargs)
 
     @outward
     def best_config(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The configuration that a call with these arguments runs under; tunes it where the call would."""
+        """The configuration of a call with these arguments; tunes if the call would."""
         return deferred("runtime.autotune").best_config(self, args, kwargs)
 
     @outward
     def tuning_report(self, *args: Any, **kwargs: Any) -> Any:
-        """A table of every configuration with its time or why it has none: for these arguments, or the last ones."""
+        """A table of every configuration with its time, or the reason for none, for these arguments or the last
+        ones."""
         return deferred("runtime.autotune").report(self, args, kwargs)
 
     @property
     def tuning(self) -> Any:
-        """The latest `Tuning` that a call in this process went by; None before the first."""
+        """The latest `Tuning` that a call in this process used; None before the first."""
         return deferred("runtime.autotune").latest(self)
 
     @outward
@@ -202,8 +204,8 @@ class Kernel(Decorated):
     def backward(self) -> Function:
         """The rule for reverse mode, derived from the kernel's text: `kernel.vjp(kernel.backward())` binds it.
 
-        Its `source` is the text of a kernel and of the rule that calls it, to be read, copied and edited. Raises
-        CompileError TS355 at the line that no backward is derived from.
+        Its `source` is the text of a kernel and of the rule that calls it, which you can copy and edit. Raises
+        CompileError TS355 at the line without a derivative.
         """
         rule, source = deferred("compiler.frontend.backward.live").backward(self)
         rule.source = source
@@ -241,7 +243,7 @@ def function(*, numerics: Policy | str | None = None) -> Callable[[Callable[...,
 def function(python: Callable[..., Any] | None = None, /, *, numerics: Policy | str | None = None) -> Any:
     """Compiles a function over whole tensors: shapes are checked from its text, operators fused into kernels.
 
-    `numerics` is a policy for everything in it, e.g. `"@accum(f64)"`. Works bare and with keywords.
+    `numerics` is a policy for everything in it, e.g. `"@accum(f64)"`. Works with or without keywords.
     """
     options = {"numerics": policies.parse(numerics) if isinstance(numerics, str) else numerics} if numerics else {}
     return Function(python, options) if python is not None else lambda f: Function(f, options)  # pyright: ignore
@@ -255,9 +257,9 @@ EFFECTS = ("append", "prefetch", "update")
 def effect(kind: str) -> Callable[[Callable[..., Any]], Function]:
     """Decorates a method of a `StatefulObject` that changes it: `@ts.effect("append")`, "update" or "prefetch".
 
-    In the method, attributes are set as anywhere in Python. Inside of functions that is another value of the state, in
-    the order of the program; when a call is over, the caller's object holds the last one, in the memory that it had.
-    Called by itself, the method is a program of its own. Raises CompileError TS105 for another kind.
+    The method sets attributes as usual in Python. Inside of functions this gives the state a new value, in program
+    order. After the call, the caller's object holds the last value, in the same memory. A direct call of the method is
+    one program. Raises CompileError TS105 for another kind.
     """
     if kind not in EFFECTS:
         raise CompileError(Diagnostic("TS105", f"an effect is one of {', '.join(EFFECTS)}, not {kind!r}"))
@@ -288,7 +290,7 @@ class _KernelDecorator:
         timeout_ms: float | None = None,
         cache: str | None = None,
     ) -> Callable[[Callable[..., Any]], Kernel]:
-        """A kernel that runs under the quickest combination of `space`, found at its first call; see `ts.autotune`."""
+        """A kernel that runs with the fastest combination of `space`, measured at its first call; see `ts.autotune`."""
         decorate = autotune(space=space, metric=metric, timeout_ms=timeout_ms, cache=cache)
         return lambda f: decorate(f if isinstance(f, Decorated) else Kernel(f))
 
@@ -333,7 +335,7 @@ class _Autotune:
         return self(configs=configs, **rest)
 
     def off(self) -> AbstractContextManager[None]:
-        """Inside a `with` block no configuration is timed, and programs run under their first one."""
+        """Inside a `with` block no configuration is timed, and programs run with their first one."""
         return knobs.autotune.override("0")
 
 
@@ -342,9 +344,9 @@ autotune = _Autotune()
 
 @outward
 def numerics(fast: bool | None = None, policy: Policy | str | None = None) -> Callable[[Any], Any]:
-    """Numerics for a whole function: `fast=True` allows reductions in whatever order is quickest.
+    """Numerics for a whole function: `fast=True` allows reductions in the fastest order.
 
-    Stands above `@ts.function`. Everything else stays deterministic; panels label what ran fast.
+    Use it above `@ts.function`. Everything else stays deterministic; panels label what ran fast.
     """
     found = policies.parse(policy) if isinstance(policy, str) else policy or Policy()
     if fast is not None:

@@ -1,6 +1,6 @@
 """`ts.mesh` and `@ts.distributed`: which devices share the work of a function, and over which of its dims.
 
-Nothing here runs or asks a device: what is said is kept as plain data, so that editors read it as well.
+Nothing here runs or queries a device: the settings are plain data, so editors read them as well.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ MOST = 65_536
 
 
 def none_unknown(function: str, unknown: Mapping[str, object]) -> None:
-    """Raises CompileError TS105 for the first keyword that nobody takes."""
+    """Raises CompileError TS105 for the first unknown keyword."""
     if said := wrong_keyword(function, unknown):
         raise _wrong(said)
 
 
 def wrong_keyword(function: str, given: Iterable[str]) -> str:
-    """What is said of the first keyword that `mesh` or `distributed` does not take; empty where it takes them all."""
+    """The message for the first keyword that `mesh` or `distributed` does not take; empty if there is none."""
     parameters = PARAMETERS[function]
     for name in given:
         if name in parameters.split(", "):
@@ -53,10 +53,10 @@ def wrong_keyword(function: str, given: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Mesh:
-    """Devices in a grid of named axes. A number among `devices` is a place on whatever the arguments live on: the CPU,
-    or the GPUs of this machine one after the other and round again. A name (`"cuda:1"`) is that device.
+    """Devices in a grid of named axes. A number in `devices` is a place on the device of the arguments: the CPU, or the
+    GPUs of this machine in turn. A name (`"cuda:1"`) is that device.
 
-    `devices` None stands for all GPUs where the arguments live on one, else for the CPU. Made as `ts.mesh` makes it.
+    `devices` None: all GPUs if the arguments live on one, else the CPU. Made by `ts.mesh`.
     """
 
     devices: tuple[int | str, ...] | None
@@ -95,12 +95,12 @@ def mesh(
     shape: Sequence[int] | None = None,
     **unknown: object,
 ) -> Mesh:
-    """Devices that share work: `ts.mesh(4)`, `ts.mesh(range(8), axes={"data": 8})`, `ts.mesh(["cuda:0", "cuda:1"])`.
+    """A mesh of devices: `ts.mesh(4)`, `ts.mesh(range(8), axes={"data": 8})`, `ts.mesh(["cuda:0", "cuda:1"])`.
 
     `devices` are places (numbers, or how many of them; a machine with fewer devices gets several places on one), or
-    names of devices; None: all that there are. `axes` names the axes of the grid, with their sizes, or with those in
-    `shape`; without it there is one axis, "data". Raises CompileError TS105 where they do not fit together, and for
-    keywords of other libraries, such as `topology`.
+    names of devices; None: all devices. `axes` names the axes of the grid, with their sizes, or with those in `shape`;
+    the default is one axis, "data". Raises CompileError TS105 if they do not fit together, and for keywords of other
+    libraries, such as `topology`.
     """
     return Mesh(devices, axes, shape, **unknown)
 
@@ -144,18 +144,18 @@ def _is_device(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What `@ts.distributed` says: the dim that is cut into parts, and the devices that take one each."""
+    """The settings of `@ts.distributed`: the dim that is split into parts, and the device of each part."""
 
     mesh: Mesh
     over: str
 
 
 class Distributed(Function):
-    """Made by `@ts.distributed`: a function whose arguments are cut along a dim, one part for each device."""
+    """Made by `@ts.distributed`: a function whose arguments are split along a dim, one part for each device."""
 
     @property
     def single(self) -> Function:
-        """The function as it is without being distributed; each device runs it on its part."""
+        """The function that is not distributed; each device runs it on its part."""
         found = self.__dict__.get("single_")
         if found is None:
             rest = {k: v for k, v in self.options.items() if k != "distributed"}
@@ -172,7 +172,7 @@ class Distributed(Function):
     def plan(self, *args: Any, **kwargs: Any) -> Any:
         """The `ts.dist.DistributionPlan` for these arguments, or the annotations: what is cut, copied and sent.
 
-        `print` it. Raises CompileError TS801, TS802 where the function cannot be distributed so.
+        `print` it. Raises CompileError TS801, TS802 if the function cannot be distributed like this.
         """
         return deferred("dist.run").plan_of(self, args, kwargs)
 
@@ -193,11 +193,11 @@ def distributed(mesh: Any = None, over: str = "B", **unknown: object) -> Any:
         @ts.function
         def layer(x: Tensor["B", "D"], w: Tensor["D", "H"]): ...
 
-    Arguments without that dim are given to each device as a whole. Results with it are joined; sums, means, products
-    and extremes over it are combined by a fixed tree over the parts, wherever they stand. `mesh` is a `ts.mesh`, a
-    number of places or None for all devices. Stands above `@ts.function`, or alone on a plain function; works bare.
-    Raises CompileError TS801 at the first call where an operator needs the whole dim, TS802 where the program or the
-    mesh cannot be used.
+    Arguments without that dim are copied to each device. Results with it are joined; sums, means, products, maxima and
+    minima over it are combined by a fixed tree over the parts, on any devices. `mesh` is a `ts.mesh`, a number of
+    places or None for all devices. Use it above `@ts.function`, or alone on a plain function, with or without
+    arguments. Raises CompileError TS801 at the first call if an operator needs the whole dim, TS802 if the program or
+    the mesh cannot be used.
     """
     none_unknown("distributed", unknown)
     if isinstance(mesh, Decorated) or callable(mesh):

@@ -1,4 +1,4 @@
-"""Element types, their aliases, promotion, and what they look like in NumPy, C++ and LLVM terms.
+"""Element types, their aliases, promotion, and their NumPy types.
 
 Storage types that a target cannot compute in (`compute` differs from the type itself) are converted at load and
 store; memory always holds the storage type.
@@ -64,7 +64,7 @@ class DType:
 
     @property
     def paired(self) -> DType:
-        """The complex dtype whose parts hold such floats."""
+        """The complex dtype with parts of this dtype."""
         return complex128 if self.bits == 64 else complex64
 
     @property
@@ -140,12 +140,12 @@ ALIASES: dict[str, str] = {
 
 
 def named(name: str) -> DType | None:
-    """The dtype called `name`, under its own name or an alias; None where there is none."""
+    """The dtype with this name or alias; None if there is none."""
     return BY_NAME.get(ALIASES.get(name, name))
 
 
 def of(obj: object) -> DType | None:
-    """The dtype meant by a DType, a name, a Python type, or a NumPy, torch or jax dtype; None where none is meant."""
+    """The dtype for a DType, a name, a Python type, or a NumPy, torch or jax dtype; None if there is none."""
     if isinstance(obj, DType):
         return obj
     if isinstance(obj, str):
@@ -159,7 +159,7 @@ def of(obj: object) -> DType | None:
 
 
 def promote(a: DType, b: DType) -> DType | None:
-    """The common type of two array dtypes; None where only an explicit cast may decide.
+    """The common type of two array dtypes; None if an explicit cast is needed.
 
     Integers give way to floats of any width (as in JAX and PyTorch). Two different floats of the same width, such as
     f16 and bf16, and two different fp8 or smaller formats have no common type: a silent f32 would hide a mistake.
@@ -199,7 +199,7 @@ def widens(a: DType, b: DType) -> bool:
 
 
 def have_common(found: Iterable[DType]) -> bool:
-    """Whether there is one type for all of these, taken one after the other as `promote` does."""
+    """Whether all of these have a common type, applying `promote` in order."""
     joint: DType | None = bool_
     for dtype in found:
         joint = promote(joint, dtype)
@@ -209,7 +209,7 @@ def have_common(found: Iterable[DType]) -> bool:
 
 
 def number(value: complex, dtype: DType) -> bool | int | float | complex | None:
-    """A Python number as one of the kind of `dtype`; None where `dtype` cannot hold it."""
+    """A Python number converted to the kind of `dtype`; None if `dtype` cannot hold it."""
     if isinstance(value, complex) and not dtype.is_complex:
         return None
     try:
@@ -226,7 +226,8 @@ def number(value: complex, dtype: DType) -> bool | int | float | complex | None:
 
 
 def weak(value: object, other: DType | None) -> DType | None:
-    """The dtype a Python scalar takes beside an array of dtype `other` (or alone): it adapts, never widens."""
+    """The dtype of a Python scalar in an operation with an array of dtype `other` (or alone): it adapts, never
+    widens."""
     if isinstance(value, bool):
         return other or bool_
     if isinstance(value, int):

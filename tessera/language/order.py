@@ -1,5 +1,5 @@
-"""The numbers that fix in which order elements are summed, and with it the bits of results (docs/decisions/0008). No
-other place has one: the CUDA headers repeat some, and a test compares them.
+"""The constants that fix the order of sums, and so the bits of results (docs/decisions/0008). They are defined only
+here: the CUDA headers repeat some, and a test compares them.
 
 Sums of products: `CHAIN` products in a row are one chain of fused multiply-adds in ascending k; `GROUP` chains, then
 all groups, are added in ascending order. How k is cut depends on k alone. A chain is long enough to repay what its end

@@ -1,7 +1,7 @@
-"""What a backward pass finds in memory, and what it computes again: policies of `ts.remat`, and sizes of memory.
+"""Policies of `ts.remat`, which select the values that a backward pass finds in memory; sizes of memory.
 
-A value of the forward pass that the backward pass reads is kept, or computed again from what is kept. Both give the
-same bits, for the same operators run in the same order and random draws are keyed.
+A value of the forward pass that the backward pass reads is saved, or recomputed from saved values. Both give the same
+bits: the same operators run in the same order, and random numbers are keyed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Memory: TypeAlias = "int | float | str"
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Which values of a function are kept for its backward pass; all others of it are computed again.
+    """The values of a function that are saved for its backward pass; all others are recomputed.
 
-    `products`: those of sums of products (`@`, `einsum`, convolutions). `names`: those of variables of these names.
+    `products`: results of `@`, `einsum` and convolutions. `names`: variables of these names.
     """
 
     kind: Literal["products", "names", "nothing", "everything"]
     of: tuple[str, ...] = ()
 
     def keeps(self, product: bool, names: frozenset[str]) -> bool:
-        """Whether a value is kept that a product gives, or that variables of these names hold."""
+        """Whether a value is saved that is a product, or that variables of these names hold."""
         match self.kind:
             case "products":
                 return product
@@ -53,12 +53,12 @@ class save:
 
     @staticmethod
     def names(*names: str) -> Save:
-        """Keeps what variables of these names hold: `ts.save.names("attn")` for `attn = ts.softmax(scores)`."""
+        """Saves the values of variables of these names: `ts.save.names("attn")` for `attn = ts.softmax(scores)`."""
         return Save("names", names)
 
 
 def bytes_of(memory: Memory) -> int:
-    """A size of memory in bytes, rounded down. Raises ValueError, which says how sizes are written."""
+    """A size of memory in bytes, rounded down. Raises ValueError with the accepted forms."""
     number, unit = memory, "b"
     if isinstance(memory, str):
         found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([kmgt]?i?b)\s*", memory, re.IGNORECASE)

@@ -35,7 +35,7 @@ ACCEPTED: dict[Accepts, Callable[[DType], bool]] = {
 
 
 def elements(accepts: Accepts) -> str:
-    """What a class of dtypes is called in messages."""
+    """The name of a class of dtypes in messages."""
     special = {"integral_or_bool": "integers or bools", "ordered": "real numbers or bools"}
     return special.get(accepts, f"{accepts} elements")
 
@@ -238,7 +238,7 @@ REDUCERS: dict[str, str] = {
 
 
 def identity_of(name: str, dtype: DType) -> float:
-    """What leaves a reduction's result as it is."""
+    """The identity element of a reduction."""
     if name in ("sum", "any"):
         return 0
     if name in ("prod", "all"):

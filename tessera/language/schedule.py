@@ -1,7 +1,7 @@
-"""`ts.Schedule`: how a kernel is cut up, as an object of its own. It can be saved, changed, applied and tuned from.
+"""`ts.Schedule`: the block sizes and resources of a kernel, as an object to save, change, apply and tune from.
 
-A schedule says nothing about what a program computes. Its file (`.sched`) is JSON with a format and a version, meant to
-be read and edited by people and kept beside the program.
+A schedule does not change what a program computes. Its file (`.sched`) is JSON with a format and a version, for people
+to read and edit, and to keep beside the program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VECTOR = ("vector_width", "vector")
 
 
 class ScheduleError(TesseraError, ValueError):
-    """A file is not a schedule, or has a field that cannot be understood."""
+    """A file is not a schedule, or has an invalid field."""
 
     default_code = "TS610"
 
@@ -37,11 +37,10 @@ class ScheduleError(TesseraError, ValueError):
 @dataclass(frozen=True, init=False)
 class Schedule:
     """`block`: elements per program along M, N, K (or along the one axis there is); `warps` and `stages`: threads and
-    buffers of a GPU's program; `vector_width` and `swizzle`: for kernels that ask for them; further keywords: a
-    kernel's own parameters by name (`BLOCK_M=64`). What is None or left out stays as the kernel has it.
+    buffers of a GPU's program; `vector_width` and `swizzle`: for kernels that use them; further keywords: a kernel's
+    own parameters by name (`BLOCK_M=64`). A field that is None keeps the kernel's value.
 
-    Counts may be floats without a fraction, as `stages=log2(8)` is. Raises CompileError TS105 for values that make no
-    sense.
+    Counts may be floats without a fraction, such as `stages=log2(8)`. Raises CompileError TS105 for invalid values.
     """
 
     name: str = ""
@@ -71,7 +70,7 @@ class Schedule:
     # Changed ones
 
     def replace(self, **changes: Any) -> Schedule:
-        """A schedule that differs in some fields or parameters; None takes one away."""
+        """A copy with other values for some fields or parameters; None removes one."""
         own = {f.name for f in fields(self)} - {"parameters"}
         given: dict[str, Any] = {**self._said(), **self.parameters, **changes}
         said: dict[str, Any] = {k: v for k, v in given.items() if v is not None or k in own - {"block", "name"}}
@@ -90,7 +89,7 @@ class Schedule:
     # Files
 
     def to_json(self) -> dict[str, Any]:
-        """What a `.sched` file holds: only what is said."""
+        """The contents of a `.sched` file: only the fields that are set."""
         out: dict[str, Any] = {"format": FORMAT, "version": VERSION, **self._said()}
         return out | ({"parameters": dict(self.parameters)} if self.parameters else {})
 
@@ -103,7 +102,7 @@ class Schedule:
         return out
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the `.sched` file whole or not at all; returns its path. Raises OSError where it cannot be written."""
+        """Writes the `.sched` file atomically and returns its path. Raises OSError if it cannot be written."""
         path = Path(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
         try:
@@ -115,8 +114,8 @@ class Schedule:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schedule:
-        """Reads what `save` wrote, or a person. Raises ScheduleError TS610 that names file, line and field;
-        FileNotFoundError where there is none."""
+        """Reads a `.sched` file. Raises ScheduleError TS610 with file, line and field; FileNotFoundError if there is
+        none."""
         return _Reader(Path(path)).schedule()
 
     # Kernels
@@ -124,7 +123,7 @@ class Schedule:
     def config_for(self, program: Any) -> dict[str, Any]:
         """The schedule as the parameters that a function or kernel reads: `ctx.BLOCK_M` or `ctx.BM`, `num_warps` ...
 
-        Raises CompileError TS105 where there is a block and the kernel has no use for it.
+        Raises CompileError TS105 if there is a block and the kernel does not use it.
         """
         out: dict[str, Any] = dict(self.parameters)
         if program.kind == "function":
@@ -154,7 +153,7 @@ class Schedule:
         return used
 
     def from_config(self, config: Mapping[str, Any]) -> Schedule:
-        """This schedule with what a kernel's configuration says: the other way round from `config_for`."""
+        """This schedule with the values of a kernel's configuration: the inverse of `config_for`."""
         rest, block, out = dict(config), list(self.block), dict[str, Any]()
         single = [rest.pop(n) for n in _LINE if n in rest]
         for i, names in enumerate(_AXES):
@@ -172,7 +171,7 @@ class Schedule:
     def autotune(
         self, kernel: Any, dataset: Iterable[Any], metric: Metric = "throughput", timeout_ms: float | None = None
     ) -> Schedule:
-        """The schedule near this one that suits `kernel` best over a `dataset` of calls.
+        """The best schedule for `kernel` near this one, measured over a `dataset` of calls.
 
         Each item of `dataset` is a tuple of arguments, a mapping of parameters to arguments, or a mapping of dims to
         sizes, for which random arrays are made. The candidates are this schedule first, then the kernel's own
@@ -202,7 +201,7 @@ class Schedule:
 
 
 def names_in(code: CodeType) -> frozenset[str]:
-    """Every name and attribute in a function's code, and its texts, since `getattr` takes those."""
+    """Every name and attribute in a function's code, and its strings, because `getattr` takes those."""
     out = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, str):

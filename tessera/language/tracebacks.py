@@ -1,7 +1,7 @@
-"""What a traceback shows when Tessera refuses something: the user's frames, and none of our own.
+"""Tracebacks of Tessera's errors: the user's frames without Tessera's own.
 
-The diagnostic already points at the line that is wrong; the frames between it and the check say nothing to a user.
-`TESSERA_TRACEBACKS=1` shows them, for those who look for a fault in Tessera itself.
+The diagnostic already points at the wrong line; the frames between it and the check do not help a user.
+`TESSERA_TRACEBACKS=1` shows them, for debugging Tessera itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = TypeVar("R")
 def leave(error: Exception) -> None:
     """Makes `error` ready to leave Tessera. Written as `except TesseraError as e: leave(e); raise`.
 
-    A bare `raise` adds no entry for the frame that it stands in, so the traceback starts at the caller's.
+    A bare `raise` adds no entry for its own frame, so the traceback starts at the caller's.
     """
     if not knobs.tracebacks():
         error.__traceback__ = error.__cause__ = None
@@ -29,7 +29,7 @@ def leave(error: Exception) -> None:
 
 
 def outward(f: Callable[P, R]) -> Callable[P, R]:
-    """A function that users call and that may refuse: what it refuses with carries none of our frames."""
+    """Decorates a public function: its errors have none of Tessera's frames in their traceback."""
 
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

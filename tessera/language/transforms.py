@@ -1,4 +1,4 @@
-"""`ts.grad` and its relatives: what is asked of a function, and the functions that they make.
+"""`ts.grad` and other transforms of functions.
 
 A transformed function is a `Function` like any other: it is compiled when it is called, explained, profiled and used in
 other functions. What it computes is found by the front end from the function's own text.
@@ -23,8 +23,8 @@ Axes: TypeAlias = "int | Sequence[int | None] | None"
 
 @dataclass(frozen=True)
 class Transform:
-    """What is asked for: `argnums` are the parameters to differentiate by, by position or name, None all of them; with
-    `has_aux` the function gives `(value, aux)`, and `aux` is passed on."""
+    """One transform. `argnums` are the parameters to differentiate by, by position or name, None for all of them; with
+    `has_aux` the function returns `(value, aux)`, and `aux` is passed on."""
 
     name: str
     argnums: Argnums | None = 0
@@ -38,7 +38,7 @@ class Transform:
 
     @property
     def problem(self) -> str:
-        """What is wrong with it, for people; "" where nothing is."""
+        """The error message for the transform; "" if it is valid."""
         options = dict(self.options)
         if (dim := options.get("in_dims")) is not None and (not isinstance(dim, str) or options.get("in_axes", 0) != 0):
             return f"in_dims of {self.name} is the name of a dim, and in_axes is not given beside it"
@@ -88,7 +88,7 @@ RULES = ("vjp", "jvp")
 
 
 class Transformed(Function):
-    """A function made from another one: `options["transforms"]` say how, the first one first."""
+    """A function made from another one by `options["transforms"]`, in order."""
 
     def __init__(self, python: Callable[..., Any], options: Mapping[str, Any] | None = None) -> None:
         super().__init__(python, options)
@@ -103,7 +103,7 @@ class Transformed(Function):
         return "_".join([*reversed(steps), self.__wrapped__.__name__])
 
     def definition(self) -> Any:
-        """The definition that calls the original function as the transforms say. Raises CompileError TS109."""
+        """The definition that calls the original function with its transforms. Raises CompileError TS109."""
         if self._definition is None:
             make = deferred("compiler.frontend.evaluate.transforms").definition_of
             self._definition = make(self.__wrapped__, self.options)
@@ -119,7 +119,7 @@ _KEPT = ("numerics", "transforms", *RULES)
 
 def transformed(function: Callable[..., Any], transform: Transform) -> Transformed:
     """`function` under one more transform: the same object for the same function, so that `ts.grad(f)(x)` in a loop
-    compiles once. Raises CompileError TS105, TS355 where that has no meaning."""
+    compiles once. Raises CompileError TS105, TS355 if that has no meaning."""
     if transform.problem:
         raise CompileError(Diagnostic("TS105", transform.problem))
     if isinstance(function, Kernel):
@@ -153,8 +153,8 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = Fal
     """The gradient of a function whose result is one real number, by the parameters `argnums` (positions or names).
 
     The result has the structure, shapes and dtypes of those arguments (a tuple of them where `argnums` is one), each
-    element the derivative of the value by that element. With `has_aux` the function gives `(value, aux)`, and the
-    result is `(gradient, aux)`. Raises CompileError TS351 to TS355 where there is none.
+    element the derivative of the value by that element. With `has_aux` the function returns `(value, aux)`, and the
+    result is `(gradient, aux)`. Raises CompileError TS351 to TS355 if there is no gradient.
     """
     return transformed(function, Transform("grad", argnums, has_aux))
 
@@ -169,9 +169,10 @@ def value_and_grad(function: Callable[..., Any], argnums: Argnums = 0, has_aux: 
 @_builtin
 @outward
 def jacfwd(function: Callable[..., Any], argnums: Argnums = 0) -> Transformed:
-    """The Jacobian: for each tensor of the result, one with its axes and then those of the argument, forward mode.
+    """The Jacobian by forward mode: for each tensor of the result, a tensor with its axes and then those of the
+    argument.
 
-    One pass for each element of the arguments. Raises CompileError TS351 to TS355 where there is none.
+    One pass for each element of the arguments. Raises CompileError TS351 to TS355 if there is no derivative.
     """
     return transformed(function, Transform("jacfwd", argnums))
 
@@ -186,7 +187,7 @@ def jacrev(function: Callable[..., Any], argnums: Argnums = 0) -> Transformed:
 @_builtin
 @outward
 def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Transformed:
-    """As `jacfwd` or `jacrev`: by reverse mode where the result has fewer elements than the arguments."""
+    """As `jacrev` if the result has fewer elements than the arguments, else as `jacfwd`."""
     return transformed(function, Transform("jacobian", argnums))
 
 
@@ -210,9 +211,9 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 @_builtin
 @outward
 def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-    """The Hessian of a function whose result is one real number, times `tangents`; nothing of its size is made.
+    """The Hessian of a function whose result is one real number, times `tangents`, without computing the Hessian.
 
-    Of one argument the result has its structure, of several it is a tuple. Raises CompileError TS351 to TS357.
+    For one argument the result has its structure, for several it is a tuple. Raises CompileError TS351 to TS357.
     """
     return transformed(function, Transform("hvp", None))(tuple(primals), tuple(tangents))
 
@@ -245,13 +246,13 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
 def vmap(
     function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0, in_dims: str | None = None
 ) -> Transformed:
-    """The function of many elements at once, of a function of one.
+    """Maps a function of one element over a batch of elements.
 
-    `in_axes` says along which axis the elements of each argument lie: one number for all, or a tuple with one for each;
-    None passes an argument as it is. In a structure it is that of each tensor. `out_axes` says the same of results.
-    With `in_dims="B"`, in a function whose annotations name its dims, each tensor is mapped over along the axis of
-    that name. Of conditions that differ both branches are computed; a loop goes on while any element does. The same key
-    draws the same for all elements. Raises CompileError TS105, TS204, TS213.
+    `in_axes` is the batch axis: one number for all arguments, or a tuple with one for each; None passes an argument
+    unchanged. In a structure it applies to each tensor. `out_axes` is the batch axis of the results. `in_dims="B"`, in
+    a function whose annotations name its dims, selects the axis of that name in each tensor. If a condition differs
+    between elements, both branches are computed; a loop runs until all elements have finished. The same key gives the
+    same random numbers to all elements. Raises CompileError TS105, TS204, TS213.
     """
     options = (("in_axes", _hashable(in_axes)), ("out_axes", _hashable(out_axes)), ("in_dims", in_dims))
     return transformed(function, Transform("vmap", options=options))
@@ -266,13 +267,13 @@ def _hashable(axes: Axes) -> Axes:
 def scan(
     function: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False
 ) -> tuple[Any, Any]:
-    """`(carry, ys)`: `function(carry, x)` gives `(carry, y)`, for one slice of `xs` after the other.
+    """`(carry, ys)`: calls `function(carry, x)`, which returns `(carry, y)`, for each slice of `xs` in order.
 
-    `init` is what is carried at first, any structure of tensors and numbers; it keeps its shapes and dtypes (TS212).
-    `xs` are tensors of one length in any structure, gone through along their first axis, from the end with `reverse`;
-    without any, `length` is the number of rounds. `ys` has the results, stacked along a new first axis, that of round i
-    where its slice is. It is one loop that runs when the program runs: slices are read and results are put in place,
-    and derivatives keep a fixed number of states. Raises CompileError TS105, TS212, TS213.
+    `init` is the first carry, any structure of tensors and numbers; it keeps its shapes and dtypes (TS212). `xs` are
+    tensors of one length in any structure, sliced along their first axis, from the end with `reverse`; without any,
+    `length` is the number of rounds. `ys` has the results, stacked along a new first axis, at the index of their
+    slices. It is one loop at run time: slices are read and results stored in place, and derivatives keep a fixed number
+    of states. Raises CompileError TS105, TS212, TS213.
     """
     made = transformed(function, Transform("scan", None, options=(("length", length), ("reverse", reverse))))
     return made(init, xs)
@@ -283,13 +284,13 @@ def scan(
 def remat(
     function: Callable[..., Any] | None = None, policy: Save | None = None, memory: Memory | None = None
 ) -> Callable[..., Any]:
-    """The same function, of which less is kept for its derivatives: what they read is computed again, to the same bits.
+    """The same function with less memory for its derivatives: they recompute values instead, to the same bits.
 
-    `policy` says what is kept: `ts.save.nothing` (the arguments alone), which holds where neither is given,
-    `ts.save.products`, `ts.save.names("attn")` or `ts.save.everything`. `memory` is the most that the program which the
-    call is part of may hold at a time, its arguments and results counted: bytes, or text such as "1.5GiB"; what is kept
-    is then the quickest choice that fits. Without a function it is a decorator with these settings. Raises CompileError
-    TS105 for settings that mean nothing, and TS358 when it is compiled where nothing fits into `memory`.
+    `policy` selects the saved values: `ts.save.nothing` (only the arguments, the default), `ts.save.products`,
+    `ts.save.names("attn")` or `ts.save.everything`. `memory` limits the peak memory of the whole program that contains
+    the call, with its arguments and results: bytes, or text such as "1.5GiB"; the compiler then saves the values of the
+    fastest choice that fits. Without a function it is a decorator with these settings. Raises CompileError TS105 for
+    invalid settings, and TS358 at compile time if nothing fits into `memory`.
     """
 
     def decorate(function: Callable[..., Any]) -> Transformed:
@@ -300,5 +301,5 @@ def remat(
 
 
 def called(function: Callable[..., Any], primals: tuple[Any, ...]) -> Any:
-    """What the function gives, decorated or plain."""
+    """The result of the function, decorated or plain."""
     return function(*primals) if isinstance(function, Decorated) else Function(function)(*primals)

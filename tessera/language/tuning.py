@@ -1,4 +1,4 @@
-"""The space of configurations that `@ts.autotune` and `@ts.kernel.autotune` are given, checked where it is written."""
+"""The space of configurations of `@ts.autotune` and `@ts.kernel.autotune`, checked at the decorator."""
 
 from __future__ import annotations
 

@@ -58,9 +58,9 @@ class MixtureOfExperts(Module):
 
     y is the sum of weight_e * act(x U_e) V_e over the token's experts e (N. Shazeer et al., 2017), with `up` [E, D, H]
     and `down` [E, H, D]. An expert takes at most `capacity` times the even share k N / E of the choices, rounded up;
-    first choices come first, then earlier tokens, and a choice for which no room is left counts 0 (Switch, 2021): add y
-    to x, as blocks do. `capacity=None` leaves out none: each expert's tokens fill blocks of 32 slots (as in MegaBlocks,
-    T. Gale et al., 2022), for which weights are copied once a block. An expert without tokens has gradient 0.
+    first choices take precedence, then earlier tokens, and a choice beyond the capacity counts 0 (Switch, 2021), so add
+    y to x, as blocks do. `capacity=None` drops no choice: each expert's tokens fill blocks of 32 slots (as in
+    MegaBlocks, T. Gale et al., 2022), and weights are copied once per block. An expert without tokens has gradient 0.
     """
 
     router: TopKRouter

@@ -1,4 +1,4 @@
-"""The dimension algebra: symbolic sizes, what is known of them, and whether two of them are equal."""
+"""The dimension algebra: symbolic sizes, facts about them, and whether two of them are equal."""
 
 from __future__ import annotations
 

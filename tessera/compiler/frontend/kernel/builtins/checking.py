@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Print(TileBuiltin):
-    """Shows tiles once per program, in the order of programs, with the texts before them as labels.
+    """Prints tiles once per program, in the order of programs, with the preceding strings as labels.
 
-    On a GPU a launch keeps 64 MiB of them; what does not fit is counted.
+    On a GPU a launch keeps at most 64 MiB of output; the rest is counted.
     """
 
     also = ("debug_print",)
@@ -49,7 +49,7 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
 
 
 class DebugAssert(TileBuiltin):
-    """In debug mode every element of the condition must hold, of those that the `if`s around it leave."""
+    """In debug mode, checks every element of the condition that the surrounding `if`s select."""
 
     also = ("device_assert", "static_assert")
     shapes = "a tile of any shape, or what is known at compile time (then TS106 at once)"

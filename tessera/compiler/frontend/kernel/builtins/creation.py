@@ -83,7 +83,7 @@ def example(y: Tensor["n", ts.f32]):
 
 
 class Full(TileBuiltin):
-    """A tile that holds `value` everywhere; `shape` is known at compile time."""
+    """A tile filled with `value`; `shape` is known at compile time."""
 
     shapes = "gives `shape`; `value` is a number or a tile of one element"
     dtypes = "gives `dtype`"

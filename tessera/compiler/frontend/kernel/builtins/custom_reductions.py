@@ -37,11 +37,11 @@ DTYPES = "any -> the dtype, f32 for narrower floats"
 
 
 class Reduce(TileBuiltin):
-    """The elements along `axis` (one, or a tuple of them; without it all), combined by a function of your own.
+    """Reduces the elements along `axis` (one, a tuple, or all by default) by your own function.
 
-    Elements that do not exist, at a ragged edge or behind a mask, are left out. Where no element exists the result is
-    `identity`, a number for each tile, and 0 without one. Neighbours are combined first, then neighbouring results: the
-    same on every target."""
+    Elements that do not exist, at a ragged edge or behind a mask, are left out. If no element exists, the result is
+    `identity`, a number for each tile, by default 0. Neighbours are combined first, then neighbouring results, in the
+    same order on every target."""
 
     shapes = "`[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both; of a tuple a tuple"
     dtypes = DTYPES
@@ -93,12 +93,11 @@ def example(x: Tensor["M", "N", ts.f32], y: Tensor["M", ts.f32]):
 
 
 class AssociativeScan(TileBuiltin):
-    """The running results of a function of your own along `axis`: element i is elements 0 to i, combined. With
-    `reverse` it is elements i to the last, where `combine` takes the later one first.
+    """An inclusive scan by your own function along `axis`: element i combines elements 0 to i. With `reverse`, it
+    combines elements i to the last, and `combine` takes the later element first.
 
-    Elements that do not exist, at a ragged edge or behind a mask, are left out; `identity`, a number for each tile,
-    stands in their place where it is given. What is combined with what depends on the places alone, and is the same on
-    every target."""
+    Elements that do not exist, at a ragged edge or behind a mask, are left out, or replaced by `identity`, a number
+    for each tile. The order of combination depends only on the positions, and is the same on every target."""
 
     shapes = "`[..., N, ...] -> [..., N, ...]`; of a tuple a tuple"
     dtypes = DTYPES
@@ -141,14 +140,14 @@ def example(a: Tensor["n", ts.f32], b: Tensor["n", ts.f32], h: Tensor["n", ts.f3
 
 
 class ReduceAcross(TileBuiltin):
-    """What all programs of the launch have, combined: `op` is "sum", "prod", "max" or "min". It is stored or returned
-    as it is, at a place that some coordinates of the grid do not show in; the programs along these are combined.
+    """Reduces over programs of the launch: `op` is "sum", "prod", "max" or "min". Store or return the result directly.
+    It combines the programs along the grid coordinates that do not appear in the index of the store.
 
-    Each program stores its share, and a second launch combines them in ascending order, so that results depend on the
-    blocks alone: not on threads, nor on which program runs first. There are no atomics."""
+    Each program stores its partial result, and a second launch combines them in ascending order. So results depend only
+    on the blocks, not on threads or on which program runs first. There are no atomics."""
 
     shapes = "`[...] -> [...]`"
-    dtypes = "real numbers -> the dtype of the place, f32 or wider for sums of floats"
+    dtypes = "real numbers -> the dtype of the stored-to tensor, f32 or wider for sums of floats"
     cost = "A launch, and memory for one tile of each program."
     example = """
 @ts.kernel

@@ -21,8 +21,8 @@ MOVES = "Every element moves through scratch memory, or through shared memory on
 
 
 class Take(TilePrimitive):
-    """Elements of a tile along `axis` at computed `places`, as `x[:, places]` has them too. A place outside of the tile
-    is padding: 0, and in no reduction. One place, a number, leaves the axis out."""
+    """Elements of a tile along `axis` at computed indices `places`, like `x[:, places]`. An index out of range gives
+    padding: 0, and left out of reductions. A single number as index removes the axis."""
 
     shapes = "`[..., N, ...], [K] -> [..., K, ...]`; `[..., N, ...], [] -> [..., ...]`"
     dtypes = "any, and integers -> the dtype of the tile"
@@ -76,7 +76,7 @@ def example(x: Tensor["n", ts.f32], at: Tensor["m", ts.int32], y: Tensor["m", ts
 
 
 class GatherAlong(TilePrimitive):
-    """`gather` of a tile: along one axis, each element of `index` says which element stands at its place."""
+    """`gather` of a tile along one axis: each element of `index` selects the element for its position."""
 
     hidden = True
     moves = ("x",)
@@ -130,7 +130,7 @@ def _demand_values(x: TileType, index: TileType, value: TileType, axis: int) -> 
 
 
 class ScatterAlong(TilePrimitive):
-    """A tile with `value` put at the places `index` of an axis: the last of those that have one place stays."""
+    """A tile with `value` stored at the indices `index` of an axis; of several for one element, the last one stays."""
 
     hidden = True
     moves = ("x", "value")
@@ -177,8 +177,8 @@ def _each_index(
 
 
 class ScatterAdd(TilePrimitive):
-    """The tile with each element of `value` added at the place along `axis` that `index` says, in the order of the
-    index, whatever the target. A place outside of the tile gets nothing. `index` has one axis, or those of `value`."""
+    """Adds each element of `value` at its index along `axis`, in the order of `index` on every target, and returns the
+    new tile. Indices out of range are ignored. `index` has one axis, or those of `value`."""
 
     shapes = "`[..., N, ...], [K], [..., K, ...] -> [..., N, ...]`"
     dtypes = "any number, and integers -> the dtype of the tile, f32 for narrower floats"

@@ -111,7 +111,7 @@ def example(x: Tensor["M", "N", ts.f32], y: Tensor["M", ts.f32]):
 
 
 class NumPrograms(TileBuiltin):
-    """How many programs run along grid axis `axis`."""
+    """The number of programs along grid axis `axis`."""
 
     shapes = "gives an index"
     cost = "Nothing."
@@ -135,17 +135,17 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
 
 
 class Grid(TileBuiltin):
-    """What is said of the grid where it does not follow from the program. Stands once, at the top; every bit of the
-    results is the same whatever order programs run in, and however many of them at a time.
+    """Sets properties of the grid that the compiler cannot derive. Call it once, at the top. It does not change a bit
+    of the results.
 
-    `lengths`: how many programs `program_id` numbers along axis 0, 1 and 2. By default as many as what they index
-    needs. With fewer, programs take several steps: `for t in ts.tile.range(p, tiles, ts.tile.num_programs())`.
+    `lengths`: the number of programs along axis 0, 1 and 2 of `program_id`. The default is one for each block that they
+    index. With fewer, each program takes several steps: `for t in ts.tile.range(p, tiles, ts.tile.num_programs())`.
 
-    `grouped`: in which order programs run along the last two axes of the grid: down the rows of so many at a time, then
-    on to the next column. Products whose blocks run so find more of their operands in the second-level cache.
+    `grouped`: the order of programs along the last two axes of the grid: down this many rows, then on to the next
+    column. Products then find more of their operands in the second-level cache.
 
-    `persistent`: at most as many are launched as the GPU runs at a time, and each goes on with the next program when it
-    is done. Nothing tells a program of it. On a CPU the workers share the programs like that in any case.
+    `persistent`: the GPU launches only as many blocks as it runs at the same time, and each runs several programs in
+    turn. Programs cannot observe this. On a CPU, worker threads always share the programs like this.
     """
 
     shapes = "`lengths` are sizes; `grouped` is a number known at compile time"
@@ -186,10 +186,10 @@ def example(A: Tensor["M", "K", ts.f32], B: Tensor["K", "N", ts.f32]) -> Tensor[
 
 
 class Each(TileBuiltin):
-    """An index: the one element of an axis that this program has. Leading dims that no index mentions have it by
-    themselves: `x[ts.tile.each(), i : i + 16]` is `x[i : i + 16]` where `i` walks the second axis."""
+    """An index with one program for each element of the axis. Leading dims without an index have it implicitly:
+    `x[ts.tile.each(), i : i + 16]` is `x[i : i + 16]` if `i` walks the second axis."""
 
-    shapes = "stands for one axis of a tensor, which the tile then lacks"
+    shapes = "indexes one axis of a tensor, which the tile then does not have"
     cost = "Nothing."
     example = """
 @ts.kernel

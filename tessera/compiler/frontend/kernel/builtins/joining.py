@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Flip(TileBuiltin):
-    """The elements along `axis` in the other order, as `x[::-1]` has them. What does not exist, at a ragged edge, comes
+    """The elements along `axis` in reverse order, like `x[::-1]`. Elements that do not exist, at a ragged edge, come
     first."""
 
     shapes = "`[..., N, ...] -> [..., N, ...]`"
@@ -47,7 +47,7 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
 
 
 class Repeat(TilePrimitive):
-    """Each element along `axis` so often as `repeats` says, as in `np.repeat`."""
+    """Each element along `axis`, `repeats` times, as in `np.repeat`."""
 
     shapes = "`[..., N, ...] -> [..., N * repeats, ...]`"
     dtypes = "any -> the same"
@@ -92,7 +92,7 @@ def repeat(k: KernelState, x: Value, repeats: int, axis: int) -> Value:
 
 
 class UnpackFp4(TileBuiltin):
-    """fp4_e2m1 of bytes that hold two of them, the first one in the lower half, along `axis`."""
+    """Unpacks bytes that hold two fp4_e2m1 numbers, the first one in the lower half, along `axis`."""
 
     shapes = "`[..., N, ...] -> [..., 2 N, ...]`"
     dtypes = "uint8 -> fp4_e2m1"
@@ -125,7 +125,7 @@ def example(x: Tensor["n", ts.uint8], y: Tensor["m", ts.f32]):
 
 
 class Joined(TilePrimitive):
-    """Two tiles behind each other along `axis`."""
+    """Two tiles joined along `axis`."""
 
     hidden = True
     moves = ("x", "y")
@@ -157,7 +157,7 @@ def _tiles(k: KernelState, given: Any, what: str) -> list[Value]:
 
 
 class Concat(TileBuiltin):
-    """Tiles behind each other along `axis`."""
+    """Tiles joined along `axis`."""
 
     also = ("cat", "concatenate")
     shapes = "`([M, N], [M, K], ...) -> [M, N + K + ...]`"
@@ -221,7 +221,7 @@ def example(x: Tensor["n", ts.f32], y: Tensor["M", "N", ts.f32]):
 
 
 class Split(TileBuiltin):
-    """A tile cut into `parts` tiles of one size along `axis`: a tuple."""
+    """A tuple of `parts` tiles of equal size, split along `axis`."""
 
     shapes = "`[..., N, ...] -> ([..., N / parts, ...], ...)`"
     dtypes = "any -> the same, in every part"

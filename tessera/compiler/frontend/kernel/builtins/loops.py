@@ -59,7 +59,7 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
 
 
 class RangeK(TileBuiltin):
-    """As `range`, but serial wherever it stands."""
+    """As `range`, but always serial."""
 
     shapes = "gives an index for each step"
     dtypes = "as for `range`"
@@ -88,7 +88,7 @@ class StaticRange(TileBuiltin):
 
     shapes = "gives an integer for each step"
     dtypes = "bounds are integers known at compile time"
-    cost = "Nothing when it runs; its body is compiled once for each step."
+    cost = "Nothing at run time; its body is compiled once for each step."
     example = """
 @ts.kernel
 def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
@@ -147,7 +147,7 @@ def example(x: Tensor["n", ts.int32]) -> Tensor["n", ts.int32]:
 
 
 class Serial(TileBuiltin):
-    """The range of an implicit serial coordinate; `kernel_grid.plan` writes it."""
+    """The range of an implicit serial coordinate, inserted by `kernel/grid.py`."""
 
     name = SERIAL
     hidden = True
@@ -157,7 +157,7 @@ class Serial(TileBuiltin):
 
 
 class Register(TileBuiltin):
-    """What an accumulation in registers starts from, in the accumulator's dtype; `kernel_grid.plan` writes it."""
+    """The initial value of an accumulation in registers, in the accumulator's dtype, inserted by `kernel/grid.py`."""
 
     name = REGISTER
     hidden = True

@@ -24,11 +24,10 @@ SWIZZLES = ("none", "xor")
 
 
 class AllocShared(TileBuiltin):
-    """A tile in shared memory, with nothing in it yet.
+    """A new tile in shared memory, without contents.
 
-    `swizzle` is "none" or "xor". Whichever is said, the compiler swaps the 16-byte pieces of rows within 32, 64 or 128
-    bytes where that keeps what the kernel does with the tile free of bank conflicts; the panel shows how it lies. What
-    a kernel computes does not depend on it.
+    `swizzle` is "none" or "xor". With either, the compiler swaps the 16-byte pieces of rows within 32, 64 or 128 bytes
+    if that avoids bank conflicts; the panel shows the layout. Results do not depend on it.
     """
 
     shapes = "gives `shape`, known at compile time"
@@ -58,7 +57,7 @@ def example(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
 
 
 class CpAsync(TileBuiltin):
-    """Starts copying a block of a tensor into a shared tile; there after the next barrier."""
+    """Starts copying a block of a tensor into a shared tile. The data are there after the next barrier."""
 
     also = ("copy_async",)
     shapes = "the shared tile's shape"
@@ -96,7 +95,7 @@ def example(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
 class Barrier(TileBuiltin):
     """Waits for this program's async copies, then for all its threads."""
 
-    cost = "A few dozen cycles on a GPU, nothing on a CPU. One that is missing is put in, with a note (TS408)."
+    cost = "A few dozen cycles on a GPU, nothing on a CPU. The compiler inserts a missing one, with a note (TS408)."
     example = CpAsync.example
 
     def build(self, k: KernelState) -> None:
@@ -104,11 +103,11 @@ class Barrier(TileBuiltin):
 
 
 class Load(TileBuiltin):
-    """A block of a tensor as a tile. Elements masked out, or outside of the tensor, are `other`; without it they are
-    padding: 0, and in no reduction.
+    """A block of a tensor as a tile. Elements that are masked out, or outside of the tensor, are `other`; without
+    `other` they are padding: 0, and left out of reductions.
 
-    With `shape`, this program's own block of a parameter; axes that no output has stay open for `load_partition`, and
-    `prefetch` says how many partitions are under way at once.
+    With `shape`, this program's block of a parameter; axes that no output has stay open for `load_partition`, and
+    `prefetch` is the number of partitions in flight.
     """
 
     shapes = "the block's shape; `mask` has the block's axes, or some of them"
@@ -231,9 +230,9 @@ def store_part(k: KernelState, target: Shared, index: Any, value: Any) -> None:
 
 
 class Gather(TileBuiltin):
-    """Elements of a tensor at computed indices, one integer tile per axis. Of a tile, elements along `axis`: `index` is
-    as long as the tile along the others, and each of its elements says which one stands there, as NumPy's
-    `take_along_axis` has it; one that lies outside of the tile is padding, 0 and in no reduction."""
+    """Elements of a tensor at computed indices, one integer tile per axis. For a tile, elements along `axis`, as in
+    NumPy's `take_along_axis`: `index` is as long as the tile along the other axes. An index out of range gives padding:
+    0, and left out of reductions."""
 
     shapes = "the index tiles' common shape; of a tile `[M, N], [M, K] -> [M, K]` for the last axis"
     dtypes = "indices are integers; gives the dtype of the tensor or tile"
@@ -264,9 +263,9 @@ def example(x: Tensor["n", ts.f32], at: Tensor["m", ts.int32], y: Tensor["m", ts
 
 
 class Scatter(TileBuiltin):
-    """Writes elements of a tensor at computed indices, which must be distinct. Of a tile it gives a new one, with
-    `value` at the places along `axis` that `index` says: of several values for one place the last one stays, and a
-    place outside of the tile gets none. `x[:, index] = value` is the same."""
+    """Writes elements of a tensor at computed indices, which must be distinct. For a tile, returns a new one with
+    `value` at the indices `index` along `axis`: of several values for one element the last one stays, and indices out
+    of range are ignored. `x[:, index] = value` is the same."""
 
     shapes = "`index` is an integer tile, or a tuple of one for each axis; `value` has their shape. Of a tile \
 `[..., N, ...], [K], [..., K, ...] -> [..., N, ...]`, or the index as long as the values"

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 class Mma(TileBuiltin):
     """accumulator + a @ b for tiles [M, K] and [K, N], in shared memory or not, and for batches of them.
 
-    Axes before the matrices meet as in NumPy's matmul: by position, one element with all. Each matrix of a batch has
-    the bits that it has alone.
+    The axes before the last two are a batch and broadcast as in NumPy's matmul. Each matrix of a batch has the same
+    bits as alone.
 
     Operands of fp6 and fp4 are multiplied as f16, and fp8_e8m0 as bf16, which hold all their values.
 
     `a_scale` [..., M, K / B] and `b_scale` [..., K / B, N] are scales of blocks along K: fp8_e8m0 of B = 32 (the OCP
-    Microscaling formats), or fp8_e4m3 of B = 16 (NVFP4). Operands, of up to 8 bits or bf16, times their scales are
-    rounded to bf16, and these are multiplied. Of 8 bits and fewer nothing is lost inside the range of bf16.
+    Microscaling formats), or fp8_e4m3 of B = 16 (NVFP4). Operands of up to 8 bits or bf16 are multiplied by their
+    scales, rounded to bf16, and then multiplied. For 8 bits and fewer this is exact within the range of bf16.
 
     `accumulator` is a dtype (the sum starts at 0) or a tile; by default f32 for floats up to f32, f64 for f64, int64
-    for integers. Operands of two float dtypes meet in the narrower one, as tensor cores want it. Up to 128 products
-    are added one after the other, from the accumulator on; of longer tiles, such chains are added (decision 8).
+    for integers. Operands of two float dtypes are multiplied in the narrower one. Up to 128 products are added in
+    order, starting from the accumulator; for longer tiles, such chains are added (decision 8).
     """
 
     also = ("dot",)

@@ -33,8 +33,8 @@ def drawn(k: KernelState, seed: Any, at: Any) -> Value:
 class RandomBits(TileBuiltin):
     """64 random bits for each element.
 
-    `at` is the number of each element and `seed` one whole number: element i is what `ts.random_bits(seed, shape)` has
-    at row-major position i (Philox4x32-10), whatever the blocks, the schedule and the target are.
+    `at` is the number of each element and `seed` one whole number: element i equals `ts.random_bits(seed, shape)` at
+    row-major position i (Philox4x32-10), for any blocks, schedule and target.
     """
 
     shapes = "`[], [...] -> [...]`"
@@ -57,11 +57,11 @@ True
 
 
 class Uniform(TileBuiltin):
-    """Random floats evenly spread over [0, 1), one for each element.
+    """Uniform random floats over [0, 1), one for each element.
 
-    `at` is the number of each element and `seed` one whole number: element i is what `ts.uniform(seed, shape)` has at
-    row-major position i, whatever the blocks, the schedule and the target are. So dropout is one line, and its backward
-    pass draws the same again: `ts.tile.where(ts.tile.uniform(seed, i) < p, 0, x[i] / (1 - p))`.
+    `at` is the number of each element and `seed` one whole number: element i equals `ts.uniform(seed, shape)` at
+    row-major position i, for any blocks, schedule and target. So dropout is one line, and its backward pass gets the
+    same numbers: `ts.tile.where(ts.tile.uniform(seed, i) < p, 0, x[i] / (1 - p))`.
     """
 
     shapes = "`[], [...] -> [...]`"
