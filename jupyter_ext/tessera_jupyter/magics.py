@@ -156,11 +156,11 @@ class TesseraMagics(Magics):
         """Shows every finding, takes the broken definitions out of the namespace, and fails the cell."""
         broken = cells.forget_broken(self.shell, outcome)
         count = len(outcome.errors)
-        said = f"{count} error{'s' * (count != 1)}, shown above."
+        message = f"{count} error{'s' * (count != 1)}, shown above."
         if broken:
-            said += f" {', '.join(broken)} {'is' if len(broken) == 1 else 'are'} not defined until that is fixed."
+            message += f" {', '.join(broken)} {'is' if len(broken) == 1 else 'are'} not defined until that is fixed."
         error = CompileError(outcome.diagnostics)
-        findings.tell(self.shell, error, None, said)
+        findings.tell(self.shell, error, None, message)
         raise error
 
     # %tessera ...

@@ -77,9 +77,10 @@ def _tick(what: str | Callable[[], str], done: threading.Event) -> None:
 
 
 def _bundle(what: str | Callable[[], str], seconds: float) -> dict[str, str]:
-    said = f"{what if isinstance(what, str) else what()} ... {seconds:.1f} s"
+    message = f"{what if isinstance(what, str) else what()} ... {seconds:.1f} s"
     style = "color:var(--jp-ui-font-color2,#777)"
     return {
-        "text/html": f'<div class="tessera-progress" style="{style}">{text(said)} (interrupt the kernel to stop)</div>',
-        "text/plain": said,
+        "text/html": f'<div class="tessera-progress" style="{style}">{text(message)} (interrupt the kernel to stop)'
+        "</div>",
+        "text/plain": message,
     }

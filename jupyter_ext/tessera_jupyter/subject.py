@@ -122,5 +122,5 @@ def as_run(shown: Subject) -> Subject:
 def _told(error: Exception, path: str, target: Target) -> str:
     if isinstance(error, TesseraError):
         return render_all(error.diagnostics)
-    said = f"compiling {path} for {target.name} failed: {type(error).__name__}: {error}; please report it"
-    return render_all([Diagnostic("TS900", said)])
+    message = f"compiling {path} for {target.name} failed: {type(error).__name__}: {error}; please report it"
+    return render_all([Diagnostic("TS900", message)])

@@ -179,11 +179,11 @@ class _Callable(types.ModuleType):
         def decorate(f: Callable[..., Iterator[dict[str, Any]]]) -> Callable[..., dict[str, Any]]:
             if not inspect.isgeneratorfunction(f):
                 name = getattr(f, "__name__", repr(f))
-                said = (
+                message = (
                     f"{name} does not pass on its state: at the end of each step, write yield dict(model=..., step=...)"
                 )
                 more = "; or call ts.checkpoint.save_async(model=..., step=...) in its loop"
-                raise LaunchError(Diagnostic("TS105", f"checkpoint: {said}{more}"))
+                raise LaunchError(Diagnostic("TS105", f"checkpoint: {message}{more}"))
             return functools.wraps(f)(functools.partial(_kept, f, folder, every, keep))
 
         return decorate

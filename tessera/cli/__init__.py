@@ -31,8 +31,8 @@ def main() -> None:
         if not Path(last.filename).is_relative_to(Path(__file__).parents[1]) or knobs.debug():
             raise  # the user's own script failed, and Python's report is the right one
         where = f"{last.filename}:{last.lineno} in {last.name}"
-        said = f"{type(e).__name__}: {e}\n{where}\nTESSERA_DEBUG=1 shows the traceback."
-        fail(TesseraError(Diagnostic("TS900", said)))
+        message = f"{type(e).__name__}: {e}\n{where}\nTESSERA_DEBUG=1 shows the traceback."
+        fail(TesseraError(Diagnostic("TS900", message)))
 
 
 def fail(e: TesseraError) -> None:

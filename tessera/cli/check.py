@@ -45,7 +45,7 @@ def check(
     """Check files without running them. Exits with 1 if there are errors."""
     names = list({p.resolve(): p for f in files or [Path()] for p in _expand(f)}.values())
     modules = Modules()
-    found = [_check(p, modules, shapes, numerics) for p in _shown(names)]
+    found = [_check(p, modules, shapes, numerics) for p in _with_progress(names)]
     findings = [unread(p, _shown_path(p)) for p in project_files([*(files or [Path()]), *names])]
     findings += [d for f in found for d in f.findings]
     if as_json:
@@ -93,7 +93,7 @@ def _mentions(path: Path) -> bool:
         return True  # it is reported when it is read
 
 
-def _shown(names: list[Path]) -> Iterable[Path]:
+def _with_progress(names: list[Path]) -> Iterable[Path]:
     """The files one by one, with a progress bar if there are many."""
     if len(names) < MANY or not sys.stderr.isatty():
         return names

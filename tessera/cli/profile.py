@@ -133,12 +133,12 @@ def _target(wanted: str) -> tuple[str, bool]:
 
 def _told(about: dict[str, Any]) -> str:
     """`attend on cpu with B=8, S=1024 (not given, so assumed: S; --dims sets them)`"""
-    said = f"{about['function']} on {about['target']}"
+    text = f"{about['function']} on {about['target']}"
     if known := {**about["sizes"], **about["values"]}:
-        said += " with " + ", ".join(f"{name}={value}" for name, value in known.items())
+        text += " with " + ", ".join(f"{name}={value}" for name, value in known.items())
     if assumed := about["assumed"]:
-        said += f" (not given, so assumed: {', '.join(assumed)}; --dims sets them)"
-    return said + "\n"
+        text += f" (not given, so assumed: {', '.join(assumed)}; --dims sets them)"
+    return text + "\n"
 
 
 def _figures(prof: Profiler) -> dict[str, Any]:

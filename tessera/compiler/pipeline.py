@@ -286,8 +286,10 @@ def _failure(error: Exception, doing: str, name: str, span: Span) -> Exception:
     if raised_by_handler(error):
         return error
     if isinstance(error, RecursionError):  # they follow operands from a result on
-        said = f"{doing} failed: its operators form too long a chain; let a loop run when the program runs, by"
-        return CompileError(Diagnostic("TS111", f"{said} ts.range or, in a kernel, ts.tile.range", span, function=name))
+        message = f"{doing} failed: its operators form too long a chain; let a loop run when the program runs, by"
+        return CompileError(
+            Diagnostic("TS111", f"{message} ts.range or, in a kernel, ts.tile.range", span, function=name)
+        )
     return CompileError(Diagnostic("TS900", f"{doing} failed: {type(error).__name__}: {error}", span, function=name))
 
 

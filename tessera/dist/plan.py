@@ -95,8 +95,8 @@ def made(fn: Any, arguments: Mapping[str, Any] | None) -> DistributionPlan:
 
 def _undecided(d: Diagnostic, fn: Any) -> Diagnostic:
     over = fn.options["distributed"].over
-    said = f"{fn.name} cannot be distributed over {over}, whose size is another one for each part: {d.message}"
-    return Diagnostic("TS802", said, d.span, notes=d.notes, function=fn.name)
+    message = f"{fn.name} cannot be distributed over {over}, whose size is another one for each part: {d.message}"
+    return Diagnostic("TS802", message, d.span, notes=d.notes, function=fn.name)
 
 
 def parts_of(mesh: Mesh, home: str, size: int) -> tuple[DevicePart, ...]:
@@ -121,7 +121,7 @@ def places_of(mesh: Mesh, home: str) -> Iterator[str]:
             yield kind[place % len(kind)]
         elif place != HOST and place not in gpus:
             have = f"the driver shows {', '.join(gpus)}" if gpus else "the driver shows no GPU"
-            said = f"the mesh names {place}, but {have}; a number stands for whatever device there is"
-            raise LaunchError(Diagnostic("TS605", said))
+            message = f"the mesh names {place}, but {have}; a number stands for whatever device there is"
+            raise LaunchError(Diagnostic("TS605", message))
         else:
             yield place

@@ -106,7 +106,7 @@ class Distributor:
         def given(name: str, value: Any) -> Any:
             return self.given(name, value, part, plan, taken) if name in bound.views else value
 
-        mine = {name: _given((name,), value, given) for name, value in values.items()}
+        mine = {name: _with_arrays((name,), value, given) for name, value in values.items()}
         ready = inspect.BoundArguments(self.parameters.python, mine)  # type: ignore[arg-type]
         found = self.fn.single(*ready.args, **ready.kwargs)
         return tuple(in_a_row(found))
@@ -148,19 +148,19 @@ class Distributor:
         for part, array in zip(plan.parts, parts, strict=True):
             wanted = tuple(dims.substitute(d, {self.said.over: part.size}) for d in place.type.shape)
             if tuple(array.shape) != wanted:
-                said = f"part {part} gives a result {shape_text(tuple(array.shape))} instead of {shape_text(wanted)}"
+                message = f"part {part} gives a result {shape_text(tuple(array.shape))} instead of {shape_text(wanted)}"
                 why = f"{self.fn.name} does something else where {self.said.over} is {part.size}"
                 hint = "name the axes in squeeze()"
                 where = plan.analysis.definition.span
-                raise CompileError(Diagnostic("TS802", f"{said}: {why}; {hint}", where, function=self.fn.name))
+                raise CompileError(Diagnostic("TS802", f"{message}: {why}; {hint}", where, function=self.fn.name))
 
 
-def _given(path: tuple[Any, ...], value: Any, leaf: Callable[[str, Any], Any]) -> Any:
+def _with_arrays(path: tuple[Any, ...], value: Any, leaf: Callable[[str, Any], Any]) -> Any:
     """An argument with its arrays replaced, also those in tuples, lists and dicts."""
     if isinstance(value, (tuple, list)):
-        return remade(value, (_given((*path, i), v, leaf) for i, v in enumerate(value)))
+        return remade(value, (_with_arrays((*path, i), v, leaf) for i, v in enumerate(value)))
     if isinstance(value, dict):
-        return {k: _given((*path, k), v, leaf) for k, v in value.items()}
+        return {k: _with_arrays((*path, k), v, leaf) for k, v in value.items()}
     return leaf(".".join(map(str, path)), value)
 
 
@@ -178,12 +178,12 @@ def _by_leaf(bound: Bound, change: Callable[[str, TensorType], TensorType]) -> d
             found[name] = change(name, argument)
 
     for name, argument in bound.arguments.items():
-        _given((name,), argument, see)
+        _with_arrays((name,), argument, see)
     return found
 
 
 def _nested(path: tuple[Any, ...], argument: Any, types: Mapping[str, TensorType]) -> Any:
-    return _given(path, argument, lambda name, a: types.get(name, a))
+    return _with_arrays(path, argument, lambda name, a: types.get(name, a))
 
 
 class DistributionExplanation:

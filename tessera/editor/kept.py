@@ -39,13 +39,13 @@ class KeptValues:
             now[op] = (
                 old
                 if old is not None and old[0] == state
-                else (state, _found(analysis, op, dims, target, self.largest))
+                else (state, _kept_values(analysis, op, dims, target, self.largest))
             )
         self.known = now
         return [v for _, values in now.values() for v in values]
 
 
-def _found(analysis: Analysis, op: Op, dims: Mapping[str, int], target: str, largest: int) -> list[KeptValue]:
+def _kept_values(analysis: Analysis, op: Op, dims: Mapping[str, int], target: str, largest: int) -> list[KeptValue]:
     if sum(1 for _ in op.walk()) > largest:
         return []
     try:

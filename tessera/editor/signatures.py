@@ -78,15 +78,15 @@ def of_value(value: Any) -> CallSignature | None:
         case Closure(node=ast.FunctionDef() as node):
             return of_definition(node)
         case TransformedRef(transform=transform, function=function) if (inner := of_value(function)) is not None:
-            said = f"{transform.name} of {inner.name}\n\n{inner.doc}"
-            return replace(inner, name=f"{transform.name}({inner.name})", doc=said, returns="")
+            text = f"{transform.name} of {inner.name}\n\n{inner.doc}"
+            return replace(inner, name=f"{transform.name}({inner.name})", doc=text, returns="")
         case _:
             return None
 
 
 def of_operator(operator: Operator, method: bool = False) -> CallSignature:
     """As a method, an operator lacks its first operand."""
-    given = [p.name if p.required else f"{p.name}={_shown(p.default)}" for p in operator.parameters]
+    given = [p.name if p.required else f"{p.name}={_default_text(p.default)}" for p in operator.parameters]
     return CallSignature(operator.name, tuple(given[1:] if method else given), operator.doc)
 
 
@@ -115,9 +115,9 @@ def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> CallSignature
 
 
 def _parameter(p: ast.arg, default: ast.expr | None = None) -> str:
-    said = f": {_written(p.annotation)}" if p.annotation is not None else ""
-    equals = " = " if said else "="
-    return p.arg + said + (f"{equals}{_written(default)}" if default is not None else "")
+    text = f": {_written(p.annotation)}" if p.annotation is not None else ""
+    equals = " = " if text else "="
+    return p.arg + text + (f"{equals}{_written(default)}" if default is not None else "")
 
 
 def _written(node: ast.expr) -> str:
@@ -131,11 +131,11 @@ def _of_python(name: str, function: Any) -> CallSignature | None:
         return None
     given = tuple(
         f"{'*' if p.kind is p.VAR_POSITIONAL else '**' if p.kind is p.VAR_KEYWORD else ''}{p.name}"
-        + (f"={_shown(p.default)}" if p.default is not p.empty else "")
+        + (f"={_default_text(p.default)}" if p.default is not p.empty else "")
         for p in inspect.signature(function).parameters.values()
     )
     return CallSignature(name, given, inspect.getdoc(function) or "")
 
 
-def _shown(default: object) -> str:
+def _default_text(default: object) -> str:
     return str(default) if isinstance(default, DType) else repr(default)

@@ -71,8 +71,10 @@ class ConstAnn(_Optional):
     spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
-        said = f'["{self.dim}"]' if self.dim is not None else f"[{self.dtype.kind}]" if self.dtype is not None else ""
-        return f"Const{said}" + (" | None" if self.optional else "")
+        message = (
+            f'["{self.dim}"]' if self.dim is not None else f"[{self.dtype.kind}]" if self.dtype is not None else ""
+        )
+        return f"Const{message}" + (" | None" if self.optional else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ def wrong_keyword(function: str, given: Iterable[str]) -> str:
         if name in parameters.split(", "):
             continue
         near = nearest(name, parameters.split(", "))
-        said = _NOT_THERE.get(name) or (f"did you mean {near}?" if near else f"it takes {parameters}")
-        return f"{'a mesh' if function == 'mesh' else function} has no parameter {name!r}; {said}"
+        text = _NOT_THERE.get(name) or (f"did you mean {near}?" if near else f"it takes {parameters}")
+        return f"{'a mesh' if function == 'mesh' else function} has no parameter {name!r}; {text}"
     return ""
 
 

@@ -72,7 +72,7 @@ class Schedule:
     def replace(self, **changes: Any) -> Schedule:
         """A copy with other values for some fields or parameters; None removes one."""
         own = {f.name for f in fields(self)} - {"parameters"}
-        given: dict[str, Any] = {**self._said(), **self.parameters, **changes}
+        given: dict[str, Any] = {**self._set_fields(), **self.parameters, **changes}
         said: dict[str, Any] = {k: v for k, v in given.items() if v is not None or k in own - {"block", "name"}}
         return Schedule(**said)
 
@@ -90,10 +90,10 @@ class Schedule:
 
     def to_json(self) -> dict[str, Any]:
         """The contents of a `.sched` file: only the fields that are set."""
-        out: dict[str, Any] = {"format": FORMAT, "version": VERSION, **self._said()}
+        out: dict[str, Any] = {"format": FORMAT, "version": VERSION, **self._set_fields()}
         return out | ({"parameters": dict(self.parameters)} if self.parameters else {})
 
-    def _said(self) -> dict[str, Any]:
+    def _set_fields(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
@@ -194,7 +194,7 @@ class Schedule:
             yield from (self.with_stages(s) for s in (self.stages - 1, self.stages + 1) if s >= 1)
 
     def __repr__(self) -> str:
-        shown = {**self._said(), **self.parameters}
+        shown = {**self._set_fields(), **self.parameters}
         if "block" in shown:
             shown["block"] = self.block
         return f"Schedule({', '.join(f'{k}={v!r}' for k, v in shown.items())})"

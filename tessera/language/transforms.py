@@ -123,8 +123,8 @@ def transformed(function: Callable[..., Any], transform: Transform) -> Transform
     if transform.problem:
         raise CompileError(Diagnostic("TS105", transform.problem))
     if isinstance(function, Kernel):
-        said = f"{transform.name} takes a function: the kernel {function.name} has no derivative of its own"
-        raise CompileError(Diagnostic("TS355", said, function=function.name))
+        message = f"{transform.name} takes a function: the kernel {function.name} has no derivative of its own"
+        raise CompileError(Diagnostic("TS355", message, function=function.name))
     made: Any = getattr(function, "__dict__", {}).get(_MADE)
     if made is None or made[0] is not function:  # another's, whose attributes a decorator has copied
         made = (function, {})

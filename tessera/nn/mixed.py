@@ -69,13 +69,13 @@ def _stored(model: Module, storage: Any) -> tuple[Module, list[str]]:
     arrays, lines = {}, []
     for leaf in tree.leaves(model):
         array = ts.asarray(leaf.array)
-        said = f"  {leaf.path}: {array.dtype}"
+        text = f"  {leaf.path}: {array.dtype}"
         if not leaf.trained or len(array.shape) < 2 or array.dtype == storage:
             why = "state" if not leaf.trained else "it has that dtype" if array.dtype == storage else "one axis"
-            lines.append(f"{said}, as it was ({why})")
+            lines.append(f"{text}, as it was ({why})")
             continue
         arrays[leaf.path] = narrow = ts.saturate_cast(array, storage)
         lost, size = (float(ts.sqrt(ts.sum(ts.square(x)))) for x in (narrow.astype(ts.f32) - array, array))
         share = f"{100 * lost / size:.2g} % of its norm" if size else "nothing"
-        lines.append(f"{said} -> {storage}, {array.size * storage.itemsize} bytes; rounding took {share}")
+        lines.append(f"{text} -> {storage}, {array.size * storage.itemsize} bytes; rounding took {share}")
     return tree.replaced(model, arrays), lines

@@ -125,5 +125,5 @@ def refuse(cache: Any, why: str) -> None:
     count = int(cache.refused)
     if count:
         cache.refused = ts.zeros((), ts.int64)
-        said = f"{count} further token{'s' * (count != 1)} did not fit into a {type(cache).__name__}: {why}"
-        raise LaunchError(Diagnostic("TS382", said))
+        message = f"{count} further token{'s' * (count != 1)} did not fit into a {type(cache).__name__}: {why}"
+        raise LaunchError(Diagnostic("TS382", message))

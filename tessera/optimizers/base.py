@@ -147,9 +147,9 @@ class Optimizer:
         places: dict[int, str] = {}
         for name, array in trained.items():
             if id(array) in places:
-                said = f"{places[id(array)]} and {name} are one array: hold it at one place, and use that twice"
+                message = f"{places[id(array)]} and {name} are one array: hold it at one place, and use that twice"
                 raise LaunchError(
-                    Diagnostic("TS362", f"parameters that share one array would become different: {said}.")
+                    Diagnostic("TS362", f"parameters that share one array would become different: {message}.")
                 )
             places[id(array)] = name
         arrays = {n: p.detach() for n, p in zip(trained, map(ts.asarray, trained.values()), strict=True)}

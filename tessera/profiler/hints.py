@@ -66,8 +66,8 @@ class Hint:
         data fit into the caches, cold. `print` what comes of it; no file is changed. What was predicted and what was
         measured are kept: see `tessera hints`."""
         trial = self.trial or HintTrial(Recording(), (), "by hand", "it was made by a rule that has no change for it")
-        said = f"{self.kind}: {self.change}"
-        return attempt(trial, Advice(self.kind, VERSION, self.title or "whole run", said, self.local), budget)
+        text = f"{self.kind}: {self.change}"
+        return attempt(trial, Advice(self.kind, VERSION, self.title or "whole run", text, self.local), budget)
 
     @property
     def local(self) -> tuple[float, float]:

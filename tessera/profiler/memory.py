@@ -185,5 +185,5 @@ def _describe(event: MemoryEvent) -> str:
         f"<br>for the backward pass: {escape(name)} {format_bytes(size)}, line {line}"
         for _, line, name, size in event.held[:8]
     )
-    said = f"{sign}{format_bytes(abs(event.delta))} {escape(event.what)}<br>{format_bytes(event.total)} held{place}"
-    return said + kept
+    text = f"{sign}{format_bytes(abs(event.delta))} {escape(event.what)}<br>{format_bytes(event.total)} held{place}"
+    return text + kept

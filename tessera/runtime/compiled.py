@@ -216,8 +216,8 @@ def compile(
     """
     if mode is not None or f is None:
         if mode != "training":
-            said = f"compile: mode is 'training', which is @ts.function, not {mode!r}; or pass the function"
-            raise LaunchError(Diagnostic("TS105", said))
+            text = f"compile: mode is 'training', which is @ts.function, not {mode!r}; or pass the function"
+            raise LaunchError(Diagnostic("TS105", text))
         return Function if f is None else Function(f)
     if not isinstance(target, str) or not isinstance(dims, (Mapping, type(None))):
         what = target if not isinstance(target, str) else dims
@@ -377,9 +377,9 @@ class Explanation:
                 "file": k.file,
                 "line": k.line,
                 "resources": built.artifact.resources.get(k.kernel),
-                "layouts": _said(built, k.kernel, "layouts", {}),
-                "tiles": _said(built, k.kernel, "tiles", []),
-                "notes": _said(built, k.kernel, "notes", []),
+                "layouts": _resource(built, k.kernel, "layouts", {}),
+                "tiles": _resource(built, k.kernel, "tiles", []),
+                "notes": _resource(built, k.kernel, "notes", []),
             }
             for k in built.plan.launches
         ]
@@ -447,7 +447,7 @@ class Explanation:
         )
 
 
-def _said(built: Built, kernel: str, what: str, default: Any) -> Any:
+def _resource(built: Built, kernel: str, what: str, default: Any) -> Any:
     """What the target tells of a kernel, where it does."""
     kernels = built.artifact.meta.get("kernels")
     kernel = built.artifact.meta.get("same", {}).get(kernel, kernel)

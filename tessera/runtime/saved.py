@@ -98,8 +98,8 @@ class Saved(Sequence[SavedValue]):
         head, *rows = self._rows()
         cells = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in rows)
         titles = "".join(f"<th>{html.escape(c)}</th>" for c in head)
-        said = f"{self.name} keeps {_bytes(self.bytes)} for its backward pass"
-        return f"<div><b>{html.escape(said)}</b><table><tr>{titles}</tr>{cells}</table></div>"
+        message = f"{self.name} keeps {_bytes(self.bytes)} for its backward pass"
+        return f"<div><b>{html.escape(message)}</b><table><tr>{titles}</tr>{cells}</table></div>"
 
 
 @outward

@@ -44,6 +44,6 @@ class accumulate_gradients:
     @outward
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
         if kind is None and self.count != self.steps:
-            said = f"accumulate_gradients: {self.count} of {self.steps} gradients were added"
+            message = f"accumulate_gradients: {self.count} of {self.steps} gradients were added"
             more = "with ts.accumulate_gradients(steps=...) as total: total.add(gradient) for each part"
-            raise LaunchError(Diagnostic("TS105", f"{said}; {more}"))
+            raise LaunchError(Diagnostic("TS105", f"{message}; {more}"))

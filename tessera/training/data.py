@@ -46,13 +46,13 @@ class Feed:
     def __init__(self, data: Any) -> None:
         if isinstance(data, (str, bytes, Mapping)) or tree.is_array(data):
             kind = "one array" if tree.is_array(data) else f"a {type(data).__name__}"
-            said = "data=[(x, y)] is one batch, data=lambda i: (x[32 * i : 32 * i + 32], ...) cuts them"
-            raise LaunchError(Diagnostic("TS372", f"data are batches, one after another, and not {kind}: {said}"))
+            message = "data=[(x, y)] is one batch, data=lambda i: (x[32 * i : 32 * i + 32], ...) cuts them"
+            raise LaunchError(Diagnostic("TS372", f"data are batches, one after another, and not {kind}: {message}"))
         self.data = _Passes(data) if inspect.isgeneratorfunction(data) else data
         self.by_number = not hasattr(self.data, "__iter__") and callable(data)
         if not self.by_number and not hasattr(self.data, "__iter__") and not hasattr(self.data, "__getitem__"):
-            said = "an iterable of batches, or a function that gives the batch of a number"
-            raise LaunchError(Diagnostic("TS372", f"data are {said}; not {type(data).__name__}"))
+            message = "an iterable of batches, or a function that gives the batch of a number"
+            raise LaunchError(Diagnostic("TS372", f"data are {message}; not {type(data).__name__}"))
         self.once = not self.by_number and iter(self.data) is self.data
         """whether the data are an iterator, which cannot begin again"""
         self._iterator: Iterator[Any] | None = None
@@ -101,10 +101,10 @@ class Feed:
         except Ended:
             found = None
         if found is None or digest(found) != wanted:
-            said = f"the run is resumed, but batch {position.batch} of pass {position.epoch + 1} is not what it was"
+            message = f"the run is resumed, but batch {position.batch} of pass {position.epoch + 1} is not what it was"
             why = "shuffled by a seed of their own, or an iterator that has moved on"
             more = "Bits stay the same with a list, a function of the batch's number, or a loader with a generator"
-            warnings.warn(f"TS372: {said}: the data are {why}. {more}", DataWarning, stacklevel=5)
+            warnings.warn(f"TS372: {message}: the data are {why}. {more}", DataWarning, stacklevel=5)
 
     def _seek(self, position: Position) -> None:
         """Goes to a position by passing over what lies before it."""

@@ -35,8 +35,8 @@ def fault(
     d = Diagnostic("TS371", what, function=name, notes=tuple(notes))
     found = next((o for o in (origin(step, call, 1) for call in calls) if o is not None), None)
     if found is not None:
-        said = found.said.replace("given.", "item ").replace("named.", "")
-        d = replace(d, message=f"{what}; {said}", span=found.span, label=found.label)
+        text = found.said.replace("given.", "item ").replace("named.", "")
+        d = replace(d, message=f"{what}; {text}", span=found.span, label=found.label)
     return DebugCheckError(d)
 
 

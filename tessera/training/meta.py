@@ -20,7 +20,7 @@ def meta_learning(cls: Class) -> Class:
     """
     if not isinstance(cls, type) or not issubclass(cls, Module) or not callable(getattr(cls, "step", None)):
         name = getattr(cls, "__name__", repr(cls))
-        said = f"meta_learning: {name} has no step: write class {name}(ts.nn.Module), whose fields are what"
+        message = f"meta_learning: {name} has no step: write class {name}(ts.nn.Module), whose fields are what"
         more = "is learned, and def step(self, params, grads), which gives the new params"
-        raise LaunchError(Diagnostic("TS105", f"{said} {more}"))
+        raise LaunchError(Diagnostic("TS105", f"{message} {more}"))
     return cls

@@ -49,9 +49,9 @@ def page(glance: Glance) -> str:
         chart(glance.history, name, colour)
         for name, colour in zip(glance.history.names, _COLOURS, strict=False)  # of the first six
     )
-    said = f'<div style="margin-top:4px"><b>{html.escape(glance.said)}</b></div>' if glance.said else ""
+    text = f'<div style="margin-top:4px"><b>{html.escape(glance.said)}</b></div>' if glance.said else ""
     return (
-        f'<div class="tessera-run" style="{font}">{_bar(glance)}<div>{html.escape(glance.heading)}</div>{said}'
+        f'<div class="tessera-run" style="{font}">{_bar(glance)}<div>{html.escape(glance.heading)}</div>{text}'
         f'<div style="display:flex;flex-wrap:wrap;gap:8px;margin-top:6px">{charts}</div></div>'
     )
 

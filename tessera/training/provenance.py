@@ -88,7 +88,7 @@ class _Traced:
             earlier = self._back(infinite, not_finite) if infinite is not None else found
             if isinstance(earlier, Value) or earlier.operands:  # an infinity of the text's own, as of masks, is meant
                 found = earlier
-        return self._said(found, self._needed(results[:forward]))
+        return self._cause(found, self._needed(results[:forward]))
 
     def _back(self, value: Value, bad: Bad) -> Op | Value:
         """The operator that is the first on the way to a bad value, or the argument that is bad itself."""
@@ -120,11 +120,11 @@ class _Traced:
                 waiting += [v.op for v in op.operands]
         return found
 
-    def _said(self, found: Op | Value, forward: set[Op]) -> Cause:
+    def _cause(self, found: Op | Value, forward: set[Op]) -> Cause:
         if isinstance(found, Value):
             name = self.names[found.index] if found.index < len(self.names) else found.hint
             array = self.values[found]
-            return Cause(NOWHERE, "", f"{name} {_holds(array)} itself, {_where(array)}")
+            return Cause(NOWHERE, "", f"{name} {_contents(array)} itself, {_where(array)}")
         operands, results = next(
             ((xs, ys) for o, xs, ys in self.order if o is found),
             ([self.values[v] for v in found.operands], [self.values[r] for r in found.results]),
@@ -139,7 +139,7 @@ class _Traced:
         arguments = [self.names[v.index] for v in found.operands if v.owner is given and v.index < len(self.names)]
         of = f" of {', '.join(arguments)}" if arguments else ""
         took = _taken(found, operands, result)
-        return Cause(found.span, f"{_holds(result)[6:]} here", f"{way}{name}{of} {took} and {_gives(result)}")
+        return Cause(found.span, f"{_contents(result)[6:]} here", f"{way}{name}{of} {took} and {_gives(result)}")
 
 
 def is_nan(array: np.ndarray) -> np.ndarray:
@@ -174,7 +174,7 @@ def _begins(operands: Sequence[np.ndarray], results: Sequence[np.ndarray], bad: 
     return any(bad(r).any() for r in results) and not any(bad(x).any() for x in operands)
 
 
-def _holds(array: np.ndarray) -> str:
+def _contents(array: np.ndarray) -> str:
     return "holds NaN" if is_nan(array).any() else "holds infinity"
 
 
@@ -186,7 +186,7 @@ def _where(array: np.ndarray) -> str:
 
 
 def _gives(result: np.ndarray) -> str:
-    return f"gives {_holds(result)[6:]}: {_where(result)}"
+    return f"gives {_contents(result)[6:]}: {_where(result)}"
 
 
 def _taken(op: Op, operands: Sequence[np.ndarray], result: np.ndarray) -> str:

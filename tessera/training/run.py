@@ -162,8 +162,8 @@ class TrainingRun(Generic[Model]):
     def _with_state(self, model: Model, given: Any) -> Model:
         """The model with the buffers (such as averages of BatchNorm) of the model that the loss has returned."""
         if type(given) is not type(model):
-            said = f"{self._call.name} returns a loss, and with it dicts of numbers that are logged, or the model"
-            raise LaunchError(Diagnostic("TS105", f"train: {said}; not {type(given).__name__}"))
+            message = f"{self._call.name} returns a loss, and with it dicts of numbers that are logged, or the model"
+            raise LaunchError(Diagnostic("TS105", f"train: {message}; not {type(given).__name__}"))
         return tree.replaced(model, {leaf.path: leaf.array for leaf in tree.leaves(given) if not leaf.trained})
 
     def _save(self, wait: bool) -> None:
@@ -191,8 +191,8 @@ class TrainingRun(Generic[Model]):
         saved = checkpoints.load(folder, model=now.model, optimizer=now.optimizer)
         missing = [name for name in ("step", "data", "history") if name not in saved]
         if missing:
-            said = f"{folder} is not a checkpoint of ts.train: it has no {', '.join(missing)}; name another folder"
-            raise LaunchError(Diagnostic("TS363", said))
+            message = f"{folder} is not a checkpoint of ts.train: it has no {', '.join(missing)}; name another folder"
+            raise LaunchError(Diagnostic("TS363", message))
         data = saved["data"]
         generator = saved.get("data_generator")
         position = Position(data["epoch"], data["batch"], None if generator is None else generator["0"])

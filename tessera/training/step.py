@@ -83,10 +83,10 @@ class LossCall:
                 return (self.arrays(batch, "batch"),), {}
             unknown = [] if self.parameters is None else [n for n in batch if n not in self.parameters]
             if unknown:
-                said = f"a batch has {', '.join(map(repr, unknown))}, which {self.name} does not take"
+                message = f"a batch has {', '.join(map(repr, unknown))}, which {self.name} does not take"
                 takes = ", ".join(self.parameters or ())
                 more = f"it takes {takes}; take them out, or take the batch whole: def {self.name}(model, batch)"
-                raise LaunchError(Diagnostic("TS372", f"{said}: {more}"))
+                raise LaunchError(Diagnostic("TS372", f"{message}: {more}"))
             return (), {n: self.arrays(v, n) for n, v in batch.items()}
         if isinstance(batch, (list, tuple)) and not _numbers(batch) and not (alone and len(batch) != 1):
             return tuple(self.arrays(v, f"item {i}") for i, v in enumerate(batch)), {}
@@ -106,8 +106,8 @@ class LossCall:
             array = np.asarray(None)
         if array.dtype.kind not in "biufc":
             kind = f"text, {value!r:.40}" if isinstance(value, str) else f"of type {type(value).__name__}"
-            said = f"{name} of a batch is {kind}: {self.name} takes arrays and numbers"
-            raise LaunchError(Diagnostic("TS372", said))
+            message = f"{name} of a batch is {kind}: {self.name} takes arrays and numbers"
+            raise LaunchError(Diagnostic("TS372", message))
         return array.astype(np.float32) if array.dtype == np.float64 else array
 
 

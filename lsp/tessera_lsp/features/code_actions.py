@@ -41,13 +41,13 @@ def register(server: TesseraServer) -> None:
         document = await server.document(params.text_document)
         only = params.context.only
         found: list[lsp.CodeAction] = []
-        if _wanted(lsp.CodeActionKind.QuickFix, only):
+        if _is_wanted(lsp.CodeActionKind.QuickFix, only):
             found += _fixes(server, document, params.range)
-        if _wanted(ignore.KIND, only):
+        if _is_wanted(ignore.KIND, only):
             found += _ignoring(server, document, params.range)
         if params.context.trigger_kind != lsp.CodeActionTriggerKind.Automatic or only:
             for kind, offers in _offers(server, document, params.range):
-                if _wanted(kind, only):
+                if _is_wanted(kind, only):
                     found += await _tried(document, offers)
         return _told_apart(found)
 
@@ -154,7 +154,7 @@ def _action(document: Document, offer: Offer) -> lsp.CodeAction | None:
     return lsp.CodeAction(offer.title, kind=offer.kind, edit=edit) if edit is not None else None
 
 
-def _wanted(kind: str, only: Sequence[str] | None) -> bool:
+def _is_wanted(kind: str, only: Sequence[str] | None) -> bool:
     """Kinds form a tree: "quickfix.ignore" is a "quickfix", and everything is within ""."""
     return only is None or any(not w or kind == w or kind.startswith(f"{w}.") for w in only)
 

@@ -39,7 +39,7 @@ def register(server: TesseraServer) -> None:
 
     @server.feature(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT)
     async def content(params: lsp.TextDocumentContentParams) -> lsp.TextDocumentContentResult:
-        return lsp.TextDocumentContentResult((await _answer(server, _asked(params.uri))).text)
+        return lsp.TextDocumentContentResult((await _answer(server, _params_of(params.uri))).text)
 
 
 async def _answer(server: TesseraServer, params: IrParams) -> IrResult:
@@ -108,7 +108,7 @@ def _address(params: IrParams, function: str) -> str:
     return f"{SCHEME}:/{quote(function)}.{params.level}?{quote(json.dumps(asked))}"
 
 
-def _asked(address: str) -> IrParams:
+def _params_of(address: str) -> IrParams:
     scheme, _, rest = address.partition(":")
     try:
         asked = json.loads(unquote(rest.partition("?")[2]))

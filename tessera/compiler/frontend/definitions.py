@@ -71,13 +71,13 @@ def _plain(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
 
 
 def _asynchronous(definition: Definition) -> Diagnostic:
-    said = f"{definition.name} is async; a {definition.kind} is a plain function"
+    message = f"{definition.name} is async; a {definition.kind} is a plain function"
     place = definition.text.span(definition.tree)  # from `async` on, where `def` stands in the same line
     word = re.match(r"async\s+(?=def\b)", definition.text.lines[place.line - 1][place.col - 1 :])
     end = place.col + len(word[0]) if word else place.col
     leave = Fix("Leave async out", (Edit(replace(place, end_line=place.line, end_col=end), ""),))
     fixes = (leave,) if word else ()
-    return Diagnostic("TS102", said, definition.span, fixes=fixes, function=definition.name)
+    return Diagnostic("TS102", message, definition.span, fixes=fixes, function=definition.name)
 
 
 class InnerScope:

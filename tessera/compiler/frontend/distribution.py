@@ -34,8 +34,8 @@ def unsuitable(definition: Definition, over: str) -> Iterator[Diagnostic]:
     parameters = definition_signature(definition).parameters
     held = [p for p in parameters if any(over in dims.symbols(d) for d in _inside(p.annotation))]
     for p in held:
-        said = f"{p.name} holds tensors with an axis {over}, and only those that are parameters themselves are cut"
-        yield _refusal(definition, f"{said}; give each of them a parameter", p.span)
+        message = f"{p.name} holds tensors with an axis {over}, and only those that are parameters themselves are cut"
+        yield _refusal(definition, f"{message}; give each of them a parameter", p.span)
     if not held and not any(axes_of(p, over) for p in parameters):
         names = dict.fromkeys(str(d) for p in parameters for d in _shape(p) if dims.is_symbol(d))
         hint = f"; its dims are {', '.join(names)}" if names else '; name its dims: x: Tensor["B", ...]'
@@ -43,11 +43,11 @@ def unsuitable(definition: Definition, over: str) -> Iterator[Diagnostic]:
     for p in parameters:
         for d in _shape(p):
             if over in dims.symbols(d) and not dims.is_symbol(d):
-                said = f"which rows of {p.name} belong to one of {over} does not follow from {d}"
-                yield _refusal(definition, f"{said}; give {over} an axis of its own, and reshape inside", p.span)
+                message = f"which rows of {p.name} belong to one of {over} does not follow from {d}"
+                yield _refusal(definition, f"{message}; give {over} an axis of its own, and reshape inside", p.span)
         if isinstance(p.annotation, ConstAnn) and over in dims.symbols(p.annotation.dim or 0):
-            said = f"{p.name} is the size of {over}, which each part has another of"
-            yield _refusal(definition, f"{said}; take it from a shape inside the function", p.span)
+            message = f"{p.name} is the size of {over}, which each part has another of"
+            yield _refusal(definition, f"{message}; take it from a shape inside the function", p.span)
 
 
 def axes_of(p: Parameter, over: str) -> list[int]:

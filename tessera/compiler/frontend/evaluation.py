@@ -244,8 +244,8 @@ def _body(ev: Evaluator, arguments: Mapping[str, ArgType] | None, symbolic: bool
         return UNKNOWN  # the return may be what does not parse
     if not _is_declaration(tree):
         return ev.layer.returned(None, ev.definition.span, ev.returns)
-    said = f"{ev.definition.name} is only declared: its body is `...`; write what it computes there"
-    return ev.undecide(said, ev.definition.span, "TS102")
+    message = f"{ev.definition.name} is only declared: its body is `...`; write what it computes there"
+    return ev.undecide(message, ev.definition.span, "TS102")
 
 
 def _is_declaration(tree: ast.FunctionDef) -> bool:

@@ -216,8 +216,8 @@ def read_text(path: str | Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        said = f"the file is not UTF-8 text (byte {data[e.start]:#04x} at offset {e.start})"
-        raise CompileError(Diagnostic("TS101", said, replace(NOWHERE, file=str(path)))) from None
+        message = f"the file is not UTF-8 text (byte {data[e.start]:#04x} at offset {e.start})"
+        raise CompileError(Diagnostic("TS101", message, replace(NOWHERE, file=str(path)))) from None
 
 
 def _of_method(found: Analysis) -> Analysis:

@@ -142,11 +142,11 @@ class Infer:
         answer = dims.compare(a, b, self.facts)
         if answer == "yes":
             return
-        said = _said(message)
+        said = _value(message)
         if answer == "unknown":
             self.checks.append(LaunchCheck(a, b, f"{self.operator}: {said}"))
         else:
-            self.fail(code, said, *counterexample(a, b, self.facts), operand=operand, suggestions=_said(suggestions))
+            self.fail(code, said, *counterexample(a, b, self.facts), operand=operand, suggestions=_value(suggestions))
 
     def axis(self, x: TensorType, axis: object, name: str = "axis", extra: int = 0) -> int:
         """`axis` counted from 0. `extra` = 1 for operators that insert an axis."""
@@ -222,8 +222,8 @@ class Infer:
             if common is None:
                 message = f"{out} and {t.dtype} have no common dtype"
                 converted = Suggestion(f"operand {i + 1} as {out}", i, f'.cast("{out}")')
-                said = f"{message}; say which with cast(x, {out}) or cast(x, {t.dtype})"
-                self.fail("TS302", said, suggestions=(converted,))
+                text = f"{message}; say which with cast(x, {out}) or cast(x, {t.dtype})"
+                self.fail("TS302", text, suggestions=(converted,))
             out = common
         for i, t in enumerate(types, first):
             self.convert(i, t, out)
@@ -295,7 +295,7 @@ def _new_axes(short: Shape, long: Shape, facts: Facts, step: int) -> str:
     return f"[{', '.join(entries)}]"
 
 
-def _said(what: _T | Callable[[], _T]) -> _T:
+def _value(what: _T | Callable[[], _T]) -> _T:
     return cast("Callable[[], _T]", what)() if callable(what) else what
 
 

@@ -235,7 +235,7 @@ class Operator:
     def method_names(self) -> tuple[str, ...]:
         return (self.name,) if self.methods is None else self.methods
 
-    def _said(self, parameter: str) -> str:
+    def _remark(self, parameter: str) -> str:
         return f"; {self.says[parameter]}" if parameter in self.says else ""
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -258,7 +258,7 @@ class Operator:
         for key, value in kwargs.items():
             name = key if key in names else ALIASES.get(key, key)
             if name not in names:
-                raise TypeError(f"{self.signature} has no parameter {key!r}{self._said(key)}")
+                raise TypeError(f"{self.signature} has no parameter {key!r}{self._remark(key)}")
             if name in given:
                 raise TypeError(f"{self.signature} got {name!r} twice")
             given[name] = value
@@ -266,7 +266,7 @@ class Operator:
         attrs: dict[str, Any] = {}
         for p in self.parameters:
             if p.name not in given and p.required:
-                raise TypeError(f"{self.signature} needs {p.name!r}{self._said(p.name)}")
+                raise TypeError(f"{self.signature} needs {p.name!r}{self._remark(p.name)}")
             value = given.get(p.name, p.default)
             if p.operand:
                 operands.append(list(value) if p.variadic else value)

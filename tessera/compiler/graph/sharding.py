@@ -59,7 +59,7 @@ class Problem:
     why: str
     span: Span
 
-    def said(self, dim: str) -> str:
+    def explanation(self, dim: str) -> str:
         """`cumsum in line 7 needs the whole of B, for it runs along B`."""
         if not self.operator:
             return self.why
@@ -106,9 +106,9 @@ class Partition:
         return [self._diagnostic(p, function) for p in self.problems]
 
     def _diagnostic(self, p: Problem, function: str) -> Diagnostic:
-        said = f"{function} cannot be distributed over {self.dim}: {p.said(self.dim)}"
+        message = f"{function} cannot be distributed over {self.dim}: {p.explanation(self.dim)}"
         hint = Note("distribute over a dim that every operator leaves alone, or take this step outside of the function")
-        return Diagnostic("TS801", said, p.span, notes=(hint,), function=function, label=f"needs all of {self.dim}")
+        return Diagnostic("TS801", message, p.span, notes=(hint,), function=function, label=f"needs all of {self.dim}")
 
 
 def partition(func: Op, dim: str, checks: Iterable[LaunchCheck] = ()) -> Partition:

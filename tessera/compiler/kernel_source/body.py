@@ -155,7 +155,7 @@ class Body:
         """Assigns a value to a name."""
         behind = self.comment(op)
         text = self._unparsed(op)
-        wanted = op.result.hint or self.called.get(op) or self._said(op)
+        wanted = op.result.hint or self.called.get(op) or self._summary(op)
         name = wanted if self._replaces(op, wanted) else self.free(wanted)
         self.add(f"{name} = {text}", behind)
         self.names[op.result] = name
@@ -172,7 +172,7 @@ class Body:
         users = {o for u in v.users for o in (u, *((w for w in u.result.users) if self._passes(u) else ()))}
         return v.op is not None and walked[0] == walked[1] and all(u in here or self._passes(u) for u in users)
 
-    def _said(self, op: Op) -> str:
+    def _summary(self, op: Op) -> str:
         name = op.name.removeprefix("graph.")
         if kind_of(name) == "reduce":
             across = self._along(op)[:1] == ["axis=0"] and len(self.layout.tile(self.axes.of(op, 0))) == 2

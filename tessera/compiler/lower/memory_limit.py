@@ -36,8 +36,10 @@ def fit(func: Op, schedule: Callable[[Op, str], Op]) -> None:
         return
     span = Span(*cast("tuple[Any, ...]", func.attrs["memory_at"]))
     if free := _free(func):
-        said = f"whether this fits into {shown(most)} depends on the sizes of {', '.join(free)}: call it, or give sizes"
-        raise CompileError(Diagnostic("TS358", said, span))
+        message = (
+            f"whether this fits into {shown(most)} depends on the sizes of {', '.join(free)}: call it, or give sizes"
+        )
+        raise CompileError(Diagnostic("TS358", message, span))
     seen: set[tuple[int, ...]] = set()
     least, smallest = 0, None
     for trade in TRADES:
@@ -55,11 +57,11 @@ def fit(func: Op, schedule: Callable[[Op, str], Op]) -> None:
             least, smallest = taken, program
     assert smallest is not None
     given = sum(held(smallest).values())
-    said = (
+    message = (
         f"{func.attrs['sym_name']} does not fit into {shown(most)}: it holds {shown(least)} at least, of which"
         f" {shown(given)} are its arguments and results"
     )
-    raise CompileError(Diagnostic("TS358", said, span))
+    raise CompileError(Diagnostic("TS358", message, span))
 
 
 def _free(func: Op) -> list[str]:

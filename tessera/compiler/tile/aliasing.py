@@ -75,7 +75,7 @@ def _in_place(program: Program, param: Mapping[int, int], written: int, other: i
         return False
     first = loads[0]
     same = all((a.keys, a.shape) == (first.keys, first.shape) for a in (*loads, *stored))
-    return same and _apart(launch.kernel, first) and _keeps_places(launch.kernel, loads, stored)
+    return same and _are_disjoint(launch.kernel, first) and _keeps_places(launch.kernel, loads, stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _key(v: Value) -> Any:
     return v
 
 
-def _apart(kernel: Op, access: _Access) -> bool:
+def _are_disjoint(kernel: Op, access: _Access) -> bool:
     """Whether no two programs touch one element."""
     grid = cast("Sequence[Any]", kernel.attrs.get("grid", ()))
     steps: dict[int, tuple[Any, Any]] = {}

@@ -24,7 +24,7 @@ VALUE_BITS = 32
 _ELEMENT = re.compile(r"\{element (\w*); (.*); (.*)\}")
 
 
-def asked(holds: Value) -> Value | None:
+def tested_tile(holds: Value) -> Value | None:
     """The tile whose values a condition is about: the side of a comparison that is not a number."""
     op = holds.op
     while op is not None and op.name in _GUARDS:  # where the author's mask or the tensor's end leaves anything to ask
@@ -69,7 +69,7 @@ def filled(message: str, index: int, extent: Dim, sizes: Mapping[str, int]) -> s
     place, bits = divmod(index, 1 << VALUE_BITS)
     program, element = divmod(place, math.prod(shape))
     value = _value(bits, m[1]) if m[1] else None
-    return message.replace(m[0], told(_where(element, shape), _where(program, grid), value))
+    return message.replace(m[0], element_fault(_where(element, shape), _where(program, grid), value))
 
 
 def shown(value: Any, dtype: DType) -> str:
@@ -92,7 +92,7 @@ def _where(number: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(out))
 
 
-def told(element: tuple[int, ...], program: tuple[int, ...], value: str | None) -> str:
+def element_fault(element: tuple[int, ...], program: tuple[int, ...], value: str | None) -> str:
     """`Element (3, 5) of program (0, 1) is -2.5.`"""
     what = f"Element {element}" if element else "The value"
     where = f"{' of' if element else ' in'} program {program}" if program else ""

@@ -116,7 +116,7 @@ class TileBuiltin:
         """The parameters as people write them: `x`, `axis=-1`, `*axes`."""
         star = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
         return tuple(
-            f"{star.get(p.kind, '')}{p.name}" + ("" if p.default is p.empty else f"={_shown(p.default)}")
+            f"{star.get(p.kind, '')}{p.name}" + ("" if p.default is p.empty else f"={_default_text(p.default)}")
             for p in self.parameters.values()
         )
 
@@ -173,5 +173,5 @@ def as_function(builtin: TileBuiltin, name: str) -> Callable[..., Any]:
     return refuse
 
 
-def _shown(default: object) -> str:
+def _default_text(default: object) -> str:
     return default.name if isinstance(default, DType) else repr(default)

@@ -44,9 +44,9 @@ def _assignments(document: OpenFile, known: Known, selection: Selection) -> Iter
         yield Offer(f"Annotate {last} with its shape", KIND, edits)
         return
     after = tried(known, edits)
-    said = f"{', '.join(names)} and {last}" if len(found) <= FEW else f"{len(found)} variables"
+    text = f"{', '.join(names)} and {last}" if len(found) <= FEW else f"{len(found)} variables"
     if after is not None and not after.found:
-        yield Offer(f"Annotate {said} with their shapes", KIND, edits)
+        yield Offer(f"Annotate {text} with their shapes", KIND, edits)
 
 
 def _target(statement: ast.stmt) -> ast.Name | None:

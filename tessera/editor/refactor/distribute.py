@@ -31,7 +31,7 @@ def offers(document: OpenFile, known: Known, selection: Selection, settings: Pre
         wrong = next((d.message for d in unsuitable(definition, dim)), "")
         found = partition(analysis.op, dim, analysis.checks)
         if wrong or not found.ok:
-            yield Offer(title, KIND, disabled=wrong or found.problems[0].said(dim))
+            yield Offer(title, KIND, disabled=wrong or found.problems[0].explanation(dim))
             continue
         edit = _decorator(known, name, dim)
         after = tried(known, (edit,))

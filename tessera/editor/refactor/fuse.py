@@ -207,9 +207,9 @@ def _view_between(source: Source, a: Op, b: Op) -> str:
     views = [op for v, found in reads if v in a.results for op in found if op.name != "graph.broadcast_to"]
     if not views:
         return ""
-    said = f": {written(source, views[0])} stands between them"
+    message = f": {written(source, views[0])} stands between them"
     simple = b.attrs["kind"] == "map" and views[0].name != "graph.slice"
-    return f"{said}; what works element by element may stand before it" if simple else said
+    return f"{message}; what works element by element may stand before it" if simple else message
 
 
 def _named(source: Source, group: Op) -> str:

@@ -70,7 +70,7 @@ class _Epilogue:
 
 def offers(document: OpenFile, known: Known, selection: Selection, settings: Preferences) -> Iterator[Offer]:
     """None where no call of a kernel is selected together with what follows it."""
-    found = _found(document, known, selection) if known.analysis.definition.kind == "function" else None
+    found = _find_epilogue(document, known, selection) if known.analysis.definition.kind == "function" else None
     if found is None:
         return
     try:
@@ -88,7 +88,7 @@ def _bytes(type: object) -> Dim:
     return dims.prod(type.shape) * type.dtype.itemsize if isinstance(type, TensorType) else 0
 
 
-def _found(document: OpenFile, known: Known, selection: Selection) -> _Epilogue | None:
+def _find_epilogue(document: OpenFile, known: Known, selection: Selection) -> _Epilogue | None:
     whole = selected(known, selection) if selection.start != selection.end else None
     if whole is None or len(whole.nodes) < 2:
         return None

@@ -72,7 +72,7 @@ class _Lines:
         if isinstance(self.top, ast.FunctionDef):
             own |= {p.arg for p in parameters(self.top)}
         read = [n for n in in_order(self.statements) if not assigned_first(self.statements, n)]
-        return [n for n in read if n in own or not _said(self.document.scope.lookup(n))]
+        return [n for n in read if n in own or not _is_written(self.document.scope.lookup(n))]
 
     @property
     def results(self) -> list[str]:
@@ -90,7 +90,7 @@ def _stored(statements: Sequence[ast.stmt]) -> list[str]:
     return list(dict.fromkeys(n.id for n in names))
 
 
-def _said(value: object) -> bool:
+def _is_written(value: object) -> bool:
     return isinstance(value, (Closure, Namespace, OperatorRef, Builtin, DType, bool, int, float, str))
 
 

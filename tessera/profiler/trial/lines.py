@@ -201,8 +201,8 @@ def _cells(change: LineChange) -> tuple[str, ...]:
     if change.ratio is not None:
         r = change.ratio
         ratio, interval = f"{r.middle:.2f}x", f"{r.low:.2f} to {r.high:.2f}"
-    said = " ".join([change.verdict, "edited" if change.edited else ""]).strip()
-    return line, before, after, ratio, interval, said, change.text
+    text = " ".join([change.verdict, "edited" if change.edited else ""]).strip()
+    return line, before, after, ratio, interval, text, change.text
 
 
 def compare_lines(before: Repetitions, after: Repetitions, by_turn: bool) -> LineComparison:

@@ -150,16 +150,16 @@ def _made(trial: HintTrial) -> _Made:
             raise NotTried("calls are joined and timed on the CPU alone so far")
         both = fused(trial.recording, trial.launches, launch.target)
         results = _compared(both.before(), both.after())
-        return _Made(timed(both.before), timed(both.after), both.file, both.old, both.new, results, _said(both.made_up))
+        return _Made(timed(both.before), timed(both.after), both.file, both.old, both.new, results, _note(both.made_up))
     again = call_of(trial.recording, launch)
     chosen = blocks.choose(again, blocks.changes(again, trial.change), launch.target)
-    notes = _said(again.made_up) + tuple(f"left out: {why}" for why in chosen.left_out)
+    notes = _note(again.made_up) + tuple(f"left out: {why}" for why in chosen.left_out)
     found = chosen.blocks
     file = again.program.definition().file
     return _Made(chosen.before, chosen.after, file, found.before, found.after, "equal bits", notes)
 
 
-def _said(made_up: Sequence[str]) -> tuple[str, ...]:
+def _note(made_up: Sequence[str]) -> tuple[str, ...]:
     return (f"random numbers in the place of {', '.join(made_up)}, which are gone",) if made_up else ()
 
 

@@ -181,10 +181,10 @@ def too_large(nbytes: int, free: int | None, what: str, device: str = "cpu") -> 
 
 def _note(holder: holders.Holder) -> Note:
     names = ", ".join(holder.paths[:3]) or "nothing that was found"
-    said = f"{_size(holder.nbytes)} are held by {names}"
+    message = f"{_size(holder.nbytes)} are held by {names}"
     if not holder.line:
-        return Note(said)
-    return Note(f"{said}, as {holder.what} of this line", Span(holder.file, holder.line, 1, holder.line, 1))
+        return Note(message)
+    return Note(f"{message}, as {holder.what} of this line", Span(holder.file, holder.line, 1, holder.line, 1))
 
 
 def _size(nbytes: int) -> str:

@@ -29,7 +29,7 @@ def _owner(array: Any) -> Any:
     return array
 
 
-def _found(memory: Any) -> Version | None:
+def _version_of(memory: Any) -> Version | None:
     version = held() if (held := watched.get(id(memory))) is not None else None
     return version if version is not None and version.memory() is memory else None
 
@@ -37,7 +37,7 @@ def _found(memory: Any) -> Version | None:
 def watch(array: Any) -> Version:
     """The version of an array of NumPy's or CuPy's, counted from now on."""
     memory = _owner(array)
-    version = _found(memory)
+    version = _version_of(memory)
     if version is None:
         version, identity = Version(memory), id(memory)
 
@@ -51,5 +51,5 @@ def watch(array: Any) -> Version:
 
 def changed(array: Any) -> None:
     """Says that an array has been stored to."""
-    if watched and (version := _found(_owner(array))) is not None:
+    if watched and (version := _version_of(_owner(array))) is not None:
         version.count += 1

@@ -225,10 +225,10 @@ class Search:
     def _failed(self, text: str, config: Mapping[str, Any], error: TesseraError) -> None:
         """Recorded with its diagnostic. Too much shared memory, or a number of warps that there is not, is pruning."""
         self.findings += error.diagnostics
-        said = "; ".join(f"{d.code}: {d.message}" for d in error.diagnostics[:3])
+        message = "; ".join(f"{d.code}: {d.message}" for d in error.diagnostics[:3])
         too_much = isinstance(error, TargetError) and error.code in ("TS405", "TS411", "TS602")
         status: Status = "pruned" if too_much else "failed"
-        trial = Trial(dict(config), status, (), said)
+        trial = Trial(dict(config), status, (), message)
         if isinstance(error, _LASTING):
             self._settle(text, trial)
         else:

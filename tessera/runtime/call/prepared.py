@@ -75,7 +75,7 @@ class PreparedLaunch(Locked):
         self.neighbours = {a for a in self.adapters if a is not None} - {library} if device != HOST else set()
         self.kept = tuple(i for i, a in enumerate(self.adapters) if a is not None and not a.ordered and device != HOST)
         self.poisoned = device == HOST and knobs.debug()
-        self.apart = self._apart()
+        self.apart = self._disjoint_pairs()
 
     def _refuse_too_large(self) -> None:
         """TS505 before anything is allocated, where results and temporaries together cannot fit."""
@@ -84,7 +84,7 @@ class PreparedLaunch(Locked):
         if self.device == HOST and total >= 1 << 28:
             host_memory.require(total, f"{self.plan.name}: results and temporaries")
 
-    def _apart(self) -> tuple[ArrayPair, ...]:
+    def _disjoint_pairs(self) -> tuple[ArrayPair, ...]:
         """The arrays that must not overlap, as far as they are there, have elements and are passed as they are."""
         place = {param: i for i, (param, _, _) in enumerate(self.slots) if param is not None}
         out: list[ArrayPair] = []

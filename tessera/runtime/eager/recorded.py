@@ -141,8 +141,8 @@ class Recorded(Tensor):
         if not is_leaf(self):
             refused("only a tensor whose requires_grad was set has .grad, this one was computed")
         if value is not None and (tuple(value.shape), Tensor(value).dtype) != (self.shape, self.dtype):
-            said = f"this .grad is {list(self.shape)} {self.dtype}, not {list(value.shape)} {Tensor(value).dtype}"
-            raise LaunchError(Diagnostic("TS357", said, call_span()))
+            message = f"this .grad is {list(self.shape)} {self.dtype}, not {list(value.shape)} {Tensor(value).dtype}"
+            raise LaunchError(Diagnostic("TS357", message, call_span()))
         self._tape = None if value is None else Tensor(value)
 
     @outward
@@ -207,8 +207,8 @@ def is_leaf(tensor: Recorded) -> bool:
 def require(tensor: Tensor) -> None:
     """Has a Tensor require a gradient. Raises LaunchError TS351 where it holds no floats."""
     if not (tensor.dtype.is_float or tensor.dtype.is_complex):
-        said = f"a tensor of {tensor.dtype} has no gradient; convert it with .to(ts.f32)"
-        raise LaunchError(Diagnostic("TS351", said, call_span()))
+        message = f"a tensor of {tensor.dtype} has no gradient; convert it with .to(ts.f32)"
+        raise LaunchError(Diagnostic("TS351", message, call_span()))
     tensor.__class__ = Recorded
     tensor._tape = None
 
@@ -330,8 +330,8 @@ def call(launcher: Any, args: tuple[Any, ...], sites: dict[Any, Any]) -> Any:
     if not _recording.get() or fn.options.get("constant"):
         return launcher.found(plain, sites).run(*plain)
     if isinstance(fn, Kernel):
-        said = f"what the kernel {fn.name} stores is not recorded: call it in a @ts.function and give it a rule, "
-        refused(said + f"@{fn.name}.vjp; or call it under ts.no_grad()", "TS355")
+        message = f"what the kernel {fn.name} stores is not recorded: call it in a @ts.function and give it a rule, "
+        refused(message + f"@{fn.name}.vjp; or call it under ts.no_grad()", "TS355")
     ready = launcher.found(plain, sites)
     if ready.prepared is not None and ready.prepared.written:
         refused(f"{fn.name} changes what it is given, which is not recorded: use ts.value_and_grad, or ts.no_grad()")

@@ -67,13 +67,15 @@ def backward(loss: Recorded, gradient: Any, retain: bool) -> None:
 def _seed(loss: Recorded, gradient: Any) -> Tensor:
     if gradient is None:
         if loss.size != 1 or loss.dtype.is_complex:
-            said = f"backward() differentiates one real number, and this is {list(loss.shape)} {loss.dtype}: reduce it"
-            refused(f"{said} with .sum() or .mean(), or give the gradient by it, backward(gradient)", "TS352")
+            message = (
+                f"backward() differentiates one real number, and this is {list(loss.shape)} {loss.dtype}: reduce it"
+            )
+            refused(f"{message} with .sum() or .mean(), or give the gradient by it, backward(gradient)", "TS352")
         return Tensor(np.ones(loss.shape, loss.dtype.numpy))
     seed = Tensor(gradient) if adapter_of(gradient) is not None else Tensor(gradient, loss.dtype)
     if (seed.shape, seed.dtype) != (loss.shape, loss.dtype):
-        said = f"the gradient is {list(seed.shape)} {seed.dtype}, and the tensor {list(loss.shape)} {loss.dtype}"
-        refused(said, "TS357")
+        message = f"the gradient is {list(seed.shape)} {seed.dtype}, and the tensor {list(loss.shape)} {loss.dtype}"
+        refused(message, "TS357")
     return seed
 
 
@@ -111,14 +113,16 @@ def _outputs(value: Any) -> Iterator[Output]:
 
 def _demand_whole(step: RecordedCall) -> None:
     """Raises LaunchError TS356 at the call whose record is no longer there, or no longer true."""
-    said = ""
+    message = ""
     if step.freed:
-        said = "backward() went through this call before, and what was recorded of it is freed: call backward() once, "
-        said += "on the sum of the losses, or the first time with retain_graph=True"
+        message = (
+            "backward() went through this call before, and what was recorded of it is freed: call backward() once, "
+        )
+        message += "on the sum of the losses, or the first time with retain_graph=True"
     elif any(version.count != count for version, count in step.versions):
-        said = "an array that this call has read has been changed in place since: call backward() before it changes"
-    if said:
-        raise LaunchError(Diagnostic("TS356", said, span_at(step.place)))
+        message = "an array that this call has read has been changed in place since: call backward() before it changes"
+    if message:
+        raise LaunchError(Diagnostic("TS356", message, span_at(step.place)))
 
 
 def _at_the_call(d: Diagnostic, program: RecordedProgram, steps: list[RecordedCall]) -> Diagnostic:

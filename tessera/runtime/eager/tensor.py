@@ -127,8 +127,8 @@ class Tensor(Protocols):
         needs none. What was recorded is freed, unless `retain_graph`. Raises LaunchError TS352, TS356, TS357, and
         CompileError TS353, TS355 at the line of the call that has no derivative.
         """
-        said = "nothing was recorded for backward(): no tensor that this one was computed from requires a gradient"
-        raise LaunchError(Diagnostic("TS356", f"{said}, or it was computed under ts.no_grad()", call_span()))
+        message = "nothing was recorded for backward(): no tensor that this one was computed from requires a gradient"
+        raise LaunchError(Diagnostic("TS356", f"{message}, or it was computed under ts.no_grad()", call_span()))
 
     # Taking it elsewhere
 

@@ -32,8 +32,8 @@ def refused(definition: Definition, node: ast.AST, why: str) -> CompileError:
 
 
 def refused_at(definition: Definition, span: Span, why: str) -> CompileError:
-    said = f"the backward of {definition.name} is not derived: {why}; {FIX.format(definition.name)}"
-    return CompileError(Diagnostic("TS355", said, span, function=definition.name))
+    message = f"the backward of {definition.name} is not derived: {why}; {FIX.format(definition.name)}"
+    return CompileError(Diagnostic("TS355", message, span, function=definition.name))
 
 
 class RecordingEvaluator(Evaluator):

@@ -33,8 +33,8 @@ class Derived:
 
 def text_of(node: ast.AST) -> str:
     """With the quotes that most texts have."""
-    said = ast.unparse(node)
-    return said.replace("'", '"') if '"' not in said else said
+    text = ast.unparse(node)
+    return text.replace("'", '"') if '"' not in text else text
 
 
 def derived(definition: Definition) -> Derived:
@@ -218,8 +218,8 @@ class _Text:
 
     def config(self) -> str:
         config: dict[str, Any] = self.definition.options.get("config") or {}
-        said = ", ".join(f"{k}={v!r}" for k, v in config.items())
-        return f"({said})" if said else ""
+        text = ", ".join(f"{k}={v!r}" for k, v in config.items())
+        return f"({text})" if text else ""
 
     def needed(self, read: set[str], given: dict[str, str], types: list[str]) -> list[str]:
         """The parameters that a kernel reads, and those that say what its dims are."""

@@ -121,7 +121,7 @@ def logarithm_of_one_more(op: Op, look: Look) -> Finding | None:
         if e is not None
         else f"is wrong near x = 0: the 1 has pushed out {_digits(dtype_of(op.result))}"
     )
-    said = f"log(1 + exp(x)) {why} for x far below 0" if e is not None else f"log(1 + x) {why}"
+    message = f"log(1 + exp(x)) {why} for x far below 0" if e is not None else f"log(1 + x) {why}"
     fixes = list[CandidateFix]()
     call = look.call(look.node(op.span), "log")
     if call is not None and isinstance(call.operand, ast.BinOp) and isinstance(call.operand.op, ast.Add):
@@ -131,7 +131,7 @@ def logarithm_of_one_more(op: Op, look: Look) -> Finding | None:
         new = inner.operand if inner is not None else rest[0] if e is None and len(rest) == 1 else None
         if new is not None:
             fixes = [look.replaced(f"Use {name}", (call.node, call.named(name, look.text(new))))]
-    return Finding("TS314", f"{said}.\nUse {name}(x).", op.span, fixes)
+    return Finding("TS314", f"{message}.\nUse {name}(x).", op.span, fixes)
 
 
 def logarithm_of_activation(op: Op, look: Look) -> Finding | None:

@@ -97,7 +97,7 @@ def strided(op: Op, look: Look) -> Finding | None:
     wide = [(d, s) for d, s in zip(moved, steps, strict=True) if d != 1]
     if not wide or any(s == 1 for _, s in wide) or _count(moved) < FEW:
         return None
-    return _apart(op, wide[-1][1], view.dtype.itemsize, kept_transposed(look, source))
+    return _strided(op, wide[-1][1], view.dtype.itemsize, kept_transposed(look, source))
 
 
 def strided_lanes(op: Op, look: Look) -> Finding | None:
@@ -113,7 +113,7 @@ def strided_lanes(op: Op, look: Look) -> Finding | None:
         total = total + step * stride
     if total in (-1, 0, 1):
         return None
-    return _apart(op, total, view.dtype.itemsize, kept_transposed(look, op.operands[0]))
+    return _strided(op, total, view.dtype.itemsize, kept_transposed(look, op.operands[0]))
 
 
 def _step(v: Value, depth: int = 8) -> int | None:
@@ -143,7 +143,7 @@ def _step(v: Value, depth: int = 8) -> int | None:
             return None
 
 
-def _apart(op: Op, step: Dim, size: int, fixes: list[CandidateFix]) -> Finding | None:
+def _strided(op: Op, step: Dim, size: int, fixes: list[CandidateFix]) -> Finding | None:
     """What is said of neighbouring elements that lie `step` apart."""
     used = max(size, SECTOR // abs(step)) if isinstance(step, int) and step else size
     if used >= SECTOR:
@@ -214,8 +214,8 @@ def enlarged(look: Look, wanted: Mapping[int, int]) -> list[CandidateFix]:
         found = look.number(node)
         if found is not None and found[0] in new:
             edits[found[1].line, found[1].col] = Edit(found[1], str(new[found[0]]))
-    said = ", ".join(f"{old} -> {size}" for old, size in sorted(new.items()))
-    return [CandidateFix(Fix(f"Change tile sizes: {said}", tuple(edits.values())))] if edits else []
+    text = ", ".join(f"{old} -> {size}" for old, size in sorted(new.items()))
+    return [CandidateFix(Fix(f"Change tile sizes: {text}", tuple(edits.values())))] if edits else []
 
 
 def _sizes(tree: ast.AST) -> Iterator[ast.expr]:

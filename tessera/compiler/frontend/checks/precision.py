@@ -179,12 +179,12 @@ def accumulations(analysis: Analysis) -> Iterator[tuple[Span, str, str]]:
         if name_of(op) not in _SUMS or op.span.file != analysis.definition.file or op.span in seen:
             continue
         seen.add(op.span)
-        given, made, result = _given(op), _accumulator(op), dtype_of(op.result)
+        given, made, result = _operand_dtype(op), _accumulator(op), dtype_of(op.result)
         rounded = f", rounded to {result}" if result != made else ""
         yield op.span, analysis.definition.text.segment(op.span), f"{given} summed in {made}{rounded}"
 
 
-def _given(op: Op) -> DType:
+def _operand_dtype(op: Op) -> DType:
     """The dtype of what is summed; a kernel's values have been widened where they were loaded."""
     v = op.operands[0]
     while v.op is not None and v.op.name == "tile.cast":

@@ -59,8 +59,8 @@ def unread(path: Path, name: str = "") -> Diagnostic:
 
 
 def _finding(fault: str, span: Span) -> Diagnostic:
-    said = " ".join(word for word in (NAME, fault, "is not read by this version") if word)
-    return Diagnostic("TS613", f"{said}; {_WHERE}", span, severity="warning")
+    text = " ".join(word for word in (NAME, fault, "is not read by this version") if word)
+    return Diagnostic("TS613", f"{text}; {_WHERE}", span, severity="warning")
 
 
 def _span(name: str, text: str, error: str) -> Span:

@@ -38,7 +38,7 @@ def unshifted(op: Op, look: Look) -> Finding | None:
         if total is None or e is None or not _is_of(above, e) or not _overflows(e, look):
             continue
         message = (
-            f"this softmax overflows: {_limit_said(e)}, and infinity divided by infinity is NaN; where all are far "
+            f"this softmax overflows: {_limit_text(e)}, and infinity divided by infinity is NaN; where all are far "
             "below 0, it is 0 / 0.\nSubtract the maximum first, which changes nothing else."
         )
         notes = (Note("the exponentials are taken here", e.span),) if e.span.line != op.span.line else ()
@@ -53,7 +53,7 @@ def by_hand(op: Op, look: Look) -> Finding | None:
     if found is None or not _overflows(found[1], look):
         return None
     better, e = found
-    message = f"{_limit_said(e)}, and infinity divided by infinity is NaN.\nUse {better}(x), which is the same."
+    message = f"{_limit_text(e)}, and infinity divided by infinity is NaN.\nUse {better}(x), which is the same."
     node, call = look.node(op.span), look.call(look.node(e.span), "exp")
     inside = call is not None and node is not None and any(inner is call.node for inner in ast.walk(node))
     fixes = [look.replaced(f"Use {better}", (node, call.named(better)))] if inside and node and call else []
@@ -106,7 +106,7 @@ def _limit(e: Op) -> float:
     return math.log(dtype_of(e.result).maximum) / math.log(math.e if name_of(e) == "exp" else 2.0)
 
 
-def _limit_said(e: Op) -> str:
+def _limit_text(e: Op) -> str:
     return f"{name_of(e)} of more than {_limit(e):.4g} is infinite in {dtype_of(e.result)}"
 
 

@@ -137,19 +137,19 @@ def _pair(op: ast.cmpop, a: Any, b: Any) -> Dim | None:
     if isinstance(op, (ast.In, ast.NotIn)):
         if not is_collection(b) or not b or not all(map(_sized, (a, *b))):
             return None
-        found = prod(_apart(a, item) for item in b)
+        found = prod(_distance(a, item) for item in b)
         return found if isinstance(op, ast.In) else _zero_is_one(found)
     if not _sized(a) or not _sized(b):
         return None
     if isinstance(op, (ast.Eq, ast.NotEq)):
-        return _apart(a, b) if isinstance(op, ast.Eq) else _zero_is_one(_apart(a, b))
+        return _distance(a, b) if isinstance(op, ast.Eq) else _zero_is_one(_distance(a, b))
     a, b = (b, a) if isinstance(op, (ast.Gt, ast.GtE)) else (a, b)
     if type(op) not in _OPPOSITE:
         return None
     return dim_max((a + 1 if isinstance(op, (ast.Lt, ast.Gt)) else a) - b, 0)
 
 
-def _apart(a: Dim, b: Dim) -> Dim:
+def _distance(a: Dim, b: Dim) -> Dim:
     return dim_max(a - b, b - a)
 
 

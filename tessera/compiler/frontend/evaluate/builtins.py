@@ -293,8 +293,8 @@ def replace_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`ts.replace(record, **changes)`."""
     record = args[0] if len(args) == 1 else None
     if record is None or not (isinstance(record, (Record, Unknown)) or is_record(record)):
-        said = ", ".join(map(type_name, args)) or "nothing"
-        return ev.error("TS105", f"replace takes an instance of a dataclass, and fields by name, not {said}", node)
+        text = ", ".join(map(type_name, args)) or "nothing"
+        return ev.error("TS105", f"replace takes an instance of a dataclass, and fields by name, not {text}", node)
     if isinstance(record, Unknown):
         return UNKNOWN
     if not isinstance(record, Record):

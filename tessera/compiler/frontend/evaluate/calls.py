@@ -129,7 +129,7 @@ def _bound_call(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any],
     bound = bind(ev, node, closure, args, kwargs)
     if bound is None:
         return UNKNOWN
-    places = _places(node, closure)
+    places = _argument_nodes(node, closure)
     if not ev.live and closure.frame is None and not closure.decorated and is_static(args) and is_static(kwargs):
         return _as_python(ev, node, closure, bound, places)
     return (launch if other else inline)(ev, node, closure, bound, places)
@@ -154,12 +154,12 @@ def _as_python(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, 
         return value
     ev.endless = endless
     ev.findings.forget(before)
-    said = f"what {closure.name} gives is not known here: computing it takes too long"
-    ev.error("TS111", said, node, severity="note")
-    return ev.undecide(said, node, "TS111")
+    message = f"what {closure.name} gives is not known here: computing it takes too long"
+    ev.error("TS111", message, node, severity="note")
+    return ev.undecide(message, node, "TS111")
 
 
-def _places(node: ast.AST, closure: Closure) -> dict[str, ast.AST]:
+def _argument_nodes(node: ast.AST, closure: Closure) -> dict[str, ast.AST]:
     """The nodes of a call's arguments, by parameter; none where they are spread out."""
     if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
         return {}

@@ -110,7 +110,7 @@ def _returns(ev: Evaluator, closure: Closure, frame: Frame, sizes: Mapping[str, 
         if not _sized(signature.returns, sizes):
             return True
         return check(ev, value, signature.returns, signature.returns_span, span, "the return annotation")
-    return check(ev, _as_shown(ev, value), signature.returns, None, span, f"{closure.name}'s annotation")
+    return check(ev, _as_types(ev, value), signature.returns, None, span, f"{closure.name}'s annotation")
 
 
 def _sized(annotation: Annotation, sizes: Mapping[str, Dim]) -> bool:
@@ -122,10 +122,10 @@ def _sized(annotation: Annotation, sizes: Mapping[str, Dim]) -> bool:
     return all(dims.symbols(d) <= sizes.keys() for d in shape if isinstance(d, dims.Expr))
 
 
-def _as_shown(ev: Evaluator, value: Any) -> Any:
+def _as_types(ev: Evaluator, value: Any) -> Any:
     """Blocks and lanes of a kernel as values of their types, which annotations speak of."""
     if is_sequence(value):
-        return remade(value, (_as_shown(ev, v) for v in value))
+        return remade(value, (_as_types(ev, v) for v in value))
     type = ev.layer.type_of(value) if ev.layer.owns(value) and not isinstance(value, Value) else None
     return Value(type, Block(), 0) if isinstance(type, (TileType, ViewType)) else value
 
@@ -217,8 +217,8 @@ def scalar(ev: Evaluator, value: Any, wanted: DType, at: ast.AST) -> Value:
     if _KINDS.index(have.kind) > _KINDS.index(wanted.kind):
         raise Unfit("TS304", f"a number of {wanted}, one of {have} is given")
     if isinstance(value, Value) and wanted.is_integer and have.maximum > wanted.maximum:
-        said = f"one of {have} is given, which may not fit; write .to({wanted}) if it does"
-        raise Unfit("TS304", f"a number of {wanted}, {said}")
+        message = f"one of {have} is given, which may not fit; write .to({wanted}) if it does"
+        raise Unfit("TS304", f"a number of {wanted}, {message}")
     return ev.layer.converted(given, wanted, span)
 
 
@@ -227,8 +227,8 @@ def _enter_static(ev: Evaluator, closure: Closure, frame: Frame, p: Parameter, a
     value = frame.names.get(p.name)
     kept = as_annotated(p, value) if isinstance(value, (bool, int, float, complex)) else value
     if kept is MISSING:
-        said = f"{p.name} of {closure.name} is {p.annotation}, which cannot hold {value}"
-        rejected(ev, "TS304", said, p.span, at)
+        message = f"{p.name} of {closure.name} is {p.annotation}, which cannot hold {value}"
+        rejected(ev, "TS304", message, p.span, at)
         kept = UNKNOWN
     frame.names[p.name] = kept
     return kept is not UNKNOWN
@@ -274,8 +274,10 @@ def enter_call(
             whole = isinstance(type, ViewType) and isinstance(p.annotation, TileAnn)  # of it a block, as it is used
             pairs = [] if whole else equations(p.name, p.annotation, type.shape)
             if pairs is None:
-                said = f"{p.name} of {closure.name} is {p.annotation}, {_what(type)} {shape_text(type.shape)} is given"
-                rejected(ev, "TS209", said, p.span, at)
+                message = (
+                    f"{p.name} of {closure.name} is {p.annotation}, {_noun(type)} {shape_text(type.shape)} is given"
+                )
+                rejected(ev, "TS209", message, p.span, at)
                 ok = False
             found += pairs or []
             ok = _same_dtype(ev, closure, p, type, at) and ok
@@ -332,7 +334,7 @@ def _shaped(ev: Evaluator, value: Any) -> TensorType | TileType | ViewType | Non
     return type if isinstance(type, (TensorType, TileType, ViewType)) else None
 
 
-def _what(type: TensorType | TileType | ViewType) -> str:
+def _noun(type: TensorType | TileType | ViewType) -> str:
     return "a tile" if isinstance(type, TileType) else "a tensor"
 
 
@@ -342,10 +344,10 @@ def _same_dtype(
     wanted = getattr(p.annotation, "dtype", None)
     if wanted is None or wanted == type.dtype:
         return True
-    said = f"{p.name} of {closure.name} holds {wanted}, {_what(type)} of {type.dtype} is given"
+    message = f"{p.name} of {closure.name} holds {wanted}, {_noun(type)} of {type.dtype} is given"
     fixes = spelling.argument_cast(ev, node, wanted)
     notes = [Note("declared here", p.span)]
-    ev.error("TS304", f"{said}\nConvert it with cast(..., {wanted})", node, notes=notes, fixes=fixes)
+    ev.error("TS304", f"{message}\nConvert it with cast(..., {wanted})", node, notes=notes, fixes=fixes)
     return False
 
 

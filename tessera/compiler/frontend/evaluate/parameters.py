@@ -99,15 +99,15 @@ def _enforced(ev: Evaluator, signature: Signature) -> None:
     for p in signature.parameters if d.kind == "kernel" else ():
         dtype, policy = getattr(p.annotation, "dtype", None), policy_of(ev, p, ev.definition)
         if policy is not None and policy.accum is not None and dtype is not None and policy.accum != dtype.compute:
-            said = f"{p.name} of a kernel accumulates in {dtype.compute}, not in {policy.accum}"
-            ev.error("TS306", f"{said}; give mma the accumulator, or convert the tile before", p.span)
+            message = f"{p.name} of a kernel accumulates in {dtype.compute}, not in {policy.accum}"
+            ev.error("TS306", f"{message}; give mma the accumulator, or convert the tile before", p.span)
         if policy is not None and policy.compute is not None:
-            said = f"@compute({policy.compute}) is not enforced in kernels: convert the tiles that mma is given"
-            ev.error("TS306", f"{said}, and take it from {p.name}", p.span)
+            message = f"@compute({policy.compute}) is not enforced in kernels: convert the tiles that mma is given"
+            ev.error("TS306", f"{message}, and take it from {p.name}", p.span)
         if policy is not None and (policy.saturate or policy.loss_scale is not None):
             part = "@saturate" if policy.saturate else "@loss_scale"
-            said = f"{part} is not enforced in kernels, which say themselves how they round"
-            ev.error("TS306", f"{said}; hold values with ts.tile.minimum, or take it from {p.name}", p.span)
+            message = f"{part} is not enforced in kernels, which say themselves how they round"
+            ev.error("TS306", f"{message}; hold values with ts.tile.minimum, or take it from {p.name}", p.span)
 
 
 def record_reads(ev: Evaluator, signature: Signature, scope: Scope) -> None:
@@ -183,7 +183,7 @@ def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], g
     if argument is None:
         return None
     if argument is not ABSENT:
-        return _given(ev, p, argument)
+        return _argument(ev, p, argument)
     if p.default is not None and (given or p.static or not p.annotated):
         return _default(ev, p)
     if given and not p.annotated:
@@ -194,9 +194,9 @@ def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], g
 
 def _variadic(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], given: bool) -> Any:
     if is_sequence(argument):
-        return tuple(_given(ev, item_of(p, i), a) for i, a in enumerate(argument))
+        return tuple(_argument(ev, item_of(p, i), a) for i, a in enumerate(argument))
     if is_dict(argument):
-        return {k: _given(ev, item_of(p, k), a) for k, a in argument.items()}
+        return {k: _argument(ev, item_of(p, k), a) for k, a in argument.items()}
     if given:
         return () if p.variadic == "*" else {}
     if isinstance(p.annotation, SequenceAnn):
@@ -204,7 +204,7 @@ def _variadic(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim]
     return ev.undecide(f"the arguments that {p.variadic}{p.name} collects must be known", p.span)
 
 
-def _given(ev: Evaluator, p: Parameter, argument: Any, held: bool = False) -> Any:
+def _argument(ev: Evaluator, p: Parameter, argument: Any, held: bool = False) -> Any:
     """An argument of `analyse`; tuples, lists and dicts of tensors become parameters one by one. `held`: by state,
     whose numbers lie in memory as its tensors do."""
     if isinstance(argument, Static):
@@ -213,9 +213,9 @@ def _given(ev: Evaluator, p: Parameter, argument: Any, held: bool = False) -> An
             return ev.error("TS304", f"{p.name} is {argument.value!r}, which {p.annotation} cannot hold", p.span)
         return represent(kept)
     if is_sequence(argument):
-        return remade(argument, (_given(ev, item_of(p, i), a, held) for i, a in enumerate(argument)))
+        return remade(argument, (_argument(ev, item_of(p, i), a, held) for i, a in enumerate(argument)))
     if is_dict(argument):
-        return {k: _given(ev, item_of(p, k), a, held) for k, a in argument.items()}
+        return {k: _argument(ev, item_of(p, k), a, held) for k, a in argument.items()}
     if not isinstance(argument, TensorType):
         return _record(ev, p, argument, held) if is_record(argument) else argument
     wanted = getattr(p.annotation, "dtype", None)
@@ -231,7 +231,7 @@ def _record(ev: Evaluator, p: Parameter, argument: Any, held: bool) -> Record:
     kind: type[Any] = argument.__class__
     made = Record(kind.__name__, {}, kind, outside=True)
     held = held or made.is_state
-    made.members = {n: _given(ev, item_of(p, n), a, held) for n, a in members(argument).items()}
+    made.members = {n: _argument(ev, item_of(p, n), a, held) for n, a in members(argument).items()}
     return states.enter(ev, made, p.name, p.span)
 
 

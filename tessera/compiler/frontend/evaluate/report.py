@@ -106,8 +106,8 @@ class Report:
     def look(self, node: ast.AST) -> None:
         """Every few hundred steps: whether some are left, and whether the editor has something else to do."""
         if self.steps > self.most:
-            said = f"more than {self.most} steps run at compile time; loop with ts.range(...)"
-            self.error("TS111", said, self.header(node) if isinstance(node, ast.stmt) else node)
+            message = f"more than {self.most} steps run at compile time; loop with ts.range(...)"
+            self.error("TS111", message, self.header(node) if isinstance(node, ast.stmt) else node)
             raise budget.ExhaustedError
         budget.pause()
         self.look_at = min(self.steps + budget.PAUSE, self.most)

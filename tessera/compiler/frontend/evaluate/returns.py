@@ -120,8 +120,8 @@ def _check_tensor(
             ev.pending.append((before, spelling.cast_to(ev, where, annotation.dtype)))
         return False
     if (part := _unheld(type, annotation.policy)) is not None:
-        said = f"{part} stands in {what}, and the value is computed without it"
-        ev.error("TS306", f"{said}: say it of a parameter that the value comes from", written or where)
+        text = f"{part} stands in {what}, and the value is computed without it"
+        ev.error("TS306", f"{text}: say it of a parameter that the value comes from", written or where)
         return False
     pairs = equations("the result", annotation, type.shape)
     wrong = _mismatch(ev, pairs) if pairs is not None else ()

@@ -33,8 +33,8 @@ def keepdim(ev: Evaluator, values: Iterable[Value]) -> list[CandidateFix]:
         inside = Span(end.file, end.end_line, end.end_col - 1, end.end_line, end.end_col - 1)
         text = ", keepdim=True" if call.args or call.keywords else "keepdim=True"
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
-        said = f"Did you forget keepdim=True in the {name} operation?"
-        out.append(CandidateFix(Fix(f"Add keepdim=True to {name}", (Edit(inside, text),)), said))
+        message = f"Did you forget keepdim=True in the {name} operation?"
+        out.append(CandidateFix(Fix(f"Add keepdim=True to {name}", (Edit(inside, text),)), message))
     return out[:TRIALS]
 
 

@@ -137,8 +137,8 @@ def for_(ev: Evaluator, node: ast.For) -> Flow:
             return undecided.loop(ev, node, iterable)
         return ev.layer.loop(node, iterable)
     if isinstance(iterable, range) and len(iterable) > budget.ITERATIONS:
-        said = f"the loop runs {len(iterable)} times at compile time; use ts.range(...)"
-        ev.error("TS111", said, node.iter, fixes=spelling.counted_by_tessera(ev, node.iter))
+        message = f"the loop runs {len(iterable)} times at compile time; use ts.range(...)"
+        ev.error("TS111", message, node.iter, fixes=spelling.counted_by_tessera(ev, node.iter))
         return Flow.NEXT
     values = ev.iterate(node.iter, iterable)
     if values is None:
@@ -164,8 +164,8 @@ def _warn_of_copies(ev: Evaluator, node: ast.For, copies: int, made: int) -> Non
     if made < budget.COPIED_OPS or copies < budget.COPIES or inside or ev.speculative:
         return
     loop = "ts.tile.range" if ev.definition.kind == "kernel" else "ts.range"
-    said = f"the loop becomes {copies} copies of its body, {made:,} operators in all, which takes long to compile;"
-    ev.error("TS112", f"{said} {loop} loops when the {ev.definition.kind} runs", node.iter, severity="warning")
+    message = f"the loop becomes {copies} copies of its body, {made:,} operators in all, which takes long to compile;"
+    ev.error("TS112", f"{message} {loop} loops when the {ev.definition.kind} runs", node.iter, severity="warning")
 
 
 def _iteration(ev: Evaluator, node: ast.For | ast.While) -> Flow:
@@ -380,8 +380,8 @@ def _store_item(ev: Evaluator, target: ast.Subscript, value: Any) -> None:
         return
     if not is_static(index):
         what = "a list" if is_list(owner) else "a dict"
-        said = f"{what} cannot be indexed by {type_name(index)}, known only when the program runs"
-        ev.error("TS102", said, target)
+        message = f"{what} cannot be indexed by {type_name(index)}, known only when the program runs"
+        ev.error("TS102", message, target)
         return
     try:
         owner[index] = value

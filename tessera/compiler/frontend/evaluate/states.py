@@ -190,8 +190,8 @@ def change(ev: Evaluator, target: ast.Attribute, owner: Record, value: Any) -> N
     state = next((s for s in ev.states if s.record is owner), None)
     kind = effect_of(ev)
     if state is None or not kind:
-        said = f"{owner.type_name} is state of the caller, which effects alone change: decorate the method that sets"
-        ev.error("TS102", f'{said} {target.attr!r} with @ts.effect("update")', target)
+        message = f"{owner.type_name} is state of the caller, which effects alone change: decorate the method that sets"
+        ev.error("TS102", f'{message} {target.attr!r} with @ts.effect("update")', target)
         return
     if target.attr not in owner.members:
         known = ", ".join(owner.members)

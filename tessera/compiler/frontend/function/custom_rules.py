@@ -109,8 +109,8 @@ class RuledCall:
             return result, {}
         kept = {id(v) for v in held.values()}
         if result is not None and kept != {id(v) for v in parts(result)}:
-            said = f"{self.closure.name} stores to a variable and returns something; a rule is for one of both"
-            raise self.opened.refused("TS355", said)
+            message = f"{self.closure.name} stores to a variable and returns something; a rule is for one of both"
+            raise self.opened.refused("TS355", message)
         if result is not None:
             return result, held
         return tuple(held.values()) if len(held) > 1 else next(iter(held.values())), held

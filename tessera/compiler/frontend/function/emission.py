@@ -98,7 +98,7 @@ class Emission:
         try:
             return self.g.emit(operator, ready, attrs)
         except InferError as e:
-            return self.reject(node, e, ready, _places(node) if places is None else places)
+            return self.reject(node, e, ready, _operand_nodes(node) if places is None else places)
         except (
             TypeError,
             ValueError,
@@ -128,10 +128,10 @@ class Emission:
         if isinstance(adopted, (Value, bool, int, float, complex)):
             return adopted
         name = operator.parameters[min(i, len(operator.parameters) - 1)].name
-        said = f"{name} of {operator.name} is a tensor, {type_name(value)} is given"
+        message = f"{name} of {operator.name} is a tensor, {type_name(value)} is given"
         if operator.name == "log" and isinstance(value, dict):
-            said += "; numbers are logged outside of functions: return them beside the result"
-        return self.ev.error("TS105", said, node)
+            message += "; numbers are logged outside of functions: return them beside the result"
+        return self.ev.error("TS105", message, node)
 
     def subscript(self, node: ast.AST, value: Value, index: Any) -> Any:
         if any(isinstance(v, Number) for v in leaves(index)):
@@ -168,7 +168,7 @@ class Emission:
         return UNKNOWN
 
 
-def _places(node: ast.AST) -> list[ast.AST]:
+def _operand_nodes(node: ast.AST) -> list[ast.AST]:
     """The nodes of an operator's operands, in the order of its parameters."""
     match node:
         case ast.BinOp():

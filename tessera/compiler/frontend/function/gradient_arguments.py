@@ -63,8 +63,8 @@ class Opened:
         if is_dict(value):
             return {k: self._opened(v, f"{place}[{k!r}]", held) for k, v in value.items()}
         if isinstance(value, Record) and value.is_state:
-            said = f"{place} is state, which effects change; differentiate by the tensors that it is made from"
-            raise self.refused("TS351", said)
+            message = f"{place} is state, which effects change; differentiate by the tensors that it is made from"
+            raise self.refused("TS351", message)
         if isinstance(value, Record):
             members = {k: self._opened(v, f"{place}.{k}", held=True) for k, v in value.members.items()}
             return Record(value.type_name, members, value.cls)
@@ -77,11 +77,11 @@ class Opened:
                 raise self.refused("TS351", f"{place} is {type_name(value)}: only floats have a gradient")
             return value
         if not smooth(value):
-            said = f"{place} is {type_name(value)}: only floats have a gradient"
-            raise self.refused("TS351", f"{said}; pass it as an argument of its own that is not differentiated by")
+            message = f"{place} is {type_name(value)}: only floats have a gradient"
+            raise self.refused("TS351", f"{message}; pass it as an argument of its own that is not differentiated by")
         if tensor(value).dtype.is_complex and not self.complex:
-            said = "derivatives by complex numbers are those of ts.grad, ts.jvp and ts.vjp"
-            raise self.refused("TS352", f"{place} is {type_name(value)}; {said}")
+            message = "derivatives by complex numbers are those of ts.grad, ts.jvp and ts.vjp"
+            raise self.refused("TS352", f"{place} is {type_name(value)}; {message}")
         with self.ev.builder.at(self.ev.span(self.node)):
             leaf = Wanted(place, self.emission.g.cast(value, tensor(value).dtype))
         leaf.value.hint = value.hint

@@ -84,14 +84,14 @@ class TransformedCall:
         names = parameter_names(self.callee.function)
         seen: set[int | str] = set()
         for wanted in self.transform.wanted:
-            at, name = self._found(wanted, names)
+            at, name = self._position(wanted, names)
             if (place := at % len(self.args) if isinstance(at, int) else at) in seen:
                 raise self.refused("TS105", f"argnums of {self.transform.name} name {name} twice")
             seen.add(place)
             given: Any = self.args if isinstance(at, int) else self.kwargs
             given[at] = self.opened.open(given[at], name)
 
-    def _found(self, wanted: int | str, names: list[str]) -> tuple[int | str, str]:
+    def _position(self, wanted: int | str, names: list[str]) -> tuple[int | str, str]:
         """Where an argument to differentiate by is given: its position or keyword; and how it is called."""
         count = len(self.args)
         if isinstance(wanted, int):
@@ -99,21 +99,21 @@ class TransformedCall:
                 return wanted, names[wanted] if -len(names) <= wanted < len(names) else f"argument {wanted}"
             if 0 <= wanted < len(names) and names[wanted] in self.kwargs:
                 return names[wanted], names[wanted]
-            said = f"argument {wanted}"
+            text = f"argument {wanted}"
         else:
             if wanted in self.kwargs:
                 return wanted, wanted
             if wanted in names[:count]:
                 return names.index(wanted), wanted
-            said = repr(wanted)
-        raise self.refused("TS105", f"{self.callee.described} differentiates by {said}, which is not given")
+            text = repr(wanted)
+        raise self.refused("TS105", f"{self.callee.described} differentiates by {text}, which is not given")
 
     def primals(self) -> None:
         """Opens the arguments of a call that is given as a tuple of them: all, or those that `argnums` name."""
         given = self.args[0]
         if not is_sequence(given):
-            said = f"{self.transform.name} takes the arguments of the function as a tuple, not {type_name(given)}"
-            raise self.refused("TS105", said)
+            message = f"{self.transform.name} takes the arguments of the function as a tuple, not {type_name(given)}"
+            raise self.refused("TS105", message)
         if not given:
             raise self.refused("TS105", f"{self.transform.name} differentiates by arguments, and none is given")
         names = parameter_names(self.callee.function)
@@ -178,25 +178,25 @@ class TransformedCall:
         if not self.transform.has_aux:
             return result, None
         if not is_tuple(result) or len(result) != 2:
-            raise self.refused("TS352", f"with has_aux the function gives (value, aux), not {_said(result)}")
+            raise self.refused("TS352", f"with has_aux the function gives (value, aux), not {_summary(result)}")
         return result
 
     def _scalar(self, loss: Any) -> Value:
         name = self.transform.name
         if not isinstance(loss, Value):
             more = "; with has_aux=True it may give (value, aux)" if is_tuple(loss) and len(loss) == 2 else ""
-            given = f"this function gives {_said(loss)}{more}"
+            given = f"this function gives {_summary(loss)}{more}"
             raise self.refused("TS352", f"{name} differentiates one real number, and {given}")
         dtype, rank = tensor(loss).dtype, tensor(loss).rank
         if dtype.is_complex:
-            said = "which is complex; differentiate its real part, or its absolute value squared"
+            message = "which is complex; differentiate its real part, or its absolute value squared"
         elif not dtype.is_float:
-            said = "which has no gradient; convert it with .to(ts.f32) where it is computed from floats"
+            message = "which has no gradient; convert it with .to(ts.f32) where it is computed from floats"
         elif rank:
-            said = "a number for each element; reduce it with .sum() or .mean()"
+            message = "a number for each element; reduce it with .sum() or .mean()"
         else:
             return loss
-        given = f"this function gives {type_name(loss)}, {said}"
+        given = f"this function gives {type_name(loss)}, {message}"
         raise self.refused("TS352", f"{name} differentiates one real number, and {given}")
 
     def by_argument(self, found: list[Value]) -> Any:
@@ -210,8 +210,8 @@ class TransformedCall:
         if warn and len(self.ev.undecided) == self.ev.harmless and not self.ev.guesses:
             reached = [leaf.place for leaf, v in leaves if v is not None]
             for place in dict.fromkeys(_widest(leaf.place, reached) for leaf, v in leaves if v is None):
-                said = f"the result does not depend on {place}: its gradient is 0"
-                self.ev.error("TS354", said, self.node, severity="warning")
+                message = f"the result does not depend on {place}: its gradient is 0"
+                self.ev.error("TS354", message, self.node, severity="warning")
         return [self.emission.g.zeros_like(leaf.value) if v is None else self.conjugated(v) for leaf, v in leaves]
 
     def conjugated(self, v: Value) -> Value:
@@ -379,5 +379,5 @@ def _widest(place: str, reached: list[str]) -> str:
     return next((p for p in parts if not any(r.startswith((f"{p}.", f"{p}[")) for r in reached)), place)
 
 
-def _said(value: Any) -> str:
+def _summary(value: Any) -> str:
     return f"{len(value)} results" if is_sequence(value) else type_name(value)

@@ -92,8 +92,8 @@ class FunctionLayer(Layer):
         for state, argument, now in states.results(ev) if not ev.undecided else ():
             now = self.lift(now, argument.type, span)
             if now is not None and now.op is not None and now.op.block is not ev.block:
-                said = f"{state.place} is changed by a function that a transform runs; return what it is to hold"
-                ev.error("TS102", said, span)
+                message = f"{state.place} is changed by a function that a transform runs; return what it is to hold"
+                ev.error("TS102", message, span)
                 return None
             changed.append(argument.index)
             results.append(now)
@@ -257,10 +257,10 @@ class FunctionLayer(Layer):
     def condition(self, node: ast.AST, value: Any) -> Value | None:
         type: TensorType = value.type
         if type.rank:
-            said = f"the truth of a tensor {type.pretty()} is not one value"
+            message = f"the truth of a tensor {type.pretty()} is not one value"
             fixes = spelling.reduced(self.ev, node)
             self.ev.error(
-                "TS213", f"{said}; reduce it with .any() or .all(), or choose with where(...)", node, fixes=fixes
+                "TS213", f"{message}; reduce it with .any() or .all(), or choose with where(...)", node, fixes=fixes
             )
             return None
         if type.dtype == dtypes.bool_:
@@ -324,11 +324,13 @@ class FunctionLayer(Layer):
         try:
             operands, attrs = operator.bind(args, kwargs)
         except TypeError as e:
-            hint, fixes = self._meant(node, operator, kwargs)
+            hint, fixes = self._close_parameter(node, operator, kwargs)
             return self.ev.error("TS105", f"{e}{hint}", node, fixes=fixes)
         return self.emission.emit(node, operator, operands, attrs)
 
-    def _meant(self, node: ast.AST, operator: Operator, kwargs: dict[str, Any]) -> tuple[str, tuple[Fix, ...]]:
+    def _close_parameter(
+        self, node: ast.AST, operator: Operator, kwargs: dict[str, Any]
+    ) -> tuple[str, tuple[Fix, ...]]:
         """The parameter that a keyword of another name is close to."""
         known = (*operator.parameter_names, *(k for k, v in ALIASES.items() if v in operator.parameter_names))
         wrong = next((k for k in kwargs if k not in known), None)

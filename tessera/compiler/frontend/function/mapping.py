@@ -55,8 +55,10 @@ class MappedCall:
             result = self.ev.call(self.node, self.function, args, kwargs)
             if saved.changed():
                 saved.restore()
-                said = "an object, list or dict from outside is changed in a function that vmap maps"
-                raise self._refused("TS102", f"{said}, which is done for many elements at once; return what it holds")
+                message = "an object, list or dict from outside is changed in a function that vmap maps"
+                raise self._refused(
+                    "TS102", f"{message}, which is done for many elements at once; return what it holds"
+                )
             if has_unknown(result):
                 raise Refused
             result = each(result, lambda v: self.ev.layer.lift(v, None, span) if isinstance(v, NUMBERS) else v)
@@ -68,8 +70,8 @@ class MappedCall:
             )
         for op in looped:
             name = op.name.removeprefix("graph.")
-            said = f"vmap does {'a kernel' if name == 'launch' else name} for one element after the other"
-            self.ev.error("TS359", said, op.span, severity="note")
+            message = f"vmap does {'a kernel' if name == 'launch' else name} for one element after the other"
+            self.ev.error("TS359", message, op.span, severity="note")
         return each(result, lambda v: next(whole) if isinstance(v, Value) else v)
 
     # what is given
@@ -83,8 +85,8 @@ class MappedCall:
         if without and not any(isinstance(v, Value) for v in parts(self.args[len(axes) :])):
             axes = (*axes, *without)
         if len(axes) != len(self.args):
-            said = f"in_axes of vmap has one entry for each argument: {len(axes)} for {len(self.args)}"
-            raise self._refused("TS105", said)
+            message = f"in_axes of vmap has one entry for each argument: {len(axes)} for {len(self.args)}"
+            raise self._refused("TS105", message)
         for axis in axes:
             self._demand_axis(axis, "in_axes")
         return list(axes)
@@ -112,8 +114,8 @@ class MappedCall:
             (getattr(p.annotation, "shape", None) for p in self.ev.signature.parameters if p.name == v.hint), None
         )
         if not given or shape is None:
-            said = f"in_dims looks for {dim} in the annotations of parameters, and {type_name(v)} has none"
-            raise self._refused("TS105", f"{said}; say in_axes")
+            message = f"in_dims looks for {dim} in the annotations of parameters, and {type_name(v)} has none"
+            raise self._refused("TS105", f"{message}; say in_axes")
         found = [i for i, d in enumerate(shape) if d == dims.symbol(dim)]
         if len(found) > 1:
             raise self._refused("TS105", f"{v.hint} has the dim {dim} twice; say which with in_axes")
@@ -122,8 +124,8 @@ class MappedCall:
     def _opened(self, v: Value, axis: int, place: str) -> Value:
         shape = tensor(v).shape
         if not -len(shape) <= axis < len(shape):
-            said = f"vmap maps over axis {axis} of {place}, which is {type_name(v)}"
-            raise self._refused("TS204", f"{said}; in_axes=None passes it as it is")
+            message = f"vmap maps over axis {axis} of {place}, which is {type_name(v)}"
+            raise self._refused("TS204", f"{message}; in_axes=None passes it as it is")
         axis %= len(shape)
         self._count(shape[axis], place)
         with self.ev.builder.at(self.ev.span(self.node)):
@@ -138,8 +140,8 @@ class MappedCall:
             self.size = size
         answer = dims.compare(self.size, size, self.ev.facts)
         if answer == "no":
-            said = f"vmap maps over as many elements of all arguments: {self.size}, and {size} of {place}"
-            raise self._refused("TS213", said)
+            message = f"vmap maps over as many elements of all arguments: {self.size}, and {size} of {place}"
+            raise self._refused("TS213", message)
         if answer == "unknown":
             self.ev.checks.append(LaunchCheck(self.size, size, "vmap: elements of all arguments"))
 
@@ -161,8 +163,8 @@ class MappedCall:
     def _placed(self, v: Value, differs: bool, axis: int | None) -> Value:
         if axis is None:
             if differs:
-                said = "out_axes of vmap is None for a result that is not the same for all elements"
-                raise self._refused("TS105", said)
+                message = "out_axes of vmap is None for a result that is not the same for all elements"
+                raise self._refused("TS105", message)
             return v
         assert self.size is not None
         v = v if differs else self.g.broadcast_to(v, (self.size, *tensor(v).shape))

@@ -90,8 +90,8 @@ class ScanCall:
         if not isinstance(self.reverse, bool):
             raise self._refused("TS105", f"reverse of scan is True or False, not {type_name(self.reverse)}")
         if given is not None and (isinstance(given, bool) or not isinstance(given, (int, Expr))):
-            said = f"length of scan is a number or a size that is known before the loop, not {type_name(given)}"
-            raise self._refused("TS105", said)
+            message = f"length of scan is a number or a size that is known before the loop, not {type_name(given)}"
+            raise self._refused("TS105", message)
         found: Dim | None = given
         if isinstance(found, int) and found < 0:
             raise self._refused("TS105", f"length of scan is at least 0, not {found}")
@@ -104,8 +104,8 @@ class ScanCall:
             found = size if found is None else found
             answer = dims.compare(found, size, self.ev.facts)
             if answer == "no":
-                said = f"scan goes through tensors of one length, and there are {found} and {size}"
-                raise self._refused("TS213", said)
+                message = f"scan goes through tensors of one length, and there are {found} and {size}"
+                raise self._refused("TS213", message)
             if answer == "unknown":
                 self.ev.checks.append(LaunchCheck(found, size, "scan: tensors of one length"))
         if found is None:
@@ -133,12 +133,12 @@ class ScanCall:
             found = ev.call(self.node, self.function, [carry, slices], {})
         if saved.changed():
             saved.restore()
-            said = "a list or dict from outside is changed in the function of a scan, which runs once for each slice"
-            raise self._refused("TS102", f"{said}; carry it")
+            message = "a list or dict from outside is changed in the function of a scan, which runs once for each slice"
+            raise self._refused("TS102", f"{message}; carry it")
         if has_unknown(found):
             raise Refused
         if not is_sequence(found) or len(found) != 2:
-            raise self._refused("TS105", f"the function of a scan gives (carry, result), not {_said(found)}")
+            raise self._refused("TS105", f"the function of a scan gives (carry, result), not {_summary(found)}")
         return found[0], found[1]
 
     def _at(self, counter: Value) -> Value:
@@ -148,15 +148,15 @@ class ScanCall:
         """What is carried on."""
         old, new = list(parts(self.first)), list(parts(carry))
         if [self._carried(v) for v in old] != [self._carried(v) for v in new]:
-            said = f"the function of a scan carries {_said(self.first)} and gives {_said(carry)}"
-            raise self._refused("TS212", f"{said}; both have one structure")
+            message = f"the function of a scan carries {_summary(self.first)} and gives {_summary(carry)}"
+            raise self._refused("TS212", f"{message}; both have one structure")
         return [self._lifted(v, like.type) for v, like in zip(filter(self._carried, new), first, strict=True)]
 
     def _retyped(self, given: Any, first: Value, last: Value) -> Value:
         value = self._lifted(given, last.type) if isinstance(given, NUMBERS) and not tensor(last).rank else first
         if value.type != last.type:
-            said = f"a scan carries {first.type.pretty()} and its function gives {last.type.pretty()}"
-            raise self._refused("TS212", f"{said}; what is carried keeps its shape and dtype")
+            message = f"a scan carries {first.type.pretty()} and its function gives {last.type.pretty()}"
+            raise self._refused("TS212", f"{message}; what is carried keeps its shape and dtype")
         return value
 
     def _refused(self, code: str, message: str) -> Refused:
@@ -164,5 +164,5 @@ class ScanCall:
         return Refused()
 
 
-def _said(value: Any) -> str:
+def _summary(value: Any) -> str:
     return f"{len(value)} values" if is_sequence(value) else type_name(value)

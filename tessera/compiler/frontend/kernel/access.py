@@ -340,7 +340,7 @@ class Memory:
             raise KernelFault(
                 "TS105", f"other is a number known at compile time, not {type_name(given)}; use where(...)"
             )
-        if given is not None and not _holds(dtype, given):
+        if given is not None and not _fits(dtype, given):
             raise KernelFault("TS302", f"other={given!r} is not an element of {dtype}")
         return given
 
@@ -439,7 +439,7 @@ def storable(tiles: Tiles, value: Any, dtype: DType, name: str) -> Value:
     if isinstance(value, Value):
         demand_storable(tile_type(value).dtype, dtype, name)
         return tiles.cast(value, dtype)
-    if isinstance(value, (bool, int, float)) and not _holds(dtype, value):
+    if isinstance(value, (bool, int, float)) and not _fits(dtype, value):
         raise KernelFault(
             "TS303", f"{value!r} cannot be stored to {name}, which holds {dtype}, without an explicit cast"
         )
@@ -484,7 +484,7 @@ def _contiguous(shape: Shape) -> Shape:
     return tuple(prod(shape[a + 1 :]) for a in range(len(shape)))
 
 
-def _holds(dtype: DType, number: bool | int | float | complex) -> bool:
+def _fits(dtype: DType, number: bool | int | float | complex) -> bool:
     """Whether a number can be an element; floats may be rounded."""
     if isinstance(number, complex):
         return dtype.is_complex

@@ -170,13 +170,13 @@ def _lambda(functions: Iterable[FunctionNode], code: CodeType, name: str) -> ast
         return on_line[0] if on_line else None
     # Instructions that belong to no expression have no columns, or empty ones.
     places = [(line, a, end, b) for line, end, a, b in code.co_positions() if line and end and a is not None and a != b]
-    found = [n for n in on_line if all(_holds(n.body, *place) for place in places)] if places else []
+    found = [n for n in on_line if all(_contains(n.body, *place) for place in places)] if places else []
     if not found:
         raise unavailable(name, "several lambdas stand on its line; give it a name with def, or a line of its own")
     return found[-1]  # the outer ones stand first
 
 
-def _holds(node: ast.expr, line: int, column: int, end_line: int, end_column: int | None) -> bool:
+def _contains(node: ast.expr, line: int, column: int, end_line: int, end_column: int | None) -> bool:
     start, end = (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
     return start <= (line, column) and (end_line, end_column or 0) <= end
 

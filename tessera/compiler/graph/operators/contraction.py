@@ -138,8 +138,8 @@ class Matmul(Operator):
             return f"{shape_text(x.shape)} @ {shape_text(y.shape)}: contracted dimensions {k} and {n} differ"
 
         t.same(k, n, "TS203", differ, suggestions=lambda: self.suggestions(t, x, y))
-        said = f"{shape_text(x.shape)} @ {shape_text(y.shape)}"
-        batch = t.broadcast(x.shape[:-2], y.shape[:-2], batch_of=said)
+        message = f"{shape_text(x.shape)} @ {shape_text(y.shape)}"
+        batch = t.broadcast(x.shape[:-2], y.shape[:-2], batch_of=message)
         return TensorType(batch + (x.shape[-2:-1] if x.rank > 1 else ()) + (y.shape[-1:] if y.rank > 1 else ()), dtype)
 
     def suggestions(self, t: Infer, x: TensorType, y: TensorType) -> list[Suggestion]:

@@ -204,8 +204,8 @@ class Dropout(Operator):
     def infer(self, t: Infer, x: TensorType, key: TensorType, p: float = 0.5) -> TensorType:
         t.require(x, "float", operand=0)
         if key.dtype.is_float:
-            said = f"the key of dropout is an integer that decides which elements are dropped, not {key.dtype}"
-            t.fail("TS301", f"{said}; p comes after it: dropout(x, key, p=0.1)", operand=1)
+            message = f"the key of dropout is an integer that decides which elements are dropped, not {key.dtype}"
+            t.fail("TS301", f"{message}; p comes after it: dropout(x, key, p=0.1)", operand=1)
         t.require(key, "integer", operand=1)
         if key.rank:
             t.fail("TS213", f"a key is one integer, not a tensor with {key.rank} axes", operand=1)

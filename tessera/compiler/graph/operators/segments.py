@@ -34,10 +34,10 @@ class SegmentFold(Operator, abstract=True):
         t.require(x, self.accepts)
         t.require(segment_ids, "integer", operand=1)
         a, count = t.axis(x, axis), t.dim(num_segments, "num_segments")
-        said = f"{self.name} along an axis of {x.shape[a]} takes one segment for each element of it"
+        message = f"{self.name} along an axis of {x.shape[a]} takes one segment for each element of it"
         if segment_ids.rank != 1:
-            t.fail("TS213", f"{said}, not {shape_text(segment_ids.shape)}", operand=1)
-        t.same(segment_ids.shape[0], x.shape[a], "TS213", f"{said}, not {segment_ids.shape[0]}", operand=1)
+            t.fail("TS213", f"{message}, not {shape_text(segment_ids.shape)}", operand=1)
+        t.same(segment_ids.shape[0], x.shape[a], "TS213", f"{message}, not {segment_ids.shape[0]}", operand=1)
         if isinstance(count, int) and count < 0:
             t.fail("TS213", f"num_segments is not negative, unlike {count}")
         t.canonical(num_segments=count, axis=a)
@@ -167,13 +167,13 @@ def _fitting(t: Infer, x: TensorType, indices: TensorType, updates: TensorType, 
     """The axis, where `updates` has the shape of `indices`, which fits into that of `x` but for the axis."""
     t.require(indices, "integer", operand=1)
     a = t.axis(x, axis)
-    said = f"{t.operator} into {shape_text(x.shape)} at {shape_text(indices.shape)} of {shape_text(updates.shape)}"
+    message = f"{t.operator} into {shape_text(x.shape)} at {shape_text(indices.shape)} of {shape_text(updates.shape)}"
     if not indices.rank == updates.rank == x.rank:
-        t.fail("TS213", f"{said}: all three have as many axes", operand=1)
+        t.fail("TS213", f"{message}: all three have as many axes", operand=1)
     for i, (d, e, f) in enumerate(zip(x.shape, indices.shape, updates.shape, strict=True)):
-        t.same(e, f, "TS213", f"{said}: axis {i} of the indices is {e}, that of the updates {f}", operand=2)
+        t.same(e, f, "TS213", f"{message}: axis {i} of the indices is {e}, that of the updates {f}", operand=2)
         if i != a:
-            t.same(d, e, "TS213", f"{said}: axis {i} is {d} and {e}", operand=1)
+            t.same(d, e, "TS213", f"{message}: axis {i} is {d} and {e}", operand=1)
     return a
 
 
@@ -208,7 +208,7 @@ class Scatter(Scattering):
 
     def reference(self, x: Any, indices: Any, updates: Any, axis: int) -> Any:
         out = x.copy()
-        for at, place in _places(x, indices, axis):
+        for at, place in _index_pairs(x, indices, axis):
             out[place] = updates[at]
         return out
 
@@ -235,7 +235,7 @@ class ScatterAdd(Scattering):
 
     def reference(self, x: Any, indices: Any, updates: Any, axis: int) -> Any:
         out = np.zeros(x.shape, x.dtype)
-        for at, place in _places(x, indices, axis):
+        for at, place in _index_pairs(x, indices, axis):
             out[place] += updates[at]
         return x + out
 
@@ -262,11 +262,11 @@ class Put(Operator):
         t.require(indices, "integer", operand=1)
         a = t.axis(x, axis)
         wanted = (*x.shape[:a], *indices.shape, *x.shape[a + 1 :])
-        said = f"put into {shape_text(x.shape)} along axis {a} takes updates of {shape_text(wanted)}"
+        message = f"put into {shape_text(x.shape)} along axis {a} takes updates of {shape_text(wanted)}"
         if updates.rank != len(wanted):
-            t.fail("TS213", f"{said}, not {shape_text(updates.shape)}", operand=2)
+            t.fail("TS213", f"{message}, not {shape_text(updates.shape)}", operand=2)
         for d, e in zip(wanted, updates.shape, strict=True):
-            t.same(d, e, "TS213", f"{said}, not {shape_text(updates.shape)}", operand=2)
+            t.same(d, e, "TS213", f"{message}, not {shape_text(updates.shape)}", operand=2)
         t.canonical(axis=a)
         t.convert(2, updates, x.dtype)
         return x
@@ -324,7 +324,7 @@ class Put(Operator):
         return Cost(0, moved + dims.prod(indices.shape) * indices.dtype.itemsize)
 
 
-def _places(x: Any, indices: Any, axis: int) -> Any:
+def _index_pairs(x: Any, indices: Any, axis: int) -> Any:
     """(index of an update, index of the element of x that it means), in order, but for those outside."""
     n = x.shape[axis]
     for at in np.ndindex(indices.shape):

@@ -48,8 +48,8 @@ class Reshape(ViewOperator):
         total, want = dims.prod(x.shape), dims.prod(target)
 
         def differ() -> str:
-            said = f"reshape of {shape_text(x.shape)} to {shape_text(given)}"
-            return f"{said} does not keep the number of elements: {total}, {want}"
+            message = f"reshape of {shape_text(x.shape)} to {shape_text(given)}"
+            return f"{message} does not keep the number of elements: {total}, {want}"
 
         t.same(total, want, "TS205", differ)
         t.canonical(shape=target)

@@ -19,13 +19,13 @@ SELECTING = frozenset(("where", "maximum", "minimum", "max", "min", "neg", "abs"
 def hold_finite(func: Op) -> None:
     """Adds the step behind each result under the policy, in place."""
     for op in func.walk():
-        held = [r for r in op.results if _asked(r)]
+        held = [r for r in op.results if _saturates(r)]
         if held and op.block is not None and rounds(op):
             for result in held:
                 _hold(op, result)
 
 
-def _asked(v: Value) -> bool:
+def _saturates(v: Value) -> bool:
     return isinstance(v.type, TensorType) and v.type.dtype.is_float and bool(v.type.policy and v.type.policy.saturate)
 
 

@@ -68,7 +68,7 @@ class NvrtcLibrary:
 @lru_cache
 def library(major: int) -> NvrtcLibrary | None:
     """This machine's NVRTC of CUDA `major`, loaded at the first use; None where it has none."""
-    for path in _places(major):
+    for path in _candidates(major):
         try:
             functions = ctypes.CDLL(path)
             numbers = ctypes.c_int(), ctypes.c_int()
@@ -84,7 +84,7 @@ def library(major: int) -> NvrtcLibrary | None:
     return None
 
 
-def _places(major: int) -> Iterator[str]:
+def _candidates(major: int) -> Iterator[str]:
     """Where the library may lie: NVIDIA's wheels, what cuda-pathfinder knows (Conda, CUDA_HOME), the loader's path."""
     windows = sys.platform == "win32"
     file = f"nvrtc64_{major}0_0.dll" if windows else f"libnvrtc.so.{major}"

@@ -14,7 +14,7 @@ from typing import Any, cast
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.machines import REFERENCE
-from tessera.compiler.tile.asserts import asked, dtype_of, shown, told
+from tessera.compiler.tile.asserts import dtype_of, element_fault, shown, tested_tile
 from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, reduce, scalar_map
 from tessera.compiler.tile.interpret.memory import SharedTile, WatchedView, fault, outside_text, user_axis
 from tessera.compiler.tile.interpret.pipelines import run_pipeline
@@ -395,10 +395,10 @@ class Interpreter:
             if len(op.operands) > 1:
                 index, extent = self.env[op.operands[1]][first], self.size(op.attrs.get("extent", 0))  # type: ignore[arg-type]
                 fault(op, str(op.attrs["message"]).replace("{index}", str(index)).replace("{extent}", str(extent)))
-            about = asked(op.operands[0])
+            about = tested_tile(op.operands[0])
             value = shown(np.asarray(self.env[about])[first], dtype_of(about)) if about is not None else None
             message = op.attrs.get("message") or "An assertion over a tile does not hold."
-            fault(op, f"{message}\n{told(first, self.where, value)}")
+            fault(op, f"{message}\n{element_fault(first, self.where, value)}")
 
 
 _NAMED = (

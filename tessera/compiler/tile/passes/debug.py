@@ -7,7 +7,7 @@ from typing import cast
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.tile.asserts import VALUE_BITS, asked, dtype_of, element_text, shown_as
+from tessera.compiler.tile.asserts import VALUE_BITS, dtype_of, element_text, shown_as, tested_tile
 from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.interpret.memory import outside_text, user_axis
 from tessera.compiler.tile.ranges import Intervals
@@ -153,7 +153,7 @@ def show_elements(kernel: Op) -> None:
             assert op.block is not None
             b = TileBuilder(op.block, op.block.ops.index(op), op.span)
             holds = op.operands[0]
-            value = asked(holds)
+            value = tested_tile(holds)
             message = f"{op.attrs.get('message') or 'An assertion over a tile does not hold.'}"
             text = f"{message}\n{element_text(kernel, holds, value)}"
             b.op("tile.assert", (holds, _report(b, kernel, holds, value)), (), {"message": text})

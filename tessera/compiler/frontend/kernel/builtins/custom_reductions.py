@@ -193,8 +193,8 @@ def _identity(
         dtype = tile_type(v).dtype
         kept = dtypes.number(n, dtype) if isinstance(n, NUMBERS) else None
         if kept is None:
-            said = repr(n) if isinstance(n, NUMBERS) else type_name(n)
-            raise KernelFault("TS105", f"identity of {name} is a number of {dtype} known at compile time, not {said}")
+            text = repr(n) if isinstance(n, NUMBERS) else type_name(n)
+            raise KernelFault("TS105", f"identity of {name} is a number of {dtype} known at compile time, not {text}")
         out.append(kept)
     return tuple(out)
 

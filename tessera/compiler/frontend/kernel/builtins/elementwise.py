@@ -55,7 +55,7 @@ class Elementwise(TileBuiltin, abstract=True):
     def example(self) -> str:  # type: ignore[override]
         """A program whose result is computed with the function's meaning in NumPy, for what it prints."""
         kind, numpy, rows = _operands(self.scalar)
-        wanted = self._wanted(numpy, rows)
+        wanted = self._expected(numpy, rows)
         gives = {"b": "bool_", "i": "int32", "f": "f32", "c": "complex64"}[wanted.dtype.kind]
         names = self.scalar.parameters
         taken = ", ".join(f'{n}: Tensor["n", ts.{kind}]' for n in names)
@@ -75,9 +75,9 @@ def example({taken}) -> Tensor["n", ts.{gives}]:
     def sample(self) -> tuple[list[str], str]:
         """The operands of the example, and what it prints."""
         _, numpy, rows = _operands(self.scalar)
-        return [str(row) for row in rows], np.array2string(self._wanted(numpy, rows), precision=4)
+        return [str(row) for row in rows], np.array2string(self._expected(numpy, rows), precision=4)
 
-    def _wanted(self, numpy: str, rows: list[list[Any]]) -> Any:
+    def _expected(self, numpy: str, rows: list[list[Any]]) -> Any:
         with np.errstate(all="ignore"):
             return self.scalar.reference(*(np.array(row, numpy) for row in rows))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel.builtins.gather_scatter import MOVES
-from tessera.compiler.frontend.kernel.builtins.subscripts import Part, part, said
+from tessera.compiler.frontend.kernel.builtins.subscripts import Part, index_text, part
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import Axis
 from tessera.compiler.frontend.names.values import is_sequence, type_name
@@ -244,7 +244,7 @@ def example(x: Tensor["n", ts.f32], y: Tensor["m", ts.f32]):
         n = k.known(tile_type(value).shape[along])
         if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
             raise KernelFault(
-                "TS105", f"a tile is split into a number of parts known at compile time, not {said(parts)}"
+                "TS105", f"a tile is split into a number of parts known at compile time, not {index_text(parts)}"
             )
         if isinstance(n, int) and n % parts:
             raise KernelFault(

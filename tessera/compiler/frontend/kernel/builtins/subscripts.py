@@ -229,14 +229,14 @@ def _taken(k: KernelState, item: Any, n: Dim, t: TileType) -> Taken:
     parts = [k.known(v) for v in (item.start, item.stop, item.step)]
     for given, v in zip((item.start, item.stop), parts, strict=False):
         if v is not None and (not isinstance(v, int) or isinstance(v, bool)):
-            raise KernelFault("TS404", f"parts of a tile start and end at integers, not {said(v)}")
+            raise KernelFault("TS404", f"parts of a tile start and end at integers, not {index_text(v)}")
         if isinstance(given, dims.Expr) and isinstance(v, int) and v < 0:
             raise KernelFault("TS204", f"the slice starts or ends at {shown(given)}, which is {v}: outside of the axis")
     if parts == [None, None, None]:
         return Taken(size=n)
     start, stop, step = parts
     if step is not None and (not isinstance(step, int) or isinstance(step, bool)):
-        raise KernelFault("TS404", f"the step of a slice is a number known at compile time, not {said(step)}")
+        raise KernelFault("TS404", f"the step of a slice is a number known at compile time, not {index_text(step)}")
     if step == 0:
         raise KernelFault("TS105", "the step of a slice is not 0")
     if not isinstance(n, int):  # an editor does not know it; the compiler does, and checks
@@ -264,7 +264,7 @@ def _at(k: KernelState, item: Any, n: Dim, t: TileType) -> Taken:
         return Taken(drop=not tile_type(places).rank, places=places)
     at = k.known(item)
     if not isinstance(at, int) or isinstance(at, bool):
-        raise KernelFault("TS404", f"a tile is indexed by integers, slices and integer tiles, not {said(at)}")
+        raise KernelFault("TS404", f"a tile is indexed by integers, slices and integer tiles, not {index_text(at)}")
     place = at + n if at < 0 and isinstance(item, int) else at
     if isinstance(n, int) and not 0 <= place < n:  # type: ignore[operator]
         raise KernelFault("TS204", f"index {at} is outside of an axis of {n} elements of {shape_text(t.shape)}")
@@ -296,5 +296,5 @@ def _open(start: int | None, stop: int | None, step: int, n: Dim) -> tuple[Dim, 
     return first, step, dims.ceildiv(end - first if step > 0 else first - end, abs(step))
 
 
-def said(v: Any) -> str:
+def index_text(v: Any) -> str:
     return shown(v) if isinstance(v, dims.Expr) else repr(v) if is_static(v) else type_name(v)

@@ -84,7 +84,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
             ev.assign_name(target.id, c.offset, target)
         run_body(k, node, mark, body)
         found = len(ev.findings.errors)
-        settled, others = carried.leave(body), _apart(k, carried) - apart
+        settled, others = carried.leave(body), _moved_axes(k, carried) - apart
         if settled and not others:
             break
         _read_again(k, said, others, apart)
@@ -141,7 +141,7 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
         _identify(k, carried.initial, body.args, apart)
         found = len(ev.findings.errors)
         run_body(k, node, mark, body)
-        settled, others = carried.leave(body), _apart(k, carried) - apart
+        settled, others = carried.leave(body), _moved_axes(k, carried) - apart
         if (settled and not others) or test is None:
             break
         _read_again(k, said, others, apart)
@@ -193,7 +193,7 @@ def _read_again(k: KernelState, said: int, others: set[int], apart: set[int]) ->
         k.ev.pending = [p for p in k.ev.pending if p[0] < said]
 
 
-def _apart(k: KernelState, carried: Carried) -> set[int]:
+def _moved_axes(k: KernelState, carried: Carried) -> set[int]:
     """Which carried tiles lie along other axes after an iteration than before."""
     of = k.tiles.identities.of
     out: set[int] = set()

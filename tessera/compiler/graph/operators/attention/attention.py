@@ -49,17 +49,17 @@ class Attention(Operator):
                     f"attention needs q, k, v with [..., positions, features] of one rank, not {have}",
                     operand=i,
                 )
-        said = f"attention of q {shape_text(q.shape)}, k {shape_text(k.shape)}, v {shape_text(v.shape)}"
-        t.same(q.shape[-1], k.shape[-1], "TS203", f"{said}: features {q.shape[-1]} and {k.shape[-1]} differ", 1)
-        t.same(k.shape[-2], v.shape[-2], "TS203", f"{said}: k and v have different numbers of positions", 2)
+        message = f"attention of q {shape_text(q.shape)}, k {shape_text(k.shape)}, v {shape_text(v.shape)}"
+        t.same(q.shape[-1], k.shape[-1], "TS203", f"{message}: features {q.shape[-1]} and {k.shape[-1]} differ", 1)
+        t.same(k.shape[-2], v.shape[-2], "TS203", f"{message}: k and v have different numbers of positions", 2)
         for i, (a, b, c) in enumerate(zip(q.shape[:-3], k.shape[:-3], v.shape[:-3], strict=True)):
-            t.same(a, b, "TS203", f"{said}: batch axis {i} differs", 1)
-            t.same(a, c, "TS203", f"{said}: batch axis {i} differs", 2)
+            t.same(a, b, "TS203", f"{message}: batch axis {i} differs", 1)
+            t.same(a, c, "TS203", f"{message}: batch axis {i} differs", 2)
         if q.rank > 2:
-            t.same(k.shape[-3], v.shape[-3], "TS203", f"{said}: k and v have different numbers of heads", 2)
+            t.same(k.shape[-3], v.shape[-3], "TS203", f"{message}: k and v have different numbers of heads", 2)
             if not t.facts.divides(k.shape[-3], q.shape[-3]):
                 rest = dims.mod(q.shape[-3], k.shape[-3]) if k.shape[-3] != 0 else 1
-                t.same(rest, 0, "TS203", f"{said}: heads of q are not a multiple of heads of k", 0)
+                t.same(rest, 0, "TS203", f"{message}: heads of q are not a multiple of heads of k", 0)
         dtype = t.promote(q, k, v)
         if mask is not None:
             if mask.dtype.kind not in ("bool", "float"):

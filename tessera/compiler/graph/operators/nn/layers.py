@@ -27,8 +27,8 @@ class Linear(Operator):
         if weight.rank != 2 or not x.rank or (bias is not None and bias.rank != 1):
             t.fail("TS213", f"linear needs a weight [m, n] and a bias [m], not {shape_text(weight.shape)}", operand=1)
         n, m = x.shape[-1], weight.shape[0]
-        said = f"linear of {shape_text(x.shape)} with a weight {shape_text(weight.shape)}"
-        message = f"{said}: {n} and {weight.shape[1]} differ"
+        text = f"linear of {shape_text(x.shape)} with a weight {shape_text(weight.shape)}"
+        message = f"{text}: {n} and {weight.shape[1]} differ"
         t.same(n, weight.shape[1], "TS203", message, operand=1)
         if bias is not None:
             t.same(m, bias.shape[0], "TS203", f"linear gives {m} features, its bias has {bias.shape[0]}", operand=2)
@@ -56,8 +56,8 @@ class Embedding(Operator):
 
     def infer(self, t: Infer, indices: TensorType, weight: TensorType) -> TensorType:
         if weight.dtype.is_integer and not indices.dtype.is_integer:
-            said = f"embedding takes the indices first and then the weight, and here the first is of {indices.dtype}"
-            t.fail("TS301", f"{said}, the second of {weight.dtype}: swap them", operand=0)
+            message = f"embedding takes the indices first and then the weight, and here the first is of {indices.dtype}"
+            t.fail("TS301", f"{message}, the second of {weight.dtype}: swap them", operand=0)
         t.require(indices, "integer", operand=0)
         if weight.rank != 2:
             t.fail("TS213", f"embedding needs a weight [rows, features], not {shape_text(weight.shape)}", operand=1)

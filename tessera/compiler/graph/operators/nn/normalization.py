@@ -143,10 +143,10 @@ def _per_channel(t: Infer, x: TensorType, named: dict[str, TensorType | None]) -
         t.fail("TS213", f"{t.operator} needs x [batch, channels, ...], not {shape_text(x.shape)}", operand=0)
     for i, (name, v) in enumerate(((n, v) for n, v in named.items() if v is not None), 1):
         t.require(v, "float", operand=i)
-        said = f"{t.operator} of {x.shape[1]} channels needs as many elements of {name}, not {shape_text(v.shape)}"
+        message = f"{t.operator} of {x.shape[1]} channels needs as many elements of {name}, not {shape_text(v.shape)}"
         if v.rank != 1:
-            t.fail("TS213", said, operand=i)
-        t.same(v.shape[0], x.shape[1], "TS213", said, operand=i)
+            t.fail("TS213", message, operand=i)
+        t.same(v.shape[0], x.shape[1], "TS213", message, operand=i)
 
 
 def _beside(g: GraphBuilder, v: Value, x: Value) -> Value:
@@ -224,8 +224,8 @@ class GroupNorm(Operator):
         groups = t.integer(num_groups, "num_groups")
         if groups < 1:
             t.fail("TS213", f"num_groups is at least 1, unlike {groups}")
-        said = f"group_norm: {x.shape[1]} channels do not fall into {groups} groups"
-        t.same(dims.mod(x.shape[1], groups), 0, "TS213", said, operand=0)
+        message = f"group_norm: {x.shape[1]} channels do not fall into {groups} groups"
+        t.same(dims.mod(x.shape[1], groups), 0, "TS213", message, operand=0)
         t.canonical(num_groups=groups, eps=t.number(eps, "eps"))
         return x
 

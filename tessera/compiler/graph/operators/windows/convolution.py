@@ -40,12 +40,14 @@ class Convolved(Operator, abstract=True):
         n = self.spatial
         for i, v in enumerate((x, weight)):
             t.require(v, "float", operand=i)
-        said = f"{self.name} of {shape_text(x.shape)} with weights {shape_text(weight.shape)}"
+        message = f"{self.name} of {shape_text(x.shape)} with weights {shape_text(weight.shape)}"
         if x.rank != n + 2 or weight.rank != n + 2:
-            t.fail("TS213", f"{said}: both have {n + 2} axes, x [batch, channels, ...]", operand=int(x.rank == n + 2))
+            t.fail(
+                "TS213", f"{message}: both have {n + 2} axes, x [batch, channels, ...]", operand=int(x.rank == n + 2)
+            )
         for k in weight.shape[2:]:
             if not isinstance(k, int) or k < 1:
-                t.fail("TS213", f"{said}: the size of the kernel is known, and at least 1", operand=1)
+                t.fail("TS213", f"{message}: the size of the kernel is known, and at least 1", operand=1)
         count = t.integer(groups, "groups")
         if count < 1:
             t.fail("TS213", f"groups is at least 1, unlike {count}")
@@ -62,11 +64,11 @@ class Convolved(Operator, abstract=True):
     def biased(self, t: Infer, bias: TensorType | None, channels: Dim) -> None:
         if bias is None:
             return
-        said = f"{self.name} gives {channels} channels, its bias has {shape_text(bias.shape)}"
+        message = f"{self.name} gives {channels} channels, its bias has {shape_text(bias.shape)}"
         t.require(bias, "float", operand=2)
         if bias.rank != 1:
-            t.fail("TS213", said, operand=2)
-        t.same(bias.shape[0], channels, "TS203", said, operand=2)
+            t.fail("TS213", message, operand=2)
+        t.same(bias.shape[0], channels, "TS203", message, operand=2)
 
     def add_bias(self, g: GraphBuilder, out: Value, bias: Value | None) -> Value:
         if bias is None:
@@ -96,8 +98,8 @@ class Convolution(Convolved, abstract=True):
         t.canonical(padding=pads)
         each = self.grouped(t, x.shape[1], count, "channels")
         self.grouped(t, weight.shape[0], count, "results")
-        said = f"{self.name} of {x.shape[1]} channels in {count} groups needs weights for {each}"
-        t.same(weight.shape[1], each, "TS203", f"{said}, not for {weight.shape[1]}", operand=1)
+        message = f"{self.name} of {x.shape[1]} channels in {count} groups needs weights for {each}"
+        t.same(weight.shape[1], each, "TS203", f"{message}, not for {weight.shape[1]}", operand=1)
         self.biased(t, bias, weight.shape[0])
         sizes: list[Dim] = []
         for d, k, (a, b), s, e in zip(x.shape[2:], kernel, pads, strides, dilations, strict=True):
@@ -204,8 +206,8 @@ class ConvTranspose(Convolved, abstract=True):
                 t.fail("TS213", f"output_padding is less than the stride or the dilation, unlike {m}")
         t.canonical(padding=pads, output_padding=more)
         self.grouped(t, x.shape[1], count, "channels")
-        said = f"{self.name} of {x.shape[1]} channels needs weights for them"
-        t.same(weight.shape[0], x.shape[1], "TS203", f"{said}, not for {weight.shape[0]}", operand=1)
+        message = f"{self.name} of {x.shape[1]} channels needs weights for them"
+        t.same(weight.shape[0], x.shape[1], "TS203", f"{message}, not for {weight.shape[0]}", operand=1)
         channels = weight.shape[1] * count
         self.biased(t, bias, channels)
         kernel: Any = weight.shape[2:]

@@ -69,8 +69,8 @@ def mapped(size: int, what: str) -> mmap.mmap:
     try:
         return mmap.mmap(-1, size, **private)
     except (OSError, OverflowError, MemoryError, ValueError):
-        said = f"{what} would take {size / 2**20:.4g} MiB, more than the system gives."
-        raise LaunchError(Diagnostic("TS505", said)) from None
+        message = f"{what} would take {size / 2**20:.4g} MiB, more than the system gives."
+        raise LaunchError(Diagnostic("TS505", message)) from None
 
 
 class Room:
