@@ -195,6 +195,28 @@ def test_texts_that_users_see_are_plain() -> None:
     assert not found, "write 'is not a ...', and name who or what acts:\n" + "\n".join(found)
 
 
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+HEAVY = re.compile(rf"{ARCHAIC.pattern}|\b(one's own|not to be had|who asks|is said of|what is said)\b")
+
+
+def heavy_turns(page: str) -> list[str]:
+    """The turns in a page's prose that a reader takes twice; code is left out."""
+    prose = re.sub(r"```.*?```|`[^`]*`", "", page, flags=re.DOTALL)
+    return [match.group() for match in HEAVY.finditer(" ".join(prose.split()))]
+
+
+def test_pages_are_plain() -> None:
+    found = {path.name: turns for path in PAGES if (turns := heavy_turns(path.read_text("utf-8")))}
+    assert not found, f"write short sentences with a subject that acts: {found}"
+
+
+def test_a_heavy_turn_of_a_page_is_found() -> None:
+    assert heavy_turns("A loop of one's\nown, `whoever` calls.\n```\nwhoever\n```\nIt is no kernel.") == [
+        "one's own",
+        "is no kernel",
+    ]
+
+
 def test_an_archaic_turn_is_found() -> None:
     parsed = ast.parse(
         '"""it is no house"""\nraise ValueError(f"{x} is no kernel here")\nprint("there is no longer a way")\n'
