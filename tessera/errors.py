@@ -123,7 +123,7 @@ def _span_json(s: Span) -> dict[str, object]:
 
 
 def source_line(file: str, line: int) -> str | None:
-    """Line `line` of `file` as last registered or read; None where it is not to be had."""
+    """Line `line` of `file` as last registered or read; None if it is not available."""
     text = linecache.getline(file, line)
     return text.rstrip("\r\n") if text else None
 

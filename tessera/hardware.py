@@ -1,4 +1,4 @@
-"""Targets of one's own: what programs are compiled for. `register` decorates one, which follows `Target`."""
+"""Custom targets. `register` decorates a class that follows `Target`."""
 
 from __future__ import annotations
 

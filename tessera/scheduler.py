@@ -1,4 +1,4 @@
-"""Schedulers of one's own: which operators of a function run together.
+"""Custom schedulers, which decide which operators of a function share a kernel.
 
 `register` decorates one. `graph_to_schedule(func, target, MyGrouping)` makes a schedule under another `FusionGrouping`,
 whose `join` and `merge` decide what shares a kernel.

@@ -1,5 +1,5 @@
-"""What the page is told of the kernel after each cell: the sizes that dims had when a function was last called,
-`B=32 now` beside it, and the shapes of arrays by name, for hints in functions that read them. No elements, no code.
+"""Sent to the page after each cell: the sizes of dims at the last call of each function, `B=32 now` beside it, and the
+shapes of arrays by name, for hints in functions that read them. No elements, no code.
 
 A message is whole: what it does not name is not there now. It goes over a comm of its own that is closed at
 once, so that a page which is loaded again, or a kernel that starts again, has nothing to keep in step.

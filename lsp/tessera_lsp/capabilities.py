@@ -1,4 +1,4 @@
-"""What a client is told of the server when they meet: known before anything is loaded that answers for it."""
+"""The capabilities of the server for `initialize`, known before any feature is loaded."""
 
 from __future__ import annotations
 

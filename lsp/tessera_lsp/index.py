@@ -1,5 +1,4 @@
-"""The workspace as texts in which names are looked up: which function or constant of which file a name means, and
-where else it is written.
+"""The index of the workspace: the definition of each name, and its other uses.
 
 Open texts count as they are in the editor, others as they are on the disk. Nothing is kept from one search to the next:
 only files that mention the name are parsed, and the disk is read in a thread.

@@ -1,4 +1,4 @@
-"""Where a text writes a name that means a target, and where it calls something: places with what surrounds them."""
+"""The uses of a definition in a text, and its calls, with the surrounding function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiler. `register_pass` adds a pass of one's own to the list that every program goes through."""
+"""The compiler. `register_pass` adds your own pass to the list of passes."""
 
 from __future__ import annotations
 

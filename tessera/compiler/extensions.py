@@ -1,4 +1,4 @@
-"""Passes and schedulers, and the register of those that come from outside the package.
+"""Passes and schedulers, and the registry of those from outside of the package.
 
 What is registered changes the code that programs become: `state()` is part of every cache key, and launches that have
 been prepared are prepared anew. This module imports no part of the compiler, so that a launch from the cache can ask.

@@ -17,7 +17,7 @@ def register_pass(
     """Decorates a function of an op, or a class whose objects have a method `run(op)`: a pass that every program goes
     through from now on.
 
-    `stage`: "graph", "kernel" (what people write), "tile" (every kernel) or "target" (just before code is written).
+    `stage`: "graph", "kernel" (from `@ts.kernel`), "tile" (every kernel) or "target" (just before code generation).
     `after` names the pass that it follows, else it is the last of its stage. `optional`: it runs only for targets that
     name it in `passes`. The text of the module that defines it is part of cache keys; `version` adds to that what it
     reads elsewhere. A second pass of the same name replaces the first. Raises CompileError TS614.

@@ -1,4 +1,4 @@
-"""What can be compiled, whoever made it: source text, an eager call, a part of a distributed function."""
+"""The unit of compilation: source text, an eager call, or a part of a distributed function."""
 
 from __future__ import annotations
 

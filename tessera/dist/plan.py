@@ -1,4 +1,4 @@
-"""What a distributed function does with its arguments and results, as people read it and as `run` follows it."""
+"""The plan of a distributed function: what `run` does with its arguments and results, printed for people."""
 
 from __future__ import annotations
 

@@ -58,6 +58,6 @@ def reduced(x, axis, keepdims):
 
 
 def wide(x):
-    """`x` in the dtype that sums are made in. Pieces of functions are plain Python: whoever calls them inlines them."""
+    """`x` in the dtype of sums. Plain Python functions like this one are inlined."""
     assert x.dtype.is_float, "x must be of floats: cast it first"
     return x if x.dtype == ts.f64 else ts.cast(x, ts.f32)

@@ -12,7 +12,7 @@ _STRENGTH: tuple[Source, ...] = ("static", "modelled", "measured")
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A value with its unit and origin. `value` is None when it is not to be had, and then `reason` says why."""
+    """A value with its unit and origin. `value` is None if it cannot be determined; `reason` is why."""
 
     value: float | None
     unit: str

@@ -1,4 +1,5 @@
-"""`ts.saved(f, *types)`: what a program keeps for its backward pass, where, why, and what it would cost not to."""
+"""`ts.saved(f, *types)`: the values saved for the backward pass, with their lines, readers, and costs of
+recomputing."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Training: `ts.train`, and `ts.progress`, `ts.log`, `ts.accumulate_gradients` for loops of one's own."""
+"""Training: `ts.train`, and `ts.progress`, `ts.log`, `ts.accumulate_gradients` for your own loops."""

@@ -1,4 +1,4 @@
-"""What is said of a step: in the user's own lines, with no line of the step that `ts.train` makes around the loss."""
+"""Diagnostics of a step, with the user's lines only, and no line of the step that `ts.train` makes around the loss."""
 
 from __future__ import annotations
 

@@ -152,7 +152,8 @@ class Progress:
 
 @outward
 def progress(data: Any, steps: int | None = None, *, live: bool = True) -> Progress:
-    """The batches of `data` in a loop of one's own, with progress, time left and the curves of what `ts.log` logs::
+    """The batches of `data` for your own loop, with progress, time left and the curves of the values that `ts.log`
+    logs::
 
         for x, y in ts.progress(data, steps=1000):
             loss, gradient = step(model, x, y)

@@ -1,1 +1,1 @@
-"""Derivatives of Graph IR: ops in, further ops out. `reverse` and `forward` go over ops, `control` through loops."""
+"""Derivatives of Graph IR, as further ops. `reverse` and `forward` differentiate ops, `control` branches and loops."""

@@ -1,4 +1,4 @@
-"""`ts.vmap`: what was written for one element, done for many at once.
+"""`ts.vmap`: ops for one element become ops for a batch.
 
 The ops of one element are gone through in order. What depends on no element stays as it is, and is computed once. An
 operator gets operands with one more axis in front (`graph/batching.py`), or is followed through its decomposition; what

@@ -1,4 +1,4 @@
-"""Cotangents: how much the result changes with each element of a value, and where that is nothing whatever the data.
+"""Cotangents: the derivative of the result by each element of a value, and the elements for which it is always 0.
 
 A cotangent has the type of its value. `mask` says where it may differ from 0: `where(c, a, b)` lets nothing through to
 `a` where `c` is false. There a rule may divide 0 by 0 or multiply it by infinity, and the gradient is 0 all the same.

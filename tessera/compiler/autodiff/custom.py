@@ -1,4 +1,4 @@
-"""Rules that somebody wrote for a whole function: `graph.custom`.
+"""Custom derivative rules of a whole function: `graph.custom`.
 
 It stands among the ops of a function while derivatives are taken, and nowhere else: `inline_custom` puts the ops of
 its first region in its place. What a rule computes are ops like any other, so that derivatives of derivatives go

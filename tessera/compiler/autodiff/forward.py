@@ -1,4 +1,4 @@
-"""Forward mode: from the tangents of arguments on to those of what is computed from them.
+"""Forward mode: from the tangents of arguments to those of results.
 
 An operator without a tangent of its own has an adjoint, which is linear in the cotangent: its transpose, found by
 reverse mode over the ops of the adjoint, is the tangent.

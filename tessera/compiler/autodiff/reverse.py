@@ -1,4 +1,4 @@
-"""Reverse mode: from the cotangents of results back to those of what they were computed from.
+"""Reverse mode: from the cotangents of results to those of arguments.
 
 The ops are gone through from the last to the first. Each hands what its results are worth on to its operands: by the
 operator's adjoint, else through its decomposition, and through branches and loops as `REGIONS` says. What is emitted

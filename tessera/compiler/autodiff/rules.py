@@ -1,4 +1,4 @@
-"""What a derivative asks of one op: whether it has any, by which rule, and which values it reads from outside."""
+"""The derivative rule of one op: whether it has one, which one, and the outside values that the op reads."""
 
 from __future__ import annotations
 

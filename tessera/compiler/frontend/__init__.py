@@ -1,1 +1,1 @@
-"""From source text to IR: scopes, the evaluator, and what editors and the compiler read from it."""
+"""From source text to IR: scopes, the evaluator, and the analysis that editors and the compiler use."""

@@ -1,4 +1,4 @@
-"""The entry of the front end: what it says about one function or kernel."""
+"""The entry of the front end: the analysis of one function or kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a computation at compile time may cost, and where it may be interrupted.
+"""Limits of computations at compile time, and the points where they may be interrupted.
 
 Shapes and constants are computed by ordinary Python: loops that run a million times, factorials, lists that double.
 An editor meets them half typed. So steps are counted, and values are weighed before they are made; what is over ends

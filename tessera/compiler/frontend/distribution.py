@@ -1,4 +1,4 @@
-"""Whether a function that says `@ts.distributed` can be: the same answer while typing and at its first call."""
+"""Checks that a `@ts.distributed` function can be distributed, while typing and at its first call."""
 
 from __future__ import annotations
 

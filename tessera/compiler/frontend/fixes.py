@@ -1,4 +1,4 @@
-"""Changes that would mend a finding. Each is tried on the text, and offered only if the function is better with it."""
+"""Fixes of findings. Each is tried on the text, and offered only if it improves the function."""
 
 from __future__ import annotations
 

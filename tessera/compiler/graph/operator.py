@@ -125,7 +125,7 @@ class Operator:
     """What `ts.vmap` makes of it: operands broadcast (map), attribute `axis` counts one axis more, or leading axes are
     batches. Nothing: what its kind says, or its decomposition (`graph/batching.py`)."""
     says: ClassVar[Mapping[str, str]] = {}
-    """What is said of a parameter where it is left out, or of one that other libraries have and this one has not."""
+    """The message for a missing parameter, or for one that only other libraries have."""
 
     def __init_subclass__(cls, abstract: bool = False, **rest: Any) -> None:
         super().__init_subclass__(**rest)

@@ -135,7 +135,7 @@ _targets: dict[str, Target] = {}
 
 
 def register(name: str, machine: Machine | None = None) -> Callable[[Any], Any]:
-    """Decorates a class whose objects follow `Target`, or a function that makes one: a target of one's own.
+    """Registers a custom target: decorates a class whose objects follow `Target`, or a function that makes one.
 
     `name` is what TESSERA_TARGET and `target=` say for it; `machine` is its row in the table of machines, by which
     programs are cut up and predicted: without one, as for a CPU. A second target of that name replaces the first.

@@ -1,4 +1,4 @@
-"""What is said of an assert over a tile that does not hold: its first such element, in which program, and its value.
+"""The message of a failed assert over a tile: the first element that fails, its program, and its value.
 
 A target reports one integer, the least of all elements that fail (see `tile.assert`). For asserts of the author it
 holds three things: the program's number and the element's, by which they are ordered, and the bits of its value.

@@ -1,4 +1,4 @@
-"""Tile IR written by calling methods: what passes and lowerings are given."""
+"""The builder of Tile IR for passes and lowerings."""
 
 from __future__ import annotations
 

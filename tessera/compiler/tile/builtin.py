@@ -1,4 +1,4 @@
-"""What a function of `ts.tile` is. One class holds everything anybody needs to know about it.
+"""The base class of the functions of `ts.tile`: one class defines everything about a function.
 
     class ExpandDims(TileBuiltin):
         '''A new axis of size 1 at `axis`.'''                   # documentation, hover, stubs, reference page

@@ -1,4 +1,4 @@
-"""When two kernels are the same code: names that users chose, and the lines they come from, make no difference."""
+"""Compares the code of two kernels, without users' names and source lines."""
 
 from __future__ import annotations
 

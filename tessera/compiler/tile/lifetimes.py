@@ -1,4 +1,4 @@
-"""When the temporaries of a Program hold something, and where they lie in one workspace so that it is small.
+"""Lifetimes of a Program's temporaries, and their placement in one small workspace.
 
 Two temporaries share memory where none of them is needed while the other one is. Everything is decided by the Program
 and its sizes, before it runs: what is predicted is what a call takes.

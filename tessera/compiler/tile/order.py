@@ -1,4 +1,4 @@
-"""In which order the programs of a launch run: by their numbers, the last axis fastest, or in groups of rows.
+"""The order of the programs of a launch: by number, the last axis fastest, or in groups of rows.
 
 In a group of rows programs run down the first column, then down the second one, and so on, so that all of them share
 the columns' operands and each row's are soon read again. Which program runs when changes no bit.

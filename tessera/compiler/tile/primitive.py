@@ -1,4 +1,4 @@
-"""Functions of `ts.tile` that bring an op of their own: what no other functions express.
+"""Functions of `ts.tile` with their own op, because no other functions express them.
 
     class Roll(TilePrimitive):
         '''The elements moved `by` places along the last axis; those that leave at the end come in at the front.'''

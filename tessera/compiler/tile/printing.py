@@ -1,4 +1,4 @@
-"""How a tile that a kernel prints is shown: the same text on every target."""
+"""The text of a printed tile, the same on every target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a whole function is once it is lowered: buffers, and launches of tile kernels in order.
+"""A lowered function: buffers, and launches of tile kernels in order.
 
 Steps run in order: launches, and branches and loops over scalars that launches have written. A target compiles a
 Program as a whole; the runtime binds arguments to its buffers and runs it. Everything in it is

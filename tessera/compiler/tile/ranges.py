@@ -1,4 +1,4 @@
-"""Between what numbers a kernel's index values lie, and what divides them: for all sizes and in every program.
+"""Ranges and divisors of a kernel's index values, for all sizes and in every program.
 
 The one analysis behind all that leaves a mask, a clip or a check away. What it says is proved, each rule by the
 sentence beside it; where no rule applies, nothing is known, and the access keeps its check. Three things hold

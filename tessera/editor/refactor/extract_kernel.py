@@ -69,7 +69,7 @@ def extracted(document: OpenFile, known: Known, part: ExtractedPart, sizes: Mapp
 
 
 def stands(document: OpenFile, known: Known, edits: tuple[Edit, ...], name: str) -> None:
-    """Tries a change that concerns `known` and whoever names `name`. Raises NoKernel where something would be wrong."""
+    """Tries a change of `known` and the users of `name`. Raises NoKernel if it would cause an error."""
     after = tried(known, edits)
     if errors := [*(after.found if after is not None else ()), *spread(document, known, edits, name)]:
         raise NoKernel(errors[0].message.partition("\n")[0])

@@ -1,4 +1,4 @@
-"""What this machine can run on, and how much of it to use."""
+"""The devices of this machine, and the number of threads to use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often memory has been stored to while somebody watches it: what a recorded call has read must stay as it was.
+"""Counts the stores to watched memory, because the arguments of a recorded call must not change.
 
 Views of an array share its memory and count as one. What another library stores by itself is not seen.
 """

@@ -1,4 +1,4 @@
-"""One configuration made ready: compiled, given arguments of its own, run for its bits and for its time.
+"""One candidate configuration: compiled, with its own copies of arguments, run for its bits and for its time.
 
 Everything runs through the launch that calls use. Parameters that the kernel stores to are copies, restored before each
 measurement, so the caller's arrays stay as they are and every measurement sees the same data.

@@ -38,7 +38,7 @@ class Choice(NamedTuple):
 
 
 class _Open(Exception):
-    """What is said of the arguments leaves something open that timings depend on."""
+    """The given arguments leave something open that timings depend on."""
 
 
 def choice(fn: Any, target: Target, dims: Mapping[str, int], arguments: Mapping[str, Any] | None) -> Choice:

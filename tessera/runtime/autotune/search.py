@@ -348,7 +348,7 @@ def terminal(title: str) -> Generator[Step]:
 
 @contextmanager
 def shown(title: str) -> Generator[Step]:
-    """Stands around a tuning: who listens to waits is told; where nobody does, a terminal shows a bar."""
+    """Reports the progress of a tuning to the listeners of waits; without one, a terminal shows a bar."""
     with events.waiting(title) as tell, contextlib.nullcontext() if events.waits_heard() else terminal(title) as bar:
 
         def step(text: str, part: float) -> None:

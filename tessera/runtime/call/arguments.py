@@ -1,4 +1,4 @@
-"""From the arguments of a call to what the compiler must know of them, or a message that says what does not fit."""
+"""Binds the arguments of a call to types and sizes, or reports a mismatch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of what nested and unusual arguments hold: which launch is theirs.
+"""Look-up keys for nested and unusual arguments.
 
 `content` says it of any value, step by step. `content_of` writes that out for values that are built as one that has
 been seen is: modules, states and lists of arrays have the same classes, names and lengths at each call, and a look-up

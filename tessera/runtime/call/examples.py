@@ -1,4 +1,4 @@
-"""Arguments made from annotations and sizes alone, for who wants to run a function and has no data at hand."""
+"""Example arguments, made from annotations and sizes."""
 
 from __future__ import annotations
 

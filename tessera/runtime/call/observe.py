@@ -1,4 +1,4 @@
-"""Launching while somebody listens: the same run, timed and described by events."""
+"""Launches with listeners: the same run, timed and described by events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to compile for a call, put into words that the disk cache and people can read."""
+"""The request to compile code for a call, as text for the disk cache and for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What launching needs to know of a compiled Program: plain data, kept beside the artefact in the disk cache."""
+"""The launch plan of a compiled Program: plain data, stored with the artefact in the disk cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function may read outside its own text, found from its bytecode.
+"""The values that a function may read from outside, found from its bytecode.
 
 `reads` starts from the globals and closure cells that a function names and goes on until nothing new is found: the
 functions among them, whose own reads count as well, the classes, and what code can take from objects. Functions hand

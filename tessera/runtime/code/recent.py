@@ -1,4 +1,4 @@
-"""A table of bounded size: what was used longest ago goes first."""
+"""A table of bounded size that drops the least recently used entry."""
 
 from __future__ import annotations
 

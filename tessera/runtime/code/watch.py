@@ -1,4 +1,4 @@
-"""Whether what a function read from outside is still what it was, so that no stale kernel is ever used.
+"""Checks that the values a function read from outside have not changed, so no stale kernel is used.
 
 The present values are part of the key of a compilation, and `Watch.unchanged` asks before each call whether they are
 still the same: by identity for most, by content for lists, dicts and sets, which change in place. Arrays are passed at

@@ -1,4 +1,4 @@
-"""Which prepared call an operator's arguments lead to: by position in one generated frame, else by a full key."""
+"""Finds the prepared call for an operator's arguments: by position in one generated function, else by a full key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`loss.backward()`: what was recorded, written down as a function, and the pullback of that function.
+"""`loss.backward()`: the recorded calls as one function, and its pullback.
 
 The steps become one line each of a `@ts.function` whose parameters are the arrays they read. Its gradient is made,
 compiled and kept as that of any function is: derivatives have one set of rules. The forward pass is part of that

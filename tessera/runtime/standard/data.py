@@ -1,4 +1,5 @@
-"""Sorting, searching and sets. They run in NumPy, in CuPy on a GPU: most have results of a size that data decides."""
+"""Sorting, searching and sets. They run in NumPy, in CuPy on a GPU: most have results whose size depends on the
+data."""
 
 from __future__ import annotations
 

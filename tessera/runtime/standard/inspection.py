@@ -1,4 +1,4 @@
-"""What dtypes are to each other, and what this namespace can do."""
+"""Relations between dtypes, and the capabilities of this namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions of the text that is written, and the builder with which the rules of derivatives write it.
+"""Expressions of the generated text, and the builder with which derivative rules write it.
 
 The rules of `graph/operators/derivatives.py` ask a builder for operations; this one gives expressions of `ts.tile`.
 """

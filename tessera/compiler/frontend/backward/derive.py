@@ -1,4 +1,5 @@
-"""The statements of a kernel's backward: the forward pass again, and cotangents, those of the last statements first."""
+"""The statements of a kernel's backward: the forward pass again, then the cotangents in reverse order of the
+statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts the forward pass before what reads it. Values that the backward asks for get names, what nobody reads goes."""
+"""Writes the forward pass before its readers, names the values that the backward needs, and removes unused ones."""
 
 from __future__ import annotations
 

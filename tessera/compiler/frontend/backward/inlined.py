@@ -1,4 +1,4 @@
-"""Functions of one's own, written out where a kernel calls them: the backward is that of a kernel without functions."""
+"""Inlines the functions that a kernel calls, so that the backward is that of a kernel without calls."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tessera.errors import CompileError
 
 
 def written_out(definition: Definition, values: Mapping[ast.AST, Any]) -> Definition | None:
-    """The kernel without calls of functions of one's own; None where it has none that can be written out. `values`:
-    what its expressions have been found to be."""
+    """The kernel with its functions inlined; None if it calls none that can be inlined. `values`: what its expressions
+    have been found to be."""
     tree = clone(definition.tree)
     pairs = zip(ast.walk(tree), ast.walk(definition.tree), strict=True)
     called = {new: f for new, old in pairs if isinstance(old, ast.Call) and (f := _function(values.get(old.func)))}

@@ -1,4 +1,4 @@
-"""Gradients of blocks that programs share, each by a kernel of its own.
+"""Gradients of blocks that several programs share, with one kernel for each operand.
 
 A program of it has one block of the parameter. What moved the block in the kernel, along the grid or in a loop, is its
 grid; what did not is a loop, in which the shares of all programs that read the block are added up in ascending order.

@@ -1,4 +1,5 @@
-"""Where the blocks of a kernel lie: what it returns, in the words of its text, and what a store leaves of a tensor."""
+"""The positions of a kernel's blocks: those of its results, in the names of its text, and those that a store leaves
+unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the evaluator makes of each expression of a kernel, and what follows from it for a derivative."""
+"""Records the value of each expression of a kernel, and answers questions about them for derivatives."""
 
 from __future__ import annotations
 

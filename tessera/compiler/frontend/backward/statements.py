@@ -1,4 +1,4 @@
-"""The statements of a kernel as a derivative goes through them: every name is assigned once, every branch is a mask.
+"""The statements of a kernel, prepared for derivatives: every name is assigned once, every branch is a mask.
 
 What is assigned under a condition over elements becomes a choice, `where(condition, new, old)`; a store keeps the
 condition. Statements before the loop over the grid belong to each of its programs, and move into it.

@@ -1,4 +1,4 @@
-"""What is right but unwise: findings about the values of a program whose shapes and dtypes are in order.
+"""Warnings and notes about the values of programs without errors.
 
 Each rule is one function that looks at one op and what it is computed from. It names the ops that it starts at and
 gives a finding, or None; `RULES` lists them all. A rule speaks only where the ops show the mistake: a value of which

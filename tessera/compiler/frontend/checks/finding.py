@@ -1,4 +1,4 @@
-"""What a rule may ask, what it says, and how it spells a change in the words of the program."""
+"""The interface of check rules: their questions, their findings, and fixes in the names of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`# tessera: ignore[TS314]` at the end of a line: warnings and notes of that code that stand on it are not shown.
+"""`# tessera: ignore[TS314]` at the end of a line: hides warnings and notes of that code on the line.
 
 Without codes it is about all of them. Errors cannot be ignored: a program that has one has no meaning.
 """

@@ -1,4 +1,4 @@
-"""Kernels that a function calls: what they store is a new value, and has to be used."""
+"""Kernel calls in functions: a kernel's store makes a new value, which must be used."""
 
 from __future__ import annotations
 

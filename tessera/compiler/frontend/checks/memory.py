@@ -1,4 +1,4 @@
-"""How a kernel uses memory and tensor cores, as far as its text tells before a target compiles it.
+"""A kernel's use of memory and tensor cores, as far as its text shows it before a target compiles it.
 
 The compiler of a target knows more: how many stages it gives a copy, what else it keeps in shared memory. What is said
 here holds for each of them, or for the one that is configured.
@@ -144,7 +144,7 @@ def _step(v: Value, depth: int = 8) -> int | None:
 
 
 def _strided(op: Op, step: Dim, size: int, fixes: list[CandidateFix]) -> Finding | None:
-    """What is said of neighbouring elements that lie `step` apart."""
+    """The finding for neighbouring elements that lie `step` apart in memory."""
     used = max(size, SECTOR // abs(step)) if isinstance(step, int) and step else size
     if used >= SECTOR:
         return None

@@ -1,4 +1,4 @@
-"""Narrow formats: what is cast to 8 bits without a scale, and what is summed in 16 bits."""
+"""Narrow formats: casts to 8 bits without a scale, and sums in 16 bits."""
 
 from __future__ import annotations
 

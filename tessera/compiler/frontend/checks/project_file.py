@@ -1,6 +1,6 @@
-"""`tessera.toml`: a file for a project's settings, as other tools have one. This version reads none, and says so.
+"""`tessera.toml`: a file for a project's settings, as other tools have one. This version does not read it, and warns.
 
-Here is the one place that decides what is said of it, for `tessera check` and for editors.
+This module makes the warning for both `tessera check` and editors.
 """
 
 from __future__ import annotations

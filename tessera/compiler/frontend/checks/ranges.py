@@ -1,4 +1,4 @@
-"""What a value is made of and between which numbers it lies, in either dialect.
+"""The operands and the value range of a value, in either dialect.
 
 Ranges are bounds that the ops prove, in the arithmetic of the value's dtype: exp(x) is at least 0 and not more, since
 it is rounded to 0 far below; a constant that is too small for its dtype is 0.

@@ -1,4 +1,4 @@
-"""The abstract interpreter: `machine` walks a function's tree; each of the others says what some of its nodes mean."""
+"""The abstract interpreter: `machine` walks a function's tree; each other module evaluates some kinds of nodes."""
 
 from __future__ import annotations
 

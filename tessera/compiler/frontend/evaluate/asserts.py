@@ -1,4 +1,4 @@
-"""What asserts and guards say about sizes: checked now where it can be, else a fact from here on, checked at launch."""
+"""Asserts and guards about sizes: checked now if possible; if not, facts from here on, checked at launch."""
 
 from __future__ import annotations
 

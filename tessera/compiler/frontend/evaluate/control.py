@@ -1,4 +1,4 @@
-"""Control flow that the program decides when it runs: `if`, conditional expressions, `while` and counted loops.
+"""Control flow that is decided at run time: `if`, conditional expressions, `while` and counted loops.
 
 Both layers share it: the regions of `graph.if` and `tile.if` look alike. A branch that returns early takes the rest of
 the function as its other path; what a loop changes becomes a carried value.

@@ -1,4 +1,4 @@
-"""A kernel called from a function: analysed for the sizes that the call gives it, and launched by one `graph.launch`.
+"""A kernel called from a function: analysed for the sizes of the call, and launched by one `graph.launch`.
 
 The kernel's parameters are bound as those of an inlined function are. It is analysed in its own terms, so that what is
 found in it reads as its text does; what comes out is then said in the caller's sizes. Tensors are values: where the

@@ -129,7 +129,7 @@ class Evaluator(AnalysisRecord):
             self.keep(ExprInfo(self.span(at), found, "", "index"))
 
     def shown(self, value: Any) -> Any:
-        """The type of a value as people are shown it; None where there is none."""
+        """The type of a value for display; None if it has none."""
         if isinstance(value, Expr):
             return self.layer.type_of(value) or value
         if is_tuple(value):

@@ -161,7 +161,8 @@ def _numeric(v: Any) -> bool:
 
 
 def _written(text: str) -> str:
-    """As people are shown a number; one that is made of itself again and again would double at each step."""
+    """A number for display, shortened, because one that is built from itself again and again would double at each
+    step."""
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation gives.
+"""The result of an evaluation.
 
 `Report`: findings and their places, what must be known first, what is too much to compute. `AnalysisRecord`: what
 else an analysis is made of.
@@ -161,5 +161,5 @@ class AnalysisRecord(Report):
         self.defaults: dict[str, Any] = {}
 
     def keep(self, e: ExprInfo) -> None:
-        """The first that is said of a place holds."""
+        """Keeps the first entry for a position."""
         self.infos.setdefault((e.span.line, e.span.col, e.span.end_line, e.span.end_col, e.kind), e)

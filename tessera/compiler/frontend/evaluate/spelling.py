@@ -1,4 +1,4 @@
-"""Other ways to write an expression whose shape or dtype is not the one that is wanted: candidates for fixes."""
+"""Candidates for fixes: other ways to write an expression with a wrong shape or dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What branches and loops that are decided when the program runs do with values: names, and state.
+"""Names and state after branches and loops that are decided at run time.
 
 Two paths become one by `Merger`. State is objects that effects change. An effect gives an object other members, which
 go the way of names: what one path changes is chosen between, what a loop changes is carried. When the function ends,

@@ -1,4 +1,4 @@
-"""Branches and loops that cannot be decided yet: on a size that is still a symbol, or on something unknown.
+"""Branches and loops that cannot be decided yet: their condition is a symbolic size or unknown.
 
 All paths are evaluated, so that mistakes in each are found and types flow on where the paths agree; the analysis then
 has no IR, and says what must be known (`Evaluator.undecided`).

@@ -1,4 +1,4 @@
-"""Python's builtins where an argument is a tensor: `abs(x)`, `max(x, y)`, `sum(parts)`, `float(x)`, `len(x)`."""
+"""Python's builtins with a tensor argument: `abs(x)`, `max(x, y)`, `sum(parts)`, `float(x)`, `len(x)`."""
 
 from __future__ import annotations
 

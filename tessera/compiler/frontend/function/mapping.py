@@ -1,4 +1,4 @@
-"""`ts.vmap`: the function is evaluated once, for one element, and what it emits is done for all of them."""
+"""`ts.vmap`: evaluates the function once, for one element, and batches the ops that it emits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function may return: tensors in tuples, lists, dicts and dataclasses, and how they are put together again."""
+"""Results of functions: tensors in tuples, lists, dicts and dataclasses, flattened and rebuilt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ts.scan`: one loop that runs when the program runs, over slices that are read and results that are put in place.
+"""`ts.scan`: one loop at run time, which reads slices and stores results in place.
 
 It is a `graph.for` that carries, beside what the function carries, the stacked results. Nothing else knows of it: its
 derivatives are those of a loop, of `take` and of `put`.

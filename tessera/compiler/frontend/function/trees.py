@@ -1,4 +1,4 @@
-"""`ts.nn.tree` inside of functions: the tensors of dataclasses, lists and dicts by their paths, taken out and put in.
+"""`ts.nn.tree` inside of functions: gets and replaces the tensors of dataclasses, lists and dicts by their paths.
 
 It means what `tessera/nn/tree.py` does, over what the evaluator has in place of these objects.
 """

@@ -1,1 +1,1 @@
-"""The kernel layer of the evaluator: tile programs. Start with `layer.py`; `builtins.py` is what `ts.tile.*` means."""
+"""The kernel layer of the evaluator: tile programs. Start with `layer.py`; `builtins/` defines `ts.tile.*`."""

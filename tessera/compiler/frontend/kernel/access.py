@@ -1,4 +1,4 @@
-"""Subscripts of views: which block, lanes or elements they mean, and the loads and stores that they become."""
+"""Subscripts of views: the block, lanes or elements that they select, and their loads and stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tiles meet: which axis of one tile an axis of another meets.
+"""Broadcasting of tiles: which axes of two tiles match.
 
 The rule is `docs/kernels.md`, "How tiles meet". Axes meet by what they are, never by their lengths: lengths only
 decide, once that is settled, whether it can be done.

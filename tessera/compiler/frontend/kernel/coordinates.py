@@ -1,4 +1,4 @@
-"""A kernel's coordinates: where each goes, on which grid axis it lies, and the ops that compute it.
+"""A kernel's coordinates: their grid axes, and the ops that compute them.
 
 Grid axes: those that `program_id(n)` asks for by number come first, then implicit batch axes, then the others in the
 order in which the program meets them.

@@ -1,4 +1,4 @@
-"""What a kernel's text says about its grid: implicit coordinates, serial loops around them, register accumulation.
+"""Plans a kernel's grid from its text: implicit coordinates, serial loops around them, accumulation in registers.
 
 `plan` rewrites the body, statement by statement and with every node's place kept:
 

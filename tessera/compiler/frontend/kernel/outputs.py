@@ -1,4 +1,4 @@
-"""Where a kernel's results go: at this program's coordinates, which follow from the identities of the tile's axes."""
+"""Stores a kernel's results at this program's coordinates, which follow from the identities of the tile's axes."""
 
 from __future__ import annotations
 

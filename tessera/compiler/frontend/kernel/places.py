@@ -1,4 +1,4 @@
-"""Which axes of a tensor the indices of a subscript stand at. The rule is on one screen of docs/kernels.md.
+"""Finds the axis of each index in a subscript. The rule is on one screen of docs/kernels.md.
 
 Nothing but the text of the kernel decides: no size, and nothing that was indexed before.
 """

@@ -1,4 +1,4 @@
-"""Results that all programs have a share in: what `reduce_across` gives, and where it may be stored.
+"""`reduce_across`, a reduction over programs, and the checks of where its result is stored.
 
 The store says so (attr `across`). Lowering has each program store its share beside those of others, and adds a launch
 that combines them in ascending order of the programs (lower/reduce_across.py).

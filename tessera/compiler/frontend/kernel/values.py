@@ -125,7 +125,7 @@ def marked(name: str) -> Expr:
 
 
 def shown(d: Dim) -> str:
-    """An index as people are shown it: coordinates and counters are called by their names."""
+    """An index for display, with the names of coordinates and counters."""
     return re.sub(rf"(?<![\w)]){MARK}|{NUMBER}[0-9]+", "", str(d))  # behind a number or a name, % is the remainder
 
 
@@ -191,7 +191,7 @@ class EachIndex(LayerValue):
 
 @dataclass(frozen=True, slots=True)
 class LanesType:
-    """Lanes of `linear_id` as people are shown them: what they run through is known when all uses have been seen."""
+    """Lanes of `linear_id` for display: their range is known only when all uses have been seen."""
 
     size: Dim
     end: Callable[[], Dim | None]

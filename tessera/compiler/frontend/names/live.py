@@ -114,7 +114,7 @@ def unavailable(name: str, why: str) -> CompileError:
 def live_definition(
     function: Callable[..., Any], kind: Kind = "function", options: Mapping[str, Any] | None = None
 ) -> Definition:
-    """The definition behind a live Python function. Raises CompileError (TS109) when its text is not to be had."""
+    """The definition behind a live Python function. Raises CompileError (TS109) if its source is not available."""
     function = inspect.unwrap(function)
     code = getattr(function, "__code__", None)
     name = getattr(function, "__name__", repr(function))

@@ -25,7 +25,7 @@ def fault(op: Op, message: str, *notes: Note) -> NoReturn:
 
 
 def outside_text(index: object, axis: int, name: str, extent: object) -> str:
-    """What is said of an index that leaves its axis."""
+    """The message for an index out of range."""
     return f"The index {index} leaves axis {axis} of {name}, which has {extent} elements."
 
 

@@ -1,4 +1,4 @@
-"""Ops that combine elements with each other, or move them: what they may see, and what exists of their results."""
+"""Ops that combine or move elements: which operand elements they may read, and which result elements exist."""
 
 from __future__ import annotations
 

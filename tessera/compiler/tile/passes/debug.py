@@ -1,4 +1,4 @@
-"""Debug mode: an assert in front of every access at computed indices, which says the first index outside its axis."""
+"""Debug mode: an assert before every access at computed indices, which reports the first index out of range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which elements of the tiles of a kernel exist: where that comes from, and how it travels with them."""
+"""Which elements of a kernel's tiles exist, and how this propagates through ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index arithmetic that no step of a loop and no side of a branch changes stands before it.
+"""Hoists invariant index arithmetic out of loops and branches.
 
 Where an index is computed first is chance, and says nothing; what loops and branches give says of which elements exist
 by indices that are known behind them, too.

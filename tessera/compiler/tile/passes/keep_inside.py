@@ -1,4 +1,4 @@
-"""Windows at computed places: what an index outside of its axis names is nothing, which reads as 0 and is not stored.
+"""Bounds of computed indices: an index out of range reads 0 and stores nothing.
 
 Targets compare offsets with the ends of a view. An axis that a window has taken out is not among them any more, so its
 index is kept inside by arithmetic, and where it had to be moved, all accesses of the window are moved behind the end of

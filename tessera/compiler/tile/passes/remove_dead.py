@@ -1,4 +1,4 @@
-"""Takes out ops whose results nobody uses, and what loops carry and branches give that nobody reads."""
+"""Removes ops with unused results, and unused values of loops and branches."""
 
 from __future__ import annotations
 

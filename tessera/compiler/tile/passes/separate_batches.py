@@ -1,4 +1,4 @@
-"""Products of batches of matrices as products of matrices, which is what targets multiply.
+"""Splits batched matrix products into products of single matrices, the only ones that targets have.
 
     c[2, M, N] = mma(a[2, M, K], b[2, K, N], acc[2, M, N])
 

@@ -379,7 +379,7 @@ class StepRun:
             self.record.record({name: records[name].astype(np.int64) for name, _ in layout})
 
     def _failed(self, known: Sequence[Any], flag: int) -> Diagnostic:
-        """What is said of an assert; its flag holds the least index outside (see faults.cuh)."""
+        """The message of a failed assert; its flag holds the least index out of range (see faults.cuh)."""
         message, extent, span = known
         index = (~flag & (1 << 64) - 1) - (1 << 63)
         return Diagnostic("TS506", filled(message, index, parse(extent), self.env), Span(*span))
