@@ -42,14 +42,22 @@ class ActionsOutput extends Panel implements IRenderMime.IRenderer {
   }
 
   override dispose(): void {
-    this._runs.forEach(run => run.dispose());
+    this._endRuns(this.node);
     super.dispose();
+  }
+
+  /** Takes away what trials have said inside of an element. */
+  private _endRuns(element: HTMLElement): void {
+    for (const run of [...this._runs].filter(r => element.contains(r.node))) {
+      this._runs.delete(run);
+      run.node.remove();
+      run.dispose();
+    }
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     const focused = this._buttons().indexOf(document.activeElement as HTMLElement);
-    this._runs.forEach(run => run.dispose());
-    this._runs.clear();
+    this._endRuns(this.node);
     await this._html.renderModel(model);
     const { fixes = [], hints = [] } = (model.data[MIME] ?? {}) as unknown as Partial<Actions>;
     this.node.querySelectorAll<HTMLElement>('.tessera-fix').forEach((shown, i) => {
@@ -133,13 +141,12 @@ class ActionsOutput extends Panel implements IRenderMime.IRenderer {
       said.textContent = 'No kernel runs: start one and profile again.';
       return;
     }
-    this._runs.forEach(run => shown.contains(run.node) && run.dispose());
+    this._endRuns(shown);
     const run = new SimplifiedOutputArea({
       model: new OutputAreaModel({ trusted: true }),
       rendermime: panel.content.rendermime
     });
     this._runs.add(run);
-    this.addWidget(run);
     shown.append(run.node);
     button.setAttribute('aria-disabled', 'true');
     said.textContent = kernel.status === 'idle' ? '' : 'Waiting for the kernel';
