@@ -105,6 +105,13 @@ def pytest_collection_finish() -> None:
     the time of all tests."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)  # a worker comes to hold millions of objects, and Python's own is 700, 10, 10
+
+
+@pytest.fixture
+def young() -> None:
+    """Of a test that collects garbage: what is there before it is not looked at, which late in a run takes seconds."""
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tessera.runtime.autotune.store import store_at
+from tests.processes import run_python
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ROOT = Path(__file__).parents[3]
@@ -91,8 +92,7 @@ def test_commands(tmp_path):
     (tmp_path / "kernels.py").write_text(PROGRAM.partition('if "frozen"')[0])
 
     def tessera(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tessera.cli", *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, input=text)
+        return run_python(["-m", "tessera.cli", *words], cwd=tmp_path, text=text)
 
     first = tessera("tune", "kernels.py:scaled", "--dims", "n=777", "--json")
     assert first.returncode == 0, first.stderr

@@ -74,6 +74,7 @@ def test_a_symbol_that_is_not_there() -> None:
         code.address("question")
 
 
+@pytest.mark.usefixtures("young")
 @pytest.mark.skipif(sys.platform != "linux", reason="counts mappings in /proc")
 def test_code_is_unmapped_with_what_holds_it() -> None:
     code = jit.compile_object(ANSWER, isa.host(), "answer")

@@ -230,6 +230,7 @@ def test_the_fast_call_runs_and_refuses() -> None:
     np.testing.assert_array_equal(y, kept)
 
 
+@pytest.mark.usefixtures("young")
 def test_the_fast_call_outlives_its_executable_and_a_new_pool() -> None:
     fast = loaded(scale(n=100_000)).fast()
     gc.collect()

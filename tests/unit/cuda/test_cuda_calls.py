@@ -158,6 +158,7 @@ class Exported:
         return {}
 
 
+@pytest.mark.usefixtures("young")
 def test_arrays_of_other_libraries_last_until_the_launch_is_done(gpu: HostGpu, monkeypatch: Any) -> None:  # noqa: F811
     kernel = ts.kernel(saxpy)
     monkeypatch.setattr(sys.modules["cupy"], "asarray", lambda array: array.inner, raising=False)
@@ -180,6 +181,7 @@ def test_arrays_of_other_libraries_last_until_the_launch_is_done(gpu: HostGpu, m
     np.testing.assert_array_equal(y.get(), np.full(300, 1 + 0 + 1 + 2, np.float32))
 
 
+@pytest.mark.usefixtures("young")
 def test_asking_for_events_does_not_spoil_a_capture(gpu: HostGpu) -> None:  # noqa: F811
     class Big:
         pass

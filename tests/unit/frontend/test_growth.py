@@ -60,6 +60,7 @@ def edited(n: int) -> str:
     return text.replace("RATE", "\n" * (n % 3) + "RATE", 1)
 
 
+@pytest.mark.usefixtures("young")
 @pytest.mark.parametrize("texts", [lambda n: edited(n), lambda n: edited(n) + "\n\ndef broken(x:\n"])
 def test_trees_of_old_texts_go(texts):
     file = FileAnalysis("growth.py")
@@ -72,6 +73,7 @@ def test_trees_of_old_texts_go(texts):
     assert trees() <= first + 20
 
 
+@pytest.mark.usefixtures("young")
 def test_trees_of_imported_files_go(tmp_path):
     (tmp_path / "layers.py").write_text(TEXT)
     modules = Modules()
@@ -88,6 +90,7 @@ def test_trees_of_imported_files_go(tmp_path):
     assert counts[39] <= counts[9] + 20
 
 
+@pytest.mark.usefixtures("young")
 def test_an_answer_goes_with_its_node():
     asked = []
 

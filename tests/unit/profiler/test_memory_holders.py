@@ -79,6 +79,7 @@ def test_the_line_that_leaks_and_the_variable_that_holds_it(source: np.ndarray, 
     assert Profiler.load(tmp_path / "kept.npz").memory().details() == said
 
 
+@pytest.mark.usefixtures("young")
 def test_what_no_frame_reaches_is_found_by_the_object_that_holds_it(source: np.ndarray) -> None:
     class Hidden:
         def __init__(self) -> None:

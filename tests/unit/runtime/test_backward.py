@@ -222,6 +222,7 @@ def test_numbers_of_another_value_need_no_new_program():
     assert len(tape._programs) == before
 
 
+@pytest.mark.usefixtures("young")
 def test_memory_is_freed():
     gc.collect()
     before = len(watched)

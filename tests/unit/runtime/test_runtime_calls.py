@@ -63,6 +63,7 @@ def test_positions_keywords_and_defaults_mean_the_same():
     np.testing.assert_array_equal(scaled(x, y, n=5), x * 5 + y)
 
 
+@pytest.mark.usefixtures("young")
 def test_the_first_calls_arrays_are_not_kept():
     @ts.function
     def doubled(x: ts.Tensor["n", ts.f32]):

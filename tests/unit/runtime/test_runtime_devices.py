@@ -85,6 +85,7 @@ def test_large_results_are_aligned_and_recycled():
     assert address(take(1 << 18)) == where
 
 
+@pytest.mark.usefixtures("young")
 def test_memory_in_use_is_never_given_out_again():
     first = take(1 << 18)
     where, view = address(first), first[5:].reshape(-1)
