@@ -435,7 +435,7 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
     @ts.kernel
     def taken(x: Tensor["n", ts.f32], at: Tensor["n", ts.int32], y: Tensor["n", ts.f32]):
         i = ts.tile.linear_id()
-        y[i] = x[at[i]]
+        y[i] = x[at[i] + 1]
 
     @ts.kernel
     def running(x: Tensor["M", "N", ts.f32], y: Tensor["M", "N", ts.f32]):

@@ -17,6 +17,7 @@ from tessera.compiler.frontend.backward.code import (
     number,
     operation,
 )
+from tessera.compiler.frontend.backward.gathers import is_gather
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel.values import Coordinate, Share, View
 from tessera.compiler.frontend.syntax.trees import clone
@@ -58,6 +59,7 @@ class Home(Protocol):
 
     def of_name(self, node: ast.Name, c: TileCotangent) -> None: ...
     def of_block(self, node: ast.expr, c: TileCotangent) -> None: ...
+    def of_gather(self, node: ast.Subscript, c: TileCotangent) -> None: ...
     def of_product(self, node: ast.expr, a: ast.expr, b: ast.expr, c: TileCotangent) -> None: ...
     def bound(self, hint: str, node: ast.expr) -> ast.expr:
         """A name for a cotangent that is read more than once."""
@@ -187,6 +189,8 @@ class Pull:
                     self.home.of_block(node, self.cleaned(self.full(c, node)))
                 else:
                     self.home.of_name(node, self.cleaned(c))
+            case ast.Subscript() if is_gather(rec, node):
+                self.home.of_gather(node, self.cleaned(self.full(c, node)))
             case ast.Subscript(value=base) if rec.window(node) is not None and isinstance(rec.value(base), View):
                 self.home.of_block(node, self.cleaned(self.full(c, node)))
             case ast.Subscript():

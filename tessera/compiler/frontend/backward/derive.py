@@ -10,6 +10,7 @@ from typing import cast
 from tessera.compiler.frontend.backward.code import name, negated, number, operation
 from tessera.compiler.frontend.backward.cotangents import Pull, TileCotangent
 from tessera.compiler.frontend.backward.emit import ForwardLines, Line, emitted
+from tessera.compiler.frontend.backward.gathers import gathered
 from tessera.compiler.frontend.backward.items import (
     AssignStatement,
     Item,
@@ -265,7 +266,7 @@ class Derivation:
         base = node.value if isinstance(node, ast.Subscript) else node
         assert isinstance(base, ast.Name)
         window = self.rec.window(node)
-        if window is None:
+        if window is None or any(map(self.rec.of_data, window.offsets)):
             raise self.rec.refused(node, "it reads at computed places")
         if base.id not in {p.name for p in self.k.arguments} and base.id not in self.reading.body.declared:
             return  # an array from outside is a constant
@@ -303,6 +304,14 @@ class Derivation:
             raise self.rec.refused(node, "what all rows share is read in a loop")
         else:
             self.level.foreign.setdefault(key, (site, []))[1].append(c)
+
+    def of_gather(self, node: ast.Subscript, c: TileCotangent) -> None:
+        rows = gathered(self.rec, self.reading, node, self.around())
+        if rows.table in self.gradients or rows.table in self.stored:
+            raise self.rec.refused(node, f"{rows.table} is read at several places, or stored to")
+        found = Gradient(rows.table, self.fresh(f"d_{rows.table}_rows"), "gathered", 1, rows.numbers)
+        self.gradients[rows.table] = found
+        self.store(rows.of(found.name), c.node)
 
     def of_product(self, node: ast.expr, a: ast.expr, b: ast.expr, c: TileCotangent) -> None:
         if self.rec.rank(a) != 2 or self.rec.rank(b) != 2:

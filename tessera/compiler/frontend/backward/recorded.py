@@ -199,6 +199,20 @@ class KernelRecord:
             return found
         return "same" if not any(self.begins(x.start, c) for x in loops) else self.ranges(loops, c)
 
+    def of_data(self, offset: Any) -> bool:
+        """Whether a place is computed from what is read."""
+        found = [self.k.indices.values[m] for m in marks(offset) if m in self.k.indices.values]
+        seen: set[Value] = set()
+        while found:
+            v = found.pop()
+            if v in seen or v.op is None:
+                continue
+            if v.op.name == "tile.load":
+                return True
+            seen.add(v)
+            found += v.op.operands
+        return False
+
     def begins(self, start: Any, c: Coordinate) -> bool:
         """Whether the bound of a loop depends on a coordinate."""
         return isinstance(start, Expr) and (str(c.offset) in marks(start) or self.k.coordinates.decides(c, start))

@@ -42,12 +42,13 @@ class BackwardLevel:
 @dataclass(slots=True)
 class Gradient:
     """What the backward kernel gives of a parameter. `how`: "own" (in place of its blocks), "shared" (a sum over
-    programs), "rows" (of each row, which the rule adds up)."""
+    programs), "rows" (of each row, which the rule adds up), "gathered" (of the rows that `numbers` says)."""
 
     parameter: str
     name: str
     how: str
     stores: int = 0
+    numbers: str = ""
 
 
 @dataclass(eq=False, slots=True)

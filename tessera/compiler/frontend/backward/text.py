@@ -122,7 +122,20 @@ class _Text:
             return f"{self.tensor()}[1, {self.wide(self.made.scalars[g.parameter].dtype)}]"
         if g.how == "rows":
             return self.in_f32(self.widest())
+        if g.how == "gathered":
+            return self.of_rows(g)
         return self.in_f32(g.parameter) if self.rounded(g) else self.typed(g.parameter)
+
+    def of_rows(self, g: Gradient) -> str:
+        """The dims of the numbers, and those of a row."""
+        numbers, table = self.parameters[g.numbers], self.parameters[g.parameter]
+        wide = self.in_f32(g.parameter)
+        assert isinstance(table, ast.Subscript) and isinstance(table.slice, ast.Tuple)
+        if not isinstance(numbers, ast.Subscript) or not isinstance(numbers.slice, ast.Tuple):
+            raise self.rec.refused(self.definition.tree, f"the annotation of {g.numbers} does not say its dtype")
+        last = wide.rpartition(", ")[2] if self.rounded(g) else f"{text_of(table.slice.elts[-1])}]"
+        dims = [text_of(d) for d in (*numbers.slice.elts[:-1], *table.slice.elts[1:-1])]
+        return f"{text_of(table.value)}[{', '.join(dims)}, {last}"
 
     def of_kept(self, kept: KeptTile) -> str:
         dims = [d if d.isdecimal() else f'"{d}"' for d in kept.dims]
@@ -268,6 +281,13 @@ class _Text:
         p = g.parameter
         if p in self.made.scalars:
             return f"{self.root}.sum({g.name})" if g.how == "rows" else f"{g.name}[0]"
+        if g.how == "gathered":
+            rows, numbers = g.name, g.numbers
+            if len(self.rec.k.views[numbers].shape) > 1:
+                sizes = ", ".join(f"{p}.shape[{i}]" for i in range(1, len(self.rec.k.views[p].shape)))
+                rows, numbers = f"{rows}.reshape(({', '.join(('-1', sizes))}))", f"{numbers}.reshape((-1,))"
+            total = f"{self.root}.segment_sum({rows}, {numbers}, {p}.shape[0])"
+            return f"{total}.to({p}.dtype)" if self.rounded(g) else total
         if g.how == "rows":
             sizes = ", ".join(f"{p}.shape[{i}]" for i in range(len(self.rec.k.views[p].shape)))
             total = f"{self.root}.sum({g.name}.reshape((-1, {sizes})), 0)"
