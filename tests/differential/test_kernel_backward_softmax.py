@@ -287,6 +287,13 @@ def softmax(x: Tensor["M", "N", ts.f32], v: Tensor["N", "E", ts.f32]) -> Tensor[
             "depends on a running",
         ),
         ("zeros((4,))", "full((4,), 1.0)\n    m = ts.tile.zeros((4,))", "l = ts.tile.full", "begins with something"),
+        (
+            "ts.tile.exp(s - new[:, None]), ts.tile.exp(m - new)",
+            "ts.tile.exp((s - new[:, None]) * v[j, 0]), ts.tile.exp((m - new) * v[j, 0])",
+            "l = l",
+            "is not scaled alike",
+        ),
+        ("row_sum(p)", "row_sum(p.to(ts.int32).to(ts.f32))", "l = l", "not scaled alike"),
         ("    for j", "    m0 = ts.tile.exp(l)\n    for j", "m0 =", "a loop behind it changes l"),
     ],
 )

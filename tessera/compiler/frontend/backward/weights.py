@@ -51,7 +51,6 @@ class Otherwise(Exception):
 
 FREE = Weight({})
 _BASE = {"exp": 1.0, "exp2": math.log(2), "log": 1.0, "log2": 1 / math.log(2)}
-_PASSED = frozenset({"cast", "trans", "transpose"})
 
 
 class Weights:
@@ -94,7 +93,7 @@ class Weights:
         if item.running is None:
             outside = set(self.of_names)
             if not item.grid:
-                self.in_loops |= written(item)
+                self.in_loops |= written(item) | {_counter(item)}
             self.walk(item.body)
             inner = set(self.of_names) - outside
             for n in item.carried:  # a sum over maxima that differ from step to step has no weight
@@ -103,7 +102,7 @@ class Weights:
                     self.of_names[n] = None
             return
         run = item.running
-        self.in_loops |= {n for x in run.items for n in written(x)}
+        self.in_loops |= {n for x in run.items for n in written(x)} | {_counter(item)}
         for n in run.maxima:
             self.of_names[n] = self.maximum(n)
         for x in run.items:
@@ -182,8 +181,7 @@ class Weights:
             case ast.Subscript(value=x):
                 return self.subscript(node, self.of(x))
             case ast.Attribute(value=x, attr="T"):
-                w = self.of(x)
-                return replace(w, along=tuple(self.rec.rank(x) - 1 - a for a in w.along))
+                return self.turned(x)
             case ast.BinOp(left=a, op=ast.MatMult(), right=b):
                 return self.contracted(a, b)
             case ast.BinOp(left=a, op=op, right=b):
@@ -284,7 +282,7 @@ class Weights:
         if function is None:
             method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             if method in ("to", "astype", "type") and isinstance(node.func, ast.Attribute):
-                return self.of(node.func.value)
+                return self.of_float(node, node.func.value)
             raise Otherwise
         args = node.args
         if function in _BASE and len(args) == 1:
@@ -301,11 +299,23 @@ class Weights:
             return self.choice(*args)
         if function in ("mma", "dot") and len(args) == 2 and not node.keywords:
             return self.contracted(args[0], args[1])
-        if function in _PASSED:
-            w = self.of(args[0])
-            turned = function != "cast"
-            return replace(w, along=tuple(self.rec.rank(args[0]) - 1 - a for a in w.along)) if turned else w
+        if function == "cast":
+            return self.of_float(node, args[0])
+        if function in ("trans", "transpose") and len(args) == 1 and not node.keywords:
+            return self.turned(args[0])
         return self.reduced(node, function)
+
+    def of_float(self, node: ast.expr, x: ast.expr) -> Weight:
+        """Integers are not scaled as what they were made of."""
+        if not self.rec.dtype(node).is_float:
+            raise Otherwise
+        return self.of(x)
+
+    def turned(self, x: ast.expr) -> Weight:
+        w, rank = self.of(x), self.rec.rank(x)
+        if rank > 2:
+            raise Otherwise
+        return replace(w, along=tuple(rank - 1 - a for a in w.along))
 
     def reduced(self, node: ast.Call, function: str) -> Weight:
         """Along axes on which the maximum is the same."""
@@ -340,6 +350,11 @@ class Weights:
             if any(ast.dump(s) == ast.dump(weighed) for s in sides) and (-math.inf if w.additive else 0) in fixed:
                 return w
         raise Otherwise
+
+
+def _counter(item: LoopStatement) -> str:
+    assert isinstance(item.head.target, ast.Name)
+    return item.head.target.id
 
 
 def _equal(a: Terms, b: Terms) -> bool:
