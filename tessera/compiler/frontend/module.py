@@ -429,7 +429,7 @@ def decorator_options(
         if not callable(known):
             continue
         try:
-            made = _decorate(scope, decorator, known, made)
+            made = _decorate(scope, decorator, known, made, known is decorators.kernel)
         except CompileError as e:
             problems += [replace(d, span=source.span(decorator), function=node.name) for d in e.diagnostics]
         except (TypeError, PolicyError) as e:
@@ -437,7 +437,8 @@ def decorator_options(
     return getattr(made, "options", {}), tuple(problems)
 
 
-def _decorate(scope: TextScope, decorator: ast.expr, known: Any, function: Any) -> Any:
+def _decorate(scope: TextScope, decorator: ast.expr, known: Any, function: Any, configured: bool) -> Any:
+    """`configured`: its keywords are parameters of a schedule, which exist though the text may not tell values."""
     if not isinstance(decorator, ast.Call):
         return known(function)
     args = [scope.constant(a) for a in decorator.args]
@@ -447,7 +448,7 @@ def _decorate(scope: TextScope, decorator: ast.expr, known: Any, function: Any) 
     ):  # which devices is known when it runs; over which dim is written here
         args = [None if has_unknown(a) else a for a in args[:1]] + args[1:]
         keywords = {k: v for k, v in keywords.items() if k != "mesh" or not has_unknown(v)}
-    if any(map(has_unknown, [*args, *keywords.values()])):
+    if any(map(has_unknown, args if configured else [*args, *keywords.values()])):
         return function  # a value that the text does not tell: as if it were not said
     return known(*args, **keywords)(function)
 

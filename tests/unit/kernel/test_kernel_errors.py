@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.frontend.incremental import FileAnalysis
 from tests.kernel_runner import check, program
 
 # fmt: off
@@ -91,7 +92,7 @@ def function_of_math(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
     y[i] = math.exp(x[i])
 
 
-@wrong("TS402", "x[tile_m:tile_m+8, 0:N:2]", "index with a tile: 2 * ts.tile.arange(n)")
+@wrong("TS402", "x[tile_m:tile_m+8, 0:N:2]", "take a part of the tile: x[...][:, ::2]")
 def every_other_column(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
     y[tile_m:tile_m+8] = ts.tile.row_sum(x[tile_m:tile_m+8, 0:N:2])
 
@@ -316,3 +317,44 @@ def test_static_extents_are_asked_for_when_it_is_compiled() -> None:
         program(needs_n)
     assert e.value.code == "TS404"
     program(needs_n, np.zeros((4, 5), np.float32))
+
+
+def analysed(name: str, text: str) -> FileAnalysis:
+    file = FileAnalysis(name)
+    file.update(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("y[i:i+8, 0:4] = x[i:i+8, 0:8:2]", "take a part of the tile: x[...][:, ::2]"),
+        ("y[i:i+8, 0:8:2] = x[i:i+8, 0:4]", "start + 2 * ts.tile.arange(n)"),
+        ("y[i:i+8, 0:2] = ts.tile.stack((x[i:i+8, 0], x[i:i+8, 0:2]), axis=1)", "stack takes tiles of one shape"),
+        (
+            "y[i:i+8, :] = ts.tile.associative_scan(x[i:i+8, :], lambda a, b: a + b * x[0, 0])",
+            "a load is more than that",
+        ),
+        ("y[i:i+8, 0] = ts.tile.reduce(x[i:i+8, :], lambda a: a, axis=1)", "1 positional argument, 2 were given"),
+        ("ts.tile.atomic_add(y, (i, 0), 1.0)", "ts.tile.reduce_across"),
+        ("y[i:i+8, :] = x[i:i+8, :] * w[:]", "K is none of its sizes"),
+    ],
+)
+def test_advice_is_about_what_is_written(statement: str, says: str) -> None:
+    head = 'import tessera as ts\nfrom tessera import Tensor\n@ts.kernel\ndef f(x: Tensor["M", "N", ts.f32], '
+    head += 'y: Tensor["M", "N", ts.f32], w: Tensor["K", ts.f32]):\n    for i in ts.tile.range(0, M, 8):\n        '
+    assert says in "\n".join(d.message for d in analysed("f.py", head + statement + "\n").diagnostics)
+
+
+def test_schedules_that_the_text_does_not_tell() -> None:
+    text = """import tessera as ts
+from tessera import Tensor
+def made(size):
+    @ts.kernel(A=size, B=2 * size, num_warps=size)
+    def f(x: Tensor["M", "K", ts.f32], y: Tensor["K", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+        c = ts.tile.context()
+        return x[tile_m : tile_m + c.A, :] @ y[:, tile_n : tile_n + c.B]
+    return f
+"""
+    assert not analysed("f.py", text).diagnostics
+    assert "TS104" in {d.code for d in analysed("f.py", text.replace("c.B", "c.D")).diagnostics}

@@ -158,3 +158,32 @@ def of_any_name(x, m):
 def test_a_loop_may_be_called_batch(target: str) -> None:
     x, m = normal(6, 5), normal(6)
     np.testing.assert_allclose(run(of_any_name, x, m, target=target), x * m[:, None], rtol=1e-6)
+
+
+def beside_lanes(x: Tensor["M", 4, ts.f32], y: Tensor["M", ts.f32], n: int):
+    p = ts.tile.program_id()
+    y[p] = ts.tile.sum(ts.tile.where(p * 4 + ts.tile.arange(4) < n, x[p, :], 0.0))
+
+
+def beside_a_part(x: Tensor["M", "N", ts.f32], y: Tensor["M", ts.f32], n: int):
+    p = ts.tile.program_id()
+    y[p] = ts.tile.sum(ts.tile.where(p * 4 + ts.tile.arange(4) < n, x[p, 0:4], 0.0))
+
+
+def beside_a_literal(x: Tensor[4, "M", ts.f32], y: Tensor["M", ts.f32], w: Tensor[4, ts.f32]):
+    p = ts.tile.program_id()
+    y[p] = ts.tile.sum(x[:, p] * w[:])
+
+
+def as_advised(x: Tensor["M", 4, ts.f32], y: Tensor["M", ts.f32], n: int):
+    p = ts.tile.program_id()
+    y[p] = ts.tile.sum(ts.tile.where((p * 4 + ts.tile.arange(4) < n).reshape(4), x[p, :], 0.0))
+
+
+@TARGETS
+def test_axes_without_a_name_are_not_guessed_to_be_others(target: str) -> None:
+    x, y = normal(3, 4), np.zeros(3, np.float32)
+    assert codes(beside_lanes, x, y, 6) == codes(beside_a_part, x, y, 6) == ["TS418"]
+    assert codes(beside_a_literal, normal(4, 3), y, normal(4)) == ["TS418"]
+    run(as_advised, x, y, 6, target=target)
+    np.testing.assert_allclose(y, np.where(np.arange(12).reshape(3, 4) < 6, x, 0).sum(1), rtol=1e-6)

@@ -187,7 +187,10 @@ def bind(
     bound: dict[str, Any] = dict(zip(positional, args, strict=False))
     problem, fixes = "", ()
     if len(args) > len(positional) and a.vararg is None:
-        problem = f"takes {len(positional)} positional arguments, {len(args)} were given"
+        arguments = "argument" if len(positional) == 1 else "arguments"
+        problem = (
+            f"takes {len(positional)} positional {arguments}, {len(args)} {'was' if len(args) == 1 else 'were'} given"
+        )
     if a.vararg is not None:
         bound[a.vararg.arg] = tuple(args[len(positional) :])
     extra: dict[str, Any] = {}

@@ -83,6 +83,19 @@ class Condition:
 NOT_KNOWN = Condition(whole=False)
 
 
+def _refuse_steps(view: View, items: Sequence[Any], storing: bool) -> None:
+    """A load and a store are of neighbouring elements."""
+    slices = [i for i in items if is_slice(i)]
+    for at, s in enumerate(slices):
+        if s.step in (None, 1):
+            continue
+        part = f"[{':, ' * at}::{s.step}]"
+        way = f"load the block, and take a part of the tile: {view.name}[...]{part}"
+        if storing:
+            way = f"store at an index tile: start + {s.step} * ts.tile.arange(n)"
+        raise KernelFault("TS402", f"the slice's step is {s.step}, and a block has neighbouring elements; {way}")
+
+
 def _not_negative(room: Dim) -> bool:
     return isinstance(room, int) and room >= 0
 
@@ -124,6 +137,7 @@ class Memory:
                 f"{len(items)} indices for {view.name}, which has the {len(view.shape)} axes {sizes_text(view.shape)}",
             )
         items = [i if isinstance(i, EachIndex) else self._plain(i) for i in items]
+        _refuse_steps(view, items, storing)
         start = first_axis(self.coordinates, view, items)
         self.indexed = described(self.coordinates, view, items, start, written == len(view.shape))
         items = [*[EachIndex()] * start, *items, *[slice(None)] * (len(view.shape) - start - len(items))]
@@ -229,12 +243,6 @@ class Memory:
             return None
 
     def _slice(self, s: slice[Any, Any, Any], extent: Dim) -> tuple[Dim, Dim]:
-        if s.step not in (None, 1):
-            raise KernelFault(
-                "TS402",
-                f"the slice's step is {s.step}, but a slice takes consecutive elements; index with a tile: {s.step} * "
-                "ts.tile.arange(n)",
-            )
         lower = _from_end(self._bound(s.start, 0), extent)
         upper = _from_end(self._bound(s.stop, extent), extent)
         size = self.folded(upper - lower)

@@ -62,6 +62,12 @@ def _one_size(a: Axis, b: Axis) -> bool:
     return isinstance(a.size, Expr) and a.size == b.size and not any(PRIVATE in s for s in symbols(a.size))
 
 
+def _nameless(axis: Axis) -> bool:
+    """Whether an axis stands still and no name says which it is: of 4 elements by annotation, or 0:16."""
+    part = isinstance(axis.origin, Coordinate)
+    return not axis.walks and (part or any(PRIVATE in s for s in symbols(axis.dim or 0)))
+
+
 def unnamed(d: Dim | None) -> bool:
     """Whether a dim is that of an axis which no annotation names."""
     return isinstance(d, Expr) and any(PRIVATE in s and s.endswith((UNNAMED, LEADING)) for s in symbols(d))
@@ -128,13 +134,21 @@ class Identities:
         """The axes of what vectors make: one, or a matrix of those of two different ones."""
         found: list[Axis] = []
         sizes: list[Dim] = []
+        were: list[tuple[int, Places] | None] = []
         for v in (v for v in values if _type(v).rank == 1):
             (axis,), (size,) = self.of(v), _type(v).shape
             how = [relation(axis, f) if not f.stretches else "open" for f in found]
             if axis.stretches or not all(r == "different" for r in how):
                 continue  # `fit` says which
+            for f, n, kept in zip(found, sizes, were, strict=True):
+                own = self.kept.get(v)
+                apart = own is not None and kept is not None and own != kept  # rows and columns of tiles
+                if n == size != 1 and (_nameless(axis) or _nameless(f)) and not apart:
+                    why = "may or may not lie along the axis of"
+                    self._ask(v, [f], [n], values.index(v), why)
             found.append(axis)
             sizes.append(size)
+            were.append(self.kept.get(v))
             if len(found) > 2:
                 raise BroadcastError(
                     f"one vector runs along {axis_text(found[0])}, one along {axis_text(found[1])}, one along "
@@ -231,6 +245,10 @@ class Identities:
                 ways = ways[:1]
             elif isinstance(sizes[1], int) and sizes[1] != sizes[0] == _type(v).shape[0]:
                 ways = ways[1:]
+        size = _type(v).shape[0]
+        if isinstance(size, Expr) and len(axes) > 1 and size not in sizes:
+            ways = []
+            advice = f"{size_text(size)} is none of its sizes; if it is one of them, annotate it so"
         raise BroadcastError(f"the vector {self.text(v)} {why} {_text(axes, sizes)}; {advice}", "TS418", ways)
 
     def _same_rank(

@@ -84,6 +84,9 @@ class KernelState(Layer):
         ev.definition = replace(ev.definition, tree=self.plan.tree)
         ev.frame.locals = assigned_names(ev.definition.tree)
         self.config, self.grid_loop = dict(ev.definition.options.get("config") or {}), grid_loop
+        for name, value in self.config.items():
+            if isinstance(value, Unknown) and name not in ev.dims:  # in an editor, of what the text does not tell
+                self.config[name] = dims.symbol(name)
         self.rolled, self.left = rolled, rolled
         self.read_by_lanes, self.laned = laned, laned
         self.sizes: dict[str, int] = dict(ev.sizes)
@@ -130,6 +133,8 @@ class KernelState(Layer):
         """A schedule parameter that is an integer, under the first of its names that is set. Raises KernelFault."""
         name = next((n for n in names if n in self.config), names[0])
         value = self.config.get(name, DEFAULTS.get(name))
+        if isinstance(value, (Unknown, Expr)):
+            value = DEFAULTS.get(name, 16)
         if not isinstance(value, int) or value <= 0:
             raise KernelFault("TS404", f"the configuration's {name} must be a positive integer, not {value!r}")
         return value

@@ -222,7 +222,7 @@ def _combined(k: KernelState, node: ast.AST, tiles: Sequence[Value], combine: An
         k.choosing, k.memory.mask = outer, mask
     for op in block.ops:
         if op.name not in FOLDED:
-            what = op.name.partition(".")[2]
+            what = "a load" if op.name in ("tile.subview", "tile.load") else op.name.partition(".")[2]
             message = f"combine computes with the elements that it takes, and {what} is more than that"
             k.ev.error("TS102", f"{message}; compute it before, or use elementwise functions", node,
                        notes=[Note(f"{what} here", op.span)])  # fmt: skip

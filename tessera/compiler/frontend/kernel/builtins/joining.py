@@ -217,6 +217,11 @@ def example(x: Tensor["n", ts.f32], y: Tensor["M", "N", ts.f32]):
         rank = tile_type(found[0]).rank + 1
         if not isinstance(axis, int) or not -rank <= axis < rank:
             raise KernelFault("TS204", f"axis {axis!r} is out of range")
+        shapes = [[k.known(n) for n in tile_type(v).shape] for v in found]
+        other = next((s for s in shapes if s != shapes[0]), None)
+        if other is not None:
+            both = f"{shape_text(tuple(shapes[0]))} and {shape_text(tuple(other))}"
+            raise KernelFault("TS402", f"stack takes tiles of one shape, not {both}")
         return Concat.definition.build(k, tuple(k.tiles.insert_axes(v, [axis % rank]) for v in found), axis % rank)
 
 
