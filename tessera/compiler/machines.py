@@ -128,8 +128,8 @@ def _gpu(name: str, peaks: Peaks | None, aliases: tuple[str, ...], *limits: int,
 
 # Limits: CUDA C++ Programming Guide, compute capabilities. Peaks: published f32 and memory peaks of the usual card of
 # each architecture (T4, A100, A10, 4090, H100, B200, 5090). An architecture that ends in `a` has instructions of its
-# own and runs on that capability alone; the others run on the later ones of their major version, and as PTX on any
-# later GPU.
+# own and runs on that capability alone; one that ends in `f` has those of its family, and runs on the later ones of its
+# major version; the others do so too, and as PTX on any later GPU. `sm_120f` multiplies by scales of blocks itself.
 _TABLE = (
     Machine("cpu", CPU, Peaks(100, 20, 1), ("llvm",), code=LLVM),
     Machine("reference", CPU, None, ("numpy",), code=TILE_IR),
@@ -141,7 +141,8 @@ _TABLE = (
     _gpu("sm_90a", Peaks(66_900, 3_350, 3), ("h100", "h200", "sm_90", "cuda_90"), 232448, 233472, 2048, 32,
          sizes=_WARPGROUPS),
     _gpu("sm_100", Peaks(80_000, 8_000, 3), ("b200", "b300", "sm_100a", "sm_100f", "sm_103"), 232448, 233472, 2048, 32),
-    _gpu("sm_120", Peaks(104_800, 1_792, 3), ("rtx5090", "sm_121"), 101376, 102400, 1536, 24),
+    _gpu("sm_120", Peaks(104_800, 1_792, 3), ("sm_121",), 101376, 102400, 1536, 24),
+    _gpu("sm_120f", Peaks(104_800, 1_792, 3), ("rtx5090", "sm_120a", "sm_121a", "sm_121f"), 101376, 102400, 1536, 24),
 )  # fmt: skip
 MACHINES: dict[str, Machine] = {m.name: m for m in _TABLE}
 ALIASES = {alias: m.name for m in MACHINES.values() for alias in m.aliases}
@@ -168,6 +169,8 @@ TENSOR_CORE_DTYPES = frozenset({
     dtypes.f16, dtypes.bf16, dtypes.tf32, dtypes.f64, dtypes.fp8_e4m3, dtypes.fp8_e5m2, dtypes.int8, dtypes.uint8,
 })  # fmt: skip
 """dtypes whose products some architecture has an instruction for"""
+BLOCK_SCALED = {dtypes.fp8_e8m0: 32, dtypes.fp8_e4m3: 16}
+"""how many elements along K share a scale of a dtype: OCP Microscaling Formats 1.0, and NVFP4"""
 MMA_ROWS, MMA_COLUMNS = 16, 8
 """what the rows and columns of such a product are multiples of, at least"""
 
@@ -211,6 +214,17 @@ def mma_depth(dtype: DType) -> int:
     return 4 if dtype == dtypes.f64 else 32 // dtype.itemsize
 
 
+def scaled_depth(a: DType, b: DType, scale: DType, k: int) -> int:
+    """What of a contracted axis of length k an instruction takes that multiplies by scales of blocks; 0: there is none.
+
+    Source: PTX ISA, "Block Scaling for mma.sync".
+    """
+    small = {dtypes.fp8_e4m3, dtypes.fp8_e5m2, dtypes.fp6_e2m3, dtypes.fp6_e3m2, dtypes.fp4_e2m1}
+    if a == b == dtypes.fp4_e2m1 and k % 64 == 0:
+        return 64
+    return 32 if {a, b} <= small and scale == dtypes.fp8_e8m0 and k % 32 == 0 else 0
+
+
 def architecture_of(target: str) -> int | None:
     """90 for "h100", "sm_90a" and "emulator:sm_90a"; None for a target that is no GPU or not said."""
     found = machine_of(target)
@@ -228,8 +242,11 @@ def best_target(capability: tuple[int, int]) -> str:
 
     Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
     """
-    own = {divmod(int(a.removeprefix("sm_").rstrip("a")), 10): a for a in CUDA_ARCHITECTURES}
-    if capability in own:
-        return own[capability]
-    earlier = [c for c, a in own.items() if c < capability and not a.endswith("a")]
-    return own[max(earlier)] if earlier else "sm_{}{}".format(*capability)
+    own = [(divmod(architecture_of(a) or 0, 10), a) for a in CUDA_ARCHITECTURES]
+    fit = [(c, a) for c, a in own if c == capability or (c < capability and runs_on_later(a, c[0] == capability[0]))]
+    return max(fit, key=lambda x: x[0] + (x[1][-1] in "af",))[1] if fit else "sm_{}{}".format(*capability)
+
+
+def runs_on_later(target: str, same_major: bool) -> bool:
+    """Whether code for a GPU runs on later ones too, of its major version or of a later one."""
+    return not target.endswith("a") and (same_major or not target.endswith("f"))

@@ -39,6 +39,7 @@ from tessera.compiler.tile.passes.debug import check_indices, check_nan, show_el
 from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
 from tessera.compiler.tile.passes.hoist_indices import hoist_indices
 from tessera.compiler.tile.passes.keep_inside import keep_inside, needs_keeping
+from tessera.compiler.tile.passes.keep_scales import keep_scales
 from tessera.compiler.tile.passes.mask_tails import mask_tails
 from tessera.compiler.tile.passes.pipeline_loads import pipeline_loads
 from tessera.compiler.tile.passes.place_barriers import place_barriers
@@ -85,6 +86,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("separate_batches", "kernel", separate_batches, needed=has_batches),
     # last: the zeros that accumulators started from
     Pass("remove_dead", "kernel", remove_dead),
+    # for GPUs whose products take scales; before loads are copied ahead, which then bring the small elements
+    Pass("keep_scales", "tile", keep_scales, optional=True),
     # for GPUs: what the masks left alone may be copied ahead
     Pass("pipeline_loads", "tile", pipeline_loads, optional=True),
     # for targets that do not watch values themselves: asserts tell of elements, stores of NaN

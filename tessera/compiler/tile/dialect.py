@@ -14,6 +14,7 @@ from __future__ import annotations
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.spec import BRANCH, FOR, FUNCTION, WHILE, Reading, demand, invalid, spec
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
+from tessera.compiler.machines import BLOCK_SCALED
 from tessera.language import dtypes
 from tessera.language.scalars import REDUCERS, TABLE
 
@@ -242,11 +243,12 @@ def _sort(op: Op) -> None:
     "tile.mma",
     "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in acc's dtype in the order of "
     "language/order.py, the first chain from acc on. Batches of them have axes before these, as many in a and b as in "
-    "acc; one of one element serves all of acc's.",
+    "acc; one of one element serves all of acc's. With scales of a [M, K / B] and of b [K / B, N] as two further "
+    "operands (fp8_e8m0: B = 32, fp8_e4m3: 16), matrices a and b are first multiplied by them and rounded to bf16.",
 )
 def _mma(op: Op) -> None:
-    _operands(op, 3)
-    a, b, acc = (v.type for v in op.operands)
+    _operands(op, 5 if has_scales(op) else 3)
+    a, b, acc, *scales = (v.type for v in op.operands)
     if (
         not isinstance(a, (TileType, SharedType))
         or not isinstance(b, (TileType, SharedType))
@@ -259,6 +261,19 @@ def _mma(op: Op) -> None:
         fits = fits and both == (n if m == 1 else m) and n in (1, both)
     demand(fits, op, f"shapes {a}, {b}, {acc} do not fit")
     demand(_result(op) == acc, op, "gives the accumulator's type")
+    for s, t, along in zip(scales, (a, b), (-1, -2), strict=False):
+        assert isinstance(s, (TileType, SharedType))
+        demand(
+            s.dtype in BLOCK_SCALED and s.rank == t.rank == 2, op, "takes scales of matrices, in fp8_e8m0 or fp8_e4m3"
+        )
+        whole = list(s.shape)
+        whole[along] *= BLOCK_SCALED[s.dtype]
+        demand(tuple(whole) == t.shape, op, f"scales {s} do not fit {t}")
+
+
+def has_scales(op: Op) -> bool:
+    """Whether a product takes its operands' scales of blocks itself."""
+    return op.name == "tile.mma" and len(op.operands) == 5
 
 
 @spec(

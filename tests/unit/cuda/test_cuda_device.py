@@ -461,6 +461,8 @@ def test_driver_errors_are_device_errors() -> None:
         ("sm_90a", (10, 0), False),
         ("sm_120", (13, 0), True),
         ("sm_120", (12, 0), True),
+        ("sm_120f", (12, 1), True),
+        ("sm_120f", (13, 0), False),
     ],
 )
 def test_code_runs_on_its_own_architecture_only(target: str, capability: tuple[int, int], runs: bool) -> None:

@@ -53,7 +53,7 @@ def test_targets_by_device():
     ("capability", "target"),
     [((7, 0), "sm_70"), ((7, 2), "sm_70"), ((7, 5), "sm_75"), ((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"),
      ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100"), ((10, 3), "sm_100"),
-     ((11, 0), "sm_100"), ((12, 0), "sm_120"), ((12, 1), "sm_120"), ((13, 0), "sm_120")],
+     ((11, 0), "sm_100"), ((12, 0), "sm_120f"), ((12, 1), "sm_120f"), ((13, 0), "sm_120")],
 )  # fmt: skip
 def test_the_target_of_a_capability(capability: tuple[int, int], target: str):
     assert best_target(capability) == target

@@ -29,7 +29,7 @@ from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.call.launch import aligned_room
 from tessera.compiler.targets.cuda.call.narrow import MACRO, Variants, with_code
 from tessera.compiler.targets.cuda.generate import generate
-from tessera.compiler.targets.cuda.target import PASSES, artifact, settings_for
+from tessera.compiler.targets.cuda.target import artifact, passes_for, settings_for
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.program import Program
 from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, MissingDependency, Note, Span
@@ -74,11 +74,11 @@ class EmulatedTarget:
     """`emulator:<architecture>`. Slow by design: for tests and for looking at a kernel's behaviour without a GPU."""
 
     device = "cuda"
-    passes: tuple[str, ...] = PASSES
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.arch = architecture(name.removeprefix("emulator:"))
+        self.passes = passes_for(name.removeprefix("emulator:"))
 
     @property
     def fingerprint(self) -> str:

@@ -16,6 +16,8 @@ from tessera.signals import abandonable
 INCLUDE = Path(__file__).parent / "include"
 LAST_OF_CUDA_12 = 74
 """Compute capabilities up to this one are compiled by CUDA 12's NVRTC alone."""
+FAMILIES_SINCE = (12, 9)
+"""The first CUDA that compiles for families ("sm_120f")."""
 
 # Contraction of products and sums is off: fma happens where the program says so. `minimal` leaves out textures and
 # cooperative launches, which no kernel uses and every compilation would read.
@@ -29,8 +31,9 @@ _DEPRECATED = "Architectures prior to"
 def library_for(arch: str) -> nvrtc_library.NvrtcLibrary:
     """The newest installed NVRTC that compiles for `arch` ("sm_80"). Raises MissingDependency with what to install."""
     number = int(arch.removeprefix("sm_").rstrip("af"))
+    since = FAMILIES_SINCE if arch.endswith("f") else (0, 0)
     for library in map(nvrtc_library.library, nvrtc_library.MAJORS):
-        if library is not None and number in library.architectures:
+        if library is not None and number in library.architectures and library.version >= since:
             return library
     if number <= LAST_OF_CUDA_12:
         raise MissingDependency("CUDA 12's NVRTC", "cuda12", f"Compiling for {arch}")

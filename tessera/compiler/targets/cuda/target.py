@@ -38,6 +38,11 @@ def tensor_core_dtypes(arch: int) -> set[dtypes.DType]:
     return out
 
 
+def passes_for(name: str) -> tuple[str, ...]:
+    """The optional passes that an architecture asks for ("sm_120f": those of a family that multiplies by scales)."""
+    return ("keep_scales", *PASSES) if name == "sm_120f" else PASSES
+
+
 def settings_for(arch: int, profile: bool, debug: bool) -> EmitSettings:
     cores = tensor_core_dtypes(arch)
     # wgmma sums 8-bit floats with fewer bits than f32 has; integers and f64 have no warpgroup path.
@@ -61,11 +66,11 @@ class CudaTarget:
     """Compiles for one architecture ("sm_80"); `load` needs a device of it."""
 
     device = "cuda"
-    passes: tuple[str, ...] = PASSES
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.arch = architecture(name)
+        self.passes = passes_for(name)
 
     @property
     def fingerprint(self) -> str:
@@ -81,7 +86,7 @@ class CudaTarget:
             if spills := resources[k.name]["spills"]:
                 k.notes += [f"{spills} bytes of each thread's registers are spilled to memory", *k.spilled]
         files = {"code.cubin": code.cubin}
-        if not self.name.endswith("a"):
+        if self.name[-1] not in "af":
             files["code.ptx"] = code.ptx
         out = artifact(self.name, program, generated, files, resources, profile)
         out.source += "".join(f"// {line}\n" for line in code.warnings.splitlines())

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
-from tessera.compiler.machines import REFERENCE
+from tessera.compiler.machines import BLOCK_SCALED, REFERENCE
 from tessera.compiler.tile.asserts import dtype_of, element_fault, shown, tested_tile
 from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, reduce, scalar_map
 from tessera.compiler.tile.interpret.memory import SharedTile, WatchedView, fault, outside_text, user_axis
@@ -231,8 +231,12 @@ class Interpreter:
         return to_compute(x.read(op) if isinstance(x, SharedTile) else x, _dtype(v))
 
     def mma(self, op: Op) -> Any:
-        a, b, acc = op.operands
-        return dot(self.content(op, a), self.content(op, b), self.env[acc], _dtype(acc))
+        a, b, acc, *scales = op.operands
+        factors = [self.content(op, v) for v in (a, b)]
+        for i, s in enumerate(scales):
+            spread = np.repeat(self.content(op, s), BLOCK_SCALED[_dtype(s)], 1 - i)
+            factors[i] = to_compute(round_to(factors[i] * spread, dtypes.bf16), dtypes.bf16)
+        return dot(factors[0], factors[1], self.env[acc], _dtype(acc))
 
     def contract(self, op: Op) -> Any:
         a, b, row, col = self.operands(op)

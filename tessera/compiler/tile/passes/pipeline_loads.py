@@ -98,8 +98,8 @@ def _feeds_product(user: Op, operand: int, body: Block) -> bool:
     if user.block is not body:
         return False
     if user.name == "tile.transpose":
-        return all(u.name == "tile.mma" and i < 2 and u.block is body for u, i in user.result.uses)
-    return user.name == "tile.mma" and operand < 2
+        return all(u.name == "tile.mma" and i != 2 and u.block is body for u, i in user.result.uses)
+    return user.name == "tile.mma" and operand != 2
 
 
 def _runs_ahead(op: Op, body: Block, stored: set[Value]) -> bool:

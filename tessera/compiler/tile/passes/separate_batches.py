@@ -220,6 +220,14 @@ class _Batches:
             "tile.load", [place, *rest], TileType(shape, cast(TileType, op.result.type).dtype), dict(op.attrs)
         )
 
+    def repeat(self, op: Op, at: At, shape: tuple[Dim, ...]) -> Value | None:
+        axis = cast("int", op.attrs["axis"]) % len(_shape(op.result))
+        if axis in at:
+            return None
+        attrs = {**op.attrs, "axis": axis - sum(a < axis for a in at)}
+        t, source = TileType(shape, cast(TileType, op.result.type).dtype), self.part(op.operands[0], at)
+        return _behind(op.result).value("tile.repeat", (source,), t, attrs)
+
 
 _RULES = {
     "tile.broadcast": _Batches.broadcast,
@@ -227,6 +235,7 @@ _RULES = {
     "tile.reshape": _Batches.reshape,
     "tile.transpose": _Batches.transpose,
     "tile.load": _Batches.load,
+    "tile.repeat": _Batches.repeat,
 }
 
 

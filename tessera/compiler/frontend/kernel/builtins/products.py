@@ -9,6 +9,7 @@ from tessera.compiler.frontend.kernel.tiles import KernelFault, operand_type, ti
 from tessera.compiler.frontend.kernel.values import Axes
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import SharedType, shape_text
+from tessera.compiler.machines import BLOCK_SCALED
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.language import dtypes
 
@@ -59,11 +60,10 @@ def example(a: Tensor["M", "K", ts.f32], b: Tensor["K", "N", ts.f32]) -> Tensor[
         if a_scale is not None or b_scale is not None:
             left = _scaled(k, "a", left, left_axes, a_scale, -1)
             right = _scaled(k, "b", right, right_axes, b_scale, -2)
-        return k.tiles.mma(left, right, left_axes, right_axes, given)
-
-
-BLOCKS = {dtypes.fp8_e8m0: 32, dtypes.fp8_e4m3: 16}
-"""how many elements along K share a scale of a dtype: OCP Microscaling Formats 1.0, and NVFP4"""
+        out = k.tiles.mma(left, right, left_axes, right_axes, given)
+        if (a_scale is not None or b_scale is not None) and out.op is not None:
+            out.op.attrs["scaled"] = True  # targets may take the scales as they are (tile/passes/keep_scales.py)
+        return out
 
 
 def _scaled(k: KernelState, name: str, x: Value, axes: Axes, scale: Any, along: int) -> Value:
@@ -79,10 +79,10 @@ def _scaled(k: KernelState, name: str, x: Value, axes: Axes, scale: Any, along: 
         return tiles.cast(x, dtypes.bf16)
     s = k.tile(scale)
     of = tile_type(s)
-    if of.dtype not in BLOCKS:
-        wanted = " or ".join(f"{d} for each {n} elements" for d, n in BLOCKS.items())
+    if of.dtype not in BLOCK_SCALED:
+        wanted = " or ".join(f"{d} for each {n} elements" for d, n in BLOCK_SCALED.items())
         raise KernelFault("TS302", f"{name}_scale is {wanted} along K, not {of.dtype}")
-    block = BLOCKS[of.dtype]
+    block = BLOCK_SCALED[of.dtype]
     shape, at = tuple(map(k.known, t.shape)), t.rank + along
     if t.rank < 2 or of.rank != t.rank:
         raise KernelFault("TS402", f"{name}_scale has as many axes as {name}, {t.rank}, not {of.rank}")

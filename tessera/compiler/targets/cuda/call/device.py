@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.compiler.machines import best_target
+from tessera.compiler.machines import best_target, runs_on_later
 from tessera.compiler.targets.base import Artifact, TileRecorder, architecture
 from tessera.compiler.targets.cuda import nvrtc
 from tessera.compiler.targets.cuda.call import context as contexts
@@ -94,14 +94,15 @@ def reached(event: Any, bindings: Any = None) -> bool:
 
 def check_capability(target: str, capability: tuple[int, int]) -> str:
     """Which of an artefact's files runs on a device of this capability. A cubin runs on its own major version from its
-    minor version up, PTX on any later GPU; where a target ends in `a`, its cubin runs on that capability alone.
+    minor version up, PTX on any later GPU; where a target ends in `a`, its cubin runs on that capability alone, and
+    where it ends in `f`, there is no PTX.
 
     Raises DeviceError where neither does.
     """
     own = divmod(architecture(target), 10)
     if capability == own:
         return "code.cubin"
-    if not target.endswith("a") and capability > own:
+    if capability > own and runs_on_later(target, capability[0] == own[0]):
         return "code.cubin" if capability[0] == own[0] else "code.ptx"
     major, minor = capability
     raise DeviceError(

@@ -206,7 +206,7 @@ class KernelEmitter:
 
     def reads_shared(self, product: Op, operand: int) -> bool:
         """Whether a product reads this operand from the shared tile that it was loaded from."""
-        return operand < 2 and shared_source(product.operands[operand], product)[0] is not None
+        return operand != 2 and shared_source(product.operands[operand], product)[0] is not None
 
     # shared memory
     def reserve(self, key: Value | tuple[Op, int], size: int) -> int:

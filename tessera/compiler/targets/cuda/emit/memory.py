@@ -15,6 +15,7 @@ from tessera.compiler.targets.cuda.layouts.groups import dtype_of, is_scalar, is
 from tessera.compiler.targets.cuda.layouts.swizzle import Placed, accesses, held, operand, placed
 from tessera.compiler.targets.cuda.tensor_cores.products import copied_operand, feeds_from_registers
 from tessera.compiler.targets.cuda.write import cxx
+from tessera.compiler.tile.dialect import has_scales
 from tessera.compiler.tile.ranges import Interval
 from tessera.language.dims import Dim
 
@@ -296,9 +297,12 @@ def _feeds_from_registers(e: KernelEmitter, op: Op) -> bool:
 
 def _is_copied(e: KernelEmitter, v: Value, user: Op) -> bool:
     """Whether the tile need not be loaded, because its only user copies it itself."""
-    if user.name != "tile.mma" or any(i > 1 for _, i in v.uses) or _feeds_from_registers(e, user):
+    if user.name != "tile.mma" or any(i == 2 for _, i in v.uses) or _feeds_from_registers(e, user):
         return False
     return copied_operand(v, user) is not None
+
+
+_OPERANDS = ("a", "b", "acc", "a_scale", "b_scale")
 
 
 def _one_product(e: KernelEmitter, op: Op) -> None:
@@ -318,10 +322,13 @@ def _mma(e: KernelEmitter, op: Op) -> None:
     if (op, 0) in e.products.sources:
         HANDLERS["tile.warpgroup_mma"](e, op)
         return
-    e.headers |= {"mma", "shared"}
+    scaled = has_scales(op)
+    e.headers |= {"mma_scaled" if scaled else "mma", "shared"}
     parts: list[str] = []
     staged: list[tuple[str, Value]] = []
-    for i, v in enumerate(op.operands[:2]):
+    for i, v in enumerate(op.operands):
+        if i == 2:
+            continue
         source, transposed = shared_source(v, op)
         if source is not None:
             parts.append(f"ts::transposed({e.expr(source)})" if transposed else e.expr(source))
@@ -329,9 +336,9 @@ def _mma(e: KernelEmitter, op: Op) -> None:
             parts.append(e.expr(v))
         else:
             filled = [Copied()] if copied_operand(v, op) is not None else held(e.grouping, v, "stored")
-            found = [*filled, operand(e.grouping, op, i, False)]
+            found = [*filled, operand(e.grouping, op, i, False)] if i < 2 else []
             t = SharedType(shape_of(v), dtype_of(v))
-            name = declare_shared(e, (op, i), t, f"{v.hint or 'ab'[i]}_staged", found)
+            name = declare_shared(e, (op, i), t, f"{v.hint or _OPERANDS[i]}_staged", found)
             staged.append((name, v))
             parts.append(name)
     if staged:
@@ -346,7 +353,8 @@ def _mma(e: KernelEmitter, op: Op) -> None:
         acc = f"ts::full<ts::Blocked<1, 1, 1, 1, 1>>({e.expr(op.operands[2])})"
         e.let(op.result, f"ts::mma({', '.join(parts)}, {acc}).v[0]", hint)
     else:
-        e.let(op.result, f"ts::mma({', '.join(parts)}, {e.tile(op.operands[2])})", hint)
+        name = "mma_scaled" if scaled else "mma"
+        e.let(op.result, f"ts::{name}({', '.join(parts)}, {e.tile(op.operands[2])})", hint)
 
 
 def _fill_staged(e: KernelEmitter, product: Op, name: str, v: Value) -> str:

@@ -137,7 +137,7 @@ def _accesses(op: Op, grouping: LayoutGrouping, alias: Mapping[Value, Value]) ->
         if op.name == "tile.mma":
             out += [
                 SharedAccess(s, False, False, None)
-                for v in op.operands[:2]
+                for v in (*op.operands[:2], *op.operands[3:])
                 if (s := shared_source(v, op)[0]) is not None
             ]
     elif op.name in ("tile.store", "tile.scatter", "tile.store_shared"):

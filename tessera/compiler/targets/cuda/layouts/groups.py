@@ -22,6 +22,7 @@ from tessera.compiler.targets.cuda.layouts.layout import (
     quarters,
     warp_grid,
 )
+from tessera.compiler.tile.dialect import has_scales
 from tessera.language import dtypes
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
@@ -456,6 +457,8 @@ def on_tensor_cores(op: Op, cores: TensorCores) -> bool:
     """Whether a product's shape and dtypes fit the architecture's mma instructions."""
     a, b, acc = op.operands[0].type, op.operands[1].type, op.result.type
     assert isinstance(acc, TileType) and not isinstance(a, type(None))
+    if has_scales(op):  # `keep_scales` gave it them because an instruction takes them
+        return True
     dtype: DType = a.dtype  # type: ignore[union-attr]
     if dtype != b.dtype or dtype not in cores.dtypes or acc.dtype not in _ACCUMULATORS.get(dtype, (dtypes.f32,)):  # type: ignore[union-attr]
         return False

@@ -70,7 +70,7 @@ def accesses(grouping: LayoutGrouping, shared: Value) -> Iterator[Access]:
                 yield from held(grouping, grouping.stored_turned(tile) or tile, "stored")
             case "tile.load_shared":
                 yield from _loaded(grouping, user.result, shared)
-            case "tile.mma":
+            case "tile.mma" if i < 2:
                 yield operand(grouping, user, i, False)
             case _:
                 pass
@@ -90,8 +90,10 @@ def _loaded(grouping: LayoutGrouping, v: Value, shared: Value) -> Iterator[Acces
     uses = [use for user, i in v.uses for use in (user.result.uses if user.name == "tile.transpose" else [(user, i)])]
     for user, i in uses:
         source, transposed = (None, False)
-        if user.name == "tile.mma" and i < 2:
+        if user.name == "tile.mma" and i != 2:
             source, transposed = shared_source(user.operands[i], user)
+        if source is shared and i > 2:
+            continue  # scales are few
         if source is shared:
             yield operand(grouping, user, i, transposed)
         else:

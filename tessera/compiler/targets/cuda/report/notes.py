@@ -15,6 +15,7 @@ from tessera.compiler.targets.cuda.report.shared_memory import shared_parts
 from tessera.compiler.targets.cuda.tensor_cores.products import WIDEST, is_wide
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products, plan_contraction
 from tessera.compiler.tile import vectors
+from tessera.compiler.tile.dialect import has_scales
 from tessera.compiler.tile.offsets import Bounds
 from tessera.compiler.tile.pipelines import rings
 from tessera.errors import Span
@@ -37,6 +38,10 @@ def notes(e: KernelEmitter) -> list[str]:
             found.append(f"{_at(op.span)}: {_ahead(e, op)}")
         if op.name in PRODUCTS and (why := _without_tensor_cores(e, op)):
             found.append(f"{_at(op.span)}: {why}")
+        if why := op.attrs.get("unscaled"):
+            found.append(
+                f"{_at(op.span)}: multiplied in bf16 behind its scales, not by a block-scaled instruction: {why}"
+            )
         if isinstance(why := e.warpgroups.get(op), str) and e.settings.warpgroup_dtypes:
             why += _for_tensor_copies(e, op)
             found.append(f"{_at(op.span)}: multiplied by mma.sync, not by wgmma with tensor copies: {why}")
@@ -53,6 +58,9 @@ def _without_tensor_cores(e: KernelEmitter, op: Op) -> str:
     """Why a product of narrow values, which newer architectures multiply on tensor cores, is a chain of fma here."""
     a, cores = op.operands[0].type, e.settings.tensor_cores
     assert isinstance(a, (TileType, SharedType, ViewType))
+    if has_scales(op):
+        mixed = "multiplied without tensor cores: another product that adds to the same sum cannot have them"
+        return "" if e.layout_of(op.result).tensor_core else mixed
     if a.dtype.itemsize > 2 or a.dtype in cores.dtypes:
         return ""
     arch = f"sm_{e.settings.arch}"

@@ -136,24 +136,20 @@ template <class T, int K, class B, class X, class L, class F> TS_FN void mma_fra
   }
 }
 
-// One chain, from k `first` to `end`.
-template <class A, class B, class X, class L> TS_FN void mma_chain(Tile<X, L>& acc, const A& a, const B& b, int first, int end) {
-  // A result with one column is held as a vector: its positions are then rows of the product.
-  constexpr bool column = L::rows == 1 && A::rows > 1;
+// One chain, from k `first` to `end`, of a(row, k) * b(k, column).
+template <bool column, class X, class L, class A, class B> TS_FN void mma_chain(Tile<X, L>& acc, A a, B b, int first, int end) {
   using Down = choose<column, typename L::Col, typename L::Row>;
   using Across = choose<column, typename L::Row, typename L::Col>;
-  const auto& sa = untransposed(a);
-  const auto& sb = untransposed(b);
   int t = hw::thread();
   for (int k = first; k < end; ++k) {
     X av[Down::regs], bv[Across::regs];
     TS_UNROLL for (int r = 0; r < Down::regs; ++r) {
       int i = Down::position(r, t);
-      av[r] = Down::exact || i < Down::extent ? cast<X>(hw::load_shared(plain_<A>::transposed ? sa.at(k, i) : sa.at(i, k))) : X(0);
+      av[r] = Down::exact || i < Down::extent ? a(i, k) : X(0);
     }
     TS_UNROLL for (int n = 0; n < Across::regs; ++n) {
       int j = Across::position(n, t);
-      bv[n] = Across::exact || j < Across::extent ? cast<X>(hw::load_shared(plain_<B>::transposed ? sb.at(j, k) : sb.at(k, j))) : X(0);
+      bv[n] = Across::exact || j < Across::extent ? b(k, j) : X(0);
     }
     TS_UNROLL for (int r = 0; r < Down::regs; ++r)
       TS_UNROLL for (int n = 0; n < Across::regs; ++n) {
@@ -161,6 +157,24 @@ template <class A, class B, class X, class L> TS_FN void mma_chain(Tile<X, L>& a
         d = multiply_add(av[r], bv[n], d);
       }
   }
+}
+
+template <int K, bool column, class X, class L, class A, class B> TS_FN Tile<X, L> mma_chains(Tile<X, L> acc, A a, B b) {
+  if constexpr (K <= chain_length || is_integer<X>) mma_chain<column>(acc, a, b, 0, K);
+  else {
+    Sums<X, L, (K > span)> sums;
+    for (int k = 0; k < K; k += chain_length) {
+      mma_chain<column>(acc, a, b, k, imin(k + chain_length, K));
+      sums.reach(acc, imin(k + chain_length, K), K);
+    }
+    return sums.result(K);
+  }
+  return acc;
+}
+
+// An element of a shared tile, transposed or not.
+template <class S> TS_FN typename plain_<S>::type::type shared_element(const S& s, int i, int j) {
+  return hw::load_shared(plain_<S>::transposed ? untransposed(s).at(j, i) : untransposed(s).at(i, j));
 }
 
 template <class A, class B, class X, class L> TS_FN Tile<X, L> mma(const A& a, const B& b, const Tile<X, L>& c) {
@@ -182,16 +196,9 @@ template <class A, class B, class X, class L> TS_FN Tile<X, L> mma(const A& a, c
     int down = hw::thread() / 32 / L::Col::t2 % L::Row::t1;
     mma_fragments<T, A::cols>(acc, b, [&](u32(&r)[4], int m, int k) { load_a(r, a, (m * L::Row::t1 + down) * 16, k); });
   } else {
-    constexpr int K = A::cols;
-    if constexpr (K <= chain_length || is_integer<X>) mma_chain(acc, a, b, 0, K);
-    else {
-      Sums<X, L, (K > span)> sums;
-      for (int k = 0; k < K; k += chain_length) {
-        mma_chain(acc, a, b, k, imin(k + chain_length, K));
-        sums.reach(acc, imin(k + chain_length, K), K);
-      }
-      return sums.result(K);
-    }
+    // A result with one column is held as a vector: its positions are then rows of the product.
+    return mma_chains<A::cols, L::rows == 1 && (A::rows > 1)>(
+        acc, [&](int i, int k) { return cast<X>(shared_element(a, i, k)); }, [&](int k, int j) { return cast<X>(shared_element(b, k, j)); });
   }
   return acc;
 }
