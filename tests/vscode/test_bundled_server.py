@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pytest_lsp.client import make_test_lsp_client
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """import tessera as ts
 from tessera import Tensor
 from tessera.kernels import attention_safe
@@ -38,16 +36,16 @@ def double(x: Tensor["N"]) -> Tensor["N"]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle as the extension unpacks it."""
-    spec = importlib.util.spec_from_file_location("bundle_server", ROOT / "vscode/bundle_server.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def folder(vsix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of the extension, as it unpacks it."""
+    unpack = 'process.stdout.write(require("zlib").brotliDecompressSync(require("fs").readFileSync(process.argv[1])))'
+    packed = vsix.with_name("server.br")
+    text = subprocess.run(["node", "-e", unpack, str(packed)], capture_output=True, check=True).stdout.decode()
+    parts = text.split("\0")
     folder = tmp_path_factory.mktemp("bundled")
-    for name, text in module.bundle().items():
+    for name, content in zip(parts[::2], parts[1::2], strict=True):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(content, encoding="utf-8")
     return folder
 
 
