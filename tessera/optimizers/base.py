@@ -253,6 +253,8 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
     shrink = 1.0 / scale
     if rule.clip is not None:
         shrink = ts.minimum(rule.clip / (norm + 1e-6), 1.0) / scale
+    # what changes a parameter waits for the norm of all of them: it is one kernel then, and reads what it changes once
+    shrink = ts.where(fine, shrink, 0.0)
     rate = rule.lr(step.to(ts.f64)) if callable_(rule) else lr
     t = step.to(ts.f64) + 1.0
     new, states = [], []

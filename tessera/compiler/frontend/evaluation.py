@@ -17,6 +17,7 @@ from tessera.compiler.frontend.evaluate.parameters import enter_definition
 from tessera.compiler.frontend.function.results import structure_of
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Flow
+from tessera.compiler.frontend.names.live import names_stay
 from tessera.compiler.frontend.names.signature import Signature, definition_signature
 from tessera.compiler.frontend.names.values import UNKNOWN, has_unknown
 from tessera.compiler.frontend.result import Analysis, ArgType, ExprInfo
@@ -47,6 +48,7 @@ class Variant:
         return " and ".join(said)
 
 
+@names_stay()
 def run(
     definition: Definition, arguments: Mapping[str, ArgType] | None, dims: Mapping[str, int], suggest: bool = True
 ) -> Analysis:
@@ -176,6 +178,7 @@ def _evaluate(
     return analysis, ev.pending
 
 
+@names_stay()
 def settled(definition: Definition, machine: type[Evaluator]) -> tuple[Analysis, Evaluator]:
     """The analysis of a definition by its annotations, and the evaluator that it comes from."""
     return _settled(definition, None, {}, Variant(), machine)

@@ -281,15 +281,8 @@ class Module:
 
 def clone(op: Op, mapping: dict[Value, Value]) -> Op:
     """A deep copy of `op` with operands looked up in `mapping`, which receives the new results and arguments."""
-    regions: list[Region] = []
-    new = Op(
-        op.name,
-        [mapping.get(v, v) for v in op.operands],
-        [r.type for r in op.results],
-        op.span,
-        dict(op.attrs),
-        hints=[r.hint for r in op.results],
-    )
+    new = Op(op.name, [mapping.get(v, v) for v in op.operands], (), op.span, dict(op.attrs))
+    new.results = [Value(r.type, new, r.index, r.hint) for r in op.results]
     new.origin = op.origin
     for region in op.regions:
         blocks: list[Block] = []
@@ -299,9 +292,7 @@ def clone(op: Op, mapping: dict[Value, Value]) -> Op:
             for inner in block.ops:
                 copy.append(clone(inner, mapping))
             blocks.append(copy)
-        regions.append(Region(blocks))
-    new.regions = regions
-    for r in regions:
-        r.op = new
+        new.regions.append(Region(blocks))
+        new.regions[-1].op = new
     mapping.update(zip(op.results, new.results, strict=True))
     return new

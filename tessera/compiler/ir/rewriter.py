@@ -69,10 +69,13 @@ class _Driver:
         return self.count > before
 
     def visit(self, op: Op) -> None:
-        for pattern in (*self.patterns.get(op.name, ()), *self.any):
-            builder = Builder.before(op)
-            assert builder.position is not None
-            start = builder.position
+        patterns = (*self.patterns.get(op.name, ()), *self.any)
+        if not patterns:
+            return
+        assert op.block is not None
+        start = op.block.index(op)
+        for pattern in patterns:
+            builder = Builder(op.block, start, op.span, op.origin)
             found = pattern(builder, op)
             new = builder.block.ops[start : builder.position]
             values = (found,) if isinstance(found, Value) else () if found is None else tuple(found)

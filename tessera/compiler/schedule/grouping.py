@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from tessera.compiler.graph.passes.rematerialize import orders
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.launches import LAUNCHES
 from tessera.compiler.ir.types import Shape
@@ -53,11 +54,6 @@ class FusionGroup:
     walks: dict[tuple[Dim | None, ...], None] = field(default_factory=dict[tuple[Dim | None, ...], None])
     needs: set[Op] = field(default_factory=set[Op])
 
-    @property
-    def order(self) -> int:
-        """The first derivative that it has ops of."""
-        return min(op.origin.order for op in self.ops)
-
     def add(self, op: Op, added: dict[Value, Axes]) -> None:
         """Takes in an operator whose results lie as `added` says."""
         self.ops.append(op)
@@ -98,6 +94,8 @@ class FusionGrouping:
     def __init__(self, block: Block) -> None:
         self.block = block
         self.order = {op: i for i, op in enumerate(block.ops)}
+        self.repeated = {op for op in block.ops if op.origin.again}
+        self.orders = orders(block) if self.repeated else {}
         self.of: dict[Op, FusionGroup] = {}
         self.dependencies: Dependencies[FusionGroup] = Dependencies()
         self.sources: dict[Op, list[Op]] = {}
@@ -230,8 +228,10 @@ class FusionGrouping:
         """Raises Apart where a group may not be as it would be with `op` in it."""
         if not cost.worth_fusing(len(trial.ops), len(trial.outside)):
             raise Apart("size")
-        if any(o.origin.again and o.origin.order > trial.order for o in trial.ops):
-            raise Apart("computed again")
+        if any(o in self.repeated for o in trial.ops):
+            order = min(self.orders[o] for o in trial.ops)
+            if any(o in self.repeated and o.origin.order > order for o in trial.ops):
+                raise Apart("computed again")
         if trial.moved and not stores_along_blocks(trial):
             raise Apart("transposed")
         if trial.kind == "contract":

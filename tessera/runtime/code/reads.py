@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dis
 import functools
-import secrets
+import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -225,7 +225,7 @@ class _Walk:
             return
         self.found[path] = replace(read, kind="callee") if is_function(value) else read
         if len(self.found) == LIMIT:
-            self.found["..."] = Read("...", lambda: None, secrets.token_hex(8), "argument")
+            self.found["..."] = Read("...", lambda: None, os.urandom(8).hex(), "argument")
         if len(self.found) > LIMIT or isinstance(value, PLAIN) or read.array:
             return
         if isinstance(value, (list, tuple, dict)) or is_record(value):

@@ -65,6 +65,26 @@ def test_repeated_layers_are_compiled_once_with_open_sizes_too(written: list[str
     assert len(written) < 6
 
 
+def test_launches_of_equal_kernels_are_rows_of_a_table_in_loops_and_branches_too() -> None:
+    @ts.function
+    def f(x: ts.Tensor[40, 32, ts.f32], a: ts.Tensor[32, 32, ts.f32], b: ts.Tensor[32, 32, ts.f32], n: ts.i32):
+        x = (x @ a) @ b
+        for i in ts.range(n):
+            x = (x @ a) @ b if i % 2 == 0 else (x @ b) @ a
+        return x @ a
+
+    compiled = ts.compile(f, target="cpu")
+    text = compiled.artifact.source
+    products = sum("contract" in launch.label for launch in compiled.built.plan.launches)
+    (code,) = {line for line in text.splitlines() if line.startswith("@launched = ")}
+    assert products == 7 and text.count("; f_") >= 7 and code.count("contract") == 1
+    small, other = A / 8, B / 8
+    want = X @ small @ other
+    for i in range(3):
+        want = want @ small @ other if i % 2 == 0 else want @ other @ small
+    np.testing.assert_allclose(compiled(X, small, other, 3), want @ small, rtol=1e-4, atol=1e-6)
+
+
 def test_other_sizes_scalars_or_operators_are_other_code(written: list[str]) -> None:
     @ts.function
     def f(x: ts.Tensor[40, 32, ts.f32], y: ts.Tensor[32, 32, ts.f32], a: ts.f32, b: ts.f32):

@@ -12,6 +12,8 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, nn
+from tessera.compiler.frontend.evaluate import calls
+from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.lower import schedule_to_tile
 from tessera.compiler.lower.equal_groups import LoweredGroup, RepeatedGroups
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction
@@ -48,15 +50,28 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return found
 
 
-def test_layers_more_are_no_kernels_more(counted: dict[str, int]) -> None:
+def test_layers_more_are_no_kernels_and_no_functions_more(counted: dict[str, int]) -> None:
     seen = []
     for model in [transformer(layers) for layers in (3, 4)]:
         counted.update(lowered=0, written=0)
         compiled = ts.compile(of_transformer, arguments=(model, X), target="cpu")
-        seen.append((dict(counted), len(compiled.built.plan.launches)))
+        functions = compiled.artifact.source.count("\ndefine ")
+        seen.append((dict(counted, functions=functions), len(compiled.built.plan.launches)))
     (few, launches), (many, more) = seen
     assert few == many and launches < more, "launches there are for each layer"
     assert few["lowered"] and few["written"]
+
+
+def test_functions_are_read_once_however_often_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counting(function: Any, *args: Any) -> Any:
+        read.append(function.__qualname__)
+        return live_definition(function, *args)
+
+    monkeypatch.setattr(calls, "live_definition", counting)
+    ts.compile(of_transformer, arguments=(transformer(3), X), target="cpu")
+    assert read and len(read) == len(set(read))
 
 
 def test_work_grows_with_the_layers_and_no_faster() -> None:

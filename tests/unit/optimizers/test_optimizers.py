@@ -50,6 +50,28 @@ def step(model: Net, x: Tensor["B", "D"], y: Tensor["B", "K"]):
     return ts.value_and_grad(lambda model: ts.mse(model(x), y))(model)
 
 
+def test_a_step_in_one_function_reads_and_writes_each_parameter_in_one_kernel():
+    rule = AdamW(0.01)
+
+    @ts.function
+    def whole(model: Net, x: Tensor["B", "D"], y: Tensor["B", "K"], state):
+        loss, gradient = ts.value_and_grad(lambda model: ts.mse(model(x), y))(model)
+        return loss, rule.update(model, gradient, state)
+
+    model = net()
+    state = rule.init(model)
+    compiled = ts.compile(whole, arguments=(model, X, Y, state), target="cpu")
+    groups = [g for g in compiled.lowered.schedule.walk() if g.name == "schedule.group"]
+    held = {n: [g for g in groups if any(f".{n}" in v.hint for v in g.operands)] for n in ("first", "second")}
+    assert [len(found) for found in held.values()] == [len(state.moments)] * 2 and held["first"] == held["second"]
+    loss, (changed, after) = compiled(model, X, Y, state)
+    want, gradient = step(model, X, Y)
+    same, its = rule.update(model, gradient, state)
+    assert float(loss) == float(want) and float(after.norm) == float(its.norm)
+    for name, p in weights(changed).items():
+        np.testing.assert_array_equal(p, weights(same)[name])
+
+
 def in_torch(p):
     h = torch.tensor(X, dtype=torch.float64) @ p["up.weight"] + p["up.bias"]
     h = torch.tanh(torch.nn.functional.layer_norm(h, (6,), p["norm.weight"], p["norm.bias"]))

@@ -18,7 +18,7 @@ from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
 from tessera.compiler.frontend.evaluate.spelling import keyword_span, own_alias
 from tessera.compiler.frontend.names.frame import Closure
-from tessera.compiler.frontend.names.live import live_definition, represent
+from tessera.compiler.frontend.names.live import live_definition, read_once, represent
 from tessera.compiler.frontend.names.numbers import NumpyFunction, of_numbers
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
@@ -237,6 +237,10 @@ def adopt(ev: Evaluator, node: ast.AST, value: Any) -> Any:
 
 def closure_of(value: Any) -> Closure | None:
     """A live function, decorated or plain, as something to inline; None where it is not a function with source text."""
+    return read_once(value, lambda: _closure_of(value))
+
+
+def _closure_of(value: Any) -> Closure | None:
     definition = getattr(value, "definition", None)
     if callable(definition) and hasattr(value, "__wrapped__"):
         found: Any = definition()

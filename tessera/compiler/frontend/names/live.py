@@ -9,10 +9,12 @@ import ast
 import builtins
 import inspect
 import linecache
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from tessera.compiler.frontend.names.definition import Definition, Kind, Scope
 from tessera.compiler.frontend.names.values import (
@@ -28,6 +30,34 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.frontend.names.vocabulary import PYTHON_BUILTINS, is_own_module, member, member_of
 from tessera.compiler.frontend.syntax.parse import FunctionNode, parse_module
 from tessera.errors import CompileError, Diagnostic
+
+T = TypeVar("T")
+
+
+_known: ContextVar[dict[int, tuple[Any, Any]] | None] = ContextVar("known", default=None)
+"""what one analysis has read of live functions and their scopes: (the object, what was read), by the object's id"""
+
+
+@contextmanager
+def names_stay() -> Generator[None]:
+    """One analysis, in which names mean the same from beginning to end: a function that is called again is not read
+    again."""
+    token = _known.set({}) if _known.get() is None else None
+    try:
+        yield
+    finally:
+        if token is not None:
+            _known.reset(token)
+
+
+def read_once(of: object, make: Callable[[], T]) -> T:
+    """What `make` reads of a live object; kept within an analysis."""
+    known = _known.get()
+    if known is None:
+        return make()
+    if id(of) not in known:
+        known[id(of)] = of, make()
+    return known[id(of)][1]
 
 
 def read(scope: Scope, dotted: str) -> Any:
@@ -55,7 +85,6 @@ class LiveScope:
     """Closure cells, module globals and builtins of a live function, read when they are asked for."""
 
     live = True
-    signatures = None
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._cells: dict[str, Any] = {}
@@ -63,6 +92,11 @@ class LiveScope:
         if code is not None:
             self._cells = dict(zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=True))
         self._globals: dict[str, Any] = getattr(function, "__globals__", {})
+
+    @property
+    def signatures(self) -> dict[Any, Any] | None:
+        known = _known.get()
+        return None if known is None else known.setdefault(id(self), (self, {}))[1]
 
     def lookup(self, name: str) -> Any:
         if name in self._cells:

@@ -24,17 +24,18 @@ Site = Mapping[str, Any]
 class FrameLayout:
     """The layout of a Program's frame."""
 
-    buffers: tuple[int, ...]
+    buffers: Mapping[int, int]
+    """the places of buffers in their row, by number"""
     scalars: tuple[int, ...]
     free: tuple[str, ...]
 
     @staticmethod
     def of(program: Program) -> FrameLayout:
         scalars = tuple(i for i, p in enumerate(program.params) if p.shape is None)
-        return FrameLayout(tuple(b.id for b in program.buffers), scalars, program.free)
+        return FrameLayout({b.id: i for i, b in enumerate(program.buffers)}, scalars, program.free)
 
     def buffer_slot(self, buffer: int) -> int:
-        return FIRST + self.buffers.index(buffer)
+        return FIRST + self.buffers[buffer]
 
     def scalar_slot(self, param: int) -> int:
         return FIRST + len(self.buffers) + 2 * self.scalars.index(param)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
 from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
 from tessera.compiler.targets.cpu.kernel import control, fold, host_calls, primitives, products, scan_sort
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
+from tessera.compiler.targets.cpu.kernel.launch_table import LaunchTable, Row
 from tessera.compiler.targets.cpu.kernel.tile_records import RecordWriter
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
@@ -40,14 +42,17 @@ class ProgramWriter:
         self.scratch: Dim = 0
         self.kernels: dict[int, tuple[str, KernelFunction]] = {}
         self.recording = RecordWriter() if profile else None
+        self.table = LaunchTable(self.module, self.frame)
         self.sites = Sites(debug)
         self.talking: set[str] = set()
         """kernels that call the host"""
         self._write_kernels()
         self._write_run()
+        self.table.write()
 
     def _write_kernels(self) -> None:
-        """Every launch has a function of its own; where several launches are the same code, these call it."""
+        """A function for each launch. Where several are the same code, they have one together and a row of the table
+        each; those whose work depends on sizes that are known at launch have functions that call it."""
         launches = list({id(launch): launch for launch in self.program.launches}.items())
         codes = {i: self._code(launch) for i, launch in launches} if len(launches) > 1 and not self.recording else {}
         times = Counter(code for code in codes.values() if code is not None)
@@ -64,10 +69,27 @@ class ProgramWriter:
                 if code not in shared:
                     shared[code] = self._write_kernel(f"{name}.code", launch, at, shared=True)
                 kernel = shared[code]
-                call_shared(kernel, name, launch)
+                if (row := self._row(name, launch, kernel)) is not None:
+                    self.table.rows[i] = row
+                else:
+                    call_shared(kernel, name, launch)
             self.kernels[i] = (name, kernel)
             if kernel.fn.name in self.talking:
                 self.talking.add(name)
+
+    def _row(self, name: str, launch: Launch, kernel: KernelFunction) -> Row | None:
+        """A row for a launch of shared code; None where its programs or its work are not known."""
+        grid: Sequence[Dim] = launch.kernel.attrs["grid"]  # type: ignore[assignment]
+        programs, work = prod(grid), self._work(launch)
+        if not isinstance(programs, int) or not isinstance(work, int):
+            return None
+        alone = kernel.fn.name in self.talking or work // 8 < ALONE_NS
+        return Row(name, launch, kernel, programs, programs if alone else max(-(-programs // CHUNKS), 1))
+
+    def _work(self, launch: Launch) -> Dim:
+        """Bytes and operations of a launch; where they are not known, a guess by its programs."""
+        grid: Sequence[Dim] = launch.kernel.attrs["grid"]  # type: ignore[assignment]
+        return (launch.bytes + launch.flops) if launch.bytes or launch.flops else prod(grid) * 1000
 
     def _write_kernel(self, name: str, launch: Launch, at: int, shared: bool = False) -> KernelFunction:
         said = len(self.sites.table)
@@ -131,18 +153,25 @@ class ProgramWriter:
         self._steps(self.program.steps)
 
     def _steps(self, steps: Sequence[Step]) -> None:
-        for step in steps:
-            match step:
-                case Launch():
-                    self._launch(step)
-                case Branch():
-                    go = self._flag(step.cond)
-                    with self.fn.when(go):
-                        self._steps(step.then)
-                    with self.fn.when(self.fn.binary("xor", go, const(True, I1))):
-                        self._steps(step.orelse)
-                case Loop():
-                    self._loop(step)
+        for rows, some in groupby(steps, self.table.has):
+            if rows:
+                self.table.walk(self.fn, some, self.watch)
+                continue
+            for step in some:
+                self._step(step)
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case Launch():
+                self._launch(step)
+            case Branch():
+                go = self._flag(step.cond)
+                with self.fn.when(go):
+                    self._steps(step.then)
+                with self.fn.when(self.fn.binary("xor", go, const(True, I1))):
+                    self._steps(step.orelse)
+            case Loop():
+                self._loop(step)
 
     def _flag(self, buffer: int) -> Val:
         p = self.fn.here(self.frame.load_buffer(self.fn, self.fn.param(0), buffer))
@@ -168,7 +197,7 @@ class ProgramWriter:
         grid: Sequence[Dim] = launch.kernel.attrs["grid"]  # type: ignore[assignment]
         total = self.ev.dim(prod(grid))
         frame = fn.param(0)
-        work = self._nanoseconds(launch, prod(grid))
+        work = self._nanoseconds(launch)
         alone = f"call void @{name}({frame!r}, i64 0, {fn.index(total)!r}, i64 0)"
         few = isinstance(total, int) and total <= 1
         if name in self.talking or few or (isinstance(work, int) and work < ALONE_NS):
@@ -189,11 +218,10 @@ class ProgramWriter:
         self.fn.do(line)
         return []
 
-    def _nanoseconds(self, launch: Launch, grid: Dim) -> Index:
+    def _nanoseconds(self, launch: Launch) -> Index:
         """A guess of the launch's time on one core: what it moves at 8 bytes a ns, what it computes at 8 flops a ns."""
         assert self.ev is not None
-        total = (launch.bytes + launch.flops) if launch.bytes or launch.flops else grid * 1000
-        return self.fn.div(self.ev.dim(total), 8)
+        return self.fn.div(self.ev.dim(self._work(launch)), 8)
 
     # -- results -----------------------------------------------------------------------------------------------------
     def render(self) -> tuple[str, list[tuple[int, str, int]]]:
