@@ -95,7 +95,7 @@ class FusionGrouping:
         self.block = block
         self.order = {op: i for i, op in enumerate(block.ops)}
         self.repeated = {op for op in block.ops if op.origin.again}
-        self.orders = orders(block) if self.repeated else {}
+        self.orders: dict[Op, int] = orders(block) if self.repeated else {}
         self.of: dict[Op, FusionGroup] = {}
         self.dependencies: Dependencies[FusionGroup] = Dependencies()
         self.sources: dict[Op, list[Op]] = {}
