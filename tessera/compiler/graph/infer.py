@@ -324,7 +324,9 @@ def counterexample(a: Dim, b: Dim, facts: Facts) -> tuple[str, ...]:
     if not example:
         return ()
     sizes = ", ".join(f"{n}={v}" for n, v in example.items())
-    return (f"for example {sizes}: {dims.evaluate(a, example)} is not {dims.evaluate(b, example)}",)
+    differ = f"for example {sizes}: {dims.evaluate(a, example)} is not {dims.evaluate(b, example)}"
+    condition = dims.divisibility(a, b)
+    return (f"assert {condition} before, and they are equal; {differ}",) if condition else (differ,)
 
 
 def at_least_zero(d: Dim) -> Dim:

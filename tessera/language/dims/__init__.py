@@ -26,7 +26,7 @@ from tessera.language.dims.algebra import (
     text_of,
 )
 from tessera.language.dims.equality import Answer, compare, equal
-from tessera.language.dims.examples import counterexample
+from tessera.language.dims.examples import counterexample, divisibility
 from tessera.language.dims.facts import NO_FACTS, Facts
 from tessera.language.dims.ranges import at_most, bounds
 from tessera.language.dims.solving import Mismatch, solve
@@ -49,6 +49,7 @@ __all__ = [
     "counterexample",
     "dim_max",
     "dim_min",
+    "divisibility",
     "equal",
     "evaluate",
     "floordiv",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, product
 from math import inf, lcm
 
-from tessera.language.dims.algebra import Dim, DimError, evaluate, is_symbol, opaque, substitute, symbols
+from tessera.language.dims.algebra import Dim, DimError, Expr, evaluate, is_symbol, opaque, substitute, symbol, symbols
 from tessera.language.dims.facts import NO_FACTS, Facts
 from tessera.language.dims.solving import solve_linear
 
@@ -37,6 +37,26 @@ def counterexample(a: Dim, b: Dim, facts: Facts = NO_FACTS) -> dict[str, int] | 
                 first = env
                 break
     return {n: first[n] for n in sorted(names)} if first is not None else None
+
+
+def divisibility(a: Dim, b: Dim) -> str | None:
+    """A condition such as "R % 2 == 0" under which two dims that differ by their roundings are equal; None if none is
+    found."""
+    by = {args[1] for d in (a, b) for op, args in _roundings(d) if op in ("//", "%") and isinstance(args[1], int)}
+    for name, n in product(sorted(symbols(a) | symbols(b)), sorted(by)):
+        whole = {name: n * symbol(name)}
+        if n > 1 and substitute(a, whole) == substitute(b, whole):
+            return f"{name} % {n} == 0"
+    return None
+
+
+def _roundings(d: object) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """Each `//`, `%`, min and max in a dim, with what it is of."""
+    for atom in (atom for monomial, _ in d.terms for atom in monomial) if isinstance(d, Expr) else ():
+        if atom.op != "sym":
+            yield atom.op, atom.args
+            for arg in atom.args:
+                yield from _roundings(arg)
 
 
 def _models(names: frozenset[str], facts: Facts) -> Iterator[dict[str, int]]:

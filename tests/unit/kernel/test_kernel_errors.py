@@ -48,6 +48,29 @@ def unknown_setting(y: ts.Tensor["M", ts.f32]):
     y[tile_m:tile_m+4] = ctx.BLOK_M
 
 
+@wrong("TS102", "w[i] * 2", "return ts.tile.where(condition, a, b)")
+def tile_returned_by_some_lanes(w: ts.Tensor["n", ts.f32]) -> ts.Tensor["n", ts.f32]:
+    i = ts.tile.linear_id()
+    if i >= 5:
+        return
+    return w[i] * 2
+
+
+@wrong("TS102", "if i >= 5", "return what was stored to at the kernel's end")
+def parameter_returned_by_some_lanes(w: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    y[i] = w[i]
+    if i >= 5:
+        return y
+
+
+@wrong("TS402", "a * c", "assert R % 2 == 0 before, and they are equal")
+def halves_that_may_differ(x: ts.Tensor["M", "R", ts.f32], y: ts.Tensor["M", "R", ts.f32]):
+    for t in ts.tile.range(0, M):
+        a, c = x[t, R//2:R], x[t, 0:R//2]
+        y[t, 0:R//2] = a * c
+
+
 @wrong("TS401", "ts.softmax(v)", "whole tensors")
 def graph_form(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     v = x[tile_m:tile_m+8]

@@ -51,6 +51,18 @@ def test_a_mismatch_has_an_example():
     assert evaluate(B * H, example) != evaluate(2 * B, example)
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "condition"),
+    [
+        ("S//2", "S-S//2", "S % 2 == 0"), ("2*(S//2)", "S", "S % 2 == 0"), ("S%6", "0", "S % 6 == 0"),
+        ("B*(S//4)", "B*S//4", "S % 4 == 0"), ("min(S//2, 8)", "min(S-S//2, 8)", "S % 2 == 0"),
+        ("S//2", "S", None), ("S", "B", None), ("D//H", "D", None), ("4", "3", None),
+    ],
+)  # fmt: skip
+def test_what_must_divide_for_two_dims_to_be_equal(a, b, condition):
+    assert dims.divisibility(parse(a), parse(b)) == condition
+
+
 def test_divisibility_is_a_fact():
     facts = Facts()
     assert compare(H * dims.floordiv(D, H), D, facts) == "unknown"

@@ -22,7 +22,7 @@ from tessera.compiler.frontend.kernel.values import (
 )
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TileType, shape_text
-from tessera.language.dims import Dim, Expr, symbols
+from tessera.language.dims import Dim, Expr, divisibility, symbols
 
 Relation = Literal["same", "near", "open", "different", "unclear"]
 Rewrite: TypeAlias = "tuple[str, Mapping[int, str]]"
@@ -313,8 +313,10 @@ def join_sizes(m: Dim, n: Dim, left: Shape, right: Shape) -> Dim:
         return m
     if m == 1:
         return n
+    condition = divisibility(m, n)
     raise BroadcastError(
         f"{shape_text(left)} and {shape_text(right)} do not broadcast: {size_text(m)} meets {size_text(n)}"
+        + (f"; assert {condition} before, and they are equal" if condition else "")
     )
 
 

@@ -217,6 +217,12 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
         if said:
             return
         raise KernelFault("TS102", "a kernel returns a value once, at its end; keep it in a name until there")
+    if k.memory.mask is not None and tile_type(k.memory.mask).rank:
+        raise KernelFault(
+            "TS102",
+            "only some lanes reach this return, and each needs a value; return ts.tile.where(condition, a, b), or "
+            "store the result where the condition holds",
+        )
     with k.builder.at(span):
         tile = item.tile if isinstance(item, Share) else k.tile(item)
         shape = getattr(wanted, "shape", None)

@@ -10,8 +10,9 @@ from tessera.compiler.frontend.evaluate import control
 from tessera.compiler.frontend.kernel.control.loop_exits import leave_lanes
 from tessera.compiler.frontend.kernel.control.masks import identify_results, run_under
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
+from tessera.compiler.frontend.kernel.values import View
 from tessera.compiler.frontend.names.frame import Flow
-from tessera.compiler.frontend.names.values import UNKNOWN, Unknown
+from tessera.compiler.frontend.names.values import UNKNOWN, Unknown, is_tuple
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.language import dtypes
@@ -43,8 +44,12 @@ def _masked_branch(k: KernelState, node: ast.If, mask: Value) -> Flow:
             flows[n] = Flow.CONTINUE
     if Flow.RETURN in flows and (frame.depth or k.choosing):
         return _return_of_lanes(k, node, (mask, inverse), flows, gives)
-    if Flow.RETURN in flows and frame.returned is not None and not isinstance(frame.returned, Unknown):
-        raise KernelFault("TS102", "a masked return gives no value; store the result where the condition holds")
+    if Flow.RETURN in flows and frame.returned is not None:
+        items = frame.returned if is_tuple(frame.returned) else (frame.returned,)
+        if all(isinstance(item, View) for item in items):  # tiles are refused where they are returned
+            raise KernelFault(
+                "TS102", "only some lanes reach this return; return what was stored to at the kernel's end"
+            )
     if Flow.NEXT not in flows or flows[0] is flows[1]:
         return flows[0]
     ended, goes_on = (flows[0], inverse) if flows[1] is Flow.NEXT else (flows[1], mask)
