@@ -112,11 +112,10 @@ def execute(path: Path, folder: Path) -> Any:
 
 
 def texts(cell: Any) -> Iterator[str]:
-    """What a cell's outputs say, in every form they have."""
+    """What a cell's outputs say, in every form that is text."""
     for o in cell.outputs:
-        yield from (
-            o.get("data", {}).values() if "data" in o else [o.get("text", "") or "\n".join(o.get("traceback", ()))]
-        )
+        forms = o["data"].values() if "data" in o else [o.get("text", "") or "\n".join(o.get("traceback", ()))]
+        yield from (form for form in forms if isinstance(form, str))
 
 
 @dataclass

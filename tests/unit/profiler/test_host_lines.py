@@ -29,7 +29,7 @@ from tessera.profiler.storage import ProfileError
 from tessera.runtime.events import CompileEvent, ProfilingEvent
 from tests.profiler.synthetic import launch, recorded
 
-A, B = HostPlace("a.py", 1, "main", ""), HostPlace("b.py", 2, "step", "numpy.linalg._linalg.svd")
+A, B = HostPlace("no/a.py", 1, "main", ""), HostPlace("no/b.py", 2, "step", "numpy.linalg._linalg.svd")
 
 
 def sampled(recording: Recording, *found: tuple[int, HostPlace], interval: int = 10) -> HostReport:
@@ -193,7 +193,7 @@ def test_what_the_command_does_is_not_blamed_on_its_script() -> None:
     ("place", "advice"),
     [
         (B, "make b.py:2 step in numpy.linalg._linalg.svd faster"),
-        (HostPlace("a.py", 7, "main", "tessera"), "make fewer calls at a.py:7 main, or give each more work"),
+        (HostPlace("no/such.py", 7, "main", "tessera"), "make fewer calls at such.py:7 main, or give each more work"),
         (HostPlace("", 0, "", "tessera"), "make what runs before the first kernel, of saxpy faster"),
     ],
 )

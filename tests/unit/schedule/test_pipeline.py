@@ -68,7 +68,7 @@ def test_every_pass_has_a_name_and_targets_ask_for_passes_that_exist() -> None:
     names = [p.name for p in PASSES]
     assert len(set(names)) == len(names)
     optional = {p.name for p in PASSES if p.optional}
-    wanted = {name for t in ("cpu", "reference", "sm_80", "emulator:sm_80") for name in base.get(t).passes}
+    wanted = {name for t in ("cpu", "reference", "sm_80", "sm_120f", "emulator:sm_80") for name in base.get(t).passes}
     assert wanted == optional
 
 
