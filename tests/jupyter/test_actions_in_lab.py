@@ -62,8 +62,9 @@ def product(a: Tensor["M", "K"], b: Tensor["K", "N"]) -> Tensor["M", "N"]:
 
 def test_a_hint_of_a_panel_is_tried(lab):
     """What comes of it stands in the panel, and in the notebook that is saved."""
-    page = lab("try.ipynb", HEAD, SMALL_TILES)
-    page.run_all()
+    page = lab("try.ipynb", HEAD, SMALL_TILES, "%unload_ext tessera_jupyter")
+    page.run(0)
+    page.run(1)
     hint = page.output(1).locator(".ts-hints > li", has_text="small tiles")
     button = hint.get_by_role("button", name="Try it")
     button.focus()
@@ -76,6 +77,9 @@ def test_a_hint_of_a_panel_is_tried(lab):
     page.shot("tried")
     saved = page.page.evaluate("() => JSON.stringify(window.jupyterapp.shell.currentWidget.content.model.toJSON())")
     assert "equal bits" in saved
+    page.run(2)  # as where a notebook is opened again
+    hint.get_by_role("button", name="Try again").click()
+    expect(hint).to_contain_text("run the cell again, and try its hint")
 
 
 def test_a_trial_is_stopped(lab):

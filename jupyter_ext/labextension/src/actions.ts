@@ -150,7 +150,13 @@ class ActionsOutput extends Panel implements IRenderMime.IRenderer {
     shown.append(run.node);
     button.setAttribute('aria-disabled', 'true');
     said.textContent = kernel.status === 'idle' ? '' : 'Waiting for the kernel';
-    const code = `%tessera try --hint ${hint}`;
+    // A notebook that is opened again shows panels before its kernel has loaded the extension.
+    const code = [
+      'if get_ipython().find_line_magic("tessera") is None:',
+      '    print("The kernel no longer holds this profile: run the cell again, and try its hint.")',
+      'else:',
+      `    get_ipython().run_line_magic("tessera", "try --hint ${hint}")`
+    ].join('\n');
     const future = kernel.requestExecute({ code, store_history: false, stop_on_error: false });
     run.future = future;
     const begun = (_: unknown, message: { parent_header: object }): void => {
