@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,6 +99,24 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum(-1, keepdims=True)
 
 
+def pairs_first(x: ts.Tensor[5, 5, 5, ts.f32], y: ts.Tensor[4, 4, ts.f32], total: ts.Tensor[1, ts.f32]):
+    rows, columns = ts.tile.arange(4)[:, None], (1 + ts.tile.arange(4))[None, :]
+    y[:, :] = x[rows, rows, columns]
+    total[0] = ts.tile.sum(x[rows, rows, columns])
+
+
+def pairs_apart(x: ts.Tensor[5, 5, 5, ts.f32], y: ts.Tensor[4, 4, ts.f32], total: ts.Tensor[1, ts.f32]):
+    rows, columns = ts.tile.arange(4)[:, None], (1 + ts.tile.arange(4))[None, :]
+    y[:, :] = x[rows, columns, rows]
+    total[0] = ts.tile.sum(x[rows, columns, rows])
+
+
+def pairs_last(x: ts.Tensor[5, 5, 5, ts.f32], y: ts.Tensor[4, 4, ts.f32], total: ts.Tensor[1, ts.f32]):
+    rows, columns = ts.tile.arange(4)[:, None], (1 + ts.tile.arange(4))[None, :]
+    y[:, :] = x[rows, columns, columns]
+    total[0] = ts.tile.sum(x[rows, columns, columns])
+
+
 @pytest.mark.parametrize("target", TARGETS)
 class TestPrograms:
     def test_condition_over_a_block(self, target: str) -> None:
@@ -139,3 +159,14 @@ class TestPrograms:
         x, y = normal(9, 21) * 5, normal(9, 21)
         run(softmax_online, x, y, target=target)
         np.testing.assert_allclose(y, softmax(x), rtol=1e-4, atol=1e-6)
+
+    @pytest.mark.parametrize("kernel", [pairs_first, pairs_apart, pairs_last])
+    def test_index_tiles_along_one_axis_go_by_pairs(self, target: str, kernel: Callable[..., Any]) -> None:
+        """As in NumPy: two index tiles along the same axis of the result give one element for each place of it."""
+        x, y, total = normal(5, 5, 5), normal(4, 4), normal(1)
+        run(kernel, x, y, total, target=target)
+        rows, columns = np.arange(4)[:, None], np.arange(1, 5)[None, :]
+        index = {"first": (rows, rows, columns), "apart": (rows, columns, rows), "last": (rows, columns, columns)}
+        want = x[index[kernel.__name__.partition("_")[2]]]
+        np.testing.assert_array_equal(y, want)
+        np.testing.assert_allclose(total, want.sum(), rtol=1e-5, atol=1e-5)

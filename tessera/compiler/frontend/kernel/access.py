@@ -480,7 +480,7 @@ def _regular(lanes: Sequence[Lanes]) -> bool:
         return all(i.rank == 1 for i in lanes)
     if ranks == {1}:  # as in arithmetic: two axes make a block, one axis pairs
         return all(relation(a.axis, b.axis) == "different" for a, b in combinations(lanes, 2))
-    return len(ranks) == 1 and sorted(set(positions)) == list(range(next(iter(ranks))))
+    return len(ranks) == 1 and sorted(positions) == list(range(next(iter(ranks))))
 
 
 def _from_end(d: Dim, extent: Dim) -> Dim:
