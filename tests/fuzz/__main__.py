@@ -9,6 +9,7 @@ FUZZERS = {
     "faults": "tests.fuzz.faults",
     "frontend": "tests.fuzz.frontend",
     "functions": "tests.fuzz.functions",
+    "gathers": "tests.fuzz.gathers",
     "gradients": "tests.fuzz.gradients",
     "indices": "tests.fuzz.indices",
     "lanes": "tests.fuzz.lanes",

@@ -45,6 +45,10 @@ class Elements:
 
 
 Place = TileWindow | Elements
+SLICE_BETWEEN = (
+    "a slice between index tiles leaves open where their axes go; write the slice as an index tile, too: "
+    "(start + ts.tile.arange(16))[:, None], columns[None, :]"
+)
 
 
 @dataclass(slots=True)
@@ -176,7 +180,7 @@ class Memory:
     def _window(self, view: View, full: Sequence[Any]) -> TileWindow:
         offsets: list[Dim] = []
         sizes: list[Dim] = []
-        kept: list[tuple[int, int]] = []
+        kept: list[int] = []
         axes: dict[int, Axis] = {}
         checked, launch, shifted = False, False, None
         for a, item in enumerate(full):
@@ -194,21 +198,13 @@ class Memory:
                 offsets.append(self._inside(_from_end(item, extent), view, a))
                 sizes.append(1)
                 continue
-            kept.append((item.position if isinstance(item, Lanes) else a, a))
+            kept.append(a)
             offsets.append(lower)
             sizes.append(self.tiles.known(size))
-        order = (
-            [a for _, a in sorted(kept)]
-            if any(isinstance(i, Lanes) and i.rank > 1 for i in full)
-            else [a for _, a in kept]
-        )
-        if order != sorted(order):
-            raise KernelFault(
-                "TS402", f"the index tiles of {view.name} are in a different order than its axes; use .T on the result"
-            )
-        out = TileWindow(
-            view, tuple(offsets), tuple(sizes), tuple(order), tuple(axes[a] for a in order), shifted=shifted
-        )
+        lanes = [a for a, i in enumerate(full) if isinstance(i, Lanes)]
+        if lanes and any(is_slice(i) for i in full[lanes[0] : lanes[-1]]):
+            raise KernelFault("TS402", SLICE_BETWEEN)
+        out = TileWindow(view, tuple(offsets), tuple(sizes), tuple(kept), tuple(axes[a] for a in kept), shifted=shifted)
         return self._masked(out, checked, launch)
 
     def _masked(self, w: TileWindow, checked: bool, launch: bool) -> TileWindow:
@@ -279,11 +275,7 @@ class Memory:
         base = tile_type(shaped[0]).shape
         blocks = {a: self._block(i, view.shape[a]) for a, i in enumerate(full) if is_slice(i)}
         if any(advanced[0] < a < advanced[-1] for a in blocks):
-            raise KernelFault(
-                "TS402",
-                "a slice between index tiles leaves open where their axes go; write the slice as an index tile, too: "
-                "(start + ts.tile.arange(16))[:, None], columns[None, :]",
-            )
+            raise KernelFault("TS402", SLICE_BETWEEN)
         at = sum(a < advanced[0] for a in blocks)
         before, behind = list(blocks.values())[:at], list(blocks.values())[at:]
         shape = (*(b[1] for b in before), *base, *(b[1] for b in behind))
@@ -473,14 +465,14 @@ def _ellipsis(items: list[Any], rank: int) -> list[Any]:
 
 
 def _regular(lanes: Sequence[Lanes]) -> bool:
-    """Whether the lanes of an index run along axes of their own, so that they span a block."""
+    """Whether the lanes of an index run along axes of their own, in their order, so that they span a block."""
     ranks = {i.rank for i in lanes}
     positions = [i.position for i in lanes]
     if len(lanes) <= 1:
         return all(i.rank == 1 for i in lanes)
     if ranks == {1}:  # as in arithmetic: two axes make a block, one axis pairs
         return all(relation(a.axis, b.axis) == "different" for a, b in combinations(lanes, 2))
-    return len(ranks) == 1 and sorted(positions) == list(range(next(iter(ranks))))
+    return len(ranks) == 1 and positions == list(range(next(iter(ranks))))
 
 
 def _from_end(d: Dim, extent: Dim) -> Dim:
