@@ -69,3 +69,14 @@ def run(kernel: Callable[..., Any], *args: Any, target: str = "reference", debug
 def codes(kernel: Callable[..., Any], *args: Any, **config: Any) -> list[str]:
     """The codes of all errors, in order."""
     return [d.code for d in check(kernel, *args, **config).diagnostics if d.severity == "error"]
+
+
+def backward_refusal(kernel: Any) -> str:
+    """Why a kernel's backward is not derived, with the line, counted from that of its decorator."""
+    try:
+        kernel.backward()
+    except CompileError as e:
+        (found,) = e.diagnostics
+        assert found.code == "TS355" and f"@{kernel.name}.vjp" in found.message
+        return f"{found.span.line - kernel.__wrapped__.__code__.co_firstlineno}: {found.message}"
+    raise AssertionError(f"the backward of {kernel.name} is derived")

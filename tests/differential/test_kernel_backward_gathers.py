@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, knobs
+from tests.kernel_runner import backward_refusal
 
 rng = np.random.default_rng(11)
 
@@ -123,14 +124,6 @@ def test_of_no_rows_the_gradient_is_zero_and_sums_of_small_floats_are_rounded_on
     assert found.dtype == ml_dtypes.bfloat16 and found[:, 0].astype(np.float32).tolist() == [0, 1000, 0]
 
 
-def refusal(kernel: Any) -> str:
-    with pytest.raises(ts.CompileError) as e:
-        kernel.backward()
-    (found,) = e.value.diagnostics
-    assert found.code == "TS355"
-    return f"{found.span.line - kernel.__wrapped__.__code__.co_firstlineno}: {found.message}"
-
-
 def test_rows_whose_numbers_are_not_a_block_of_their_own_are_refused_at_their_line() -> None:
     @ts.kernel
     def computed(table: Tensor["V", "D", ts.f32], ids: Tensor["N", ts.int32]) -> Tensor["N", "D", ts.f32]:
@@ -153,10 +146,10 @@ def test_rows_whose_numbers_are_not_a_block_of_their_own_are_refused_at_their_li
         at = start[p]
         y[p, :, :] = x[at : at + 4, :]
 
-    assert refusal(from_a_start).startswith("4: ") and "computed places" in refusal(from_a_start)
-    assert refusal(computed).startswith("2: ") and "whose numbers are a block" in refusal(computed)
-    assert refusal(twice).startswith("3: ") and "at several places" in refusal(twice)
-    assert refusal(shared).startswith("4: ") and "several programs read rows" in refusal(shared)
+    assert backward_refusal(from_a_start).startswith("4: ") and "computed places" in backward_refusal(from_a_start)
+    assert backward_refusal(computed).startswith("2: ") and "whose numbers are a block" in backward_refusal(computed)
+    assert backward_refusal(twice).startswith("3: ") and "at several places" in backward_refusal(twice)
+    assert backward_refusal(shared).startswith("4: ") and "several programs read rows" in backward_refusal(shared)
 
 
 @ts.kernel

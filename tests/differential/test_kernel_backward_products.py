@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, knobs
+from tests.kernel_runner import backward_refusal
 
 rng = np.random.default_rng(5)
 
@@ -179,14 +180,6 @@ def test_a_stored_parameter_is_added_to_and_products_of_small_floats_are_summed_
     assert (by_b.astype(np.float32) == 1000).all()  # 1001, rounded once; sums of bf16 stop at 256
 
 
-def refusal(kernel: Any) -> str:
-    with pytest.raises(ts.CompileError) as e:
-        kernel.backward()
-    (found,) = e.value.diagnostics
-    assert found.code == "TS355"
-    return f"{found.span.line - kernel.__wrapped__.__code__.co_firstlineno}: {found.message}"
-
-
 def test_products_whose_places_are_not_written_are_refused_at_their_line() -> None:
     @ts.kernel
     def numbered(a: Tensor["M", "K", ts.f32], b: Tensor["K", "N", ts.f32], c: Tensor["M", "N", ts.f32]):
@@ -210,6 +203,8 @@ def test_products_whose_places_are_not_written_are_refused_at_their_line() -> No
                 out[i : i + 8, j : j + 8] = x[i : i + 8, :] @ x[j : j + 8, :].T
         return out
 
-    assert refusal(numbered).startswith("5: ") and "not written as tile_m or a range" in refusal(numbered)
-    assert refusal(overwritten).startswith("4: ") and "declare the result" in refusal(overwritten)
-    assert refusal(squared).startswith("5: ") and "may overlap" in refusal(squared)
+    assert backward_refusal(numbered).startswith("5: ") and "not written as tile_m or a range" in backward_refusal(
+        numbered
+    )
+    assert backward_refusal(overwritten).startswith("4: ") and "declare the result" in backward_refusal(overwritten)
+    assert backward_refusal(squared).startswith("5: ") and "may overlap" in backward_refusal(squared)
