@@ -42,6 +42,12 @@ def filled_with_a_dict(y: ts.Tensor["M", ts.f32]):
     y[tile_m:tile_m+4] = ts.tile.full((4,), {})
 
 
+@wrong("TS105", "p, q", "call what returns nothing on a line of its own")
+def grid_unpacked(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
+    p, q = ts.tile.grid(4, 4)
+    y[p, q] = x[p, q]
+
+
 @wrong("TS104", "ctx.BLOK_M", "BLOCK_M")
 def unknown_setting(y: ts.Tensor["M", ts.f32]):
     ctx = ts.tile.context()

@@ -289,7 +289,8 @@ def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
     try:
         iterator: Iterator[Any] = iter(value)
     except TypeError:
-        ev.error("TS105", f"{type_name(value)} cannot be iterated", node)
+        hint = "; call what returns nothing on a line of its own" if value is None else ""
+        ev.error("TS105", f"{type_name(value)} cannot be iterated{hint}", node)
         return None
     out: list[Any] = []
     for item in iterator:
