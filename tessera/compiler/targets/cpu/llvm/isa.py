@@ -23,6 +23,10 @@ class VectorISA:
     cpu: str = ""
     masks: bool = False
     """AVX-512: mask registers and `scalef`"""
+    bf16_products: bool = False
+    """`vdpbf16ps`: pairs of products of bf16 (kernel/narrow.py)"""
+    byte_products: bool = False
+    """`vpdpbusd`: four products of bytes"""
     cached_bytes: int = 1 << 22
     """an output up to this size is likely still in a cache when somebody reads it"""
 
@@ -37,12 +41,18 @@ class VectorISA:
 
 AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 AVX2 = ("avx2", "fma", "f16c")
+NARROW = frozenset(("avx512bf16", "avx512vnni", "avxvnni"))
 LEVELS = ("avx512", "avx2", "baseline")
 
 
 def from_features(features: Mapping[str, bool], cpu: str = "", level: str | None = None) -> VectorISA:
-    """The widest instruction set that `features` allow, or the narrower `level` (one of LEVELS) of that processor."""
+    """The widest instruction set that `features` allow, or the narrower `level` (one of LEVELS) of that processor.
+
+    The levels have no instructions for products of narrow numbers.
+    """
     on = {k for k, v in features.items() if v}
+    if level is not None:
+        on -= NARROW
     if level in ("avx2", "baseline"):
         on = {k for k in on if not k.startswith("avx512") and not k.startswith("avx10")}
         cpu = ""
@@ -50,9 +60,10 @@ def from_features(features: Mapping[str, bool], cpu: str = "", level: str | None
         on -= {"avx2", "avx", "fma", "f16c", "vaes", "vpclmulqdq", "xop", "fma4"}
     text = ",".join(("+" if k in on else "-") + k for k in sorted(features))
     if on.issuperset(AVX512):
-        return VectorISA("avx512", 512, 32, text, cpu, masks=True, cached_bytes=cached_bytes())
+        narrow = {"bf16_products": "avx512bf16" in on, "byte_products": "avx512vnni" in on}
+        return VectorISA("avx512", 512, 32, text, cpu, masks=True, cached_bytes=cached_bytes(), **narrow)
     if on.issuperset(AVX2):
-        return VectorISA("avx2", 256, 16, text, cpu, cached_bytes=cached_bytes())
+        return VectorISA("avx2", 256, 16, text, cpu, byte_products="avxvnni" in on, cached_bytes=cached_bytes())
     arm = platform.machine().lower() in ("arm64", "aarch64")
     return VectorISA("neon" if arm else "sse2", 128, 32 if arm else 16, text, cpu, cached_bytes=cached_bytes())
 

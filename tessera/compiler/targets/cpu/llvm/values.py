@@ -8,13 +8,14 @@ from typing import TypeAlias
 
 
 class Ty:
-    """An LLVM first-class type: a scalar or a vector of `lanes` scalars. `kind` is "f", "i" or "p"."""
+    """An LLVM first-class type: a scalar or a vector of `lanes` scalars. `kind` is "f", "i", "p" or "bf" (bfloat)."""
 
     __slots__ = ("bits", "elem", "kind", "lanes", "suffix", "text")
 
     def __init__(self, kind: str, bits: int, lanes: int) -> None:
         self.kind, self.bits, self.lanes = kind, bits, lanes
-        self.elem = {"p": "ptr", "i": f"i{bits}", "f": {16: "half", 32: "float", 64: "double"}.get(bits, "")}[kind]
+        floats = {16: "half", 32: "float", 64: "double"}
+        self.elem = {"p": "ptr", "bf": "bfloat", "i": f"i{bits}", "f": floats.get(bits, "")}[kind]
         self.text = self.elem if lanes == 1 else f"<{lanes} x {self.elem}>"
         scalar = "p0" if kind == "p" else f"{kind}{bits}"
         self.suffix = scalar if lanes == 1 else f"v{lanes}{scalar}"

@@ -1,0 +1,252 @@
+"""Panels of a matrix, packed for the products in registers: for each step of k as many elements as the block is wide.
+
+A step is one k, converted to the accumulator's dtype, or a word with several neighbours in k (narrow.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, register_type, storage_type, unpack
+from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
+from tessera.compiler.targets.cpu.llvm.isa import VectorISA
+from tessera.compiler.targets.cpu.llvm.transpose import transpose
+from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const, ty
+from tessera.language.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPanel:
+    """`width` elements of a step, stored as `storage`. `along` says which axis has stride 1: "p" (the panel's own), "k"
+    or "". `together`: how many neighbours in k a word holds; `moved`: they are bytes, packed 128 off."""
+
+    isa: VectorISA
+    storage: DType
+    acc: DType
+    width: int
+    along: str
+    right: bool
+    together: int = 1
+    moved: bool = False
+
+    @property
+    def element(self) -> Ty:
+        return I32 if self.together > 1 else register_type(self.acc)
+
+    @property
+    def lanes(self) -> int:
+        return self.isa.lanes(self.element.bits)
+
+    @property
+    def name(self) -> str:
+        how = self.along or "x"
+        if self.storage.is_complex:
+            how = "right" if self.right else "left"
+        words = f"_{self.together}{'right' if self.right else 'left'}{'_moved' * self.moved}" * (self.together > 1)
+        return f"pack_{self.storage}_{self.acc}_{how}{self.width}{words}_{self.isa.name}"
+
+
+def pack_function(module: LLVMModule, panel: PackedPanel) -> str:
+    """`void(source, panel stride, k stride, valid, kc, target)`: target[step][width] with zeros beyond `valid`."""
+    if any(f.name == panel.name for f in module.functions):
+        return panel.name
+    params = [("source", PTR), ("sp", I64), ("sk", I64), ("valid", I64), ("kc", I64), ("target", PTR)]
+    packer = (_Words if panel.together > 1 else _Packer)(LLVMFunction(module, panel.name, params), panel)
+    fn = packer.fn
+    source, sp, sk, valid, kc, target = (fn.param(i) for i in range(6))
+    if panel.storage.is_complex:
+        packer.complex(source, sp, sk, valid, kc, target)
+        return panel.name
+    full = fn.icmp("eq", valid, panel.width)
+    match panel.along:
+        case "p":
+            with fn.when(full):
+                packer.straight(source, sk, kc, target)
+        case "k":
+            with fn.when(full):
+                packer.turned(source, sp, sk, kc, target)
+        case _:
+            packer.steps(source, sp, sk, valid, 0, kc, target)
+            return panel.name
+    with fn.when(fn.icmp("ne", valid, panel.width)):
+        packer.steps(source, sp, sk, valid, 0, kc, target)
+    return panel.name
+
+
+@dataclass(slots=True)
+class _Packer:
+    fn: LLVMFunction
+    panel: PackedPanel
+
+    @property
+    def vm(self) -> VectorMath:
+        return VectorMath(self.fn, self.panel.isa)
+
+    def read(self, p: Val, lanes: int) -> Val:
+        """`lanes` consecutive elements in the accumulator's type."""
+        storage = self.panel.storage
+        loaded = unpack(self.fn.load(p, storage_type(storage, lanes), storage.itemsize), storage, self.vm)
+        assert isinstance(loaded, Val)
+        return widened(self.fn, loaded, storage, self.panel.acc)
+
+    def at(self, base: Val, offset: Index) -> Val:
+        return self.fn.gep(base, offset, memory_element(self.panel.storage))
+
+    def put(self, v: Val, line: Val, place: Index) -> None:
+        element = self.panel.element
+        self.fn.store(v, self.fn.gep(line, place, element.elem), element.bits // 8)
+
+    def line(self, target: Val, step: Index) -> Val:
+        return self.fn.gep(target, self.fn.mul(step, self.panel.width), self.panel.element.elem)
+
+    def straight(self, source: Val, sk: Val, kc: Val, target: Val) -> None:
+        """The panel's axis has stride 1: rows are copied in the largest powers of two."""
+        fn = self.fn
+        with fn.loop(0, kc) as at:
+            self._row(lambda place, lanes: self.read(self.at(self.at(source, fn.mul(at.index, sk)), place), lanes),
+                      self.line(target, at.index))  # fmt: skip
+
+    def _row(self, read: Callable[[int, int], Val], line: Val) -> None:
+        """All elements of a step: `read` gives those from a place on, in so many lanes."""
+        done, width = 0, self.panel.width
+        while done < width:
+            lanes = min(self.panel.lanes, 1 << ((width - done).bit_length() - 1))
+            self.put(read(done, lanes), line, done)
+            done += lanes
+
+    def turned(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val) -> None:
+        """k has stride 1: square blocks are transposed in registers; the rest of k is packed step by step.
+
+        A row of fewer than `lanes` elements is stored in full: the next row overwrites what is too much.
+        """
+        fn, lanes, width, together = self.fn, self.panel.lanes, self.panel.width, self.panel.together
+        square = lanes * together
+        whole = fn.mul(fn.div(kc, square), square)
+        zero = const(0, self.panel.element.wide(lanes))
+        with fn.loop(0, whole, square) as at:
+            corner = self.at(source, at.index)
+            columns: list[list[Val]] = []
+            for start in range(0, width, lanes):
+                have = min(lanes, width - start)
+                rows = [self.read(self.at(corner, fn.mul(sp, start + i)), lanes) for i in range(have)]
+                columns.append(transpose(fn, rows + [zero] * (lanes - have)))
+            first = fn.div(at.index, together)
+            for i in range(lanes):
+                for j, column in enumerate(columns):
+                    self.put(column[i], self.line(target, fn.add(first, i)), j * lanes)
+        self.steps(source, sp, sk, width, whole, kc, target)
+
+    def steps(self, source: Val, sp: Val, sk: Val, valid: Index, start: Index, kc: Val, target: Val) -> None:
+        """The steps from `start` on, element by element."""
+        fn, zero = self.fn, const(0, self.panel.element)
+        with fn.loop(start, kc) as at:
+            base, line = self.at(source, fn.mul(at.index, sk)), self.line(target, at.index)
+            with fn.loop(0, valid) as one:
+                self.put(self.read(self.at(base, fn.mul(one.index, sp)), 1), line, one.index)
+            with fn.loop(valid, self.panel.width) as rest:
+                self.put(zero, line, rest.index)
+
+    def complex(self, source: Val, sp: Val, sk: Val, valid: Index, kc: Val, target: Val) -> None:
+        """Complex elements as real numbers: on the right two columns for each, and two rows of k on either side."""
+        fn, right, storage = self.fn, self.panel.right, self.panel.storage
+        across = 2 if right else 1
+        zero = const(0, self.panel.element)
+        with fn.loop(0, fn.div(kc, 2)) as at:
+            base = self.at(source, fn.mul(at.index, sk))
+            lines = [self.line(target, fn.add(fn.mul(at.index, 2), i)) for i in range(2)]
+            with fn.loop(0, fn.div(valid, across)) as one:
+                p = self.at(base, fn.mul(one.index, sp))
+                loaded = unpack(fn.load(p, storage_type(storage, 1), storage.itemsize // 2), storage, self.vm)
+                assert isinstance(loaded, Pair)
+                re, im = loaded.re, loaded.im
+                for line, values in zip(
+                    lines, ((re, im), (self.vm.neg(im), re)) if right else ((re,), (im,)), strict=True
+                ):
+                    for j, v in enumerate(values):
+                        self.put(v, line, fn.add(fn.mul(one.index, across), j))
+            with fn.loop(valid, self.panel.width) as rest:
+                for line in lines:
+                    self.put(zero, line, rest.index)
+
+
+class _Words(_Packer):
+    """Steps are words. Of pairs the earlier k is the upper half, of four bytes the first k the lowest.
+
+    Where k ends inside a word, the products of what is missing are -0.0 for floats, which changes no sum, and 0 for
+    integers.
+    """
+
+    def read(self, p: Val, lanes: int) -> Val:
+        """Words whose elements lie one behind the other."""
+        v = self.fn.load(p, I32.wide(lanes), self.panel.storage.itemsize)
+        return self._moved(self.fn.intrinsic("fshl", v.ty, v, v, const(16, v.ty)) if self.panel.together == 2 else v)
+
+    def _moved(self, v: Val) -> Val:
+        return self.fn.binary("xor", v, const(0x80808080, v.ty)) if self.panel.moved else v
+
+    def _word(self, parts: list[Val]) -> Val:
+        """Words of these elements, the first k first; of fewer than there are in a word near the end of k."""
+        fn, count, bits = self.fn, self.panel.together, 32 // self.panel.together
+        missing = 0x8000 if count == 2 and not self.panel.right else 0
+        t = I32.wide(parts[0].ty.lanes)
+        whole = const(missing if len(parts) < count else 0, t)
+        for i, part in enumerate(parts):
+            shift = bits * (1 - i if count == 2 else i)
+            whole = fn.binary("or", whole, fn.binary("shl", fn.convert("zext", part, I32), const(shift, t)))
+        return self._moved(whole)
+
+    def _each_step(self, lo: Index, hi: Val, write: Callable[[Index, int, Index], None]) -> None:
+        """Writes steps: the k where each begins, how many of k it has, its number."""
+        fn, count = self.fn, self.panel.together
+        whole = fn.mul(fn.div(hi, count), count)
+        with fn.loop(lo, whole, count) as at:
+            write(at.index, count, fn.div(at.index, count))
+        for have in range(1, count):
+            with fn.when(fn.icmp("eq", fn.sub(hi, whole), have)):
+                write(whole, have, fn.div(whole, count))
+
+    def straight(self, source: Val, sk: Val, kc: Val, target: Val) -> None:
+        """Rows of as many neighbours in k as a word has are joined."""
+        fn = self.fn
+
+        def step(k: Index, have: int, number: Index) -> None:
+            rows = [self.at(source, fn.mul(fn.add(k, i), sk)) for i in range(have)]
+            self._row(lambda place, lanes: self._word([self._load(self.at(r, place), lanes) for r in rows]),
+                      self.line(target, number))  # fmt: skip
+
+        self._each_step(0, kc, step)
+
+    def _load(self, p: Val, lanes: int) -> Val:
+        return self.fn.load(p, ty("i", self.panel.storage.bits, lanes), self.panel.storage.itemsize)
+
+    def steps(self, source: Val, sp: Val, sk: Val, valid: Index, start: Index, kc: Val, target: Val) -> None:
+        fn, zero = self.fn, const(0, self.panel.element)
+
+        def step(k: Index, have: int, number: Index) -> None:
+            line = self.line(target, number)
+            with fn.loop(0, valid) as one:
+                base = self.at(source, fn.mul(one.index, sp))
+                if self.panel.along == "k" and have == self.panel.together:
+                    word = self.read(self.at(base, k), 1)
+                else:
+                    word = self._word([self._load(self.at(base, fn.mul(fn.add(k, i), sk)), 1) for i in range(have)])
+                self.put(word, line, one.index)
+            with fn.loop(valid, self.panel.width) as rest:
+                self.put(zero, line, rest.index)
+
+        self._each_step(start, kc, step)
+
+
+def widened(fn: LLVMFunction, v: Val, old: DType, new: DType) -> Val:
+    """An element in registers as one of the accumulator's dtype: wider, or the same."""
+    t = register_type(new)
+    if v.ty.kind == t.kind and v.ty.bits == t.bits:
+        return v
+    if new.is_float:
+        name = "fpext" if old.is_float else "uitofp" if old.kind in ("uint", "bool") else "sitofp"
+    else:
+        name = "zext" if old.kind in ("uint", "bool") else "sext"
+    convert: Callable[..., Val] = fn.convert
+    return convert(name, v, t)
