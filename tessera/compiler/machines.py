@@ -32,6 +32,8 @@ class Sizes:
     sorted_block: int = 0
     """elements of a line that one program sorts, where longer ones are merged; 0: one program sorts any line, and folds
     segments one element after the other"""
+    sorted_lines: int = 1
+    """lines that one program sorts side by side, where there are as many"""
     products: tuple[tuple[int, int], ...] = ()
     """blocks of contractions on tensor cores, best first: the first that gives every multiprocessor work is taken"""
     multiprocessors: int = 1
@@ -100,6 +102,7 @@ CPU = Sizes(
     programs=4,
     diagonals=True,
     sides=8,
+    sorted_lines=16,
     any_rows=True,
 )
 # 128 threads with eight elements each; a row is spread over the block's threads.

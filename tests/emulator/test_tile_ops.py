@@ -407,7 +407,8 @@ def test_scan(shape: tuple[int, ...], axis: int, op: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((100,), 0), ((5, 70), 1), ((70, 5), 0), ((3, 40, 4), 1), ((4, 1), 1), ((9, 2), 1), ((513,), 0)]
+    ("shape", "axis"),
+    [((100,), 0), ((5, 70), 1), ((70, 5), 0), ((3, 40, 4), 1), ((4, 1), 1), ((9, 2), 1), ((513,), 0), ((20, 37), 1)],
 )
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f64, dt.int64, dt.uint8, dt.bool_], ids=str)
 def test_sort(shape: tuple[int, ...], axis: int, dtype: DType) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Attr, Op, Value
@@ -23,9 +22,11 @@ from tessera.compiler.schedule.views import layout_of
 from tessera.compiler.tile.builder import TileBuilder
 from tessera.errors import Span
 from tessera.language import dtypes
-from tessera.language.dims import Dim, prod
+from tessera.language.dims import Dim, dim_max, dim_min, floordiv, prod
 from tessera.language.dtypes import DType
 
+SIDE_BY_SIDE = 16384
+"""elements of the longest lines that one program sorts several of"""
 LONGEST = 1 << 31
 """of lines whose length is known at launch only: so many merges are there"""
 
@@ -83,9 +84,15 @@ class Sorting:
         if block and not (isinstance(n, int) and n <= block):
             self._merged(values, positions, block)
             return
-        dims = (self.lines.count, n)
-        rows: Any = (max(1, block // max(1, int(n))), n) if block else row_block(dims, (False, True), self.out.sizes)  # type: ignore[call-overload]
-        self._sort(rows, values, positions)
+        rows = max(1, block // max(1, int(n))) if block else self._side_by_side()  # type: ignore[call-overload]
+        self._sort((rows, n), values, positions)
+
+    def _side_by_side(self) -> Dim:
+        """How many lines a program sorts: in number enough for vectors that have one in each lane."""
+        (rows, _), s = row_block((self.lines.count, self.lines.n), (False, True), self.out.sizes), self.out.sizes
+        most = floordiv(s.sorted_lines * SIDE_BY_SIDE, dim_max(self.lines.n, 1))
+        few = dim_min(dim_min(self.lines.count, s.sorted_lines), most)
+        return dim_max(rows, few)
 
     def _writer(self, block: tuple[Dim, ...]) -> KernelWriter:
         size = (self.lines.count, self.lines.n)

@@ -10,9 +10,10 @@ from typing import Any
 
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
 from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
-from tessera.compiler.targets.cpu.kernel import control, fold, host_calls, primitives, products, scan_sort
+from tessera.compiler.targets.cpu.kernel import control, fold, host_calls, primitives, products, scan
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
 from tessera.compiler.targets.cpu.kernel.launch_table import LaunchTable, Row
+from tessera.compiler.targets.cpu.kernel.sorting import write as sorting
 from tessera.compiler.targets.cpu.kernel.tile_records import RecordWriter
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
@@ -28,7 +29,7 @@ ALONE_NS = 15_000
 """a launch that takes less than this on one core is not worth waking workers for"""
 CHUNKS = 64
 """pieces a launch is handed out in: enough to balance, few enough to keep memory accesses long"""
-_WRITERS = (control, fold, host_calls, primitives, products, scan_sort)
+_WRITERS = (control, fold, host_calls, primitives, products, scan, sorting)
 """imported for the writers of ops that they register"""
 
 

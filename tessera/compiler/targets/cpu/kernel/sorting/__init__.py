@@ -1,0 +1,1 @@
+"""`tile.sort`: lines of elements in order."""

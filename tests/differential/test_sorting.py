@@ -1,0 +1,108 @@
+"""Sorted lines against NumPy to the bit: all dtypes, lengths and ways of sorting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.language import dtypes
+
+LENGTHS = (0, 1, 2, 15, 16, 17, 31, 32, 127, 129, 257, 1000)
+
+
+def order(x: Any, descending: bool) -> Any:
+    """Stable, and NaN as the largest."""
+    if not descending:
+        return np.argsort(x, axis=-1, kind="stable")
+    return x.shape[-1] - 1 - np.flip(np.argsort(np.flip(x, -1), axis=-1, kind="stable"), -1)
+
+
+def check(found: Any, x: Any, descending: bool) -> None:
+    positions, values = (np.asarray(v) for v in found)
+    wide = x.astype(np.float64) if x.dtype.kind not in "iu" else x
+    want = order(wide, descending)
+    np.testing.assert_array_equal(positions, want)
+    assert values.tobytes() == np.take_along_axis(x, want, -1).tobytes()
+
+
+def elements(name: str, shape: tuple[int, ...], seed: int, how: str) -> Any:
+    kind = dtypes.named(name)
+    assert kind is not None
+    rng = np.random.default_rng(seed)
+    if kind.is_float:
+        x = rng.normal(size=shape).astype(kind.numpy)
+        flat = x.reshape(-1)
+        if how == "special":
+            flat[::7], flat[1::9], flat[2::5], flat[3::5], flat[4::11] = np.nan, -np.inf, -0.0, 0.0, np.inf
+            flat[::14] = -flat[::14]
+    else:
+        info = np.iinfo(kind.numpy)
+        x = rng.integers(info.min, info.max, shape, kind.numpy, endpoint=True)
+    if how == "equal":
+        x[...] = 3
+    if how == "few":
+        x[...] = rng.integers(0, 4, shape).astype(kind.numpy)
+    return np.sort(x, -1) if how == "sorted" else x
+
+
+@ts.function
+def up(x: ts.Tensor["B", "N", ts.f32]):
+    return ts.argsort(x), ts.sort(x)
+
+
+@ts.function
+def down(x: ts.Tensor["B", "N", ts.f32]):
+    return ts.argsort(x, descending=True), ts.sort(x, descending=True)
+
+
+@given(st.integers(0, 20), st.sampled_from(LENGTHS), st.integers(0, 99),
+       st.sampled_from(["special", "plain", "equal", "few", "sorted"]))  # fmt: skip
+@settings(max_examples=12, deadline=None)
+def test_sizes_known_at_launch(rows: int, n: int, seed: int, how: str) -> None:
+    x = elements("f32", (rows, n), seed, how)
+    check(up(x), x, False)
+    check(down(x), x, True)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f32", "f64", "f16", "bf16", "int8", "uint8", "uint16", "int32", "uint32", "int64", "uint64"]
+)
+@pytest.mark.parametrize("shape", [(300,), (17, 33), (9, 130)])
+def test_dtypes(dtype: str, shape: tuple[int, ...]) -> None:
+    """One line with radix digits, and lines side by side: fewer and more than there are lanes."""
+    x = elements(dtype, shape, 1, "special")
+    for descending in (False, True):
+        f = ts.function(lambda v: (ts.argsort(v, descending=descending), ts.sort(v, descending=descending)))  # noqa: B023
+        check(f(x), x, descending)
+
+
+def test_axes_and_views() -> None:
+    x = elements("f32", (18, 5, 20), 3, "special")
+    for axis in range(3):
+        f = ts.function(lambda v: (ts.argsort(v, axis=axis), ts.sort(v, axis=axis)))  # noqa: B023
+        places, values = (np.moveaxis(np.asarray(v), axis, -1) for v in f(x))
+        check((places, np.ascontiguousarray(values)), np.ascontiguousarray(np.moveaxis(x, axis, -1)), False)
+
+
+@pytest.mark.parametrize("shape", [(66_000,), (2, 20_000), (16, 3000), (1, 16_385)])
+def test_long_lines(shape: tuple[int, ...]) -> None:
+    for how in ("special", "few", "equal"):
+        x = elements("f32", shape, 5, how)
+        check(ts.function(lambda v: (ts.argsort(v), ts.sort(v)))(x), x, False)
+
+
+def test_the_same_bits_for_any_number_of_threads() -> None:
+    x = elements("f32", (100, 300), 7, "special")
+    before, found = ts.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            ts.set_num_threads(count)
+            found.append(np.asarray(ts.sort(x)).tobytes())
+    finally:
+        ts.set_num_threads(before)
+    assert found[0] == found[1]
