@@ -11,16 +11,16 @@ import os
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from tessera.errors import Diagnostic, TesseraError
+from tessera.immutable import immutable
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Knob(Generic[T]):
     """One variable. `read` turns its text into a value, or raises ValueError saying what is allowed."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from tessera.immutable import immutable
 
 if TYPE_CHECKING:
     from tessera.compiler.ir.core import Op
@@ -20,7 +21,7 @@ Stage: TypeAlias = Literal["graph", "kernel", "tile", "target"]
 `tile.func` of the program, as it is shown; every one of them once more, just before the target writes code."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Pass:
     """`run(op)` changes valid IR into valid IR, in place.
 
@@ -40,7 +41,7 @@ class Pass:
     """what its code is; "" for a pass of the package, whose own version says it"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Scheduler:
     """`schedule(func, target)` makes the `schedule.func` of a `graph.func` that has been through the graph passes."""
 

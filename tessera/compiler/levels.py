@@ -13,7 +13,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import tessera
@@ -23,6 +22,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.unit import Unit
 from tessera.errors import NOWHERE, Span
+from tessera.immutable import immutable
 
 log = logging.getLogger(__name__)
 LEVELS = ("graph", "schedule", "tile", "target", "assembly")
@@ -34,7 +34,7 @@ class NoIR(Exception):
     """Why there is no text, for people."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class IRLine:
     """A line of text and the lines that it comes from; a span of line 0 for none."""
 

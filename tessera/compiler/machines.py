@@ -6,13 +6,14 @@ A target from outside adds its machine by `register`; one without a row is cut u
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Sizes:
     """Elements per program of elementwise and row kernels, and the block of a contraction."""
 
@@ -41,7 +42,7 @@ class Sizes:
     """whether a product of any number of rows does no more work than these; else it is padded to a power of two"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Peaks:
     """Ceilings used for predictions: GFLOP/s, GB/s, and the cost of one launch in microseconds."""
 
@@ -50,7 +51,7 @@ class Peaks:
     launch_us: float
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Multiprocessor:
     """What one multiprocessor of a GPU has, and what of it one block may have. Bytes of shared memory."""
 
@@ -60,7 +61,7 @@ class Multiprocessor:
     blocks: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Code:
     """What a target writes: its language as editors call it, and the file suffixes of its source and its assembly."""
 
@@ -72,7 +73,7 @@ class Code:
 OTHER = Code("plaintext", ".txt", ".s")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Machine:
     """`name` is that of its target, `aliases` what else people call it. `peaks` None: there is no model of it."""
 

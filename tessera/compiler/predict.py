@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,12 @@ from tessera.compiler.tile.lifetimes import peak
 from tessera.compiler.tile.program import Branch, Launch, Program, Step
 from tessera.errors import TesseraError
 from tessera.files import read_record, write_record
+from tessera.immutable import immutable
 
 _SCHEMA = 3
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Measured:
     """All launches of a function during one profile: their time in ns, and when it was (seconds since the epoch).
 
@@ -95,7 +96,7 @@ LARGEST = 1000
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Prediction:
     """`us` and `bytes` None: not known, and `why` says it. `bytes`: arguments, results and what is needed between.
     `assumed`: dims that nobody has given a size, and the one they are taken to have. `defaults`: those that parameters

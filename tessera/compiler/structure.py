@@ -10,16 +10,17 @@ named by where the program reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias, cast
 
+from tessera.immutable import immutable
 from tessera.language.records import holding, is_record, members
 
 PLAIN = (bool, int, float, str, type(None))
 """what JSON holds as it is"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Instance:
     """An instance of a dataclass by what it holds, or a list by its items."""
 
@@ -27,7 +28,7 @@ class Instance:
     held: Mapping[str, Structure]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Kept:
     """A value that is no result: a number, a name, a function that a dataclass holds."""
 

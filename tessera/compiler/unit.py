@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LaunchCheck:
     """`left == right`, said because of `why`: an equality that the compiler could neither prove nor refute. It is
     decided when sizes are known, at launch."""
@@ -23,7 +23,7 @@ class LaunchCheck:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Param:
     """A parameter of the function. `shape` None: a Python scalar passed by value; `writes`: stored to by a kernel."""
 
@@ -34,7 +34,7 @@ class Param:
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Unit:
     """A `graph.func` or a `tile.func`, with what a launch of it must know.
 

@@ -7,11 +7,12 @@ name the latter two (only in the dialect; plain Python passes them by position).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import EllipsisType
 from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard, cast
 
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Edit, Fix, Span
+from tessera.immutable import immutable
 from tessera.language import dims, dtypes, policies
 from tessera.language.dims import Dim, DimError, Expr
 from tessera.language.dtypes import DType
@@ -39,7 +40,7 @@ class _Optional:
     __ror__ = __or__
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Shaped(_Optional):
     shape: Shape | None = None
     dtype: DType | None = None
@@ -51,17 +52,17 @@ class _Shaped(_Optional):
         return _text(type(self).__name__.removesuffix("Ann"), self.shape, self.dtype, self.policy, self.optional)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TensorAnn(_Shaped):
     """`shape` None: open, any rank. An Ellipsis in it stands for any number of axes. `spans`: one for each axis."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TileAnn(_Shaped):
     """As TensorAnn, for a parameter that a kernel reads or writes tile by tile."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ConstAnn(_Optional):
     """A Python value known at compile time. `Const["H"]` binds the dim to it; `Const[int]` gives its type."""
 
@@ -77,7 +78,7 @@ class ConstAnn(_Optional):
         return f"Const{message}" + (" | None" if self.optional else "")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ScalarAnn(_Optional):
     """A scalar passed by value. `python`: annotated with Python's own `int`, `float`, `bool` or `complex`."""
 
@@ -89,7 +90,7 @@ class ScalarAnn(_Optional):
         return (self.dtype.kind if self.python else str(self.dtype)) + (" | None" if self.optional else "")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TupleAnn(_Optional):
     """`tuple[A, B]`, for functions that return several values."""
 
@@ -100,7 +101,7 @@ class TupleAnn(_Optional):
         return f"tuple[{', '.join(map(str, self.items))}]" + (" | None" if self.optional else "")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SequenceAnn(_Optional):
     """`list[A]`, `tuple[A, ...]` and, `keyed`, `dict[str, A]`: several values of one kind."""
 
@@ -114,7 +115,7 @@ class SequenceAnn(_Optional):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class RecordAnn(_Optional):
     """A dataclass or named tuple, by its annotated fields. `type` represents the class itself.
 
@@ -131,7 +132,7 @@ class RecordAnn(_Optional):
         return self.name + (" | None" if self.optional else "")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class UnknownAnn(_Optional):
     """An annotation without meaning for the compiler, such as `KVCache` or `str`; `text` is its source."""
 
@@ -212,7 +213,7 @@ def _text(head: str, shape: Shape | None, dtype: DType | None, policy: Policy | 
     return head + (f"[{inside}]" if inside else "") + (" | None" if optional else "")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Item:
     """One thing between the brackets, evaluated; `keyword` is the name before its `=`."""
 

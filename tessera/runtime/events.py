@@ -22,9 +22,10 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypedDict
 
+from tessera.immutable import immutable
 from tessera.language.lazy import np
 
 __all__ = [
@@ -97,7 +98,7 @@ class LaunchAttributes(TypedDict, total=False):
     """tile records of its call for which there was no room; absent where there are none"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TileEvent:
     """One phase of one tile: what ran where, from when, for how long. Times in ns."""
 
@@ -121,7 +122,7 @@ class TileEvent:
         return self.start + self.duration
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LaunchEvent:
     """One kernel launch. `start` and `duration` in ns; `flops` in operations; `bytes` is the least traffic it needs."""
 
@@ -157,7 +158,7 @@ class LaunchEvent:
         return count
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CompileEvent:
     """One compilation, or one lookup that avoided it. `stages` are (name, ns) in the order they ran, end to end."""
 
@@ -170,7 +171,7 @@ class CompileEvent:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CallArgument:
     """What a call was given, without keeping it alive. `value()` is None once an array is gone."""
 
@@ -181,7 +182,7 @@ class CallArgument:
     """whether it lay in the host's memory"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CallEvent:
     """A call whose launches were published, for who wants to make it again."""
 
@@ -195,7 +196,7 @@ class CallEvent:
     """what was known when it was compiled"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ProfilingEvent:
     """Time of a call, in ns, that went into recording it: the program alone would not have spent it."""
 
@@ -207,7 +208,7 @@ Held = tuple[tuple[str, int, str, int], ...]
 """values by file, forward line, name and bytes, largest first"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class MemoryEvent:
     """An allocation (`delta` > 0) or a release (`delta` < 0), in bytes; `total` is what is held after it."""
 
@@ -224,7 +225,7 @@ class MemoryEvent:
     """the same for an allocation and its release, 0 where that is not known"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WaitEvent:
     """Something that a person may have to wait for begins, goes on or ends: a compilation, a tuning.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.readable import readable
@@ -11,13 +10,14 @@ from tessera.compiler.pipeline import Lowered
 from tessera.compiler.targets.base import Artifact
 from tessera.compiler.targets.cuda import cubin
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.runtime.compiled import assembly_of
 
 Origin = tuple[str, tuple[int, ...]]
 """a file and its lines"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LevelLine:
     """One line of IR, generated code or assembly, and the lines of the user's text that it comes from."""
 
@@ -26,7 +26,7 @@ class LevelLine:
     origin: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Level:
     """One level of the compilation. `more`: how many lines were left out; `why`: why there are none."""
 

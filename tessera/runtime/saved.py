@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tessera import knobs
@@ -18,6 +18,7 @@ from tessera.compiler.machines import MACHINES, predicted_machine
 from tessera.compiler.schedule.cost import predicted_us
 from tessera.compiler.schedule.saved_values import KeptValue, kept
 from tessera.errors import CompileError, Diagnostic
+from tessera.immutable import immutable
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Decorated, Function
 from tessera.language.dims import Dim
@@ -28,7 +29,7 @@ from tessera.runtime.call.dispatch import Launcher
 from tessera.runtime.compiled import argument_types
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SavedValue:
     """One value that a backward pass reads. `operator` computes it in `file`:`line`, "" for an argument, which is there
     in any case. `used_by`: operators of the backward pass, each with the forward line that it belongs to. `again_us`:

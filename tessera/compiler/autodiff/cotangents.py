@@ -9,7 +9,6 @@ Outside of its mask the value is 0 already.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
@@ -18,6 +17,7 @@ from tessera.compiler.graph.operators.elementwise import sum_to
 from tessera.compiler.graph.operators.reductions import expanded
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
@@ -27,7 +27,7 @@ HARMLESS = frozenset({"add", "sub", "neg", "cast", "where", "relu", "maximum", "
 REDUCTIONS = frozenset({"sum", "mean", "max", "min", "logsumexp"})
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Cotangent:
     """`mask` is a bool tensor of the value's shape; None: anywhere."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import Any
 
@@ -23,6 +23,7 @@ from tessera.compiler.frontend.names.values import UNKNOWN, has_unknown
 from tessera.compiler.frontend.result import Analysis, ArgType, ExprInfo
 from tessera.compiler.structure import Kept
 from tessera.errors import Diagnostic, Note
+from tessera.immutable import immutable
 from tessera.language.annotations import TensorAnn, TileAnn
 from tessera.language.dims import DimError
 from tessera.signals import raised_by_handler
@@ -34,7 +35,7 @@ VARIANTS = 8
 """ways to give the optional parameters that are all tried; beyond it, each of them alone"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Variant:
     """`absent`: optional tensors that are None; `defaults`: boolean parameters with other values than written; `lead`:
     how many axes `...` stands for."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.syntax.parse import find_function, parse_module
 from tessera.errors import CompileError, Diagnostic, Edit, Fix, Span
+from tessera.immutable import immutable
 
 TRIALS = 4
 """fixes tried per finding"""
@@ -17,7 +18,7 @@ OFFERED = 2
 """fixes offered per finding"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CandidateFix:
     """A fix that has not been tried, and the line that offers it."""
 

@@ -6,7 +6,7 @@ Editors, the notebook's Shapes tab, `tessera check` and the code generator all r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
 from tessera.compiler.frontend.names.definition import Definition, Scope
@@ -55,7 +55,7 @@ def type_text(type: Any) -> str:
     return type.pretty() if hasattr(type, "pretty") else text_of(type) if isinstance(type, Expr) else str(type)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Analysis:
     """`op` is the `graph.func` or `tile.func`, None where there are errors or where something is `undecided`.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, cast
 
 from tessera.compiler.ir.types import Shape, TensorType
+from tessera.immutable import immutable
 from tessera.language import dims
 from tessera.language.dims import Expr
 
@@ -22,7 +22,7 @@ class WholeNeeded(Exception):
         self.why = why
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Cut:
     """`dim` is cut: part number p of a tensor holds the elements from `start*k` to `stop*k` of the axis whose size is
     `dim * k`. `out` is that axis of the results, None where they have none."""

@@ -12,6 +12,7 @@ from tessera.compiler.ir.core import Attr
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Fix, Note
+from tessera.immutable import immutable
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, Expr, Facts
 from tessera.language.dtypes import DType
@@ -19,7 +20,7 @@ from tessera.language.policies import Policy, PolicyError
 from tessera.language.scalars import ACCEPTED, Accepts, elements
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Suggestion:
     """Append `suffix` to the text of operand number `operand`, e.g. ".T". Re-checked with the shapes at hand."""
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
@@ -30,6 +30,7 @@ from tessera.compiler.graph.infer import Infer, InferError, Suggestion
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.spec import SPECS, OpSpec, Reading, demand, invalid
 from tessera.compiler.ir.types import Shape, TensorType
+from tessera.immutable import immutable
 from tessera.language import dims
 from tessera.language.dims import Dim, DimError, Facts
 from tessera.language.dims.remembering import RememberingFacts
@@ -56,7 +57,7 @@ ALIASES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "ddof": "correc
 """Other libraries' spellings, accepted wherever ours is a parameter."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Cost:
     """`flops`: floating point operations; `bytes`: the least memory traffic. Symbolic where shapes are."""
 
@@ -68,7 +69,7 @@ class Spread(tuple[Any, ...]):
     """Sizes or axes that were spelled out as separate arguments: `permute(2, 0, 1)`."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TileKernel:
     """A kernel of `tessera.kernels`, as `module.name`, that computes an operator. Its parameters are the operands, then
     the results, then the attributes and `constants` by name; a result that may be None is not asked for where nobody
@@ -82,7 +83,7 @@ class TileKernel:
     apart: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class OperatorParameter:
     """One parameter of the public signature. `spread`: as the last one it may be spelled out, `reshape(B, S, D)`."""
 

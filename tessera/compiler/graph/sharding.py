@@ -20,11 +20,12 @@ from tessera.compiler.ir.launches import LAUNCHES, kernel_of
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Note, Span
+from tessera.immutable import immutable
 from tessera.language import dims
 from tessera.language.dims import Dim, Expr
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Placement:
     """An argument or result: `axis` is cut; without it each part has all of it. `combine`: each part has its share."""
 
@@ -34,7 +35,7 @@ class Placement:
     combine: Combine | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Collective:
     """What the parts send each other: their shares of a value, which all of them have as a whole then."""
 
@@ -51,7 +52,7 @@ class Collective:
         return f"all-reduce ({self.combine}) of {self.type.pretty()}, {_quantity(self.bytes(sizes))}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Problem:
     """An operator that needs the whole dim; `operator` as it is written, "" for what concerns all of the function."""
 
@@ -245,7 +246,7 @@ _RULES = frozenset(name for name, o in REGISTRY.items() if o.partition is not No
 # A function cut along a dim as a row of functions: after each of them the parts send each other their shares.
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Stage:
     """`func` takes what the values `takes` of the whole function are, and gives `gives`."""
 

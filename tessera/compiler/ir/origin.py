@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tessera.immutable import immutable
 from tessera.language.saving import Save
 
 
@@ -17,7 +18,7 @@ class Section:
     policy: Save | None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class OpOrigin:
     """`order`: 0 in a forward pass, 1 in its derivative, 2 in the derivative of both. `again`: the op computes again
     what an earlier one has computed. `within`: the calls under `ts.remat` that it is part of, outermost first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tessera.compiler.ir.core import Builder, Op, Value
@@ -12,6 +12,7 @@ from tessera.compiler.ir.printer import Printer
 from tessera.compiler.ir.spec import InvalidIR, demand
 from tessera.compiler.ir.types import INDEX
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, Expr, substitute
 
 Pattern: TypeAlias = "Callable[[Builder, Op], Value | Sequence[Value] | None]"
@@ -22,7 +23,7 @@ ANY = "*"
 """the key of patterns that look at every op"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Step:
     """One rewrite: `pattern` turned the op printed in `before`, which is at `span`, into the ops printed in `after`."""
 

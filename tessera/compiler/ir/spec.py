@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn, TypeAlias
 
 from tessera.compiler.ir.core import Op, Value
+from tessera.immutable import immutable
 
 
 class InvalidIR(Exception):
@@ -21,7 +22,7 @@ Say: TypeAlias = Callable[[Value], str]
 """the name under which a reader sees a value"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Reading:
     """How an op is shown to people (ir/readable.py). Without one it reads `results = name(operands, attributes)`.
 
@@ -46,7 +47,7 @@ class Reading:
 CALL = Reading()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class OpSpec:
     """`verify` raises InvalidIR. `effects`: it must not be removed, repeated or reordered although unused."""
 

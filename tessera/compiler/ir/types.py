@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tessera.immutable import immutable
@@ -64,7 +63,7 @@ class TileType:
         return len(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ViewType:
     """A strided window onto global memory. `strides` count elements; None means C-contiguous."""
 
@@ -85,7 +84,7 @@ class ViewType:
         return len(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SharedType:
     """A tile in the block's shared memory, mutable, visible to the block's threads."""
 
@@ -104,7 +103,7 @@ class SharedType:
         return len(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class IndexType:
     """A 64-bit integer used for offsets, loop counters and grid coordinates."""
 

@@ -17,6 +17,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of
 from tessera.compiler.ir.types import shape_text
 from tessera.compiler.kernel_source.spelling import written
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 
 
@@ -66,7 +67,7 @@ Use = tuple[Op, int]
 """an operand of an op, by its number"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AxisPart:
     """`size` elements of an `axis` of that size, from `start` on. `end`: all that there are from there."""
 

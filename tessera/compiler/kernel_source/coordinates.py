@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.kernel_source.axes import Axes, Line, NoKernel
 from tessera.compiler.kernel_source.layout import KernelPlan
 from tessera.compiler.kernel_source.passes import MOVES
+from tessera.immutable import immutable
 from tessera.language.dtypes import DType, int64
 
 
@@ -57,7 +57,7 @@ def _among(axes: Axes, made: KernelPlan, op: Op, line: Line) -> list[Line]:
     return found[0] if found else [line]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Causal:
     """`where(row >= column, x, rest)`. `lowest`: whether the rest is -inf."""
 

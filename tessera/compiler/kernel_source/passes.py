@@ -13,13 +13,14 @@ from tessera.compiler.graph.operator import facts_of, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.kernel_source.axes import Axes, Line, NoKernel
 from tessera.compiler.kernel_source.layout import KernelPlan
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 
 MOVES = ("graph.reshape", "graph.transpose", "graph.broadcast_to")
 """what only says which axes meet: in a tile each axis knows that itself"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Online:
     """`top`: a maximum. `same`: values that are it. `weights`: exp(scores - top). `late`: sums of those."""
 

@@ -18,13 +18,14 @@ from tessera.compiler.schedule.alignment import Axes, base_of, reduced_axes, sha
 from tessera.compiler.schedule.blocks import grid
 from tessera.compiler.schedule.views import ViewLayout, contiguous, kind_of, layout_of
 from tessera.compiler.tile.builder import TileBuilder
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr, prod
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Argument:
     """A kernel argument before buffers have numbers: a window onto `base`, or (window None) a scalar parameter.
     `changed`: it is read first, and stored to then."""

@@ -8,12 +8,12 @@ ascending order of the programs. So the result depends only on the blocks and th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType, ViewType
 from tessera.compiler.tile.builder import TileBuilder
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, prod
 from tessera.language.scalars import REDUCERS, identity_of
 
@@ -21,7 +21,7 @@ ROWS, ELEMENTS = 32, 4096
 """shares that are combined at a time, neighbours first; fewer of large tiles"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SecondStage:
     """The kernel that combines the shares. Its arguments: theirs, number `shares` of the first kernel's, and what that
     stored to, number `target`."""

@@ -21,6 +21,7 @@ from tessera.compiler.schedule.blocks import row_block
 from tessera.compiler.schedule.views import layout_of
 from tessera.compiler.tile.builder import TileBuilder
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim, dim_max, dim_min, floordiv, prod
 from tessera.language.dtypes import DType
@@ -45,7 +46,7 @@ def sort_lines(group: Op, out: ProgramBuilder) -> None:
     sorting.run(None if positions else result, result if positions else None)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SortedLines:
     """`count` lines of `n` elements, one behind the other in the memory of `base` from `offset` on."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.schedule.alignment import Axes, fit, shape_of
 from tessera.compiler.schedule.views import ViewLayout, contiguous, kind_of, layout_of
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, prod
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Access:
     """`base` read or written from `offset`; `strides` per space axis, None where the value does not run along it."""
 
@@ -92,7 +92,7 @@ def _together(strides: Sequence[Dim | None], a: int, b: int, space: Shape) -> bo
     return x == y * space[b]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AxisRun:
     """Neighbouring axes of what a gather reads, walked as one: their sizes, the last one's stride, and the axes of the
     space that walk them (of the indexed axis: those of the indices)."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.schedule.alignment import shape_of
 from tessera.compiler.schedule.views import ViewLayout, layout_of
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, prod
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Contraction:
     """Labels of `graph.contract` by role, in the order of the output; summed ones in that of the left operand."""
 

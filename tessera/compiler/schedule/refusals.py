@@ -7,11 +7,11 @@ them. Schedule IR, `explain` and editors show them.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any, cast
 
 from tessera.compiler.ir.core import Attr, Op
 from tessera.errors import Span
+from tessera.immutable import immutable
 
 CAUSES: dict[str, str] = {
     "product reads": "a product reads each element of its operands many times, so they are in memory before it starts",
@@ -48,7 +48,7 @@ class Apart(Exception):
         self.cause = cause
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Refusal:
     """The operator that reads (`second`) is not in the kernel of the one that computes (`first`)."""
 

@@ -10,10 +10,11 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.schedule.views import is_view, kind_of
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, prod
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class KeptValue:
     """One value. `operator` computes it at `at`, "" for an argument; `readers` are operators of the derivative, each at
     the forward line that it belongs to. `flops` and `moved` are what it costs to compute it again from arguments and

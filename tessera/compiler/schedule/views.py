@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.graph.operator import REGISTRY, Kind, attributes_of, operator_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ViewLayout:
     """`base` seen with `shape`, `strides` and `offset` (elements). An axis that repeats its element has stride 0."""
 

@@ -27,6 +27,7 @@ from tessera.compiler.machines import (
 )
 from tessera.compiler.tile.program import Program
 from tessera.errors import CompileError, Diagnostic, TargetError
+from tessera.immutable import immutable
 
 
 @dataclass(slots=True)
@@ -104,7 +105,7 @@ class Target(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Platform:
     """A kind of device that arrays live on. `streams`: launches are enqueued on a stream, and events tell when they are
     done; without them results are there when a call returns. `worker`: what timelines call the place of a program."""

@@ -9,17 +9,17 @@ results go back along the axes that they came from. `softmax(x, x)` is in place 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.tile.program import BufferArg, Launch, Program
+from tessera.immutable import immutable
 from tessera.language.scalars import TABLE
 
 _ELEMENTWISE = frozenset(f"tile.{name}" for name in TABLE) | {"tile.cast"}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AliasedPair:
     """Two parameters, of which `written` is stored to. `in_place`: they may be one and the same array."""
 
@@ -78,7 +78,7 @@ def _in_place(program: Program, param: Mapping[int, int], written: int, other: i
     return same and _are_disjoint(launch.kernel, first) and _keeps_places(launch.kernel, loads, stored)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Access:
     """`keys` say where the tile begins along each axis of the whole view, `shape` how long it is there."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
 from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, prod
 
 ALIGNMENT = 64
@@ -23,7 +23,7 @@ Lifetime: TypeAlias = tuple[int, int]
 """the first and the last launch, as numbered in `Program.launches`, that use a buffer"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Temporary:
     """A buffer that a call has between its launches: what it takes, in bytes, and from which launch to which. `kept`:
     what it holds for a backward pass, and the place of that."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -29,6 +28,7 @@ from tessera.compiler.ir.types import TileType
 from tessera.compiler.machines import REFERENCE
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.errors import Diagnostic, TargetError
+from tessera.immutable import immutable
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -145,7 +145,7 @@ Code: TypeAlias = Any
 """A number of the target: a register of LLVM, a C++ expression, or a Python number."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Element:
     """One element: the target's value, and its dtype."""
 
@@ -250,7 +250,7 @@ class At:
         return self.writer.compare("eq", self.value, other.value if isinstance(other, At) else other)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Operand:
     """An operand while code is written: `x(i, j)` is its element there."""
 

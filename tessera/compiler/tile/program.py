@@ -8,7 +8,7 @@ plain data, so that it can be printed, fingerprinted and stored.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from tessera.compiler.ir.core import Op
@@ -16,13 +16,14 @@ from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 Role = Literal["input", "output", "temp", "constant"]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Buffer:
     """Contiguous memory (C order). `param` is the index of its parameter; `data` holds a constant's bytes.
 
@@ -40,7 +41,7 @@ class Buffer:
     """of a temporary that a backward pass reads: what it is, and where the forward pass computes it"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class BufferArg:
     """A launch argument: `buffer` seen from element `offset`, with the shape and strides of the kernel's view."""
 
@@ -48,7 +49,7 @@ class BufferArg:
     offset: Dim = 0
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ScalarArg:
     """A launch argument that is parameter number `param`, a scalar."""
 
@@ -56,7 +57,7 @@ class ScalarArg:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Launch:
     """One launch of `kernel` (a `tile.func`); `args` match the kernel's block arguments."""
 
@@ -69,7 +70,7 @@ class Launch:
     """for people: the operators it fuses, e.g. "matmul+bias+gelu" """
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Branch:
     """Runs `then` where the bool scalar in buffer `cond` holds, else `orelse`."""
 
@@ -78,7 +79,7 @@ class Branch:
     orelse: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Loop:
     """Runs `head`, which writes the bool scalar in buffer `cond`, then, while it holds, `body` and `head` again."""
 
@@ -90,7 +91,7 @@ class Loop:
 Step: TypeAlias = Launch | Branch | Loop
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Program:
     """`free` names the dims that are arguments of the compiled code; all others have been substituted."""
 

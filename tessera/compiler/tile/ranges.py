@@ -17,10 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tessera.compiler.ir.core import Block, Op, Value
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, DimError, Expr, Facts, bounds, dim_max, dim_min, floordiv
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Interval:
     """low <= value <= high (None: unknown); `multiple` divides it (0 divides nothing but 0)."""
 

@@ -7,12 +7,12 @@ while a kernel is typed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.tile.offsets import Bounds, strides_of
 from tessera.compiler.tile.ranges import Interval
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, symbol, symbols
 
 BYTES = 16
@@ -20,7 +20,7 @@ ACCESSES = {"tile.load": (0, 1), "tile.copy_async": (1, 2), "tile.store": (0, 2)
 """which operand is the view, and where its offsets start"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Narrow:
     """An access that may not move whole vectors; a vector has so many elements. Where all of `sizes` are multiples of
     that, it does; `sizes` is empty where no multiple helps."""

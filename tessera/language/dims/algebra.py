@@ -17,6 +17,8 @@ from functools import lru_cache
 from math import gcd
 from typing import TypeAlias
 
+from tessera.immutable import immutable
+
 
 class DimError(ValueError):
     """A dim expression is malformed, or evaluating it divides by zero."""
@@ -78,7 +80,7 @@ def _key(m: Monomial) -> tuple[int, str]:
     return (-len(m), "*".join(map(str, m)))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Expr:
     """A polynomial: `terms` is sorted by degree, then by name; coefficients are nonzero. Never a plain constant."""
 

@@ -6,10 +6,10 @@ that an assert states, `T <= S`, and a quotient by a number, which lies close to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias, cast
 
+from tessera.immutable import immutable
 from tessera.language.dims.algebra import Atom, Dim, Expr, Monomial, substitute, terms_of
 from tessera.language.dims.facts import NO_FACTS, Facts
 
@@ -34,7 +34,7 @@ def at_most(a: Dim, b: Dim, facts: Facts = NO_FACTS) -> bool:
     return most is not None and most <= 0
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Ranges:
     """`exact`: divisions known to have no remainder. `orders`: what is known not to be positive."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from tessera.immutable import immutable
 from tessera.language.dims.algebra import Dim, DimError, Expr, evaluate, is_symbol, opaque, substitute, symbols
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Mismatch:
     """Equation `where`: `dim` should have been `actual` but is `expected` (None: cannot be solved)."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.errors import Diagnostic, LaunchError
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ArrayView:
     """One array as a kernel sees it. `strides` in bytes; `owner` keeps the memory alive; `device` "cpu" or "cuda:0"."""
 

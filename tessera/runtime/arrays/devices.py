@@ -6,13 +6,13 @@ import ctypes
 import os
 import platform
 import sys
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.compiler.machines import best_target
 from tessera.errors import Diagnostic, LaunchError
+from tessera.immutable import immutable
 from tessera.language.tracebacks import outward
 from tessera.runtime.arrays import host_memory
 
@@ -26,7 +26,7 @@ _CPU_FEATURES = (
 """what kernels may make use of, under the names of /proc/cpuinfo"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Device:
     """One place to run. `memory` in bytes, None where it is not known."""
 

@@ -13,12 +13,12 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
 from itertools import count, islice
 from types import FrameType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
+from tessera.immutable import immutable
 from tessera.language.decorators import Decorated
 from tessera.language.lazy import np
 from tessera.runtime.callsite import LIBRARIES, OWN
@@ -46,7 +46,7 @@ class HeldBlock(NamedTuple):
     line: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Holder:
     """Memory that is held. `number` is that of Tessera's block, 0 for arrays of others, whose line is not known."""
 

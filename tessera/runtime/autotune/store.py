@@ -18,7 +18,6 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +27,7 @@ from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.machines import HOST
 from tessera.compiler.targets.base import Target
 from tessera.files import is_plain
+from tessera.immutable import immutable
 from tessera.runtime.arrays import devices
 from tessera.runtime.autotune.trials import Trial
 from tessera.runtime.call.arguments import Bound
@@ -363,7 +363,7 @@ def store_at(path: str | None = None) -> TuningStore:
 # two). Where a function stands in its file is not part of it, so that editing the file above it loses no timing.
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Key:
     """`fields` as people read them; they are kept beside the timings."""
 

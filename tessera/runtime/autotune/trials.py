@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tessera.errors import TesseraError
+from tessera.immutable import immutable
 from tessera.language.tuning import Metric
 
 Status = Literal["timed", "stopped", "pruned", "failed", "bits", "same", "untried"]
@@ -26,7 +27,7 @@ class TuningError(TesseraError):
     default_code = "TS609"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Trial:
     """One configuration under one signature. `samples` are seconds per launch, in the order they were taken."""
 

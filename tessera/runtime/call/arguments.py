@@ -16,6 +16,7 @@ from tessera.compiler.frontend.result import ArgType
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError, Note
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn
 from tessera.language.dims import Facts
@@ -30,7 +31,7 @@ from tessera.runtime.codegen import expression
 _NUMBERS = (bool, int, float, complex)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Leaf:
     """One argument, or one item of a nested one: `path` leads from the parameter to it."""
 

@@ -20,6 +20,7 @@ from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
+from tessera.immutable import immutable
 from tessera.runtime.arrays import devices
 from tessera.runtime.call import straight
 from tessera.runtime.call.arguments import Bound, Parameters
@@ -205,7 +206,7 @@ LAUNCHES = 1024
 """prepared launches kept by all sites together; beyond it those go that have not been called for longest"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Made:
     """What a launch was made from: the program (of a tuned one, the variant that was chosen), the arguments' types, its
     code and target."""

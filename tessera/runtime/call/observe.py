@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 from tessera.compiler.targets.base import Executable, platform_of
+from tessera.immutable import immutable
 from tessera.language import dims
 from tessera.language.dims import Dim
 from tessera.language.lazy import np
@@ -34,7 +34,7 @@ class Recorder:
         self.batches.append(columns)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ObservedRun:
     """What is run, and where. `stopwatch` starts a device's own clock, None for the host's; `extra` goes along.
     `call` says what was called, as the run of a number."""

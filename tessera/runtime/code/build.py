@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -24,6 +24,7 @@ from tessera.compiler.structure import Nameless
 from tessera.compiler.targets.base import Artifact, Executable, Target
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
+from tessera.immutable import immutable
 from tessera.runtime import events
 from tessera.runtime.code import cache, keys
 from tessera.runtime.code.plan import LaunchPlan
@@ -35,7 +36,7 @@ RESIDENT = 512
 _HEADER = "artifact.json"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Request:
     """What is to be compiled. `front` says all that the result depends on, as text; `make` runs the front end.
 
@@ -72,7 +73,7 @@ class LoadableCode(Locked):
         return self._executable
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Built:
     """Compiled code with what launching it needs. `lowered` is None where nothing was compiled."""
 

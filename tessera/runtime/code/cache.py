@@ -20,12 +20,12 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tessera import knobs
 from tessera.files import distrusted, is_plain
+from tessera.immutable import immutable
 from tessera.runtime.code.blobs import Blobs, is_older, remove
 from tessera.runtime.code.sqlite import SCHEMA, as_text, demand, index_files, is_busy, is_damaged, is_moved, is_new
 from tessera.runtime.locks import Locked
@@ -44,7 +44,7 @@ class CacheWarning(UserWarning):
     """TS606: the disk cache cannot be used; compilation goes on without it."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Stats:
     """`bytes` and `limit` in bytes; hits and misses count this process."""
 

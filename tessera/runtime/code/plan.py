@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from tessera.compiler.tile.lifetimes import Temporary, place, temporaries
 from tessera.compiler.tile.program import Buffer, BufferArg, Launch, Program
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import Span, source_line
+from tessera.immutable import immutable
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PlanSlot:
     """One pointer that the executable takes. `param`: the parameter it belongs to, None for a new result."""
 
@@ -35,7 +36,7 @@ LONGEST = 48
 """characters of an expression in a kernel's title"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LaunchInfo:
     """What is known of one kernel launch before it runs; `reads` and `writes` are (buffer, bytes).
 
@@ -57,7 +58,7 @@ class LaunchInfo:
     writes: tuple[tuple[int, Dim], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LaunchPlan:
     """`outputs` are indices into `slots`, one for each returned value. Dims are over `free`."""
 

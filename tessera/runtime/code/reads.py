@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.immutable import immutable
 from tessera.language.dtypes import DType
 from tessera.language.records import is_record, members
 from tessera.language.transforms import RULES
@@ -45,7 +46,7 @@ _DEEPEST = 16
 """modules in modules: they may hold each other"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Read:
     """One value read from outside. `path` names it alike in every process: "scale", "config.heads", "g.scale"."""
 

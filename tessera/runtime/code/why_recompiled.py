@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tessera.immutable import immutable
 from tessera.runtime.locks import Locked
 
 KEPT = 64
 """compilations remembered per function"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Compilation:
     """One compilation and what its key was made of. `fields` maps a field ("argument x", "global scale") to its value:
     text, or for an array argument a mapping with `shape` and `dtype`."""
@@ -27,7 +28,7 @@ class Compilation:
     """ns"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class InputChange:
     """One field that differs. None means that it was not there."""
 

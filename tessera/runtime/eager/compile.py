@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from tessera import knobs
@@ -19,6 +19,7 @@ from tessera.compiler.structure import row
 from tessera.compiler.targets import base as targets
 from tessera.compiler.unit import Param, Unit
 from tessera.errors import CompileError, Diagnostic, LaunchError, Span
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType, number
 from tessera.runtime.arrays import devices
@@ -35,7 +36,7 @@ CONSTANT_NUMBERS = frozenset({"pow"})
 """operators whose Python numbers are constants of the code, because x ** 2 is a multiplication and x ** y is not"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class EagerCall:
     """A prepared operator call: `run` takes the flat operands at `positions`."""
 

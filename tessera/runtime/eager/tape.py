@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import linecache
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tessera.errors import CompileError, Diagnostic, LaunchError
+from tessera.immutable import immutable
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.records import is_record
@@ -32,7 +33,7 @@ from tessera.runtime.eager.tensor import Tensor, wrapped
 _programs: Recent[Any, RecordedProgram] = Recent(64)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class RecordedProgram:
     """The function of some steps. `constants` are alive for as long as their identities are part of its key."""
 

@@ -36,3 +36,52 @@ def test_a_change_makes_another_one():
 def test_it_can_be_saved():
     span = Span("a.py", 1, 2, 3, 4)
     assert pickle.loads(pickle.dumps(span)) == span  # noqa: S301 (written just here)
+
+
+@immutable
+class Empty:
+    pass
+
+
+@immutable
+class Loud:
+    """A record with methods of its own."""
+
+    name: str
+    secret: int = field(default=0, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Loud) and self.name.lower() == other.name.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.name.lower())
+
+
+@immutable
+class Child(Pair):
+    last: float = 0.0
+
+
+def test_methods_of_the_class_are_kept():
+    assert Loud("a") == Loud("A", 3) and len({Loud("a"), Loud("A")}) == 1
+
+
+def test_equal_records_are_of_one_class():
+    assert Child(1) != Pair(1) and Child(1, last=2.0) != Child(1) == Child(1) and Empty() == Empty()
+    assert hash(Empty()) == hash(Empty()) and Empty() != Pair(1)
+
+
+def test_one_value_is_equal_to_itself_as_in_a_tuple():
+    nan = float("nan")
+    assert Child(1, last=nan) == Child(1, last=nan) and Loud.__doc__ == "A record with methods of its own."
+
+
+def test_the_text_names_class_and_fields():
+    assert repr(Child(1, last=2.5)) == "Child(left=1, right=(), seen=0, last=2.5)"
+    assert repr(Loud("a", 3)) == "Loud(name='a')" and repr(Empty()) == "Empty()"
+
+
+def test_what_holds_itself_has_a_text():
+    held: list[object] = []
+    held.append(Pair(1, held))  # type: ignore[arg-type]
+    assert repr(held[0]) == "Pair(left=1, right=[...], seen=0)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, cast
 
 from tessera.compiler.frontend.backward.code import (
@@ -22,6 +22,7 @@ from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel.values import Coordinate, Share, View
 from tessera.compiler.frontend.syntax.trees import clone
 from tessera.compiler.graph.operators.derivatives import STEPS, rules
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Expr
 
@@ -42,7 +43,7 @@ HINTS = {
 """names of values that the text gives none; others are called as what makes them"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TileCotangent:
     """An expression of it. Outside of `mask` it is 0, as it stands where `clean`. `short`: axes of size 1 stand for
     whole ones. `spread`: rows of it, in other programs too, are still to be summed."""

@@ -8,7 +8,6 @@ without atomics.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import cast
 
 from tessera.compiler.frontend.backward.code import name
@@ -18,10 +17,11 @@ from tessera.compiler.frontend.backward.statements import KernelReading
 from tessera.compiler.frontend.kernel.tiles import tile_type
 from tessera.compiler.frontend.kernel.values import View, marks
 from tessera.compiler.frontend.syntax.trees import clone
+from tessera.immutable import immutable
 from tessera.language.dims import Expr
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class GatheredRows:
     """`numbers`: the parameter that says which rows. `place`: where it does, and the other axes."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.frontend.backward.operands import KeptTile, planned
@@ -14,13 +13,14 @@ from tessera.compiler.frontend.backward.sites import Gradient
 from tessera.compiler.frontend.kernel.broadcasting import BroadcastError
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.names.definition import Definition
+from tessera.immutable import immutable
 from tessera.language.dtypes import DType
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WIDEST = 100
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Derived:
     """`rule`: the name of the rule in `text`, which is what `@kernel.vjp` takes. `tessera`: the name of the library
     that the text needs."""
@@ -58,7 +58,7 @@ def _library(definition: Definition) -> str:
     return "ts"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _KernelText:
     """`call`: the line of the rule that calls it."""
 

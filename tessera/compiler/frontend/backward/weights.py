@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend.backward.items import (
@@ -23,12 +23,13 @@ from tessera.compiler.frontend.backward.items import (
     written,
 )
 from tessera.compiler.frontend.backward.recorded import KernelRecord
+from tessera.immutable import immutable
 
 Terms = dict[tuple[str, str], float]
 """by the name of a maximum and the text of a factor, 1 where there is none"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Weight:
     """`additive`: x + c m, and not x * exp(c m). `exact`: x is nothing, 0 or 1. `along`: the axes of the tile along
     which m has several elements."""

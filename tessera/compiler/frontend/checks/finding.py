@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tessera.compiler.frontend.checks.ranges import Ranges
 from tessera.compiler.frontend.evaluate.report import AnalysisRecord
 from tessera.compiler.frontend.fixes import CandidateFix, expression_at
 from tessera.errors import Edit, Fix, Note, Severity, Span
+from tessera.immutable import immutable
 from tessera.language.dims.remembering import RememberingFacts
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Finding:
     """A finding, and changes that may mend it, which are tried before they are offered."""
 
@@ -128,7 +129,7 @@ class Look:
         return isinstance(node, ast.Name) and node.id not in self._variables
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Call:
     """A call as written. `prefix`: what stands before a function's name, None where nothing; "" for a method."""
 

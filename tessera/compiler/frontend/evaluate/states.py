@@ -30,13 +30,14 @@ from tessera.compiler.frontend.result import ExprInfo
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.errors import Note, Span
+from tessera.immutable import immutable
 from tessera.language import dims
 from tessera.language.dims import Expr
 
 NUMBERS = (bool, int, float, complex, Expr, Number)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Slot:
     """Stands for result number `index` until the op exists."""
 
@@ -149,7 +150,7 @@ class State:
         return f"the state {self.place}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class StateUse:
     """What a function does with a state, for people."""
 

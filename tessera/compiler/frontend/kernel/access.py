@@ -17,6 +17,7 @@ from tessera.compiler.frontend.names.values import is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr, prod
 from tessera.language.dtypes import DType
@@ -61,7 +62,7 @@ class Stored:
     op: Op
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Condition:
     """What a condition is known to say of lanes: pairs of their base and a limit."""
 
@@ -113,7 +114,7 @@ class Memory:
     folded: Callable[[Dim], Dim]
     """a size in the fewest names, by what is asserted"""
     mask: Value | None = None
-    condition: Condition = Condition()
+    condition: Condition = field(default=Condition())
     """what is known of `mask`"""
     stores: list[Stored] = field(default_factory=list[Stored])
     written: set[int] = field(default_factory=set[int])

@@ -7,7 +7,6 @@ order in which the program meets them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 from tessera.compiler.frontend.kernel.index import Indices, outer
@@ -26,11 +25,12 @@ from tessera.compiler.frontend.kernel.values import (
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.types import INDEX, TileType
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Atom, Dim, Expr, ceildiv, symbols
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Said:
     """What `ts.tile.grid` says of how programs run."""
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tessera.compiler.frontend.syntax.by_node import by_node
+from tessera.immutable import immutable
 
 _PLANS = 8
 """plans that are kept of one kernel"""
@@ -310,7 +311,7 @@ STORES = frozenset({"store", "cp_async", "copy_async", "store_shared"})
 """tile functions that write to their first argument"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Effects:
     """`loads`: every name that is read, in reading order. `reads` adds what augmented assignments read."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.frontend.kernel.coordinates import Coordinates
@@ -16,10 +15,11 @@ from tessera.compiler.frontend.kernel.values import EachIndex, Lanes, View, mark
 from tessera.compiler.frontend.names.values import is_slice
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, Expr, symbols
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class IndexedAxis:
     """One index of a subscript, as people are told of it: which axis it stands at, and what moves it."""
 

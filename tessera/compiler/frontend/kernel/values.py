@@ -16,6 +16,7 @@ from tessera.compiler.frontend.names.values import LayerValue
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, ViewType, shape_text
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, Expr, symbol, symbols
 from tessera.language.dtypes import DType
 
@@ -189,7 +190,7 @@ class EachIndex(LayerValue):
         return "each(), which is an index"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LanesType:
     """Lanes of `linear_id` for display: their range is known only when all uses have been seen."""
 

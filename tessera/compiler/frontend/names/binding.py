@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.immutable import immutable
@@ -26,7 +25,7 @@ class Equation:
         return f"axis {self.axis} of {self.name}" if self.axis is not None else self.name
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Conflict:
     """An equation that does not hold: the annotated size in terms of what is bound, and the equation that bound it."""
 

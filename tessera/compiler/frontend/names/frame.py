@@ -16,6 +16,7 @@ from tessera.compiler.frontend.names.values import MISSING, Described
 from tessera.compiler.frontend.syntax.parse import FunctionNode, Source
 from tessera.compiler.ir.core import Block
 from tessera.errors import Note, Span
+from tessera.immutable import immutable
 from tessera.language.annotations import dotted_name
 
 
@@ -28,7 +29,7 @@ class Flow(Enum):
     RETURN = "return"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LoopMark:
     """Marks the body of an open loop in `Frame.rests`. `going`: the name of the flag that says whether it goes on,
     where it can be left at run time; `serial`: whether a return in it also skips other steps; `lanes`: the name of the

@@ -6,7 +6,7 @@ import ast
 import builtins
 import sys
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -55,7 +55,7 @@ class Parameter:
     """"*" or "**" for the two kinds that collect arguments"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Signature:
     """`dims` maps each named size to the place where it is written first."""
 

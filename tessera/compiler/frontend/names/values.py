@@ -53,7 +53,7 @@ UNKNOWN: Final = Unknown()
 MISSING: Final = Missing()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Number:
     """A Python number of this type that depends on sizes which are still symbols: `1 / math.sqrt(D)`, `H > 224`."""
 
@@ -64,7 +64,7 @@ class Number:
     """an operator and its operands by which a program computes it in f64; () where only Python can"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Counting:
     """`ts.range(start, stop, step)` and its tile form: a loop that runs when the program runs."""
 
@@ -74,21 +74,21 @@ class Counting:
     path: str = "tessera.range"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Namespace:
     """A module by its dotted name: one of Tessera's own, `math`, or (nothing is known of its members) a foreign one."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class FileModule(Namespace):
     """A file of the workspace that is imported: its names are those of its text."""
 
     scope: Scope
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Builtin:
     """A function of the language, by path: "len", "tessera.range", "tessera.tile.mma". Layers say what it does."""
 
@@ -99,7 +99,7 @@ class Builtin:
         return self.path.rpartition(".")[2]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class OperatorRef:
     """A graph operator as a function value, by its name in the operator registry."""
 
@@ -177,7 +177,7 @@ class LayerValue(Described):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class OutsideArray:
     """An array that a text reads from outside, where somebody has told its shape and dtype: of a running notebook."""
 
@@ -186,7 +186,7 @@ class OutsideArray:
     __dlpack__ = __setitem__ = None  # read as live arrays are, whose elements no analysis asks for
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Static:
     """In `analyse(arguments=...)`: an ordinary Python value, known at compile time."""
 

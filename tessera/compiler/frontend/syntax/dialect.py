@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from keyword import iskeyword, kwlist
 from typing import Literal
 
+from tessera.immutable import immutable
+
 Form = Literal["sample", "keyword", "policy", "type_parameters"]
 NATIVE_TYPE_PARAMETERS = sys.version_info >= (3, 12)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DialectForm:
     """Where a form stood, in characters from the start of the text.
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from tessera.compiler.frontend.syntax.dialect import DialectForm, Form, rewrite
 from tessera.errors import CompileError, Diagnostic, Span
+from tessera.immutable import immutable
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 _REJECTED = (SyntaxError, ValueError, RecursionError, MemoryError)  # MemoryError: brackets nested too deeply
@@ -82,7 +83,7 @@ class Sample(ast.Assign):
     """`W ~ D`: to Python an assignment, to the evaluator a sampling statement."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Parsed:
     """`tree` is None where the text does not parse; then `diagnostics` say where and why (TS101)."""
 

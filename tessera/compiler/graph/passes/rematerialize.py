@@ -13,7 +13,7 @@ The operators and their order stay the same, and so do all bits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 from tessera.compiler.graph.min_cut import INFINITE, Network
@@ -22,6 +22,7 @@ from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.ir.core import Block, Op, Value, clone
 from tessera.compiler.ir.origin import Section
 from tessera.compiler.ir.types import TensorType
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, evaluate, prod, symbols
 from tessera.language.saving import save
 
@@ -39,7 +40,7 @@ STORING = APART - {"contract", "gather", "random"}
 """those of them that no other operator follows in their kernels"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Trade:
     """How memory is weighed against time. `weight`: what a byte that is kept costs beside the time to move it, in bytes
     moved. With `parts`, the early ops are cut into so many parts, each where the fewest bytes lead from before to

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Ty, Val
 from tessera.compiler.tile.program import Program
+from tessera.immutable import immutable
 
 POOL, RUN, SCRATCH, SCRATCH_STRIDE, RECORDS, RECORD_STRIDE, RECORD_CAPACITY, HOST, WATCH, FIRST = range(10)
 """slots: the pool's cell and its entry point, the workers' scratch memory, tile records, the
@@ -20,7 +20,7 @@ Site = Mapping[str, Any]
 """a place where a kernel calls its host, as a row of the artefact's table: plain data"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class FrameLayout:
     """The layout of a Program's frame."""
 

@@ -8,10 +8,10 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.errors import Diagnostic, MissingDependency, TargetError
+from tessera.immutable import immutable
 
 # Attributes of the .nv.info sections (cubin ELF, as printed by `readelf` of the CUDA toolkit's cuobjdump -elf).
 _REGISTERS, _FRAME, _MIN_STACK = 0x2F, 0x11, 0x12
@@ -22,7 +22,7 @@ RESERVED_SHARED = 1024
 Guide, "Shared Memory" of these capabilities). From 9.0 on a cubin counts them as the kernel's own."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class KernelResources:
     """Per thread: registers and stack bytes (spilled registers and local arrays); per block: static shared bytes,
     without those that the system keeps."""
@@ -32,7 +32,7 @@ class KernelResources:
     shared: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Section:
     name: str
     kind: int

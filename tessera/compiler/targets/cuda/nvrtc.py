@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from tessera.compiler.targets.cuda import nvrtc_library
 from tessera.errors import NOWHERE, Diagnostic, MissingDependency, Note, Span, TargetError
+from tessera.immutable import immutable
 from tessera.signals import abandonable
 
 INCLUDE = Path(__file__).parent / "include"
@@ -55,7 +55,7 @@ def library_fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CompiledCode:
     """`ptx`: what any later GPU's driver compiles further; of a target with instructions of its own none does.
     `warnings`: the compiler's (mostly none)."""

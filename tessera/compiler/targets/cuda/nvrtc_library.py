@@ -10,10 +10,12 @@ import ctypes
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from tessera.immutable import immutable
 
 MAJORS = (13, 12)
 """Versions that are looked for, the preferred one first."""
@@ -23,7 +25,7 @@ class CompilationFailed(Exception):
     """The text is wrong, or an option is; the message is the compiler's log."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NvrtcLibrary:
     """One loaded NVRTC. `architectures`: the compute capabilities that it compiles for, as 80."""
 

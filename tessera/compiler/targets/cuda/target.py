@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from tessera.compiler.machines import MULTIPROCESSORS, SHARED_LIMITS
@@ -14,6 +14,7 @@ from tessera.compiler.targets.cuda.generate import Generated, generate
 from tessera.compiler.targets.cuda.layouts.groups import TensorCores
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.program import Program
+from tessera.immutable import immutable
 from tessera.language import dtypes
 
 PASSES = ("pipeline_loads", "show_elements", "check_nan")
@@ -51,7 +52,7 @@ def settings_for(arch: int, profile: bool, debug: bool) -> EmitSettings:
     return EmitSettings(arch, tensor_cores, SHARED_LIMITS[arch], profile, debug, frozenset(warpgroups))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Instruction:
     """One SASS instruction. `line` counts in the generated source, `user_line` in the user's `file`; 0: unknown."""
 

@@ -7,7 +7,6 @@ it stays as it was, and its attribute `unscaled` says why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 from tessera.compiler.ir.core import Op, Value
@@ -15,11 +14,12 @@ from tessera.compiler.ir.types import TileType
 from tessera.compiler.machines import BLOCK_SCALED, MMA_COLUMNS, MMA_ROWS, scaled_depth
 from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.passes.remove_dead import remove_dead
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ScaledOperand:
     """`elements` times `scale`, where `exists` says so; elsewhere 0."""
 

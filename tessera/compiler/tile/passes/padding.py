@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.tile.ranges import defined_in
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Tail:
     """Element j along an axis exists where offset + j < extent and, with `below`, where it is not negative."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
 from tessera.compiler.ir.types import SharedType, ViewType
 from tessera.errors import Diagnostic, Note, Span
+from tessera.immutable import immutable
 
 WRITES = frozenset({"tile.copy_async", "tile.store_shared"})
 _STORES = frozenset({"tile.store", "tile.scatter"})
@@ -40,7 +41,7 @@ class Open:
         self.written, self.read = {}, {}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Hazard:
     """`op` needs a barrier before it, because of what `earlier` did to the same memory."""
 

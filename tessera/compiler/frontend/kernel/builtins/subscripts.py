@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel.access import storable
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel.state import KernelState
 
 from tessera.compiler.frontend.kernel.builtins.gather_scatter import ScatterAlong, Take
+from tessera.immutable import immutable
 
 
 class Part(TilePrimitive):
@@ -89,7 +89,7 @@ class Put(TilePrimitive):
         return {a: a for a in whole}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Taken:
     """What a subscript takes of one axis: `size` elements from `start` on, `step` apart, or those at computed `places`.
     `drop`: one element, whose axis goes."""

@@ -7,7 +7,6 @@ q [B, H, S, D], k [B, G, T, D] and v [B, G, T, E], as `steps.py` does.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.graph.builder import GraphBuilder
@@ -16,10 +15,11 @@ from tessera.compiler.graph.operators.contraction import contract
 from tessera.compiler.graph.operators.elementwise import sum_to
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape
+from tessera.immutable import immutable
 from tessera.language import dims, dtypes
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Formulas:
     """One attention. Products are of operands in their dtype, sums in that of arithmetic."""
 

@@ -8,7 +8,6 @@ import os
 import struct
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
@@ -29,6 +28,7 @@ from tessera.compiler.targets.cpu.frame import (
 from tessera.compiler.targets.cpu.llvm.jit import Loaded
 from tessera.compiler.tile.lifetimes import place
 from tessera.errors import LaunchError
+from tessera.immutable import immutable
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -41,7 +41,7 @@ FAST_BYTES = 1 << 20
 """temporaries and scratch of a worker up to which a Program keeps memory of its own for the quick way"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Place:
     """A temporary's slot and size, and the first and the last launch that use it."""
 

@@ -6,17 +6,17 @@ Memory holds the storage type; small floats are packed and unpacked by integer a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import F32, F64, I1, Ty, Val, const, ty
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Pair:
     """A complex value."""
 

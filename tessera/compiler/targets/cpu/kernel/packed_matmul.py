@@ -15,8 +15,6 @@ C is scratch of the caller: `rows(m)` rows of `ldc` elements, a multiple of NR; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.kernel import narrow
@@ -25,6 +23,7 @@ from tessera.compiler.targets.cpu.kernel.packing import PackedPanel, pack_functi
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const
+from tessera.immutable import immutable
 from tessera.language.dtypes import DType
 from tessera.language.order import CHAIN, SPAN
 
@@ -33,7 +32,7 @@ KC = 256
 assert KC % CHAIN == 0 and SPAN % KC == 0, "a slab is whole chains, a group whole slabs"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PackedMatmul:
     """One kind of product. `lhs_along` says which axis of A has stride 1 ("m", "k" or ""), `rhs_along` which of B.
 

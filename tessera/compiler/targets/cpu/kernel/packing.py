@@ -14,10 +14,11 @@ from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
 from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const, ty
+from tessera.immutable import immutable
 from tessera.language.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PackedPanel:
     """`width` elements of a step, stored as `storage`. `along` says which axis has stride 1: "p" (the panel's own), "k"
     or "". `together`: how many neighbours in k a word holds; `moved`: they are bytes, packed 128 off."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tessera.compiler.ir.core import Op, Value
@@ -20,12 +20,13 @@ from tessera.compiler.targets.cpu.loops.index import dtype_of, unsupported
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.order import levels
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class MatrixOperand:
     """A matrix in memory: address of element (0, 0), strides in elements, storage dtype."""
 
@@ -62,7 +63,7 @@ def _check(op: Op, lhs: DType, rhs: DType, acc: DType) -> None:
         unsupported(op, f"a product of floats accumulated in {acc}")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Product:
     """C (+)= A @ B with C in the scratch matrix at `c`, whose rows are `pitch` elements apart. `m` and `n` are the
     sizes here, at most `rows` and `columns`."""

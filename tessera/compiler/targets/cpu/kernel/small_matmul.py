@@ -22,6 +22,7 @@ from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose
 from tessera.compiler.targets.cpu.llvm.values import I32, Index, Ty, Val, const
+from tessera.immutable import immutable
 from tessera.language.dtypes import DType
 from tessera.language.order import CHAIN, SPAN, levels
 
@@ -41,7 +42,7 @@ Step: TypeAlias = "Callable[[Index, Index, list[Val]], list[Val]]"
 """Adds products to sums: those from a place on, how many."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Shape:
     """A product of m by n by k; `strides` are those of A (m, k), B (k, n) and C's rows; None: known at run time."""
 

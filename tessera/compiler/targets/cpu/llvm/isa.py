@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from tessera.immutable import immutable
 
-@dataclass(frozen=True, slots=True)
+
+@immutable
 class VectorISA:
     """`bits`: register width; `registers`: how many there are; `features`: LLVM's feature string ("+avx2,-avx512f")."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tessera.compiler.targets.cpu.elementary.convert import (
     Elem,
@@ -20,10 +19,11 @@ from tessera.compiler.targets.cpu.elementary.convert import (
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, PTR, Index, Ty, Val, const
+from tessera.immutable import immutable
 from tessera.language.dtypes import DType, f32
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Coord:
     """Where an axis stands: index + shift, and in lanes > 1 also the numbers after it."""
 
@@ -32,7 +32,7 @@ class Coord:
     lanes: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Cell:
     """Scratch memory that holds a tile value: one stride per axis, in elements; 0 along axes that it does not keep."""
 

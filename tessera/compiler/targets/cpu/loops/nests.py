@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Value
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, text
@@ -17,10 +16,11 @@ from tessera.compiler.targets.cpu.loops.nest_inner import Along
 from tessera.compiler.targets.cpu.loops.nest_transposed import Turned
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Nest
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Scratch:
     """Where scratch memory comes from: cells for values (by the sizes of the axes they keep), and plain bytes."""
 

@@ -17,6 +17,7 @@ from tessera.compiler.tile.asserts import filled
 from tessera.compiler.tile.lifetimes import place, temporaries
 from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
 from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Span
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import evaluate, parse
 from tessera.language.lazy import np
@@ -129,7 +130,7 @@ class KernelCall:
     """(name, address, bytes, whether it may be written) of every buffer it is given"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class BoundTensorMap:
     """How tensor copies see memory: axes innermost first; `strides` in bytes of all axes but the innermost."""
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from tessera.compiler.targets.cuda.layouts.layout import AxisLayout, Layout
+from tessera.immutable import immutable
 
 BANKS, WORD, PIECE = 32, 4, 16
 SWIZZLES = (0, 32, 64, 128)
@@ -38,7 +39,7 @@ def degree(addresses: Sequence[int], size: int) -> int:
     return worst
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SharedLayout:
     """How a matrix lies in shared memory: rows one after another, pieces of 16 bytes swapped within `swizzle` bytes."""
 
@@ -76,7 +77,7 @@ class SharedLayout:
         return f"{self.rows}x{self.cols}, {how}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Copied:
     """Filled from memory, neighbouring lanes at neighbouring pieces."""
 
@@ -88,7 +89,7 @@ class Copied:
         yield [(i // s.cols, i % s.cols) for i in lanes], step
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class RegisterAccess:
     """Stored from, or loaded into, the registers of a layout: by the first warp, whose pattern the others repeat."""
 
@@ -114,7 +115,7 @@ def _matrices(s: SharedLayout) -> Iterator[Instruction]:
         yield [(m // 2 * 8 % s.rows + r, m % 2 * s.piece % s.cols) for r in range(8)], s.piece
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Matrices:
     """Stored by stmatrix, rows or columns of an accumulator along the rows of the tile."""
 
@@ -124,7 +125,7 @@ class Matrices:
         return _matrices(s)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class MmaAccess:
     """The left or right operand of mma.m16n8: by ldmatrix where the tile allows it, else by words."""
 
@@ -143,7 +144,7 @@ class MmaAccess:
             yield [(k, i) if across else (i, k) for i, k in at], 1
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class QuarterOperand:
     """An operand of sm_70's mma.m8n8k4: eight values of k, or four rows (columns), to each lane."""
 
@@ -160,7 +161,7 @@ class QuarterOperand:
             yield [(r % s.rows, 0) for r in row], 8
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ChainOperand:
     """An operand of chains of fused multiply-adds: one element a lane, of the rows (columns) that it holds."""
 

@@ -7,13 +7,13 @@ overwriting what was read, needs a barrier in between unless each element stays 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, ViewType
 from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, is_tile
 from tessera.compiler.tile.dialect import INDEX_OPS
+from tessera.immutable import immutable
 
 _PURE = frozenset(f"tile.{name}" for name in ("dim", "program_id", *INDEX_OPS))
 READS = ("tile.load", "tile.gather", "tile.load_shared", "tile.mma", "tile.contract")
@@ -23,7 +23,7 @@ Owner: TypeAlias = tuple[Value, tuple[Hashable, ...], Hashable, Hashable]
 """A view, the offsets of a tile in it, the tile's layout and its type. They say which thread has which element."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SharedAccess:
     """`owner` says which thread holds which element: equal owners never race. None: unlike any other."""
 

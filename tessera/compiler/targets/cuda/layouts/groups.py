@@ -23,6 +23,7 @@ from tessera.compiler.targets.cuda.layouts.layout import (
     warp_grid,
 )
 from tessera.compiler.tile.dialect import has_scales
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
@@ -443,7 +444,7 @@ _ACCUMULATORS = {
 """What products of these dtypes may be added to on tensor cores; those of all others to f32."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TensorCores:
     """What an architecture's mma instructions take. `rows`: of one warp's products, which have 8 columns. `stores`:
     whether stmatrix stores what they give."""

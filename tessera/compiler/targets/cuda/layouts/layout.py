@@ -6,8 +6,9 @@ axis. Each axis of the matrix is spread over threads and registers by digits of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tessera.immutable import immutable
 from tessera.language.order import PARTIALS_ACROSS, PARTIALS_ALONG
 
 PARTIALS = {1: PARTIALS_ALONG, 0: PARTIALS_ACROSS}
@@ -23,7 +24,7 @@ def log2(n: int) -> int:
     return n.bit_length() - 1
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AxisLayout:
     """From the position's lowest digit up: t0 threads, inner registers, t1 threads, t2 threads, outer registers."""
 
@@ -56,7 +57,7 @@ class AxisLayout:
 ONE = AxisLayout(1)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Layout:
     """`spelling` is the C++ type, which is equal wherever the axes are."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType
@@ -23,6 +22,7 @@ from tessera.compiler.targets.cuda.layouts.barriers import shared_source
 from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, is_tile, shape_of
 from tessera.compiler.targets.cuda.layouts.layout import ONE
 from tessera.compiler.targets.cuda.write import cxx
+from tessera.immutable import immutable
 from tessera.language.dims import prod
 from tessera.language.dtypes import DType
 
@@ -33,7 +33,7 @@ def shared_shape(t: SharedType) -> tuple[int, int]:
     return int(prod(shape[:-1])), shape[-1]  # type: ignore[call-overload]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Placed:
     """A shared tile as it lies, and what is done with it. `stages`: how many there are, if it is a ring."""
 

@@ -8,7 +8,6 @@ its compiler does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TileType
@@ -16,6 +15,7 @@ from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter
 from tessera.compiler.targets.cuda.layouts.groups import dtype_of, is_tile
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products
 from tessera.errors import Diagnostic, Note, Span
+from tessera.immutable import immutable
 from tessera.language.scalars import TABLE
 
 MOST, FILE = 255, 65536
@@ -31,7 +31,7 @@ WHOLE = (*LOOPS, "tile.contract", "tile.mma", "tile.reduce", "tile.scan", "tile.
 """While these run, what is used behind them exists as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class HeldTile:
     """32-bit registers of each thread that one tile holds."""
 
@@ -45,7 +45,7 @@ class HeldTile:
         return f"{self.name}: {_size(self.shape)} {self.dtype}, {self.registers} registers of each thread"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Pressure:
     """The tiles that are held at once where there are most of them, the largest first."""
 

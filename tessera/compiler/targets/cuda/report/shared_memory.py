@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter
 from tessera.errors import NOWHERE, Diagnostic, Note, Span
+from tessera.immutable import immutable
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SharedTilePart:
     """What one tile takes: `bytes` of shared memory, for `stages` copies of it."""
 

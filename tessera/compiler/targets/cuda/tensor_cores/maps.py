@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.tile.offsets import Bounds, strides_of
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
@@ -19,7 +19,7 @@ RANK = 5
 """Axes of a tensor map at most."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TensorMap:
     """How a tensor copy sees an argument: axes innermost first, strides in elements (the innermost is 1)."""
 
@@ -40,7 +40,7 @@ class TensorMap:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SwizzledTile:
     """A shared tile that products of warpgroups read, with room for whole groups of lines. The mirror of `Swizzled` in
     include/tessera/tma.cuh."""
@@ -76,7 +76,7 @@ class SwizzledTile:
         return f"{self.rows}x{self.cols}{more}, wgmma's swizzle of {self.line * self.itemsize} bytes{several}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Fetch:
     """A copy of a tile by tensor copies. `at`: for each axis of the map, the values whose sum is the coordinate."""
 

@@ -17,6 +17,7 @@ from tessera.compiler.targets.cuda.layouts.groups import LayoutGroup, LayoutGrou
 from tessera.compiler.targets.cuda.tensor_cores.maps import LINE, Fetch, SwizzledTile, plan_fetch, widest_line
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import PLAIN
 from tessera.compiler.tile.offsets import Bounds
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
@@ -35,7 +36,7 @@ Key: TypeAlias = Value | tuple[Op, int]
 """A shared tile: the author's, or the one that an operand of a product is put into."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class OperandSource:
     """Where a product finds an operand: `value` in shared memory, in the accumulator's registers, or staged: put into
     shared memory first, by `load` where nothing else needs the tile. `turned`: it lies there transposed."""

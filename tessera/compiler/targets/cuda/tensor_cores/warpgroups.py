@@ -6,14 +6,13 @@ never on the tile, which is padded to whole instructions: a product's bits do no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cuda.tensor_cores.maps import BOX, LINE, TensorMap, is_zero, widest_line
 from tessera.compiler.tile.dialect import INDEX_OPS
 from tessera.compiler.tile.offsets import Bounds, strides_of
 from tessera.errors import Diagnostic, TargetError
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -26,7 +25,7 @@ PLAIN = frozenset(
 """What a producer computes for itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WarpgroupOperand:
     """One side of a product: `rows` positions along m or n, padded; `outer`: coordinates of its matrix in the map."""
 
@@ -40,7 +39,7 @@ class WarpgroupOperand:
         return self.rows * LINE
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Products:
     """A contraction on warpgroups. `warps` use what `producers` more fetch; a stage holds `depth` of k."""
 

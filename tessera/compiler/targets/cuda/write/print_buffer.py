@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.tile.printing import say
+from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.lazy import np
 
@@ -20,7 +20,7 @@ UNKNOWN_TRIPS = 64
 """steps that room is made for where a loop's length is not known"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PrintSite:
     """One `tile.print`. `bytes`: what a program writes there, in all steps of the loops around it."""
 
