@@ -2,10 +2,11 @@
 
 A sum of floats is collected in f64 and rounded once: one chain in f32 would lose digits with every duplicate.
 
-Where one program is one thread (`Sizes.sorted_block` is 0), it walks over all slices and adds each where it belongs;
-programs share what lies behind the axis. What is collected in f64 has rows for the segments that occur, in the order in
+Where one program is one thread (`Sizes.sorted_block` is 0), chains lead from each slice to the next one of its segment,
+and programs share the results. Narrow slices are walked over instead: each is added where it belongs, and programs
+share what lies behind the axis. What is collected in f64 then has rows for the segments that occur, in the order in
 which they do, so that it takes no more memory than the slices or the results. Elsewhere the numbers are sorted first,
-stably, and each result's program finds its slices side by side: there are no atomic operations, and no result depends
+stably, and each result's program finds its slices side by side. There are no atomic operations, and no result depends
 on who comes first.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
+from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.chunked_reduction import identity
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside
@@ -27,10 +28,14 @@ from tessera.language.dims import Dim, dim_min, prod
 from tessera.language.dtypes import DType
 
 COMBINE = {"sum": "add", "max": "maximum", "min": "minimum"}
+LANES = 16
+"""elements of a slice from which on it is vectors that are added"""
 STEP = 32
 """slices that a program of a sorted segment reads at a time"""
 LOST = 2**62
 """stands for the row of a slice that is in no segment"""
+NONE = -1
+"""stands for the slice behind a segment's last one"""
 
 
 def fold_segments(group: Op, out: ProgramBuilder) -> None:
@@ -40,8 +45,10 @@ def fold_segments(group: Op, out: ProgramBuilder) -> None:
     fold = _Fold(op, group, out)
     if out.sizes.sorted_block:
         fold.by_segment()
-    else:
+    elif fold.narrow:
         fold.by_slice()
+    else:
+        fold.by_chain()
 
 
 class _Fold:
@@ -63,6 +70,7 @@ class _Fold:
         self.wide = self.dtype
         if self.how == "sum" and (t.dtype.is_float or t.dtype.is_complex):
             self.wide = dtypes.complex128 if t.dtype.is_complex else dtypes.f64
+        self.narrow = isinstance(self.after, int) and self.after < LANES
         self.flops, self.name = flops_of([op]), op.name.partition(".")[2]
         self.keys = self._keys()
 
@@ -178,6 +186,88 @@ class _Fold:
         self._launch(writer, "segments in use")
         return rows
 
+    def by_chain(self) -> None:
+        """Each result from its own slices, which a chain leads through in ascending order."""
+        first, following = self._chains()
+        rows, columns = self._share()
+        space: Shape = (self.before, self.count, self.after)
+        writer = KernelWriter(
+            Space(space, [(0,), (1,), (2,)], space, (1, rows, columns), (False, False, False)), {}, set(), self.span
+        )
+        b = writer.b
+        x, target = self._views(writer)
+        heads = writer.window(first, 0, ViewType((self.count,), dtypes.int64), "first")
+        links = writer.window(following, 0, ViewType((self.n,), dtypes.int64), "following")
+        outer, segment, column = writer.offsets
+
+        def index(i: Value) -> Value:
+            return b.value("tile.to_index", (i,), INDEX)
+
+        def slice_(i: Value) -> Value:
+            return b.cast(b.load(x, [outer, index(i), column], (1, 1, columns)), self.wide)
+
+        def link(view: Value, at: Value) -> Value:
+            return b.reshape(b.load(view, [at], (1,)), ())
+
+        def going(i: Value, _: Value) -> Value:
+            return b.map("ge", i, zero)
+
+        def add(i: Value, total: Value) -> list[Value]:
+            return [link(links, index(i)), b.map(COMBINE[self.how], total, slice_(i))]
+
+        def fold(row: Value) -> list[Value]:
+            head = link(heads, row)
+
+            def put(total: Value) -> None:
+                b.store(target, b.cast(total, self.dtype), [outer, row, column])
+
+            def taken() -> None:
+                after, first = add(head, start)
+
+                def several() -> None:
+                    put(b.while_loop([after, first], going, add)[1])
+
+                b.branch(b.map("lt", after, zero), lambda: put(first), several)
+
+            b.branch(b.map("lt", head, zero), lambda: put(start), taken)
+            return []
+
+        start = b.full((1, 1, columns), self.start(self.wide), self.wide)
+        zero = b.constant(0, dtypes.int64)
+        end = b.iop("imin", b.iop("iadd", segment, b.index(rows)), b.index(self.count))
+        b.loop(segment, end, b.index(1), [], fold)
+        self._launch(writer, self.name)
+
+    def _chains(self) -> tuple[Value, Value]:
+        """For each segment its first slice, for each slice the next one of its segment: NONE behind the last."""
+        first = temporary((self.count + 1,), dtypes.int64, "first", self.span, self.out)
+        following = temporary((self.n,), dtypes.int64, "following", self.span, self.out)
+        writer = KernelWriter(Space((1,), [(0,)], (1,), (1,), (False,)), {}, set(), self.span)
+        b = writer.b
+        keys = writer.window(self.keys, 0, ViewType((self.n,), dtypes.int64), "keys")
+        heads = writer.window(first, 0, ViewType((self.count + 1,), dtypes.int64), "first", write=True)
+        links = writer.window(following, 0, ViewType((self.n,), dtypes.int64), "following", write=True)
+        one, zero, n = b.index(1), b.index(0), b.index(self.n)
+        last = b.iop("isub", n, one)
+        step = 1024
+
+        def forget(i: Value) -> list[Value]:
+            b.store(heads, b.full((step,), NONE, dtypes.int64), [i])
+            return []
+
+        def lead(i: Value) -> list[Value]:
+            """Slices from the last one on: each leads to the one that came before it."""
+            mine = b.iop("isub", last, i)
+            at = _number(b, keys, mine)
+            b.store(links, b.load(heads, [at], (1,)), [mine])
+            b.store(heads, b.reshape(scalar(b, mine), (1,)), [at])
+            return []
+
+        b.loop(zero, b.index(self.count + 1), b.index(step), [], forget)
+        b.loop(zero, n, one, [], lead)
+        self._launch(writer, "chains")
+        return first, following
+
     def _columns(self) -> int:
         """Of what lies behind the axis, as much as leaves every thread a part of it, in whole vectors."""
         s = self.out.sizes
@@ -185,6 +275,14 @@ class _Fold:
             return s.columns
         shares = s.programs if self.before == 1 else 1
         return max(1, min(self.after, max(16, -(-self.after // (16 * shares)) * 16)))
+
+    def _share(self) -> tuple[int, int]:
+        """Segments and columns of a program that follows chains: whole slices where all threads have segments."""
+        s, count = self.out.sizes, self.count
+        few = isinstance(count, int) and count < s.programs
+        columns = self._columns() if few else _most(self.after, s.most_columns)
+        rows = max(1, 4096 // columns)
+        return (min(rows, max(1, count // (4 * s.programs))) if isinstance(count, int) else rows), columns
 
     def by_segment(self) -> None:
         """Numbers sorted, then each result from its run of them."""
@@ -265,3 +363,12 @@ class _Fold:
 
         bounds = [b.constant(0, dtypes.int64), scalar(b, b.index(self.n))]
         return b.loop(b.index(0), b.index(steps), b.index(1), bounds, halve)[0]
+
+
+def _most(d: Dim, limit: int) -> int:
+    return max(1, min(d, limit)) if isinstance(d, int) else min(256, limit)
+
+
+def _number(b: TileBuilder, view: Value, at: Value) -> Value:
+    """An element of a view of whole numbers, as an index."""
+    return b.value("tile.to_index", (b.reshape(b.load(view, [at], (1,)), ()),), INDEX)

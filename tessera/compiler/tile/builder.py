@@ -80,6 +80,29 @@ class TileBuilder(Builder):
         types = [v.type for v in initial]
         return self.op("tile.for", [lower, upper, step, *initial], types, regions=[Region([block])]).results
 
+    def while_loop(
+        self, initial: Sequence[Value], test: Callable[..., Value], body: Callable[..., Sequence[Value]]
+    ) -> list[Value]:
+        """`tile.while`: as long as `test(*carried)` holds, `body(*carried)` gives what is carried next."""
+        types = [v.type for v in initial]
+        head, block = Block(types), Block(types)
+        with self.inside(head):
+            self.op("tile.yield", [test(*head.args)])
+        with self.inside(block):
+            self.op("tile.yield", list(body(*block.args)))
+        return self.op("tile.while", list(initial), types, regions=[Region([head]), Region([block])]).results
+
+    def branch(self, condition: Value, then: Callable[[], object], otherwise: Callable[[], object]) -> None:
+        """`tile.if` for what its sides store."""
+        sides: list[Region] = []
+        for write in (then, otherwise):
+            block = Block()
+            with self.inside(block):
+                write()
+                self.op("tile.yield")
+            sides.append(Region([block]))
+        self.op("tile.if", [condition], (), regions=sides)
+
     def load(
         self,
         view: Value,

@@ -247,6 +247,15 @@ class LLVMFunction:
             for x, y in zip(a, b, strict=True)
         ]
 
+    def either(self, condition: Val, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        """Calls one of two writers that give no values."""
+
+        def no_values(write: Callable[[], None]) -> list[Val]:
+            write()
+            return []
+
+        self.choose(condition, lambda: no_values(then), lambda: no_values(otherwise))
+
     # -- index numbers -----------------------------------------------------------------------------------------------
     def integer(self, name: str, a: Index, b: Index) -> Val:
         """An i64 instruction with no constants folded."""

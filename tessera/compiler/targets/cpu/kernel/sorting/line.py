@@ -32,12 +32,9 @@ class OneLine:
         n = self.n
         if isinstance(n, int):
             (self._by_digits if n >= RADIX_FROM else self._merged)(source, target)
-        else:
-            self.fn.choose(
-                self.fn.icmp("sge", n, RADIX_FROM),
-                lambda: self._by_digits(source, target) or [],
-                lambda: self._merged(source, target) or [],
-            )
+            return
+        many = self.fn.icmp("sge", n, RADIX_FROM)
+        self.fn.either(many, lambda: self._by_digits(source, target), lambda: self._merged(source, target))
 
     def _word(self, source: Val, i: Val) -> Val:
         """The i-th element as a word."""
@@ -61,7 +58,8 @@ class OneLine:
         """Counts all digits of all words, then moves the words once for each digit in which they differ."""
         fn = self.fn
         assert self.table is not None
-        tables, at = [], 0
+        tables: list[Val] = []
+        at = 0
         for _, bits, _ in self.digits:
             tables.append(fn.gep(self.table, at, I32.text))
             at += 1 << bits

@@ -76,7 +76,7 @@ class TileLines:
         if isinstance(self.together, bool):
             (self._together if self.together else self._one_by_one)()
         else:
-            self.fn.choose(self.together, lambda: self._together() or [], lambda: self._one_by_one() or [])
+            self.fn.either(self.together, self._together, self._one_by_one)
 
     def _row(self, memory: Val, kind: str, row: Index) -> Val:
         return self.fn.gep(memory, self.fn.mul(row, self.pitch), kind)
