@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,12 +25,13 @@ _OTHERS = frozenset({"node_modules", "__pycache__", "site-packages", "build", "d
 
 @dataclass
 class _Found:
-    """The result for one file. Shapes and sums are lines to print: place, text, comment. A function that others inline
-    has one sum."""
+    """The result for one file. Shapes, sums and costs are lines to print: place, text, comment. A function that others
+    inline has one sum."""
 
     findings: list[Diagnostic] = field(default_factory=list[Diagnostic])
     shapes: list[tuple[Span, str, str]] = field(default_factory=list[tuple[Span, str, str]])
     numerics: list[tuple[Span, str, str]] = field(default_factory=list[tuple[Span, str, str]])
+    costs: list[tuple[Span, str, str]] = field(default_factory=list[tuple[Span, str, str]])
 
 
 def check(
@@ -40,12 +41,18 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     shapes: Annotated[bool, typer.Option("--shapes", help="Also list the shape of every assigned name.")] = False,
     numerics: Annotated[bool, typer.Option("--numerics", help="Also list the precision of every sum.")] = False,
+    costs: Annotated[
+        bool, typer.Option("--costs", help="Also list the time and memory of every function, modelled.")
+    ] = False,
+    target: Annotated[str, typer.Option(help="The target of --costs: auto (this machine), cpu, sm_90a ...")] = "auto",
+    dims: Annotated[str | None, typer.Option(help="Sizes of dims for --costs: B=8,S=128.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
 ) -> None:
     """Check files without running them. Exits with 1 if there are errors."""
     names = list({p.resolve(): p for f in files or [Path()] for p in _expand(f)}.values())
     modules = Modules()
-    found = [_check(p, modules, shapes, numerics) for p in _with_progress(names)]
+    given = _Costs.of_options(target, dims) if costs else None
+    found = [_check(p, modules, shapes, numerics, given) for p in _with_progress(names)]
     findings = [unread(p, _shown_path(p)) for p in project_files([*(files or [Path()]), *names])]
     findings += [d for f in found for d in f.findings]
     if as_json:
@@ -54,10 +61,14 @@ def check(
             out["shapes"] = [_json(*item) for f in found for item in f.shapes]
         if numerics:
             out["numerics"] = [_json(*item) for f in found for item in f.numerics]
+        if costs:
+            out["costs"] = [_json(*item) for f in found for item in f.costs]
         print(json.dumps(out, indent=1))
     else:
         for f in found:
-            for span, text, said in sorted(f.shapes + f.numerics, key=lambda item: (item[0].line, item[0].col)):
+            for span, text, said in sorted(
+                f.shapes + f.numerics + f.costs, key=lambda item: (item[0].line, item[0].col)
+            ):
                 print(f"{span.file}:{span.line}: {text}: {said}")
         for d in findings:
             print(render(d, color=sys.stdout.isatty()), end="\n\n")
@@ -103,7 +114,26 @@ def _with_progress(names: list[Path]) -> Iterable[Path]:
     return track(names, "checking", console=Console(stderr=True), transient=True)
 
 
-def _check(path: Path, modules: Modules, shapes: bool, numerics: bool) -> _Found:
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """What costs are predicted for."""
+
+    target: str
+    dims: Mapping[str, int]
+
+    @classmethod
+    def of_options(cls, target: str, dims: str | None) -> _Costs:
+        from tessera.cli.programs import sizes  # slow: the compiler, for those who ask for costs
+
+        return cls(target, sizes(dims))
+
+    def of(self, analysis: Analysis) -> tuple[Span, str, str]:
+        from tessera.compiler.predict import predict  # slow: the passes, for those who ask for costs
+
+        return analysis.definition.span, analysis.name, predict(analysis, self.dims, self.target).text
+
+
+def _check(path: Path, modules: Modules, shapes: bool, numerics: bool, costs: _Costs | None) -> _Found:
     try:
         text = read_text(path)
     except CompileError as e:
@@ -116,6 +146,7 @@ def _check(path: Path, modules: Modules, shapes: bool, numerics: bool) -> _Found
         analysis.diagnostics,
         [item for a in analysis.analyses for item in _assigned(a)] if shapes else [],
         list({item: None for a in analysis.analyses for item in accumulations(a)}) if numerics else [],
+        [costs.of(a) for a in analysis.analyses if a.definition.owner is None] if costs is not None else [],
     )
 
 

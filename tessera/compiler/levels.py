@@ -50,7 +50,7 @@ def of(analysis: Analysis) -> tuple[str, ...]:
 def unit(analysis: Analysis, dims: Mapping[str, int]) -> Unit:
     """What the compiler would be given, with some sizes known. Raises NoIR."""
     known = {name: size for name, size in dims.items() if name in analysis.dims}
-    found = analyse(analysis.definition, None, known) if known else analysis
+    found = analyse(analysis.definition, analysis.arguments, known) if known else analysis
     if found.op is None or not found.ok:  # the compiler takes neither
         why = [d.message.partition("\n")[0] for d in found.diagnostics if d.severity == "error"]
         why = why or [d.message for d in found.undecided] or ["what its text leaves open is known when it is called"]

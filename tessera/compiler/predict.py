@@ -6,25 +6,28 @@ The profiler writes one small JSON file for each source file into the cache fold
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
 from tessera import knobs
 from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.called import AsCalled, MadeArgument, called
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.sizes import defaults, usual_sizes
 from tessera.compiler.ir.core import Op
 from tessera.compiler.levels import NoIR, schedule, unit
 from tessera.compiler.machines import MACHINES, Peaks, predicted_machine
-from tessera.compiler.schedule.cost import predicted_us
+from tessera.compiler.schedule.cost import predicted_us, sequential_us
 from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.tile.lifetimes import peak
 from tessera.compiler.tile.program import Branch, Launch, Program, Step
 from tessera.errors import TesseraError
 from tessera.files import read_record, write_record
 from tessera.immutable import immutable
+from tessera.language.dims import Dim
 
 _SCHEMA = 3
 
@@ -93,12 +96,17 @@ def _path(file: str) -> Path:
 
 LARGEST = 1000
 """operators of a program that is lowered while its author types: as many take a few tenths of a second"""
+SHOWN = 40
+"""characters of an expression that makes an argument"""
+WIDEST = 80
+"""characters of a reason; the rest is in the diagnostics"""
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @immutable
 class Prediction:
-    """`us` and `bytes` None: not known, and `why` says it. `bytes`: arguments, results and what is needed between.
+    """`us` and `bytes` None: not known, and `why` says it. `us`: where a launch's arithmetic and its memory traffic
+    overlap wholly; `most_us`: where they do not. `bytes`: arguments, results and what is needed between.
     `assumed`: dims that nobody has given a size, and the one they are taken to have. `defaults`: those that parameters
     have by default, and numbers."""
 
@@ -109,6 +117,42 @@ class Prediction:
     why: str = ""
     assumed: Mapping[str, int] = field(default_factory=dict[str, int])
     defaults: Mapping[str, int] = field(default_factory=dict[str, int])
+    made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
+    """arguments that the file's text makes, for which it is predicted"""
+    most_us: float | None = None
+
+    @property
+    def text(self) -> str:
+        """`modelled on sm_90a at B=S=1024, k=3 (default): 12 to 14 µs in 2 launches, 3.1 MB`; with sizes that nobody
+        gave."""
+        sizes = [sizes_text(self.assumed)] if self.assumed else []
+        sizes += [f"{name}={size} (default)" for name, size in self.defaults.items()]
+        sizes += [f"{name}={_short(m.text)} (line {m.line})" for name, m in self.made.items()]
+        at = f" at {', '.join(sizes)}" if sizes else ""
+        launches = f"{self.launches} launch" + ("es" if self.launches != 1 else "")
+        said = [f"{self.time} in {launches}"] if self.us is not None else []
+        said += [quantity(self.bytes, "B")] if self.bytes is not None else []
+        if not said:
+            return f"no prediction for {self.target}: {textwrap.shorten(self.why, WIDEST, placeholder=' ...')}"
+        return f"modelled on {self.target}{at}: " + ", ".join([*said, *([self.why] if self.why else [])])
+
+    @property
+    def time(self) -> str:
+        """`12 to 14 µs`; "" where it is not known."""
+        if self.us is None:
+            return ""
+        least, most = (quantity(us * 1e-6, "s") for us in (self.us, self.most_us or self.us))
+        unit = least.partition(" ")[2]
+        return (
+            least
+            if least == most
+            else f"{least.removesuffix(f' {unit}') if most.endswith(f' {unit}') else least} to {most}"
+        )
+
+
+def _short(text: str) -> str:
+    """An expression by its beginning: `GPT(width=64, layers=2)`, `GPT(nn.Embedding(256 ...)`."""
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 5].rstrip(' ,')} ...)"
 
 
 def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program:
@@ -120,8 +164,11 @@ def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program
     return to_program(made, target).program
 
 
-def predict(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
-    return replace(_predicted(analysis, dims, target), defaults=defaults(analysis, dims))
+def predict(analysis: Analysis, dims: Mapping[str, int], target: str, as_called: AsCalled | None = None) -> Prediction:
+    """For the sizes that are given. A model is as the file's text constructs it: `as_called`, where that is known."""
+    found = as_called or called(analysis)
+    said = defaults(analysis, dims)
+    return replace(_predicted(found.analysis, {**dims, **found.sizes}, target), defaults=said, made=found.made)
 
 
 def _predicted(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
@@ -139,13 +186,19 @@ def _predicted(analysis: Analysis, dims: Mapping[str, int], target: str) -> Pred
         return Prediction(name, 0, why=str(e))
     except TesseraError as e:
         return Prediction(name, 0, why=e.diagnostics[0].message)
+    return of_program(made, name)
+
+
+def of_program(made: Program, name: str) -> Prediction:
+    """The prediction for a lowered program on a machine of this name."""
     count, machine = len(made.launches), MACHINES.get(name)
     if made.free:
         return Prediction(name, count, why=f"its arguments decide about {', '.join(made.free)}")
     if machine is None or machine.peaks is None:
         return Prediction(name, count, None, peak(made), f"there is no model of {name}")
-    us = _time(made.steps, machine.peaks)
-    return Prediction(name, count, us, peak(made), "" if us is not None else "how often it loops depends on its data")
+    us, most = (_time(made.steps, machine.peaks, model) for model in (predicted_us, sequential_us))
+    why = "" if us is not None else "how often it loops depends on its data"
+    return Prediction(name, count, us, peak(made), why, most_us=most)
 
 
 def refused(analysis: Analysis, dims: Mapping[str, int], target: str) -> list[Refusal]:
@@ -175,19 +228,19 @@ def _assuming(missing: tuple[str, ...], analysis: Analysis, dims: Mapping[str, i
         if found.us is not None or found.bytes is not None:
             preset = defaults(analysis, dims)
             return replace(found, assumed={dim: usual[dim] for dim in missing if dim not in preset})
-        if still := analyse(analysis.definition, None, sizes).undecided:  # no size would help
+        if still := analyse(analysis.definition, analysis.arguments, sizes).undecided:  # no size would help
             why = still[0].message
     return Prediction(predicted_machine(target), 0, why=why)
 
 
-def _time(steps: tuple[Step, ...], peaks: Peaks) -> float | None:
+def _time(steps: tuple[Step, ...], peaks: Peaks, model: Callable[[Dim, Dim, Peaks], float | None]) -> float | None:
     """Of two branches the longer one; None with a loop, whose trips only a running program knows."""
     total = 0.0
     for step in steps:
         if isinstance(step, Launch):
-            took = predicted_us(step.flops, step.bytes, peaks)
+            took = model(step.flops, step.bytes, peaks)
         elif isinstance(step, Branch):
-            sides = [_time(side, peaks) for side in (step.then, step.orelse)]
+            sides = [_time(side, peaks, model) for side in (step.then, step.orelse)]
             took = max((t for t in sides if t is not None), default=None) if None not in sides else None
         else:
             took = None

@@ -157,9 +157,11 @@ def holds_tensors(a: Annotation) -> bool:
 
 
 def part(a: Annotation, key: object) -> Annotation:
-    """The annotation of the item `key` (an index or a key) of a tuple, list or dict."""
+    """The annotation of the item `key` (an index or a key) of a tuple, list or dict, or of the field of a dataclass."""
     if isinstance(a, SequenceAnn):
         return a.item
+    if isinstance(a, RecordAnn) and isinstance(key, str):
+        return dict(a.fields).get(key, UnknownAnn())
     items = a.items if isinstance(a, TupleAnn) else tuple(f for _, f in a.fields) if isinstance(a, RecordAnn) else ()
     return items[key] if isinstance(key, int) and key < len(items) else UnknownAnn()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from tessera.compiler.frontend.names.values import Static, remade
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.machines import code_of
+from tessera.compiler.predict import Prediction, of_program
 from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Artifact, Target
@@ -23,7 +23,6 @@ from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
 from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Decorated, Function
-from tessera.language.dims import Dim
 from tessera.language.records import Attribute, holding, members
 from tessera.language.tracebacks import leave, outward
 from tessera.runtime.arrays import devices
@@ -33,9 +32,9 @@ from tessera.runtime.call.arguments import Bound, Leaf, Parameters, holds_array
 from tessera.runtime.call.dispatch import Launcher
 from tessera.runtime.call.requests import compile_with
 from tessera.runtime.code.build import Built
-from tessera.runtime.code.plan import LaunchPlan
 from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
+from tessera.runtime.explanation import Explanation
 
 if TYPE_CHECKING:
     from tessera.runtime.autotune.choose import Choice
@@ -146,7 +145,13 @@ class Compiled:
 
     def explain(self) -> Explanation:
         """What runs, where, with which kernels; where the code came from and what each stage took."""
-        return Explanation(self.built, self.target, self.configuration, self.arguments, self.called, self.refusals())
+        return Explanation(
+            self.built, self.target, self.configuration, self.arguments, self.called, self.refusals(), self.predicted()
+        )
+
+    def predicted(self) -> Prediction:
+        """What a call should take by the model of its machine, which editors show too. Never a measurement."""
+        return of_program(self.lowered.program, self.target.name)
 
     def refusals(self) -> list[Refusal]:
         """Which operators that follow one another are in two kernels, and why."""
@@ -340,145 +345,3 @@ class _FixedLauncher(Launcher):
     def _other_value(self, leaf: Leaf) -> Diagnostic:
         message = f"{leaf.name} is {leaf.value!r}, but {self.fn.name} was compiled for another value of it"
         return Diagnostic("TS501", message, self.parameters.by_name[leaf.path[0]].span, function=self.fn.name)
-
-
-# What was compiled and how, in a form for people: `Compiled.explain()`.
-
-_ORIGIN = {"miss": "compiled now", "disk": "loaded from the disk cache", "hit": "the same code was in memory"}
-
-
-class Explanation:
-    """What runs, where, with which kernels, and where the code came from. Print it, or let a notebook show it."""
-
-    def __init__(
-        self,
-        built: Built,
-        target: Target,
-        configuration: Choice | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        called: bool = False,
-        apart: Sequence[Refusal] = (),
-    ) -> None:
-        self.called = called
-        """whether it tells of the last call, and not of a compilation ahead of calls"""
-        self.name, self.target = built.plan.name, target.name
-        self.cache = built.origin
-        self.configuration = configuration and {"config": configuration.config, "why": configuration.why}
-        self.stages = [(stage, ns) for stage, ns in built.stages]
-        """(stage, ns) in order"""
-        self.kernels: list[dict[str, Any]] = [
-            {
-                "kernel": k.kernel,
-                "title": k.title,
-                "fuses": k.label,
-                "grid": tuple(map(_plain, k.grid)),
-                "flops": _plain(k.flops),
-                "bytes": _plain(k.bytes),
-                "file": k.file,
-                "line": k.line,
-                "resources": built.artifact.resources.get(k.kernel),
-                "layouts": _resource(built, k.kernel, "layouts", {}),
-                "tiles": _resource(built, k.kernel, "tiles", []),
-                "notes": _resource(built, k.kernel, "notes", []),
-            }
-            for k in built.plan.launches
-        ]
-        self.apart = [{**r.to_json(), "text": str(r)} for r in apart]
-        """operators that follow one another and are in two kernels, and why"""
-        self.workspace = _workspace(built.plan)
-        self.parameters = [
-            f"{p.name} {'scalar' if p.shape is None else [_plain(d) for d in p.shape]} {p.dtype}"
-            for p in built.plan.params
-        ]
-        self.parameters += [f"{n} = {v.value!r}" for n, v in (arguments or {}).items() if isinstance(v, Static)]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as plain data."""
-        return dict(vars(self))
-
-    def __str__(self) -> str:
-        total = sum(ns for _, ns in self.stages) / 1e6
-        lines = [f"{self.name} on {self.target}: {len(self.kernels)} kernel{'s' * (len(self.kernels) != 1)}"]
-        lines[0] += " in the last call" if self.called else ""
-        lines.append(f"  takes     {', '.join(self.parameters) or 'nothing'}")
-        if self.configuration:
-            lines.append(f"  under     {show(self.configuration['config'])}: {self.configuration['why']}")
-        for k in self.kernels:
-            grid = " x ".join(map(str, k["grid"])) or "1"
-            what = k["title"] if k["title"] == k["kernel"] else f"{k['title']} = {k['kernel']}"
-            lines.append(f"  launches  {what}: {k['fuses']}; grid {grid}; {_count(k['flops'], 'FLOP')}, "
-                         f"{_count(k['bytes'], 'B')}  ({k['file']}:{k['line']})")  # fmt: skip
-            lines += [
-                f"    tile    {t['name']}: {t['what']}, {t['where']}: {t['how']}; {t['takes']}" for t in k["tiles"]
-            ]
-            lines += [f"    note    {text}" for text in k["notes"]]
-        lines += [f"  apart     {r['text']}" for r in self.apart]
-        lines.append(f"  workspace {_count(self.workspace, 'B')}")
-        stages = ", ".join(f"{stage} {ns / 1e6:.2f}" for stage, ns in self.stages)
-        lines.append(f"  cache     {_ORIGIN[self.cache]}, {total:.1f} ms ({stages})")
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
-            for cells in (
-                (
-                    k["title"],
-                    k["fuses"],
-                    " × ".join(map(str, k["grid"])),
-                    _count(k["flops"], "FLOP"),
-                    _count(k["bytes"], "B"),
-                    k["line"],
-                )
-                for k in self.kernels
-            )
-        )
-        total = sum(ns for _, ns in self.stages) / 1e6
-        c = self.configuration
-        under = f", under {_text(show(c['config']))}: {_text(c['why'])}" if c else ""
-        return (
-            f'<div class="tessera-explanation"><b>{_text(self.name)}</b> on {_text(self.target)}, '
-            f"{_text(_ORIGIN[self.cache])} in {total:.1f} ms{under}<table><tr><th>kernel</th><th>fuses</th>"
-            f"<th>grid</th><th>work</th><th>traffic</th><th>line</th></tr>{rows}</table>"
-            + "".join(f"<p>{_text(r['text'])}</p>" for r in self.apart)
-            + "</div>"
-        )
-
-
-def _resource(built: Built, kernel: str, what: str, default: Any) -> Any:
-    """What the target tells of a kernel, where it does."""
-    kernels = built.artifact.meta.get("kernels")
-    kernel = built.artifact.meta.get("same", {}).get(kernel, kernel)
-    return kernels.get(kernel, {}).get(what, default) if isinstance(kernels, dict) else default  # type: ignore[union-attr]
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
-
-
-def _workspace(plan: LaunchPlan) -> int | str:
-    """What a call takes beside arguments and results. With free sizes nobody knows what may share memory: the sum."""
-    if all(isinstance(t.bytes, int) for t in plan.temporaries):
-        return plan.workspace({})
-    total: Dim = plan.constants
-    for t in plan.temporaries:
-        total = total + t.bytes
-    return _plain(total)
-
-
-def _plain(dim: Dim) -> int | str:
-    return dim if isinstance(dim, int) else str(dim)
-
-
-def _count(value: int | str, unit: str) -> str:
-    """`1.05 MB`; a symbolic count as it is."""
-    if isinstance(value, str):
-        return f"{value} {unit}"
-    scaled = float(value)
-    for prefix in ("", "k", "M", "G", "T"):
-        if scaled < 1000 or prefix == "T":
-            return f"{scaled:.3g} {prefix}{unit}"
-        scaled /= 1000
-    raise AssertionError

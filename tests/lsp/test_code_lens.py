@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -46,7 +47,7 @@ async def test_predictions(start):
     machine = MACHINES["sm_90a"].peaks
     least = 2 * 4096 * 1024 * 4
     us = least / (machine.gbytes * 1e3) + machine.launch_us
-    assert predicted.title == f"modelled on sm_90a: {us:.3g} µs in 1 launch, {least / 1e6:.3g} MB"
+    assert re.fullmatch(rf"modelled on sm_90a: {us:.3g} to \d+ µs in 1 launch, {least / 1e6:.3g} MB", predicted.title)
     assert [(c.title, c.command, list(c.arguments)) for c in others] == [
         ("Profile", "tessera.profile", [doc.uri, "größe"]),
         ("Show IR", "tessera.showIr", [doc.uri, "größe"]),
@@ -75,6 +76,38 @@ async def test_sizes_and_targets_change(start):
     while lsp.WORKSPACE_CODE_LENS_REFRESH not in editor.client.refreshed:
         await editor.inlay_hints(doc)
     assert not await lenses(editor, doc)
+
+
+STEP = """import tessera as ts
+from tessera import Tensor, nn
+
+@ts.function
+def step(model: nn.MLP, x: Tensor["B", "D"]):
+    return ts.value_and_grad(lambda model: ts.mse(model(x), x))(model)
+
+model = nn.MLP(64, 256, key=0)
+step(model, x)
+"""
+
+
+async def test_a_step_of_a_model_that_the_file_constructs(start):
+    editor = await start(options={"target": "sm_90a", "dims": {"B": 512}})
+    doc = editor.open(STEP)
+    title = (await lenses(editor, doc))["step"][0].title
+    assert re.fullmatch(
+        r"modelled on sm_90a at model=nn.MLP\(64, 256, key=0\) \(line 8\): "
+        r"[\d.]+ to [\d.]+ µs in \d+ launches, [\d.]+ MB",
+        title,
+    )
+    editor.replace(doc, "256", "512")
+    wider = (await lenses(editor, doc))["step"][0].title
+    assert "nn.MLP(64, 512, key=0)" in wider and bytes_of(wider) > bytes_of(title)
+    editor.replace(doc, "nn.MLP(64, 512, key=0)", "read(path)")
+    assert (await lenses(editor, doc))["step"][0].title == "no prediction for sm_90a: what model holds must be known"
+
+
+def bytes_of(title: str) -> float:
+    return float(title.split()[-2])
 
 
 async def test_why_there_is_no_prediction(editor):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from lsprotocol import types as lsp
 
 from tessera.compiler import levels
+from tessera.compiler.frontend.called import AsCalled, called
 from tessera.compiler.predict import Measured, Prediction, digest, last, predict, quantity, sizes_text
 from tessera.editor.functions import Known
 from tessera.editor.names import definition_name
@@ -18,8 +18,6 @@ from tessera_lsp.notebook import NotebookCell
 from tessera_lsp.server import TesseraServer
 
 SHOW_IR, PROFILE, OPEN_PROFILE = "tessera.showIr", "tessera.profile", "tessera.openProfile"
-WIDEST = 80
-"""characters of a reason; the rest is in the diagnostics"""
 
 
 def register(server: TesseraServer) -> None:
@@ -46,19 +44,21 @@ def register(server: TesseraServer) -> None:
             out.append(lsp.CodeLens(place, lsp.Command("Show IR", SHOW_IR, arguments=[document.uri, name])))
         return out
 
-    kept: dict[tuple[str, str], tuple[Any, Any, Prediction]] = {}
+    kept: dict[tuple[str, str], tuple[AsCalled, Any, Prediction]] = {}
 
     def predicted(document: Document, known: Known) -> lsp.Command:
         """Lowered anew only where the function or what it is predicted for has changed, not at each stroke."""
         settings, analysis = server.settings_for(document), known.analysis
         key, state = (document.uri, analysis.name), (settings.target, dict(settings.dims))
         old = kept.get(key)
-        if old is None or old[0] is not analysis.op or old[1] != state or analysis.op is None:
+        now = called(analysis, old[0] if old is not None else None)
+        op = now.analysis.op
+        if old is None or old[0].analysis.op is not op or old[1] != state or op is None:
             for closed in [k for k in kept if not server.is_open(k[0])]:
                 del kept[closed]
-            kept[key] = analysis.op, state, predict(analysis, settings.dims, settings.target)
+            kept[key] = now, state, predict(analysis, settings.dims, settings.target, now)
         level = "schedule" if "schedule" in levels.of(analysis) else "tile"  # what is launched
-        return lsp.Command(_title(kept[key][2]), SHOW_IR, arguments=[*key, level])
+        return lsp.Command(kept[key][2].text, SHOW_IR, arguments=[*key, level])
 
     @server.feature(lsp.CODE_LENS_RESOLVE)
     async def resolve(lens: lsp.CodeLens) -> lsp.CodeLens:
@@ -69,19 +69,6 @@ def register(server: TesseraServer) -> None:
             if known is not None:
                 lens.command = predicted(document, known)
         return lens
-
-
-def _title(found: Prediction) -> str:
-    """`modelled on sm_90a at B=S=1024, k=3 (default): 12 us in 2 launches, 3.1 MB`: with sizes that nobody gave."""
-    preset = [f"{name}={size} (default)" for name, size in found.defaults.items()]
-    sizes = ", ".join([*([sizes_text(found.assumed)] if found.assumed else []), *preset])
-    at = f" at {sizes}" if sizes else ""
-    launches = f"{found.launches} launch" + ("es" if found.launches != 1 else "")
-    said = [f"{quantity(found.us * 1e-6, 's')} in {launches}"] if found.us is not None else []
-    said += [quantity(found.bytes, "B")] if found.bytes is not None else []
-    if not said:
-        return f"no prediction for {found.target}: {textwrap.shorten(found.why, WIDEST, placeholder=' ...')}"
-    return f"modelled on {found.target}{at}: " + ", ".join([*said, *([found.why] if found.why else [])])
 
 
 def _measured(m: Measured, text: str) -> str:

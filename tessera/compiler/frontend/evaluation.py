@@ -230,7 +230,8 @@ def _attempt(
         definition, op, tuple(ev.layer.params()), tuple(ev.layer.captures), tuple(ev.findings.items),
         list(ev.infos.values()),
         tuple(dict.fromkeys(ev.checks)), ev.dims, tuple(ev.dependencies.items()), tuple(ev.undecided), structure,
-        tuple(ev.layer.capture_names()), ev.readers, tuple(ev.launches), (ev.block, *ev.tried),
+        tuple(ev.layer.capture_names()), ev.readers, tuple(ev.launches), arguments,
+        (ev.block, *ev.tried),
     )  # fmt: skip
     return analysis, ev
 
@@ -277,12 +278,13 @@ class _ConstantLayer(Layer):
         return None
 
 
-def constant(file: str, text: str, scope: Scope, node: ast.expr) -> tuple[Any, str]:
+def constant(file: str, text: str, scope: Scope, node: ast.expr, tensors: bool = False) -> tuple[Any, str]:
     """The value of an expression at module level, UNKNOWN where it is not a constant of the text; and why it is given
-    up, where computing it takes too long."""
+    up, where computing it takes too long. `tensors`: also of what holds tensors, which stand for their types."""
     tree = ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)
     definition = Definition("function", "<module>", file, node.lineno, tree, text, scope)
-    ev = Evaluator(definition, _ConstantLayer, {}, of_kernel, budget.CONSTANT_STEPS)
+    layer = layer_of(definition) if tensors else _ConstantLayer
+    ev = Evaluator(definition, layer, {}, of_kernel, budget.CONSTANT_STEPS)
     try:
         value = ev.eval(node)
     except Exception:  # a constant that cannot be computed is not known, which is not a finding

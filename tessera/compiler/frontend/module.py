@@ -281,6 +281,7 @@ class TextScope:
 
     def _class(self, node: ast.ClassDef) -> Any:
         members: dict[str, Any] = {}
+        buffers, static = set[str](), set[str]()
         fields: list[str] = []
         annotations: dict[str, ast.expr] = {}
         decorators = {
@@ -292,6 +293,8 @@ class TextScope:
         for base in above:
             if isinstance(base, ClassRef) and (base.scope is self or not base.fields):
                 members |= base.members
+                buffers |= base.buffers
+                static |= base.static
                 fields += base.fields
                 annotations |= base.annotations
             elif makes_data:  # its fields are to be read where it stands
@@ -306,6 +309,8 @@ class TextScope:
                 case ast.AnnAssign(target=ast.Name(id=name), annotation=said, value=value):
                     if ast.unparse(said).partition("[")[0].rpartition(".")[2] != "ClassVar":
                         fields.append(name)
+                    if isinstance(value, ast.Call) and _is_buffer(read(self, dotted_name(value.func) or "?")):
+                        buffers.add(name)
                     if value is not None:
                         members[name] = self.constant(value)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -314,10 +319,17 @@ class TextScope:
                     members[name] = Property(Closure(s, self.definition(s, "function"), None, _Defaults(self, s)))
                 case ast.FunctionDef(name=name):
                     members[name] = self._function(s)
+                    static.discard(name)
+                    if any(dotted_name(d) == "staticmethod" for d in s.decorator_list):
+                        static.add(name)
                 case _:
                     pass
         if node.bases and not data:
             return UNKNOWN
+        adds = any(isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name) for s in body)
+        own = any(isinstance(s, ast.FunctionDef) and s.name == "__init__" for s in body)
+        if data and not own and (adds or not makes_data):
+            members.pop("__init__", None)  # it gets one for its own fields, which sets those of its bases too
         named = any(dotted_name(base) in _NAMED_TUPLE for base in node.bases)
         annotations |= {
             s.target.id: s.annotation
@@ -326,7 +338,11 @@ class TextScope:
         }
         makes_data = makes_data or any(d.endswith("dataclass_transform") for d in decorators)
         every = tuple(dict.fromkeys(fields)) if data else ()
-        return ClassRef(node.name, members, every, annotations if data else {}, self, named, makes_data)
+        bases = tuple(b for b in above if isinstance(b, ClassRef))
+        return ClassRef(
+            node.name, members, every, annotations if data else {}, self, named, makes_data, bases,
+            frozenset(buffers), frozenset(static),
+        )  # fmt: skip
 
     def _unpacked(self, name: str, targets: list[ast.expr], value: ast.expr) -> Any:
         """`B, S = 8, 128`"""
@@ -350,6 +366,11 @@ class TextScope:
         if given_up:
             GIVEN_UP[node] = given_up
         return value
+
+
+def _is_buffer(value: Any) -> bool:
+    """Whether it is `ts.nn.buffer`."""
+    return isinstance(value, Closure) and value is vocabulary.member("tessera.nn", "buffer")
 
 
 class _Behind(TextScope):
@@ -380,7 +401,7 @@ class _Defaults(dict[str, Any]):
 
 def imported(module: str, name: str) -> Any:
     """`from module import name`; what Tessera does not have inside functions (its profiler, say) is merely unknown."""
-    if module in ("typing", "dataclasses", "__future__", "collections", "functools"):
+    if module in ("typing", "dataclasses", "__future__", "collections"):
         return UNKNOWN
     found = vocabulary.member(module, name)
     if found is not MISSING:

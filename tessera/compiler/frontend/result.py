@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.names.live import read
-from tessera.compiler.frontend.names.values import Static, is_dict, is_tuple
+from tessera.compiler.frontend.names.values import Record, Static, is_dict, is_tuple
 from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.compiler.structure import Structure
@@ -21,8 +21,9 @@ from tessera.errors import CompileError, Diagnostic, Span
 from tessera.immutable import immutable
 from tessera.language.dims import Expr, text_of
 
-ArgType: TypeAlias = "TensorType | Static | None"
-"""What an argument is to the compiler: a tensor of a type, an ordinary value, or an absent optional."""
+ArgType: TypeAlias = "TensorType | Static | Record | None"
+"""What an argument is to the compiler: a tensor of a type, an ordinary value, an object of a text's class that holds
+these, or an absent optional."""
 
 Kind = Literal["assign", "param", "expr", "return", "index", "state"]
 
@@ -80,6 +81,8 @@ class Analysis:
     """where each dependency that can be read again was found; None: the definition's own scope"""
     launches: tuple[Op, ...] = ()
     """the `graph.launch` of every kernel that it calls"""
+    arguments: Mapping[str, ArgType] | None = field(default=None, repr=False, compare=False)
+    """what it was analysed for; None: by its annotations"""
     evaluated: tuple[Block, ...] = field(default=(), repr=False, compare=False)
     """all operators, those of branches and loops that cannot be decided yet in blocks of their own"""
 

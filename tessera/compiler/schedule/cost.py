@@ -20,3 +20,10 @@ def predicted_us(flops: Dim, bytes: Dim, peaks: Peaks) -> float | None:
     if not isinstance(flops, int) or not isinstance(bytes, int):
         return None
     return max(flops / (peaks.gflops * 1e3), bytes / (peaks.gbytes * 1e3)) + peaks.launch_us
+
+
+def sequential_us(flops: Dim, bytes: Dim, peaks: Peaks) -> float | None:
+    """The same where arithmetic and memory traffic do not overlap: the longer end of what the roofline allows."""
+    if not isinstance(flops, int) or not isinstance(bytes, int):
+        return None
+    return flops / (peaks.gflops * 1e3) + bytes / (peaks.gbytes * 1e3) + peaks.launch_us

@@ -18,14 +18,17 @@ from tessera.compiler.frontend.names.values import (
     ABSTRACT,
     MISSING,
     UNKNOWN,
+    Builtin,
     ClassRef,
     FileModule,
     Method,
     Namespace,
     Number,
+    Partial,
     Property,
     Record,
     Several,
+    Super,
     Unknown,
     type_name,
 )
@@ -46,6 +49,8 @@ def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
         return _member(ev, node, value, name)
     if isinstance(value, (Record, ClassRef)):
         return _of_record(ev, node, value, name)
+    if isinstance(value, Super):
+        return _of_classes_above(ev, node, value, name)
     if isinstance(value, Closure):
         return Method(value, name) if name == "with_config" else value.name if name == "__name__" else UNKNOWN
     if isinstance(value, (Expr, Number)):
@@ -98,7 +103,8 @@ def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, nam
         found = value.cls.members[name]
         if isinstance(found, Property):
             return call(ev, node, found.getter, [value], {})
-        return Method(value, name) if isinstance(found, Closure) else found
+        bound = isinstance(found, Closure) and name not in value.cls.static
+        return Method(value, name) if bound else found
     if isinstance(value, Record) and isinstance(value.cls, type) and hasattr(value.cls, name):
         return _of_class(ev, node, value, name)
     known = list(value.members)
@@ -107,6 +113,17 @@ def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, nam
     hint, fixes = ev.suggest(name, known, name_span(ev, node))
     label = value.type_name if isinstance(value, Record) else value.name
     return ev.error("TS104", f"{label} has no attribute {name!r}{hint}", node, fixes=fixes)
+
+
+def _of_classes_above(ev: Evaluator, node: ast.Attribute, value: Super, name: str) -> Any:
+    found = value.member(name)
+    if found is MISSING:
+        if name == "__init__":  # of `object`
+            return Partial(Builtin("tuple"), (), {})
+        return ev.error("TS104", f"no class above {value.record.type_name} has {name!r}", node)
+    if isinstance(found, Property):
+        return call(ev, node, found.getter, [value.record], {})
+    return Partial(found, (value.record,), {}) if isinstance(found, Closure) else found
 
 
 def _of_class(ev: Evaluator, node: ast.Attribute, value: Record, name: str) -> Any:

@@ -22,8 +22,10 @@ from tessera.compiler.frontend.names.values import (
     ClassRef,
     Counting,
     Number,
+    Partial,
     Record,
     Several,
+    Super,
     Unknown,
     has_unknown,
     is_dict,
@@ -281,6 +283,11 @@ def getattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return attribute(ev, access, args[0], args[1])
 
 
+def type_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    one = args[0] if len(args) == 1 and not kwargs else None
+    return one.cls if isinstance(one, Record) else _plain("type")(ev, node, args, kwargs)
+
+
 def hasattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     if has_unknown(args) or len(args) != 2:
         return UNKNOWN
@@ -317,12 +324,35 @@ def _unshared(value: Any) -> Any:
     return remade(value, [_unshared(v) for v in value]) if is_sequence(value) else value
 
 
+def partial_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`functools.partial(function, ...)`."""
+    if not args:
+        return ev.error("TS105", "partial needs a function", node)
+    return UNKNOWN if isinstance(args[0], Unknown) else Partial(args[0], tuple(args[1:]), kwargs)
+
+
+def super_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`super()` in a method of a class of a text: what the classes above the one with the method have."""
+    parameters = getattr(ev.frame.key, "args", None)
+    first = parameters.args[0].arg if isinstance(parameters, ast.arguments) and parameters.args else ""
+    record = ev.frame.names.get(first)
+    if args or kwargs or not isinstance(record, Record) or not isinstance(record.cls, ClassRef):
+        return ev.error("TS102", f"super() is not supported in a {ev.definition.kind} here; name the class", node)
+    classes = [record.cls]
+    for cls in classes:
+        classes += cls.bases
+    name = ev.frame.name
+    has = [c for c in classes if getattr(c.members.get(name), "node", None) is ev.frame.key]
+    return Super(record, has[-1].bases) if has else UNKNOWN
+
+
 _PLAIN = ("abs", "all", "any", "bool", "complex", "divmod", "float", "int", "max", "min", "pow", "repr", "round",
-          "slice", "sorted", "str", "sum", "type")  # fmt: skip
+          "slice", "sorted", "str", "sum")  # fmt: skip
 BUILTINS.update({
     **{n: _plain(n) for n in _PLAIN},
     **{n: _sequences(n) for n in _SEQUENCES},
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
-    "tessera.replace": replace_,
+    "tessera.replace": replace_, "functools.partial": partial_, "super": super_,
+    "type": type_,
 })  # fmt: skip

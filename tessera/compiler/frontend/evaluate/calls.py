@@ -31,6 +31,7 @@ from tessera.compiler.frontend.names.values import (
     Namespace,
     Number,
     OperatorRef,
+    Partial,
     Record,
     Several,
     Unknown,
@@ -79,6 +80,8 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
         return call_closure(ev, node, callee, args, kwargs)
     if isinstance(callee, ClassRef):
         return _instance(ev, node, callee, args, kwargs)
+    if isinstance(callee, Partial):
+        return call(ev, node, callee.function, [*callee.args, *args], {**callee.keywords, **kwargs})
     if isinstance(callee, TransformedRef):
         return ev.layer.transformed(node, callee, args, kwargs)
     if isinstance(callee, Record) and has_call(callee):
@@ -256,6 +259,8 @@ def _closure_of(value: Any) -> Closure | None:
 
 def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Calls a live object: by source where tensors are involved, directly where all arguments are ordinary values."""
+    if callee is functools.partial:
+        return call(ev, node, Builtin("functools.partial"), args, kwargs)
     if isinstance(callee, functools.partial):
         return call(ev, node, represent(callee.func), [*callee.args, *args], {**callee.keywords, **kwargs})
     plain = is_static(args) and is_static(kwargs)
@@ -387,9 +392,13 @@ def _construct(ev: Evaluator, node: ast.AST, cls: Any, args: list[Any], kwargs: 
 
 
 def _instance(ev: Evaluator, node: ast.AST, cls: ClassRef, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """An instance of a class of the file. Only a dataclass can be made without running its code."""
-    if not cls.fields or "__init__" in cls.members:
+    """An instance of a class of the file, if that is a dataclass; an `__init__` of its own is evaluated."""
+    if not cls.fields:
         return UNKNOWN
+    if "__init__" in cls.members:
+        made = Record(cls.name, {}, cls)
+        call(ev, node, cls.members["__init__"], [made, *args], kwargs)
+        return made if all(n in made.members for n in cls.fields) else UNKNOWN
     if len(args) > len(cls.fields) or any(k not in cls.fields for k in kwargs):
         return ev.error("TS105", f"{cls.name} takes {', '.join(cls.fields)}", node)
     members = {n: cls.members[n] for n in cls.fields if n in cls.members}

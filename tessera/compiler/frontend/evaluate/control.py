@@ -318,7 +318,7 @@ class Carried:
     another, `leave` answers False and the loop is evaluated again with that type.
     """
 
-    def __init__(self, ev: Evaluator, node: ast.For | ast.While, assigned: Iterable[str]) -> None:
+    def __init__(self, ev: Evaluator, node: ast.AST, assigned: Iterable[str]) -> None:
         self.ev, self.node = ev, node
         self.before = states.into(ev, dict(ev.frame.names))
         self.maybe = set(ev.frame.maybe)

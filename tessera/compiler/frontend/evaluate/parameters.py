@@ -159,7 +159,8 @@ def each_argument(signature: Signature, values: Mapping[str, Any]) -> Iterator[t
 
 def _parts(p: Parameter, value: Any) -> Iterator[tuple[Parameter, Any]]:
     nested = isinstance(p.annotation, (TupleAnn, SequenceAnn, RecordAnn))
-    items = list(enumerate(value)) if is_sequence(value) else list(value.items()) if is_dict(value) else []
+    held = value.members if isinstance(value, Record) else value
+    items = list(enumerate(held)) if is_sequence(held) else list(held.items()) if is_dict(held) else []
     if not nested or not items:
         yield p, value
         return
@@ -216,8 +217,10 @@ def _argument(ev: Evaluator, p: Parameter, argument: Any, held: bool = False) ->
         return remade(argument, (_argument(ev, item_of(p, i), a, held) for i, a in enumerate(argument)))
     if is_dict(argument):
         return {k: _argument(ev, item_of(p, k), a, held) for k, a in argument.items()}
+    if isinstance(argument, Record) or (is_record(argument) and not isinstance(argument, TensorType)):
+        return _record(ev, p, argument, held)
     if not isinstance(argument, TensorType):
-        return _record(ev, p, argument, held) if is_record(argument) else argument
+        return argument
     wanted = getattr(p.annotation, "dtype", None)
     if wanted is not None and wanted != argument.dtype and isinstance(p.annotation, (TensorAnn, TileAnn)):
         ev.error("TS304", f"{p.name} has elements of {argument.dtype}, but its annotation says {wanted}", p.span)
@@ -228,10 +231,13 @@ def _argument(ev: Evaluator, p: Parameter, argument: Any, held: bool = False) ->
 
 
 def _record(ev: Evaluator, p: Parameter, argument: Any, held: bool) -> Record:
-    kind: type[Any] = argument.__class__
-    made = Record(kind.__name__, {}, kind, outside=True)
+    """`argument`: an object that holds types, or in a text what a constructor makes."""
+    if isinstance(argument, Record):
+        made, inner = replace(argument, members={}, outside=True), argument.members
+    else:
+        made, inner = Record(type(argument).__name__, {}, type(argument), outside=True), members(argument)
     held = held or made.is_state
-    made.members = {n: _argument(ev, item_of(p, n), a, held) for n, a in members(argument).items()}
+    made.members = {n: _argument(ev, item_of(p, n), a, held) for n, a in inner.items()}
     return states.enter(ev, made, p.name, p.span)
 
 

@@ -1,7 +1,7 @@
 """`ts.scan`: one loop at run time, which reads slices and stores results in place.
 
-It is a `graph.for` that carries, beside what the function carries, the stacked results. Nothing else knows of it: its
-derivatives are those of a loop, of `take` and of `put`.
+It is a `graph.for` that carries, beside what the function carries, the stacked results and the state that its effects
+change. Nothing else knows of it: its derivatives are those of a loop, of `take` and of `put`.
 """
 
 from __future__ import annotations
@@ -50,20 +50,28 @@ class ScanCall:
         """(what is carried at last, the results one after the other)."""
         given = [v for v in parts(self.first) if self._carried(v)]
         first = [self._lifted(v, None) for v in given]
+        outside = Carried(self.ev, self.node, ())  # of it, state that effects change
         for _ in range(ATTEMPTS):
             block = Block([COUNTER, *(v.type for v in first)], ["i", *(v.hint for v in first)])
-            carry, ys = self._step(block)
-            with self.ev.builder.inside(block):
-                last = self._next(carry, first)
+            outside.enter(block)
+            try:
+                carry, ys = self._step(block)
+                with self.ev.builder.inside(block):
+                    last = self._next(carry, first)
+            except Refused:
+                outside.restore()
+                raise
             # a number has no dtype of its own: it takes that which it has after a round
             changed = [i for i, v in enumerate(last) if v.type != first[i].type]
-            if not changed:
+            if outside.leave(block) and not changed:
                 break
             for i in changed:
                 first[i] = self._retyped(given[i], first[i], last[i])
             Carried.discard(block)
         else:
+            outside.restore()
             raise self._refused("TS212", "a number that scan carries has another dtype after each round")
+        last += outside.next
         results = [v for v in parts(ys) if self._carried(v)]
         with self.ev.builder.inside(block):
             results = [self._lifted(v, None) for v in results]
@@ -74,10 +82,13 @@ class ScanCall:
                 last.append(self.g.put(block.add_arg(stack.type, v.hint), at, v))
         finish(self.ev, block, last, self.node)
         zero, one = (self.g.constant(i, dtypes.int64) for i in (0, 1))
-        operands = [zero, self.g.size(self.length, dtypes.int64), one, *first, *stacks]
+        operands = [zero, self.g.size(self.length, dtypes.int64), one, *first, *outside.initial, *stacks]
         regions = [Region([block])]
         types = [v.type for v in operands[3:]]
-        found = iter(self.ev.builder.op("graph.for", operands, types, regions=regions, span=self.span).results)
+        made = self.ev.builder.op("graph.for", operands, types, regions=regions, span=self.span).results
+        at_last = len(first) + len(outside.initial)
+        outside.after(made[len(first) : at_last], set())
+        found = iter([*made[: len(first)], *made[at_last:]])
 
         def replaced(value: Any) -> Any:
             return each(value, lambda v: next(found) if self._carried(v) else v)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tessera.compiler.frontend.evaluate.machine import Evaluator
-from tessera.compiler.frontend.names.values import Record, is_dict, is_sequence, remade
+from tessera.compiler.frontend.names.values import ClassRef, Record, is_dict, is_sequence, remade
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
 from tessera.language.records import BUFFER, STATE
@@ -26,7 +26,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any, bool]]:
         fields = {f.name: f for f in dataclasses.fields(value.cls)} if dataclasses.is_dataclass(value.cls) else {}
         for name, held in value.members.items():
             state = getattr(value.cls, STATE, False) is True
-            yield name, held, state or (name in fields and BUFFER in fields[name].metadata)
+            declared = isinstance(value.cls, ClassRef) and name in value.cls.buffers
+            yield name, held, state or declared or (name in fields and BUFFER in fields[name].metadata)
     elif is_dict(value):
         yield from ((str(k), v, False) for k, v in value.items())
     elif is_sequence(value):

@@ -35,7 +35,7 @@ class Conflict:
 
 
 def equations(name: str, annotation: Annotation, shape: Sequence[Dim]) -> list[Equation] | None:
-    """One equation per axis; None where the rank does not fit."""
+    """One equation per axis whose size has a name or a number; None where the rank does not fit."""
     wanted = annotation.shape if isinstance(annotation, (TensorAnn, TileAnn)) else None
     if wanted is None:
         return []
@@ -49,7 +49,9 @@ def equations(name: str, annotation: Annotation, shape: Sequence[Dim]) -> list[E
         return None
     else:
         pairs = list(enumerate(wanted))
-    return [Equation(name, axis, want, shape[axis]) for axis, want in pairs if isinstance(want, (int, Expr))]
+    said = [(axis, want) for axis, want in pairs if isinstance(want, (int, Expr))]
+    nameless = {want for _, want in said if any(n.startswith("?") for n in dims.symbols(want))}  # of a class's own dims
+    return [Equation(name, axis, want, shape[axis]) for axis, want in said if want not in nameless]
 
 
 def value_equation(name: str, dim: Dim | None, value: Any) -> list[Equation]:

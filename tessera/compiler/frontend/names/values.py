@@ -127,6 +127,12 @@ class ClassRef:
     named_tuple: bool = False
     makes_data: bool = False
     """whether the classes below it are dataclasses by themselves, as those of `ts.nn.Module`"""
+    bases: tuple[ClassRef, ...] = ()
+    """the classes above it whose text is known"""
+    buffers: frozenset[str] = frozenset()
+    """fields whose arrays are not trained"""
+    static: frozenset[str] = frozenset()
+    """methods that take no instance"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,6 +175,27 @@ class Described:
     @property
     def described(self) -> str:
         return f"a {type(self).__name__.lower()}"
+
+
+@immutable
+class Partial(Described):
+    """`functools.partial(function, *args, **keywords)`, where the function or an argument is abstract."""
+
+    function: Any
+    args: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Super(Described):
+    """`super()` in a method of a class of a text: the members of the classes above, for one instance."""
+
+    record: Record
+    bases: tuple[ClassRef, ...]
+
+    def member(self, name: str) -> Any:
+        """MISSING where no class above has it."""
+        return next((b.members[name] for b in self.bases if name in b.members), MISSING)
 
 
 class LayerValue(Described):

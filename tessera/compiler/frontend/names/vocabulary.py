@@ -18,7 +18,7 @@ from tessera.language import dtypes, policies, saving
 PYTHON_BUILTINS = frozenset(
     ("abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset", "getattr",
      "hasattr", "int", "isinstance", "len", "list", "map", "max", "min", "pow", "print", "range", "repr", "reversed",
-     "round", "set", "slice", "sorted", "str", "sum", "tuple", "type", "zip")
+     "round", "set", "slice", "sorted", "str", "sum", "super", "tuple", "type", "zip")
 )  # fmt: skip
 """The builtins of Python that functions may call. They run at compile time; some also mean something over tensors."""
 
@@ -95,6 +95,8 @@ def member(path: str, name: str) -> Any:
         return getattr(math, name, MISSING)
     if path in ("numpy", "np"):
         return _numpy(name)
+    if (path, name) == ("functools", "partial"):
+        return Builtin("functools.partial")
     if not is_own_module(path):
         return UNKNOWN
     if path == "tessera.tile":

@@ -1,0 +1,305 @@
+"""A function as its file calls it: what the text passes for parameters whose annotations do not say what they hold.
+
+A model is made by a constructor, and the constructor's text says the sizes of all that it holds. It is evaluated as the
+texts of functions are; nothing is imported or run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field, replace
+from typing import Any, TypeAlias
+
+from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.evaluate.parameters import each_argument
+from tessera.compiler.frontend.module import TextScope
+from tessera.compiler.frontend.names import binding
+from tessera.compiler.frontend.names.binding import equations
+from tessera.compiler.frontend.names.definition import Definition, Scope
+from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.frontend.names.live import read
+from tessera.compiler.frontend.names.signature import Parameter, Signature, definition_signature
+from tessera.compiler.frontend.names.values import (
+    MISSING,
+    UNKNOWN,
+    Record,
+    Static,
+    Unknown,
+    is_dict,
+    is_sequence,
+    remade,
+)
+from tessera.compiler.frontend.result import Analysis, ArgType, changed
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType
+from tessera.compiler.unit import LaunchCheck
+from tessera.immutable import immutable
+from tessera.language import dims
+from tessera.language.annotations import ConstAnn, RecordAnn, ScalarAnn, TensorAnn, TileAnn, dotted_name
+from tessera.language.dims import Dim, Expr, substitute, symbol
+from tessera.language.dtypes import f32
+
+Assigned: TypeAlias = "tuple[ast.expr, int | None]"
+"""the expression that a name is given, or which item of it"""
+
+
+@immutable
+class MadeArgument:
+    """An argument that the text makes: its type, the expression that makes it, and the line where that stands."""
+
+    type: ArgType
+    text: str
+    line: int
+
+
+@immutable
+class AsCalled:
+    """`made`: by parameter, the arguments that the text makes. `sizes`: of named dims, those without which these
+    arguments would not fit."""
+
+    analysis: Analysis
+    made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def called(analysis: Analysis, before: AsCalled | None = None) -> AsCalled:
+    """The analysis with the arguments that the file's text makes; as it is where it needs none, or the text makes
+    none. `before`: what was found for an earlier text of the file, which is given back where it still holds."""
+    if not analysis.undecided or not analysis.ok:
+        return AsCalled(analysis)
+    made = arguments(analysis.definition)
+    if not made:
+        return AsCalled(analysis)
+    if before is not None and _same(before, analysis.definition, made):
+        return before
+    signature = definition_signature(analysis.definition)
+    if any(not p.annotated and p.default is None and p.name not in made for p in signature.parameters):
+        known = {p.span for p in signature.parameters if p.name in made}
+        return AsCalled(replace(analysis, undecided=tuple(d for d in analysis.undecided if d.span not in known)), made)
+    given = {n: m.type for n, m in made.items()}
+    sizes = _sizes(analysis.definition, signature, given)
+    return AsCalled(analyse(analysis.definition, given, sizes), made, sizes)
+
+
+def _same(before: AsCalled, now: Definition, made: Mapping[str, MadeArgument]) -> bool:
+    """Whether neither the function, nor what it reads, nor what it is given has changed."""
+    was = before.analysis.definition
+    unmoved = was.line == now.line and was.options == now.options and _lines(was) == _lines(now)
+    return unmoved and _content(before.made) == _content(made) and not changed(before.analysis, now.scope)
+
+
+def _lines(definition: Definition) -> list[str]:
+    return definition.text.lines[definition.line - 1 : definition.tree.end_lineno]
+
+
+def _content(made: Mapping[str, MadeArgument]) -> Any:
+    """What of the arguments decides the analysis, to be compared: of classes their texts."""
+    texts: dict[int, str] = {}
+
+    def of(value: Any) -> Any:
+        if isinstance(value, Record):
+            if id(value.cls) not in texts:
+                texts[id(value.cls)] = fingerprint(value.cls)
+            return texts[id(value.cls)], {n: of(v) for n, v in value.members.items()}
+        if is_sequence(value):
+            return tuple(map(of, value))
+        if isinstance(value, Static):
+            return fingerprint(value.value)
+        return {k: of(v) for k, v in value.items()} if is_dict(value) else value
+
+    return {n: of(m.type) for n, m in made.items()}
+
+
+def _sizes(definition: Definition, signature: Signature, given: Mapping[str, ArgType]) -> dict[str, int]:
+    """The sizes of named dims that the arguments decide: the function is analysed for tensors of open sizes, and what
+    a launch would check of these is solved."""
+    open_ = {name: symbol(f"?{name}") for name in signature.dims}
+    tensors = {
+        p.name: TensorType(
+            tuple(substitute(d, open_) for d in p.annotation.shape if d is not ...), p.annotation.dtype or f32
+        )
+        for p in signature.parameters
+        if isinstance(p.annotation, TensorAnn) and p.annotation.shape and ... not in p.annotation.shape
+    }
+    tried = analyse(definition, {**tensors, **given})
+    found, _ = dims.solve(_decided(tried.checks))
+    pairs = [
+        e for p, a in each_argument(signature, given) if isinstance(a, TensorType)
+        for e in equations(p.name, p.annotation, a.shape) or ()
+    ]  # fmt: skip
+    held = binding.solve(pairs, {}, dims.Facts())[0]  # of the classes' own dims
+    every = {**{n: size for n, size in held.items() if isinstance(size, int)}, **found}
+    return {n.removeprefix("?"): size for n, size in every.items() if n.removeprefix("?") in signature.dims}
+
+
+def _decided(checks: Iterable[LaunchCheck]) -> Iterator[tuple[str, Dim, int]]:
+    """Those that say what a size is."""
+    for c in checks:
+        size, dim = (c.left, c.right) if isinstance(c.left, int) else (c.right, c.left)
+        if isinstance(dim, Expr) and isinstance(size, int):
+            yield c.why, dim, size
+
+
+def arguments(definition: Definition) -> dict[str, MadeArgument]:
+    """By parameter, what a call in the file passes; where none tells, what a constructor of the annotated class
+    makes there."""
+    scope = definition.scope
+    if not isinstance(scope, TextScope) or definition.owner is not None:
+        return {}
+    wanted = {p.name: p for p in definition_signature(definition).parameters if _is_open(p)}
+    found: dict[str, MadeArgument] = {}
+    names = [p.name for p in definition_signature(definition).parameters if not p.variadic]
+    for call, inside in _calls(scope) if wanted else ():
+        if isinstance(call.func, ast.Name) and call.func.id == definition.name:
+            given = {**dict(zip(names, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
+            for name in wanted.keys() - found.keys():
+                made = inside.made(given[name]) if name in given else None
+                if made is not None:
+                    found[name] = made
+    classes = {
+        n: p.annotation.type for n, p in wanted.items() if n not in found and isinstance(p.annotation, RecordAnn)
+    }
+    for call, inside in _calls(scope) if classes else ():
+        for name, cls in classes.items():
+            if name not in found and inside.meaning(call.func) is cls:
+                made = inside.made(call)
+                if made is not None:
+                    found[name] = made
+    return found
+
+
+def _is_open(p: Parameter) -> bool:
+    return not p.variadic and not isinstance(p.annotation, (TensorAnn, TileAnn, ScalarAnn, ConstAnn))
+
+
+def _calls(scope: TextScope) -> Iterator[tuple[ast.Call, _Names]]:
+    """All calls of a file, and the names that each sees."""
+    yield from _calls_in(scope.tree, _Names(scope, scope, scope.tree))
+
+
+def _calls_in(node: ast.AST, names: _Names) -> Iterator[tuple[ast.Call, _Names]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef):
+            yield from _calls_in(child, _Names(names.file, names, child))
+            continue
+        if isinstance(child, ast.Call):
+            yield child, names
+        yield from _calls_in(child, names)
+
+
+class _Names:
+    """The names that an expression sees where it stands, evaluated when they are asked for.
+
+    Of a name that is assigned at several places the first value that is known counts: an update gives back a model of
+    the structure that it was given. A parameter is its default.
+    """
+
+    live = False
+
+    def __init__(self, file: TextScope, outer: Scope, node: ast.Module | ast.FunctionDef) -> None:
+        self.file, self._outer, self._node = file, outer, node
+        self.signatures: dict[Any, Any] = {}
+        self._values: dict[str, Any] = {}
+        self._texts: dict[str, ast.expr] = {}
+        self._bound: dict[str, list[Assigned]] | None = None
+
+    @property
+    def bound(self) -> dict[str, list[Assigned]]:
+        """What the names that are assigned are given, in order."""
+        if self._bound is None:
+            self._bound = {}
+            for node in _statements(self._node.body):
+                _bind(node, self._bound)
+        return self._bound
+
+    def lookup(self, name: str) -> Any:
+        if name in self._values:
+            return self._values[name]
+        outer = self._outer.lookup(name) if isinstance(self._node, ast.Module) else MISSING
+        if outer is not MISSING and outer is not UNKNOWN:
+            return outer
+        default = self._default(name)
+        candidates = [*([(default, None)] if default is not None else ()), *self.bound.get(name, ())]
+        if not candidates:
+            return self._outer.lookup(name)
+        self._values[name] = UNKNOWN  # while it is evaluated: of what is made from itself nothing is known
+        for node, item in candidates:
+            value = self._evaluated(node)
+            if item is not None:
+                value = value[item] if is_sequence(value) and item < len(value) else UNKNOWN
+            if value is not UNKNOWN:
+                self._values[name], self._texts[name] = value, node
+                break
+        return self._values[name]
+
+    def _default(self, name: str) -> ast.expr | None:
+        if not isinstance(self._node, ast.FunctionDef):
+            return None
+        a = self._node.args
+        positional = [*a.posonlyargs, *a.args]
+        pairs = [*zip(positional[len(positional) - len(a.defaults) :], a.defaults, strict=True)]
+        return next((d for p, d in (*pairs, *zip(a.kwonlyargs, a.kw_defaults, strict=True)) if p.arg == name), None)
+
+    def names(self) -> list[str]:
+        return [*self.bound, *self._outer.names()]
+
+    def edited(self, definition: Definition, text: str) -> Definition | None:
+        return None
+
+    def meaning(self, node: ast.expr) -> Any:
+        """What a dotted name means; UNKNOWN for any other expression."""
+        dotted = dotted_name(node)
+        return read(self, dotted) if dotted else UNKNOWN
+
+    def made(self, node: ast.expr) -> MadeArgument | None:
+        """The argument that an expression is; None where the text does not tell."""
+        value = self._evaluated(node)
+        if isinstance(value, Unknown):
+            return None
+        while isinstance(node, ast.Name) and node.id in self._texts:
+            node = self._texts[node.id]
+        return MadeArgument(_typed(value), ast.unparse(node), node.lineno)
+
+    def _evaluated(self, node: ast.expr) -> Any:
+        from tessera.compiler.frontend.evaluation import constant  # slow: 0.2 s before a server's first answer
+
+        return constant(self.file.file, self.file.text, self, node, tensors=True)[0]
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a body and of the blocks in it, in order, without those of functions and classes."""
+    for node in body:
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            for inner in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(node, inner, []))
+
+
+def _bind(node: ast.stmt, bound: dict[str, list[Assigned]]) -> None:
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            pass
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            targets = [target]
+        case _:
+            return
+    for target in targets:
+        if isinstance(target, ast.Name):
+            bound.setdefault(target.id, []).append((value, None))
+        elif isinstance(target, ast.Tuple):
+            parts = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
+            for i, item in enumerate(target.elts):
+                if isinstance(item, ast.Name):
+                    bound.setdefault(item.id, []).append((parts[i], None) if parts is not None else (value, i))
+
+
+def _typed(value: Any) -> Any:
+    """What the text makes, as an argument of `analyse`."""
+    if isinstance(value, Value):
+        return value.type
+    if isinstance(value, Record):
+        return replace(value, members={n: _typed(v) for n, v in value.members.items()}, outside=True)
+    if is_sequence(value):
+        return remade(value, map(_typed, value))
+    return {k: _typed(v) for k, v in value.items()} if is_dict(value) else Static(value)
