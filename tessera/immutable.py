@@ -3,13 +3,13 @@
 They are made by the ten thousand, and their classes by the hundred whenever a process starts. A frozen dataclass sets
 each field through `object.__setattr__`, which makes it three times as slow to build as an ordinary one, and writes and
 compiles the text of six methods when its class is defined. `immutable` leaves the guard to the type checker, and writes
-one method.
+one method, when the first instance is made: of most classes a process makes none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import Any, TypeVar, dataclass_transform
@@ -25,16 +25,20 @@ def immutable(cls: type[_C]) -> type[_C]:
     of comparisons and hashes, and `field(repr=False)` out of the text.
     """
     defined = cls.__dict__
-    missing = [n for n in ("__eq__", "__hash__", "__repr__") if defined.get(n) is None]
+    missing = [n for n in ("__init__", "__eq__", "__hash__", "__repr__") if defined.get(n) is None]
     cls.__doc__ = cls.__doc__ or cls.__name__  # a dataclass without one gets its signature, which is slow to write
-    made: type[_C] = dataclass(slots=True, eq=False, repr=False)(cls)
-    methods = _methods(fields(made))  # type: ignore[arg-type]
+    made: type[_C] = dataclass(slots=True, init=False, eq=False, repr=False)(cls)
+    methods = _methods(made, fields(made))  # type: ignore[arg-type]
     for name in missing:
         setattr(made, name, methods[name])
     return made
 
 
-def _methods(of: tuple[Field[Any], ...]) -> dict[str, Callable[..., Any]]:
+def _methods(cls: type[Any], of: tuple[Field[Any], ...]) -> dict[str, Callable[..., Any]]:
+    def __init__(self: Any, *values: Any, **named: Any) -> None:
+        cls.__init__ = written = _written_init(cls, of)
+        written(self, *values, **named)
+
     compared = _tuple_of([f.name for f in of if f.compare])
     hashed = _tuple_of([f.name for f in of if (f.compare if f.hash is None else f.hash)])
 
@@ -44,7 +48,32 @@ def _methods(of: tuple[Field[Any], ...]) -> dict[str, Callable[..., Any]]:
     def __hash__(self: object) -> int:
         return hash(hashed(self))
 
-    return {"__eq__": __eq__, "__hash__": __hash__, "__repr__": _repr}
+    return {"__init__": __init__, "__eq__": __eq__, "__hash__": __hash__, "__repr__": _repr}
+
+
+def _written_init(cls: type[Any], of: tuple[Field[Any], ...]) -> Callable[..., None]:
+    """The `__init__` that a dataclass would have, as a function of the fields in order."""
+    known: dict[str, Any] = {"ABSENT": object()}
+    parameters, lines = ["self"], list[str]()
+    for f in of:
+        parameter, value = f.name, f.name
+        if f.default is not MISSING:
+            known[f"DEFAULT_{f.name}"] = f.default
+            parameter += f"=DEFAULT_{f.name}"
+            value = value if f.init else f"DEFAULT_{f.name}"
+        elif f.default_factory is not MISSING:
+            known[f"MAKE_{f.name}"] = f.default_factory
+            parameter += "=ABSENT"
+            value = f"MAKE_{f.name}()" + (f" if {f.name} is ABSENT else {f.name}" if f.init else "")
+        elif not f.init:
+            continue
+        if f.init:
+            parameters.append(parameter)
+        lines.append(f" self.{f.name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append(" self.__post_init__()")
+    exec(f"def __init__({', '.join(parameters)}):\n" + ("\n".join(lines) or " pass"), known)
+    return known["__init__"]
 
 
 def _tuple_of(names: list[str]) -> Callable[[object], tuple[Any, ...]]:

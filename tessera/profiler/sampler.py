@@ -16,7 +16,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import FrameType
 from typing import NamedTuple
 
-from tessera.runtime.callsite import LIBRARIES, OWN
+from tessera.runtime.callsite import OWN, libraries
 from tessera.runtime.locks import Locked
 
 INTERVAL = 1_000_000
@@ -143,7 +143,7 @@ class Sampler:
         file = frame.f_code.co_filename
         known = self._user.get(file)
         if known is None:
-            known = not file.startswith((OWN, *LIBRARIES, "<frozen", "<string>", "<__array_function__"))
+            known = not file.startswith((OWN, *libraries(), "<frozen", "<string>", "<__array_function__"))
             known = known and frame.f_globals.get("__name__", "").partition(".")[0] not in _PARTS
             self._user[file] = known
         return known

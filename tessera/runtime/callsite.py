@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
+from functools import cache
 from itertools import islice
 from types import CodeType, FrameType
 from typing import TypeAlias
@@ -12,9 +12,15 @@ from typing import TypeAlias
 from tessera.errors import NOWHERE, Span, source_line
 
 _KINDS = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")  # such as the command tessera
-LIBRARIES = tuple({path + os.sep for name in _KINDS if (path := sysconfig.get_path(name))})
-"""folders of code that is not the program's"""
 OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+@cache
+def libraries() -> tuple[str, ...]:
+    """The folders of installed code, which is not the program's."""
+    import sysconfig  # slow: only profiles and errors ask
+
+    return tuple({path + os.sep for name in _KINDS if (path := sysconfig.get_path(name))})
 
 
 def _caller() -> FrameType | None:

@@ -6,7 +6,6 @@ shown and shipped. Loading gives an executable that runs on raw addresses: it kn
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from tessera.compiler.machines import (
 from tessera.compiler.tile.program import Program
 from tessera.errors import CompileError, Diagnostic, TargetError
 from tessera.immutable import immutable
+from tessera.nearest import nearest
 
 
 @dataclass(slots=True)
@@ -193,8 +193,8 @@ def _complete(name: str, target: Any) -> Target:
 
 
 def unknown(name: str) -> TargetError:
-    close = difflib.get_close_matches(name, [*known(), *ALIASES], n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
+    close = nearest(name, [*known(), *ALIASES])
+    hint = f" Did you mean {close}?" if close else ""
     return TargetError(
         Diagnostic("TS601", f"There is no target {name!r}.{hint} Known: {AUTO}, {ANY_GPU}, {', '.join(known())}")
     )

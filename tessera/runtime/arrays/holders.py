@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from tessera.immutable import immutable
 from tessera.language.decorators import Decorated
 from tessera.language.lazy import np
-from tessera.runtime.callsite import LIBRARIES, OWN
+from tessera.runtime.callsite import OWN, libraries
 
 LARGE = 1 << 20
 """bytes from which on blocks have a line outside of profiles, arrays that others made are named, and blocks that no
@@ -90,7 +90,7 @@ def variables(frame: FrameType | None) -> dict[int, tuple[Any, list[str]]]:
     scopes: dict[int, Any] = {}
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith((OWN, *LIBRARIES)):
+        if not code.co_filename.startswith((OWN, *libraries())):
             inside = "" if code.co_name == "<module>" else f", {code.co_name}"
             local = frame.f_locals
             for scope, where in ((local, inside), (frame.f_globals, "")):

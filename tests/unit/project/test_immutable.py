@@ -85,3 +85,38 @@ def test_what_holds_itself_has_a_text():
     held: list[object] = []
     held.append(Pair(1, held))  # type: ignore[arg-type]
     assert repr(held[0]) == "Pair(left=1, right=[...], seen=0)"
+
+
+@immutable
+class Made:
+    items: list[int] = field(default_factory=list[int])
+    total: int = field(init=False, default=7)
+
+    def __post_init__(self) -> None:
+        self.items.append(self.total)  # each instance has a list of its own
+
+
+@immutable
+class Later(Made):
+    name: str = "x"
+
+
+def test_defaults_are_made_for_each_instance():
+    given = [1]
+    assert Made().items == Made().items == [7] and Made(given).items is given
+    assert Later(name="y") == Later([], "y") != Later()
+    assert Later().name == "x" and Made(items=[]).total == 7
+
+
+def test_wrong_arguments_are_refused_at_the_first_instance_and_later():
+    @immutable
+    class Point:
+        x: int
+        y: int = 0
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+            Point(y=1)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+            Point(1, z=2)  # type: ignore[call-arg]
+    assert Point(1, y=2) == Point(x=1, y=2)
