@@ -14,7 +14,8 @@ from tessera.compiler.ir.types import TensorType, TileType
 from tessera.compiler.schedule.access import collapse
 from tessera.compiler.schedule.alignment import base_of, long_reduction
 from tessera.compiler.schedule.matrices import Contraction, contraction, merged, operands_as_matrices, ordered, roles
-from tessera.compiler.schedule.views import contiguous, is_view, kind_of, layout_of
+from tessera.compiler.schedule.views import contiguous, is_view, kind_of, layout_of, views_to
+from tessera.language import dtypes
 
 
 def copy_before(op: Op, v: Value) -> Value:
@@ -131,9 +132,39 @@ def _straighten(op: Op) -> None:
         op.set_operand(0, copy_before(op, op.operands[0]))
 
 
+def _read_bytes(op: Op) -> None:
+    """Bytes that are widened to 32 bits for a product are widened where it reads them, instead of in memory."""
+    t = op.result.type
+    assert isinstance(t, TensorType)
+    chains = [views_to(v) for v in op.operands]
+    wide = [chain[0].operands[0] if chain else v for v, chain in zip(op.operands, chains, strict=True)]
+    casts = [v.op for v in wide if v.op is not None and v.op.name == "graph.cast" and _is_bytes(v.op.operands[0])]
+    if t.dtype not in (dtypes.int32, dtypes.uint32) or t.policy is not None or len(casts) < 2:
+        return
+    for i, (cast_op, chain) in enumerate(zip(casts, chains, strict=True)):
+        v = cast_op.operands[0]
+        assert isinstance(v.type, TensorType)
+        dtype = v.type.dtype
+        for view in chain:
+            shape = view.result.type
+            assert isinstance(shape, TensorType)
+            seen = TensorType(shape.shape, dtype)
+            v = Builder.before(op).value(view.name, (v, *view.operands[1:]), seen, dict(view.attrs), view.result.hint)
+        op.set_operand(i, v)
+        for dead in (*reversed(chain), cast_op):
+            if dead.block is not None and not dead.result.uses:
+                dead.erase()
+    op.attrs |= {"dtype": t.dtype}
+
+
+def _is_bytes(v: Value) -> bool:
+    return isinstance(v.type, TensorType) and v.type.dtype in (dtypes.int8, dtypes.uint8) and v.type.policy is None
+
+
 def _normalise_contraction(op: Op) -> None:
     """Operands that are no matrices in memory are copied; an output in another order is computed in order, of operands
     that have changed places or else to be transposed."""
+    _read_bytes(op)
     _store_generated(op, (0, 1))
     _store_scalars(op, (0, 1))
     c = contraction(op)

@@ -18,7 +18,7 @@ from tessera.language import dtypes as dt
 from tessera.language.dims import ceildiv
 from tests.emulator.harness import Arg, LineBuilder, build
 
-SIZES = [(1, 1), (3, 5), (17, 64), (70, 63), (33, 129), (5, 2001)]
+SIZES = [(1, 1), (3, 5), (17, 64), (70, 63), (33, 129), (5, 2001), (101, 4230)]
 
 
 @ts.function
@@ -48,7 +48,7 @@ def test_blocks_and_widths_do_not_change_a_bit(size: tuple[int, int], turned: bo
     matrix, vector = rng.standard_normal(size).astype(np.float32), rng.standard_normal(k).astype(np.float32)
     found: list[Any] = []
     for level in LEVELS:
-        for block in (1, 4, 32):
+        for block in (1, 4, 32, 96):
 
             def body(t: LineBuilder, a: Value, b: Value, y: Value, block: int = block) -> None:
                 at, zero = t.iop("imul", t.program_id(0), t.index(block)), t.index(0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.compiler.pipeline import generate
@@ -139,3 +141,45 @@ def test_features_choose_the_instruction(
         target.__dict__["isa"] = isa.from_features(plain | dict.fromkeys((*some, "avx", *isa.AVX2), True))
         text = target.assembly(generate(program, target))
         assert (instruction in text) == found
+
+
+@ts.function
+def turned(a: Any, b: Any) -> Any:
+    return (b.to(ts.int32).T @ a.to(ts.int32).T) * 2 + 1
+
+
+@ts.function
+def also_wanted(a: Any, b: Any) -> Any:
+    left = a.to(ts.int32)
+    return left @ b.to(ts.int32), left + 1
+
+
+@ts.function
+def several(a: Any, b: Any) -> Any:
+    return ts.einsum("ik,bkj->bij", a.to(ts.uint32), ts.stack([b, b - b]).to(ts.uint32))
+
+
+PROGRAMS: list[tuple[Any, Callable[[Any, Any], Any]]] = [
+    (turned, lambda a, b: ((a @ b).T * 2 + 1,)),
+    (also_wanted, lambda a, b: (a @ b, a + 1)),
+    (several, lambda a, b: (np.stack([a @ b, 0 * (a @ b)]).astype(np.uint32),)),
+]
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+@pytest.mark.parametrize("types", [("i1", "i1"), ("u1", "i1")], ids="-".join)
+def test_bytes_that_are_widened_for_a_product(types: tuple[str, str], number: int, target: str) -> None:
+    rng = np.random.default_rng(number)
+    a, b = (rng.integers(-128, 256, n).astype(t) for t, n in zip(types, ((37, 131), (131, 29)), strict=True))
+    program, want = PROGRAMS[number]
+    found = ts.compile(program, target=target, arguments=(a, b))(a, b)
+    expected = want(a.astype(np.int32), b.astype(np.int32))
+    for x, y in zip(found if len(expected) > 1 else (found,), expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(x), y)
+
+
+def test_bytes_are_widened_where_the_product_reads_them() -> None:
+    a = np.zeros((64, 64), np.int8)
+    text = ts.compile(turned, target="cpu", arguments=(a, a)).ir("schedule")
+    assert text.count("= group(") == 1

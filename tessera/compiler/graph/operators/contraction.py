@@ -15,6 +15,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 
 
@@ -23,13 +24,20 @@ class Contract(Operator):
 
     Letters in all three are batches, those missing from `out` are summed over in the accumulator dtype, in the order of
     language/order.py; all others are rows or columns. The result has the operands' dtype. Under the policy `compute(d)`
-    operands of f32 are rounded to d, and the result of operands of f32 or d is f32.
+    operands of f32 are rounded to d, and the result of operands of f32 or d is f32. `dtype` is the result's where the
+    operands are integers of fewer bits, each of which is widened first.
     """
 
     kind = "contract"
     functions = methods = ()
 
-    def infer(self, t: Infer, x: TensorType, y: TensorType, lhs: str, rhs: str, out: str) -> TensorType:
+    def infer(
+        self, t: Infer, x: TensorType, y: TensorType, lhs: str, rhs: str, out: str, dtype: DType | None = None
+    ) -> TensorType:
+        if dtype is not None:
+            if not all(v.dtype.is_integer and v.dtype.bits < dtype.bits for v in (x, y)) or not dtype.is_integer:
+                t.fail("TS210", f"{x.dtype} and {y.dtype} are not integers narrower than {dtype}")
+            x, y = (TensorType(v.shape, dtype) for v in (x, y))
         t.require(x, "number", 0)
         t.require(y, "number", 1)
         if len(lhs) != x.rank or len(rhs) != y.rank or len(set(lhs)) != len(lhs) or len(set(rhs)) != len(rhs):
@@ -40,15 +48,16 @@ class Contract(Operator):
         size = dict(zip(lhs, x.shape, strict=True))
         for letter, d in zip(rhs, y.shape, strict=True):
             t.same(size.setdefault(letter, d), d, "TS203", f"contracted dimensions {size[letter]} and {d} differ")
-        dtype = t.promote(x, y)
+        result = t.promote(x, y)
         policy = t.policy((x, y))
-        if policy is not None and policy.compute is not None and dtype in (dtypes.f32, policy.compute):
+        if policy is not None and policy.compute is not None and result in (dtypes.f32, policy.compute):
             for i, v in enumerate((x, y)):
                 t.convert(i, v, policy.compute)
-            dtype = dtypes.f32
-        return TensorType(tuple(size[c] for c in out), dtype)
+            result = dtypes.f32
+        return TensorType(tuple(size[c] for c in out), result)
 
-    def reference(self, x: Any, y: Any, lhs: str, rhs: str, out: str) -> Any:
+    def reference(self, x: Any, y: Any, lhs: str, rhs: str, out: str, dtype: DType | None = None) -> Any:
+        x, y = (v if dtype is None else v.astype(dtype.numpy) for v in (x, y))
         return np.einsum(f"{lhs},{rhs}->{out}", x, y)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
@@ -56,19 +65,25 @@ class Contract(Operator):
         summed = (d for c, d in zip(attrs["lhs"], x.shape, strict=True) if c not in attrs["out"])
         return dims.prod(results[0].shape) * dims.prod(summed) * 2
 
-    def partition(self, cut: Cut, x: TensorType, y: TensorType, lhs: str, rhs: str, out: str) -> Combine | None:
+    def partition(
+        self, cut: Cut, x: TensorType, y: TensorType, lhs: str, rhs: str, out: str, dtype: DType | None = None
+    ) -> Combine | None:
         i, j = cut.axis(x), cut.axis(y)
         left, right = lhs[i] if i is not None else "", rhs[j] if j is not None else ""
         if any((c in lhs and c != left) or (c in rhs and c != right) for c in left + right):
             cut.whole("only one of its operands is cut along an axis that both have")
         return None if all(c in out for c in left + right) else "sum"
 
-    def adjoint(self, g: GraphBuilder, out_: Value, ct: Value, x: Value, y: Value, lhs: str, rhs: str, out: str) -> Any:
+    def adjoint(
+        self, g: GraphBuilder, out_: Value, ct: Value, x: Value, y: Value, lhs: str, rhs: str, out: str,
+        dtype: DType | None = None,
+    ) -> Any:  # fmt: skip
         return (contract(g, ct, y, out, rhs, lhs), contract(g, ct, x, out, lhs, rhs))
 
     def tangent(
-        self, g: GraphBuilder, out_: Value, tangents: Any, x: Value, y: Value, lhs: str, rhs: str, out: str
-    ) -> Any:
+        self, g: GraphBuilder, out_: Value, tangents: Any, x: Value, y: Value, lhs: str, rhs: str, out: str,
+        dtype: DType | None = None,
+    ) -> Any:  # fmt: skip
         dx, dy = tangents
         parts = [contract(g, dx, y, lhs, rhs, out)] if dx is not None else []
         parts += [contract(g, x, dy, lhs, rhs, out)] if dy is not None else []

@@ -19,7 +19,7 @@ from tessera.compiler.targets.cpu.elementary.convert import memory_element, regi
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.kernel import narrow
 from tessera.compiler.targets.cpu.kernel.chains import added
-from tessera.compiler.targets.cpu.kernel.packing import PackedPanel, pack_function
+from tessera.compiler.targets.cpu.kernel.packing import WIDE, PackedPanel, pack_function, parts
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const
@@ -76,6 +76,11 @@ class PackedMatmul:
         return KC * self.together
 
     @property
+    def chain(self) -> int:
+        """How many products are added one after the other; integers have no order to keep."""
+        return CHAIN if self.acc.is_float else self.slab
+
+    @property
     def mr(self) -> int:
         """Rows of the block in registers: with two vectors of columns, at most all registers but those for A and B.
 
@@ -91,7 +96,8 @@ class PackedMatmul:
     def panel(self, right: bool) -> PackedPanel:
         storage, width, own = (self.rhs, self.nr, "n") if right else (self.lhs, self.mr, "m")
         along = {own: "p", "k": "k"}.get(self.rhs_along if right else self.lhs_along, "")
-        return PackedPanel(self.isa, storage, self.acc, width, along, right, self.together, self.moved and not right)
+        moved = self.moved and not right
+        return PackedPanel(self.isa, storage, self.acc, width, along, right, KC, self.together, moved)
 
     @property
     def name(self) -> str:
@@ -107,8 +113,9 @@ class PackedMatmul:
 
     def workspace(self, m: int) -> int:
         """Bytes of the packed panels for products of up to m rows."""
-        lhs = self.padded_rows(m) * KC + self.lanes
-        return -(-(lhs + KC * self.nr) * self.acc.itemsize // 64) * 64
+        lhs = self.padded_rows(m) * KC + 2 * self.lanes
+        rhs = KC * self.nr * min(WIDE, -(-self.columns // self.nr))
+        return -(-(lhs + rhs) * self.acc.itemsize // 64) * 64
 
 
 PARAMETERS = [
@@ -140,26 +147,17 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
     with fn.loop(0, k, kind.slab) as slab:
         kc = fn.smin(kind.slab, fn.sub(k, slab.index))
         row_k, column_k = (fn.div(slab.index, parts(d)) for d in (kind.lhs, kind.rhs))
-        with fn.loop(0, panels) as p:
-            row = fn.mul(p.index, kind.mr)
-            source = fn.gep(a, fn.add(fn.mul(row, sam), fn.mul(row_k, sak)), memory_element(kind.lhs))
-            target = fn.gep(work, fn.mul(row, KC), elem)
-            _call(fn, pack_lhs, source, sam, sak, fn.smin(kind.mr, fn.sub(m, row)), kc, target)
-        with fn.loop(0, n, kind.nr) as q:
-            column = fn.div(q.index, parts(kind.rhs))
+        _call(fn, pack_lhs, fn.gep(a, fn.mul(row_k, sak), memory_element(kind.lhs)), sam, sak, m, kc, work)
+        with fn.loop(0, n, WIDE * kind.nr) as wide:
+            column, valid = fn.div(wide.index, parts(kind.rhs)), fn.smin(WIDE * kind.nr, fn.sub(n, wide.index))
             source = fn.gep(b, fn.add(fn.mul(column, sbn), fn.mul(column_k, sbk)), memory_element(kind.rhs))
-            _call(fn, pack_rhs, source, sbn, sbk, fn.smin(kind.nr, fn.sub(n, q.index)), kc, packed_rhs)
-            with fn.loop(0, panels) as p:
+            _call(fn, pack_rhs, source, sbn, sbk, valid, kc, packed_rhs)
+            with fn.loop(0, valid, kind.nr) as q, fn.loop(0, panels) as p:
                 row = fn.mul(p.index, kind.mr)
-                panel = fn.gep(work, fn.mul(row, KC), elem)
-                at = fn.add(fn.mul(row, ldc), q.index)
-                _call(fn, micro, panel, packed_rhs, fn.gep(c, at, elem), fn.gep(sums, at, elem), kc, ldc, slab.index, k)
+                left, right = fn.gep(work, fn.mul(row, KC), elem), fn.gep(packed_rhs, fn.mul(q.index, KC), elem)
+                at = fn.add(fn.mul(row, ldc), fn.add(wide.index, q.index))
+                _call(fn, micro, left, right, fn.gep(c, at, elem), fn.gep(sums, at, elem), kc, ldc, slab.index, k)
     return kind.name
-
-
-def parts(dtype: DType) -> int:
-    """Real numbers of an element."""
-    return 2 if dtype.is_complex else 1
 
 
 def _call(fn: LLVMFunction, name: str, *args: Index) -> None:
@@ -201,12 +199,12 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
 
     zeros = [const(0, vector)] * (kind.mr * vectors)
     group = block(sums if kind.levels == 3 else c)
-    with fn.loop(0, kc, CHAIN) as part:
+    with fn.loop(0, kc, kind.chain) as part:
         done = fn.add(at, part.index)
         start = zeros
         if kind.accumulate:
             start = fn.choose(fn.icmp("eq", done, 0), lambda: load(block(c)), lambda: zeros)
-        end = fn.smin(fn.add(part.index, CHAIN), kc)
+        end = fn.smin(fn.add(part.index, kind.chain), kc)
         moved = zeros[:vectors] if kind.moved else []
         lo, hi = (fn.div(x, kind.together) for x in (part.index, fn.add(end, kind.together - 1)))
         with fn.loop(lo, hi, 1, [*start, *moved]) as chain:

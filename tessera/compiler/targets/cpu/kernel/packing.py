@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, register_type, storage_type, unpack
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
@@ -17,11 +18,17 @@ from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, V
 from tessera.immutable import immutable
 from tessera.language.dtypes import DType
 
+WIDE = 4
+"""panels that are packed side by side where a step's elements are neighbours, so that long pieces of memory are read"""
+
 
 @immutable
 class PackedPanel:
-    """`width` elements of a step, stored as `storage`. `along` says which axis has stride 1: "p" (the panel's own), "k"
-    or "". `together`: how many neighbours in k a word holds; `moved`: they are bytes, packed 128 off."""
+    """`width` elements of each step, stored as `storage`; a panel has room for `steps`, and lies behind the one before.
+
+    `along` says which axis has stride 1: "p" (the panel's own), "k" or "". `together`: how many neighbours in k a word
+    holds; `moved`: they are bytes, packed 128 off.
+    """
 
     isa: VectorISA
     storage: DType
@@ -29,6 +36,7 @@ class PackedPanel:
     width: int
     along: str
     right: bool
+    steps: int
     together: int = 1
     moved: bool = False
 
@@ -50,30 +58,47 @@ class PackedPanel:
 
 
 def pack_function(module: LLVMModule, panel: PackedPanel) -> str:
-    """`void(source, panel stride, k stride, valid, kc, target)`: target[step][width] with zeros beyond `valid`."""
+    """`void(source, panel stride, k stride, valid, kc, target)`: as many panels as `valid` elements of a step fill,
+    target[panel][step][width], with zeros beyond them in the last."""
     if any(f.name == panel.name for f in module.functions):
         return panel.name
     params = [("source", PTR), ("sp", I64), ("sk", I64), ("valid", I64), ("kc", I64), ("target", PTR)]
     packer = (_Words if panel.together > 1 else _Packer)(LLVMFunction(module, panel.name, params), panel)
     fn = packer.fn
     source, sp, sk, valid, kc, target = (fn.param(i) for i in range(6))
-    if panel.storage.is_complex:
-        packer.complex(source, sp, sk, valid, kc, target)
-        return panel.name
-    full = fn.icmp("eq", valid, panel.width)
-    match panel.along:
+    width, whole = panel.width, fn.div(valid, panel.width)
+
+    def some(first: Index, write: Callable[..., None], **more: Index) -> None:
+        """Writes panels, of which `first` is the number of the first."""
+        own = fn.div(fn.mul(first, width), parts(panel.storage) if panel.right else 1)
+        to = fn.gep(target, fn.mul(first, width * panel.steps), panel.element.elem)
+        write(packer.at(source, fn.mul(own, sp)), sp, sk, kc, to, **more)
+
+    match "complex" if panel.storage.is_complex else panel.along:
         case "p":
-            with fn.when(full):
-                packer.straight(source, sk, kc, target)
+            wide = fn.mul(fn.div(whole, WIDE), WIDE)
+            with fn.loop(0, wide, WIDE) as p:
+                some(p.index, packer.straight, panels=WIDE)
+            with fn.loop(wide, whole) as p:
+                some(p.index, packer.straight, panels=1)
         case "k":
-            with fn.when(full):
-                packer.turned(source, sp, sk, kc, target)
+            with fn.loop(0, whole) as p:
+                some(p.index, packer.turned)
+        case "complex":
+            with fn.loop(0, whole) as p:
+                some(p.index, packer.complex, valid=width)
         case _:
-            packer.steps(source, sp, sk, valid, 0, kc, target)
-            return panel.name
-    with fn.when(fn.icmp("ne", valid, panel.width)):
-        packer.steps(source, sp, sk, valid, 0, kc, target)
+            with fn.loop(0, whole) as p:
+                some(p.index, packer.one_by_one, valid=width)
+    rest = fn.sub(valid, fn.mul(whole, width))
+    with fn.when(fn.icmp("sgt", rest, 0)):
+        some(whole, packer.complex if panel.storage.is_complex else packer.one_by_one, valid=rest)
     return panel.name
+
+
+def parts(dtype: DType) -> int:
+    """Real numbers of an element."""
+    return 2 if dtype.is_complex else 1
 
 
 @dataclass(slots=True)
@@ -102,12 +127,22 @@ class _Packer:
     def line(self, target: Val, step: Index) -> Val:
         return self.fn.gep(target, self.fn.mul(step, self.panel.width), self.panel.element.elem)
 
-    def straight(self, source: Val, sk: Val, kc: Val, target: Val) -> None:
+    def straight(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val, panels: int) -> None:
         """The panel's axis has stride 1: rows are copied in the largest powers of two."""
+        del sp
         fn = self.fn
         with fn.loop(0, kc) as at:
-            self._row(lambda place, lanes: self.read(self.at(self.at(source, fn.mul(at.index, sk)), place), lanes),
-                      self.line(target, at.index))  # fmt: skip
+            row, line = self.at(source, fn.mul(at.index, sk)), self.line(target, at.index)
+            for p in range(panels):
+                self._row(partial(self._read_at, row, p * self.panel.width), self.panel_of(line, p))
+
+    def panel_of(self, line: Val, number: int) -> Val:
+        """The same step of a panel further on."""
+        panel = self.panel
+        return self.fn.gep(line, number * panel.width * panel.steps, panel.element.elem)
+
+    def _read_at(self, row: Val, start: int, place: int, lanes: int) -> Val:
+        return self.read(self.at(row, start + place), lanes)
 
     def _row(self, read: Callable[[int, int], Val], line: Val) -> None:
         """All elements of a step: `read` gives those from a place on, in so many lanes."""
@@ -137,9 +172,9 @@ class _Packer:
             for i in range(lanes):
                 for j, column in enumerate(columns):
                     self.put(column[i], self.line(target, fn.add(first, i)), j * lanes)
-        self.steps(source, sp, sk, width, whole, kc, target)
+        self.one_by_one(source, sp, sk, kc, target, width, whole)
 
-    def steps(self, source: Val, sp: Val, sk: Val, valid: Index, start: Index, kc: Val, target: Val) -> None:
+    def one_by_one(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val, valid: Index, start: Index = 0) -> None:
         """The steps from `start` on, element by element."""
         fn, zero = self.fn, const(0, self.panel.element)
         with fn.loop(start, kc) as at:
@@ -149,7 +184,7 @@ class _Packer:
             with fn.loop(valid, self.panel.width) as rest:
                 self.put(zero, line, rest.index)
 
-    def complex(self, source: Val, sp: Val, sk: Val, valid: Index, kc: Val, target: Val) -> None:
+    def complex(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val, valid: Index) -> None:
         """Complex elements as real numbers: on the right two columns for each, and two rows of k on either side."""
         fn, right, storage = self.fn, self.panel.right, self.panel.storage
         across = 2 if right else 1
@@ -208,21 +243,25 @@ class _Words(_Packer):
             with fn.when(fn.icmp("eq", fn.sub(hi, whole), have)):
                 write(whole, have, fn.div(whole, count))
 
-    def straight(self, source: Val, sk: Val, kc: Val, target: Val) -> None:
+    def straight(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val, panels: int) -> None:
         """Rows of as many neighbours in k as a word has are joined."""
+        del sp
         fn = self.fn
 
         def step(k: Index, have: int, number: Index) -> None:
-            rows = [self.at(source, fn.mul(fn.add(k, i), sk)) for i in range(have)]
-            self._row(lambda place, lanes: self._word([self._load(self.at(r, place), lanes) for r in rows]),
-                      self.line(target, number))  # fmt: skip
+            rows, line = [self.at(source, fn.mul(fn.add(k, i), sk)) for i in range(have)], self.line(target, number)
+            for p in range(panels):
+                self._row(partial(self._words_at, rows, p * self.panel.width), self.panel_of(line, p))
 
         self._each_step(0, kc, step)
+
+    def _words_at(self, rows: list[Val], start: int, place: int, lanes: int) -> Val:
+        return self._word([self._load(self.at(r, start + place), lanes) for r in rows])
 
     def _load(self, p: Val, lanes: int) -> Val:
         return self.fn.load(p, ty("i", self.panel.storage.bits, lanes), self.panel.storage.itemsize)
 
-    def steps(self, source: Val, sp: Val, sk: Val, valid: Index, start: Index, kc: Val, target: Val) -> None:
+    def one_by_one(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val, valid: Index, start: Index = 0) -> None:
         fn, zero = self.fn, const(0, self.panel.element)
 
         def step(k: Index, have: int, number: Index) -> None:

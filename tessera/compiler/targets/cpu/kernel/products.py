@@ -11,6 +11,7 @@ from tessera.compiler.targets.cpu.elementary.convert import memory_element, real
 from tessera.compiler.targets.cpu.kernel.diagonal import diagonal_function
 from tessera.compiler.targets.cpu.kernel.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
+from tessera.compiler.targets.cpu.kernel.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.packed_matmul import PackedMatmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.small_matmul import LARGE, Shape, direct_function, direct_kind
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
@@ -95,9 +96,15 @@ class Product:
             return
         if kind != "direct" and not isinstance(self.n, int):
             shape = replace(shape, n_is_bound=True)
-        if kind == "turned":
+        if kind in ("turned", "lines"):
             shape = replace(shape, large=self.b.large)
-        direct = dots_function(k.module, shape) if kind == "dots" else direct_function(k.module, shape, kind)
+        match kind:
+            case "dots":
+                direct = dots_function(k.module, shape)
+            case "lines":
+                direct = lines_function(k.module, shape)
+            case _:
+                direct = direct_function(k.module, shape, kind)
         if isinstance(self.m, int) and (shape.n_is_bound or isinstance(self.n, int)):
             _call(fn, direct, self._arguments())
         else:
@@ -120,6 +127,7 @@ class Product:
             return self._real(k.fn)._packed(k)
         along = {"0": "m", "1": "k", "": ""}[self.a.unit], {"0": "k", "1": "n", "": ""}[self.b.unit]
         depth = levels(self.k if isinstance(self.k, int) else None)
+        depth = depth if self.acc.is_float else min(depth, 2)
         kind = PackedMatmul(
             k.isa, self.a.dtype, self.b.dtype, self.acc, *along, self.rows, self.columns, self.accumulate, depth
         )

@@ -87,7 +87,7 @@ class Shape:
 
 
 def direct_kind(shape: Shape) -> str:
-    """Which of this file's ways suits the product: "dots", "direct", "turned", or "" for none."""
+    """Which way suits the product: "dots", "lines", "direct", "turned", or "" for none of those without packing."""
     m, n, k = shape.m, shape.n, shape.k
     if shape.strides[3] == 1 and (n > 1 or shape.strides[2] != 1):
         small = k is not None and m * n * k <= SMALL
@@ -97,6 +97,8 @@ def direct_kind(shape: Shape) -> str:
         return ""
     if shape.strides[1] == 1 and not shape.accumulate and n < shape.lanes and _dots_are_faster(n, k):
         return "dots"
+    if m == 1 and not shape.accumulate and n >= 4 * shape.lanes and (k is None or k >= SPAN):
+        return "lines"
     return "turned"
 
 
@@ -353,11 +355,26 @@ class Writer:
 
     def _turned_columns(self, column: Index, taken: Sequence[Sequence[Index]]) -> None:
         """Vectors of the columns that are `taken`, counted from `column` on, for all rows of A."""
+        fn, m = self.fn, self.shape.m
+        c, ldc = self.at(fn.param(6), (column, 1)), self.strides[4]
+        places = [self.at(c, (i, ldc), (j * self.shape.lanes, 1)) for j in range(len(taken)) for i in range(m)]
+        together = 2 if m == 1 and not self.shape.large else 1
+        self.finish(places, self.sums(self.start(places), self._turned_chains(column, taken), together))
+
+    def turned_group(self, column: Index, left: Index, lo: Index, hi: Index) -> Val:
+        """The products of range(lo, hi), which is a group, for a vector of `left` or more columns and one row of A."""
+        fn = self.fn
+        chains = self._turned_chains(column, [[fn.smin(i, fn.sub(left, 1)) for i in range(self.shape.lanes)]])
+        total = const(-0.0, self.shape.vector)
+        with fn.loop(lo, hi, CHAIN, [total]) as at:
+            count = fn.smin(CHAIN, fn.sub(hi, at.index))
+            at.next = [added(fn, at.carried[0], chains([at.index], count, [const(0, self.shape.vector)])[0])]
+        return at.results[0]
+
+    def _turned_chains(self, column: Index, taken: Sequence[Sequence[Index]]) -> Chains:
         fn, shape = self.fn, self.shape
-        _, _, _, sbn, ldc = self.strides
-        lanes, m = shape.lanes, shape.m
-        b, c = self.at(fn.param(3), (column, sbn)), self.at(fn.param(6), (column, 1))
-        places = [self.at(c, (i, ldc), (j * lanes, 1)) for j in range(len(taken)) for i in range(m)]
+        sbn, lanes, m = self.strides[3], shape.lanes, shape.m
+        b = self.at(fn.param(3), (column, sbn))
         steps = [[fn.mul(i, sbn) for i in own] for own in taken]
 
         def add(values: list[Val], lines: Sequence[Val], ks: list[Index]) -> list[Val]:
@@ -379,7 +396,7 @@ class Writer:
 
             return self.by_squares(count, values, step)
 
-        self.finish(places, self.sums(self.start(places), chains, 2 if m == 1 and not shape.large else 1))
+        return chains
 
     def by_squares(self, count: Index, values: list[Val], step: Step) -> list[Val]:
         """`step` for as many products as there are lanes each, then once more for what is left of `count`."""
