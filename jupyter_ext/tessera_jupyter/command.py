@@ -28,9 +28,10 @@ OPTIONS: Mapping[str, str] = {
     "--generic": "IR as MLIR's generic text, which tools read",
     "--watch": "profile at every run and, in JupyterLab, after every edit; say what the edit changed",
     "--hint": "a hint of a panel, as its button names it",
+    "--follow": "tell a page, which JupyterLab's side panel asks for, and again after each cell",
     "--once": "record the first run, compilation and all, instead of the second",
 }
-FLAGS = ("--once", "--generic", "--watch")
+FLAGS = ("--once", "--generic", "--watch", "--follow")
 CELL_OPTIONS = ("--target", "--dims", "--profile", "--show", "--once", "--watch")
 
 
@@ -58,6 +59,9 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     ),
     "compare": Subcommand("f(x), g(x)", "run both by turns and compare them line by line"),
     "history": Subcommand("f", "what each edit of its cell did to its time, measured by turns"),
+    "functions": Subcommand(
+        "", "the functions and kernels of the session: predicted time, last profile, edits", ("--follow",)
+    ),
     "why": Subcommand("f", "which part of the key changed when it was compiled again"),
     "trace": Subcommand("f(x)", "run it and write a Chrome trace", ("-o", "--once")),
     "memory": Subcommand("f(x)", "run it and show what it allocates, line by line", ("--once",)),
@@ -78,6 +82,7 @@ class MagicRequest:
     output: str = ""
     watch: bool = False
     hint: str = ""
+    follow: bool = False
     once: bool = False
     generic: bool = False
 
@@ -173,6 +178,7 @@ def _request(given: list[str], allowed: tuple[str, ...], usage_line: str) -> Mag
         output=found.get("-o", ""),
         watch="--watch" in found,
         hint=found.get("--hint", ""),
+        follow="--follow" in found,
         once="--once" in found,
         generic="--generic" in found,
     )

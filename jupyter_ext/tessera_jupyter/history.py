@@ -182,9 +182,12 @@ class CellHistory:
 
     def edits(self, name: str) -> Edits:
         """Compares the versions of a function that have not been compared yet, and gives all."""
-        versions = self._of.get(name, [])
-        self._compare(versions)
-        return Edits(name, tuple(versions))
+        self._compare(self._of.get(name, []))
+        return self.known(name)
+
+    def known(self, name: str) -> Edits:
+        """What is known of the versions of a function, without running anything."""
+        return Edits(name, tuple(self._of.get(name, [])))
 
     def last_change(self, names: list[str]) -> Change | None:
         """What the last edit of the cell of these functions did; None where there was none."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from IPython.core.error import TryNext, UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -28,13 +28,15 @@ from tessera.runtime import events
 from tessera.runtime.arrays import devices
 from tessera.runtime.compiled import Compiled
 from tessera_jupyter import cell as cells
-from tessera_jupyter import command, findings, sizes
+from tessera_jupyter import command, findings
 from tessera_jupyter.actions import named_hint
 from tessera_jupyter.command import MagicRequest
-from tessera_jupyter.history import CellHistory
 from tessera_jupyter.markup import table, text
 from tessera_jupyter.panel import OutputPanel, fill, show, show_tried
 from tessera_jupyter.progress import Waits, progress
+from tessera_jupyter.session.cards import Session
+from tessera_jupyter.session.message import tell
+from tessera_jupyter.session.report import SessionReport
 from tessera_jupyter.subject import subject
 
 _DOCTOR = ".tessera-doctor th, .tessera-doctor td { text-align: left !important; vertical-align: top }"
@@ -58,10 +60,7 @@ class TesseraMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._raw = ""
-        self._profiles: dict[int, Profiler] = {}
-        self._asked: WeakKeyDictionary[Decorated[Any, Any], MagicRequest] = WeakKeyDictionary()
-        """the options of the cells that defined programs"""
-        self._versions = CellHistory(shell.user_ns)
+        self._session = Session(shell.user_ns)
         self._waits = 0
 
     @classmethod
@@ -70,7 +69,7 @@ class TesseraMagics(Magics):
         magics = cls(shell)
         shell.register_magics(magics)
         shell.events.register("pre_run_cell", magics._remember)
-        shell.events.register("post_run_cell", magics._tell_sizes)
+        shell.events.register("post_run_cell", magics._tell)
         for key in _KEYS:
             shell.set_hook("complete_command", magics._complete, str_key=key)
         findings.hook(shell)
@@ -84,7 +83,7 @@ class TesseraMagics(Magics):
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop("tessera", None)
         shell.events.unregister("pre_run_cell", magics._remember)
-        shell.events.unregister("post_run_cell", magics._tell_sizes)
+        shell.events.unregister("post_run_cell", magics._tell)
         for key in _KEYS:
             shell.strdispatchers["complete_command"].s_matches(key)
             shell.strdispatchers["complete_command"].strs.pop(key, None)
@@ -93,9 +92,13 @@ class TesseraMagics(Magics):
 
     def _remember(self, info: Any) -> None:
         self._raw = info.raw_cell
+        self._session.cell = info.cell_id if info.store_history else None
 
-    def _tell_sizes(self, _: Any) -> None:
-        sizes.tell(self.shell)
+    def _tell(self, result: Any) -> None:
+        """When a cell has run: its number is known from now on."""
+        if self._session.cell is not None and result.execution_count is not None:
+            self._session.cells[result.execution_count] = self._session.cell
+        tell(self.shell, self._session)
 
     @no_var_expand
     @line_cell_magic
@@ -108,7 +111,7 @@ class TesseraMagics(Magics):
         %tessera profile f(x) [-o page.html]    %tessera hints f(x)    %tessera memory f(x)
             These run f(x) twice, and record the second run; with --once the first.
         %tessera try f(x)    %tessera compare f(x), g(x)
-        %tessera history f
+        %tessera history f    %tessera functions
         %tessera ir f [--level L] [--target T] [--dims ...] [--generic]    %tessera why f
         %tessera trace f(x) [-o trace.json]    %tessera doctor
         """
@@ -131,10 +134,10 @@ class TesseraMagics(Magics):
             findings.tell(self.shell, outcome.error, outcome.error.__traceback__)
             raise outcome.error
         subjects = [subject(d.path, d.program, d.analysis, request.target, request.dims) for d in outcome.defined]
-        self._asked.update((s.program, request) for s in subjects)
+        self._session.asked.update((s.program, request) for s in subjects)
         names = [d.path for d in outcome.defined]
         watched = request.watch and not request.profile
-        expression = self._versions.last_expression(names) if watched else request.profile
+        expression = self._session.versions.last_expression(names) if watched else request.profile
         profile = self._record(expression, request.once) if expression else None
         since = self._since(names, expression) if request.watch else ""
         if subjects or profile:
@@ -147,7 +150,7 @@ class TesseraMagics(Magics):
             call = f"{names[0] if names else 'f'}(...)"
             return f"watched: profile a call once (%tessera profile {call}), and this cell will at every run"
         with progress(f"Comparing {expression} with the version before"):
-            change = self._versions.last_change(names)
+            change = self._session.versions.last_change(names)
         return (
             str(change) if change is not None else f"watched: the next edit is compared with this run of {expression}"
         )
@@ -176,7 +179,7 @@ class TesseraMagics(Magics):
     def _hints(self, request: MagicRequest) -> None:
         program = self.shell.user_ns.get(request.expression)
         if isinstance(program, Decorated):
-            profile = self._profiles.get(id(program))
+            profile = self._session.profile_of(program)
             if profile is None:
                 call = f"{request.expression}(...)"
                 raise UsageError(
@@ -228,10 +231,18 @@ class TesseraMagics(Magics):
         name = request.expression
         self._program(name)
         with progress(f"Comparing the versions of {name}"):
-            found = self._versions.edits(name)
+            found = self._session.versions.edits(name)
         if not found.versions:
             raise UsageError(f"no call of {name} as a cell defines it was profiled yet: %tessera profile {name}(...)")
         display(found)
+
+    def _functions(self, request: MagicRequest) -> None:
+        """With `--follow` for a page, which is told after each cell from then on."""
+        if request.follow:
+            self._session.followed = True
+            tell(self.shell, self._session)
+        else:
+            display(SessionReport(self._session.cards(math.inf)[0]))
 
     def _trace(self, request: MagicRequest) -> None:
         path = _writable(request.output or "trace.json")
@@ -245,7 +256,7 @@ class TesseraMagics(Magics):
     def _ir(self, request: MagicRequest) -> None:
         _check_target(request.target)
         program = self._program(request.expression)
-        cell = self._asked.get(program, MagicRequest())
+        cell = self._session.asked.get(program, MagicRequest())
         target = request.target if request.target != "auto" else cell.target
         dims = request.dims or (cell.dims if target == cell.target else {})
         last = Compiled.of_last_call(program) if target == "auto" and not request.dims else None
@@ -317,11 +328,8 @@ class TesseraMagics(Magics):
                     eval(code, self.shell.user_ns)
             profile = _Shown()
             profile.repeat(lambda: eval(code, self.shell.user_ns), 1 if once else None)
-        ran = {str(launch.attributes.get("function", launch.kernel)) for launch in profile.recording.launches}
-        programs = [v for v in self.shell.user_ns.values() if isinstance(v, Decorated) and v.name in ran]
-        self._profiles |= {id(p): profile for p in programs}
-        self._versions.note(expression, profile, once)
-        fill(programs, profile)
+        self._session.versions.note(expression, profile, once)
+        fill(self._session.took(profile, expression), profile)
         return profile
 
     def _complete(self, _: Any, event: Any) -> list[str]:

@@ -20,7 +20,7 @@ from tessera.compiler.frontend.sizes import defaults, usual_sizes
 from tessera.compiler.ir.core import Op
 from tessera.compiler.levels import NoIR, schedule, unit
 from tessera.compiler.machines import MACHINES, Peaks, predicted_machine
-from tessera.compiler.schedule.cost import predicted_us, sequential_us
+from tessera.compiler.schedule.cost import parts_us, predicted_us, sequential_us
 from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.tile.lifetimes import peak
 from tessera.compiler.tile.program import Branch, Launch, Program, Step
@@ -107,6 +107,8 @@ _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 class Prediction:
     """`us` and `bytes` None: not known, and `why` says it. `us`: where a launch's arithmetic and its memory traffic
     overlap wholly; `most_us`: where they do not. `bytes`: arguments, results and what is needed between.
+    `flops` and `moved`: operations, and the least bytes that launches read and write; None with branches and loops.
+    `bound`: what most of the predicted time goes into, "compute", "memory" or "launches"; empty where not known.
     `assumed`: dims that nobody has given a size, and the one they are taken to have. `defaults`: those that parameters
     have by default, and numbers."""
 
@@ -115,6 +117,9 @@ class Prediction:
     us: float | None = None
     bytes: int | None = None
     why: str = ""
+    flops: int | None = None
+    moved: int | None = None
+    bound: str = ""
     assumed: Mapping[str, int] = field(default_factory=dict[str, int])
     defaults: Mapping[str, int] = field(default_factory=dict[str, int])
     made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
@@ -194,11 +199,14 @@ def of_program(made: Program, name: str) -> Prediction:
     count, machine = len(made.launches), MACHINES.get(name)
     if made.free:
         return Prediction(name, count, why=f"its arguments decide about {', '.join(made.free)}")
+    work = _work(made.steps)
+    flops, moved = (sum(each) for each in zip(*work, strict=True)) if work else (None, None)
     if machine is None or machine.peaks is None:
-        return Prediction(name, count, None, peak(made), f"there is no model of {name}")
+        return Prediction(name, count, None, peak(made), f"there is no model of {name}", flops, moved)
     us, most = (_time(made.steps, machine.peaks, model) for model in (predicted_us, sequential_us))
     why = "" if us is not None else "how often it loops depends on its data"
-    return Prediction(name, count, us, peak(made), why, most_us=most)
+    bound = _bound(work, machine.peaks)
+    return Prediction(name, count, us, peak(made), why, flops, moved, bound, most_us=most)
 
 
 def refused(analysis: Analysis, dims: Mapping[str, int], target: str) -> list[Refusal]:
@@ -248,6 +256,23 @@ def _time(steps: tuple[Step, ...], peaks: Peaks, model: Callable[[Dim, Dim, Peak
             return None
         total += took
     return total
+
+
+def _work(steps: tuple[Step, ...]) -> list[tuple[int, int]]:
+    """Operations and least bytes of each launch; none where what runs depends on data."""
+    found = [(s.flops, s.bytes) for s in steps if isinstance(s, Launch)]
+    known = [(flops, moved) for flops, moved in found if isinstance(flops, int) and isinstance(moved, int)]
+    return known if len(known) == len(steps) else []
+
+
+def _bound(work: list[tuple[int, int]], peaks: Peaks) -> str:
+    shares: dict[str, float] = {}
+    for flops, moved in work:
+        parts = parts_us(flops, moved, peaks)
+        roof = max(("compute", "memory"), key=parts.__getitem__)
+        for part in (roof, "launches"):
+            shares[part] = shares.get(part, 0.0) + parts[part]
+    return max(shares, key=shares.__getitem__) if shares else ""
 
 
 def quantity(value: float, unit: str) -> str:

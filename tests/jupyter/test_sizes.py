@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from tessera_jupyter.sizes import arrays, called
+from tessera_jupyter.session.sizes import arrays, called
 
 import tessera as ts
 from tests.browsers import eventually, expect

@@ -1,11 +1,14 @@
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
-import { OutputAreaModel, SimplifiedOutputArea } from '@jupyterlab/outputarea';
 import { htmlRendererFactory, type IRenderMime } from '@jupyterlab/rendermime';
 import type { ISharedCell } from '@jupyter/ydoc';
 import { Panel } from '@lumino/widgets';
 
+import { action, Runs, status } from './runs';
+
 /** See tessera_jupyter/actions.py. */
 const MIME = 'application/vnd.tessera.actions+json';
+
+const LOST = 'The kernel no longer holds this profile: run the cell again, and try its hint.';
 
 interface CellFix {
   title: string;
@@ -30,7 +33,7 @@ export function actionsFactory(notebooks: INotebookTracker): IRenderMime.IRender
 
 class ActionsOutput extends Panel implements IRenderMime.IRenderer {
   private _html: IRenderMime.IRenderer;
-  private _runs = new Set<SimplifiedOutputArea>();
+  private _runs = new Runs();
 
   constructor(
     options: IRenderMime.IRendererOptions,
@@ -42,22 +45,13 @@ class ActionsOutput extends Panel implements IRenderMime.IRenderer {
   }
 
   override dispose(): void {
-    this._endRuns(this.node);
+    this._runs.end(this.node);
     super.dispose();
-  }
-
-  /** Takes away what trials have said inside of an element. */
-  private _endRuns(element: HTMLElement): void {
-    for (const run of [...this._runs].filter(r => element.contains(r.node))) {
-      this._runs.delete(run);
-      run.node.remove();
-      run.dispose();
-    }
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     const focused = this._buttons().indexOf(document.activeElement as HTMLElement);
-    this._endRuns(this.node);
+    this._runs.end(this.node);
     await this._html.renderModel(model);
     const { fixes = [], hints = [] } = (model.data[MIME] ?? {}) as unknown as Partial<Actions>;
     this.node.querySelectorAll<HTMLElement>('.tessera-fix').forEach((shown, i) => {
@@ -118,7 +112,8 @@ class ActionsOutput extends Panel implements IRenderMime.IRenderer {
     button.title = 'Make this change, compare results, and measure both by turns; no file is changed';
     button.onclick = () => {
       if (button.getAttribute('aria-disabled') !== 'true') {
-        void this._try(shown, hint, button, stop, said);
+        // what it says stands below until the panel, which keeps it, is shown anew
+        void this._runs.start(this._panel(), `try --hint ${hint}`, LOST, { below: shown, button, stop, said });
       }
     };
     const row = document.createElement('div');
@@ -127,80 +122,8 @@ class ActionsOutput extends Panel implements IRenderMime.IRenderer {
     shown.append(row);
   }
 
-  /** Has the kernel try a hint. What it says stands below until the panel, which keeps it, is shown anew. */
-  private async _try(
-    shown: HTMLElement,
-    hint: string,
-    button: HTMLElement,
-    stop: HTMLElement,
-    said: HTMLElement
-  ): Promise<void> {
-    const panel = this._panel();
-    const kernel = panel?.sessionContext.session?.kernel;
-    if (!panel || !kernel) {
-      said.textContent = 'No kernel runs: start one and profile again.';
-      return;
-    }
-    this._endRuns(shown);
-    const run = new SimplifiedOutputArea({
-      model: new OutputAreaModel({ trusted: true }),
-      rendermime: panel.content.rendermime
-    });
-    this._runs.add(run);
-    shown.append(run.node);
-    button.setAttribute('aria-disabled', 'true');
-    said.textContent = kernel.status === 'idle' ? '' : 'Waiting for the kernel';
-    // A notebook that is opened again shows panels before its kernel has loaded the extension.
-    const code = [
-      'if get_ipython().find_line_magic("tessera") is None:',
-      '    print("The kernel no longer holds this profile: run the cell again, and try its hint.")',
-      'else:',
-      `    get_ipython().run_line_magic("tessera", "try --hint ${hint}")`
-    ].join('\n');
-    const future = kernel.requestExecute({ code, store_history: false, stop_on_error: false });
-    run.future = future;
-    const begun = (_: unknown, message: { parent_header: object }): void => {
-      const parent = message.parent_header as { msg_id?: string };
-      if (parent.msg_id === future.msg.header.msg_id) {
-        kernel.iopubMessage.disconnect(begun);
-        said.textContent = 'Running';
-        stop.hidden = false; // before, it would stop what the kernel does for others
-      }
-    };
-    kernel.iopubMessage.connect(begun);
-    stop.onclick = () => void kernel.interrupt();
-    try {
-      await future.done;
-      said.textContent = '';
-    } catch {
-      said.textContent = 'Not finished: the kernel has ended, or started again.';
-    }
-    kernel.iopubMessage.disconnect(begun);
-    stop.hidden = true;
-    button.removeAttribute('aria-disabled');
-  }
-
   private _panel(): NotebookPanel | undefined {
-    return this._notebooks.find(panel => panel.content.node.contains(this.node));
+    const inside = this._notebooks.find(panel => panel.content.node.contains(this.node));
+    return inside ?? (this.node.closest('.tessera-session') && this._notebooks.currentWidget) ?? undefined;
   }
-}
-
-function action(name: string): HTMLButtonElement {
-  const button = document.createElement('button');
-  button.type = 'button';
-  button.className = 'tessera-action';
-  button.textContent = name;
-  button.addEventListener('keydown', event => {
-    if (event.key === 'Enter' || event.key === ' ') {
-      event.stopPropagation(); // the notebook has keys of its own
-    }
-  });
-  return button;
-}
-
-function status(): HTMLElement {
-  const said = document.createElement('span');
-  said.className = 'tessera-said';
-  said.setAttribute('role', 'status');
-  return said;
 }

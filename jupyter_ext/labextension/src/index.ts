@@ -1,4 +1,4 @@
-import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { EditorExtensionRegistry, IEditorExtensionRegistry } from '@jupyterlab/codemirror';
 import { ICompletionProviderManager } from '@jupyterlab/completer';
@@ -15,12 +15,14 @@ import { Connection } from './connection';
 import { followDisk } from './disk';
 import { type Surroundings, tesseraCell } from './editor';
 import { NotebookSession } from './notebook';
+import { SessionPanel } from './sessionPanel';
 import { followKernel, NOTHING, type Told } from './sizes';
 import { showStatus } from './status';
 import { followWatched } from './watch';
 
 const ID = 'tessera-jupyterlab:plugin';
 const RESTART = 'tessera:restart-server';
+const SHOW_SESSION = 'tessera:show-session';
 
 /** The sessions of the notebooks that are open in this page, made when an editor first asks. */
 class Sessions implements Surroundings {
@@ -31,11 +33,13 @@ class Sessions implements Surroundings {
   constructor(
     private _connection: Connection,
     private _notebooks: INotebookTracker,
-    readonly rendermime: IRenderMimeRegistry
+    readonly rendermime: IRenderMimeRegistry,
+    side: SessionPanel
   ) {
     const follow = (panel: NotebookPanel): void => {
       followKernel(panel, told => {
         this._told.set(panel, told);
+        side.tell(panel, told);
         this._tell(panel);
       });
       panel.disposed.connect(() => this._told.delete(panel));
@@ -99,10 +103,10 @@ class Sessions implements Surroundings {
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: ID,
-  description: 'Shapes, mistakes and documentation while typing in %%tessera cells.',
+  description: 'Shapes, mistakes and documentation while typing in %%tessera cells; the functions of the session.',
   autoStart: true,
   requires: [IEditorExtensionRegistry, INotebookTracker, IRenderMimeRegistry],
-  optional: [ISettingRegistry, ICompletionProviderManager, IStatusBar, ICommandPalette],
+  optional: [ISettingRegistry, ICompletionProviderManager, IStatusBar, ICommandPalette, ILayoutRestorer],
   activate: async (
     app: JupyterFrontEnd,
     editors: IEditorExtensionRegistry,
@@ -111,11 +115,13 @@ const plugin: JupyterFrontEndPlugin<void> = {
     registry: ISettingRegistry | null,
     completions: ICompletionProviderManager | null,
     status: IStatusBar | null,
-    palette: ICommandPalette | null
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null
   ) => {
     const loaded = registry ? registry.load(ID).catch(() => null) : Promise.resolve(null);
     const connection = new Connection(async () => (await loaded)?.composite ?? {});
-    const sessions = new Sessions(connection, notebooks, rendermime);
+    const side = new SessionPanel(notebooks);
+    const sessions = new Sessions(connection, notebooks, rendermime, side);
     rendermime.addFactory(actionsFactory(notebooks));
     editors.addExtension({
       name: 'tessera',
@@ -134,6 +140,14 @@ const plugin: JupyterFrontEndPlugin<void> = {
       execute: () => connection.restart()
     });
     palette?.addItem({ command: RESTART, category: 'Tessera' });
+    app.shell.add(side, 'right', { rank: 900, type: 'Tessera' });
+    restorer?.add(side, side.id);
+    app.commands.addCommand(SHOW_SESSION, {
+      label: 'Show Functions of the Session',
+      caption: 'Functions and kernels of the notebook in front, with what is known of them',
+      execute: () => app.shell.activateById(side.id)
+    });
+    palette?.addItem({ command: SHOW_SESSION, category: 'Tessera' });
     if (status) {
       showStatus(status, connection, () => void app.commands.execute(RESTART));
     }

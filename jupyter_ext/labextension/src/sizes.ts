@@ -8,10 +8,43 @@ export interface Called {
   sizes: Record<string, number>;
 }
 
-/** What the kernel has told: what was called, and the arrays that names have. */
+/** See tessera_jupyter/session/cards.py. */
+export interface Figure {
+  label: string;
+  value: string;
+  source: string;
+  reason: string;
+}
+
+/** What is known of a function or kernel of the session. */
+export interface Card {
+  name: string;
+  kind: string;
+  cell: string | null;
+  file: string;
+  text: string;
+  brief: string;
+  figures: Figure[];
+  profile: {
+    call: string;
+    cell: string | null;
+    when: number;
+    earlier: boolean;
+    time: string;
+    source: string;
+    figures: Figure[];
+    kernels: { title: string; time: string; share: string; bound: string; roof: string }[];
+  } | null;
+  edits: { text: string; verdict: string; compared: boolean }[];
+}
+
+/** What the kernel has told: what was called, and the arrays that names have. `cards` where the page follows it, all of
+ * them if `whole`. */
 export interface Told {
   called: Called[];
   arrays: Record<string, { shape: number[]; dtype: string }>;
+  cards?: Card[];
+  whole?: boolean;
 }
 
 export const NOTHING: Told = { called: [], arrays: {} };
@@ -23,7 +56,7 @@ export interface Place extends Called {
   headEnd: number;
 }
 
-const TARGET = 'tessera.sizes';
+const TARGET = 'tessera.session';
 /** Statuses of a kernel that holds nothing any more. */
 export const GONE = ['restarting', 'autorestarting', 'terminating', 'dead', 'unknown'];
 

@@ -19,11 +19,21 @@ def predicted_us(flops: Dim, bytes: Dim, peaks: Peaks) -> float | None:
     """Roofline time of one launch in microseconds; None while sizes are symbolic. A model, never a measurement."""
     if not isinstance(flops, int) or not isinstance(bytes, int):
         return None
-    return max(flops / (peaks.gflops * 1e3), bytes / (peaks.gbytes * 1e3)) + peaks.launch_us
+    parts = parts_us(flops, bytes, peaks)
+    return max(parts["compute"], parts["memory"]) + parts["launches"]
 
 
 def sequential_us(flops: Dim, bytes: Dim, peaks: Peaks) -> float | None:
     """The same where arithmetic and memory traffic do not overlap: the longer end of what the roofline allows."""
     if not isinstance(flops, int) or not isinstance(bytes, int):
         return None
-    return flops / (peaks.gflops * 1e3) + bytes / (peaks.gbytes * 1e3) + peaks.launch_us
+    return sum(parts_us(flops, bytes, peaks).values())
+
+
+def parts_us(flops: int, bytes: int, peaks: Peaks) -> dict[str, float]:
+    """What a launch takes by each of its bounds, in microseconds: "compute", "memory", and "launches" itself."""
+    return {
+        "compute": flops / (peaks.gflops * 1e3),
+        "memory": bytes / (peaks.gbytes * 1e3),
+        "launches": peaks.launch_us,
+    }

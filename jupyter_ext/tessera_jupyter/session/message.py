@@ -1,0 +1,32 @@
+"""Sent to the page after each cell: what functions were called with, which arrays there are, and, where a page follows
+the session, the cards of its functions.
+
+A message is whole: what it does not name is not there now. It goes over a comm of its own that is closed at
+once, so that a page which is loaded again, or a kernel that starts again, has nothing to keep in step.
+"""
+
+from __future__ import annotations
+
+import time
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from tessera_jupyter.session.cards import Session
+from tessera_jupyter.session.sizes import arrays, called
+
+TARGET = "tessera.session"
+BUDGET = 0.3
+"""seconds that new cards may take between two cells; a page that lacks some asks for the rest"""
+
+
+def tell(shell: InteractiveShell, session: Session) -> None:
+    """Sends the page what there is; does nothing outside a kernel."""
+    if getattr(shell, "kernel", None) is None:
+        return
+    from comm import create_comm  # optional: ipykernel brings it
+
+    data: dict[str, object] = {"called": called(shell.user_ns), "arrays": arrays(shell.user_ns)}
+    if session.followed:
+        cards, whole = session.cards(time.monotonic() + BUDGET)
+        data |= {"cards": cards, "whole": whole}
+    create_comm(target_name=TARGET, data=data).close()

@@ -1,0 +1,70 @@
+"""What functions were called with, `B=32 now` beside them in a page, and the shapes of arrays by name, for hints in
+functions that read them. No elements, no code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypedDict
+
+from tessera.language import dtypes
+from tessera.language.decorators import Decorated
+
+MOST = 1000
+"""arrays that are told of, the newest"""
+_RESULT = re.compile(r"_+\d*")
+"""the names that IPython gives to results of cells"""
+
+
+class Array(TypedDict):
+    shape: list[int]
+    dtype: str
+
+
+class Called(TypedDict):
+    """A function as it stands in its cell, and the sizes at its last call. An edited text is another function."""
+
+    name: str
+    text: str
+    sizes: dict[str, int]
+
+
+def arrays(namespace: Mapping[str, Any]) -> dict[str, Array]:
+    """The names of arrays that functions can read, with shape and dtype."""
+    found: dict[str, Array] = {}
+    for name, value in list(namespace.items()):
+        if name.startswith("_") or isinstance(value, type) or not hasattr(type(value), "__dlpack__"):
+            continue
+        shape, dtype = getattr(value, "shape", None), dtypes.of(getattr(value, "dtype", None))
+        if dtype is not None and isinstance(shape, tuple) and (shape or hasattr(value, "__setitem__")):
+            found[name] = {"shape": [int(n) for n in shape], "dtype": str(dtype)}
+    return dict(list(found.items())[-MOST:])
+
+
+def called(namespace: Mapping[str, Any]) -> list[Called]:
+    """The functions and kernels of a namespace, those of its classes too, whose last call has told sizes."""
+    out: list[Called] = []
+    for _, program in named(namespace):
+        launcher = vars(program).get("launcher")
+        if launcher is not None and launcher.sizes:
+            out.append({"name": program.name, "text": text_of(program), "sizes": dict(launcher.sizes)})
+    return out
+
+
+def text_of(program: Decorated[Any, Any]) -> str:
+    """Its lines as they stand in its cell, decorators included."""
+    definition = program.definition()
+    last = definition.tree.end_lineno or definition.line
+    return "\n".join(definition.text.lines[definition.line - 1 : last])
+
+
+def named(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Decorated[Any, Any]]]:
+    """The functions and kernels of a namespace and of its classes, each once, by the first name that people gave it."""
+    values = [(name, value) for name, value in namespace.items() if not _RESULT.fullmatch(name)]
+    classes = [(name, value) for name, value in values if isinstance(value, type)]
+    inner = [(f"{owner}.{name}", value) for owner, cls in classes for name, value in vars(cls).items()]
+    found: dict[int, tuple[str, Decorated[Any, Any]]] = {}
+    for name, value in (*values, *inner):
+        if isinstance(value, Decorated):
+            found.setdefault(id(value), (name, value))
+    yield from found.values()

@@ -1,0 +1,148 @@
+"""The panel at the side of a real JupyterLab: the functions of the session, as its kernel tells of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browsers import eventually, expect
+from tests.conftest import require
+from tests.jupyter.conftest import ROOT
+
+IMPORTS = "import numpy as np\nimport tessera as ts\nfrom tessera import Tensor\nx = np.ones((64, 64), np.float32)"
+LOAD = "%load_ext tessera_jupyter"
+LAYERS = """%%tessera
+@ts.function
+def layer(x: Tensor["N", "D", ts.f32], w: Tensor["D", "D", ts.f32]) -> Tensor["N", "D", ts.f32]:
+    scores = ts.softmax(x @ w)
+    return scores @ w
+
+
+@ts.function
+def loop(x: Tensor["n", "m"]):
+    while x.sum() > 2:
+        x = x * 0.5
+    return x
+"""
+KERNEL = """%%tessera
+@ts.kernel(BM=4, BN=4)
+def product(a: Tensor["M", "K"], b: Tensor["K", "N"]) -> Tensor["M", "N"]:
+    c = ts.tile.context()
+    return a[tile_m : tile_m + c.BM, :] @ b[:, tile_n : tile_n + c.BN]
+"""
+PROFILE = "%tessera profile layer(x, x)"
+TIMES = """from tessera_jupyter import history
+from tessera.profiler.trial.paired import PairedTimes
+history.paired = lambda *given, **options: PairedTimes((2.0,) * 12, (1.0,) * 12)"""
+RESTART = "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }"
+ACTIVE = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built():
+    require("npm")
+    place = ROOT / "jupyter_ext/tessera_jupyter/labextensions/tessera-jupyterlab/package.json"
+    assert place.is_file(), "make labextension"
+
+
+@pytest.fixture
+def side(lab):
+    """Opens a notebook with the panel beside it; the panel is hidden again in the end."""
+    pages = []
+
+    def opened(name, *cells):
+        page = lab(name, *cells)
+        pages.append(page)
+        page.page.evaluate("window.jupyterapp.commands.execute('tessera:show-session')")
+        return page, page.page.locator("#tessera-session")
+
+    yield opened
+    for page in pages:
+        page.page.evaluate("window.jupyterapp.shell.collapseRight()")
+
+
+def card(panel, name):
+    return panel.locator(f'.tessera-card[data-name="{name}"]')
+
+
+def names(panel):
+    return panel.evaluate("panel => [...panel.querySelectorAll('.tessera-card')].map(card => card.dataset.name)")
+
+
+def test_it_follows_the_kernel(side):
+    page, panel = side("follow.ipynb", IMPORTS, LAYERS, KERNEL, PROFILE)
+    expect(panel).to_contain_text("Tessera is not loaded in this kernel. Run %load_ext tessera_jupyter")
+    page.shot("not-loaded")
+    panel.get_by_role("button", name="Load Tessera in this kernel").click()
+    expect(panel).to_contain_text("No functions or kernels yet")
+    page.run(0)
+    page.run(2)
+    eventually(lambda: names(panel), ["product"])
+    page.run(1)
+    eventually(lambda: names(panel), ["layer", "loop", "product"])  # as their cells stand, not as they ran
+    layer = card(panel, "layer")
+    expect(layer.locator("summary")).to_contain_text("modelled")
+    layer.locator("summary").click()
+    expect(layer).to_contain_text("assumed sizesN=D=1024")
+    page.run(3)
+    expect(layer).to_contain_text("last sizesN=D=64")
+    expect(layer.locator("summary")).to_contain_text("measured")
+    expect(layer).to_contain_text("layer:4 x @ w")
+    layer.get_by_role("button", name="Go to its cell").click()
+    assert page.page.evaluate(ACTIVE) == 1
+    layer.get_by_role("button", name="Show it").click()
+    assert page.page.evaluate(ACTIVE) == 3
+    page.page.evaluate(RESTART)
+    expect(panel).to_contain_text("Tessera is not loaded in this kernel")
+    assert names(panel) == []
+    page.run(0, f"{LOAD}\n{IMPORTS}")
+    expect(panel).to_contain_text("No functions or kernels yet")
+    page.run(1)
+    eventually(lambda: names(panel), ["layer", "loop"])
+    expect(card(panel, "layer")).to_contain_text("None yet")
+
+
+def test_edits_are_compared_when_somebody_asks(side):
+    page, panel = side("edits.ipynb", f"{LOAD}\n{IMPORTS}\n{TIMES}", LAYERS, PROFILE)
+    page.run_all()
+    page.run(1, LAYERS.replace("return scores @ w", "return scores @ w + x"))
+    layer = card(panel, "layer")
+    layer.locator("summary").click()
+    expect(layer).to_contain_text("of the version before the last edit")
+    page.run(2)
+    expect(layer).to_contain_text("You changed line 5: not compared yet")
+    compare = layer.get_by_role("button", name="Compare")
+    compare.focus()
+    page.page.keyboard.press("Enter")
+    expect(layer).to_contain_text("Since you changed line 5: 2.00x, 95 % interval 2.00 to 2.00: faster")
+    expect(compare).to_have_count(0)
+    expect(layer.locator(".jp-OutputArea")).to_have_count(0)  # the list says it
+    expect(layer.locator(".tessera-card-run")).to_be_hidden()
+    expect(layer.locator(".tessera-said")).to_have_text("")
+    page.shot("compared")
+    layer.get_by_role("button", name="Profile again").click()
+    expect(layer.locator(".tessera-panel")).to_contain_text("recorded")  # below the card
+    expect(layer.get_by_role("button", name="Show it")).to_have_count(0)
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_nothing_is_cut_in_a_narrow_panel(side, theme):
+    page, panel = side("narrow.ipynb", f"{LOAD}\n{IMPORTS}", LAYERS, KERNEL, PROFILE)
+    page.page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", theme)
+    page.page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=theme)
+    page.run_all()
+    eventually(lambda: names(panel), ["layer", "loop", "product"])
+    card(panel, "layer").locator("summary").focus()
+    page.page.keyboard.press("ArrowDown")
+    page.page.keyboard.press("Enter")
+    expect(card(panel, "loop")).to_contain_text("how often it loops depends on its data")
+    page.page.keyboard.press("Home")
+    page.page.keyboard.press("Enter")
+    expect(card(panel, "layer").get_by_role("button", name="Show it")).to_be_visible()
+    assert panel.evaluate("panel => panel.clientWidth") <= 300
+    assert panel.evaluate("panel => panel.scrollWidth - panel.clientWidth") == 0
+    try:
+        for width in (800, 1200):
+            page.page.set_viewport_size({"width": width, "height": 1000})
+            page.shot(f"side-{theme.rpartition(' ')[2].lower()}-{width}")
+    finally:
+        page.page.set_viewport_size({"width": 1280, "height": 1000})
