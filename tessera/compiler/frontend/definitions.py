@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from tessera.compiler.frontend.module import TextScope, decorated_kind
 from tessera.compiler.frontend.names.definition import Definition, Scope
@@ -35,12 +35,16 @@ def _definitions(scope: TextScope, names: Scope, body: list[ast.stmt]) -> Iterat
                 yield definition if plain is node else replace(definition, problems=(_asynchronous(definition),))
             else:
                 yield from _definitions(scope, InnerScope(names, plain), node.body)
-        elif isinstance(node, ast.ClassDef) and names is scope and (owner := scope.lookup(node.name)) is not UNKNOWN:
+        elif _has_methods(node) and names is scope and (owner := scope.lookup(node.name)) is not UNKNOWN:
             yield from _methods(scope, owner, node.body)
         elif isinstance(node, (ast.ClassDef, ast.If, ast.With, ast.For, ast.While)):
             yield from _definitions(scope, names, [*node.body, *getattr(node, "orelse", [])])
         elif isinstance(node, ast.Try):
             yield from _definitions(scope, names, [*node.body, *node.orelse, *node.finalbody])
+
+
+def _has_methods(node: ast.stmt) -> TypeGuard[ast.ClassDef]:
+    return isinstance(node, ast.ClassDef) and any(isinstance(s, ast.FunctionDef) for s in node.body)
 
 
 def _methods(scope: TextScope, owner: Any, body: list[ast.stmt]) -> Iterator[Definition]:

@@ -307,7 +307,8 @@ class TextScope:
         for s in body:
             match s:
                 case ast.AnnAssign(target=ast.Name(id=name), annotation=said, value=value):
-                    if ast.unparse(said).partition("[")[0].rpartition(".")[2] != "ClassVar":
+                    kind = dotted_name(said.value if isinstance(said, ast.Subscript) else said)
+                    if kind.rpartition(".")[2] != "ClassVar":
                         fields.append(name)
                     if isinstance(value, ast.Call) and _is_buffer(read(self, dotted_name(value.func) or "?")):
                         buffers.add(name)

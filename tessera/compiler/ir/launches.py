@@ -6,7 +6,6 @@ The kernel's first arguments are the operands; those behind them it makes itself
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import cast
 
 from tessera.compiler.ir.core import Block, Op, Region
@@ -45,12 +44,15 @@ def launching(kernel: Op, dialect: str, span: Span) -> Region:
     return Region([block])
 
 
-def outside_kernels(*blocks: Block) -> Iterator[Op]:
+def outside_kernels(*blocks: Block) -> list[Op]:
     """The ops of blocks and all ops inside these, but for those of kernels that are launched."""
-    for op in [op for block in blocks for op in block.ops]:
-        yield op
-        if op.name not in LAUNCHES:
-            yield from outside_kernels(*(block for region in op.regions for block in region.blocks))
+    found: list[Op] = []
+    for block in blocks:
+        for op in block.ops:
+            found.append(op)
+            if op.regions and op.name not in LAUNCHES:
+                found += outside_kernels(*(block for region in op.regions for block in region.blocks))
+    return found
 
 
 def verify_launch(op: Op) -> None:

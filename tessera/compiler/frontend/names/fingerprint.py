@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
 from collections.abc import Sequence
 from types import CodeType, ModuleType
 from typing import Any, cast
@@ -55,8 +54,7 @@ def _of_object(value: Any, depth: int) -> str:
         sizes = cast("Sequence[Any]", shape)
         which = f" {id(value):#x}" if depth else ""  # inside of something else it is not read anew at each launch
         return f"{type(value).__name__}{tuple(sizes)} {dtype}{which}"
-    operator = inspect.getattr_static(value, "__tessera_operator__", None)
-    if operator is not None:
+    if hasattr(cast("type[object]", type(value)), "__tessera_operator__"):  # a property of its class
         return f"operator {value.__name__}"
     wrapped = getattr(value, "__wrapped__", value)
     code = getattr(wrapped, "__code__", None)
