@@ -213,6 +213,15 @@ def predicted_machine(target: str) -> str:
     return _USUAL.get(name, canonical(name))
 
 
+def peaks_of(target: str) -> Peaks:
+    """The peaks by which is weighed what a target does; those of a usual machine where there is no model of it."""
+    for name in (predicted_machine(target), _USUAL[ANY_GPU] if is_gpu(target) else HOST):
+        found = machine_of(name)
+        if found is not None and found.peaks is not None:
+            return found.peaks
+    raise AssertionError("the table has peaks for the usual machines")
+
+
 def mma_depth(dtype: DType) -> int:
     """What its contracted axis is a multiple of: 32 bytes of it, doubles 4."""
     return 4 if dtype == dtypes.f64 else 32 // dtype.itemsize

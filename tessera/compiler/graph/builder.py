@@ -48,9 +48,7 @@ class GraphBuilder:
 
     def constant(self, value: bool | int | float | complex, dtype: DType) -> Value:
         """A rank-0 constant."""
-        kept = complex(value) if dtype.is_complex else float(value) if dtype.is_float else int(value)  # type: ignore[arg-type]
-        kept = bool(kept) if dtype.kind == "bool" else kept
-        return self.builder.value("graph.constant", (), TensorType((), dtype), {"value": kept})
+        return self.builder.value("graph.constant", (), TensorType((), dtype), {"value": number_of(value, dtype)})
 
     def size(self, dim: Dim, dtype: DType) -> Value:
         """A dim as a rank-0 number: a constant where it is known, else read at launch."""
@@ -137,3 +135,10 @@ def _dynamic(value: Any) -> bool:
 def _plain(value: Any) -> Attr:
     """An attribute as data: sequences become tuples."""
     return tuple(_plain(v) for v in cast("list[Any]", value)) if isinstance(value, (list, tuple)) else value
+
+
+def number_of(value: bool | int | float | complex, dtype: DType) -> bool | int | float | complex:
+    """A number as an element of a dtype is written."""
+    if dtype.kind == "bool":
+        return bool(value)
+    return complex(value) if dtype.is_complex else float(value) if dtype.is_float else int(value)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from tessera.compiler.ir.core import Attr, Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
 from tessera.compiler.machines import Sizes
-from tessera.compiler.schedule.access import collapse, sizes, written
+from tessera.compiler.schedule.access import collapse, sizes
 from tessera.compiler.schedule.blocks import contract_block, diagonal_block
 from tessera.compiler.schedule.matrices import contraction, operands_as_matrices
 from tessera.compiler.schedule.views import ViewLayout, contiguous
@@ -35,7 +35,7 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
     assert matrices is not None, "normalise has copied what is not a matrix"
     n = len(c.batch)
     walks = [*[strides for _, _, strides in matrices], *[a.strides for a in body.accesses()]]
-    walks += [written(v, body.axes[v], body.space).strides for v in body.results]
+    walks += [a.strides for _, a in body.stores()]
     batch = collapse(body.space[:n], [0] * n, [w[:n] for w in walks])
     place = {label: i for i, label in enumerate(c.out)}
     groups = [*batch, *(tuple(place[x] for x in labels) for labels in (c.rows, c.columns))]
@@ -59,8 +59,8 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
     writer.tiles[product.result] = _product(writer, left, right, (rows, columns), product, diagonal)
     for op in body.ops[1:]:
         writer.compute(op)
-    for v in body.results:
-        writer.store(v, written(v, body.axes[v], body.space))
+    for v, at in body.stores():
+        writer.store(v, at)
     return writer.finish(name), writer.arguments
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tessera.compiler.graph.builder import number_of
 from tessera.compiler.graph.operator import attributes_of, operator_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
+from tessera.compiler.lower.parts import window, windows
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, inside, scalars_of
 from tessera.compiler.lower.sorting import temporary
 from tessera.compiler.schedule.access import Access, access, collapse, sizes, units, written
 from tessera.compiler.schedule.alignment import Axes, base_of, shape_of
 from tessera.compiler.schedule.blocks import map_block
-from tessera.compiler.schedule.views import contiguous, kind_of, layout_of
+from tessera.compiler.schedule.views import ViewLayout, kind_of, layout_of
 from tessera.errors import Span
 from tessera.language.dims import Dim
 
@@ -78,42 +80,38 @@ def _writer(
 
 
 def join(group: Op, out: ProgramBuilder) -> None:
-    """concat and pad: each input is copied into its window of the result, which pad has filled before."""
-    body = GroupBody.of(group)
-    (op,) = body.ops
-    (result,) = group.results
-    out.temp(result)
-    strides = contiguous(shape_of(result))
+    """concat and pad: each input that is not in its window of the result yet is copied into it. Around that of pad is
+    its fill value."""
+    body = GroupBody.of(group, out.homes)
+    (op,), (home,) = body.ops, body.homes
+    out.result(group.result)
+    known = inside(group)
     if op.name == "graph.pad":
-        _fill(group, op, out)
-    operator: Any = operator_of(op)
-    starts = operator.windows([shape_of(v) for v in op.operands], **attributes_of(op))
-    for v, start in zip(op.operands, starts, strict=True):
-        target = _window(op.result, strides, start, shape_of(v))
-        copy_window(v, target, scalars_of(group, out), inside(group), group.span, out, op.name.partition(".")[2])
+        _fill(group, op, home, out)
+    for v, place in zip(op.operands, windows(op, home), strict=True):
+        if known.get(base_of(v)) not in out.homes:
+            copy_window(v, _access(place), scalars_of(group, out), known, group.span, out, op.name.partition(".")[2])
 
 
-def _window(base: Value, strides: Shape, start: Shape, shape: Shape) -> Access:
-    """The part of `base` of that shape that begins at `start`."""
-    offset: Dim = 0
-    for s, at in zip(strides, start, strict=True):
-        offset = offset + s * at
-    return Access(base, offset, tuple(s if d != 1 else None for s, d in zip(strides, shape, strict=True)))
+def _access(place: ViewLayout) -> Access:
+    """A window, walked along its own axes."""
+    return access(place, tuple(a if d != 1 else -1 for a, d in enumerate(place.shape)), place.shape)
 
 
-def _fill(group: Op, op: Op, out: ProgramBuilder) -> None:
-    """What pad puts around its operand: the border, side by side, or everything where launches cost more than that."""
+def _fill(group: Op, op: Op, home: ViewLayout, out: ProgramBuilder) -> None:
+    """What pad puts around its operand: the border, side by side, or everything where launches cost more than that and
+    nothing is there yet."""
     shape, inner = shape_of(op.result), shape_of(op.operands[0])
     (begin,) = operator_of(op).windows([inner], **attributes_of(op))  # type: ignore[attr-defined]
     sides = list(_sides(begin, inner, shape))
-    if len(sides) > out.sizes.sides:
+    if len(sides) > out.sizes.sides and inside(group).get(base_of(op.operands[0])) not in out.homes:
         sides = [((0,) * len(shape), shape)]
     t = op.result.type
     assert isinstance(t, TensorType)
     value: Any = op.attrs["value"]
-    kept = bool(value) if t.dtype.kind == "bool" else float(value) if t.dtype.is_float else int(value)
+    kept = number_of(value, t.dtype)
     for start, size in sides:
-        target = _window(op.result, contiguous(shape), start, size)
+        target = _access(window(home, start, size))
         writer = _writer(size, [target.strides], set(), group.span, out)
         writer.tiles[op.result] = writer.unit(writer.b.constant(kept, t.dtype))
         writer.store(op.result, target)

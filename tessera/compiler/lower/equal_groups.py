@@ -31,9 +31,12 @@ class RepeatedGroups:
 
     known: dict[tuple[Any, ...], LoweredGroup] = field(default_factory=dict[tuple[Any, ...], LoweredGroup])
 
-    def lowered(self, group: Op, scalars: set[Value], name: str, write: Callable[[], LoweredGroup]) -> LoweredGroup:
-        """What `write` makes of a group, whose kernel is called `name`; a copy where there was one like it."""
-        key = (*_shape(group, scalars),)
+    def lowered(
+        self, group: Op, scalars: set[Value], places: object, name: str, write: Callable[[], LoweredGroup]
+    ) -> LoweredGroup:
+        """What `write` makes of a group, whose kernel is called `name` and stores to `places`; a copy where there was
+        one like it."""
+        key = (repr(places), *_shape(group, scalars))
         first = self.known.get(key)
         if first is None:
             self.known[key] = made = write()

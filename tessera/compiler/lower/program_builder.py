@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,16 +12,19 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType, ViewType
 from tessera.compiler.lower.equal_groups import RepeatedGroups
 from tessera.compiler.lower.kernel_writer import Argument
+from tessera.compiler.lower.parts import home_of
 from tessera.compiler.machines import Sizes
-from tessera.compiler.schedule.access import Access, reads
+from tessera.compiler.schedule.access import Access, access, reads
 from tessera.compiler.schedule.alignment import Axes, align
-from tessera.compiler.schedule.views import is_view, kind_of
+from tessera.compiler.schedule.views import ViewLayout, is_view, kind_of
 from tessera.compiler.tile.program import Buffer, BufferArg, Launch, ScalarArg, Step
 from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language import dtypes
 from tessera.language.dims import Dim, prod
 from tessera.language.lazy import np
+
+NO_HOMES: Mapping[Value, ViewLayout] = {}
 
 
 @dataclass(slots=True)
@@ -33,9 +36,11 @@ class GroupBody:
     axes: dict[Value, Axes]
     space: Shape
     inner: tuple[int, ...]
+    homes: list[ViewLayout]
+    """how each of its results lies in memory, as windows onto the group's own values"""
 
     @staticmethod
-    def of(group: Op) -> GroupBody:
+    def of(group: Op, homes: Mapping[Value, ViewLayout] = NO_HOMES) -> GroupBody:
         space: Any = group.attrs["space"]
         inner: Any = group.attrs["inner"]
         body = group.region.block
@@ -48,11 +53,19 @@ class GroupBody:
                 added = align(op, axes, space)
                 assert added is not None, "graph_to_schedule has aligned it"
                 axes.update(added)
-        return GroupBody(group, ops, axes, space, inner)
+        places = [
+            replace(home_of(outer, homes), base=v)
+            for v, outer in zip(body.terminator.operands, group.results, strict=True)
+        ]
+        return GroupBody(group, ops, axes, space, inner, places)
 
     @property
     def results(self) -> Sequence[Value]:
         return self.group.region.block.terminator.operands
+
+    def stores(self) -> list[tuple[Value, Access]]:
+        """The results, and how they are stored."""
+        return [(v, access(home, self.axes[v], self.space)) for v, home in zip(self.results, self.homes, strict=True)]
 
     def accesses(self) -> list[Access]:
         return [a for op in self.ops for _, a in reads(op, self.axes, self.space)]
@@ -69,6 +82,8 @@ class ProgramBuilder:
     steps: list[Step] = field(default_factory=list[Step])
     of: dict[Value, int] = field(default_factory=dict[Value, int])
     scalars: dict[Value, int] = field(default_factory=dict[Value, int])
+    homes: dict[Value, ViewLayout] = field(default_factory=dict[Value, ViewLayout])
+    """parts of other values: in whose memory they are computed, and how they lie there"""
     destined: dict[Value, Value] = field(default_factory=dict[Value, Value])
     """values that end in another one's memory: of a state, or of what a loop carries"""
     kernels: int = 0
@@ -87,6 +102,12 @@ class ProgramBuilder:
         t = v.type
         assert isinstance(t, TensorType)
         return self.buffer(v, t.shape, t.dtype, "temp")
+
+    def result(self, v: Value) -> int:
+        """Memory for what a group computes: its own, or that of what it is a part of."""
+        whole = home_of(v, self.homes).base
+        self.of[v] = self.of[whole] if whole in self.of else self.temp(whole)
+        return self.of[v]
 
     def constant(self, numbers: Sequence[int], dtype: dtypes.DType, name: str, span: Span) -> Value:
         """Memory that holds these numbers."""

@@ -15,6 +15,7 @@ from tessera.compiler.lower.in_place import changes, destine, in_order
 from tessera.compiler.lower.kernel_to_program import free_dims
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.launch_kernel import launch_kernel
+from tessera.compiler.lower.parts import home_of, homes
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
 from tessera.compiler.lower.put_slices import put_slices
 from tessera.compiler.lower.segments import fold_segments
@@ -65,6 +66,7 @@ def schedule_to_tile(
 
 def lower_block(block: Block, out: ProgramBuilder) -> None:
     """Lowers everything but the terminator; views stand for themselves."""
+    out.homes.update(homes(block))
     for op in block.ops[:-1]:
         if op.name == "schedule.group":
             _LOWER[str(op.attrs["kind"])](op, out)
@@ -167,7 +169,7 @@ def _segments(body: GroupBody) -> list[tuple[Dim | None, ...]]:
 
 
 def _space(body: GroupBody, out: ProgramBuilder) -> Space:
-    results = [written(v, body.axes[v], body.space).strides for v in body.results]
+    results = [a.strides for _, a in body.stores()]
     walks = [*[a.strides for a in body.accesses()], *results, *_segments(body), *_generated_walks(body)]
     kinds = [a in body.inner for a in range(len(body.space))]
     groups = collapse(body.space, kinds, walks) or [tuple(range(len(body.space)))]
@@ -189,12 +191,13 @@ def _elementwise(group: Op, out: ProgramBuilder) -> None:
     changed = changes(group, out)
 
     def write(name: str) -> LoweredGroup:
-        body = GroupBody.of(group)
+        body = GroupBody.of(group, out.homes)
         writer = KernelWriter(_space(body, out), body.axes, scalars_of(group, out), group.span)
         for op in body.ops:
             writer.compute(op)
+        places = dict(body.stores())
         for v, result in in_order(group, body, changed):
-            at = written(v, body.axes[v], body.space)
+            at = places[v]
             writer.store(v, replace(at, base=changed[result]) if result in changed else at)
         return LoweredGroup(group, writer.finish(name), writer.arguments, flops_of(body.ops))
 
@@ -203,7 +206,7 @@ def _elementwise(group: Op, out: ProgramBuilder) -> None:
 
 def _contract(group: Op, out: ProgramBuilder) -> None:
     def write(name: str) -> LoweredGroup:
-        body = GroupBody.of(group)
+        body = GroupBody.of(group, out.homes)
         return LoweredGroup(group, *contract_kernel(body, scalars_of(group, out), out.sizes, name), flops_of(body.ops))
 
     _once(group, out, write)
@@ -216,10 +219,14 @@ def _once(
     results that have taken over memory; a kernel that stores to what it reads is no other group's."""
     for result in group.results:
         if result not in changed:
-            out.temp(result)
+            out.result(result)
     label = str(group.attrs["label"])
     name = out.kernel_name(label)
-    made = write(name) if changed else out.repeated.lowered(group, scalars_of(group, out), name, lambda: write(name))
+    if changed:
+        made = write(name)
+    else:
+        places = [(home.strides, home.offset) for home in (home_of(r, out.homes) for r in group.results)]
+        made = out.repeated.lowered(group, scalars_of(group, out), places, name, lambda: write(name))
     out.launch(made.kernel, made.arguments, inside(group), label, made.flops, group.span)
 
 

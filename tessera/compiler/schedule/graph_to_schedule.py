@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, launching
+from tessera.compiler.machines import peaks_of
 from tessera.compiler.schedule import dialect as dialect  # its ops are known where they are made
 from tessera.compiler.schedule.alignment import base_of
+from tessera.compiler.schedule.by_parts import compute_by_parts
+from tessera.compiler.schedule.compute_again import compute_again
 from tessera.compiler.schedule.grouping import FusionGroup, FusionGrouping, leaves
 from tessera.compiler.schedule.normalise import normalise
 from tessera.compiler.schedule.views import kind_of
+
+NOT_KEPT: Mapping[Op, str] = {}
 
 
 def graph_to_schedule(func: Op, target: str, grouping: type[FusionGrouping] = FusionGrouping) -> Op:
@@ -16,23 +24,33 @@ def graph_to_schedule(func: Op, target: str, grouping: type[FusionGrouping] = Fu
     share a kernel."""
     source = clone(func, {})
     block = source.region.block
+    kept = compute_by_parts(block, peaks_of(target))
+    kept |= compute_again(block)
+    eliminate_dead(source)
     normalise(block)
-    body = schedule_block(block, {}, "schedule.return", grouping)
+    body = schedule_block(block, {}, "schedule.return", grouping, kept)
     attrs = {"sym_name": func.attrs["sym_name"], "arg_names": func.attrs.get("arg_names", ()), "target": target}
     attrs |= {name: func.attrs[name] for name in ("block", "states") if name in func.attrs}
     return Op("schedule.func", (), (), func.span, attrs, [Region([body])])
 
 
 def schedule_block(
-    block: Block, known: dict[Value, Value], terminator: str, grouping: type[FusionGrouping] = FusionGrouping
+    block: Block,
+    known: dict[Value, Value],
+    terminator: str,
+    grouping: type[FusionGrouping] = FusionGrouping,
+    kept: Mapping[Op, str] = NOT_KEPT,
 ) -> Block:
-    """The groups of one block; `known` maps values of the blocks around it to what has been scheduled for them."""
+    """The groups of one block; `known` maps values of the blocks around it to what has been scheduled for them. `kept`:
+    why operators are not computed again where slices of their results are read, or not part by part."""
     groups = grouping(block)
+    for (source, op), cause in groups.refused.items():
+        groups.refused[source, op] = kept.get(source, cause) if cause in ("order", "parts") else cause
     body = Block([a.type for a in block.args], [a.hint for a in block.args])
     known.update(zip(block.args, body.args, strict=True))
     for group in groups.sorted():
         if group.kind in ("control", "launch"):
-            new = _emit_alone(group.ops[0], known, body, grouping)
+            new = _emit_alone(group.ops[0], known, body, grouping, kept)
         else:
             new = _emit(group, known)
         if apart := groups.refusals(group):
@@ -43,13 +61,15 @@ def schedule_block(
     return body
 
 
-def _emit_alone(op: Op, known: dict[Value, Value], body: Block, grouping: type[FusionGrouping]) -> Op:
+def _emit_alone(
+    op: Op, known: dict[Value, Value], body: Block, grouping: type[FusionGrouping], kept: Mapping[Op, str]
+) -> Op:
     """Control flow, whose regions are scheduled, or the launch of a kernel, which stays as it is."""
     operands = [_visible(v, known, body) for v in op.operands]
     if op.name in LAUNCHES:
         regions = [launching(clone(kernel_of(op), {}), "schedule", op.span)]
     else:
-        regions = [Region([schedule_block(r.block, known, "schedule.yield", grouping)]) for r in op.regions]
+        regions = [Region([schedule_block(r.block, known, "schedule.yield", grouping, kept)]) for r in op.regions]
     name = "schedule." + op.name.partition(".")[2]
     new = Op(name, operands, [r.type for r in op.results], op.span, {}, regions, [r.hint for r in op.results])
     new.origin = op.origin

@@ -30,7 +30,7 @@ from tessera.compiler.schedule.alignment import (
     through_views,
 )
 from tessera.compiler.schedule.dependencies import Dependencies
-from tessera.compiler.schedule.lifetimes import captured, read_before
+from tessera.compiler.schedule.lifetimes import captured, read_before, readers
 from tessera.compiler.schedule.matrices import contraction
 from tessera.compiler.schedule.refusals import Apart, Refusal
 from tessera.compiler.schedule.views import is_view, kind_of
@@ -125,6 +125,8 @@ class FusionGrouping:
             group.add(op, {op.result: tuple(a if d != 1 else -1 for a, d in enumerate(group.space))})
         elif (kind := kind_of(op)) in ("join", "scatter", "put", "sort"):
             group = FusionGroup(kind, shape_of(op.result), ops=[op])
+            if kind == "join":
+                self.merge_parts(op)
         else:
             candidates = [] if kind_of(op) in ("gather", "random") else self.producers(op)
             for g in candidates:
@@ -136,6 +138,23 @@ class FusionGrouping:
             group = self.start(op)
         self.of[op] = group
         self.need(group, self.sources[op])
+
+    def merge_parts(self, op: Op) -> None:
+        """Parts of a concatenation that read the same memory are computed together, where they have one shape."""
+        groups: list[FusionGroup] = []
+        for g in dict.fromkeys(self.of[part] for part in self.parts(op)):
+            read = {base_of(v) for v in g.outside}
+            for h in groups:
+                if g.space == h.space and any(base_of(v) in read for v in h.outside) and self.merge(h, g):
+                    break
+            else:
+                groups.append(g)
+
+    def parts(self, op: Op) -> list[Op]:
+        """What computes the parts of a concatenation, and of those among them."""
+        return [
+            p for source in self.sources[op] for p in (self.parts(source) if kind_of(source) == "join" else [source])
+        ]
 
     def need(self, g: FusionGroup, sources: list[Op]) -> None:
         g.needs.update(sources)
@@ -153,7 +172,7 @@ class FusionGrouping:
         found: dict[FusionGroup, Refusal] = {}
         for op in group.ops:
             for source in self.sources[op]:
-                if (other := self.of[source]) is not group and other not in found:
+                if (other := self.of[source]) is not group and other not in found and not is_stored_by(source, op):
                     cause = self.refused.get((source, op)) or cause_by_kind(source, op)
                     found[other] = Refusal.of(source, op, cause, other.ops)
         return list(found.values())
@@ -244,19 +263,20 @@ class FusionGrouping:
             if len(collapse(trial.space, [0] * len(trial.space), [*trial.walks])) > 1:
                 raise Apart("order")
 
-    def merge(self, g: FusionGroup, h: FusionGroup) -> None:
+    def merge(self, g: FusionGroup, h: FusionGroup) -> bool:
         """Takes `h` into `g` where that is legal; else keeps why not."""
         try:
             trial = self.merged(g, h)
         except Apart as apart:
             self.refuse(h, g.ops[-1], apart)
-            return
+            return False
         for op in h.ops:
             self.of[op] = g
         g.kind = trial.kind
         g.become(trial)
         g.needs = {source for source in g.needs | h.needs if self.of[source] is not g}
         self.dependencies.merge(g, h)
+        return True
 
     def merged(self, g: FusionGroup, h: FusionGroup) -> FusionGroup:
         """The two as one group. Raises Apart."""
@@ -339,6 +359,15 @@ def cause_by_kind(source: Op, op: Op) -> str:
         if one.regions:
             return "loop or branch"
     return _BY_READER.get(kind_of(op) or "", "scheduler")
+
+
+def is_stored_by(source: Op, op: Op) -> bool:
+    """Whether a part of a concatenation is for it alone, so that its kernel stores to its place there."""
+    return (
+        kind_of(op) == "join"
+        and kind_of(source) in ("map", "reduce", "scan", "contract", "join")
+        and all(r is op for v in source.results for r in readers(v))
+    )
 
 
 def leaves(v: Value, ops: set[Op]) -> bool:

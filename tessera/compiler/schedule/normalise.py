@@ -14,7 +14,7 @@ from tessera.compiler.ir.types import TensorType, TileType
 from tessera.compiler.schedule.access import collapse
 from tessera.compiler.schedule.alignment import base_of, long_reduction
 from tessera.compiler.schedule.matrices import Contraction, contraction, merged, operands_as_matrices, ordered, roles
-from tessera.compiler.schedule.views import contiguous, is_view, kind_of, layout_of, views_to
+from tessera.compiler.schedule.views import is_view, kind_of, layout_of, views_to
 from tessera.language import dtypes
 
 
@@ -68,7 +68,7 @@ def _normalise_launch(op: Op) -> None:
         elif i in writes:
             ready = layout is not None and layout.whole and _made_for(v, op)
         else:
-            ready = layout is not None and layout.strides == contiguous(layout.shape) and _in_memory(layout.base)
+            ready = layout is not None and layout.dense and _in_memory(layout.base)
         if not ready:
             op.set_operand(i, copy_before(op, v))
 
@@ -120,7 +120,7 @@ def _in_one_piece(op: Op, which: Collection[int]) -> None:
     for i in which:
         v = op.operands[i]
         layout = layout_of(v)
-        if layout is None or layout.strides != contiguous(layout.shape) or not _in_memory(layout.base):
+        if layout is None or not layout.dense or not _in_memory(layout.base):
             op.set_operand(i, copy_before(op, v))
 
 

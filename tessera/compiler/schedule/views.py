@@ -21,13 +21,14 @@ class ViewLayout:
     offset: Dim
 
     @property
+    def dense(self) -> bool:
+        """Whether its elements lie side by side in C order."""
+        return all(s == c or d == 1 for s, c, d in zip(self.strides, contiguous(self.shape), self.shape, strict=True))
+
+    @property
     def whole(self) -> bool:
         """Whether it is the complete base in C order, perhaps under another shape."""
-        return (
-            self.offset == 0
-            and self.strides == contiguous(self.shape)
-            and _size(self.shape) == _size(_shape(self.base))
-        )
+        return self.offset == 0 and self.dense and _size(self.shape) == _size(_shape(self.base))
 
 
 def _shape(v: Value) -> Shape:

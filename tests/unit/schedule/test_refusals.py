@@ -31,11 +31,22 @@ def computed_places(x: Tensor["M", "K", f32], i: Tensor["N", ts.int64]):
 
 
 def parts(x: Tensor["M", "K", f32]):
-    return ts.cat([x * 2, x], axis=0)
+    y = x * 2
+    return ts.cat([y, x], axis=0), y
 
 
 def of_parts(x: Tensor["M", "K", f32]):
-    return ts.exp(ts.cat([x, x], axis=0))
+    return ts.max(ts.cat([x, x], axis=0), axis=0)
+
+
+def pieces(x: Tensor["M", 1000, f32], i: Tensor["M", ts.int64]):
+    y = ts.pad(x, 1)
+    return ts.exp(y), ts.sum(y)
+
+
+def dear(x: Tensor["M", f32]):
+    y = ts.erf(ts.sin(ts.exp(x)))
+    return y[3:] + y[2:-1] + y[1:-2] + y[:-3]
 
 
 def looped(x: Tensor["M", "K", f32], n: ts.int64):
@@ -125,7 +136,9 @@ FOUND = [
     (product_reads, "exp", "contract", "product reads"),
     (computed_places, "exp", "take", "computed places"),
     (parts, "mul", "concat", "parts"),
-    (of_parts, "concat", "exp", "parts"),
+    (of_parts, "concat", "max", "parts"),
+    (pieces, "pad", "exp", "pieces"),
+    (dear, "erf", "add", "dear"),
     (looped, "mul", "while", "loop or branch"),
     (called, "launch", "exp", "called kernel"),
     (everything, "sum", "div", "sum of everything"),
