@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 from tessera.compiler.frontend.backward.code import name, number
 from tessera.compiler.frontend.backward.derive import Derivation
@@ -22,6 +23,8 @@ from tessera.compiler.frontend.kernel.tiles import tile_type
 from tessera.compiler.frontend.kernel.values import PRIVATE, Coordinate, marks
 from tessera.compiler.frontend.syntax.trees import clone
 from tessera.language.dims import Dim
+
+_T = TypeVar("_T")
 
 
 @dataclass(eq=False, slots=True)
@@ -57,6 +60,8 @@ class Operands:
         self.made, self.rec, self.k = made, made.rec, made.k
         self.program = self.of_program()
         self.kept: dict[str, KeptTile] = {}
+        self.groups: list[tuple[SharedBlock, ast.expr, str]] = []
+        """blocks that groups of programs share: how the text writes the group's number, and what walks the groups"""
         self.batches = [c for c in self.k.coordinates.grid if c.batch]
         self.kernels = [self.kernel(s) for s in made.shared_blocks]
         self.keep_all()
@@ -84,7 +89,8 @@ class Operands:
     def kernel(self, s: SharedBlock) -> OperandKernel:
         moving = self.made.moving(s.window)
         grid = [c for c in self.k.coordinates.grid if c not in self.batches]
-        walks = [(self.walk(s, c), bool(c.walks & moving)) for c in grid]
+        groups = {c: self.group(s, c) for c in grid if self.rec.group(s.window, c) is not None}
+        walks = [(groups.get(c) or self.walk(s, c), c not in groups and bool(c.walks & moving)) for c in grid]
         head = next((w for w, moves in walks if moves and not w.implicit), None)
         renamed: dict[str, str] = {}
         loops: list[Walk] = []
@@ -132,21 +138,22 @@ class Operands:
     ) -> list[ast.stmt]:
         total = f"{s.gradient.name}_tile"
         g = self.made.pulls.writer()
-        body = clone(body)
+        groups = _Replaced({ast.dump(index): own for block, index, own in self.groups if block is s})
+        body, node, before = groups.of(body), groups.of(s.node), groups.of(before)
         counters = {self.from_loop(s, x).name for x in s.loops}
         bounds = [e for w in (*loops, *([head] if head is not None else [])) for e in w.over]
-        wanted = reads(body) | reads([ast.Expr(e) for e in (s.node, *bounds)])
+        wanted = reads(body) | reads([ast.Expr(e) for e in (node, *bounds)])
         needed = self.again(s, wanted - _assigned(body) - counters, before)
         first, steps = _hoisted([*needed, *body], {w.name for w in loops})
         for w in reversed(loops):
             steps = list[ast.stmt]([loop_over(name(w.name), g.call("range_k", *w.over), steps)])
-        zeros = g.call("zeros_like", s.node)
+        zeros = g.call("zeros_like", node)
         if s.window.view.dtype.is_low_precision:
             zeros = g.call("cast", zeros, self.made.f32())
         value: ast.expr = name(total)
         if s.gradient.how == "shared":
             value = g.call("reduce_across", value)
-        place = self.made.at(s.gradient.name, s.node)
+        place = self.made.at(s.gradient.name, node)
         assert isinstance(place, ast.Subscript)
         store = ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], value, lineno=1)
         whole = [*first, ast.Assign([ast.Name(total, ast.Store())], zeros, lineno=1), *steps, store]
@@ -170,6 +177,34 @@ class Operands:
         if said is None or c.extent is None:
             raise self.rec.refused(s.node, f"how {c.name} walks the grid is not written")
         return Walk(said[0], [number(0), _parsed(c.extent), said[1]], True)
+
+    def group(self, s: SharedBlock, c: Coordinate) -> Walk:
+        """The programs along a coordinate that share the block, as a loop over them in ascending order: which group it
+        is walks the grid, under the name of the parameter's dim."""
+        found, walk = self.rec.group(s.window, c), self.walk(s, c)
+        assert found is not None
+        axis, count = found
+        index = self.index(s.node, axis)
+        dim = str(s.window.view.shape[axis])
+        own = f"tile_{dim.lower()}"
+        if not walk.implicit or index is None or not dim.isidentifier() or own in self.made.reading.taken:
+            raise self.rec.refused(
+                s.node, f"programs of a group share {s.gradient.parameter}; write tile_h // n along a dim with a name"
+            )
+        self.groups.append((s, index, own))
+        first = ast.BinOp(name(own), ast.Mult(), _parsed(count))
+        end = ast.Call(name("min"), [ast.BinOp(first, ast.Add(), _parsed(count)), walk.over[1]], [])
+        return Walk(walk.name, [first, end, number(1)], True)
+
+    def index(self, node: ast.expr, axis: int) -> ast.expr | None:
+        """How the text writes the index of an axis that a block has one element of."""
+        if not isinstance(node, ast.Subscript):
+            return None
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        plain = not any(
+            isinstance(p, ast.Starred) or (isinstance(p, ast.Constant) and p.value in (..., None)) for p in parts
+        )
+        return parts[axis] if plain and axis < len(parts) and not isinstance(parts[axis], ast.Slice) else None
 
     def from_loop(self, s: SharedBlock, loop: LoopStatement) -> Walk:
         assert isinstance(loop.head.iter, ast.Call) and isinstance(loop.head.target, ast.Name)
@@ -337,6 +372,22 @@ def _hoisted(body: list[ast.stmt], turning: set[str]) -> tuple[list[ast.stmt], l
             moved |= _assigned([x])
             rest.append(x)
     return first, rest
+
+
+class _Replaced(ast.NodeTransformer):
+    """Writes names in the place of expressions, by their dumps."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def of(self, tree: _T) -> _T:
+        """A copy of an expression or of statements."""
+        copy: Any = clone(tree)
+        return cast("_T", [self.visit(x) for x in copy] if isinstance(copy, list) else self.visit(copy))
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        found = self.names.get(ast.dump(node)) if self.names and isinstance(node, ast.expr) else None
+        return ast.Name(found, ast.Load()) if found is not None else self.generic_visit(node)
 
 
 class _Renamed(ast.NodeTransformer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 
-from tessera.compiler.frontend.backward.code import name
+from tessera.compiler.frontend.backward.code import name, number
 from tessera.compiler.frontend.backward.items import StoreStatement
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel import outputs
@@ -73,8 +73,11 @@ class Places:
         return next((clone(node) for start, node, sliced in self.texts if start == offset and sliced == kept), None)
 
     def implicit(self, c: Coordinate) -> tuple[str, ast.expr] | None:
-        """The name and the step of an implicit coordinate, as slices that begin there say them."""
-        for start, node, _ in self.texts:
+        """The name and the step of an implicit coordinate, as slices that begin there say them, or an index alone."""
+        for start, node, sliced in self.texts:
+            alone = not sliced and self.k.tiles.known(c.step) == 1
+            if start == c.offset and alone and isinstance(node, ast.Name) and node.id.startswith("tile_"):
+                return node.id, number(1)
             if start == c.offset and isinstance(node, ast.Slice) and isinstance(node.lower, ast.Name):
                 upper = node.upper
                 if node.lower.id.startswith("tile_") and isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):

@@ -19,7 +19,8 @@ from tessera.compiler.frontend.names.values import Builtin, Counting, Unknown
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.errors import CompileError, Diagnostic, Span
-from tessera.language.dims import Expr
+from tessera.language.dims import Dim, Expr
+from tessera.language.dims.algebra import Atom
 from tessera.language.dtypes import DType
 
 FIX = "write a rule by hand, @{}.vjp"
@@ -191,6 +192,8 @@ class KernelRecord:
         """As for what is stored, but loops whose bounds a program decides come to blocks of other programs too."""
         found = races.conflict(self.k, window, c)
         places = frozenset[str]().union(*map(marks, window.offsets))
+        if not found and str(c.offset) in places:
+            found = self.together(window, c)
         if found or str(c.offset) in places or self.k.tiles.known(self.k.coordinates.count(c)) == 1:
             return found
         decided = [m for o in window.offsets for m in marks(o) if self.k.coordinates.decides(c, o)]
@@ -198,6 +201,41 @@ class KernelRecord:
         if not loops or any(not any(m in walks for walks, _ in self.loops) for m in decided):
             return found
         return "same" if not any(self.begins(x.start, c) for x in loops) else self.ranges(loops, c)
+
+    def together(self, window: TileWindow, c: Coordinate) -> str:
+        """Whether several programs along a coordinate come to one block although it moves the block: heads of a group
+        to the keys that they share."""
+        mark = str(c.offset)
+        along = [o for o in window.offsets if isinstance(o, Expr) and mark in marks(o)]
+        if self.k.tiles.known(self.k.coordinates.count(c)) == 1 or any(linear(o, mark)[0] is not None for o in along):
+            return ""
+        if self.group(window, c) is not None:
+            return "same"
+        inside = {
+            a.op for o in along for m, _ in o.terms for a in m if a.op != "sym" and mark in marks(Expr((((a,), 1),)))
+        }
+        return "" if {"//", "%"} <= inside else "overlap"  # quotient and remainder tell every program
+
+    def group(self, window: TileWindow, c: Coordinate) -> tuple[int, Dim] | None:
+        """(axis, n) where the block's place along an axis is c // n, and c moves it along no other one."""
+        mark = str(c.offset)
+        axes = [a for a, o in enumerate(window.offsets) if mark in marks(o)]
+        offset = window.offsets[axes[0]] if len(axes) == 1 else 0
+        if (
+            not isinstance(offset, Expr)
+            or c.kind != "grid"
+            or self.k.tiles.known(c.step) != 1
+            or axes[0] in window.kept
+        ):
+            return None
+        match offset.terms:
+            case (((Atom(op="//", args=(of, int() | Expr() as count)),), 1),) if of == c.offset and not marks(count):
+                return axes[0], count
+            case _:
+                return None
+
+    def grouped(self, window: TileWindow) -> bool:
+        return any(self.group(window, c) is not None for c in self.k.coordinates.grid)
 
     def of_data(self, offset: Any) -> bool:
         """Whether a place is computed from what is read."""
