@@ -389,12 +389,11 @@ class Derivation:
             return
         spread = any(s.spread for s in site.shares)
         shared = site.window is None or bool(self.rec.shared(site.window))
-        inner = self.level.loop is not None and not self.level.loop.grid
         grouped = site.window is not None and self.rec.grouped(site.window)
         if grouped and spread:
             raise self.rec.refused(site.node, f"programs of a group share {p}, and so do the rows of each")
         if shared and site.window is not None and not spread and _moving(site.window) and (
-            inner or self.apart or grouped or any(self.multiplied(s.node) for s in site.shares)
+            self.around() or self.apart or grouped or any(self.multiplied(s.node) for s in site.shares)
         ):  # fmt: skip
             self.to_kernel(site, site.window)
             return

@@ -21,6 +21,7 @@ from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.sites import Gradient, SharedBlock
 from tessera.compiler.frontend.kernel.tiles import tile_type
 from tessera.compiler.frontend.kernel.values import PRIVATE, Coordinate, marks
+from tessera.compiler.frontend.names.values import is_list
 from tessera.compiler.frontend.syntax.trees import clone
 from tessera.language.dims import Dim
 
@@ -383,7 +384,7 @@ class _Replaced(ast.NodeTransformer):
     def of(self, tree: _T) -> _T:
         """A copy of an expression or of statements."""
         copy: Any = clone(tree)
-        return cast("_T", [self.visit(x) for x in copy] if isinstance(copy, list) else self.visit(copy))
+        return cast("_T", [self.visit(x) for x in copy] if is_list(copy) else self.visit(copy))
 
     def visit(self, node: ast.AST) -> ast.AST:
         found = self.names.get(ast.dump(node)) if self.names and isinstance(node, ast.expr) else None
