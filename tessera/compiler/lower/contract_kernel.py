@@ -50,7 +50,8 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
         dims = sizes(body.space, groups)
         rows, columns = diagonal_block(dims[-2], blocks), 1
     else:
-        rows, columns = contract_block(dims[-2], dims[-1], blocks, _dtype(product), prod(dims[:-2]))
+        k = matrices[0][1][-1]
+        rows, columns = contract_block(dims[-2], dims[-1], blocks, _dtype(product), prod(dims[:-2]), k)
     block: tuple[Dim, ...] = (*(1 for _ in batch), rows, columns)
     writer = KernelWriter(
         Space(body.space, groups, dims, block, (False,) * len(dims)), body.axes, scalars, product.span

@@ -73,13 +73,16 @@ def _columns(columns: Dim, others: Dim, s: Sizes) -> int:
     return min(s.most_columns, max(s.columns, _up(-(-columns // shares), 16)))
 
 
-def contract_block(m: Dim, n: Dim, target: str | Sizes, dtype: DType | None = None, batch: Dim = 1) -> tuple[int, int]:
-    """Rows and columns of a product that one program computes; `dtype` is its operands', `batch` how many there are.
+def contract_block(
+    m: Dim, n: Dim, target: str | Sizes, dtype: DType | None = None, batch: Dim = 1, k: Dim = 1
+) -> tuple[int, int]:
+    """Rows and columns of a product that one program computes; `dtype` is its operands', `batch` how many there are,
+    `k` how many products each element sums.
 
     Sharing out rows repeats the packing of the right operand, which is a copy; sharing out columns repeats that of
     the left one, which is a transposition. So rows are shared first, in multiples of the 14 that a register block has.
     A vector times a matrix packs nothing, and reads long pieces of the matrix' rows: short ones cost a page each. For a
-    matrix times a few columns, rows lie in vectors.
+    matrix times a few columns, rows lie in vectors. A small product of long operands is shared by two programs.
     """
     s = sizes_for(target)
     if s.products and dtype in TENSOR_DTYPES:
@@ -93,6 +96,8 @@ def contract_block(m: Dim, n: Dim, target: str | Sizes, dtype: DType | None = No
         rows = min(rows, _up(-(-m // s.programs), _ROWS if n > _FEW else _LANES))
     elif m * n >= 64 * 64:
         columns = min(columns, max(64, _up(-(-n // s.programs), 32)))
+    if rows >= m and columns >= max(n, 2 * _LANES) and batch == 1 and isinstance(k, int) and m * n * k >= _LONG:
+        columns = _up(-(-n // 2), _LANES)
     return max(1, min(rows, m)), max(1, min(columns, n))
 
 
@@ -112,6 +117,8 @@ def _tensor_block(m: Dim, n: Dim, batch: Dim, s: Sizes) -> tuple[int, int]:
 
 
 _ROWS = 14
+_LONG = 1 << 23
+"""multiplications that repay packing the left operand twice"""
 _FEW, _LANES = 8, 32
 
 

@@ -71,3 +71,11 @@ def test_any_row_block_keeps_what_is_reduced_whole(dims: tuple[int, ...], inner:
 def test_a_vector_times_a_matrix_reads_long_rows(n: int, columns: int) -> None:
     """Short pieces of rows cost a page each; a narrow matrix is still shared between programs."""
     assert contract_block(1, n, "cpu") == (1, columns)
+
+
+def test_a_small_product_of_long_operands_is_shared() -> None:
+    """Two programs, as for the gradient of a weight over many rows, where one thread would add all of it."""
+    assert contract_block(64, 64, "cpu", k=20_000) == (64, 32)
+    assert contract_block(64, 64, "cpu", k=500) == (64, 64)
+    assert contract_block(64, 64, "cpu", batch=2, k=20_000) == (64, 64)
+    assert contract_block(64, 40, "cpu", k=20_000) == (64, 40)
