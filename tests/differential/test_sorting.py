@@ -106,3 +106,64 @@ def test_the_same_bits_for_any_number_of_threads() -> None:
     finally:
         ts.set_num_threads(before)
     assert found[0] == found[1]
+
+
+def first_few(x: Any, k: int, largest: bool) -> tuple[Any, Any]:
+    at = order(x.astype(np.float64) if x.dtype.kind not in "iu" else x, largest)[..., :k]
+    return np.take_along_axis(x, at, -1), at
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "int8", "uint32", "int64"])
+@pytest.mark.parametrize(("shape", "k"), [((20, 300), 16), ((3, 100), 100), ((20, 129), 17), ((2, 40), 1), ((4, 9), 0),
+                                          ((1500,), 3), ((17, 33), 32)])  # fmt: skip
+def test_the_first_few(dtype: str, shape: tuple[int, ...], k: int) -> None:
+    x = elements(dtype, shape, 2, "special")
+    for largest in (False, True):
+        values, at = ts.function(lambda v: ts.topk(v, k, largest=largest))(x)  # noqa: B023
+        want, places = first_few(x, k, largest)
+        np.testing.assert_array_equal(np.asarray(at), places)
+        assert np.asarray(values).tobytes() == want.tobytes()
+
+
+@ts.function
+def few(x: ts.Tensor["B", "N", ts.f32]):
+    values, at = ts.topk(x, 17)
+    least = ts.argsort(x)[:, :3]
+    return values, at, ts.take_along_axis(x, least, axis=1), least
+
+
+@given(st.integers(1, 40), st.integers(17, 700), st.integers(0, 99))
+@settings(max_examples=10, deadline=None)
+def test_the_first_few_of_sizes_known_at_launch(rows: int, n: int, seed: int) -> None:
+    x = elements("f32", (rows, n), seed, "special")
+    for found, want in zip(few(x), (*first_few(x, 17, True), *first_few(x, 3, False)), strict=True):
+        assert np.asarray(found).tobytes() == want.tobytes()
+
+
+def test_only_what_is_read_is_sorted() -> None:
+    """A slice of 3 of N elements may have fewer; `topk` checks that a line has 17."""
+    text = str(ts.compile(few).ir("tile"))
+    assert "first=17" in text and text.count("first=") == 1
+
+
+def test_lines_that_are_read_otherwise_too_are_sorted_whole() -> None:
+    x = elements("f32", (20, 90), 4, "special")
+    at = order(x.astype(np.float64), False)
+
+    def ways(v):
+        one, two, three = ts.argsort(v), ts.sort(v), ts.argsort(v, descending=True)
+        return one[:, :3] + 0, one[:, 5:9], two[:, ::-1][:, :4], ts.transpose(three)[:2], three[:, :1], two[3:, :6]
+
+    found = [np.asarray(v) for v in ts.function(ways)(x)]
+    values, down = np.take_along_axis(x, at, 1), order(x.astype(np.float64), True)
+    want = [at[:, :3], at[:, 5:9], values[:, ::-1][:, :4], down.T[:2], down[:, :1], values[3:, :6]]
+    for one, other in zip(found, want, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_axis_of_the_first_few() -> None:
+    x = elements("f32", (70, 18), 6, "special")
+    values, at = (np.asarray(v) for v in ts.function(lambda v: ts.topk(v, 4, axis=0))(x))
+    want, places = first_few(np.ascontiguousarray(x.T), 4, True)
+    np.testing.assert_array_equal(at, places.T)
+    np.testing.assert_array_equal(values, want.T)

@@ -9,16 +9,17 @@ it, so that equal elements keep their order.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Attr, Op, Value
-from tessera.compiler.ir.types import TensorType, TileType, ViewType
+from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.chunked_reduction import identity
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside
 from tessera.compiler.schedule.blocks import row_block
-from tessera.compiler.schedule.views import layout_of
+from tessera.compiler.schedule.views import contiguous, is_view, layout_of
 from tessera.compiler.tile.builder import TileBuilder
 from tessera.errors import Span
 from tessera.immutable import immutable
@@ -43,7 +44,46 @@ def sort_lines(group: Op, out: ProgramBuilder) -> None:
     positions = op.name == "graph.argsort"
     lines = SortedLines(layout.base, layout.offset, prod(t.shape[:-1]), t.shape[-1], t.dtype)
     sorting = Sorting(out, lines, bool(attributes_of(op)["descending"]), group.span, inside(group), flops_of([op]))
+    if not out.sizes.sorted_block:
+        sorting.first = foremost(result)
     sorting.run(None if positions else result, result if positions else None)
+
+
+def foremost(lines: Value) -> int | None:
+    """How many elements of each of these lines are read, counted from the first; None where that is not known to be
+    fewer than all."""
+    assert isinstance(lines.type, TensorType)
+    shape = lines.type.shape
+    found = [_foremost(contiguous(shape), at) for at in _readers(lines)] if shape[-1] != 1 else []
+    known = [k for k in found if k is not None]
+    return max(known) if known and len(known) == len(found) and max(known) != shape[-1] else None
+
+
+def _readers(v: Value) -> Iterator[tuple[Value, Value]]:
+    """What reads `v`, through views and into groups: the memory as a reader knows it, and the view of it."""
+    todo = [(v, v)]
+    while todo:
+        base, seen = todo.pop()
+        for op, i in seen.uses:
+            if is_view(op):
+                todo.append((base, op.result))
+            elif op.name == "schedule.group" and seen is base:
+                todo.append((op.region.block.args[i], op.region.block.args[i]))
+            else:
+                yield base, seen
+
+
+def _foremost(strides: Shape, reader: tuple[Value, Value]) -> int | None:
+    """The same of one reader: a window that starts where lines start, and steps from line to line or within lines."""
+    layout = layout_of(reader[1])
+    if layout is None or layout.base is not reader[0] or layout.offset != 0:
+        return None
+    steps = [(d, s) for d, s in zip(layout.shape, layout.strides, strict=True) if d != 1 and s != 0]
+    along = [d for d, s in steps if s == 1]
+    if len(along) > 1 or any(s != 1 and s not in strides[:-1] for _, s in steps):
+        return None
+    most = along[0] if along else 1
+    return max(most, 1) if isinstance(most, int) else None
 
 
 @immutable
@@ -78,6 +118,8 @@ class Sorting:
     span: Span
     known: dict[Value, Value]
     flops: Dim
+    first: int | None = None
+    """how many elements of each line are wanted; None: all"""
 
     def run(self, values: Value | None, positions: Value | None) -> None:
         """Adds launches that leave the sorted elements, and where they were, in buffers that exist."""
@@ -114,8 +156,10 @@ class Sorting:
             if target is None:
                 continue
             attrs: dict[str, Attr] = {"axis": 1, "descending": self.descending, "positions": moved}
-            dtype = dtypes.int64 if moved else lines.dtype
-            found = b.value("tile.sort", (x,), TileType(block, dtype), attrs)
+            dtype, shape = dtypes.int64 if moved else lines.dtype, block
+            if self.first is not None:
+                attrs["first"], shape = self.first, (block[0], self.first)
+            found = b.value("tile.sort", (x,), TileType(shape, dtype), attrs)
             if moved and block[1] != lines.n:
                 found = b.map("add", found, b.broadcast(scalar(b, writer.offsets[1]), block, ()))
             view = writer.window(target, 0, ViewType(lines.view.shape, dtype), "out", write=True)

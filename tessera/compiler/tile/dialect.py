@@ -230,13 +230,17 @@ def _fold(op: Op) -> None:
 @spec(
     "tile.sort",
     "The elements along `axis` in ascending order, NaN as the largest; attr descending: the other way round. Equal "
-    "elements keep their order. attr positions: where the elements were, as int64, instead of the elements.",
+    "elements keep their order. attr positions: where the elements were, as int64, instead of the elements. attr "
+    "first: no more than so many of each line.",
 )
 def _sort(op: Op) -> None:
     x, t, axis = _tile(op, op.operands[0]), _result(op), op.attrs.get("axis")
     demand(isinstance(axis, int) and 0 <= axis < x.rank, op, "needs an axis")
     demand(not x.dtype.is_complex, op, "orders real elements")
-    demand(t == TileType(x.shape, dtypes.int64 if op.attrs.get("positions") else x.dtype), op, "keeps the shape")
+    shape = list(x.shape)
+    shape[axis] = op.attrs.get("first", shape[axis])  # type: ignore[call-overload,index]
+    dtype = dtypes.int64 if op.attrs.get("positions") else x.dtype
+    demand(t == TileType(tuple(shape), dtype), op, "keeps the shape")
 
 
 @spec(

@@ -210,7 +210,8 @@ class Interpreter:
     def sort(self, op: Op) -> Any:
         x, axis = self.env[op.operands[0]], int(op.attrs["axis"])  # type: ignore[call-overload]
         positions = order(to_compute(x, _dtype(op.operands[0])), axis, bool(op.attrs.get("descending")))
-        return positions if op.attrs.get("positions") else np.take_along_axis(x, positions, axis)
+        found = positions if op.attrs.get("positions") else np.take_along_axis(x, positions, axis)
+        return np.take(found, np.arange(self.shape(op.result)[axis]), axis)
 
     def philox(self, op: Op) -> Any:
         return philox(*self.operands(op))

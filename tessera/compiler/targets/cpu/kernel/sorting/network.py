@@ -43,12 +43,37 @@ class LaneNetwork:
         while width < most:
             with fn.when(fn.icmp("sgt", n, width)):
                 self._flip(memory, n, width)
-                stride = width >> self.levels
-                while stride:
-                    levels = min(self.levels, stride.bit_length())
-                    self._strides(memory, n, stride, levels)
-                    stride >>= levels
+                self._below(memory, n, width >> self.levels)
             width *= 2
+
+    def _below(self, memory: Val, n: Index, stride: int) -> None:
+        """The levels of comparators from `stride` down."""
+        while stride:
+            levels = min(self.levels, stride.bit_length())
+            self._strides(memory, n, stride, levels)
+            stride >>= levels
+
+    def keep(self, memory: Val, n: Index, width: int) -> None:
+        """Of sorted runs of `width` vectors, `n` vectors in all, the least `width` sorted; `n` is that times a power of
+        two. Of two runs the first of one and the last of the other, reversed, hold the lesser half."""
+        fn, count = self.fn, self.block
+        step = width // count
+
+        def halve(state: list[Val]) -> list[Val]:
+            half = fn.index(fn.div(state[0], 2))
+            with fn.loop(0, half, width) as run, fn.loop(0, step) as loop:
+                source = fn.mul(run.index, 2)
+                low = [fn.add(fn.add(source, loop.index), j * step) for j in range(count)]
+                top = fn.add(source, 2 * width - 1)
+                high = [fn.sub(fn.sub(top, loop.index), j * step) for j in range(count)]
+                pairs = zip(self._load(memory, low), self._load(memory, high), strict=True)
+                least = [fn.intrinsic("smin", self.t, a, b) for a, b in pairs]
+                target = [fn.add(fn.add(run.index, loop.index), j * step) for j in range(count)]
+                self._store(memory, target, self._halve(least))
+            self._below(memory, half, step // 2)
+            return [half]
+
+        fn.while_loop([fn.here(fn.index(n))], lambda state: fn.icmp("sgt", state[0], width), halve)
 
     def _flip(self, memory: Val, n: Index, width: int) -> None:
         """The first levels of merging neighbouring runs: the first of one against the last of the other, then strides

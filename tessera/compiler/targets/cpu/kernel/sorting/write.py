@@ -27,7 +27,9 @@ def write_sort(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> 
     """Puts the sorted elements, or where they came from, into the result's memory."""
     ev, x, axis = k.ev, op.operands[0], int(op.attrs["axis"])  # type: ignore[call-overload]
     words = Words(k.fn, held(dtype_of(x)), bool(op.attrs.get("descending")), bool(op.attrs.get("positions")))
-    lines = TileLines(k, words, prod(n for a, n in enumerate(shape_of(x)) if a != axis), shape_of(x)[axis])
+    lines = TileLines(
+        k, words, prod(n for a, n in enumerate(shape_of(x)) if a != axis), shape_of(x)[axis], shape_of(op.result)[axis]
+    )
     order = [a for a in range(len(shape_of(x))) if a != axis]
     steps: dict[int, Index] = {axis: 1}
     step = lines.pitch
@@ -45,10 +47,11 @@ def write_sort(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> 
 
 
 class TileLines:
-    """`count` lines of `n` elements, from `source` to `target`, each `pitch` elements behind the one before."""
+    """`count` lines of `n` elements, from `source` to `target`, each `pitch` elements behind the one before. No more
+    than the `first` of each are wanted."""
 
-    def __init__(self, k: KernelFunction, words: Words, count: Dim, n: Dim) -> None:
-        self.k, self.fn, self.words = k, k.fn, words
+    def __init__(self, k: KernelFunction, words: Words, count: Dim, n: Dim, first: Dim) -> None:
+        self.k, self.fn, self.words, self.first = k, k.fn, words, first
         self.lanes = k.isa.lanes(words.type.bits)
         self.network = LaneNetwork(k.fn, words.vector(self.lanes), k.isa.registers)
         self.count, self.n, self.length = k.ev.dim(count), k.ev.dim(n), n
@@ -117,7 +120,7 @@ class TileLines:
             end = most if isinstance(self.n, int) else fn.mul(self.n, 2)
             with fn.loop(self.pitch, end) as loop:
                 fn.store(last, fn.gep(held_lines, loop.index, vector.text))
-            self.network.merge(held_lines, self.n, most)
+            self._order(held_lines, most)
             self._leave(held_lines, group.index)
             if special is not None:
                 with fn.when(special):
@@ -126,6 +129,24 @@ class TileLines:
                         source = self._row(self.source, self.words.storage.text, row.index)
                         target = self._row(self.target, self.words.storage.text, row.index)
                         restore(self.words, self.n, source, target, self._spare())
+
+    def _order(self, memory: Val, most: int) -> None:
+        """Sorts blocks as a whole, or keeps what comes first of them."""
+        fn, network = self.fn, self.network
+        width = most
+        if isinstance(self.first, int) and self.first:
+            width = min(most, max(network.block, 1 << (self.first - 1).bit_length()))
+        network.merge(memory, self.n, width)
+        if width == most:
+            return
+        if isinstance(self.n, int):
+            network.keep(memory, most, width)
+            return
+        start = [fn.here(fn.index(width))]
+        doubled = fn.while_loop(
+            start, lambda state: fn.icmp("slt", state[0], self.n), lambda state: [fn.index(fn.mul(state[0], 2))]
+        )
+        network.keep(memory, doubled[0], width)
 
     def _enter(self, memory: Val, first: Val) -> Val | None:
         """Lines as columns of words, in sorted blocks; gives whether an element is special."""
@@ -163,7 +184,8 @@ class TileLines:
         """Columns of words as lines of what is asked for."""
         fn, words, lanes, vector = self.fn, self.words, self.lanes, self.network.t
         rows = [self._row(self.target, words.result.text, fn.add(first, i)) for i in range(lanes)]
-        with fn.loop(0, self.pitch, lanes) as loop:
+        end = self.pitch if self.first is self.length else fn.smin(self.k.ev.dim(self.first), self.pitch)
+        with fn.loop(0, end, lanes) as loop:
             column = [fn.load(fn.gep(memory, fn.add(loop.index, i), vector.text), vector) for i in range(lanes)]
             for row, v in zip(rows, transpose(fn, column), strict=True):
                 fn.store(words.found(v), fn.gep(row, loop.index, words.result.text))
