@@ -68,28 +68,41 @@ def bundle() -> dict[str, str]:
             continue
         text = present[path].read_text("utf-8")
         tree = Smaller(path).visit(ast.parse(text))
-        files[path] = printed(tree, renamed=not path.startswith(TEXTS))
+        files[path] = ast.unparse(ast.fix_missing_locations(tree))
         left += [found for name in imported(tree, path) for found in places(name)]
     for name in LICENSED:
         licences = [f for f in distribution(name).files or () if f.name.startswith("LICENSE")]
         files |= {f"licenses/{name}.txt": Path(str(f.locate())).read_text("utf-8") for f in licences}
     # Our own first: all of it compresses better so.
-    ordered = sorted(with_short_names(files).items(), key=lambda file: (not file[0].startswith("tessera"), file[0]))
+    ordered = sorted(minified(files).items(), key=lambda file: (not file[0].startswith("tessera"), file[0]))
     return dict(ordered)
 
 
-def with_short_names(files: dict[str, str]) -> dict[str, str]:
-    """Private names of our modules are short ones, unless other files or texts in quotes have them."""
+def minified(files: dict[str, str]) -> dict[str, str]:
+    """The modules as short texts. What is local to functions has short names, parameters keep theirs; so have private
+    names of our modules, unless other files or texts in quotes have them."""
     words = {path: set(re.findall(r"[A-Za-z_]\w*", text)) for path, text in files.items()}
     met = Counter(w for found in words.values() for w in found)
     out = dict(files)
     for path, text in files.items():
-        if not path.startswith(("tessera/", "tessera_lsp/")) or path.startswith(TEXTS):
+        if not path.endswith(".py"):
             continue
-        strings = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)]
+        renamed = not path.startswith(TEXTS)
+        ours = renamed and path.startswith(("tessera/", "tessera_lsp/"))
+        strings = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)] if ours else []
         quoted = {w for s in strings if isinstance(s, str) for w in re.findall(r"\w+", s)}
         private = {w for w in words[path] - quoted if w[0] == "_" != w[1:2] and met[w] == 1}
-        out[path] = minified(text, rename_globals=True, preserve_globals=sorted(words[path] - private))
+        out[path] = python_minifier.minify(
+            text,
+            rename_locals=renamed,
+            rename_globals=ours,
+            preserve_globals=sorted(words[path] - private),
+            remove_asserts=renamed,  # those of layers and kernels are facts that shapes are inferred by
+            remove_annotations=False,  # what nothing reads is gone already
+            hoist_literals=False,
+            constant_folding=False,
+            convert_posargs_to_args=False,
+        )
     return out
 
 
@@ -172,24 +185,6 @@ class Smaller(ast.NodeTransformer):
         if not (not self.text and self.in_function and isinstance(node.target, ast.Name)):
             return node
         return ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
-
-
-def printed(tree: ast.AST, renamed: bool) -> str:
-    """The module as a short text; `renamed`: what is local to functions has short names, parameters keep theirs."""
-    text = ast.unparse(ast.fix_missing_locations(tree))
-    # asserts of layers and kernels are facts that shapes are inferred by
-    return minified(text, rename_locals=renamed, remove_asserts=renamed)
-
-
-def minified(text: str, **options: Any) -> str:
-    return python_minifier.minify(
-        text,
-        remove_annotations=False,  # what nothing reads is gone already
-        hoist_literals=False,
-        constant_folding=False,
-        convert_posargs_to_args=False,
-        **options,
-    )
 
 
 if __name__ == "__main__":
