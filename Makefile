@@ -1,7 +1,7 @@
 # Every target sets up .venv by itself; only Python >= 3.11 with pip and venv must be there. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test check bench gpu docs dev-setup labextension vscode clean format
+.PHONY: help demo lab test check bench gpu docs dev-setup tools labextension vscode clean format
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -62,6 +62,10 @@ docs: $(VENV)/.dev ## build the documentation into site/
 dev-setup: $(VENV)/.dev $(VENV)/.labextension ## everything for development into .venv
 	@scripts/ensure-test-tools
 	$(say) "Ready: source $(BIN)/activate"
+
+tools: ## what development needs beside Python's packages: a browser, editors, Node's packages
+	@scripts/ensure-test-tools
+	@scripts/ensure-node-modules
 
 labextension: $(VENV)/.labextension ## build what shows hints in %%tessera cells (needs Node)
 
