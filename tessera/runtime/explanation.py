@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.names.values import Static
+from tessera.compiler.ir.types import shape_text
 from tessera.compiler.predict import Prediction, quantity
 from tessera.compiler.schedule.refusals import Refusal
 from tessera.compiler.targets.base import Target
@@ -67,8 +68,7 @@ class Explanation:
         """time and memory of a call, modelled"""
         self.modelled = _modelled(predicted)
         self.parameters = [
-            f"{p.name} {'scalar' if p.shape is None else [_plain(d) for d in p.shape]} {p.dtype}"
-            for p in built.plan.params
+            f"{p.name} {'scalar' if p.shape is None else shape_text(p.shape)} {p.dtype}" for p in built.plan.params
         ]
         self.parameters += [f"{n} = {v.value!r}" for n, v in (arguments or {}).items() if isinstance(v, Static)]
 

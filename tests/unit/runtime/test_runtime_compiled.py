@@ -150,6 +150,14 @@ def test_levels_are_there_when_the_code_comes_from_a_cache():
     assert again.ir("tile") == first.ir("tile")
 
 
+def test_open_sizes_are_explained_as_people_write_them():
+    @ts.function
+    def shifted(x: ts.Tensor["B", "2*S"]):
+        return x + 1
+
+    assert ts.compile(shifted, target="reference").explain().parameters == ["x [B, 2*S] f32"]
+
+
 def test_explain_says_what_runs_where_and_from_where_it_came():
     compiled = ts.compile(scores, target="reference", dims={"B": 4, "S": 8})
     text = str(compiled.explain())
