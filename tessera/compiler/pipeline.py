@@ -46,6 +46,7 @@ from tessera.compiler.tile.passes.place_barriers import place_barriers
 from tessera.compiler.tile.passes.reduce_one_axis import reduce_one_axis, reduces_several_axes
 from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.tile.passes.separate_batches import has_batches, separate_batches
+from tessera.compiler.tile.passes.turn_products import turn_products, turns_products
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
@@ -88,6 +89,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("remove_dead", "kernel", remove_dead),
     # for GPUs whose products take scales; before loads are copied ahead, which then bring the small elements
     Pass("keep_scales", "tile", keep_scales, optional=True),
+    # for targets whose lanes run along the columns of products; behind the masks, which are turned as well
+    Pass("turn_products", "tile", turn_products, optional=True, needed=turns_products),
     # for GPUs: what the masks left alone may be copied ahead
     Pass("pipeline_loads", "tile", pipeline_loads, optional=True),
     # for targets that do not watch values themselves: asserts tell of elements, stores of NaN

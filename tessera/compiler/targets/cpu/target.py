@@ -24,7 +24,7 @@ class CpuTarget:
 
     name = "cpu"
     device = "cpu"
-    passes: tuple[str, ...] = ("show_elements", "check_nan", "reduce_one_axis", "copies_as_loads")
+    passes: tuple[str, ...] = ("turn_products", "show_elements", "check_nan", "reduce_one_axis", "copies_as_loads")
 
     def __init__(self, level: str | None = None) -> None:
         self._level = level

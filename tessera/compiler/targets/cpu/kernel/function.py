@@ -24,7 +24,7 @@ from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of, unsupp
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter, Scratch
 from tessera.compiler.targets.cpu.loops.plan import Planner
-from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Stage
+from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Stage, unit_axes
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.program import BufferArg, Launch, ScalarArg
 from tessera.language.dims import Dim, prod
@@ -211,8 +211,8 @@ class KernelFunction:
             for op in block.ops
             for o in op.walk()
             if o.name == "tile.mma"
-            for v in o.operands
-            if self.reads_in_place(v)
+            for i, v in enumerate(o.operands)
+            if self.reads_in_place(v) and not (i == 1 and o.block is not block and across(v))
         }
         plan = Planner(block, memory_of, needed, direct)
         writer = self.writer(plan)
@@ -306,6 +306,16 @@ def call_shared(kernel: KernelFunction, name: str, launch: Launch) -> None:
             base = kernel.frame.load_buffer(fn, fn.param(0), window.buffer)
             given.append(fn.gep(base, window.offset, memory_element(arg.type.dtype)))
     fn.do(f"call void @{kernel.fn.name}({', '.join(map(repr, given))})")
+
+
+def across(v: Value) -> bool:
+    """Whether rows of a loaded operand are scattered in memory: a right one that a loop does not change is laid out
+    before it."""
+    found = load_of(v)
+    if found is None:
+        return False
+    load, turned = found
+    return (0 if turned else 1) not in unit_axes(load.operands[0])
 
 
 def load_of(v: Value) -> tuple[Op, bool] | None:

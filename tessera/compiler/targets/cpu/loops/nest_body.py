@@ -39,6 +39,8 @@ class NestBody:
             ReductionWriter(r.op, ev.vm) for r in nest.roots if r.reduced is not None and r.op is not None
         ]
         self.inner = [c for c in nest.classes if c not in group.outer]
+        self.kept: dict[tuple[Value, Coords], None] = {}
+        """what the nest reads from scratch memory, with coordinates"""
         self.accesses = self._accesses()
         self.streaming = False
         """stores scheduled as non-temporal are written so: they have been found aligned"""
@@ -57,8 +59,10 @@ class NestBody:
                 return
             seen.add((v, coords))
             op = v.op
-            kept = v in self.ev.cells and not top and v not in self.nest.also
-            if op is None or v in self.ev.bound or kept:
+            if v in self.ev.cells and v not in self.ev.bound and not top and v not in self.nest.also:
+                self.kept[v, coords] = None
+                return
+            if op is None or v in self.ev.bound:
                 return
             if op.name == "tile.load":
                 found[(op, coords)] = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.core import Value
 from tessera.compiler.targets.cpu.elementary.convert import storage_type
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
@@ -14,17 +15,19 @@ from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import VectorLoop, plain
 from tessera.compiler.targets.cpu.loops.stages import unit_axes
+from tessera.language.dtypes import DType
 
 
 @dataclass(slots=True)
 class Turned:
-    """A nest whose loads `turned` run along `along` while lanes run along `vector`."""
+    """A nest that reads `turned`, loads and what lies in scratch memory, along `along` while lanes run along
+    `vector`."""
 
     body: NestBody
     along: int
     vector: int
     lanes: int
-    turned: list[tuple[Op, Coords]] = field(default_factory=list[tuple[Op, Coords]])
+    turned: list[tuple[Value, Coords]] = field(default_factory=list[tuple[Value, Coords]])
 
     @staticmethod
     def of(body: NestBody) -> Turned | None:
@@ -33,20 +36,15 @@ class Turned:
         if vector is None or body.reductions or nest.also or len(nest.classes) < 2:
             return None
         lanes = body.lanes()
-        found: dict[int, list[tuple[Op, Coords]]] = {}
-        for op, coords in body.accesses:
-            if (
-                op.name != "tile.load"
-                or op.attrs.get("masked")
-                or dtype_of(op.result).is_complex
-                or vector not in coords
-            ):
+        found: dict[int, list[tuple[Value, Coords]]] = {}
+        for v, coords, neighbours in _reads(body):
+            if dtype_of(v).is_complex or vector not in coords:
                 continue
-            axes = {coords[a] for a in unit_axes(op.operands[0])}
+            axes = {coords[a] for a in neighbours}
             for a in axes:
                 if a is not None and a != vector and a in nest.classes and vector not in axes:
-                    found.setdefault(a, []).append((op, coords))
-        wide = {a: loads for a, loads in found.items() if _reaches(body, a, lanes)}
+                    found.setdefault(a, []).append((v, coords))
+        wide = {a: reads for a, reads in found.items() if _reaches(body, a, lanes)}
         if not wide or not _reaches(body, vector, lanes) or lanes < 4:
             return None
         along = max(wide, key=lambda a: len(wide[a]))
@@ -85,25 +83,40 @@ class Turned:
     def _block(self, row: Index, column: Index) -> None:
         body, fn, ev, n = self.body, self.body.fn, self.body.ev, self.lanes
         blocks: list[list[Val]] = []
-        for op, coords in self.turned:
-            d = dtype_of(op.result)
-            p, strides, _, _ = ev.window(op)
+        dtypes: list[DType] = []
+        for v, coords in self.turned:
+            cell = ev.cells.get(v)
+            if cell is not None:
+                p, strides, d = cell.ptr, cell.strides, cell.dtype
+            else:
+                assert v.op is not None
+                p, strides, _, _ = ev.window(v.op)
+                d = dtype_of(v)
             lines: list[Val] = []
             for i in range(n):
                 ev.env[self.along], ev.env[self.vector] = Coord(row, 0, n), Coord(column, i)
                 at, _, _ = ev.mem.address(p, d, [ev.coord(c) for c in coords], strides)
                 lines.append(fn.load(at, storage_type(d, n), d.itemsize))
             blocks.append(transpose(fn, lines))
+            dtypes.append(d)
         for j in range(n):
             ev.env[self.along], ev.env[self.vector] = Coord(row, j), Coord(column, 0, n)
             ev.given = {
-                (op.result, coords): (block[j], dtype_of(op.result))
-                for (op, coords), block in zip(self.turned, blocks, strict=True)
+                read: (block[j], d) for read, block, d in zip(self.turned, blocks, dtypes, strict=True)
             }
             body.step()
         ev.given = {}
         ev.memo = {}
         del ev.env[self.vector]
+
+
+def _reads(body: NestBody) -> Iterator[tuple[Value, Coords, list[int]]]:
+    """What the nest reads: the value, its coordinates, and the axes along which neighbours are neighbours in memory."""
+    for op, coords in body.accesses:
+        if op.name == "tile.load" and not op.attrs.get("masked"):
+            yield op.result, coords, unit_axes(op.operands[0])
+    for v, coords in body.kept:
+        yield v, coords, [a for a, s in enumerate(body.ev.cells[v].strides) if s == 1]
 
 
 def _reaches(body: NestBody, axis: int, lanes: int) -> bool:
