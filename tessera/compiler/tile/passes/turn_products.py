@@ -7,8 +7,8 @@ has a left operand that stays, and right ones that come turned in every step. Tu
 
     for j: t = mma(k[j], q.T, 0); p = exp(t - max(t, axis=0)); u = mma(v[j].T, p, u)
 
-What is computed from the products element by element, reduced, and carried by loops, is turned with them. Each sum keeps
-its order, so that no bit changes.
+What is computed from the products element by element, reduced, and carried by loops, is turned with them. Each sum
+keeps its order, so that no bit changes.
 """
 
 from __future__ import annotations
@@ -57,13 +57,15 @@ def _is_product(op: Op) -> bool:
 
 
 def _starts(op: Op) -> bool:
-    """A product in a loop whose left operand, of rows for all lanes, stays, while the right one is turned in each step."""
+    """A product in a loop whose left operand, with rows for all lanes, stays, while the right one comes turned."""
     loop = op.parent
     if loop is None or loop.name != "tile.for" or not _is_product(op):
         return False
     left, right = op.operands[:2]
     rows = cast(TileType, left.type).shape[0]
-    return isinstance(rows, int) and rows >= FEW and not _changes(left, loop) and _is_turned(right) and _changes(right, loop)
+    if not isinstance(rows, int) or rows < FEW:
+        return False
+    return _is_turned(right) and _changes(right, loop) and not _changes(left, loop)
 
 
 def _is_turned(v: Value) -> bool:

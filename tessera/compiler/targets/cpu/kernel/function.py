@@ -192,13 +192,14 @@ class KernelFunction:
 
     def matrix(self, v: Value, turned: bool = False) -> Cell:
         """Memory for a matrix that a product accumulates in: rows and columns padded to whole register blocks (two
-        vectors wide). `turned`: the columns lie where rows would."""
+        vectors wide), and rows an odd number of vectors apart: a block's rows then lie in sets of the cache of their
+        own. `turned`: the columns lie where rows would."""
         d = held(dtype_of(v))
         rows, columns = (int(s) for s in shape_of(v))  # type: ignore[arg-type]
         if turned:
             rows, columns = columns, rows
-        step = max(PITCH, 2 * self.isa.lanes(8 * d.itemsize))
-        pitch = -(-columns // step) * step
+        lanes = self.isa.lanes(8 * d.itemsize)
+        pitch = -(-columns // (2 * lanes)) * 2 * lanes + lanes
         p = self.raw((rows + 16) * pitch * d.itemsize)
         steps = (pitch if rows > 1 else 0, 1 if columns > 1 else 0)
         return Cell(p, steps[::-1] if turned else steps, d)

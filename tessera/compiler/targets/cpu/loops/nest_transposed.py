@@ -101,9 +101,7 @@ class Turned:
             dtypes.append(d)
         for j in range(n):
             ev.env[self.along], ev.env[self.vector] = Coord(row, j), Coord(column, 0, n)
-            ev.given = {
-                read: (block[j], d) for read, block, d in zip(self.turned, blocks, dtypes, strict=True)
-            }
+            ev.given = {read: (block[j], d) for read, block, d in zip(self.turned, blocks, dtypes, strict=True)}
             body.step()
         ev.given = {}
         ev.memo = {}
