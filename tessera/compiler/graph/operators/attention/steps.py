@@ -48,7 +48,7 @@ class _Step(Operator, abstract=True):
         config["num_warps"] = 8 if 192 <= sum(widths) <= 256 else 4
         config["num_stages"] = 2 if row < 2048 else 1
         apart = self.name == "attention_backward_keys" and sum(widths) > 256  # registers for one of dk and dv
-        even = {"ROWS": _even(rows, config["ROWS"])}
+        even = {"ROWS": _rows(rows), "COLUMNS": _columns(columns)}
         return TileKernel(f"flash_attention.{self.name}", {"spread": spread}, config, even, apart)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
@@ -61,9 +61,30 @@ def _block(count: Dim, row: int) -> int:
     return next((b for b in reversed(BLOCKS) if isinstance(count, int) and count <= b <= wanted), wanted)
 
 
-def _even(count: Dim, block: int) -> int:
-    """The rows of as many blocks, all of one size: one query is no block of 16. No bits depend on it."""
-    return -(-count // -(-count // block)) if isinstance(count, int) and count else block
+LONG, WHOLE = 64, 96
+"""rows and columns of a block where products take any number, and how many there may be if one block holds all"""
+LANES, HANDED = 16, 4
+"""rows that products compute together, and what a further block costs in rows"""
+
+
+def _rows(count: Dim) -> int:
+    """The rows of a block, of as many blocks as compute the fewest lanes, all of one size. No bits depend on it."""
+    if not isinstance(count, int) or 0 < count <= WHOLE:
+        return count if isinstance(count, int) else LONG
+    wide = min(range(LONG, 0, -LANES), key=lambda n: -(-count // n) * (n + HANDED))
+    return _shared_out(count, wide)
+
+
+def _columns(count: Dim) -> int:
+    """The columns of a block: those of whole blocks, if there are such that are about as long, else of equal ones."""
+    if not isinstance(count, int) or 0 < count <= WHOLE:
+        return count if isinstance(count, int) else LONG
+    whole = [n for n in range(LONG * 3 // 4, WHOLE + 1) if count % n == 0]
+    return min(whole, key=lambda n: abs(n - LONG), default=_shared_out(count, LONG))
+
+
+def _shared_out(count: int, block: int) -> int:
+    return -(-count // -(-count // block)) if count else block
 
 
 class AttentionForward(_Step):
