@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tessera.compiler.ir.core import Op
 
 Stage: TypeAlias = Literal["graph", "kernel", "tile", "target"]
-"""What a pass is given, in this order: the `graph.func` of a function; each `tile.func` that somebody wrote; every
+"""What a pass is given, in this order: the `graph.func` of a function; each `tile.func` that a user wrote; every
 `tile.func` of the program, as it is shown; every one of them once more, just before the target writes code."""
 
 

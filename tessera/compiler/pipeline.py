@@ -1,4 +1,4 @@
-"""The list of all passes, in order, from what somebody wrote to a Program that a target writes code for.
+"""The list of all passes, in order, from what a user wrote to a Program that a target generates code for.
 
 Each line says why it stands where it stands. Passes from outside the package join it (`extensions.py`). The compiler,
 the editor and the predictions run the same `to_graph`, `to_schedule` and `to_program`; none of them loads a target.
@@ -73,13 +73,13 @@ PASSES: tuple[Pass, ...] = (
     Pass("eliminate_common", "graph", eliminate_common),
     # the others leave unused ops behind
     Pass("eliminate_dead", "graph", eliminate_dead),
-    # last: whoever looked for equal ops behind it would undo it
+    # last: eliminating common ops after it would undo it
     Pass("rematerialize", "graph", lambda func: fit(func, to_schedule)),
     # first: every later pass and target may rely on it that shared tiles are synchronised
     Pass("place_barriers", "kernel", place_barriers),
     # `acc += mma(a, b)` becomes one chain of products, whose operands are masked below
     Pass("fuse_accumulators", "kernel", fuse_accumulators),
-    # where an index is computed first says nothing of which elements exist
+    # where an index is computed first does not tell which elements exist
     Pass("hoist_indices", "kernel", hoist_indices),
     # padding leaves reductions and products before any target looks at the kernel
     Pass("mask_tails", "kernel", mask_tails),
@@ -96,7 +96,7 @@ PASSES: tuple[Pass, ...] = (
     # for targets that do not watch values themselves: asserts tell of elements, stores of NaN
     Pass("show_elements", "target", show_elements, optional=True, debug=True),
     Pass("check_nan", "target", check_nan, optional=True, debug=True),
-    # before indices are moved: what is said is what the author computed
+    # before indices are moved: messages show what the author computed
     Pass("check_indices", "target", check_indices, debug=True),
     # on every target: no window at a computed place leaves its array
     Pass("keep_inside", "target", keep_inside, needed=needs_keeping),

@@ -109,7 +109,7 @@ class Prediction:
     overlap wholly; `most_us`: where they do not. `bytes`: arguments, results and what is needed between.
     `flops` and `moved`: operations, and the least bytes that launches read and write; None with branches and loops.
     `bound`: what most of the predicted time goes into, "compute", "memory" or "launches"; empty where not known.
-    `assumed`: dims that nobody has given a size, and the one they are taken to have. `defaults`: those that parameters
+    `assumed`: dims without a given size, and the size that is assumed. `defaults`: those that parameters
     have by default, and numbers."""
 
     target: str

@@ -171,7 +171,7 @@ class Compiled:
 
 
 def assembly_of(artifact: Artifact) -> str | None:
-    """An artefact's assembly; targets that do not keep it make it when somebody looks. None where there is none."""
+    """An artefact's assembly; targets that do not keep it make it on request. None if there is none."""
     made = getattr(targets.get(artifact.target), "assembly", None)
     if artifact.assembly is None and made is not None:
         artifact.assembly = made(artifact)

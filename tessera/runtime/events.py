@@ -184,7 +184,7 @@ class CallArgument:
 
 @immutable
 class CallEvent:
-    """A call whose launches were published, for who wants to make it again."""
+    """A call whose launches were published, so that it can be repeated."""
 
     run: int
     """as in `LaunchAttributes`"""
@@ -325,7 +325,7 @@ _tasks = itertools.count(1)
 
 
 def active() -> bool:
-    """True when somebody listens to what this thread does. Ask before building an event."""
+    """True if there is a listener for this thread. Ask before building an event."""
     return bool(_listeners) and bool(_hearing())
 
 
@@ -378,7 +378,7 @@ def subscribe_waits(listener: Waiter) -> int:
 
 
 def waits_heard() -> bool:
-    """True when somebody shows what is being waited for."""
+    """True if something displays what is being waited for."""
     return bool(_waiters)
 
 

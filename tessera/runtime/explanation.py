@@ -146,7 +146,7 @@ def _text(value: object) -> str:
 
 
 def _workspace(plan: LaunchPlan) -> int | str:
-    """What a call takes beside arguments and results. With free sizes nobody knows what may share memory: the sum."""
+    """The memory of a call beside arguments and results. With open sizes, sharing is unknown: the sum."""
     if all(isinstance(t.bytes, int) for t in plan.temporaries):
         return plan.workspace({})
     total: Dim = plan.constants

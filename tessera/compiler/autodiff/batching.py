@@ -118,7 +118,7 @@ class Batching:
 
 
 def let_go(block: Block) -> None:
-    """Lets go of ops that were only gone through, so that they count as nobody's users."""
+    """Drops ops that were only visited, so that they do not count as users of values."""
     for op in [op for top in block.ops for op in top.walk()]:
         op.set_operands(())
 

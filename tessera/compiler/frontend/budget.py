@@ -24,7 +24,7 @@ CONSTANT_STEPS = 100_000
 ITERATIONS = 20_000
 """iterations of one loop at compile time"""
 LOOP_OPS = 2_000
-"""ops that a `while` at compile time emits: each costs as much as a hundred steps, and such a loop is hardly meant"""
+"""ops that a `while` at compile time emits: each costs as much as a hundred steps; such a loop is probably wrong"""
 COPIES, COPIED_OPS = 8, 2_000
 """iterations of a loop at compile time, and the ops that they make together, which a warning is about: seconds"""
 CALLS = 24
@@ -32,7 +32,7 @@ CALLS = 24
 ITEMS = 100_000
 """elements of a container with all that it holds, or characters of a text"""
 BITS = 10_000
-"""bits of an integer: 3,000 digits, of which Python writes 4,300"""
+"""bits of an integer: 3,000 digits; Python writes up to 4,300"""
 PAUSE = 256
 """steps between two moments at which an analysis may be interrupted"""
 
@@ -124,7 +124,7 @@ def call_explodes(name: str, args: Sequence[Any]) -> bool:
     try:
         return _CALLS[name](*args) if name in _CALLS else False
     except (TypeError, ValueError, OverflowError, AttributeError):
-        return False  # a mistake, of which the function itself speaks
+        return False  # a mistake that the function itself reports
 
 
 def _factorial(n: int) -> bool:
@@ -152,7 +152,7 @@ def _bits(values: Any) -> bool:
 
 
 def _long(*args: Any) -> bool:
-    """Over a range that nobody wants to be walked through."""
+    """Over a range that is too long to walk through."""
     return any(isinstance(a, range) and len(a) > ITEMS for a in args)
 
 
@@ -195,5 +195,5 @@ def method_explodes(owner: Any, name: str, args: Sequence[Any]) -> bool:
         if name in ("append", "insert", "add", "extend", "update"):
             return len(owner) + (len(args[0]) if name in ("extend", "update") else 1) > ITEMS
     except (TypeError, AttributeError, IndexError):
-        pass  # a mistake, of which the method itself speaks
+        pass  # a mistake that the method itself reports
     return False

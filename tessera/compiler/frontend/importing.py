@@ -56,6 +56,6 @@ def install_import_hook() -> None:
     """Makes `import model` find model.tess; a model.py comes first. Calling it again does nothing."""
     if any(isinstance(f, DialectFinder) for f in sys.meta_path):
         return
-    # Before Python's finder, which takes a folder without __init__.py for a namespace and asks nobody else.
+    # Before Python's finder, which takes a folder without __init__.py for a namespace and asks no other finder.
     at = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
     sys.meta_path.insert(at, DialectFinder())

@@ -110,7 +110,7 @@ class FileAnalysis:
         self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names()]
 
     def _given_up(self) -> list[Diagnostic]:
-        """Constants that are not known here, for the sake of those who wait; Python computes them when it runs."""
+        """Constants that would take too long to compute here; Python computes them when it runs."""
         if not GIVEN_UP:
             return []
         values: list[Any] = [getattr(s, "value", None) for s in self.scope.tree.body]
@@ -191,7 +191,7 @@ class FileAnalysis:
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
-        """All findings, each once: a mistake in a helper is found by everyone who calls it."""
+        """All findings, each once: a mistake in a helper is found in each of its callers."""
         problems = ((d.function, d) for d in self.problems)
         return each_once([*problems, *((a.definition.name, d) for a in self.analyses for d in a.diagnostics)])
 
@@ -285,7 +285,7 @@ def _read(node: ast.AST) -> set[str] | None:
 
 
 class Moved(Sequence[ExprInfo]):
-    """Expressions some lines further down, made when somebody looks: of a long file few functions are on the screen."""
+    """Expressions some lines further down, made on request: only few functions of a long file are on the screen."""
 
     __slots__ = ("_found", "_lines", "_was")
 

@@ -89,9 +89,9 @@ class TextScope:
         self._definitions: dict[ast.FunctionDef, Definition] = {}
         self.signatures: dict[Any, Any] = {}
         self._rules: dict[tuple[str, str], ast.FunctionDef] = {}
-        """the derivatives of functions that somebody wrote: `@f.vjp`"""
+        """the derivatives of functions that a user wrote: `@f.vjp`"""
         self._derived: dict[str, str] = {}
-        """for kernels whose derivative is derived, of which kernel: `f.vjp(f.backward())`"""
+        """for kernels whose derivative is derived, the kernel that it is derived from: `f.vjp(f.backward())`"""
         self.imports: dict[str, FileScope] = {}
         """the files that were looked into, by path"""
         self.stars: list[tuple[str, int]] = []

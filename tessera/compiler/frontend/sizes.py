@@ -1,4 +1,4 @@
-"""The sizes that arguments of a function are made from: which there are, and what they are where nobody says."""
+"""The sizes that arguments of a function are made from: their names, and their values if none are given."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ELEMENTS = 2**22
 def declared_sizes(signature: Signature) -> dict[str, int | None]:
     """What arguments are made from, in the order of the parameters: named dims, `...`, whole numbers.
 
-    Each with the default that a parameter gives it, None where somebody has to say.
+    Each with the default that a parameter gives it, None if the user has to choose one.
     """
     out: dict[str, int | None] = {}
     for p in signature.parameters:

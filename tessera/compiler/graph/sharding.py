@@ -73,13 +73,13 @@ class Partition:
 
     dim: str
     func: Op
-    """the function in operators that go by parts; numbers that are the size of the whole dim are named by `total`"""
+    """the function in operators that work on parts; numbers that are the size of the whole dim are named by `total`"""
     arguments: list[Placement] = field(default_factory=list[Placement])
     results: list[Placement] = field(default_factory=list[Placement])
     collectives: list[Collective] = field(default_factory=list[Collective])
     problems: list[Problem] = field(default_factory=list[Problem])
     shares: dict[Value, Combine] = field(default_factory=dict[Value, Combine])
-    """values of `func` of which each part has its share"""
+    """values of `func` whose shares the parts hold"""
     staged: bool = False
     """whether the function goes on after something has been sent, or asks for the size of the whole dim: a part is
     not the function itself then (see `stages`)"""
@@ -165,7 +165,7 @@ class _Walk:
             return None
 
     def block(self, block: Block) -> None:
-        """Each op as it is written; what it decomposes to goes by its name."""
+        """Each op as it is written; its decomposition has its name."""
         for op in list(block.ops):
             if op.name == "graph.return":
                 self.returned(op)

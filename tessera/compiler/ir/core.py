@@ -148,7 +148,7 @@ class Block:
         self._near = 0
 
     def index(self, op: Op) -> int:
-        """The position of `op`; found at once by those who walk through a block in order, however long it is."""
+        """The position of `op`; found at once when a block of any length is walked in order."""
         try:
             self._near = self.ops.index(op, self._near, self._near + _NEAR)
         except ValueError:

@@ -32,7 +32,7 @@ def stored(op: Op) -> tuple[int, ...]:
 
 
 def shows(op: Op) -> bool:
-    """Whether a launch shows although nobody uses its results, which are all that it stores to: it may print."""
+    """Whether a launch has an effect even if its results are unused: it prints. (It stores to its results alone.)"""
     return any(inner.name == "tile.print" for inner in op.walk())
 
 

@@ -1,4 +1,4 @@
-"""What is known of an op beside what it computes: of which derivative it is, and what may be kept of it.
+"""What is known of an op beside what it computes: the derivative that it belongs to, and whether it may be saved.
 
 Passes that put ops in the place of others hand it on as they do the place in the sources (`Builder`).
 """

@@ -120,7 +120,7 @@ def replace_op(op: Op, values: Sequence[Value]) -> None:
 
 
 def erase_dead(root: Op, keep: Callable[[Op], bool]) -> None:
-    """Erases every op inside `root` whose results nobody uses, users before what they use, but for those to `keep`."""
+    """Erases every op inside `root` whose results are unused, users before what they use, but for those to `keep`."""
     for region in root.regions:
         for block in region.blocks:
             for op in reversed(list(block.ops)):

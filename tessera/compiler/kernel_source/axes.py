@@ -91,7 +91,7 @@ class Axes:
     joined: dict[Op, tuple[Line, ...]] = field(default_factory=dict[Op, "tuple[Line, ...]"])
     """of results that are put together: the line of each piece, along the last axis"""
     blocks: dict[Op, tuple[Line, Line]] = field(default_factory=dict[Op, "tuple[Line, Line]"])
-    """of which lines a program of a product has a block"""
+    """the lines of which a program of a product has a block"""
 
     def of(self, op: Op, i: int) -> Place:
         """Of an operand."""
@@ -211,7 +211,7 @@ def _scanned(out: Axes, op: Op) -> None:
 
 
 def _sliced(out: Axes, op: Op) -> None:
-    """A part of an argument is read where it lies. Along an axis of which it takes a part it has a line of its own."""
+    """A part of an argument is read in place. An axis that is read in part has its own line."""
     (v,), result, attrs = op.operands, op.result, attributes_of(op)
     if v.op is not None:
         raise NoKernel("it takes a part of a computed value, and a program has only a block of that")
@@ -286,7 +286,7 @@ _RULES: dict[str, Any] = {
 
 
 def space(axes: Axes, results: Sequence[Value]) -> list[Line]:
-    """The lines that the results walk, in order: those of the one with the most axes, of which the others have some.
+    """The lines that the results walk, in order: those of the result with the most axes; the others have some of them.
 
     Raises NoKernel where no order serves all.
     """

@@ -13,9 +13,9 @@ from tessera.language import dims
 ROWS, COLUMNS, DEPTH = 32, 64, 32
 """of the tiles of elementwise kernels and products; the last: of a loop's steps"""
 FEW_ROWS = 4
-"""of which a program without products holds all columns"""
+"""rows of a tile, in a program without products that holds all columns"""
 WHOLE_ROWS = 16
-"""of a product of which a program holds all columns: what the units for products take at least"""
+"""rows of a tile of a product, in a program that holds all its columns: the least that units for products take"""
 TALL = 64
 """rows where a product feeds another: what is read for a step serves all of them"""
 MOST, MOST_FED = 1024, 256
@@ -25,7 +25,7 @@ SUMS = ("sum", "mean", "max", "min", "prod", "any", "all")
 
 
 def layout(func: Op, axes: Axes, taken: Collection[str], sizes: Mapping[str, int]) -> KernelPlan:
-    """Raises NoKernel. `taken`: names that no dim or counter may have. `sizes`: of dims that somebody has said."""
+    """Raises NoKernel. `taken`: names that no dim or counter may have. `sizes`: the given sizes of dims."""
     results = func.region.block.ops[-1].operands
     if any(v.op is None for v in results):
         raise NoKernel("a result is one of the arguments as it is")

@@ -120,7 +120,7 @@ class Body:
         self.lines.append(f"{self.indent}{text}{f'  {comment}' if comment else ''}")
 
     def comment(self, op: Op) -> str:
-        """Writes the comments above what is said next, the value of an op; gives what stands behind it."""
+        """Writes the comments above the next statement, the value of an op; returns the comment behind it."""
         above, behind = self.comments.take(op, [*self.inlined(op)])
         for text in above:
             self.add(text)
@@ -241,7 +241,7 @@ class Body:
         return self.reads[text]
 
     def forget(self, inner: Sequence[Op]) -> None:
-        """What was said at each step of a loop that has ended."""
+        """The comments of each step of a loop that has ended."""
         for op in inner:
             self.names.pop(op.result, None)
         for text in self.steps:
@@ -392,7 +392,7 @@ class Comments:
 def comments_of(alone: Analysis, func: Op) -> Comments:
     """The comments in the body of a function with this graph.
 
-    A statement of which nothing is left in the graph leaves its comments to the next one that has something.
+    If nothing of a statement is left in the graph, its comments move to the next statement that has something.
     """
     definition = alone.definition
     tree: Any = definition.tree

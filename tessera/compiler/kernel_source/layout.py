@@ -80,7 +80,7 @@ class KernelPlan:
         return f"{begin} : {end}"
 
     def _stop(self, a: Line, part: AxisPart | None) -> str:
-        """Where a part that is held ends; "" where nobody has to know that sizes divide to see that it is the end."""
+        """Where a part that is held ends; "" if that follows without knowing that sizes divide."""
         if part is None or part.start + a.dim == part.axis:
             return ""
         return text_of(kernel_dim(self, part.start + a.dim))
@@ -207,7 +207,7 @@ def argument_place(axes: Axes, v: Value) -> Place:
 
 
 def argument_shape(out: KernelPlan, v: Value) -> Shape:
-    """Of an argument, in the kernel's dims; axes of which only parts are read have the function's."""
+    """Of an argument, in the kernel's dims; axes that are read only in part have the function's dims."""
     shape = list(tensor(v).shape)
     for op, i in out.axes.reads:
         if op.operands[i] is v:

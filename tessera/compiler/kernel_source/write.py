@@ -35,7 +35,7 @@ class Written:
 
 
 def kernel_text(func: Op, name: str, spelling: Spelling, comments: Comments, sizes: Mapping[str, int]) -> Written:
-    """Changes `func`, which it takes apart. `sizes`: of dims that somebody has said. Raises NoKernel."""
+    """Changes `func`, which it takes apart. `sizes`: the given sizes of dims. Raises NoKernel."""
     said = take_apart(func)
     axes, made = _laid_out(func, spelling, sizes)
     body = Body(func, axes, made, spelling, said, comments)

@@ -21,7 +21,7 @@ _ELEMENTWISE = frozenset(f"tile.{name}" for name in TABLE) | {"tile.cast"}
 
 @immutable
 class AliasedPair:
-    """Two parameters, of which `written` is stored to. `in_place`: they may be one and the same array."""
+    """Two parameters; `written` is stored to. `in_place`: they may be one and the same array."""
 
     written: int
     other: int

@@ -135,7 +135,7 @@ def target_for(device: str) -> str:
 
 
 def resolve(name: str, device: str = "cpu") -> str:
-    """The name of a concrete target: "auto" goes by where the arguments live, "cuda" by the first device present."""
+    """The name of a concrete target: "auto" depends on where the arguments are, "cuda" on the first device present."""
     if name == "auto":
         return target_for(device)
     if name == "cuda":

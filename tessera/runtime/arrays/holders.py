@@ -1,9 +1,9 @@
 """Who holds memory: the line that made a block, and the variables through which the program still reaches it.
 
-Lines are noted when a block is made, unless it is small and nobody listens: a launch that fills it takes hardly longer.
-Variables are looked for when somebody asks: from the frames of the thread that asks, inner ones first, through
-attributes, lists, tuples and dicts. What is not reached so is looked for in all objects that the collector knows, for
-the largest few alone.
+Lines are recorded when a block is made, unless it is small and there is no listener: recording takes about as long as
+a launch that fills it. Variables are searched on request: from the frames of the asking thread, inner ones first,
+through attributes, lists, tuples and dicts. For the largest blocks that were not found this way, all objects that the
+collector knows are searched.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ frame reaches are looked for"""
 REACHED, DEEP = 5_000, 6
 """objects that are looked at from frames, and how far from a variable"""
 _SAID = 3
-"""objects that are said to hold one block"""
+"""the most objects that are reported as holders of one block"""
 _WIDE = 1_000
 """items of a list or dict that are looked at"""
 

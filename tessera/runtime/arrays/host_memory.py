@@ -63,7 +63,7 @@ class _Pool(Locked):
 
 
 class _Meter(Locked):
-    """Bytes of the blocks that were made while somebody listened."""
+    """Bytes of the blocks that were allocated while there was a listener."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ def empty(shape: tuple[int, ...], dtype: Any, nbytes: int, what: str = "result")
 
 
 class Used:
-    """Counts memory that somebody else provides while a block runs, for those who listen."""
+    """Counts memory that another library provides while a block runs, for listeners."""
 
     def __init__(self, nbytes: int, what: str, kept: events.Held = ()) -> None:
         self.nbytes = nbytes if events.active() else 0

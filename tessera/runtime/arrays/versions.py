@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Version:
-    """The count of one array's memory, for as long as somebody holds it."""
+    """The count of one array's memory, while it is referenced."""
 
     __slots__ = ("__weakref__", "count", "memory")
 
@@ -19,7 +19,7 @@ class Version:
 
 
 watched: dict[int, weakref.ref[Version]] = {}
-"""by the identity of the array that owns the memory; empty where nobody watches, which launches ask"""
+"""by the identity of the array that owns the memory; empty if nothing is watched, which launches check"""
 
 
 def _owner(array: Any) -> Any:

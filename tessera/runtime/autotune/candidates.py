@@ -78,7 +78,7 @@ class Candidate:
     def bits(self, random: bool) -> str:
         """A hash of everything that a launch gives, with the call's data or with random floating-point numbers."""
         values = [self._random(i) for i in range(len(self._given))] if random else self._restored()
-        self.prepared.poisoned = self.prepared.device == HOST  # elements that nobody writes are alike then
+        self.prepared.poisoned = self.prepared.device == HOST  # so that elements that are never written compare equal
         try:
             results: Any = self.prepared.run(*values)
         finally:

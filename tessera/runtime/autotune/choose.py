@@ -160,7 +160,7 @@ class TunedLauncher(Launcher):
             return self.variants[text]
 
     def tune(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], measure: bool = True) -> Tuning:
-        """The tuning for arguments; prepared launches go by it from now on."""
+        """The tuning for arguments; prepared launches use it from now on."""
         with self.lock:
             bound = self.bind(self.parameters.positions(args, kwargs))
             self.tuning = self.search(bound).run(measure)

@@ -337,7 +337,7 @@ def _insert(db: sqlite3.Connection, table: str, columns: str, rows: Sequence[tup
 
 
 def _trial(config: str, status: Any, samples: str, detail: str, flops: int | None, bytes: int | None) -> Trial | None:
-    """A row; None where somebody has written into it what cannot be understood."""
+    """A row; None if its content cannot be parsed."""
     try:
         values = json.loads(samples)
         assert isinstance(values, list) and all(isinstance(v, float) and v > 0 for v in values)  # type: ignore[misc]
@@ -356,7 +356,7 @@ def store_at(path: str | None = None) -> TuningStore:
     return _opened.get(where) or _opened.setdefault(where, TuningStore(where))
 
 
-# What a timing holds for: the program, the machine, the signature, and who compiled it.
+# What a timing is valid for: the program, the machine, the signature, and the version of the compiler.
 #
 # Shapes are part of it as they are, not in classes of similar ones: code is compiled for exact shapes, and
 # whether a configuration keeps the bits of the first one depends on them (one block that covers a loop, or

@@ -29,7 +29,7 @@ from tessera.runtime.codegen import define
 BY_VALUE = (bool, int, str, bytes, type(None), DType)
 """types of values that are keys themselves, beside other values of their type"""
 FORMS = 4
-"""ways in which the values of one argument may be built, for each of which a key is written out"""
+"""the most structures of one argument's values that get a key function each"""
 MOST = 4096
 """values that an argument may hold for that; larger ones are gone through step by step"""
 DEEPEST = 64

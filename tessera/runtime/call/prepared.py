@@ -108,7 +108,7 @@ class PreparedLaunch(Locked):
     # One launch
 
     def run(self, *values: Any) -> Any:
-        """A launch, step by step; events are published where somebody listens."""
+        """A launch, step by step; events are published if there is a listener."""
         for i in self.written:
             if not self.adapters[i].writable(values[i]):  # type: ignore[union-attr]
                 raise LaunchError(_unwritable(self.plan, self.plan.params[i].name, "is read-only", self.span))
@@ -182,7 +182,7 @@ class PreparedLaunch(Locked):
             out.append(self.library.finish(new[i]) if param is None else values[param])
         return assembled(self.plan.structure, out)
 
-    # A launch that somebody watches
+    # A launch that is watched
 
     def _observed(
         self, values: Sequence[Any], pointers: list[int], scalars: list[Any], stream: int, copied: int

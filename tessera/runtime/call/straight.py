@@ -3,7 +3,7 @@
 What `PreparedLaunch.run` does step by step is written out once per signature, for instance for two NumPy arrays::
 
     def run(v0, v1):
-        if active(): return slow(v0, v1)          # somebody listens: the long way
+        if active(): return slow(v0, v1)          # there is a listener: the slow path
         o2 = empty(shape2, dtype2)
         if fast(v0, v1, o2): return slow(v0, v1)  # the executable's own entry, where it has one; it refuses by a number
         return o2

@@ -26,7 +26,7 @@ class Blobs:
         """A blob of `size` bytes; None where its file is absent, cannot be read, or holds something else."""
         try:
             data = read_plain(self.path(sha), size)
-        except OSError:  # a sector that cannot be read, a file of somebody else's
+        except OSError:  # a sector that cannot be read, a file of another user
             return None
         return data if data is not None and hashlib.sha256(data).hexdigest() == sha else None
 

@@ -112,8 +112,8 @@ class DiskCache(Locked):
     """A cache in `directory` of at most `limit` bytes; the entries used longest ago go first.
 
     No method raises because of the disk: what cannot be read is a miss, what cannot be written is not kept, and the
-    first failure is said once as a `CacheWarning` (TS606). While others hold the index for long, nothing is kept. Safe
-    for threads, processes, and across `fork`.
+    first failure is reported once as `CacheWarning` (TS606). While others hold the index for long, nothing is
+    kept. Safe for threads, processes, and across `fork`.
     """
 
     def __init__(self, directory: str | os.PathLike[str], limit: int = 2 << 30) -> None:
@@ -340,7 +340,7 @@ class DiskCache(Locked):
                     if not db.execute("SELECT 1 FROM blobs WHERE sha = ? LIMIT 1", (sha,)).fetchone():
                         with contextlib.suppress(OSError):  # what cannot go is a file that no entry names
                             remove(self._blobs.path(sha))
-            # What stays goes by a name that the index does not find: damaged text, or none.
+            # What stays has a name that is not in the index: damaged text, or none.
             demand(not set(keys).intersection(self._keys()))
 
     def _keys(self) -> list[str]:

@@ -66,7 +66,7 @@ class Read:
 
     @property
     def again(self) -> Callable[[], Any]:
-        """`get` for who knows that the way to the owner is what it was."""
+        """`get` for callers that know that the path to the owner has not changed."""
         if isinstance(self.owner, dict):
             return functools.partial(self.owner.get, self.name)
         return functools.partial(getattr, self.owner, self.name) if self.name else self.get
@@ -269,7 +269,7 @@ class _Walk:
         self.rules(value, f"{path}.")
 
     def rules(self, value: Any, prefix: str) -> None:
-        """The derivatives that somebody wrote for a function or kernel: @f.vjp."""
+        """The derivatives that a user wrote for a function or kernel: @f.vjp."""
         options: dict[str, Any] = getattr(value, "options", None) or {}
         for name in [r for r in RULES if r in options]:
             self.add(Read(f"{prefix}{name}", _global_getter(options, name), options[name], "callee", options, name), {})

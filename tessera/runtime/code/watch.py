@@ -35,7 +35,7 @@ def settings() -> tuple[Any, ...]:
 
 
 def setting(knob: knobs.Knob[Any]) -> Callable[[], Any]:
-    """What asks for the present text of a setting, as quickly as can be; the same object while nobody has set it."""
+    """A fast function that returns the present text of a setting; the same object while the setting is unset."""
     key = os.environ.encodekey(knob.variable) if hasattr(os.environ, "encodekey") else knob.variable
     return lambda: _ENVIRONMENT.get(key)
 

@@ -117,7 +117,7 @@ class RunningSteps:
         return bool(names(node) & self.behind({n}))
 
     def alias(self, n: str) -> str:
-        """The name of which another one is a copy."""
+        """The name that another one is a copy of."""
         while n in self.given and isinstance(value := self.given[n].value, ast.Name):
             n = value.id
         return n

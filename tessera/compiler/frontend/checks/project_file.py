@@ -53,7 +53,7 @@ def unread(path: Path, name: str = "") -> Diagnostic:
     except tomllib.TOMLDecodeError as error:
         return _finding(f"is not valid TOML ({_PLACE.sub('', str(error))}), and", _span(name, text, str(error)))
     except RecursionError:
-        pass  # brackets without end: what is said is the same
+        pass  # unclosed brackets: the message is the same
     first = text.partition("\n")[0].rstrip("\r")
     return _finding("", Span(name, 1, 1, 1, len(first) + 1))
 

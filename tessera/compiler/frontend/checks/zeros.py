@@ -115,7 +115,7 @@ def _of_exponentials(total: Op) -> bool:
 
 
 def _of_any_sign(total: Op, look: Look) -> bool:
-    """Terms of which nothing is known, such as weights that are normalised, do not show that they may cancel out."""
+    """Unknown terms, such as normalised weights, do not prove that they may cancel out."""
     return name_of(total) in ("sum", "mean") and look.ranges.of(total.operands[0])[0] < 0
 
 

@@ -335,7 +335,7 @@ class Carried:
         self.number: list[bool] = []
         self.next: list[Value] = []
         self.unknown: set[str] = set()
-        """names of which is not known what they are after an iteration"""
+        """names whose values after an iteration are not known"""
         for name in self.names:
             for leaf in _leaves(self.before[name]):
                 if _carriable(self.ev, leaf):
@@ -455,7 +455,7 @@ class Carried:
 
     @staticmethod
     def discard(block: Block) -> None:
-        """Lets go of an attempt's ops, so that they count as nobody's users."""
+        """Drops an attempt's ops, so that they do not count as users of values."""
         for op in reversed([op for top in block.ops for op in top.walk()]):
             op.set_operands(())
 

@@ -64,7 +64,7 @@ ABSENT = object()
 def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, symbolic: bool) -> None:
     """Binds the analysed function's parameters and named sizes in its frame.
 
-    With `symbolic`, parameters without an argument go by their annotations; else by their defaults.
+    With `symbolic`, parameters without an argument get values from their annotations; else their defaults.
     """
     d = ev.definition
     signature, findings = signature_of(d.tree, d.text, d.scope)

@@ -40,7 +40,7 @@ class Report:
         self.harmless = 0
         """how many of them, of parameters and numbers, leave open no path: what a result depends on is known"""
         self.guesses = 0
-        """values of which no more than the type is known, as those that a list of unknown layers gives"""
+        """values whose type alone is known, such as the results of a list of unknown layers"""
         self.incomplete = False
         """something in the text does not parse"""
         self.steps: int = 0
@@ -150,7 +150,7 @@ class AnalysisRecord(Report):
         self.tried: list[Block] = []
         """what undecided branches and loops compute"""
         self.derived: set[Op] = set()
-        """what computes gradients: nobody wrote it, so nothing is said about how it is written"""
+        """ops that compute gradients: no user wrote them, so there are no findings about how they are written"""
         self.dims: dict[str, Span] = {}
         self.signature = Signature((), None, None, {})
         self.infos: dict[tuple[int, int, int, int, str], ExprInfo] = {}

@@ -300,7 +300,7 @@ def broken(ev: Evaluator, node: Broken) -> Flow:
 
 
 def _as_it_was(ev: Evaluator, node: Broken) -> Flow:
-    """Nothing is said about a statement that is no longer there, nor is anything shown at its places."""
+    """There are no findings for a statement that is no longer there, and nothing is shown at its places."""
     kept = ev.findings, ev.pending, ev.frame.records
     ev.findings, ev.pending, ev.frame.records = Diagnostics(ev.definition.name), [], False
     try:

@@ -96,7 +96,7 @@ def loop(ev: Evaluator, node: ast.For | ast.While, iterable: Any) -> Flow:
 
 
 def step(ev: Evaluator, target: ast.expr, iterable: Any) -> None:
-    """One of the items of an iterable, nobody knows of how many. A counter is a size from 0 on, within its range."""
+    """One of the items of an iterable of unknown length. A counter is a size from 0 on, within its range."""
     if isinstance(iterable, Value) and isinstance(iterable.type, TensorType) and iterable.type.rank:
         ev.assign(target, ev.layer.placeholder(iterable.type.with_shape(iterable.type.shape[1:]), ev.span(target)))
         return
@@ -115,7 +115,7 @@ def step(ev: Evaluator, target: ast.expr, iterable: Any) -> None:
 
 @contextmanager
 def _perhaps(ev: Evaluator) -> Generator[None]:
-    """A path that may not be taken: what it asserts, and checks at launch, concerns only who takes it."""
+    """A path that may not be taken: its asserts and launch checks hold only if it is taken."""
     facts, ev.facts = ev.facts, ev.facts.copy()
     checks = len(ev.checks)
     try:
@@ -200,7 +200,7 @@ def called(method: Method) -> Any:
 
 
 def sequence(name: str, args: list[Any]) -> Any:
-    """zip, enumerate, reversed, list or tuple of arguments of which one has nobody knows how many items."""
+    """zip, enumerate, reversed, list or tuple of arguments, one of them with an unknown number of items."""
     items = [item_of(a) for a in args]
     match name:
         case "zip":

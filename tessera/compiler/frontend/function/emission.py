@@ -40,7 +40,7 @@ class Emission:
         self._g = GraphBuilder(ev.builder, ev.facts)
         self._g.checks = ev.checks
         self.memory: tuple[int, Span] | None = None
-        """the most bytes that the program may hold at a time, and where that is said"""
+        """the most bytes that the program may hold at a time, and the place of that limit in the text"""
 
     def limit(self, memory: int, span: Span) -> None:
         """Of several limits the lowest holds."""

@@ -81,7 +81,7 @@ class Identities:
     kept: dict[Value, tuple[int, Places]] = field(default_factory=dict[Value, tuple[int, Places]])
     """value -> (rank of the tile it was reduced from, positions of its axes in it): `row_max` gives (2, (0,))"""
     unordered: set[Value] = field(default_factory=set[Value])
-    """matrices made of two vectors: which axis comes first, nobody has said"""
+    """matrices made of two vectors, in which the order of the axes is not determined"""
 
     def of(self, v: Value) -> Axes:
         """The axes of a tile; new ones of unknown identity where nothing has been said."""
@@ -104,7 +104,7 @@ class Identities:
     # several operands
     def together(self, values: Sequence[Value]) -> tuple[Shape, list[Places], Axes, bool]:
         """The common shape of tiles, the result's axes that the axes of each become, the result's axes, and whether
-        their order is nobody's. Raises BroadcastError."""
+        their order is not determined. Raises BroadcastError."""
         rank = max(_type(v).rank for v in values)
         widest = [v for v in values if _type(v).rank == rank]
         lead = next((v for v in widest if v not in self.unordered), widest[0])
@@ -254,7 +254,7 @@ class Identities:
     def _same_rank(
         self, v: Value, axes: Sequence[Axis], sizes: Sequence[Dim], at: int, count: int, storing: bool
     ) -> Places:
-        """By position; refused where the axes say otherwise. Axes of size 1 that somebody inserted say positions."""
+        """By position; refused if the axes contradict it. Axes of size 1 that the user inserted determine positions."""
         mine = self.of(v)
         if any(a.stretches for a in (*mine, *axes)):
             return tuple(range(len(axes)))

@@ -401,7 +401,7 @@ def updates(statement: ast.stmt) -> frozenset[str]:
 
 
 def parts(statement: ast.stmt, tiles: frozenset[str]) -> frozenset[str]:
-    """The tiles a part of which a statement stores to: it reads and assigns them."""
+    """The tiles that a statement stores to in part: it reads and assigns them."""
     stored = (t for t in effects(statement).targets if isinstance(t, ast.Subscript) and not _all_of_it(t.slice))
     return frozenset(map(base_name, stored)) & tiles
 

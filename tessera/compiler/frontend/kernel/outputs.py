@@ -377,7 +377,7 @@ def _check_memory(k: KernelState, value: Any) -> None:
 def _beyond(k: KernelState) -> Iterator[Diagnostic]:
     """Lanes that surely reach past the ends of what they read: `x[i + 1]` over all i of x, or where `i < n`."""
     for view, axis, lanes, condition, op in k.memory.shifted:
-        if op.block is None or lanes.launch is None:  # nobody uses it: the place was meant, for `load` with a mask, say
+        if op.block is None or lanes.launch is None:  # unused: only the position was meant, as in `load` with a mask
             continue
         size, shift = view.shape[axis], lanes.base - lanes.launch.offset
         room = k.tiles.known(size) - k.tiles.known(k.coordinates.extent(lanes.launch)) - shift
@@ -404,7 +404,7 @@ def _zero_outside(k: KernelState, span: Span) -> tuple[Fix, ...]:
     return (Fix("Read 0 beyond the ends", (Edit(span, text),)),)
 
 
-# Fixes of what is said of barriers: the one that was inserted is written down, the one that orders nothing
+# Fixes of findings about barriers: the one that was inserted is written down, the one that orders nothing
 # goes.
 
 

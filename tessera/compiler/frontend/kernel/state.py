@@ -107,7 +107,7 @@ class KernelState(Layer):
         """where tiles at computed indices come from: `load` and `store` take the place, not what was there"""
         self.filled: set[Value] = set()
         self.parted: list[str] = []
-        """names of tiles a part of which has been stored to"""
+        """names of tiles that have been stored to in part"""
         self.reads: list[tuple[Shared, Span]] = []
         self.divided: set[Coordinate] = set()
         self.results: list[int] = []

@@ -162,7 +162,7 @@ class View(LayerValue):
 class Lanes(LayerValue):
     """The index numbers base, base + 1, ... along `axis`, at `position` among `rank` axes (`i[:, None]` has rank 2).
 
-    `launch` marks those of `linear_id`, of which the last program has some too many.
+    `launch` marks those of `linear_id`, some of which do not exist in the last program.
     """
 
     base: Dim

@@ -138,7 +138,7 @@ def refused(annotation: Annotation, span: Span) -> list[Diagnostic]:
 
 
 def definition_signature(definition: Definition) -> Signature:
-    """The parameters of a definition, for who binds arguments to them."""
+    """The parameters of a definition, for binding arguments to them."""
     return signature_of(definition.tree, definition.text, definition.scope)[0]
 
 

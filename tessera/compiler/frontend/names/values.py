@@ -30,7 +30,7 @@ class Unknown:
 
 
 class Several(Unknown):
-    """Values of one kind, nobody knows how many: the tensors of a `list[Tensor["D", "D"]]`. To all who do not ask for
+    """An unknown number of values of one kind: the tensors of a `list[Tensor["D", "D"]]`. To all who do not ask for
     `item` it is unknown."""
 
     __slots__ = ("item", "keyed")
@@ -206,7 +206,7 @@ class LayerValue(Described):
 
 @immutable
 class OutsideArray:
-    """An array that a text reads from outside, where somebody has told its shape and dtype: of a running notebook."""
+    """An array that a text reads from outside, with known shape and dtype: from a running notebook."""
 
     shape: tuple[int, ...]
     dtype: DType

@@ -31,7 +31,7 @@ class Reader:
         self.open_ended = False
 
     def top_level(self, i: int) -> tuple[int, list[ast.stmt]]:
-        """The statement of the module at line `i`, and the line after it; what was said of another is forgotten."""
+        """The statement of the module at line `i`, and the line after it; the notes on other statements are dropped."""
         self.open_ended, fragments = False, self.fragments
         fragments.problems, fragments.gaps = [], []
         width = self.lines.width(i)
@@ -291,7 +291,7 @@ def _expression(f: Fragments, text: str, line: int) -> ast.expr:
 
 
 def _blank(made: Any) -> None:
-    """Of a head that is no longer there, what it computes is known only to who asks how it was."""
+    """The values of a head that is no longer there are known only from its earlier form."""
     for name in ("test", "iter"):
         inner = getattr(made, name, None)
         if inner is not None:

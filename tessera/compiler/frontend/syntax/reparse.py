@@ -93,7 +93,7 @@ def parsing(text: str, file: str, old: ParsedStatements | None = None) -> Genera
         if whole.tree is not None:
             return ParsedStatements(lines, _pieces(whole.tree.body))
         found = ParsedStatements(lines, (yield from _read(lines, file, {}, None)))
-        if not found.problems:  # its parts parse, and it does not: an odd text, of which Python says what is wrong
+        if not found.problems:  # its parts parse, but the whole does not: Python finds the error
             found.pieces.append(Piece(len(lines), len(lines), [], list(whole.diagnostics)))
             del found.problems
         return found
@@ -162,7 +162,7 @@ def _pieces(body: list[ast.stmt]) -> list[Piece]:
 
 
 def reread(tree: ast.Module, old: str, new: str, file: str) -> tuple[ast.Module, tuple[object, ...]] | None:
-    """The tree and notes of an edited text as long as the old one, of which only the edited statements are parsed.
+    """The tree and notes of an edited text as long as the old one; only the edited statements are parsed.
 
     None where that cannot tell. The trees share the other statements. Raises CompileError (TS101).
     """

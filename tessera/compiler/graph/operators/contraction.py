@@ -113,7 +113,7 @@ def _without_stretched(g: GraphBuilder, x: Value, labels: str, y: Value, others:
 
 
 def _sum_lonely(g: GraphBuilder, x: Value, labels: str, needed: str) -> tuple[Value, str]:
-    """`x` summed over the axes that nobody else mentions."""
+    """`x` summed over the axes that no other term mentions."""
     lonely = tuple(i for i, c in enumerate(labels) if c not in needed)
     return (g.sum(x, axis=lonely), "".join(c for c in labels if c in needed)) if lonely else (x, labels)
 

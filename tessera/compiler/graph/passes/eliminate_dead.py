@@ -1,4 +1,4 @@
-"""Ops whose results nobody reads are taken out, and what loops and branches carry for themselves alone."""
+"""Removes ops whose results are not read, and values that loops and branches carry only for themselves."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _let_go(op: Op, needed: set[Value]) -> bool:
 
 
 def _forget(op: Op, needed: set[Value]) -> None:
-    """Takes the results and block arguments that are not needed, which nobody reads any more."""
+    """Removes the results and block arguments that are not needed; nothing reads them any more."""
     kept = _kept(op, needed)
     skip = int(op.name == "graph.for")
     for region in op.regions:

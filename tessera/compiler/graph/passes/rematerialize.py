@@ -53,7 +53,7 @@ class Trade:
 
 
 USUAL = Trade(1 / 8)
-"""where nobody asks for less memory: of two ways that take the same time the smaller one"""
+"""without a memory limit: of two choices that take the same time, the smaller one"""
 HARD = 1 << 12
 """the weight under which nothing is kept but what leads from part to part"""
 TRADES: tuple[Trade, ...] = (
@@ -148,7 +148,7 @@ def cost_again(op: Op) -> int:
 
 
 def stored(op: Op) -> bool:
-    """Whether the results of an op are in memory in any case: it writes nowhere else, or somebody reads them there."""
+    """Whether the results of an op are in memory in any case: it writes nowhere else, or they are read there."""
     return kind_of(op) in STORING or any(_read_apart(r) for r in op.results)
 
 

@@ -1,4 +1,4 @@
-"""The memory that the Tile IR interpreter sees: views that watch who reads and writes; shared tiles, async copies.
+"""The memory that the Tile IR interpreter sees: views that watch reads and writes, shared tiles, asynchronous copies.
 
 Every fault is a DebugCheckError (TS506) at the op's source line: an element read before anything was written to it,
 an element touched by two programs of one launch, an access outside a view, a shared tile used without a barrier.
@@ -43,7 +43,7 @@ def user_axis(op: Op, axis: int) -> int:
 
 
 def poison(shape: Sequence[int], dtype: DType) -> Any:
-    """Memory that nobody has written: NaN where there is one, else the type's largest value."""
+    """Memory that was never written: NaN where there is one, else the type's largest value."""
     if dtype.kind == "bool":
         return np.ones(shape, dtype.numpy)
     if not (dtype.is_float or dtype.is_complex):

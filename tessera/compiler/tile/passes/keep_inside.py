@@ -2,7 +2,7 @@
 
 Targets compare offsets with the ends of a view. An axis that a window has taken out is not among them any more, so its
 index is kept inside by arithmetic, and where it had to be moved, all accesses of the window are moved behind the end of
-another axis. `Intervals` knows most indices, of which nothing is left to ask.
+another axis. `Intervals` proves most indices, which need no check.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class _Batches:
         op.erase()
 
     def _loop(self, op: Op) -> None:
-        """A loop that carries batches carries their matrices, too; `remove_dead` takes out what nobody reads then."""
+        """A loop that carries batches carries their matrices, too; `remove_dead` removes what is not read then."""
         body, first = op.region.block, len(op.operands) - len(op.results)
         carried: list[tuple[int, At]] = []
         for i, arg in enumerate(list(body.args[1:])):

@@ -182,7 +182,7 @@ def _tiles(k: KernelState, values: Any, name: str) -> list[Value]:
 def _identity(
     k: KernelState, identity: Any, values: Any, tiles: Sequence[Value], name: str
 ) -> tuple[bool | int | float | complex, ...] | None:
-    """What is said to stand for elements that do not exist: a number of each tile's dtype."""
+    """The given value of elements that do not exist: a number of each tile's dtype."""
     if identity is None:
         return None
     given = [k.known(n) for n in (identity if is_sequence(values) and is_sequence(identity) else [identity])]

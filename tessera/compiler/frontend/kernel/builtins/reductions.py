@@ -117,7 +117,7 @@ for _name in WHAT:
 
 
 def _whole(k: KernelState, x: Any, axis: Any, what: str) -> Value:
-    """A tile of which this program sees all along `axis`."""
+    """A tile that this program holds completely along `axis`."""
     value = k.tile(x)
     k.demand_whole(value, (k.tiles.axis_of(value, axis, what),))
     return value

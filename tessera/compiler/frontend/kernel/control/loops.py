@@ -103,14 +103,14 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     attrs = {"going": carried.names.index(mark.going)} if mark.going else {}  # flags come before what programs can name
     op = ev.builder.op("tile.for", operands, types, {**attrs}, regions=regions, span=ev.span(node), hints=hints)
     _after(k, carried, op, {target.id}, apart, ended)
-    if len(ev.findings.errors) > found:  # something does not keep its type: nothing more is said of what depends on it
+    if len(ev.findings.errors) > found:  # something changes its type: no findings about what depends on it
         ev.frame.names.update(dict.fromkeys(carried.names, UNKNOWN))
         return Flow.NEXT
     return close(k, node, mark)
 
 
 def _parts(k: KernelState, node: ast.For | ast.While) -> set[str]:
-    """Names of tiles a part of which a loop stores to: it carries them as it does those that it assigns."""
+    """Names of tiles that a loop stores to in part: it carries them like those that it assigns."""
     stored = (n for n in ast.walk(node) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
     found = {name for n in stored if (name := base_name(n))}
     return {n for n in found if k.is_tile(v := k.ev.frame.names.get(n)) and not isinstance(v, FIXED)}
@@ -186,7 +186,7 @@ def _identify(
 
 
 def _read_again(k: KernelState, said: int, others: set[int], apart: set[int]) -> None:
-    """Before a loop is read with more carried tiles along nothing: what was said of it, from `said` on, goes."""
+    """Removes a loop's findings, from `said` on, before it is evaluated again with more carried tiles without axes."""
     apart |= others
     if others:
         k.ev.findings.forget(said)

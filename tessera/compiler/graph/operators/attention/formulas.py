@@ -81,7 +81,7 @@ class Formulas:
         return s
 
     def limits(self) -> list[Value]:
-        """What causal, window and lengths say of which keys are seen."""
+        """Which keys are seen, by causal, window and lengths."""
         g = self.g
         queries, keys = tensor(self.q).shape[-2], tensor(self.k).shape[-2]
         query, key = g.iota((queries, 1), axis=0), g.iota((1, keys), axis=1)

@@ -287,7 +287,7 @@ class DeviceExecutable:
         b = self.driver.bindings
         attribute = b.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
         pool = self.driver("cuDeviceGetDefaultMemPool", self.driver("cuCtxGetDevice"))
-        if not int(self.driver("cuMemPoolGetAttribute", pool, attribute)):  # nobody has chosen one
+        if not int(self.driver("cuMemPoolGetAttribute", pool, attribute)):  # none was chosen
             self.driver("cuMemPoolSetAttribute", pool, attribute, b.cuuint64_t(2**64 - 1))
 
 

@@ -13,7 +13,7 @@ from tessera.compiler.targets.cuda.call.steps import ALIGNMENT, Steps
 from tessera.errors import MissingDependency, TargetError
 
 MACRO = "TS_ALIGNED_TO"
-"""Bytes that arrays start at a multiple of; memory.cuh goes by it."""
+"""Arrays start at multiples of so many bytes; memory.cuh relies on it."""
 
 
 def narrowed(source: str, alignment: int) -> str:

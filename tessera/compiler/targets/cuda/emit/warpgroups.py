@@ -38,7 +38,7 @@ def _prologue(e: KernelEmitter, kernel: Op) -> None:
 
 
 def _producer(e: KernelEmitter) -> None:
-    """The warps of which one thread fills every ring. What it needs it computes itself, under names of its own."""
+    """The producer warps. One of their threads fills every ring, and computes what it needs under names of its own."""
     w = e.source
     saved = dict(e.env), set(e.names), dict(e.placed)
     with w.block("if (ts::is_producer())"):

@@ -1,5 +1,5 @@
-"""Shared-memory bank conflicts: how a tile lies in shared memory, who reads and writes it, and the swizzle that keeps
-them apart.
+"""Shared-memory bank conflicts: where a tile lies in shared memory, which threads read and write it, and the swizzle
+that avoids conflicts.
 
 Shared memory has 32 banks of 4 bytes. Lanes of a warp that want different words of one bank are served one after
 another: the degree of an access is the most such words, 1 where there is no conflict. Accesses of 8 and 16 bytes per

@@ -96,7 +96,7 @@ class Layout:
         return Layout(ONE, self.col, f"ts::ColsOf<{name}>")
 
     def describe(self) -> str:
-        """For people: `64x128 f32`-like shapes are said elsewhere; this says who holds what."""
+        """For people: `64x128 f32`-like shapes are shown elsewhere; this shows which thread holds which elements."""
         return self.spelling.removeprefix("ts::")
 
 
