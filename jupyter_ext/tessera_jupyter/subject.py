@@ -104,11 +104,11 @@ def subject(
         compiled = tessera.compile(program, target=target, dims=dims)
         return replace(found, lowered=compiled.lowered, compiled=compiled)
     except Exception as e:  # the cell is right, and it has been defined: what a target cannot do must not fail it
-        found = replace(found, why=_told(e, path, chosen))
+        found = replace(found, why=_error_text(e, path, chosen))
     try:
         return replace(found, lowered=lower(analysis.unit(), chosen))
     except Exception as e:
-        return replace(found, why=_told(e, path, chosen))
+        return replace(found, why=_error_text(e, path, chosen))
 
 
 def as_run(shown: Subject) -> Subject:
@@ -119,7 +119,7 @@ def as_run(shown: Subject) -> Subject:
     return Subject(shown.path, shown.program, last.analysis, last.target, last.lowered, last)
 
 
-def _told(error: Exception, path: str, target: Target) -> str:
+def _error_text(error: Exception, path: str, target: Target) -> str:
     if isinstance(error, TesseraError):
         return render_all(error.diagnostics)
     message = f"compiling {path} for {target.name} failed: {type(error).__name__}: {error}; please report it"

@@ -178,7 +178,7 @@ class Notebook:
         by_uri = {s.uri: s for s in self.sources}
         for cell in cells.data or ():
             if cell.document in by_uri:
-                _told(by_uri[cell.document], cell)
+                _update_cell(by_uri[cell.document], cell)
         for content in cells.text_content or ():
             source = by_uri.get(content.document.uri)
             if source is not None:
@@ -199,7 +199,7 @@ class Notebook:
         added = [known[cell.document] for cell in cells if cell.document in known]
         for cell in cells:
             if cell.document in known:
-                _told(known[cell.document], cell)
+                _update_cell(known[cell.document], cell)
         self.sources[start : start + deleted] = added
 
     def _compose(self) -> None:
@@ -247,7 +247,7 @@ class Notebook:
         return None
 
 
-def _told(source: CellSource, cell: lsp.NotebookCell) -> None:
+def _update_cell(source: CellSource, cell: lsp.NotebookCell) -> None:
     source.code = source.code and cell.kind == lsp.NotebookCellKind.Code
     ran = cell.execution_summary
     if ran is not None:

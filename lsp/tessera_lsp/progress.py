@@ -36,11 +36,11 @@ def tell_if_long(server: LanguageServer, document: Document) -> None:
     """Shows that a document is being analysed, if its first analysis takes long and the client shows such things."""
     window = server.client_capabilities.window
     if window is not None and window.work_done_progress:
-        task = asyncio.ensure_future(_told(server, document))
+        task = asyncio.ensure_future(_show_progress(server, document))
         task.add_done_callback(lambda t: t.cancelled() or t.exception())
 
 
-async def _told(server: LanguageServer, document: Document) -> None:
+async def _show_progress(server: LanguageServer, document: Document) -> None:
     await asyncio.sleep(LONG)
     token = str(uuid.uuid4())
     if document.closed or document.known or document.problems or not await _busy(document):

@@ -44,14 +44,14 @@ def compile(
                     "target": artifact.target,
                     "resources": artifact.resources,
                     **({"ms": {name: ns / 1e6 for name, ns in spent.items()}} if time else {}),
-                    "kernels": {name: {what: k[what] for what in ("tiles", "notes")} for name, k in _told(artifact)},
+                    "kernels": {name: {what: k[what] for what in ("tiles", "notes")} for name, k in _reports(artifact)},
                 },
                 indent=1,
             )
         )
         return
     _table(artifact.resources)
-    for name, kernel in _told(artifact):
+    for name, kernel in _reports(artifact):
         _tiles(name, kernel)
     for name, ns in (*spent.items(), ("together", sum(spent.values()))) if time else ():
         print(f"{ns / 1e6:9.1f} ms  {name}")
@@ -59,7 +59,7 @@ def compile(
         print(f"wrote {path}  ({path.stat().st_size:,} bytes)")
 
 
-def _told(artifact: Artifact) -> list[tuple[str, dict[str, Any]]]:
+def _reports(artifact: Artifact) -> list[tuple[str, dict[str, Any]]]:
     """A GPU target's report on the tiles of its kernels; empty for other targets."""
     kernels: Any = artifact.meta.get("kernels")
     return list(kernels.items()) if isinstance(kernels, dict) else []  # type: ignore[reportUnknownArgumentType]

@@ -56,7 +56,7 @@ def profile(
     if colon and name.isidentifier():
         call, about = _prepared(file, name, sizes(dims), target, given)
         if not as_json:
-            print(_told(about))
+            print(_header(about))
         with Profiler(tiles=tiles):  # the first call compiles, for the profiler too
             call()
         prof.repeat(call, repeat)
@@ -131,7 +131,7 @@ def _target(wanted: str) -> tuple[str, bool]:
     return chosen, on_gpu
 
 
-def _told(about: dict[str, Any]) -> str:
+def _header(about: dict[str, Any]) -> str:
     """`attend on cpu with B=8, S=1024 (not given, so assumed: S; --dims sets them)`"""
     text = f"{about['function']} on {about['target']}"
     if known := {**about["sizes"], **about["values"]}:

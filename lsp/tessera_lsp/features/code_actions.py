@@ -49,7 +49,7 @@ def register(server: TesseraServer) -> None:
             for kind, offers in _offers(server, document, params.range):
                 if _is_wanted(kind, only):
                     found += await _tried(document, offers)
-        return _told_apart(found)
+        return _with_distinct_titles(found)
 
 
 async def _tried(document: Document, offers: Iterator[Offer]) -> list[lsp.CodeAction]:
@@ -128,7 +128,7 @@ def _fusing(document: Document, known: Known, selection: Selection, settings: Se
     yield from into or fuse.explained(document, known, selection, settings)
 
 
-def _told_apart(found: list[lsp.CodeAction]) -> list[lsp.CodeAction]:
+def _with_distinct_titles(found: list[lsp.CodeAction]) -> list[lsp.CodeAction]:
     """Of entries that do the same one is left, for all their findings; others of one title say where they are."""
     single: list[lsp.CodeAction] = []
     for action in found:

@@ -60,7 +60,7 @@ def register(server: TesseraServer) -> None:
         own = own_places(document, line, col)
         known = document.function_at(line)
         if own is not None and known is not None:
-            return _edit(_stands(known, await _within(index, document, known, own, new)))
+            return _edit(_refuse_new_errors(known, await _within(index, document, known, own, new)))
         target = target_at(index, document, line, col)
         if target is None or _written(index, document, target, line, col) is None:
             raise RequestFailedError("there is no name here that Tessera can rename")
@@ -78,7 +78,7 @@ def _written(index: Index, document: Document, target: IndexedTarget, line: int,
     return next((s for s in here if names.covers(s, line, col)), None)
 
 
-def _stands(known: Known, changes: list[NameChange]) -> list[NameChange]:
+def _refuse_new_errors(known: Known, changes: list[NameChange]) -> list[NameChange]:
     """Raises where the function would have more errors than it has: a dim may stand in a class as well."""
     own = [Edit(c.span, c.text) for c in changes if c.span.file == known.analysis.definition.file]
     after = tried(known, own)

@@ -69,7 +69,7 @@ class Batching:
                 self.of[result] = self.of[v]
             else:
                 self.same[result] = self.unchanged(v)
-        let_go(block)
+        drop_ops(block)
 
     def keep(self, results: Values, found: Values) -> None:
         self.of.update(zip(results, found, strict=True))
@@ -117,7 +117,7 @@ class Batching:
         return self.g.where(self.g.reshape(condition, (self.size, *(1,) * (rank - 1))), a, b)
 
 
-def let_go(block: Block) -> None:
+def drop_ops(block: Block) -> None:
     """Drops ops that were only visited, so that they do not count as users of values."""
     for op in [op for top in block.ops for op in top.walk()]:
         op.set_operands(())
@@ -202,7 +202,7 @@ def _for(b: Batching, op: Op) -> None:
         b.walk(block.ops[:-1])
         for result, v in zip(op.results, block.terminator.operands, strict=True):
             (b.of if v in b.of else b.same)[result] = b.of.get(v) or b.unchanged(v)
-        let_go(block)
+        drop_ops(block)
         return
     block = op.region.block
     differ = _carried(b, op, block, initial)
@@ -290,5 +290,5 @@ def batch(
     b = Batching(g, size, of)
     b.walk(block.ops)
     found = [(b.of.get(v) or b.unchanged(v), v in b.of) for v in results]
-    let_go(block)
+    drop_ops(block)
     return [v for v, _ in found], [d for _, d in found], b.looped

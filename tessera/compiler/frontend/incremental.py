@@ -330,7 +330,7 @@ def moved(analysis: Analysis, definition: Definition, by: int) -> Analysis:
     name = Path(definition.file).name
     place = re.compile(rf"(?<!\w){re.escape(name)}:(\d+)")  # of the return annotation, say
 
-    def said(d: Diagnostic) -> Diagnostic:
+    def moved_finding(d: Diagnostic) -> Diagnostic:
         message = place.sub(lambda m: f"{name}:{int(m[1]) + by}", d.message)
         notes = tuple(replace(n, span=at(n.span)) if n.span else n for n in d.notes)
         fixes = tuple(replace(f, edits=tuple(replace(e, span=at(e.span)) for e in f.edits)) for f in d.fixes)
@@ -341,9 +341,9 @@ def moved(analysis: Analysis, definition: Definition, by: int) -> Analysis:
     for op in {id(op): op for op in (*whole, *outside_kernels(*blocks))}.values():  # most are in both
         op.span = at(op.span)
     return replace(
-        analysis, definition=definition, diagnostics=tuple(map(said, analysis.diagnostics)),
+        analysis, definition=definition, diagnostics=tuple(map(moved_finding, analysis.diagnostics)),
         expressions=Moved.by(analysis.expressions, by),
-        dims={n: at(s) for n, s in analysis.dims.items()}, undecided=tuple(map(said, analysis.undecided)),
+        dims={n: at(s) for n, s in analysis.dims.items()}, undecided=tuple(map(moved_finding, analysis.undecided)),
     )  # fmt: skip
 
 

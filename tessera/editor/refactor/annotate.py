@@ -62,7 +62,7 @@ def of_assignment(document: OpenFile, known: Known, target: ast.Name) -> Edit | 
     span = known.span(target)
     types = [e.type for e in known.expressions if e.kind == "assign" and e.span == span]
     text = annotation(document.scope, types[-1]) if types else None
-    return _stands(known, insertion(span, True, f": {text}")) if span is not None and text is not None else None
+    return _if_valid(known, insertion(span, True, f": {text}")) if span is not None and text is not None else None
 
 
 def at(document: OpenFile, known: Known, line: int, col: int) -> Edit | None:
@@ -81,9 +81,9 @@ def _of_return(document: OpenFile, known: Known) -> Edit | None:
     end = header_end(known)
     if len(texts) != 1 or None in texts or end is None:
         return None
-    return _stands(known, insertion(end, False, f" -> {texts.pop()}"))
+    return _if_valid(known, insertion(end, False, f" -> {texts.pop()}"))
 
 
-def _stands(known: Known, edit: Edit) -> Edit | None:
+def _if_valid(known: Known, edit: Edit) -> Edit | None:
     after = tried(known, [edit])
     return edit if after is not None and not after.found else None

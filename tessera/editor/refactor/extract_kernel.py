@@ -64,11 +64,11 @@ def extracted(document: OpenFile, known: Known, part: ExtractedPart, sizes: Mapp
     written = written_as_kernel(document, known, part, name, sizes)
     place = Span(part.where.file, known.first_line, 1, known.first_line, 1)
     edits = (Edit(place, f"{written.text}\n\n\n"), part.replaced(f"{name}({', '.join(written.arguments)})"))
-    stands(document, known, edits, name)
+    refuse_errors(document, known, edits, name)
     return edits
 
 
-def stands(document: OpenFile, known: Known, edits: tuple[Edit, ...], name: str) -> None:
+def refuse_errors(document: OpenFile, known: Known, edits: tuple[Edit, ...], name: str) -> None:
     """Tries a change of `known` and the users of `name`. Raises NoKernel if it would cause an error."""
     after = tried(known, edits)
     if errors := [*(after.found if after is not None else ()), *spread(document, known, edits, name)]:

@@ -24,7 +24,7 @@ from tessera.editor.names import parameters
 from tessera.editor.open_file import OpenFile, Preferences
 from tessera.editor.refactor import Offer, Selection, insertion, names_of
 from tessera.editor.refactor.extract import ExtractedPart, free_name, part_of, selected
-from tessera.editor.refactor.extract_kernel import spelling_of, stands, understood
+from tessera.editor.refactor.extract_kernel import refuse_errors, spelling_of, understood
 from tessera.editor.refactor.fuse import TITLE, saved
 from tessera.errors import Edit, Fix, Span
 from tessera.language import dims
@@ -285,5 +285,5 @@ def _placed(e: _Epilogue, edits: list[Edit], more: str, kernel: str) -> tuple[Ed
     call = name + written[len(ast.unparse(e.call.func)) : -1] + f"{more})"
     result = f"return {call}" if e.rest.returns else f"{e.rest.results[0]} = {call}"
     made = (*edits, Edit(e.whole.where, result))
-    stands(e.document, e.known, made, name)
+    refuse_errors(e.document, e.known, made, name)
     return made

@@ -145,7 +145,7 @@ def _fused(lines: _Lines) -> tuple[str, tuple[Edit, ...]]:
     analysis = _analysed(lines, text, name)
     title = _gain(lines, analysis)
     edits = _edits(lines, text, f"{name}({', '.join(given)})", results)
-    _stands(lines, edits)
+    _refuse_new_errors(lines, edits)
     return title, edits
 
 
@@ -335,7 +335,7 @@ def _kernels(lines: _Lines, call: ast.Call) -> int:
     return sum(op.name in KERNELS for op in func.walk())
 
 
-def _stands(lines: _Lines, edits: tuple[Edit, ...]) -> None:
+def _refuse_new_errors(lines: _Lines, edits: tuple[Edit, ...]) -> None:
     """Raises NotFused where the file would have a mistake that it has not."""
     files = FileAnalysis(lines.document.file, modules=lines.document.modules)
     files.update(apply(lines.document.text.plain, Fix("", edits)))

@@ -41,11 +41,11 @@ def watch(array: Any) -> Version:
     if version is None:
         version, identity = Version(memory), id(memory)
 
-        def gone(ref: weakref.ref[Version]) -> None:
+        def forget(ref: weakref.ref[Version]) -> None:
             if watched.get(identity) is ref:  # not that of a later array at this place
                 del watched[identity]
 
-        watched[identity] = weakref.ref(version, gone)
+        watched[identity] = weakref.ref(version, forget)
     return version
 
 

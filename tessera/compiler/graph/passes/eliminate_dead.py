@@ -18,7 +18,7 @@ def eliminate_dead(func: Op) -> None:
     erase_dead(func, has_effects)
     loops = [op for op in func.walk() if op.name in CARRYING]
     needed = _needed(func) if loops else set[Value]()
-    changed = [op for op in loops if _let_go(op, needed)]
+    changed = [op for op in loops if _drop_unneeded(op, needed)]
     if changed:
         erase_dead(func, has_effects)
     for op in changed:
@@ -91,7 +91,7 @@ def _kept(op: Op, needed: set[Value]) -> list[bool]:
     ]
 
 
-def _let_go(op: Op, needed: set[Value]) -> bool:
+def _drop_unneeded(op: Op, needed: set[Value]) -> bool:
     """Takes what is not needed from the operands of `op` and from what its regions yield; whether there was any."""
     kept = _kept(op, needed)
     if all(kept):
