@@ -1327,8 +1327,9 @@ def segment_min(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A
 def segment_sum(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A:
     """Sums of the slices of `x` along `axis` that have the same number in `segment_ids`: `num_segments` of them.
 
-    Slices whose number is negative or too large are left out. They are added one after the other, in ascending order;
-    floats are collected in f64 and rounded once, integers and bools are summed as 64-bit integers.
+    Slices whose number is negative or too large are left out. They are added one after the other, in ascending order
+    (many narrow ones in parts, whose sums are added in order); floats are collected in f64 and rounded once, integers
+    and bools are summed as 64-bit integers.
     """
 
 def shift_left(x: A, y: Array) -> A:

@@ -90,6 +90,41 @@ def test_folds_of_slices_of_any_width(n: int, segments: int, width: int, seed: i
         np.testing.assert_array_equal(most, largest)
 
 
+@pytest.mark.parametrize(("n", "segments", "width"), [(40_003, 7, 1), (33_000, 300, 3), (5, 5, 1), (70_001, 1, 2)])
+@pytest.mark.parametrize("index", [np.int8, np.uint8, np.int64])
+def test_parts_of_many_narrow_slices(n: int, segments: int, width: int, index: Any) -> None:
+    """Their number depends on no number of threads; numbers of slices need not be whole rounds of the loop."""
+    rng = np.random.default_rng(n)
+    info = np.iinfo(index)
+    ids = rng.integers(max(info.min, -2), min(info.max, segments + 2) + 1, n).astype(index)
+    inside = (ids >= 0) & (ids < segments)
+    x, whole = rng.normal(size=(n, width)).astype(np.float32), rng.integers(-9, 9, (n, width))
+
+    @ts.function
+    def folds(x, whole, ids):
+        ways = (ts.segment_sum(whole, ids, segments), ts.segment_max(whole, ids, segments))
+        return ts.segment_sum(x, ids, segments), ts.segment_min(x, ids, segments), *ways
+
+    before, found = ts.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            ts.set_num_threads(count)
+            found.append([np.asarray(v) for v in folds(x, whole, ids)])
+    finally:
+        ts.set_num_threads(before)
+    assert [v.tobytes() for v in found[0]] == [v.tobytes() for v in found[1]]
+    total, least = np.zeros((segments, width)), np.full((segments, width), np.inf, np.float32)
+    counts, most = np.zeros((segments, width), int), np.full((segments, width), np.iinfo(np.int64).min)
+    at = ids[inside].astype(int)
+    np.add.at(total, at, x[inside].astype(np.float64))
+    np.minimum.at(least, at, x[inside])
+    np.add.at(counts, at, whole[inside])
+    np.maximum.at(most, at, whole[inside])
+    np.testing.assert_array_max_ulp(found[0][0], total.astype(np.float32), 1)
+    for one, other in zip(found[0][1:], (least, counts, most), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_the_gradient_of_a_take_is_rounded_once() -> None:
     """With duplicates, negative positions and positions outside; of sizes known when it is compiled, and at launch."""
     rng = np.random.default_rng(0)

@@ -3,15 +3,16 @@
 A sum of floats is collected in f64 and rounded once: one chain in f32 would lose digits with every duplicate.
 
 Where one program is one thread (`Sizes.sorted_block` is 0), chains lead from each slice to the next one of its segment,
-and programs share the results. Narrow slices are walked over instead: each is added where it belongs, and programs
-share what lies behind the axis. What is collected in f64 then has rows for the segments that occur, in the order in
-which they do, so that it takes no more memory than the slices or the results. Elsewhere the numbers are sorted first,
-stably, and each result's program finds its slices side by side. There are no atomic operations, and no result depends
-on who comes first.
+and programs share the results. Narrow slices are walked over instead: each is added where it belongs. They are shared
+out in parts where sizes are known; else programs share what lies behind the axis, and what is collected in f64 has rows
+for the segments that occur, in the order in which they do, so that it takes no more memory than the slices or the
+results. Elsewhere the numbers are sorted first, stably, and each result's program finds its slices side by side. There
+are no atomic operations, and no result depends on who comes first.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of
@@ -28,6 +29,10 @@ from tessera.language.dims import Dim, dim_min, prod
 from tessera.language.dtypes import DType
 
 COMBINE = {"sum": "add", "max": "maximum", "min": "minimum"}
+PART, SPARSE, MOST_PARTS = 1 << 14, 8, 64
+"""slices of a part: so many, and so many for each segment, but no more parts than these"""
+AT_ONCE = 4
+"""slices that one round of a loop takes"""
 LANES = 16
 """elements of a slice from which on it is vectors that are added"""
 STEP = 32
@@ -45,10 +50,12 @@ def fold_segments(group: Op, out: ProgramBuilder) -> None:
     fold = _Fold(op, group, out)
     if out.sizes.sorted_block:
         fold.by_segment()
-    elif fold.narrow:
-        fold.by_slice()
-    else:
+    elif not fold.narrow:
         fold.by_chain()
+    elif fold.few:
+        fold.in_parts()
+    else:
+        fold.by_slice()
 
 
 class _Fold:
@@ -71,8 +78,8 @@ class _Fold:
         if self.how == "sum" and (t.dtype.is_float or t.dtype.is_complex):
             self.wide = dtypes.complex128 if t.dtype.is_complex else dtypes.f64
         self.narrow = isinstance(self.after, int) and self.after < LANES
+        self.few = isinstance(self.n, int) and isinstance(self.count, int) and self.count <= self.n
         self.flops, self.name = flops_of([op]), op.name.partition(".")[2]
-        self.keys = self._keys()
 
     def _launch(self, writer: KernelWriter, what: str) -> None:
         kernel = writer.finish(self.out.kernel_name(what))
@@ -114,18 +121,15 @@ class _Fold:
 
             b.loop(zero, b.index(rows), b.index(height), [], step)
 
-        into, found, last, few = target, places, self.dtype, False
+        into, found, last = target, places, self.dtype
         if self.wide != self.dtype:
-            few = isinstance(self.n, int) and isinstance(self.count, int) and self.count <= self.n
-            most = self.count if few else dim_min(self.n, self.count)
+            most = dim_min(self.n, self.count)
             held = temporary((self.before, most, self.after), self.wide, "sums", self.span, self.out)
             into = writer.window(held, 0, ViewType((self.before, most, self.after), self.wide), "sums", write=True)
-            if not few:
-                found = writer.window(self._rows(), 0, ViewType((self.n,), dtypes.int64), "rows")
+            found = writer.window(self._rows(), 0, ViewType((self.n,), dtypes.int64), "rows")
             last = self.wide
             fill(into, most, self.wide)
-        if not few:
-            fill(target, self.count, self.dtype)
+        fill(target, self.count, self.dtype)
 
         def add(i: Value) -> list[Value]:
             at = place(found, i)
@@ -137,17 +141,79 @@ class _Fold:
             b.store(target, b.cast(b.load(into, place(found, i), shape), self.dtype), place(places, i))
             return []
 
-        def round_all(row: Value) -> list[Value]:
-            at = [outer, row, column]
-            b.store(target, b.cast(b.load(into, at, (1, height, columns)), self.dtype), at)
-            return []
-
         b.loop(zero, b.index(self.n), one, [], add)
         if found is not places:
             b.loop(zero, b.index(self.n), one, [], round_)
-        elif self.wide != self.dtype:
-            b.loop(zero, b.index(self.count), b.index(height), [], round_all)
         self._launch(writer, self.name)
+
+    def in_parts(self) -> None:
+        """Parts of the slices, each walked over by a program that has results of its own; these are added in order. How
+        many parts there are depends on the numbers of slices and segments alone."""
+        n, count = self.n, self.count
+        assert isinstance(n, int) and isinstance(count, int)
+        part = -(-max(PART, SPARSE * count, -(-n // MOST_PARTS)) // AT_ONCE) * AT_ONCE
+        parts, columns = max(1, -(-n // part)), self._columns()
+        held = temporary((self.before, parts, count, self.after), self.wide, "parts", self.span, self.out)
+        view = ViewType((self.before, parts, count, self.after), self.wide)
+        space: Shape = (self.before, parts, self.after)
+        writer = KernelWriter(
+            Space(space, [(0,), (1,), (2,)], space, (1, 1, columns), (False, False, False)), {}, set(), self.span
+        )
+        b = writer.b
+        source = ViewType((self.before, n, self.after), self.dtype)
+        x = writer.window(self.x.base, self.x.offset, source, "x")
+        ids = writer.window(self.ids.base, self.ids.offset, ViewType((n,), self.index), "segment_ids")
+        into = writer.window(held, 0, view, "parts", write=True)
+        outer, mine, column = writer.offsets
+        height = max(1, 4096 // columns)
+        start = b.full((1, 1, height, columns), self.start(self.wide), self.wide)
+
+        def fill(row: Value) -> list[Value]:
+            b.store(into, start, [outer, mine, row, column])
+            return []
+
+        def add(i: Value) -> list[Value]:
+            """A few slices, one after the other. What is in no segment is stored outside of the view, where nothing
+            happens; what is behind the last slice changes nothing."""
+            for k in range(AT_ONCE):
+                at = b.iop("iadd", i, b.index(k)) if k else i
+                number = b.cast(b.reshape(b.load(ids, [at], (1,)), ()), dtypes.int64)
+                place = [outer, mine, b.value("tile.to_index", (number,), INDEX), column]
+                shape = (1, 1, 1, columns)
+                value = b.load(x, [outer, at, column], (1, 1, columns), fill=self.start(self.dtype))
+                value = b.reshape(b.cast(value, self.wide), shape)
+                b.store(into, b.map(COMBINE[self.how], b.load(into, place, shape), value), place)
+            return []
+
+        first = b.iop("imul", mine, b.index(part))
+        end = b.iop("imin", b.iop("iadd", first, b.index(part)), b.index(n))
+        b.loop(b.index(0), b.index(count), b.index(height), [], fill)
+        b.loop(first, end, b.index(AT_ONCE), [], add)
+        self._launch(writer, self.name)
+        self._join(held, view)
+
+    def _join(self, held: Value, view: ViewType) -> None:
+        """The results of all parts, added in order and rounded."""
+        columns, parts = self._columns(), view.shape[1]
+        height = max(1, 4096 // columns)
+        space: Shape = (self.before, self.count, self.after)
+        writer = KernelWriter(
+            Space(space, [(0,), (1,), (2,)], space, (1, height, columns), (False, False, False)), {}, set(), self.span
+        )
+        b = writer.b
+        found = writer.window(held, 0, view, "parts")
+        target = writer.window(self.result, 0, ViewType(space, self.dtype), "out", write=True)
+        outer, row, column = writer.offsets
+        shape = (1, height, columns)
+
+        def add(i: Value, total: Value) -> list[Value]:
+            more = b.reshape(b.load(found, [outer, i, row, column], (1, *shape)), shape)
+            return [b.map(COMBINE[self.how], total, more)]
+
+        begin = b.full(shape, self.start(self.wide), self.wide)
+        (total,) = b.loop(b.index(0), b.index(parts), b.index(1), [begin], add)
+        b.store(target, b.cast(total, self.dtype), [outer, row, column])
+        self._launch(writer, "join")
 
     def _rows(self) -> Value:
         """For each slice the number of its segment among those that occur; for slices in none, one beyond the last."""
@@ -331,7 +397,8 @@ class _Fold:
         b.store(target, b.reshape(b.cast(total, self.dtype), (1, 1, columns)), [outer, segment, column])
         self._launch(writer, self.name)
 
-    def _keys(self) -> Value:
+    @cached_property
+    def keys(self) -> Value:
         """The segments' numbers as int64; what is in none comes behind all."""
         keys = temporary((self.n,), dtypes.int64, "keys", self.span, self.out)
         block = self.out.sizes.elements

@@ -1,7 +1,8 @@
 """What is gathered into numbered places: sums and extremes of segments, and stores at computed positions.
 
-The primitives are the folds of segments. Each takes its elements in ascending order of their positions, whatever the
-indices are and however many programs share the work, so that equal operands give equal bits.
+The primitives are the folds of segments. Each takes its elements, or those of each part of them, in ascending order of
+their positions, whatever the indices are and however many threads share the work, so that equal operands give equal
+bits.
 """
 
 from __future__ import annotations
@@ -98,8 +99,9 @@ def _spread(g: GraphBuilder, v: Value, segment_ids: Value, axis: int) -> Value:
 class SegmentSum(SegmentFold):
     """Sums of the slices of `x` along `axis` that have the same number in `segment_ids`: `num_segments` of them.
 
-    Slices whose number is negative or too large are left out. They are added one after the other, in ascending order;
-    floats are collected in f64 and rounded once, integers and bools are summed as 64-bit integers.
+    Slices whose number is negative or too large are left out. They are added one after the other, in ascending order
+    (many narrow ones in parts, whose sums are added in order); floats are collected in f64 and rounded once, integers
+    and bools are summed as 64-bit integers.
     """
 
     accepts = "any"

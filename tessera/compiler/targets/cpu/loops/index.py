@@ -175,6 +175,10 @@ class Numbers:
         for o, size, extent in zip(op.operands[skip : skip + t.rank], tile, t.shape, strict=True):
             low, high = self.bounds.inside(o, size, extent)
             fn = self.fn
+            if size == 1 and not (low and high):  # one comparison of numbers without signs
+                there = fn.icmp("ult", fn.index(self.index(o)), fn.index(self.dim(extent)))
+                out.append((None, fn.convert("zext", there, I64)))
+                continue
             lo = None if low else fn.smax(fn.sub(0, self.index(o)), 0)
             hi = None if high else fn.smin(fn.sub(self.dim(extent), self.index(o)), self.dim(size))
             out.append((lo, hi))
