@@ -6,12 +6,13 @@ The cases are the emulator's: what they say about reordered threads holds here f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
 
 from tessera.compiler.targets import base
+from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.isa import host
 from tessera.compiler.targets.cpu.target import CpuTarget
 from tests.emulator import harness, test_tile_ops, test_typical_kernels
@@ -23,6 +24,9 @@ del test_sums_are_folded_in_the_documented_order
 del test_every_op_of_the_dialect_has_a_writer
 del test_older_architecture_without_async_copies_or_bf16_products
 
+once = cache(jit._object)
+"""Object code of a text. Cases that differ in what only a GPU knows, as warps, have the same text."""
+
 
 @pytest.fixture(autouse=True, params=["host", "avx2", "baseline"])
 def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -31,6 +35,7 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if wanted and host(wanted).bits >= host().bits:
         pytest.skip("this machine has no wider vectors")
     target = CpuTarget(wanted)
+    monkeypatch.setattr(jit, "_object", once)
     monkeypatch.setattr(harness.base, "get", lambda name, get=base.get: target if name == "cpu" else get(name))
     check: Any = partial(harness.check, target="cpu")
     monkeypatch.setattr(test_tile_ops, "check", check)
