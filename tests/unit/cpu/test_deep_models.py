@@ -4,7 +4,6 @@ not equal is not taken for it."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -118,7 +117,8 @@ def unlike(x: Tensor[6, 8, ts.f32], a: Tensor[8, 8, ts.f32], b: Tensor[8, 8, ts.
 def test_the_text_is_the_same_as_when_each_group_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     model, anew = transformer(3), list[str]()
 
-    def written_anew(_: RepeatedGroups, group: Any, scalars: Any, name: str, write: Callable[[], LoweredGroup]) -> Any:
+    def written_anew(_: RepeatedGroups, *of: Any) -> LoweredGroup:
+        *_, name, write = of
         anew.append(name)
         return write()
 
