@@ -8,7 +8,7 @@ from typing import Any
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
-from tessera.editor.kinds import ANNOTATE, ASSERT, DISTRIBUTE, EXTRACT, EXTRACT_KERNEL, FUSE, IGNORE, PRECISION
+from tessera.editor.kinds import ANNOTATE, ASSERT, DISTRIBUTE, EXTRACT, EXTRACT_KERNEL, FUSE, IGNORE, PRECISION, TRIED
 from tessera_lsp.messages import IR, LEVELS, SIZES
 
 # semantic tokens
@@ -16,7 +16,7 @@ TOKENS = ("typeParameter", "parameter", "variable", "function", "method", "type"
 MODIFIERS = ("declaration", "readonly", "defaultLibrary")
 
 _ACTIONS = lsp.CodeActionOptions(
-    [lsp.CodeActionKind.QuickFix, IGNORE, ANNOTATE, PRECISION, DISTRIBUTE, EXTRACT, EXTRACT_KERNEL, FUSE, ASSERT]
+    [lsp.CodeActionKind.QuickFix, IGNORE, ANNOTATE, PRECISION, DISTRIBUTE, EXTRACT, EXTRACT_KERNEL, FUSE, ASSERT, TRIED]
 )
 _DIAGNOSTICS = lsp.DiagnosticOptions(inter_file_dependencies=True, workspace_diagnostics=True, identifier="tessera")
 _LEGEND = lsp.SemanticTokensLegend(list(TOKENS), list(MODIFIERS))

@@ -8,6 +8,7 @@ from pygls.exceptions import JsonRpcContentModified
 from tessera_lsp.document import Document
 from tessera_lsp.features import code_actions
 
+from tessera.compiler import tried_edits
 from tessera.editor.refactor import Offer
 from tests.lsp.test_features import apply
 from tests.lsp.test_notebooks import IMPORTS, Notebook
@@ -332,3 +333,40 @@ async def test_in_a_cell(editor):
     assert change.text_document.uri == book[1].uri
     (edit,) = change.edits
     assert (edit.range.start, edit.new_text) == (editor.at(book[1], "; y| = é"), ': Tensor["B"]')
+
+
+KERNELS = """import tessera as ts
+from tessera import Tensor
+
+
+@ts.kernel(BM=4)
+def small(x: Tensor["N"]) -> Tensor["N"]:
+    c = ts.tile.context()
+    return x[tile_n : tile_n + c.BM] * 2
+
+
+@ts.function
+def other(x: Tensor["N"]):
+    return x + 1
+"""
+
+
+async def test_an_edit_that_was_tried_is_offered_for_the_text_it_was_tried_on(start, monkeypatch, tmp_path):
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    file = tmp_path / "tried.py"
+    file.write_text(KERNELS)
+    tried_edits.record(str(file), KERNELS, KERNELS.replace("BM=4", "BM=64"), "Use BM=64 in small (tried)")
+    editor = await start()
+    doc = lsp.TextDocumentIdentifier(file.as_uri())
+    editor.texts[doc.uri], editor.versions[doc.uri] = KERNELS, 1
+    editor.client.text_document_did_open(
+        lsp.DidOpenTextDocumentParams(lsp.TextDocumentItem(doc.uri, "python", 1, KERNELS))
+    )
+    kind = "refactor.rewrite.tried"
+    for mark in ("|@ts.kernel", "def |small", "|c = ts"):
+        action = (await actions(editor, doc, mark, kind=kind))["Use BM=64 in small (tried)"]
+        assert apply(editor, doc, action.edit) == KERNELS.replace("BM=4", "BM=64")
+    assert not await actions(editor, doc, "def |other", kind=kind)
+    assert not await actions(editor, doc, "def |small", trigger=lsp.CodeActionTriggerKind.Automatic)
+    editor.replace(doc, "* 2", "* 3")
+    assert not await actions(editor, doc, "def |small", kind=kind)

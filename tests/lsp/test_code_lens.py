@@ -147,6 +147,11 @@ async def test_the_last_profile(start, monkeypatch, tmp_path):
     shown = (await lenses(editor, doc))["größe"][1]
     assert shown.title == "measured on cpu at B=8, several D: 5.12 ms in 3 launches, 2 h ago"
     assert (shown.command, list(shown.arguments)) == ("tessera.openProfile", [doc.uri, "größe"])
+    found = await lenses(editor, doc)
+    assert [c.title for c in found["größe"][2:]] == ["Profile", "Try hints", "Show IR"]
+    assert [c.title for c in found["double"][1:]] == ["Profile", "Show IR"], "it has not been profiled"
+    trial = found["größe"][3]
+    assert (trial.command, list(trial.arguments)) == ("tessera.tryHints", [doc.uri, "größe"])
     editor.replace(doc, "* 2\n\n", "* 3\n\n")
     assert (await lenses(editor, doc))["größe"][1].title.endswith(", 2 h ago, before the last edits")
 

@@ -82,6 +82,19 @@ def forever(x: ts.Tensor["N"]) -> ts.Tensor["N"]:
 open(__file__ + ".pid", "w").write(str(os.getpid()))
 time.sleep(600)
 """
+TRIAL = """from pathlib import Path
+import tessera as ts
+from tessera.compiler import tried_edits
+
+
+@ts.function
+def twice(x: ts.Tensor["N"]) -> ts.Tensor["N"]:
+    return x * 2
+
+
+text = Path(__file__).read_text()  # as a hint does that has made it faster
+tried_edits.record(__file__, text, text.replace("x * 2", "x + x", 1), "Add x to itself (tried)")
+"""
 DIMS = {"B": 8, "H": 16, "S": 1024, "E": 64, "R": 512, "C": 512}
 SETTINGS = {"tessera.interpreter": "${workspaceFolder}/tools/python", "tessera.dims": DIMS}
 WITHOUT_C = {name: size for name, size in DIMS.items() if name != "C"}
@@ -99,6 +112,7 @@ def write(folder: Path) -> None:
     (folder / "norm.py").write_text(PROGRAM)
     (folder / "clip.py").write_text(CLIP)
     (folder / "endless.py").write_text(ENDLESS)
+    (folder / "trial.py").write_text(TRIAL)
     cells = [{"cell_type": "code", "source": c, "metadata": {}, "outputs": [], "execution_count": None} for c in CELLS]
     language = {"language_info": {"name": "python"}}
     notebook = {"cells": cells, "metadata": language, "nbformat": 4, "nbformat_minor": 5}
@@ -332,6 +346,24 @@ def test_profile_of_a_function(window: Window) -> None:
     window.command("Tessera: Profile Function")
     expect(window.box).to_have_value("C=384")
     window.box.press("Escape")
+
+
+def test_an_edit_that_was_tried_is_applied(window: Window) -> None:
+    window.open("trial.py")
+    window.put_cursor("trial.py", "return x * 2", "x")
+    window.command("Tessera: Try Hints of Function")
+    expect(window.box).to_have_value("N=1024")
+    window.box.press("Enter")
+    toast = window.page.locator(".notification-toast", has_text="Add x to itself (tried)")
+    toast.wait_for()
+    window.lens("Try hints")
+    window.shot("tried")
+    toast.hover()
+    toast.locator(".monaco-button", has_text="Apply").click()
+    window.see("return x + x")
+    window.revert()
+    window.see("return x * 2")
+    window.command("View: Hide Panel")
 
 
 def test_profile_that_is_cancelled(window: Window) -> None:

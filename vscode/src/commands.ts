@@ -4,7 +4,7 @@ import * as vscode from "vscode";
 import type { Clients } from "./clients";
 import { debugInformation } from "./debugInformation";
 import { type IrDocuments, placeOf, showIr } from "./ir";
-import { openProfile, profileFile, profileFunction } from "./profile";
+import { openProfile, profileFile, profileFunction, tryHints } from "./profile";
 import { changeTarget } from "./target";
 
 export function registerCommands(
@@ -20,6 +20,7 @@ export function registerCommands(
     showIr: (uri?: vscode.Uri | string, at?: string | vscode.Position, level?: string) =>
       showIr(documents, placeOf(asUri(uri), at), level),
     profile: (uri?: vscode.Uri | string, name?: string) => profileFunction(context, clients, placeOf(asUri(uri), name)),
+    tryHints: (uri?: vscode.Uri | string, name?: string) => tryHints(context, clients, placeOf(asUri(uri), name)),
     profileFile: (uri?: vscode.Uri | string) => profileFile(context, clients, asUri(uri)),
     openProfile: (uri?: vscode.Uri | string, name?: string) => openProfile(context, asUri(uri), name),
   };

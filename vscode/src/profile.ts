@@ -14,10 +14,20 @@ import { targetInUse } from "./target";
 interface Subject {
   file: vscode.Uri;
   function?: { name: string; options: string[] };
+  /** Whether the hints of its profile are tried. */
+  trial?: boolean;
 }
 
+/** The kind of the server's edits that made a program faster when they were tried. */
+const TRIED = vscode.CodeActionKind.RefactorRewrite.append("tried");
+
 /** Profiles the function at a place, on arguments whose open sizes are asked for. */
-export async function profileFunction(context: vscode.ExtensionContext, clients: Clients, place: Place): Promise<void> {
+export async function profileFunction(
+  context: vscode.ExtensionContext,
+  clients: Clients,
+  place: Place,
+  trial = false,
+): Promise<void> {
   const file = programOf(vscode.Uri.parse(place.source));
   if (await trusted()) {
     const client = await clientWithTessera(clients, file);
@@ -26,9 +36,15 @@ export async function profileFunction(context: vscode.ExtensionContext, clients:
       const { name, sizes } = asked;
       const dims = Object.entries(sizes).map(([dim, size]) => `${dim}=${size}`);
       const options = [...(dims.length ? ["--dims", dims.join(",")] : []), "--target", targetToRun(file)];
-      await profile(context, client, { file, function: { name, options } });
+      const tried = trial ? ["--try"] : [];
+      await profile(context, client, { file, function: { name, options: [...options, ...tried] }, trial });
     }
   }
+}
+
+/** Profiles the function at a place, tries what the hints advise, and offers an edit that made it faster. */
+export function tryHints(context: vscode.ExtensionContext, clients: Clients, place: Place): Promise<void> {
+  return profileFunction(context, clients, place, true);
 }
 
 /** Profiles the file of `uri`, or of the active editor, as a script. */
@@ -78,7 +94,31 @@ async function profile(context: vscode.ExtensionContext, client: Client, subject
     throw new Error(`Profiling ${name} ended with code ${code ?? "unknown"}; the terminal shows why.`);
   }
   client.refreshLenses(file);
-  await showProfile(page, name);
+  if (subject.trial) {
+    await offerTried(file, name);
+  } else {
+    await showProfile(page, name);
+  }
+}
+
+/** The newest edit that made a function faster; the menu of code actions has all of them. */
+async function offerTried(file: vscode.Uri, name: string): Promise<void> {
+  const document = await vscode.workspace.openTextDocument(file);
+  const at = document.positionAt(document.getText().search(new RegExp(`^[ \\t]*def[ \\t]+${name}\\b`, "mu")));
+  const found = await vscode.commands.executeCommand<vscode.CodeAction[]>(
+    "vscode.executeCodeActionProvider",
+    file,
+    new vscode.Range(at, at),
+    TRIED.value,
+  );
+  const action = found?.find((each) => each.edit);
+  if (!action?.edit) {
+    void vscode.window.showInformationMessage(`No change made ${name} faster; the terminal shows what was tried.`);
+  } else if ((await vscode.window.showInformationMessage(action.title, "Apply")) === "Apply") {
+    if (!(await vscode.workspace.applyEdit(action.edit))) {
+      throw new Error("The file has changed since: try the hints again.");
+    }
+  }
 }
 
 function programOf(uri: vscode.Uri | undefined): vscode.Uri {
@@ -135,7 +175,7 @@ function pagesOf(context: vscode.ExtensionContext, file: vscode.Uri): vscode.Uri
 /** The exit code, "cancelled", or undefined where the task could not be started. */
 async function runTask(
   client: Client,
-  { file, function: called }: Subject,
+  { file, function: called, trial }: Subject,
   name: string,
   page: vscode.Uri,
   token: vscode.CancellationToken,
@@ -154,7 +194,8 @@ async function runTask(
     "tessera",
     execution,
   );
-  task.presentationOptions = { reveal: vscode.TaskRevealKind.Silent, clear: true, focus: false };
+  const reveal = trial ? vscode.TaskRevealKind.Always : vscode.TaskRevealKind.Silent;
+  task.presentationOptions = { reveal, clear: true, focus: false };
   const running = await vscode.tasks.executeTask(task);
   return new Promise((resolve) => {
     const listeners = [

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 
+from tessera.compiler import tried_edits
 from tessera.editor.functions import Known
+from tessera.editor.kinds import TRIED
 from tessera.editor.refactor import (
     Offer,
     Selection,
@@ -46,6 +48,8 @@ def register(server: TesseraServer) -> None:
         if _is_wanted(ignore.KIND, only):
             found += _ignoring(server, document, params.range)
         if params.context.trigger_kind != lsp.CodeActionTriggerKind.Automatic or only:
+            if _is_wanted(TRIED, only):
+                found += _measured(document, params.range)
             for kind, offers in _offers(server, document, params.range):
                 if _is_wanted(kind, only):
                     found += await _tried(document, offers)
@@ -99,6 +103,18 @@ def _ignoring(server: TesseraServer, document: Document, area: lsp.Range) -> Ite
         if action is not None:
             action.diagnostics = [diagnostics.one(server, document, d)]
             yield action
+
+
+def _measured(document: Document, area: lsp.Range) -> Iterator[lsp.CodeAction]:
+    """Hints that were tried and made the function or the lines that are selected faster."""
+    here = document.function_at(document.text.place(area.start)[0])
+    for title, edits in tried_edits.of(document.file, document.text.plain):
+        owners = [document.function_at(edit.span.line) for edit in edits]
+        inside = here is not None and here in owners
+        if inside or any(_overlaps(document.text.span_range(edit.span), area) for edit in edits):
+            action = _action(document, Offer(title, TRIED, edits))
+            if action is not None:
+                yield action
 
 
 def _offers(server: TesseraServer, document: Document, area: lsp.Range) -> Iterator[tuple[str, Iterator[Offer]]]:

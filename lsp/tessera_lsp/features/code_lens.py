@@ -18,6 +18,7 @@ from tessera_lsp.notebook import NotebookCell
 from tessera_lsp.server import TesseraServer
 
 SHOW_IR, PROFILE, OPEN_PROFILE = "tessera.showIr", "tessera.profile", "tessera.openProfile"
+TRY = "tessera.tryHints"
 
 
 def register(server: TesseraServer) -> None:
@@ -41,6 +42,8 @@ def register(server: TesseraServer) -> None:
                 document, NotebookCell
             ):  # a notebook's functions run in its kernel: `%tessera profile f(x)`
                 out.append(lsp.CodeLens(place, lsp.Command("Profile", PROFILE, arguments=[document.uri, name])))
+                if name in measured:
+                    out.append(lsp.CodeLens(place, lsp.Command("Try hints", TRY, arguments=[document.uri, name])))
             out.append(lsp.CodeLens(place, lsp.Command("Show IR", SHOW_IR, arguments=[document.uri, name])))
         return out
 

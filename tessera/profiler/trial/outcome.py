@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tessera.compiler import tried_edits
 from tessera.compiler.machines import HOST
 from tessera.compiler.structure import in_a_row
 from tessera.language.lazy import np
@@ -106,6 +107,8 @@ class _Made:
     new: str
     results: str
     notes: tuple[str, ...]
+    change: str
+    """as a person would say it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,8 @@ class Advice:
 
 
 def attempt(trial: HintTrial, hint: Advice, budget: float) -> TriedHint:
-    """Tries it for about `budget` seconds of measuring. What it finds goes into the ledger."""
+    """Tries it for about `budget` seconds of measuring. What it finds goes into the ledger, and an edit that makes the
+    program faster to editors."""
     with events.paused():  # a profiler that is open is not shown what is tried
         try:
             made = _made(trial)
@@ -135,7 +139,11 @@ def attempt(trial: HintTrial, hint: Advice, budget: float) -> TriedHint:
     saved = warm.saved
     measured, target = (saved.low, saved.middle, saved.high), trial.launches[0].target
     ledger.record(Entry(hint.rule, hint.version, hint.title, target, hint.predicted, measured, time.time()))
-    return TriedHint(hint.title, hint.change, hint.predicted, diff, made.results, warm, cold, made.notes)
+    tried = TriedHint(hint.title, hint.change, hint.predicted, diff, made.results, warm, cold, made.notes)
+    if tried.verdict == "faster":
+        title = f"{made.change} (tried: {format_percent(saved.middle)} less time)"
+        tried_edits.record(made.file, made.old, made.new, title)
+    return tried
 
 
 def _made(trial: HintTrial) -> _Made:
@@ -150,13 +158,15 @@ def _made(trial: HintTrial) -> _Made:
             raise NotTried("calls are joined and timed on the CPU alone so far")
         both = fused(trial.recording, trial.launches, launch.target)
         results = _compared(both.before(), both.after())
-        return _Made(timed(both.before), timed(both.after), both.file, both.old, both.new, results, _note(both.made_up))
+        notes, change = _note(both.made_up), "Join the calls into one function"
+        return _Made(timed(both.before), timed(both.after), both.file, both.old, both.new, results, notes, change)
     again = call_of(trial.recording, launch)
     chosen = blocks.choose(again, blocks.changes(again, trial.change), launch.target)
     notes = _note(again.made_up) + tuple(f"left out: {why}" for why in chosen.left_out)
     found = chosen.blocks
     file = again.program.definition().file
-    return _Made(chosen.before, chosen.after, file, found.before, found.after, "equal bits", notes)
+    change = f"Use {', '.join(f'{k}={v}' for k, v in found.config.items())} in {again.program.name}"
+    return _Made(chosen.before, chosen.after, file, found.before, found.after, "equal bits", notes, change)
 
 
 def _note(made_up: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import linecache
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler import tried_edits
+from tessera.compiler.frontend.fixes import apply
+from tessera.errors import Fix
 from tessera.language.dims import evaluate
 from tessera.profiler import Profiler
 from tessera.profiler.hints import Hint, hints
@@ -149,6 +153,37 @@ def test_a_bad_block_size_is_mended_with_equal_bits(program: ModuleType, timed: 
     assert (entry.rule, entry.predicted) == ("small tiles", (0.0, 0.9))
     assert entry.measured[1] == found.warm.saved.middle
     assert "predicted: 0.0% to 90.0%" in str(found) and "faster" in str(found)
+
+
+def test_editors_are_given_an_edit_that_made_it_faster(program: ModuleType, timed: Any) -> None:
+    timed(lambda tiles: tiles)
+    file = program.__file__ or ""
+    assert hint(profiled(lambda: program.product(A, A)), "larger").try_it(0.0).verdict == "faster"
+    ((title, edits),) = tried_edits.of(file, PROGRAM)
+    sizes = re.search(r"Use (BM=\d+, BN=\d+) in product \(tried: [\d.]+% less time\)", title)
+    assert sizes, title
+    assert apply(PROGRAM, Fix("", edits)) == PROGRAM.replace("BM=4, BN=4", sizes[1])
+    assert not list(tried_edits.of(file, PROGRAM + "# other\n")), "it was not tried on that text"
+    timed(lambda tiles: 1000)
+    assert hint(profiled(lambda: program.product(A, A)), "larger").try_it(0.0).verdict == "no gain"
+    assert len(list(tried_edits.of(file, PROGRAM))) == 1
+    Path(file).write_text(f"{PROGRAM}# edited meanwhile\n")
+    tried_edits.record(file, PROGRAM, "", "too late")
+    Path(file).write_text(PROGRAM)
+    assert len(list(tried_edits.of(file, PROGRAM))) == 1
+
+
+def test_the_command_line_tries_hints(program: ModuleType, timed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed(lambda tiles: tiles)
+    file = Path(program.__file__ or "")
+    monkeypatch.setattr(Profiler, "hints", lambda prof: [hint(prof, "larger")])
+    ran = answered("profile", f"{file}:product", "--dims", "M=32,K=32,N=32", "--try", cwd=file.parent)
+    assert "-@ts.kernel(BM=4, BN=4)" in ran.stdout and "results: equal bits" in ran.stdout
+    assert [title.partition(" in ")[2].split()[0] for title, _ in tried_edits.of(str(file), PROGRAM)] == ["product"]
+    monkeypatch.setattr(Profiler, "hints", lambda prof: [hint(prof, "by hand")])
+    ran = answered("profile", f"{file}:product", "--dims", "M=32,K=32,N=32", "--try", cwd=file.parent)
+    assert "Nothing to try" in ran.stdout
+    assert "--try" in answered("profile", f"{file}:product", "--try", "--json", cwd=file.parent).stderr
 
 
 def test_the_profiler_finds_that_hint_itself(program: ModuleType, timed: Any) -> None:
