@@ -3,9 +3,11 @@ radix sort by the digits of words, the least one first (Knuth, The Art of Comput
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction
 from tessera.compiler.targets.cpu.kernel.sorting.words import Words
-from tessera.compiler.targets.cpu.llvm.values import I32, I64, Index, Val, const
+from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, Index, Val, const
 from tessera.language.dims import Dim
 
 RADIX_FROM = 32
@@ -27,26 +29,27 @@ class OneLine:
         counted = not isinstance(self.n, int) or self.n >= RADIX_FROM
         self.table = k.raw(sum(4 << bits for _, bits, _ in self.digits)) if counted else None
 
-    def sort(self, source: Val, target: Val) -> None:
-        """From elements at `source` to what is asked for at `target`."""
+    def sort(self, source: Val, target: Val) -> list[Val]:
+        """From elements at `source` to what is asked for at `target`. Where words leave something to restore, gives
+        whether there is an element of that kind."""
         n = self.n
         if isinstance(n, int):
-            (self._by_digits if n >= RADIX_FROM else self._merged)(source, target)
-            return
+            return (self._by_digits if n >= RADIX_FROM else self._merged)(source, target)
         many = self.fn.icmp("sge", n, RADIX_FROM)
-        self.fn.either(many, lambda: self._by_digits(source, target), lambda: self._merged(source, target))
+        return self.fn.choose(many, lambda: self._by_digits(source, target), lambda: self._merged(source, target))
 
-    def _word(self, source: Val, i: Val) -> Val:
-        """The i-th element as a word."""
-        t = self.words.storage
-        return self.words.of(self.fn.load(self.fn.gep(source, i, t.text), t), i)
-
-    def _read(self, source: Val, i: Val) -> Val:
-        """Takes the i-th element into the first half; gives its word."""
-        word = self._word(source, i)
-        for v, half, t in zip((word, i), self.halves[0], self.kinds, strict=False):
-            self.fn.store(v, self.fn.gep(half, i, t.text))
-        return word
+    def _read(self, source: Val, count: Callable[[Val], None]) -> list[Val]:
+        """Takes all elements into the first half as words, which `count` is told; gives what `sort` does."""
+        fn, words = self.fn, self.words
+        flags = [fn.here(const(False, I1))] if words.restored else []
+        with fn.loop(0, self.n, 1, flags) as loop:
+            v = fn.load(fn.gep(source, loop.index, words.storage.text), words.storage)
+            word = words.of(v, loop.index)
+            for x, half, t in zip((word, loop.index), self.halves[0], self.kinds, strict=False):
+                fn.store(x, fn.gep(half, loop.index, t.text))
+            count(word)
+            loop.next = [fn.binary("or", flag, words.special(v)) for flag in loop.carried]
+        return loop.results
 
     def _write(self, found: list[Val], target: Val) -> None:
         fn, t = self.fn, self.words.result
@@ -54,7 +57,7 @@ class OneLine:
             v = fn.load(fn.gep(found[-1], loop.index, self.kinds[-1].text), self.kinds[-1])
             fn.store(v if self.words.paired else self.words.found(v), fn.gep(target, loop.index, t.text))
 
-    def _by_digits(self, source: Val, target: Val) -> None:
+    def _by_digits(self, source: Val, target: Val) -> list[Val]:
         """Counts all digits of all words, then moves the words once for each digit in which they differ."""
         fn = self.fn
         assert self.table is not None
@@ -65,11 +68,13 @@ class OneLine:
             at += 1 << bits
         with fn.loop(0, at, 8) as loop:
             fn.store(const(0, I32.wide(8)), fn.gep(self.table, loop.index, I32.text))
-        with fn.loop(0, self.n) as loop:
-            word = self._read(source, loop.index)
+
+        def count(word: Val) -> None:
             for table, digit in zip(tables, self.digits, strict=True):
                 slot = self._slot(table, word, digit)
                 fn.store(fn.binary("add", fn.load(slot, I32), const(1, I32)), slot)
+
+        special = self._read(source, count)
         first = fn.load(self.halves[0][0], self.kinds[0])
         a, b = ([fn.here(v) for v in half] for half in self.halves)
         for table, digit in zip(tables, self.digits, strict=True):
@@ -87,6 +92,7 @@ class OneLine:
             a = [fn.here(fn.select(same, x, y)) for x, y in pairs]
             b = [fn.here(fn.select(same, y, x)) for x, y in pairs]
         self._write(a, target)
+        return special
 
     def _add_up(self, table: Val, digit: tuple[int, int, int]) -> None:
         """How many words have a digit becomes how many have a lesser one."""
@@ -106,11 +112,10 @@ class OneLine:
             found = fn.binary("xor", found, const(turned, t))
         return fn.gep(table, fn.convert("zext", found, I64), I32.text)
 
-    def _merged(self, source: Val, target: Val) -> None:
+    def _merged(self, source: Val, target: Val) -> list[Val]:
         """Merges runs of 1, 2, 4 ... words."""
         fn, size = self.fn, len(self.kinds)
-        with fn.loop(0, self.n) as loop:
-            self._read(source, loop.index)
+        special = self._read(source, lambda _: None)
         start = [fn.here(v) for v in (fn.index(1), *self.halves[0], *self.halves[1])]
 
         def one_pass(state: list[Val]) -> list[Val]:
@@ -124,6 +129,7 @@ class OneLine:
 
         state = fn.while_loop(start, lambda state: fn.icmp("slt", state[0], self.n), one_pass)
         self._write(state[1 : 1 + size], target)
+        return special
 
     def _merge(self, source: list[Val], target: list[Val], first: Val, middle: Val, end: Val) -> None:
         fn = self.fn

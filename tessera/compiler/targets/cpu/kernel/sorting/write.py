@@ -89,17 +89,9 @@ class TileLines:
         with self.fn.loop(0, self.count) as row:
             source = self._row(self.source, self.words.storage.text, row.index)
             target = self._row(self.target, self.words.result.text, row.index)
-            line.sort(source, target)
-            if self.words.restored:
-                self._restore_line(source, target)
-
-    def _restore_line(self, source: Val, target: Val) -> None:
-        fn, t = self.fn, self.words.storage
-        with fn.loop(0, self.n, 1, [fn.here(const(False, I1))]) as loop:
-            v = fn.load(fn.gep(source, loop.index, t.text), t)
-            loop.next = [fn.binary("or", loop.carried[0], self.words.special(v))]
-        with fn.when(loop.results[0]):
-            restore(self.words, self.n, source, target, self._spare())
+            for special in line.sort(source, target):
+                with self.fn.when(special):
+                    restore(self.words, self.n, source, target, self._spare())
 
     def _spare(self) -> Val:
         return self.fn.alloca("i8", 16, 16)
