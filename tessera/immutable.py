@@ -1,4 +1,4 @@
-"""Small immutable records: places in a text, types, operands, keys, what is shown of an expression.
+"""Small records: places in a text, types, operands, keys, what is shown of an expression.
 
 They are made by the ten thousand, and their classes by the hundred whenever a process starts. A frozen dataclass sets
 each field through `object.__setattr__`, which makes it three times as slow to build as an ordinary one, and writes and
@@ -24,13 +24,25 @@ def immutable(cls: type[_C]) -> type[_C]:
     Methods that the class defines itself are kept. As for frozen dataclasses, `field(compare=False)` leaves a field out
     of comparisons and hashes, and `field(repr=False)` out of the text.
     """
+    return _record(cls, ("__init__", "__eq__", "__hash__", "__repr__"))
+
+
+@dataclass_transform(field_specifiers=(field,))
+def mutable(cls: type[_C]) -> type[_C]:
+    """A dataclass with slots, compared by its fields and without a hash, whose class is made as quickly."""
+    return _record(cls, ("__init__", "__eq__", "__repr__"))
+
+
+def _record(cls: type[_C], names: tuple[str, ...]) -> type[_C]:
     defined = cls.__dict__
-    missing = [n for n in ("__init__", "__eq__", "__hash__", "__repr__") if defined.get(n) is None]
+    missing = [n for n in names if defined.get(n) is None]
     cls.__doc__ = cls.__doc__ or cls.__name__  # a dataclass without one gets its signature, which is slow to write
     made: type[_C] = dataclass(slots=True, init=False, eq=False, repr=False)(cls)
     methods = _methods(made, fields(made))  # type: ignore[arg-type]
     for name in missing:
         setattr(made, name, methods[name])
+    if "__hash__" not in names and defined.get("__hash__") is None:
+        made.__hash__ = None  # type: ignore[assignment]
     return made
 
 

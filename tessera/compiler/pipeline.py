@@ -8,7 +8,7 @@ the editor and the predictions run the same `to_graph`, `to_schedule` and `to_pr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, TypeAlias
@@ -51,6 +51,7 @@ from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError
+from tessera.immutable import mutable
 from tessera.signals import raised_by_handler
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def demand_place(name: str, stage: Stage, after: str) -> None:
         raise CompileError(Diagnostic("TS614", f"pass {name!r} cannot be registered: {why}"))
 
 
-@dataclass(slots=True)
+@mutable
 class Lowered:
     """Every level of one compilation. `graph` and `schedule` are None for a kernel, which starts as Tile IR."""
 

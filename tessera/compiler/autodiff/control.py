@@ -8,7 +8,6 @@ nearest one before: the memory does not depend on the number of rounds, and the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from tessera.compiler.autodiff import forward, reverse
 from tessera.compiler.autodiff.forward import Forward, push_forward
@@ -18,6 +17,7 @@ from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.control import COUNTER, for_, if_, while_
 from tessera.compiler.graph.operator import facts_of, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
+from tessera.immutable import mutable
 from tessera.language import dtypes
 
 CHUNK = 8
@@ -133,7 +133,7 @@ def _loop_ahead(ahead: Forward, op: Op) -> None:
 # loops, backwards
 
 
-@dataclass(slots=True)
+@mutable
 class Rounds:
     """A loop as rounds 0 to `trips` - 1 of one step. `step(round, carried)` emits one: its ops, what it yields, and the
     block arguments' stand-ins."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, overload
@@ -32,12 +32,13 @@ from tessera.compiler.frontend.workspace import Modules
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import kernel_of, outside_kernels
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_source
+from tessera.immutable import mutable
 
 _NAMES = frozenset({"TS103", "TS104", "TS105", "TS211"})
 """findings that may depend on names that were not there"""
 
 
-@dataclass(slots=True)
+@mutable
 class _Kept:
     """One function's analysis, with its text and first line when it was made."""
 
@@ -46,7 +47,7 @@ class _Kept:
     analysis: Analysis
 
 
-@dataclass(slots=True)
+@mutable
 class FileAnalysis:
     """What is known of one file. `update` takes its new text; `analyses` are in the order of the text."""
 

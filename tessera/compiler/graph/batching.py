@@ -7,7 +7,6 @@ operator that says nothing is followed through its decomposition.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
@@ -15,11 +14,12 @@ from tessera.compiler.graph.operator import Operator, attributes_of, operator_of
 from tessera.compiler.graph.operators.reductions import ArgExtremum
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
+from tessera.immutable import mutable
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 
 
-@dataclass(slots=True)
+@mutable
 class Batched:
     """One op to be done for `size` elements at once. `given`: for each operand what it is, and whether that has the
     axis of the elements in front; an operand without it is the same for all."""

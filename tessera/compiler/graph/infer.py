@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import index
 from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 
@@ -12,7 +12,7 @@ from tessera.compiler.ir.core import Attr
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Fix, Note
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, Expr, Facts
 from tessera.language.dtypes import DType
@@ -48,7 +48,7 @@ LARGEST = 2**62
 """of integers that are known at compile time: sums of two of them still fit 64 bits"""
 
 
-@dataclass(slots=True)
+@mutable
 class Infer:
     """What a shape rule may ask and say. `facts` are the asserts in force; `checks` collects launch-time checks."""
 

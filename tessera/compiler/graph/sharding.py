@@ -8,7 +8,7 @@ that `softmax` along another axis needs none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from tessera.compiler.graph.control import LOOPS
@@ -20,7 +20,7 @@ from tessera.compiler.ir.launches import LAUNCHES, kernel_of
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Note, Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dims
 from tessera.language.dims import Dim, Expr
 
@@ -67,7 +67,7 @@ class Problem:
         return f"{self.operator} in line {self.span.line} needs the whole of {dim}, for {self.why}"
 
 
-@dataclass(slots=True)
+@mutable
 class Partition:
     """A function cut along `dim`. Its parts run on their own, and only `collectives` are sent, if `ok`."""
 
@@ -136,7 +136,7 @@ def _quantity(size: Dim) -> str:
     return f"{size} bytes" if size < 1000 else f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
 
 
-@dataclass(slots=True)
+@mutable
 class _Walk:
     out: Partition
     cut: Cut

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.errors import Span
+from tessera.immutable import mutable
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 
@@ -17,7 +18,7 @@ VERSION = 1
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 
 
-@dataclass(slots=True)
+@mutable
 class Printed:
     """`text`, and for each of its lines the span of the op that it shows (None for braces and block headers)."""
 
@@ -77,7 +78,7 @@ def location(s: Span) -> str:
     return f"loc(fused[{file}:{s.line}:{s.col}, {file}:{s.end_line}:{s.end_col}])"
 
 
-@dataclass(slots=True)
+@mutable
 class Printer:
     """Prints ops into `lines`. `locations` adds `loc(...)` to every op."""
 

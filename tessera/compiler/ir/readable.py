@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePath
 
 from tessera.compiler.ir.core import Attr, Block, Op, Value
@@ -18,6 +18,7 @@ from tessera.compiler.ir.printer import Printed, print_lines, quote
 from tessera.compiler.ir.spec import CALL, SPECS, Reading
 from tessera.compiler.ir.types import INDEX, SharedType, TensorType, TileType, ViewType
 from tessera.errors import Span
+from tessera.immutable import mutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
@@ -69,7 +70,7 @@ def _literal(v: Value) -> str | None:
     return text if v.type == INDEX or dtype in _PLAIN.get(type(value), ()) else f"{dtype}({text})"
 
 
-@dataclass(slots=True)
+@mutable
 class _Names:
     """The names of values. Those of a region are free again behind it, where nobody can mean its values; numbers are
     given once."""
@@ -111,7 +112,7 @@ class _Names:
                 self.counts[base] = count
 
 
-@dataclass(slots=True)
+@mutable
 class _Writer:
     lines: list[str] = field(default_factory=list[str])
     spans: list[Span | None] = field(default_factory=list["Span | None"])

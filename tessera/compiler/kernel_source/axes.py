@@ -17,7 +17,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of
 from tessera.compiler.ir.types import shape_text
 from tessera.compiler.kernel_source.spelling import written
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language.dims import Dim
 
 
@@ -77,7 +77,7 @@ class AxisPart:
     end: bool
 
 
-@dataclass(slots=True)
+@mutable
 class Axes:
     """`reads`: the reads of arguments. `reduced`: along which line reductions and prefixes go. `summed`: products."""
 

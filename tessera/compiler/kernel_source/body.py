@@ -9,7 +9,7 @@ import math
 import re
 import tokenize
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tessera.compiler.frontend.result import Analysis
@@ -20,6 +20,7 @@ from tessera.compiler.kernel_source.axes import Axes, kind_of
 from tessera.compiler.kernel_source.coordinates import Causal, causal, numbered
 from tessera.compiler.kernel_source.layout import KernelPlan, kernel_dim
 from tessera.compiler.kernel_source.passes import MOVES
+from tessera.immutable import mutable
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
@@ -33,7 +34,7 @@ _NAMES = {
 """of values that the text gives no name; others are called as their operator"""
 
 
-@dataclass(slots=True)
+@mutable
 class Spelling:
     """How the file calls things: `tile` is its name of ts.tile."""
 
@@ -52,7 +53,7 @@ class Spelling:
         return self.infinity if sign > 0 else f"-{self.infinity}" if "(" not in self.infinity else 'float("-inf")'
 
 
-@dataclass(slots=True)
+@mutable
 class Body:
     """What a kernel says. `names`: what is a tile already. `reads`: the tiles of texts that read memory.
 
@@ -353,7 +354,7 @@ _PRAGMA = re.compile(r"#\s*(noqa|type:|pyright:|fmt:|ruff:|pylint:)")
 """what tools are told about the text as it was"""
 
 
-@dataclass(slots=True)
+@mutable
 class Comments:
     """`above` and `behind`: what is still to be written, by the first line of the statement that it belongs to."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, count
 from string import ascii_uppercase
 
@@ -12,11 +12,12 @@ from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.kernel_source.axes import Axes, AxisPart, Line, NoKernel, Place
+from tessera.immutable import mutable
 from tessera.language import dims
 from tessera.language.dims import Dim
 
 
-@dataclass(slots=True)
+@mutable
 class KernelPlan:
     """`lead`: the results' lines. `order`: in which tiles hold their axes. `widths`: of lines that are cut into blocks.
 

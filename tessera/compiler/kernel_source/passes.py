@@ -6,14 +6,13 @@ M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", 2018;
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import facts_of, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.kernel_source.axes import Axes, Line, NoKernel
 from tessera.compiler.kernel_source.layout import KernelPlan
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language.dims import Dim
 
 MOVES = ("graph.reshape", "graph.transpose", "graph.broadcast_to")
@@ -178,7 +177,7 @@ def _linear(v: Value, weights: Collection[Op], behind: Collection[Op]) -> bool:
 # Which sums a kernel finds in which loop: those that need another's result come in a loop behind its own.
 
 
-@dataclass(slots=True)
+@mutable
 class LineLoop:
     """A loop over a `line`. `sums`: what is known at its end. `inner`: what it computes at each step, in order."""
 

@@ -7,7 +7,6 @@ name is taken apart until it has.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tessera.compiler.frontend.kernel.builtins import public
 from tessera.compiler.graph.operator import tensor
@@ -22,13 +21,14 @@ from tessera.compiler.kernel_source.body import WIDTH, Body, Comments, Spelling
 from tessera.compiler.kernel_source.layout import KernelPlan, argument_shape, kernel_dim
 from tessera.compiler.kernel_source.loops import write_pass
 from tessera.compiler.kernel_source.passes import divide_behind, passes
+from tessera.immutable import mutable
 from tessera.language.dims import Dim
 
 WIDEST = 112
 """characters of parameters on a line of their own"""
 
 
-@dataclass(slots=True)
+@mutable
 class Written:
     text: str
     arguments: tuple[str, ...]

@@ -7,15 +7,16 @@ only if the same lines of source make them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.lower.kernel_writer import Argument
+from tessera.immutable import mutable
 from tessera.language.dims import Dim
 
 
-@dataclass(slots=True)
+@mutable
 class LoweredGroup:
     """A group's kernel, what a launch of it passes, and its floating-point operations."""
 
@@ -25,7 +26,7 @@ class LoweredGroup:
     flops: Dim
 
 
-@dataclass(slots=True)
+@mutable
 class RepeatedGroups:
     """The groups that a function has had so far."""
 

@@ -7,7 +7,7 @@ broadcasting between values is always `tile.broadcast` with the identity axes.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of
@@ -18,7 +18,7 @@ from tessera.compiler.schedule.alignment import Axes, base_of, reduced_axes, sha
 from tessera.compiler.schedule.blocks import grid
 from tessera.compiler.schedule.views import ViewLayout, contiguous, kind_of, layout_of
 from tessera.compiler.tile.builder import TileBuilder
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr, prod
 from tessera.language.dtypes import DType
@@ -43,7 +43,7 @@ class Argument:
         return next(n for n in (hint, *(f"{hint}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
 
 
-@dataclass(slots=True)
+@mutable
 class Space:
     """The collapsed iteration space of a kernel: `groups` are the original axes in each collapsed one."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, types_of
@@ -20,6 +20,7 @@ from tessera.compiler.schedule.views import ViewLayout, is_view, kind_of
 from tessera.compiler.tile.program import Buffer, BufferArg, Launch, ScalarArg, Step
 from tessera.compiler.unit import Param
 from tessera.errors import Span
+from tessera.immutable import mutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim, prod
 from tessera.language.lazy import np
@@ -27,7 +28,7 @@ from tessera.language.lazy import np
 NO_HOMES: Mapping[Value, ViewLayout] = {}
 
 
-@dataclass(slots=True)
+@mutable
 class GroupBody:
     """A `schedule.group` read back: its graph ops, and how its values lie on the space."""
 
@@ -71,7 +72,7 @@ class GroupBody:
         return [a for op in self.ops for _, a in reads(op, self.axes, self.space)]
 
 
-@dataclass(slots=True)
+@mutable
 class ProgramBuilder:
     """Collects buffers and launches. `of` maps function-level values to buffer ids, `scalars` to scalar parameters."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Attr, Op, Value
@@ -22,7 +21,7 @@ from tessera.compiler.schedule.blocks import row_block
 from tessera.compiler.schedule.views import contiguous, is_view, layout_of
 from tessera.compiler.tile.builder import TileBuilder
 from tessera.errors import Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim, dim_max, dim_min, floordiv, prod
 from tessera.language.dtypes import DType
@@ -108,7 +107,7 @@ def temporary(shape: tuple[Dim, ...], dtype: DType, name: str, span: Span, out: 
     return value
 
 
-@dataclass(slots=True)
+@mutable
 class Sorting:
     """The launches for one value. `known` maps values of the group to those of the function."""
 

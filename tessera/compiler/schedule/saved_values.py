@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tessera.compiler.graph.operator import REGISTRY, attributes_of, operator_of, split_operands, types_of
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.schedule.views import is_view, kind_of
 from tessera.errors import Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language.dims import Dim, prod
 
 
@@ -66,7 +66,7 @@ def places(schedule: Op) -> Iterator[tuple[Value, str, Span]]:
                 yield v, v.hint or op.results[0].hint or _named(op), op.span
 
 
-@dataclass(slots=True)
+@mutable
 class _Walk:
     block: Block
     costs: dict[Op, tuple[Dim, Dim]] = field(default_factory=dict[Op, "tuple[Dim, Dim]"])

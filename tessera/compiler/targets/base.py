@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, cast, runtime_checkable
 
 from tessera.compiler import machines
@@ -26,11 +26,11 @@ from tessera.compiler.machines import (
 )
 from tessera.compiler.tile.program import Program
 from tessera.errors import CompileError, Diagnostic, TargetError
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.nearest import nearest
 
 
-@dataclass(slots=True)
+@mutable
 class Artifact:
     """The product of a compilation. Everything but `files` is JSON; nothing in it is ever unpickled.
 

@@ -7,17 +7,17 @@ check: both make kernels shorter and faster, and change no result.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.tile.program import BufferArg, Program
 from tessera.compiler.tile.ranges import Interval, Intervals, divisor
+from tessera.immutable import mutable
 from tessera.language.dims import Dim, prod
 from tessera.language.dims.remembering import RememberingFacts
 
 
-@dataclass(slots=True)
+@mutable
 class Bounds(Intervals):
     """Ranges of a kernel's index values, and where its accesses start in memory. `aligned` holds the view arguments
     whose memory starts at 16 bytes."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language.dims import Dim, DimError, Expr, Facts, bounds, dim_max, dim_min, floordiv
 
 
@@ -37,7 +37,7 @@ def divisor(d: Dim) -> int:
     return abs(d)
 
 
-@dataclass(slots=True)
+@mutable
 class Intervals:
     """Ranges of a kernel's index values. `facts`: what every launch guarantees of sizes."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tessera.immutable import mutable
 from tessera.language.dims.algebra import (
     OPERATIONS,
     Atom,
@@ -23,7 +24,7 @@ from tessera.language.dims.algebra import (
 )
 
 
-@dataclass(slots=True)
+@mutable
 class Facts:
     """What asserts and guards have established.
 

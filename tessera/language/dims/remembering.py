@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
+from tessera.immutable import mutable
 from tessera.language.dims import Dim, Facts
 
 
@@ -14,7 +15,7 @@ def _normal_forms(divisible: tuple[tuple[Dim, Dim], ...], equal: tuple[tuple[str
     return {}
 
 
-@dataclass(slots=True)
+@mutable
 class RememberingFacts(Facts):
     """`Facts` with normal forms kept as long as nothing new is assumed."""
 

@@ -12,13 +12,14 @@ import statistics
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from time import monotonic
 from typing import Any, NoReturn
 
 from tessera.compiler.machines import HOST
 from tessera.compiler.targets.base import Target
 from tessera.errors import CompileError, DeviceError, Diagnostic, MissingDependency, TargetError, TesseraError
+from tessera.immutable import mutable
 from tessera.runtime import events
 from tessera.runtime.arrays import devices
 from tessera.runtime.autotune import candidates
@@ -42,7 +43,7 @@ _LASTING = (CompileError, TargetError)
 """what is wrong with a configuration itself; anything else may go well next time, and is not stored"""
 
 
-@dataclass(slots=True)
+@mutable
 class _Entry:
     """A configuration that is being looked at."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
@@ -16,7 +16,7 @@ from tessera.compiler.frontend.result import ArgType
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError, Note
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
 from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn
 from tessera.language.dims import Facts
@@ -45,7 +45,7 @@ class Leaf:
     dtype: DType | None = None
 
 
-@dataclass(slots=True)
+@mutable
 class Bound:
     """The arguments of one call, sorted. Keys of `values` and `views` are names of leaves."""
 

@@ -6,12 +6,13 @@ import dataclasses
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend.names.signature import Parameter, definition_signature, fields_of, item_of
 from tessera.compiler.frontend.sizes import annotated_shapes, is_number
 from tessera.errors import Diagnostic, LaunchError
+from tessera.immutable import mutable
 from tessera.language import dims as algebra
 from tessera.language import dtypes
 from tessera.language.annotations import (
@@ -55,7 +56,7 @@ def example_arguments(fn: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
     return {p.name: value for p in parameters if (value := made.argument(p)) is not _KEPT}
 
 
-@dataclass(slots=True)
+@mutable
 class _Maker:
     """`fn`'s arguments for these sizes; integers are indices below `indices`."""
 

@@ -14,12 +14,12 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
 from tessera.compiler.frontend.names.fingerprint import fingerprint
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
 from tessera.language.records import is_record, members
 from tessera.language.transforms import RULES
@@ -120,7 +120,7 @@ def reads(function: Any, arguments: Mapping[str, Any] | None = None) -> list[Rea
     return list(walk.found.values())
 
 
-@dataclass(slots=True)
+@mutable
 class _Object:
     """An object or class whose attributes count, and how many of the names it has been asked for."""
 
@@ -130,7 +130,7 @@ class _Object:
     asked: int = 0
 
 
-@dataclass(slots=True)
+@mutable
 class _Names:
     """What code names: globals, and attributes; of modules it says which global each attribute belongs to."""
 

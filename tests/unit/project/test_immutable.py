@@ -8,7 +8,7 @@ from dataclasses import field, replace
 import pytest
 
 from tessera.errors import Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 
 
 @immutable
@@ -120,3 +120,18 @@ def test_wrong_arguments_are_refused_at_the_first_instance_and_later():
         with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
             Point(1, z=2)  # type: ignore[call-arg]
     assert Point(1, y=2) == Point(x=1, y=2)
+
+
+@mutable
+class Draft:
+    lines: list[str] = field(default_factory=list[str])
+    open: bool = True
+
+
+def test_a_mutable_record_changes_and_is_no_key():
+    draft = Draft()
+    draft.lines.append("a")
+    draft.open = False
+    assert draft == Draft(["a"], open=False) != Draft() and repr(draft) == "Draft(lines=['a'], open=False)"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(draft)

@@ -23,6 +23,7 @@ from tessera.compiler.frontend.kernel.tiles import tile_type
 from tessera.compiler.frontend.kernel.values import PRIVATE, Coordinate, marks
 from tessera.compiler.frontend.names.values import is_list
 from tessera.compiler.frontend.syntax.trees import clone
+from tessera.immutable import mutable
 from tessera.language.dims import Dim
 
 _T = TypeVar("_T")
@@ -45,7 +46,7 @@ class OperandKernel:
     body: list[ast.stmt]
 
 
-@dataclass(slots=True)
+@mutable
 class Walk:
     """How a coordinate is written. `over`: start, end and step of a loop over it; `implicit`: it is a name alone."""
 

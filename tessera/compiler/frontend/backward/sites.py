@@ -10,6 +10,7 @@ from tessera.compiler.frontend.backward.cotangents import TileCotangent
 from tessera.compiler.frontend.backward.emit import Line
 from tessera.compiler.frontend.backward.items import Item, LoopStatement
 from tessera.compiler.frontend.kernel.values import TileWindow
+from tessera.immutable import mutable
 
 Key = tuple[Any, ...]
 
@@ -39,7 +40,7 @@ class BackwardLevel:
     )
 
 
-@dataclass(slots=True)
+@mutable
 class Gradient:
     """What the backward kernel gives of a parameter. `how`: "own" (in place of its blocks), "shared" (a sum over
     programs), "rows" (of each row, which the rule adds up), "gathered" (of the rows that `numbers` says)."""

@@ -10,7 +10,7 @@ import ast
 import builtins
 import keyword
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tessera.compiler.frontend.backward.code import ELEMENTWISE, name, unused
@@ -31,13 +31,14 @@ from tessera.compiler.frontend.backward.weights import Weights
 from tessera.compiler.frontend.kernel.values import Lanes, View, marks
 from tessera.compiler.frontend.names.values import Builtin, Counting
 from tessera.compiler.frontend.syntax.assigned import stored_names
+from tessera.immutable import mutable
 from tessera.language.dims import Expr
 
 IGNORED = frozenset({"print", "debug_print", "debug_assert", "device_assert", "static_assert", "barrier"})
 """functions of ts.tile, called for what they do, that the backward has no need of"""
 
 
-@dataclass(slots=True)
+@mutable
 class Statements:
     """`home`: the list of statements in which a name is assigned. `declared`: results that the kernel declares."""
 
@@ -46,7 +47,7 @@ class Statements:
     declared: dict[str, ast.expr] = field(default_factory=dict[str, ast.expr])
 
 
-@dataclass(slots=True)
+@mutable
 class OpenSteps:
     """What a loop carries, and of that what its steps add to by `+` alone and what they assign."""
 

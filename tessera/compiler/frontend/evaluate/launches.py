@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, cast
 
 from tessera.compiler.frontend.evaluate.inlining import Unfit, callee_frame, enter_call, scalar
@@ -38,6 +38,7 @@ from tessera.compiler.ir.rewriter import with_sizes
 from tessera.compiler.ir.types import TensorType, Type, ViewType
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Note
+from tessera.immutable import mutable
 from tessera.language import dims
 from tessera.language.annotations import ConstAnn, TupleAnn
 from tessera.language.dims import Dim, Expr
@@ -72,7 +73,7 @@ def launch(ev: Evaluator, node: ast.AST, kernel: Closure, bound: dict[str, Any],
     return _Call(ev, node, kernel, places, definition_signature(kernel.definition), sizes, dict(sizes)).run(bound)
 
 
-@dataclass(slots=True)
+@mutable
 class _Call:
     """One call. `bound` are the kernel's dims in the caller's sizes; `sizes` has those and, under names of their own,
     whatever else the kernel's analysis needs symbols for. `operands` are the tensors and scalars in the order in which

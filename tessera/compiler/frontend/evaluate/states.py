@@ -30,7 +30,7 @@ from tessera.compiler.frontend.result import ExprInfo
 from tessera.compiler.ir.core import Block, Value
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.errors import Note, Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dims
 from tessera.language.dims import Expr
 
@@ -44,7 +44,7 @@ class Slot:
     index: int
 
 
-@dataclass(slots=True)
+@mutable
 class Merger:
     """Collects what both regions yield. `merge` gives a template whose slots `fill` replaces by the op's results."""
 

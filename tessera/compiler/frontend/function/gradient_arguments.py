@@ -17,6 +17,7 @@ from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.names.values import Number, Record, is_dict, is_sequence, remade, type_name
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
+from tessera.immutable import mutable
 from tessera.language import dims
 
 
@@ -32,7 +33,7 @@ class Wanted:
     value: Value
 
 
-@dataclass(slots=True)
+@mutable
 class Opened:
     """Arguments with a `Wanted` in place of each tensor to differentiate by, and these in a row."""
 

@@ -17,7 +17,7 @@ from tessera.compiler.frontend.names.values import is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text
 from tessera.errors import Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr, prod
 from tessera.language.dtypes import DType
@@ -52,7 +52,7 @@ SLICE_BETWEEN = (
 )
 
 
-@dataclass(slots=True)
+@mutable
 class Stored:
     """A store as the race check sees it. `window` is None where places are computed element by element."""
 
@@ -105,7 +105,7 @@ def _not_negative(room: Dim) -> bool:
     return isinstance(room, int) and room >= 0
 
 
-@dataclass(slots=True)
+@mutable
 class Memory:
     """Loads and stores. `mask` is the condition of the masked statements around, if any."""
 

@@ -7,7 +7,7 @@ decide, once that is settled, whether it can be done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from tessera.compiler.frontend.kernel.values import (
@@ -22,6 +22,7 @@ from tessera.compiler.frontend.kernel.values import (
 )
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TileType, shape_text
+from tessera.immutable import mutable
 from tessera.language.dims import Dim, Expr, divisibility, symbols
 
 Relation = Literal["same", "near", "open", "different", "unclear"]
@@ -73,7 +74,7 @@ def unnamed(d: Dim | None) -> bool:
     return isinstance(d, Expr) and any(PRIVATE in s and s.endswith((UNNAMED, LEADING)) for s in symbols(d))
 
 
-@dataclass(slots=True)
+@mutable
 class Identities:
     """The axes of every tile value, and for what is left of a reduced tile the positions its axes had there."""
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tessera.compiler.frontend.syntax.by_node import by_node
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 
 _PLANS = 8
 """plans that are kept of one kernel"""
@@ -28,7 +28,7 @@ REGISTER = "%register"
 """the name of the conversion to the accumulator's dtype"""
 
 
-@dataclass(slots=True)
+@mutable
 class Plan:
     """`tree` is the rewritten function. `widths`: coordinate -> a slice `lower:upper` that it starts."""
 

@@ -16,7 +16,7 @@ from tessera.compiler.frontend.names.values import MISSING, Described
 from tessera.compiler.frontend.syntax.parse import FunctionNode, Source
 from tessera.compiler.ir.core import Block
 from tessera.errors import Note, Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language.annotations import dotted_name
 
 
@@ -41,7 +41,7 @@ class LoopMark:
     tested: bool = False
 
 
-@dataclass(slots=True)
+@mutable
 class Path:
     """One region of a branch: its ops, its names at the end, and how it ended."""
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from keyword import iskeyword, kwlist
 from typing import Literal
 
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 
 Form = Literal["sample", "keyword", "policy", "type_parameters"]
 NATIVE_TYPE_PARAMETERS = sys.version_info >= (3, 12)
@@ -66,7 +66,7 @@ _JOINED = re.compile(r"\\(?:\r\n?|\n)")
 _COMPOUND = re.compile(r"\s*(?:if|elif|else|while|for|with|def|class|async|try|except|finally|match|case)\b")
 
 
-@dataclass(slots=True)
+@mutable
 class _Bracket:
     """An open bracket: "[" subscript, "T" type parameters of def or class, "(" any other, "L" the head of a lambda."""
 

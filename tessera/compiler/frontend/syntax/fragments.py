@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from keyword import kwlist
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from tessera.compiler.frontend.syntax.lines import Lines
 from tessera.compiler.frontend.syntax.parse import parse
 from tessera.compiler.frontend.syntax.trees import clone, first_line, shift, suites
 from tessera.errors import Diagnostic, Span
+from tessera.immutable import mutable
 
 _ON_LINE = re.compile(r"\bon line (\d+)")
 _AT_LINE = re.compile(r" \(detected at line \d+\)")
@@ -24,7 +25,7 @@ def moved_finding(d: Diagnostic, by: int) -> Diagnostic:
     return replace(d, span=span, message=_ON_LINE.sub(lambda m: f"on line {int(m[1]) + by}", d.message))
 
 
-@dataclass(slots=True)
+@mutable
 class Fragments:
     """Parses lines of one text. Lines are given from 0, as in `Lines`; places in what is made count from 1."""
 
@@ -107,7 +108,7 @@ class Fragments:
 # The tree before an edit: what stood where a text does not parse.
 
 
-@dataclass(slots=True)
+@mutable
 class Before:
     """The tree before an edit, and how its lines were: `head` and `tail` of them, at both ends, are still the same."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
 from tessera.compiler.frontend.syntax.dialect import tokens
+from tessera.immutable import mutable
 
 _CLAUSE = re.compile(r"[\"'(\[{)\]}]?(elif|else|except|finally)\b")
 _CLOSER = re.compile(r"(?:[\"'(\[{]?[)\]}]|->)")
@@ -42,7 +43,7 @@ LEVELS = 100
 """of indentation; Python reads no more"""
 
 
-@dataclass(slots=True)
+@mutable
 class Lines:
     """Lines are counted from 0. `last`, in what follows, is the line behind the last one to be looked at."""
 

@@ -20,6 +20,7 @@ from tessera.compiler.frontend.syntax.parse import parse, parse_module
 from tessera.compiler.frontend.syntax.recovery import Reader
 from tessera.compiler.frontend.syntax.trees import first_line, move, placed, shift
 from tessera.errors import Diagnostic
+from tessera.immutable import mutable
 
 _LINE_END = re.compile(r"\r\n?")
 NEIGHBOURS = 3
@@ -27,7 +28,7 @@ NEIGHBOURS = 3
 that a line between does"""
 
 
-@dataclass(slots=True)
+@mutable
 class Piece:
     """A top-level statement, or several on one line. Lines `start` to `end`, counted from 0."""
 

@@ -7,7 +7,6 @@ it).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
@@ -18,6 +17,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic
+from tessera.immutable import mutable
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, Expr
 from tessera.language.dtypes import DType
@@ -202,7 +202,7 @@ def fail(message: str, code: str = "TS207") -> InferError:
     return InferError(Diagnostic(code, message), 0)
 
 
-@dataclass(slots=True)
+@mutable
 class SlicedAxis:
     """What happens to one axis: elements start, start + step, ... before stop, after reversal if `flip`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tessera.compiler.ir.core import Op, Value
@@ -26,6 +26,7 @@ from tessera.compiler.tile.equal import shape_of_code
 from tessera.compiler.tile.offsets import aligned_arguments, bounds_of
 from tessera.compiler.tile.program import BufferArg, Program
 from tessera.errors import Diagnostic, Span, TargetError
+from tessera.immutable import mutable
 
 # Imported for the handlers that they register.
 _WRITERS = (
@@ -50,7 +51,7 @@ USUAL_WARPS = 4
 """Of a tile program whose author says nothing."""
 
 
-@dataclass(slots=True)
+@mutable
 class GeneratedKernel:
     """A generated kernel: what a launch must know."""
 
@@ -77,7 +78,7 @@ class GeneratedKernel:
     """whether a block runs several programs"""
 
 
-@dataclass(slots=True)
+@mutable
 class Generated:
     source: str
     kernels: dict[Op, GeneratedKernel]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from tessera.compiler.ir.core import Value
@@ -15,11 +15,12 @@ from tessera.compiler.tile.interpret.interpreter import InterpreterOptions, run_
 from tessera.compiler.tile.interpret.memory import NOBODY, WatchedView, poison
 from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Loop, Program, ScalarArg, Step
 from tessera.errors import DebugCheckError, Diagnostic
+from tessera.immutable import mutable
 from tessera.language.dims import evaluate, prod
 from tessera.language.lazy import np
 
 
-@dataclass(slots=True)
+@mutable
 class BufferMemory:
     """One buffer while the Program runs. `written` is None for buffers that came with data."""
 

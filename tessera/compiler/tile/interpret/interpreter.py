@@ -7,7 +7,7 @@ so results do not depend on tile sizes. See `memory.py` for what is checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from tessera.compiler.tile.order import in_order
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.printing import say
 from tessera.errors import Note, Span
+from tessera.immutable import mutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim, evaluate
 from tessera.language.dtypes import DType
@@ -31,7 +32,7 @@ from tessera.language.rounding import round_to, to_compute
 from tessera.language.scalars import REDUCERS
 
 
-@dataclass(slots=True)
+@mutable
 class InterpreterOptions:
     """`check_nan`: storing a NaN is a fault, said where it arose. `check_indices`: so is a computed index outside its
     axis; else it reads as nothing and is not stored. `check_asserts`: so is an assert that does not hold. `on_print`
@@ -81,7 +82,7 @@ _INDEX: dict[str, Callable[[int, int], int]] = {
 }
 
 
-@dataclass(slots=True)
+@mutable
 class Interpreter:
     """One program: `where` is its grid coordinate, `number` its place in the launch."""
 

@@ -7,11 +7,11 @@ an element touched by two programs of one launch, an access outside a view, a sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tessera.compiler.ir.core import Op
 from tessera.errors import DebugCheckError, Diagnostic, Note
+from tessera.immutable import mutable
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 
@@ -54,7 +54,7 @@ def poison(shape: Sequence[int], dtype: DType) -> Any:
         return np.full(shape, dtype.maximum, dtype.numpy)
 
 
-@dataclass(slots=True)
+@mutable
 class WatchedView:
     """A window onto a buffer. `written` is None where all of it holds data; `writer` and `reader` hold, per element,
     the program of this launch that wrote or read it (None where nothing is ever stored, so no race is possible)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from tessera.compiler.ir.core import Op, Value
@@ -19,11 +19,12 @@ from tessera.compiler.tile.passes.padding import (
     slice_start,
 )
 from tessera.compiler.tile.ranges import Intervals
+from tessera.immutable import mutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim
 
 
-@dataclass(slots=True)
+@mutable
 class Existence:
     """`padding`: what all padded elements of a value are, where known. `masks`: elementwise conditions of loads."""
 

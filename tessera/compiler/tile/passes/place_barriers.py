@@ -9,18 +9,18 @@ statement, which is where most hazards are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
 from tessera.compiler.ir.types import SharedType, ViewType
 from tessera.errors import Diagnostic, Note, Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 
 WRITES = frozenset({"tile.copy_async", "tile.store_shared"})
 _STORES = frozenset({"tile.store", "tile.scatter"})
 
 
-@dataclass(slots=True)
+@mutable
 class Open:
     """The accesses of each shared tile that no barrier has followed yet."""
 
@@ -121,7 +121,7 @@ def _hazards(kernel: Op, ignored: frozenset[Op]) -> set[tuple[Op, Value]]:
     return found
 
 
-@dataclass(slots=True)
+@mutable
 class _Walk:
     """Follows a program's accesses from barrier to barrier, and tells of each that stands too close to another.
 

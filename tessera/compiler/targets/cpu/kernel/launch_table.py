@@ -11,7 +11,7 @@ The code gets them behind the frame, in memory that the rows share.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
@@ -19,12 +19,13 @@ from tessera.compiler.targets.cpu.kernel.function import PARAMS, QUICK, KernelFu
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule, SpanLine
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Val
 from tessera.compiler.tile.program import BufferArg, Launch, Step
+from tessera.immutable import mutable
 
 HEAD = 4
 """numbers of a row before those of its arrays"""
 
 
-@dataclass(slots=True)
+@mutable
 class Row:
     """`grain`: how many programs a worker takes at a time."""
 
@@ -48,7 +49,7 @@ class Row:
         return found
 
 
-@dataclass(slots=True)
+@mutable
 class LaunchTable:
     """`rows`: of the launches that have one, by their id. `order`: as `run` comes to them."""
 

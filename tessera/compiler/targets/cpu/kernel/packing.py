@@ -6,7 +6,6 @@ A step is one k, converted to the accumulator's dtype, or a word with several ne
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, register_type, storage_type, unpack
@@ -15,7 +14,7 @@ from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
 from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const, ty
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
 
 WIDE = 4
@@ -101,7 +100,7 @@ def parts(dtype: DType) -> int:
     return 2 if dtype.is_complex else 1
 
 
-@dataclass(slots=True)
+@mutable
 class _Packer:
     fn: LLVMFunction
     panel: PackedPanel

@@ -11,7 +11,6 @@ All add in the order of language/order.py with fused multiply-adds, so that the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
@@ -22,7 +21,7 @@ from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose
 from tessera.compiler.targets.cpu.llvm.values import I32, Index, Ty, Val, const
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
 from tessera.language.order import CHAIN, SPAN, levels
 
@@ -140,7 +139,7 @@ def written(module: LLVMModule, shape: Shape, kind: str, writer: type[W], write:
     return name
 
 
-@dataclass(slots=True)
+@mutable
 class Writer:
     fn: LLVMFunction
     shape: Shape

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from tessera.compiler.targets.cpu.llvm.values import I1, I64, PTR, Index, Ty, Val, const, text, ty
 from tessera.errors import Span
+from tessera.immutable import mutable
 
 Lines: TypeAlias = "list[str | Lines]"
 
@@ -25,7 +26,7 @@ class SpanLine(str):
     at: Span
 
 
-@dataclass(slots=True)
+@mutable
 class OpenScope:
     """A loop body or branch being written. `front` is the place just before it, in the enclosing scope."""
 

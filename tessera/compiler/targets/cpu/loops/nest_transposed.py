@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tessera.compiler.ir.core import Value
 from tessera.compiler.targets.cpu.elementary.convert import storage_type
@@ -15,10 +15,11 @@ from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import VectorLoop, plain
 from tessera.compiler.targets.cpu.loops.stages import unit_axes
+from tessera.immutable import mutable
 from tessera.language.dtypes import DType
 
 
-@dataclass(slots=True)
+@mutable
 class Turned:
     """A nest that reads `turned`, loads and what lies in scratch memory, along `along` while lanes run along
     `vector`."""

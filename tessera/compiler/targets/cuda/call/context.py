@@ -7,11 +7,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, NoReturn
 
 from tessera.errors import NOWHERE, DeviceError, Diagnostic, Note, Span
+from tessera.immutable import mutable
 
 STICKY = {
     "CUDA_ERROR_ECC_UNCORRECTABLE": "the memory's own check failed",
@@ -56,7 +57,7 @@ lost: dict[int, Diagnostic] = {}
 """What is to be said of contexts that have ended."""
 
 
-@dataclass(slots=True)
+@mutable
 class DriverProcess:
     """What this process has to do with the driver."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 from tessera.compiler.targets.cuda.call import steps
 from tessera.errors import DeviceError
+from tessera.immutable import mutable
 from tessera.language import dtypes
 
 TENSOR_MAP_BYTES = 128
@@ -87,7 +88,7 @@ def encode_tensor_map(driver: DriverCalls, t: steps.BoundTensorMap) -> bytes:
     return out.raw
 
 
-@dataclass(slots=True)
+@mutable
 class PreparedMap:
     """A tensor map of a prepared launch, encoded once per address that its buffer has been seen at."""
 
@@ -103,7 +104,7 @@ class PreparedMap:
         return data
 
 
-@dataclass(slots=True)
+@mutable
 class PreparedKernel:
     """One launch. `block` holds its parameters, those that change from run to run first, which `pack` writes together:
     `pointers`: (place among the run's addresses, bytes to add), `scalars`: (number, dtype), then `maps`, each of a

@@ -5,12 +5,13 @@ the array. What tensor copies (TMA) read is copied all the same: they take no ot
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact
 from tessera.compiler.targets.cuda.call.steps import ALIGNMENT, Steps
 from tessera.errors import MissingDependency, TargetError
+from tessera.immutable import mutable
 
 MACRO = "TS_ALIGNED_TO"
 """Arrays start at multiples of so many bytes; memory.cuh relies on it."""
@@ -26,7 +27,7 @@ def with_code(artifact: Artifact, alignment: int, files: Mapping[str, bytes]) ->
     return replace(artifact, files={**artifact.files, **files}, meta={**artifact.meta, "alignment": alignment})
 
 
-@dataclass(slots=True)
+@mutable
 class Variants:
     """The narrower variants of an executable, made when an array first asks for them. `make` gets the text and the
     boundary; where its compiler is not here there is none, and arrays are copied."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Any, Protocol
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
@@ -17,7 +17,7 @@ from tessera.compiler.tile.asserts import filled
 from tessera.compiler.tile.lifetimes import place, temporaries
 from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
 from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
 from tessera.language.dims import evaluate, parse
 from tessera.language.lazy import np
@@ -117,7 +117,7 @@ def pack_scalar(value: object, dtype_name: str) -> bytes:
     return np.array(value).astype(dtype.numpy).tobytes()
 
 
-@dataclass(slots=True)
+@mutable
 class KernelCall:
     """One launch, ready to go: `arguments` are the bytes of each kernel parameter."""
 
@@ -282,7 +282,7 @@ def grid_size(plan: Steps, name: str, env: Mapping[str, int]) -> int:
     return grid
 
 
-@dataclass(slots=True)
+@mutable
 class StepRun:
     """One run of the steps with its addresses, scalars and sizes."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from tessera.compiler.ir.core import Block, Op, Value
@@ -33,6 +33,7 @@ from tessera.compiler.targets.cuda.write.source import CxxSource
 from tessera.compiler.tile.offsets import Bounds
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.errors import NOWHERE, Diagnostic, Span, TargetError
+from tessera.immutable import mutable
 from tessera.language.dims import Dim, prod, symbols
 from tessera.language.dtypes import DType
 
@@ -50,7 +51,7 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
     return add
 
 
-@dataclass(slots=True)
+@mutable
 class EmitSettings:
     """What a kernel is compiled for. `warpgroup_dtypes`: those that sm_90a's wgmma takes."""
 
@@ -62,7 +63,7 @@ class EmitSettings:
     warpgroup_dtypes: frozenset[DType] = frozenset()
 
 
-@dataclass(slots=True)
+@mutable
 class KernelEmitter:
     """Writes one kernel. `env` holds the C++ expression of every value; `splat` those tiles that are one scalar."""
 

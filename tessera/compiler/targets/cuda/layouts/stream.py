@@ -7,16 +7,17 @@ them; a reduction along the axis ends its pass, and what depends on its result r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, TileLine, is_tile
 from tessera.errors import Diagnostic, TargetError
+from tessera.immutable import mutable
 
 EFFECTS = ("tile.store", "tile.scatter")
 
 
-@dataclass(slots=True)
+@mutable
 class ChunkPass:
     """One loop over the chunks of `line`: `nodes` inside, then the `folds` (reductions along it) are completed."""
 

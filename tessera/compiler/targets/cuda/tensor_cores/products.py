@@ -7,7 +7,7 @@ number of warps nor that of stages nor how an operand is fetched changes which i
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from tessera.compiler.ir.core import Block, Op, Value
@@ -17,7 +17,7 @@ from tessera.compiler.targets.cuda.layouts.groups import LayoutGroup, LayoutGrou
 from tessera.compiler.targets.cuda.tensor_cores.maps import LINE, Fetch, SwizzledTile, plan_fetch, widest_line
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import PLAIN
 from tessera.compiler.tile.offsets import Bounds
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
@@ -47,7 +47,7 @@ class OperandSource:
     load: Op | None = None
 
 
-@dataclass(slots=True)
+@mutable
 class ProductPlan:
     """`sources` by product and operand, `tiles` that those lie in, `fetches` of the copies that tensor copies make and
     `refused` why others are not; `replaced`: loads and transposes that staging makes needless."""
