@@ -14,6 +14,7 @@ from tessera.compiler.schedule.by_parts import compute_by_parts
 from tessera.compiler.schedule.compute_again import compute_again
 from tessera.compiler.schedule.grouping import FusionGroup, FusionGrouping, leaves
 from tessera.compiler.schedule.normalise import normalise
+from tessera.compiler.schedule.short_axes import take_apart_short_axes
 from tessera.compiler.schedule.views import kind_of
 
 NOT_KEPT: Mapping[Op, str] = {}
@@ -24,6 +25,7 @@ def graph_to_schedule(func: Op, target: str, grouping: type[FusionGrouping] = Fu
     share a kernel."""
     source = clone(func, {})
     block = source.region.block
+    take_apart_short_axes(block)
     kept = compute_by_parts(block, peaks_of(target))
     kept |= compute_again(block)
     eliminate_dead(source)
