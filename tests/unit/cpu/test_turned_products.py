@@ -143,3 +143,8 @@ def test_chains_are_turned(f: Any) -> None:
 @pytest.mark.parametrize("f", [few_rows, one_product], ids=lambda f: f.name)
 def test_what_gains_nothing_stays(f: Any) -> None:
     assert products(f, CpuTarget()) == products(f, Straight())
+
+
+def test_the_operand_that_stays_is_laid_out_without_scattered_stores() -> None:
+    program = lowered(softmax_between, CpuTarget(), 64, 64).program
+    assert "scatter" not in generate(program, CpuTarget()).source

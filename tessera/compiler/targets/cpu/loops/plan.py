@@ -227,6 +227,8 @@ class Planner:
             read(root.value, root.classes, root.op is None)
             if root.op is not None and root.op.name == "tile.store":
                 vote(root.op.operands[0], root.classes, 21)
+            if root.op is None and root.classes and (last := root.classes[-1]) is not None:
+                votes[last] += 11  # scratch memory: rather one load read across than stores that scatter
             if root.loops:
                 votes[root.loops[-1]] += 1
         return votes
