@@ -42,6 +42,21 @@ def filled_with_a_dict(y: ts.Tensor["M", ts.f32]):
     y[tile_m:tile_m+4] = ts.tile.full((4,), {})
 
 
+@wrong("TS406", "y[tile_h // 2, :]", "programs 0 and 1 along tile_h (H) store to the same elements of y")
+def two_heads_to_a_row(x: ts.Tensor["H", "D", ts.f32], y: ts.Tensor["G", "D", ts.f32]):
+    y[tile_h // 2, :] = x[tile_h, :]
+
+
+@wrong("TS406", "y[tile_h % 8, :]", "programs 0 and 8 along tile_h (H) store to the same elements of y")
+def heads_round_and_round(x: ts.Tensor["H", "D", ts.f32], y: ts.Tensor[8, "D", ts.f32]):
+    y[tile_h % 8, :] = x[tile_h, :]
+
+
+@wrong("TS406", "y[tile_h // 2 : tile_h // 2 + 8]", "programs 0 and 1 along tile_h (H) store to the same elements of y")
+def blocks_that_move_half_their_width(x: ts.Tensor["H", ts.f32], y: ts.Tensor["G", ts.f32]):
+    y[tile_h // 2 : tile_h // 2 + 8] = x[tile_h : tile_h + 8]
+
+
 @wrong("TS105", "p, q", "call what returns nothing on a line of its own")
 def grid_unpacked(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     p, q = ts.tile.grid(4, 4)
@@ -387,3 +402,14 @@ def made(size):
 """
     assert not analysed("f.py", text).diagnostics
     assert "TS104" in {d.code for d in analysed("f.py", text.replace("c.B", "c.D")).diagnostics}
+
+
+def test_quotient_and_remainder_tell_programs_apart() -> None:
+    @ts.kernel
+    def split(x: ts.Tensor["H", "D", ts.f32], y: ts.Tensor["G", 2, "D", ts.f32]):
+        y[tile_h // 2, tile_h % 2, :] = x[tile_h, :]
+
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    y = np.empty((3, 2, 4), np.float32)
+    split(x, y)
+    np.testing.assert_array_equal(y, x.reshape(3, 2, 4))

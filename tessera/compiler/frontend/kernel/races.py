@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.state import KernelState
 from tessera.compiler.frontend.kernel.values import Coordinate, TileWindow, marks, size_text
 from tessera.compiler.ir.core import Op, Value
-from tessera.language.dims import Dim, Expr
+from tessera.language.dims import Dim, Expr, at_most, substitute
 
 
 def check_races(k: KernelState) -> None:
@@ -26,8 +27,13 @@ def check_races(k: KernelState) -> None:
             message = (
                 f"all {where} store to the same place of {name}; index it with {own}{one}, or reduce over it in a loop"
             )
-        else:
+        elif how == "overlap":
             message = f"{where} store blocks of {name} that overlap; make them as wide as the step between programs"
+        else:
+            message = (
+                f"programs {how} {where.removeprefix('programs ')} store to the same elements of {name}; "
+                f"index it with {own}, or reduce over them in a loop"
+            )
         k.ev.error("TS406", message, stored.span)
 
 
@@ -35,7 +41,7 @@ def races(k: KernelState) -> Iterator[tuple[Stored, Coordinate, str]]:
     """Stores with which programs along one grid axis get into each other's way: (store, the axis' coordinate, how)."""
     for s in k.memory.stores:
         for c in k.coordinates.grid:
-            how = conflict(k, s.window, c) if s.window is not None else ""
+            how = (conflict(k, s.window, c) or _meeting(k, s.window, c)) if s.window is not None else ""
             if how == "same" and ("across" in s.op.attrs or _in_one_program(k, s.op, c)):
                 continue
             if how:
@@ -60,6 +66,30 @@ def _overlap(k: KernelState, c: Coordinate, offset: Dim, size: Dim) -> bool:
     stride, _ = linear(offset, str(c.offset))
     step = k.tiles.known(c.step)
     return stride is not None and isinstance(step, int) and isinstance(size, int) and size > stride * step > 0
+
+
+def _meeting(k: KernelState, window: TileWindow, c: Coordinate) -> str:
+    """Two programs along a grid axis that store to one element: `h // 2` and `h % 8` come to the same places again."""
+    mark, step, count = str(c.offset), k.tiles.known(c.step), k.tiles.known(k.coordinates.count(c))
+    along = [(o, size) for o, size in zip(window.offsets, window.sizes, strict=True) if mark in marks(o)]
+    for other in (1, *sorted({n for offset, _ in along for n in _divisors(offset)})):
+        ways = [
+            (substitute(offset, {mark: step * other}) - substitute(offset, {mark: 0}), size) for offset, size in along
+        ]
+        near = [way == 0 or (isinstance(way, int) and isinstance(n, int) and abs(way) < n) for way, n in ways]
+        if along and all(near) and not at_most(count, other):
+            return f"0 and {other}"
+    return ""
+
+
+def _divisors(d: Any) -> Iterator[int]:
+    """Constants that parts of a place are taken modulo."""
+    for monomial, _ in d.terms if isinstance(d, Expr) else ():
+        for atom in monomial:
+            if atom.op != "sym":
+                of, by = atom.args
+                yield from (by,) if atom.op == "%" and isinstance(by, int) else ()
+                yield from (*_divisors(of), *_divisors(by))
 
 
 def _in_one_program(k: KernelState, store: Op, c: Coordinate) -> bool:
