@@ -4,10 +4,10 @@ A sum of floats is collected in f64 and rounded once: one chain in f32 would los
 
 Where one program is one thread (`Sizes.sorted_block` is 0), chains lead from each slice to the next one of its segment,
 and programs share the results. Narrow slices are walked over instead: each is added where it belongs. They are shared
-out in parts where sizes are known; else programs share what lies behind the axis, and what is collected in f64 has rows
-for the segments that occur, in the order in which they do, so that it takes no more memory than the slices or the
-results. Elsewhere the numbers are sorted first, stably, and each result's program finds its slices side by side. There
-are no atomic operations, and no result depends on who comes first.
+out in parts where sizes are known and any order gives the same bits; else programs share what lies behind the axis, and
+what is collected in f64 has rows for the segments that occur, in the order in which they do, so that it takes no more
+memory than the slices or the results. Elsewhere the numbers are sorted first, stably, and each result's program finds
+its slices side by side. There are no atomic operations, and no result depends on who comes first.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ class _Fold:
         self.wide = self.dtype
         if self.how == "sum" and (t.dtype.is_float or t.dtype.is_complex):
             self.wide = dtypes.complex128 if t.dtype.is_complex else dtypes.f64
+        self.exact = self.how != "sum" or not (t.dtype.is_float or t.dtype.is_complex)
+        """whether any order of additions gives the same bits"""
         self.narrow = isinstance(self.after, int) and self.after < LANES
         self.few = isinstance(self.n, int) and isinstance(self.count, int) and self.count <= self.n
         self.flops, self.name = flops_of([op]), op.name.partition(".")[2]
@@ -147,11 +149,12 @@ class _Fold:
         self._launch(writer, self.name)
 
     def in_parts(self) -> None:
-        """Parts of the slices, each walked over by a program that has results of its own; these are added in order. How
-        many parts there are depends on the numbers of slices and segments alone."""
+        """Parts of the slices, each walked over by a program that has results of its own; these are added in order.
+        Sums of floats have one part: their bits are those of the other ways, which sizes that are not known take."""
         n, count = self.n, self.count
         assert isinstance(n, int) and isinstance(count, int)
-        part = -(-max(PART, SPARSE * count, -(-n // MOST_PARTS)) // AT_ONCE) * AT_ONCE
+        part = max(PART, SPARSE * count, -(-n // MOST_PARTS)) if self.exact else max(1, n)
+        part = -(-part // AT_ONCE) * AT_ONCE
         parts, columns = max(1, -(-n // part)), self._columns()
         held = temporary((self.before, parts, count, self.after), self.wide, "parts", self.span, self.out)
         view = ViewType((self.before, parts, count, self.after), self.wide)
