@@ -105,7 +105,7 @@ class AxisRun:
 def gather_parts(op: Op, own: Axes) -> tuple[list[AxisRun], int]:
     """The axes of a gather's source in as few parts as its strides allow, and which of them is the indexed one.
 
-    At least one part stands on either side of it. `own` are the axes of the result.
+    Each side of it has at least one part. `own` are the axes of the result.
     """
     layout = layout_of(op.operands[0])
     assert layout is not None, "views that need a copy have been given one"

@@ -1,4 +1,4 @@
-"""How the values of a fusion group lie on its iteration space.
+"""How the axes of a fusion group's values map to its iteration space.
 
 Every value of a group has, per axis, the axis of the space that it runs along, or -1 where its size is 1. A value that
 runs along all axes is "full"; one that avoids the inner (reduced) axes is a "row" value, computed once per row.
@@ -30,7 +30,7 @@ def fit(shape: Shape, known: list[int | None], space: Shape) -> Axes | None:
     """Completes `known` (per axis of `shape`: a space axis, or None) so that axes ascend and sizes agree.
 
     An open axis takes the right-aligned space axis where it can, else the first that fits. Where none is open, the axes
-    may stand in any order.
+    may be in any order.
     """
     if all(size == 1 or a is not None for size, a in zip(shape, known, strict=True)):
         return _settled(shape, [-1 if a is None else a for a in known], space)
@@ -62,7 +62,7 @@ def _settled(shape: Shape, known: Sequence[int], space: Shape) -> Axes | None:
 
 
 def in_order(own: Axes) -> bool:
-    """Whether a value's axes stand as those of the space do."""
+    """Whether a value's axes are in the order of the space's axes."""
     last = -1
     for a in own:
         if a >= 0:

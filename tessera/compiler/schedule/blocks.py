@@ -82,7 +82,7 @@ def contract_block(
     Sharing out rows repeats the packing of the right operand, which is a copy; sharing out columns repeats that of
     the left one, which is a transposition. So rows are shared first, in multiples of the 14 that a register block has.
     A vector times a matrix packs nothing, and reads long pieces of the matrix' rows: short ones cost a page each. For a
-    matrix times a few columns, rows lie in vectors. A small product of long operands is shared by two programs.
+    matrix times a few columns, the lanes of a vector hold rows. Two programs share a small product of long operands.
     """
     s = sizes_for(target)
     if s.products and dtype in TENSOR_DTYPES:

@@ -115,7 +115,7 @@ class _Region:
         return op if op in self.order and kind_of(op) == "join" else None
 
     def _eligible(self, op: Op) -> bool:
-        """Whether it is elementwise, of this shape, and no product's or row's kernel computes it as it goes."""
+        """Whether `op` is elementwise, has this shape, and is not fused into the kernel of a product or a row."""
         if kind_of(op) != "map" or op not in self.order or shape_of(op.result) != self.shape:
             return False
         return not any(
@@ -146,7 +146,8 @@ class _Region:
         return [op for op in self.ops if any(user not in self.ops for user in op.result.users)]
 
     def pays(self, peaks: Peaks) -> bool:
-        """Whether less time goes into memory and launches. What rows sum up comes from memory, where it would not."""
+        """Whether memory traffic and launches take less time. Rows that are summed are then read from memory, which
+        they would not be otherwise."""
         try:
             self.cuts = [self._ordered(axis) for axis in range(len(self.shape))]
         except _Unordered:

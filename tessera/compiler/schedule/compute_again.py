@@ -63,8 +63,8 @@ def _from_memory(reader: Op, block: Block) -> bool:
 
 
 class _Sliced:
-    """An elementwise operator of whose result slices are read. `chain`: the operators that are computed again, with
-    it; `leaves`: what they read."""
+    """An elementwise operator whose result is read in slices. `chain`: the operators that are computed again together
+    with it; `leaves`: the values that they read."""
 
     def __init__(self, op: Op) -> None:
         assert op.block is not None
@@ -119,7 +119,8 @@ class _Sliced:
         return sum(found.values())
 
     def _kernels(self) -> list[set[Value]]:
-        """What is read of the result, by readers that are likely to share a kernel: those whose results meet."""
+        """The values that are read of the result, grouped by readers that are likely to share a kernel: those whose
+        results meet."""
         groups: list[tuple[set[Op], set[Value]]] = []
         for user in self.op.result.users:
             read = user.result if is_slice(user) else self.op.result

@@ -8,7 +8,7 @@ G = TypeVar("G")
 
 
 class Dependencies(Generic[G]):
-    """Which groups need which others, directly or not: answered at once, however many lie between.
+    """Which groups need which others, directly or not: answered in one step, however many groups are between them.
 
     Each group has a bit, or several where groups have been merged into it, and the bits of all that it needs.
     """

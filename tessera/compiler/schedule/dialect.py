@@ -2,7 +2,7 @@
 
 Reading a group: `kind` says how it iterates, `space` over which sizes, `inner` which axes of the space stay inside one
 program (they are reduced or scanned), `label` what it fuses, `apart` why it is not one group with those it reads. How
-much of each axis a program takes is settled when the group is lowered, from how its accesses lie in memory
+much of each axis a program takes is decided when the group is lowered, from the memory layout of its accesses
 (blocks.py), and shows in the tile shapes of its kernel.
 """
 

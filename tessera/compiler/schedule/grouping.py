@@ -40,9 +40,9 @@ from tessera.language.dims import Dim
 
 @dataclass(eq=False)
 class FusionGroup:
-    """A kernel in the making. `axes`: how each of its values lies on `space`; `moved`: those that are transposed;
-    `outside`: what it reads, and `walks` by which strides; `needs`: what others compute for it. All of it grows with
-    each operator and is not computed anew."""
+    """A kernel that is being built. `axes`: the axes of `space` that each of its values has; `moved`: the values that
+    are transposed; `outside`: what it reads, `walks`: the strides of these reads; `needs`: what other groups compute
+    for it. All fields are extended with each operator and are not recomputed."""
 
     kind: str
     space: Shape
@@ -55,7 +55,7 @@ class FusionGroup:
     needs: set[Op] = field(default_factory=set[Op])
 
     def add(self, op: Op, added: dict[Value, Axes]) -> None:
-        """Takes in an operator whose results lie as `added` says."""
+        """Adds an operator; `added` gives the axes of its results."""
         self.ops.append(op)
         self.axes.update(added)
         self.moved += [v for v, own in added.items() if not in_order(own)]
@@ -388,7 +388,7 @@ def epilogue_fits(g: FusionGroup) -> bool:
 
 
 def stores_along_blocks(g: FusionGroup) -> bool:
-    """Whether what a group stores lies in memory along the last axis of its blocks.
+    """Whether everything that a group stores is contiguous in memory along the last axis of its blocks.
 
     Elementwise groups choose their blocks by how memory is walked, so that all they store may be transposed; but not
     one result and another not. Blocks of products and of rows are given: where each element of one would be a store of

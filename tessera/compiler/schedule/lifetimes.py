@@ -1,8 +1,8 @@
-"""Whose memory may be changed in place: that of a value that nobody looks at afterwards.
+"""Which memory may be changed in place: that of a value that no op uses afterwards.
 
-Values are never changed, so an operator that replaces a part of one gives another. Where the old one dies with it, both
-are one memory, and nothing is copied: along a chain of such operators, through branches of which one changes a tensor
-and the other does not, and from one round of a loop to the next.
+Values are never changed, so an operator that replaces a part of a value gives a new value. Where the live range of the
+old one ends there, both share one memory, and nothing is copied: along a chain of such operators, through a branch that
+changes a tensor on one path only, and from one iteration of a loop to the next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tessera.compiler.schedule.views import is_view, kind_of
 
 
 def dies(v: Value, at: Op) -> bool:
-    """Whether the memory of `v` belongs to the program, and nobody but `at` looks at it from there on.
+    """Whether the memory of `v` belongs to the program, and no op but `at` uses it from there on.
 
     `v` is not a view. Ops run in the order of their blocks, as those of Schedule IR do.
     """
@@ -32,7 +32,7 @@ def readers(v: Value) -> list[Op]:
 
 
 def _owned(v: Value, at: Op) -> bool:
-    """Whether `v` has memory that the program may change where `at` stands: once each time that it is computed."""
+    """Whether the program may change the memory of `v` at the op `at`: once each time that `v` is computed."""
     home = v.owner.block if isinstance(v.owner, Op) else v.owner
     while at.block is not home:
         around = at.parent
@@ -45,12 +45,12 @@ def _owned(v: Value, at: Op) -> bool:
     if around is None:
         return False
     if around.name.endswith(".while"):
-        return around.regions[1].block is home  # what tells whether to go on changes nothing
+        return around.regions[1].block is home  # the loop's test changes nothing
     return v.index in cast("tuple[int, ...]", around.attrs.get("states", ()))
 
 
 def _earlier(user: Op, at: Op) -> bool:
-    """Whether `user` has run when `at` does, or stands inside of it, or on another path."""
+    """Whether `user` runs before `at`, is inside of it, or is on another path."""
     levels: dict[Block | None, Op] = {}
     op: Op | None = at
     while op is not None:
@@ -62,14 +62,14 @@ def _earlier(user: Op, at: Op) -> bool:
     if one is None or one.block is None:
         return False
     here = levels[one.block]
-    if one is here:  # what stands around `at` has read its operands before
+    if one is here:  # the op around `at` has read its operands before
         return one is user or here.name.endswith(".if")
     return one.block.index(one) < one.block.index(here)
 
 
 def read_before(op: Op) -> list[Op]:
-    """The ops of its block that read what `op` replaces a part of, and stand before it: they come first, so that it is
-    changed in place."""
+    """The ops before `op` in its block that read the value of which `op` replaces a part: they run first, so that the
+    value can be changed in place."""
     if kind_of(op) == "put":
         changed = [op.operands[0]]
     elif op.regions and any(inner.name == "graph.put" for inner in op.walk()):

@@ -41,7 +41,8 @@ def contraction(op: Op) -> Contraction:
 
 
 def merged(layout: ViewLayout, labels: str, groups: tuple[str, ...]) -> tuple[Shape, Shape] | None:
-    """Shape and strides with one axis per group of labels; None where a group's axes do not lie one behind another."""
+    """Shape and strides with one axis per group of labels; None where a group's axes do not merge into one strided
+    axis."""
     stride = dict(zip(labels, layout.strides, strict=True))
     size = dict(zip(labels, layout.shape, strict=True))
     shape: list[Dim] = []
@@ -57,7 +58,8 @@ def merged(layout: ViewLayout, labels: str, groups: tuple[str, ...]) -> tuple[Sh
 
 
 def roles(c: Contraction) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The labels of the left and of the right operand that have to lie as one axis: those of the batch need not."""
+    """The groups of labels of the left and of the right operand that have to merge into one strided axis each. Labels
+    of the batch are separate groups."""
     return (*c.batch, c.rows, c.summed), (*c.batch, c.summed, c.columns)
 
 
@@ -72,5 +74,5 @@ def operands_as_matrices(op: Op) -> tuple[tuple[ViewLayout, Shape, Shape], tuple
 
 
 def ordered(c: Contraction) -> bool:
-    """Whether the output's axes already stand as batch, rows, columns."""
+    """Whether the output's axes are already in the order batch, rows, columns."""
     return c.out == c.batch + c.rows + c.columns

@@ -56,8 +56,8 @@ def normalise(block: Block) -> None:
 
 
 def _normalise_launch(op: Op) -> None:
-    """A kernel's arguments lie in memory in one piece. What it stores to nobody else sees: it is a copy, unless it was
-    computed for this launch alone."""
+    """A kernel's arguments are contiguous in memory. Nothing else reads an argument that the kernel stores to: it is a
+    copy, unless it was computed for this launch alone."""
     writes = stored(op)
     for i, arg in enumerate(kernel_of(op).region.block.args[: len(op.operands)]):
         v = op.operands[i]
@@ -74,7 +74,7 @@ def _normalise_launch(op: Op) -> None:
 
 
 def _computed(op: Op) -> bool:
-    """Whether an op's result is computed wherever it is used, and so lies nowhere."""
+    """Whether an op's result is computed wherever it is used, and so has no memory."""
     return kind_of(op) == "generate"
 
 
@@ -109,14 +109,14 @@ def _store_scalars(op: Op, which: Collection[int]) -> None:
 
 
 def _in_windows(op: Op, which: Collection[int]) -> None:
-    """Operands that a launch of their own copies are windows, of whatever."""
+    """Operands that are copied by a launch of their own are windows of any value."""
     for i in which:
         if layout_of(op.operands[i]) is None:
             op.set_operand(i, copy_before(op, op.operands[i]))
 
 
 def _in_one_piece(op: Op, which: Collection[int]) -> None:
-    """Operands that are read in many orders lie in memory, in C order."""
+    """Operands that are read in many orders are in memory, in C order."""
     for i in which:
         v = op.operands[i]
         layout = layout_of(v)
@@ -203,8 +203,9 @@ def _normalise_contraction(op: Op) -> None:
 
 def _better_swapped(c: Contraction, op: Op) -> bool:
     """Whether the output is in order once the operands change places, as for the gradient of a weight. Each element is
-    the same sum of the same products. What comes to the right lies in memory along its columns, as it is quick to
-    read. Where all readers turn the output again, it is as they want it without."""
+    the same sum of the same products. The operand that becomes the right one is contiguous along its columns, which is
+    the order that is quick to read. Where all readers transpose the output again, it already has the order that they
+    need."""
     if all(user.name == "graph.transpose" for user in op.result.users):
         return False
     if ordered(c) or c.out != c.batch + c.columns + c.rows or [x for x in c.rhs if x in c.summed] != [*c.summed]:

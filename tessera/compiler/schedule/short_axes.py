@@ -139,7 +139,7 @@ class _Parts:
         return self.slices[v, i]
 
     def _side_by_side(self, b: Builder, v: Value) -> Value:
-        """A copy of a slice whose elements lie apart: it is read many times."""
+        """A contiguous copy of a slice that is strided in memory: it is read many times."""
         layout = layout_of(v)
         assert isinstance(v.type, TensorType)
         axes = [a for a, d in enumerate(v.type.shape) if d != 1]

@@ -22,7 +22,7 @@ class ViewLayout:
 
     @property
     def dense(self) -> bool:
-        """Whether its elements lie side by side in C order."""
+        """Whether its elements are contiguous in C order."""
         return all(s == c or d == 1 for s, c, d in zip(self.strides, contiguous(self.shape), self.shape, strict=True))
 
     @property
