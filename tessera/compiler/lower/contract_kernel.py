@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tessera.compiler.lower.program_builder import GroupBody
 
 FEW = 4
-"""rows or columns of a product that leave so many lanes empty that it is quicker to compute dot products, if there are
+"""With at most this many rows or columns, most lanes of a product are empty, and dot products are quicker if there are
 ..."""
 MANY = 16
 """... this many products"""

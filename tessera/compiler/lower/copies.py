@@ -28,8 +28,8 @@ def copy_value(v: Value, into: Value, span: Span, out: ProgramBuilder) -> None:
 
 
 def settle(pairs: Sequence[tuple[Value, Value]], span: Span, out: ProgramBuilder) -> None:
-    """Copies each value into the memory of another, all at once: those that lie in memory that is written are taken
-    out of it first. What is there already stays."""
+    """Copies each value into the memory of another, as if all at once: a value whose memory is written is first copied
+    elsewhere. A value that is already in its place is not copied."""
     moving = [(v, to) for v, to in pairs if out.of.get(base_of(v)) != out.of[to]]
     taken = {out.of[to] for _, to in pairs}
     for i, (v, to) in enumerate(moving):
@@ -119,7 +119,7 @@ def _fill(group: Op, op: Op, home: ViewLayout, out: ProgramBuilder) -> None:
 
 
 def _sides(begin: Shape, inner: Shape, shape: Shape) -> Iterator[tuple[Shape, Shape]]:
-    """(start, shape) of the slabs around a window, two an axis: the outermost lie in one piece, and none overlap."""
+    """(start, shape) of the slabs around a window, two an axis: the outermost are contiguous, and none overlap."""
     for a, (at, n, whole) in enumerate(zip(begin, inner, shape, strict=True)):
         for start, size in ((0, at), (at + n, whole - at - n)):
             if size != 0:

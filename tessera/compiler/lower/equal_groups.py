@@ -35,8 +35,8 @@ class RepeatedGroups:
     def lowered(
         self, group: Op, scalars: set[Value], places: object, name: str, write: Callable[[], LoweredGroup]
     ) -> LoweredGroup:
-        """What `write` makes of a group, whose kernel is called `name` and stores to `places`; a copy where there was
-        one like it."""
+        """The result of `write` for a group, whose kernel is called `name` and stores to `places`; a copy of an earlier
+        result where there was an equal group."""
         key = (repr(places), *_shape(group, scalars))
         first = self.known.get(key)
         if first is None:

@@ -24,7 +24,7 @@ from tessera.compiler.schedule.views import layout_of
 
 
 def destine(pairs: Sequence[tuple[Value, Value]], out: ProgramBuilder) -> None:
-    """Notes in whose memory values are to end: in one, where it is several; parts of a value in none."""
+    """Notes the value whose memory each value is to be computed in: the first of several; none for parts of a value."""
     for v, to in pairs:
         layout = layout_of(v)
         if layout is not None and layout.whole and layout.base is not to:
@@ -32,8 +32,8 @@ def destine(pairs: Sequence[tuple[Value, Value]], out: ProgramBuilder) -> None:
 
 
 def changes(group: Op, out: ProgramBuilder) -> dict[Value, Value]:
-    """The results that take over memory, and under which of the group's own names a kernel finds it there. Gives them
-    that memory."""
+    """The results that take over memory, and the name that this memory has within the group. Assigns the memory to the
+    results."""
     if group.attrs["kind"] != "map" or not any(r in out.destined for r in group.results):
         return {}
     body = GroupBody.of(group)
@@ -78,7 +78,7 @@ def _alike(old: Value, new: Value) -> bool:
 
 
 def _unread(old: Value, group: Op, out: ProgramBuilder) -> bool:
-    """Whether nobody but the group reads, from there on, what lies in the memory of `old`, whichever value that is."""
+    """Whether no op but the group reads the memory of `old` from there on, through whichever value."""
     if not dies(old, group):
         return False
     home = old.owner  # a block: states are arguments, and so is what a round of a loop begins with
@@ -91,8 +91,8 @@ def _unread(old: Value, group: Op, out: ProgramBuilder) -> bool:
 def _name_of_old(
     v: Value, buffer: int, body: GroupBody, known: dict[Value, Value], out: ProgramBuilder
 ) -> Value | None:
-    """Under which name the group stores to `buffer`: that by which it reads it, else the result's own. None where it
-    may not."""
+    """The name through which the group stores to `buffer`: the one through which it reads it, else the result's own.
+    None where it may not store to it."""
     target = written(v, body.axes[v], body.space)
     if any(s is None and d != 1 for s, d in zip(target.strides, body.space, strict=True)):
         return None

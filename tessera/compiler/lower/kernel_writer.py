@@ -76,7 +76,7 @@ class KernelWriter:
         self.offsets = self._program_offsets(counts)
 
     def size(self, d: Dim) -> Value:
-        """`d` as an index, made once: the kernel is one block, so that it is known wherever it is asked for again."""
+        """`d` as an index, made once: the kernel is one block, so the index is defined wherever it is used again."""
         if d not in self._sizes:
             self._sizes[d] = self.b.index(d)
         return self._sizes[d]
@@ -344,7 +344,7 @@ class KernelWriter:
             raw = self.load(access(layout, axes, self.space.original), index)
         at = self.b.cast(raw, dtypes.int64)
         if _dtype(index).kind == "uint":
-            return at  # the largest of uint64 become negative, which lies outside as they do
+            return at  # the largest of uint64 become negative, which is outside as well
         wrapped = self._index_map("add", at, size)
         zero = self.b.broadcast(self.b.constant(0, dtypes.int64), _shape(at), ())
         return self.b.map("where", self.b.map("lt", at, zero), wrapped, at)

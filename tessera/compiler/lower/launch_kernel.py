@@ -28,7 +28,7 @@ def launch_kernel(op: Op, out: ProgramBuilder) -> None:
     for arg, v in zip(list(kernel.region.block.args), op.operands, strict=False):
         args += _argument(kernel, arg, v, out)
     for result, i in zip(op.results, stored(op), strict=True):
-        if i < len(op.operands):  # normalised: nobody else looks at that memory
+        if i < len(op.operands):  # normalised: nothing else uses that memory
             out.of[result] = out.of[_base(op.operands[i])]
         else:
             args.append(BufferArg(out.temp(result)))
@@ -88,7 +88,7 @@ def _put_first(kernel: Op, arg: Value, constant: Op) -> None:
 
 
 def _load_first(kernel: Op, arg: Value) -> None:
-    """A scalar that another kernel has computed lies in memory: the argument becomes a view of it."""
+    """A scalar that another kernel has computed is in memory: the argument becomes a view of it."""
     b = TileBuilder(kernel.region.block, 0, kernel.span)
     number = arg.type
     assert isinstance(number, TileType)

@@ -1,7 +1,7 @@
 """Where the parts of a concatenation or padding are computed: at their places in its result.
 
-A part that nobody else reads gets no memory of its own. The kernel that computes it stores to the window that the part
-is of the result, so that nothing is left to be copied. The part may itself be a concatenation.
+A part that nothing else reads gets no memory of its own. The kernel that computes it stores directly to its window of
+the result, so that nothing is left to be copied. The part may itself be a concatenation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tessera.compiler.schedule.views import ViewLayout, contiguous, layout_of, v
 
 
 def homes(block: Block) -> dict[Value, ViewLayout]:
-    """Of groups' results that are stored into another one's memory: whose, and how they lie there."""
+    """For groups' results that are stored into another result's memory: that result, and their layout in it."""
     found: dict[Value, ViewLayout] = {}
     for group in reversed(block.ops):
         if group.attrs.get("kind") != "join":
@@ -38,12 +38,12 @@ def homes(block: Block) -> dict[Value, ViewLayout]:
 
 
 def home_of(v: Value, known: Mapping[Value, ViewLayout]) -> ViewLayout:
-    """How a group's result lies in memory: as a part of another one, or in its own."""
+    """The memory layout of a group's result: as a part of another one, or in its own memory."""
     return known.get(v) or ViewLayout(v, shape_of(v), contiguous(shape_of(v)), 0)
 
 
 def windows(op: Op, home: ViewLayout) -> list[ViewLayout]:
-    """The windows into which a concatenation or padding, whose result lies so in memory, puts its operands."""
+    """The windows that a concatenation or padding, whose result has the layout `home`, stores its operands to."""
     operator: Any = operator_of(op)
     shapes = [shape_of(v) for v in op.operands]
     return [
@@ -66,7 +66,7 @@ def _dtype(v: Value) -> object:
 
 
 def _part(v: Value, outside: Mapping[Value, Value]) -> Value | None:
-    """The result of a group of this block that `v` is, perhaps under another shape, if nobody else reads it."""
+    """The result of a group of this block that `v` is, perhaps under another shape, if nothing else reads it."""
     views, layout = views_to(v), layout_of(v)
     if layout is None or not layout.whole or any(w.name != "graph.reshape" for w in views):
         return None

@@ -30,7 +30,7 @@ NO_HOMES: Mapping[Value, ViewLayout] = {}
 
 @mutable
 class GroupBody:
-    """A `schedule.group` read back: its graph ops, and how its values lie on the space."""
+    """A `schedule.group` read back: its graph ops, and the axes of the space that its values have."""
 
     group: Op
     ops: list[Op]
@@ -38,7 +38,7 @@ class GroupBody:
     space: Shape
     inner: tuple[int, ...]
     homes: list[ViewLayout]
-    """how each of its results lies in memory, as windows onto the group's own values"""
+    """the memory layout of each of its results, as windows onto the group's own values"""
 
     @staticmethod
     def of(group: Op, homes: Mapping[Value, ViewLayout] = NO_HOMES) -> GroupBody:
@@ -84,9 +84,9 @@ class ProgramBuilder:
     of: dict[Value, int] = field(default_factory=dict[Value, int])
     scalars: dict[Value, int] = field(default_factory=dict[Value, int])
     homes: dict[Value, ViewLayout] = field(default_factory=dict[Value, ViewLayout])
-    """parts of other values: in whose memory they are computed, and how they lie there"""
+    """parts of other values: the value in whose memory they are computed, and their layout in it"""
     destined: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    """values that end in another one's memory: of a state, or of what a loop carries"""
+    """values that are computed in the memory of another one: of a state, or of a value that a loop carries"""
     kernels: int = 0
     launched: dict[tuple[Span, str], Op] = field(default_factory=dict["tuple[Span, str]", Op])
     """the author's kernels, by place and text"""
@@ -105,7 +105,7 @@ class ProgramBuilder:
         return self.buffer(v, t.shape, t.dtype, "temp")
 
     def result(self, v: Value) -> int:
-        """Memory for what a group computes: its own, or that of what it is a part of."""
+        """Memory for a group's result: its own, or that of the value that it is a part of."""
         whole = home_of(v, self.homes).base
         self.of[v] = self.of[whole] if whole in self.of else self.temp(whole)
         return self.of[v]
@@ -166,7 +166,7 @@ def flops_of(ops: Sequence[Op]) -> Dim:
 
 
 def inside(group: Op) -> dict[Value, Value]:
-    """The group's own values to the function-level ones they stand for."""
+    """Maps the group's own values to the function-level values that they represent."""
     body = group.region.block
     known = dict(zip(body.args, group.operands, strict=True))
     return known | dict(zip(body.terminator.operands, group.results, strict=True))

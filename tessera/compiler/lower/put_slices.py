@@ -18,7 +18,7 @@ from tessera.language.dims import prod
 
 
 def put_slices(group: Op, out: ProgramBuilder) -> None:
-    """The tensor's own memory takes them where nobody needs it as it was; else a copy does."""
+    """Stores the slices to the tensor's own memory where its old value is not needed; else to a copy."""
     (op,) = GroupBody.of(group).ops
     x, indices, updates = op.operands
     _take_over(op, group, out)
@@ -35,7 +35,7 @@ def put_slices(group: Op, out: ProgramBuilder) -> None:
     at = writer.window(places.base, places.offset, ViewType((count,), index), "indices")
 
     def step(i: Value) -> list[Value]:
-        """What is outside goes behind the end, where stores are left out."""
+        """Places outside are mapped behind the end, where stores are left out."""
         place = b.cast(b.reshape(b.load(at, [i], (1,)), ()), dtypes.int64)
         size, zero = scalar(b, b.index(n)), b.constant(0, dtypes.int64)
         if index.kind != "uint":

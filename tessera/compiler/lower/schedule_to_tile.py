@@ -65,7 +65,7 @@ def schedule_to_tile(
 
 
 def lower_block(block: Block, out: ProgramBuilder) -> None:
-    """Lowers everything but the terminator; views stand for themselves."""
+    """Lowers everything but the terminator; views need no code."""
     out.homes.update(homes(block))
     for op in block.ops[:-1]:
         if op.name == "schedule.group":
@@ -103,7 +103,7 @@ def _branch(op: Op, out: ProgramBuilder) -> None:
 
 
 def _in_common(given: Sequence[Value], op: Op, out: ProgramBuilder) -> int | None:
-    """The memory that both values of a branch lie in already, if nobody needs it as it was before the branch."""
+    """The memory that both values of a branch are in already, if its content from before the branch is not needed."""
     found: set[int | None] = set()
     for v in given:
         layout = layout_of(v)
@@ -114,8 +114,9 @@ def _in_common(given: Sequence[Value], op: Op, out: ProgramBuilder) -> int | Non
 
 
 def _loop(op: Op, out: ProgramBuilder) -> None:
-    """The carried values live in the results' buffers; the next ones are computed beside them, then copied over, unless
-    they have been changed in place. What nobody needs behind the loop as it was before it is carried where it lies."""
+    """The carried values are in the results' buffers; the next ones are computed beside them, then copied over, unless
+    they have been changed in place. A value from before the loop that is not needed after it is carried in its own
+    memory."""
     head, body = (r.block for r in op.regions)
     taken: set[Value] = set()
     for v, r in zip(op.operands, op.results, strict=True):

@@ -4,10 +4,10 @@ A sum of floats is collected in f64 and rounded once: one chain in f32 would los
 
 Where one program is one thread (`Sizes.sorted_block` is 0), chains lead from each slice to the next one of its segment,
 and programs share the results. Narrow slices are walked over instead: each is added where it belongs. They are shared
-out in parts where sizes are known and any order gives the same bits; else programs share what lies behind the axis, and
-what is collected in f64 has rows for the segments that occur, in the order in which they do, so that it takes no more
-memory than the slices or the results. Elsewhere the numbers are sorted first, stably, and each result's program finds
-its slices side by side. There are no atomic operations, and no result depends on who comes first.
+out in parts where sizes are known and any order gives the same bits; else programs share the axes behind the indexed
+one, and the f64 sums have rows only for the segments that occur, in the order of their first slices, so that they take
+no more memory than the slices or the results. Elsewhere the numbers are sorted first, stably, and each result's program
+finds its slices side by side. There are no atomic operations, and no result depends on which thread comes first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tessera.language.dtypes import DType
 
 COMBINE = {"sum": "add", "max": "maximum", "min": "minimum"}
 PART, SPARSE, MOST_PARTS = 1 << 14, 8, 64
-"""slices of a part: so many, and so many for each segment, but no more parts than these"""
+"""slices of a part: at least PART, and SPARSE for each segment; there are at most MOST_PARTS parts"""
 AT_ONCE = 4
 """slices that one round of a loop takes"""
 LANES = 16
@@ -38,9 +38,9 @@ LANES = 16
 STEP = 32
 """slices that a program of a sorted segment reads at a time"""
 LOST = 2**62
-"""stands for the row of a slice that is in no segment"""
+"""the row of a slice that is in no segment"""
 NONE = -1
-"""stands for the slice behind a segment's last one"""
+"""marks the end of a segment's chain of slices"""
 
 
 def fold_segments(group: Op, out: ProgramBuilder) -> None:
@@ -338,7 +338,8 @@ class _Fold:
         return first, following
 
     def _columns(self) -> int:
-        """Of what lies behind the axis, as much as leaves every thread a part of it, in whole vectors."""
+        """How many elements of the axes behind the indexed one a program takes: whole vectors, and few enough that
+        every thread gets a part."""
         s = self.out.sizes
         if not isinstance(self.after, int):
             return s.columns

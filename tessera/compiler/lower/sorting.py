@@ -29,7 +29,7 @@ from tessera.language.dtypes import DType
 SIDE_BY_SIDE = 16384
 """elements of the longest lines that one program sorts several of"""
 LONGEST = 1 << 31
-"""of lines whose length is known at launch only: so many merges are there"""
+"""assumed length of lines whose length is known at launch only: it decides the number of merges"""
 
 
 def sort_lines(group: Op, out: ProgramBuilder) -> None:
@@ -166,7 +166,7 @@ class Sorting:
         self._launch(writer, "argsort" if values is None else "sort")
 
     def _behind_all(self) -> float | int:
-        """What stands at the end of a block that is longer than the rest of its line."""
+        """The filler at the end of a block that is longer than the rest of its line."""
         if self.lines.dtype.is_float and not self.descending:
             return math.nan
         return identity("max" if self.descending else "min", self.lines.dtype)
@@ -248,7 +248,7 @@ class Sorting:
         self._launch(writer, "merge")
 
     def _before(self, b: TileBuilder, x: Value, y: Value) -> Value:
-        """Whether x must stand before y: NaN is the largest."""
+        """Whether x must come before y: NaN is the largest."""
         found = b.map("gt" if self.descending else "lt", x, y)
         if not self.lines.dtype.is_float:
             return found
