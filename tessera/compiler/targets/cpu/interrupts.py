@@ -2,9 +2,10 @@
 
 Python notes a signal and answers it when its main thread is back in the interpreter, which a long kernel keeps it from.
 So each call has a *watch* on its stack, which its frame points to. Kernels look at it in their loops over programs and
-tiles: after so many rounds they call `poll`, which sets the number of rounds by the time they took, and lets Python's
-main thread answer signals every POLL_NS. Where a handler raises, the watch keeps the exception and says stop: functions
-of kernels return at their next look, and the call raises what was kept. What was being written is then unfinished.
+tiles: after a number of rounds they call `poll`, which adjusts this number to the time that the rounds took, and lets
+Python's main thread answer signals every POLL_NS. Where a handler raises, the watch keeps the exception and tells
+functions of kernels to stop: they return at their next look, and the call raises the exception. Results that were
+being written are then unfinished.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import PTR, Index, Val, text
 
 POLL_NS = 50_000_000
-"""between two times that signals are looked for"""
+"""time between two checks for signals"""
 QUICK_NS, SLOW_NS = 1_000_000, 10_000_000
-"""looks that lie closer together become rarer, looks that lie further apart more frequent"""
+"""looks that are closer together than the first become rarer, looks further apart than the second more frequent"""
 FIRST_LOOK = 16
 """rounds of a function before its first one"""
 
@@ -189,7 +190,7 @@ entry:
 
 
 class Looks:
-    """Where a function that is being written looks at its call's watch: at its start, then in its loops."""
+    """Writes the places where a function looks at its call's watch: at its start, then in its loops."""
 
     def __init__(self, fn: LLVMFunction, watch: Val, worker: Index) -> None:
         self.fn, self.watch, self.worker = fn, watch, worker

@@ -53,7 +53,7 @@ class CpuTarget:
         return Artifact("cpu", program.name, text, files, None, self._resources(writer), meta)
 
     def load(self, artifact: Artifact) -> Executable:
-        from tessera.compiler.targets.cpu.call.executable import CpuExecutable  # slow: 15 ms for those who only compile
+        from tessera.compiler.targets.cpu.call.executable import CpuExecutable  # slow: 15 ms when only compiling
 
         if artifact.target != "cpu" or not self._runs_here(artifact):
             need = artifact.meta.get("isa", artifact.target)

@@ -73,7 +73,7 @@ class _Idle:
         self._kept: list[Workspace] = []
 
     def take(self, size: int) -> Workspace:
-        """One of at least `size` bytes, and not many times as large: what is small must not hold what is large."""
+        """One of at least `size` bytes, and not many times as large: a small request must not hold a large block."""
         with self._lock:
             for i in range(len(self._kept) - 1, -1, -1):
                 if size <= self._kept[i].size <= 4 * size + (1 << 16):
@@ -171,7 +171,7 @@ class CpuExecutable:
                 _idle.give(workspace)
 
     def _make(self, frame: list[int], dims: Sequence[int]) -> None:
-        """The call. Raises what kernels have told the host."""
+        """The call. Raises the errors that kernels have reported to the host."""
         if self._host is None:
             self._call(self.entry, self._pack(*frame))
             return

@@ -40,7 +40,7 @@ def _pause() -> tuple[str, str]:
 
 
 def _sleep_and_wake() -> tuple[str, str, str]:
-    """Declaration, going to sleep while the epoch is still %last, and waking everybody who sleeps."""
+    """The declaration, the code to sleep while the epoch is still %last, and the code to wake all sleeping threads."""
     number = {"x86_64": 202, "aarch64": 98}.get(platform.machine().lower())
     if sys.platform.startswith("linux") and number:
         return (
@@ -235,7 +235,7 @@ def _code() -> jit.Loaded:
 
 @once
 def run_address() -> int:
-    """Where `RUN` stands, for generated code that launches tiles."""
+    """The address of `RUN`, for generated code that launches tiles."""
     return _code().address(RUN)
 
 
@@ -287,7 +287,7 @@ def _wake(address: int) -> None:
 
 
 class _Workers:
-    """The pool of this process, and how many threads were asked for."""
+    """The pool of this process, and the requested number of threads."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

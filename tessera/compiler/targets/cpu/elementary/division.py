@@ -77,7 +77,7 @@ def _by_float(x: Val, y: Val, dtype: DType, vm: VectorMath) -> Val:
 
 
 def _by_two_floats(x: Val, y: Val, vm: VectorMath) -> Val:
-    """Signed 64 bits: the f64 quotient is off by at most 2**12; that of what remains is the nearest integer."""
+    """Signed 64 bits: the f64 quotient is off by at most 2**12; that of the remainder is the nearest integer."""
     fn, t = vm.fn, ty("f", 64)
     divisor = fn.convert("sitofp", y, t)
     largest = const(

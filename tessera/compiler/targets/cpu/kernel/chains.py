@@ -17,7 +17,7 @@ def sums(fn: LLVMFunction, k: Index, depth: int, start: Sequence[Val], chains: C
     """The sums over range(k) where the first chain starts with `start`. `depth` is what `levels` says of k; `together`:
     how many chains are computed side by side, so that none waits for its own additions alone.
 
-    Chains and groups are added to -0.0, which changes nothing: so the code of a chain stands once.
+    Chains and groups are added to -0.0, which changes nothing: so the code of a chain is written once.
     """
     start = list(start)
     n = len(start)

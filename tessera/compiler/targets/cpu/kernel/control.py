@@ -40,7 +40,7 @@ class CarriedCells:
         return sum(self.k.width(v) if cell is None else 2 for cell, v in before)
 
     def bind(self, values: Sequence[Value], state: Sequence[Val]) -> None:
-        """`values` (block arguments or results) stand for the carried state."""
+        """Binds `values` (block arguments or results) to the carried state."""
         rest = iter(state)
         for v, cell in zip(values, self.cells, strict=True):
             if cell is None:
@@ -86,7 +86,7 @@ class CarriedCells:
 
 
 def made_here(v: Value, block: Block) -> bool:
-    """Whether `block` computes the tile `v` and can be told where to put it."""
+    """Whether `block` computes the tile `v` and can store it to a given place."""
     op = v.op
     if op is None or op.block is not block or op.name == "tile.load_shared":
         return False

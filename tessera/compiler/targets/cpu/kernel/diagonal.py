@@ -1,7 +1,7 @@
 """Many dot products at once: row i of A times column i of B, which is the diagonal of a product (`tile.contract`).
 
-One dot product is a chain in which every addition waits for the one before. So each lane takes one of them: what lies
-along k is transposed in registers on the way, as in small_matmul.py. The order is that of language/order.py.
+One dot product is a chain in which every addition waits for the one before. So each lane computes one dot product:
+elements along k are transposed in registers, as in small_matmul.py. The order is that of language/order.py.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tessera.compiler.targets.cpu.llvm.values import Index, Val
 def diagonal_function(module: LLVMModule, shape: Shape) -> str:
     """The name of a function with the parameters of `matmul_function`, written into `module` at first use.
 
-    `shape.n` is the most elements there are, `n` of the call how many; they lie behind one another in C, which has room
-    for whole vectors. Rows of A and columns of B are as far apart as `shape.strides` says.
+    `shape.n` is the largest number of elements, `n` of the call the actual one; they are contiguous in C, which has
+    room for whole vectors. Rows of A and columns of B are as far apart as `shape.strides` says.
     """
     return written(module, shape, "diagonal", _Diagonal, _Diagonal.write)
 
@@ -57,7 +57,7 @@ class _Diagonal(Writer):
         self.finish([c], self.sums(self.start([c]), chains))
 
     def _lines(self, corner: Val, steps: Sequence[Index], along: Index, left: Index) -> list[Val]:
-        """For each of as many k as there are lanes a vector of what the lanes' rows hold; `left`: how many are read."""
+        """One vector for each of `lanes` values of k, with an element of each lane's row. `left`: how many are read."""
         lanes = self.shape.lanes
         if along == 1:
             return self.square([self.at(corner, (s, 1)) for s in steps], left)

@@ -1,6 +1,6 @@
 """Long dot products, one after the other: there are so few results that lanes would stay empty, so each takes a chain.
 
-Chains lie CHAIN elements apart, in both operands: squares of them are transposed in registers, as in small_matmul.py.
+Chains are CHAIN elements apart in both operands: squares of them are transposed in registers, as in small_matmul.py.
 """
 
 from __future__ import annotations

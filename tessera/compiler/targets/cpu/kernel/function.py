@@ -31,7 +31,7 @@ from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
 
 STACK_LIMIT = 1 << 15
-"""bytes of scratch memory on the stack; larger tiles lie in the call's workspace"""
+"""bytes of scratch memory on the stack; larger tiles are in the call's workspace"""
 PITCH = 64
 """rows of scratch matrices are at least this many elements apart"""
 
@@ -60,7 +60,7 @@ class Sites:
 PARAMS = [("frame", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
 """of the function that runs programs begin ... end - 1 of a launch"""
 QUICK = " noinline optnone"
-"""for functions that only hand on addresses, of which there may be hundreds: LLVM takes a fifth of the time"""
+"""for functions that only pass addresses on; there may be hundreds of them: LLVM takes a fifth of the time"""
 
 
 class KernelFunction:
@@ -81,7 +81,7 @@ class KernelFunction:
     ) -> None:
         self.module, self.frame, self.isa, self.sites = module, frame, isa, sites
         self.planned: Callable[[Sequence[Stage]], Callable[[int], None]] | None = None
-        """told the stages of the outermost block, gives what is to be called before each of them"""
+        """takes the stages of the outermost block, returns the function to be called before each of them"""
         self.number: Index = 0
         """the program being run, counted over the grid"""
         self.kernel = launch.kernel
@@ -192,8 +192,8 @@ class KernelFunction:
 
     def matrix(self, v: Value, turned: bool = False) -> Cell:
         """Memory for a matrix that a product accumulates in: rows and columns padded to whole register blocks (two
-        vectors wide), and rows an odd number of vectors apart: a block's rows then lie in sets of the cache of their
-        own. `turned`: the columns lie where rows would."""
+        vectors wide), and rows an odd number of vectors apart: each row of a block then has its own set of the cache.
+        `turned`: the matrix is stored transposed."""
         d = held(dtype_of(v))
         rows, columns = (int(s) for s in shape_of(v))  # type: ignore[arg-type]
         if turned:
@@ -264,7 +264,7 @@ class KernelFunction:
         self._unpadded(op, writer, plan)
 
     def _unpadded(self, op: Op, writer: NestWriter, plan: Planner) -> None:
-        """A result that is reshaped must lie in C order without gaps."""
+        """A result that is reshaped must be stored in C order without gaps."""
         for v in op.results:
             cell = self.ev.cells.get(v)
             moved = any(moves(u) for u, _ in v.uses)

@@ -1,6 +1,6 @@
 """Launches of kernels that are the same code, as rows of a table that `run` walks through.
 
-A model of many layers makes hundreds of them, each of which would be a function that LLVM takes half a millisecond for.
+A model of many layers makes hundreds of launches. Each would be a function that LLVM compiles in half a millisecond.
 A row says which code runs how many programs, and where in the frame the addresses of its arrays are::
 
     code, programs, grain, arrays, then for each array: slot, bytes from there
@@ -51,7 +51,7 @@ class Row:
 
 @mutable
 class LaunchTable:
-    """`rows`: of the launches that have one, by their id. `order`: as `run` comes to them."""
+    """`rows`: of the launches that have one, by their id. `order`: the rows in the order in which `run` reads them."""
 
     module: LLVMModule
     frame: FrameLayout
@@ -96,7 +96,7 @@ class LaunchTable:
         self.order += rows
 
     def _entry(self, row: Row) -> None:
-        """The function that a worker calls: it gives the code what lies behind the frame."""
+        """The function that a worker calls: it passes the addresses behind the frame to the code."""
         fn = LLVMFunction(self.module, f"{row.code.fn.name}.launched", [("call", PTR), *PARAMS[1:]])
         fn.at, fn.attributes = row.launch.span, QUICK
         call, *programs = (fn.param(i) for i in range(len(PARAMS)))

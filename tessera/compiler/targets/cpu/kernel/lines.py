@@ -1,8 +1,9 @@
-"""A matrix whose rows lie along memory times a vector, row by row: lanes are the chains of a row.
+"""A matrix with contiguous rows times a vector, row by row: lanes are the chains of a row.
 
-Whole groups of chains fill the lanes, so a row is read from one end to the other, where as many rows side by side are
-as many places in memory, often in one set of the cache. The vector is brought into the order of the lanes once for all
-rows. What is behind the last whole group goes as in small_matmul.py. The bits are those of every other path.
+Whole groups of chains fill the lanes, so a row is read from one end to the other. Rows that are read side by side would
+be read at many places in memory, often in one set of the cache. The vector is brought into the order of the lanes once
+for all rows. Elements behind the last whole group are handled as in small_matmul.py. The bits are those of every other
+path.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class _Lines(Writer):
         self._put(added(self.fn, self._get(self.fn.param(6), column), v), self.fn.param(6), column)
 
     def _turn(self, lo: Index, turned: Val) -> None:
-        """The vector's chains from `lo` on, as vectors of what is next in each."""
+        """Stores the vector's chains from `lo` on to `turned`, as vectors that hold one element of each chain."""
         fn, lanes, one = self.fn, self.shape.lanes, self.shape.vector.scalar
         with fn.loop(0, GROUP) as chain:
             first = fn.add(lo, fn.mul(chain.index, CHAIN))

@@ -2,15 +2,15 @@
 
 The scheme is that of Goto and van de Geijn (2008): for each slab of `KC` steps of k, panels of A and of B are packed
 (converting storage types on the way) and a micro-kernel keeps an MR x NR block of C in registers. A step is one k, or
-several where an instruction adds so many products of narrow numbers (narrow.py). Slabs are whole chains of products
+several where an instruction adds several products of narrow numbers (narrow.py). Slabs are whole chains of products
 (language/order.py), and groups of chains are whole slabs: blocking and threads do not change a bit. The sum of a group
-stands in C where there is one, else in a second matrix, and is added to C at the group's end.
+is stored in C where there is one group, else in a second matrix, and is added to C at the group's end.
 
 Complex matrices are packed as real ones of twice the size: a row (re, im) for each element of A, and the rows (re, im)
-and (-im, re) for each of B, so that the product of the real matrices is C as it lies in memory. An element's products
+and (-im, re) for each of B, so that the product of the real matrices is C as stored in memory. An element's products
 ascend with k, those of the real part before those of the imaginary one.
 
-C is scratch of the caller: `rows(m)` rows of `ldc` elements, a multiple of NR; what lies beyond m and n is filler.
+C is scratch of the caller: `rows(m)` rows of `ldc` elements, a multiple of NR; elements beyond m and n are filler.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ WIDE = 4
 
 @immutable
 class PackedPanel:
-    """`width` elements of each step, stored as `storage`; a panel has room for `steps`, and lies behind the one before.
+    """`width` elements of each step, stored as `storage`; a panel has room for `steps`. Panels are contiguous.
 
     `along` says which axis has stride 1: "p" (the panel's own), "k" or "". `together`: how many neighbours in k a word
     holds; `moved`: they are bytes, packed 128 off.
@@ -68,7 +68,7 @@ def pack_function(module: LLVMModule, panel: PackedPanel) -> str:
     width, whole = panel.width, fn.div(valid, panel.width)
 
     def some(first: Index, write: Callable[..., None], **more: Index) -> None:
-        """Writes panels, of which `first` is the number of the first."""
+        """Writes panels; `first` is the number of the first one."""
         own = fn.div(fn.mul(first, width), parts(panel.storage) if panel.right else 1)
         to = fn.gep(target, fn.mul(first, width * panel.steps), panel.element.elem)
         write(packer.at(source, fn.mul(own, sp)), sp, sk, kc, to, **more)
@@ -144,7 +144,7 @@ class _Packer:
         return self.read(self.at(row, start + place), lanes)
 
     def _row(self, read: Callable[[int, int], Val], line: Val) -> None:
-        """All elements of a step: `read` gives those from a place on, in so many lanes."""
+        """All elements of a step: `read(place, lanes)` gives `lanes` of them from a place on."""
         done, width = 0, self.panel.width
         while done < width:
             lanes = min(self.panel.lanes, 1 << ((width - done).bit_length() - 1))
@@ -154,7 +154,7 @@ class _Packer:
     def turned(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val) -> None:
         """k has stride 1: square blocks are transposed in registers; the rest of k is packed step by step.
 
-        A row of fewer than `lanes` elements is stored in full: the next row overwrites what is too much.
+        A row of fewer than `lanes` elements is stored as a full vector: the next row overwrites the surplus.
         """
         fn, lanes, width, together = self.fn, self.panel.lanes, self.panel.width, self.panel.together
         square = lanes * together
@@ -209,12 +209,12 @@ class _Packer:
 class _Words(_Packer):
     """Steps are words. Of pairs the earlier k is the upper half, of four bytes the first k the lowest.
 
-    Where k ends inside a word, the products of what is missing are -0.0 for floats, which changes no sum, and 0 for
+    Where k ends inside a word, the products of missing elements are -0.0 for floats, which changes no sum, and 0 for
     integers.
     """
 
     def read(self, p: Val, lanes: int) -> Val:
-        """Words whose elements lie one behind the other."""
+        """Words whose elements are contiguous in memory."""
         v = self.fn.load(p, I32.wide(lanes), self.panel.storage.itemsize)
         return self._moved(self.fn.intrinsic("fshl", v.ty, v, v, const(16, v.ty)) if self.panel.together == 2 else v)
 

@@ -115,7 +115,7 @@ class Product:
         return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, self.c, self.pitch, self.m, self.n, self.k]
 
     def _direct(self, k: KernelFunction) -> tuple[str, Shape]:
-        """How the product goes without packing, "" if it does not."""
+        """How the product is computed without packing; "" where it is packed."""
         strides = tuple(s if isinstance(s, int) else None for s in (*self.a.strides, *self.b.strides, self.pitch))
         depth = self.k if isinstance(self.k, int) else None
         shape = Shape(k.isa, self.acc, self.rows, self.columns, depth, strides, self.accumulate)
@@ -178,7 +178,7 @@ def write_mma(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> N
 
 @writes("contract")
 def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWriter) -> None:
-    """The part of the block that lies inside the product; at the edges the rest is zero."""
+    """The part of the block that is inside the product; at the edges the rest is zero."""
     if op.attrs.get("diagonal"):
         _write_diagonal(k, op)
         return
@@ -215,7 +215,7 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
 
 
 def _write_diagonal(k: KernelFunction, op: Op) -> None:
-    """The part of the column that lies inside the product; the rest is filler, which no store writes."""
+    """The part of the column that is inside the product; the rest is filler, which no store writes."""
     ev = k.ev
     rows = shape_of(op.result)[0]
     assert isinstance(rows, int) and op.result not in ev.cells
@@ -243,7 +243,7 @@ def _whole(k: KernelFunction, v: Value) -> MatrixOperand:
 
 
 def _left(k: KernelFunction, view: Value, axis: int, start: Value, size: int) -> Index:
-    """How many of `size` rows (columns) from `start` on lie inside the view."""
+    """How many of `size` rows (columns) from `start` on are inside the view."""
     extent = _extent(view, axis)
     if all(k.ev.bounds.inside(start, size, extent)):
         return size

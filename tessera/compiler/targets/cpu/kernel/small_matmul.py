@@ -1,9 +1,9 @@
 """Small matrix products straight from the operands' own memory, without packing.
 
 The direct way keeps a block of C in registers, as the packed product does, but broadcasts elements of A and loads rows
-of B where they lie; it pays where there is too little work to repay copying. The turned way is for a few rows of A and
-a B whose columns are contiguous (a matrix times a vector is its plainest case): squares of B are transposed in
-registers on the way. dots.py has a way for so few results that lanes would stay empty.
+of B in place; it pays where there is too little work to repay copying. The turned way is for a few rows of A and a B
+whose columns are contiguous (a matrix times a vector is its simplest case): squares of B are transposed in registers.
+dots.py is for products with so few results that lanes would stay empty.
 
 All add in the order of language/order.py with fused multiply-adds, so that the bits are those of every other path.
 """
@@ -35,7 +35,7 @@ ROWS = 8
 LARGE = 1 << 23
 """bytes of a matrix that is not expected in any cache"""
 AHEAD = 256
-"""bytes before they are read, parts of the rows of such a matrix are asked for"""
+"""bytes by which parts of the rows of such a matrix are prefetched ahead of their reads"""
 
 Step: TypeAlias = "Callable[[Index, Index, list[Val]], list[Val]]"
 """Adds products to sums: those from a place on, how many."""
@@ -67,8 +67,8 @@ class Shape:
 
     @property
     def block(self) -> tuple[int, int]:
-        """Rows and vectors of columns kept in registers: as many as leave room for a row of B and an element of A. Of
-        many columns four vectors stand beside each other, which takes the fewest loads for a product."""
+        """Rows and vectors of columns kept in registers: the most that leave room for a row of B and an element of A.
+        With many columns four vectors are side by side, which takes the fewest loads for a product."""
         room = 28 if self.isa.registers >= 32 else 12
         across = -(-self.n // self.lanes)
         if room == 28 and self.m > 6 and across > 2:
@@ -175,7 +175,7 @@ class Writer:
         """A vector from each of these places, transposed; the first `left` elements of each are read.
 
         Halves of vectors go from memory to where they belong, which is cheaper than to shuffle them later. All of a row
-        is read at once, since rows may lie in one set of the cache.
+        is read at once, since rows may be in one set of the cache.
         """
         fn, lanes, size = self.fn, self.shape.lanes, self.shape.dtype.itemsize
         piece = min(16 // size, lanes)
@@ -200,7 +200,7 @@ class Writer:
         return [v for some in held for v in interleaved(fn, some, piece)]
 
     def _first(self, p: Val, t: Ty, left: Index, at: int) -> Val:
-        """The vector at `p`, of which lanes at, at + 1 ... of `left` are read."""
+        """The vector at `p`, whose lanes are elements at, at + 1 ...; only those below `left` are read."""
         if isinstance(left, int) and left >= at + t.lanes:
             return self.fn.load(p, t, self.shape.dtype.itemsize)
         if isinstance(left, int) and left <= at:
@@ -291,7 +291,7 @@ class Writer:
             self._columns(whole, -(-rest // shape.lanes), rest % shape.lanes, mr)
 
     def _columns(self, column: Index, vectors: int, tail: int, mr: int) -> None:
-        """All rows of `vectors` vectors of columns, the last of which has `tail` lanes (0: all)."""
+        """All rows of `vectors` vectors of columns; the last vector has `tail` lanes (0: all)."""
         whole = self.shape.m // mr * mr
         with self.fn.loop(0, whole, mr) as p:
             self._block(p.index, column, mr, vectors, tail)

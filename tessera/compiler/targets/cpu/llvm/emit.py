@@ -210,10 +210,10 @@ class LLVMFunction:
         self.out.append(phis)  # type: ignore[arg-type]
         values = [Val(f"%c{k}_{j}", c.ty, self.depth) for j, c in enumerate(carried)]
         go = test(values)
-        self._push()  # before the branch: what leaves the body stands in front of it
+        self._push()  # before the branch: code that is hoisted out of the body is placed in front of it
         self.do(f"br i1 {go.ref}, label %b{k}, label %x{k}")
         self.place(f"b{k}")
-        # The test decides whether there is another step: nothing of it, a load least of all, stands in front of that.
+        # The test decides whether there is another step: no code of the body, above all no load, may precede it.
         nexts = body([self.here(v) for v in values])
         end = self.label
         self.do(f"br label %h{k}")

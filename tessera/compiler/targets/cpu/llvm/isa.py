@@ -84,7 +84,7 @@ def cached_bytes() -> int:
 
 
 def _cache(level: int, unknown: int) -> int:
-    """Bytes of the first core's cache of that level, as Linux tells."""
+    """Bytes of the first core's cache of that level, as Linux reports it."""
     for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
             if int((folder / "level").read_text()) == level and (folder / "type").read_text().strip() != "Instruction":

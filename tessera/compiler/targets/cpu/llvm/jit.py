@@ -116,7 +116,7 @@ class Loaded:
     are found in no library of the process.
 
     Linked by JITLink, which maps all sections of an object in one piece. The older MCJIT maps each by itself, and where
-    memory is in use they come to lie further apart than the code's 32-bit distances reach: it ends the process then.
+    memory is in use they may be further apart than the code's 32-bit distances reach: it ends the process then.
     """
 
     def __init__(self, code: bytes, imports: Mapping[str, int] | None = None) -> None:
@@ -147,8 +147,8 @@ LIBRARIES = 64
 
 
 class _Linkers:
-    """Libraries have names of their own, and go with the objects that hold them. A linker keeps some 9 KiB of each for
-    as long as it lives itself, so it has a number of them and makes way for another one; it goes with the last of them.
+    """Libraries have names of their own and are freed with the objects that hold them. A linker keeps some 9 KiB of
+    each until it is freed itself, so another linker replaces it after a number of libraries; it is freed with the last.
     """
 
     def __init__(self) -> None:

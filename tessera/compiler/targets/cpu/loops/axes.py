@@ -137,7 +137,7 @@ class Spaces:
 
 
 def operand_coords(op: Op, k: int, coords: tuple[AxisId, ...]) -> tuple[AxisId, ...]:
-    """Where operand k of a lazy op is read when the result is asked for at `coords`."""
+    """The coordinates at which operand k of a lazy op is read when its result is read at `coords`."""
     x = op.operands[k]
     shape = shape_of(x)
     if not shape:

@@ -44,7 +44,7 @@ class ElementEmitter(Numbers):
         self.mem = ElementMemory(self.vm)
         self.written = {memory_of(v) for v in touched(kernel)}
         self.streams: set[Value] = set()
-        """argument views that are too large to stay in the caches and read by nobody: stored past them"""
+        """argument views that are too large to stay in the caches and that nothing reads: stored past the caches"""
         self.has_streamed = False
         self.bound: dict[Value, Elem] = {}
         """values that are in registers here: scalars, results of reductions at the current outer coordinates"""
@@ -77,7 +77,7 @@ class ElementEmitter(Numbers):
         return None if c is None else self.env[c]
 
     def valid(self, op: Op, coords: Coords) -> Val | None:
-        """The lanes of a load or store that lie inside the view and inside the loop; None: all of them."""
+        """The lanes of a load or store that are inside the view and inside the loop; None: all of them."""
         if not self.trusting.isdisjoint(coords):
             return None
         mask: Val | None = None
@@ -286,7 +286,7 @@ class ElementEmitter(Numbers):
         return self.read_cell(self.cells[op.operands[0]], coords)
 
     def on_philox(self, op: Op, coords: Coords) -> Elem:
-        """Ten rounds on 32-bit words that lie in 64-bit lanes, so that a product is one multiplication."""
+        """Ten rounds on 32-bit words in 64-bit lanes, so that a product is one multiplication."""
         fn = self.fn
         counter, key = fn.align_lanes(
             *[x for x in (self.element(v, coords) for v in op.operands) if isinstance(x, Val)]

@@ -25,7 +25,7 @@ from tessera.language.dtypes import DType, f32
 
 @immutable
 class Coord:
-    """Where an axis stands: index + shift, and in lanes > 1 also the numbers after it."""
+    """The position on an axis: index + shift; with lanes > 1 also the positions after it, one per lane."""
 
     index: Index
     shift: int = 0

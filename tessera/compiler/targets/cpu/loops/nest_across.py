@@ -1,7 +1,7 @@
 """Nests that reduce along one axis while lanes run along another: every lane has a result of its own.
 
-Partial results lie in memory, one row of lanes for each partial of the prescribed order. The reduced axis is the outer
-loop, so that memory is read in the order it lies in; the vector axis is cut into pieces whose partials fit the cache.
+Partial results are in memory, one row of lanes for each partial of the prescribed order. The reduced axis is the outer
+loop, so that memory is read in ascending order; the vector axis is cut into pieces whose partials fit the cache.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Partials:
         out: list[Val] = []
         for k, t in enumerate(self.r.types(lanes)):
             p = self.place(slot, k, lane)
-            if t.bits == 1:  # bools lie one to a byte
+            if t.bits == 1:  # a bool takes a byte
                 byte = self.fn.load(p, t.wide(lanes).as_byte(), 1)
                 out.append(self.fn.compare("icmp ne", byte, const(0, byte.ty)))
             else:
@@ -58,7 +58,7 @@ class Partials:
             self.write(slot.index, lane.index, self.r.identity(lanes))
 
     def add(self, index: Index, x: list[Val]) -> None:
-        """Element `index` of the reduced axis goes to its slot (of one lane)."""
+        """Adds element `index` of the reduced axis to its slot (of one lane)."""
         slot = self.fn.mod(index, self.slots)
         self.write(slot, 0, self.r.combine(self.read(slot, 0, 1), x))
 
@@ -124,7 +124,7 @@ class Across:
             return [found[i] for i in range(len(self.reductions))]
 
         def tree(slot: int, apart: int) -> list[list[Val]]:
-            """What slots slot, slot + apart, slot + 2 * apart ... come to; those from n on hold nothing."""
+            """The combined value of slots slot, slot + apart, slot + 2 * apart ...; those from n on are empty."""
             if apart == slots:
                 return element(slot)
             low = tree(slot, 2 * apart)
@@ -142,8 +142,8 @@ class Across:
         VectorLoop(body, vector, lanes, 1, write).run(0, extent, limit, [])
 
     def _limit(self, vector: int, extent: Index, first: Coord, last: Coord) -> Index:
-        """How far the main part may go where the reduced axis stands between two places: an access may leave its view
-        behind the last one, and one that starts before its view at the first one."""
+        """How far the main part may run for all positions of the reduced axis from `first` to `last`: an access may
+        leave its view at the last one, and one that starts before its view at the first one."""
         ev, limits = self.ev, list[Index]()
         before = any(lo is not None for op, _ in self.body.accesses for lo, _ in ev.extents(op))
         for at in (first, last) if before else (last,):

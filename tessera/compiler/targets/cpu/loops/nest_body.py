@@ -121,8 +121,8 @@ class NestBody:
 
     # -- one step ----------------------------------------------------------------------------------------------------
     def step(self, take: Take | None = None, reduced: Coord | None = None) -> None:
-        """One element (vector) of every root, in order. `take` receives what reductions add; `reduced` is where the
-        reduced axis stands."""
+        """One element (vector) of every root, in order. `take` receives what reductions add; `reduced` is the position
+        on the reduced axis."""
         ev = self.ev
         ev.memo = {}
         k = 0

@@ -16,7 +16,7 @@ from tessera.compiler.targets.cpu.loops.reduce import power_of_two
 from tessera.language.order import CHUNK
 
 Body = Callable[[Coord, int, list[Val]], None]
-"""writes one vector: where it stands, which of the unrolled ones it is, and the carried values it may replace"""
+"""writes one vector: its position, which of the unrolled ones it is, and the carried values it may replace"""
 
 
 def plain(body: NestBody) -> Body:

@@ -21,8 +21,7 @@ from tessera.language.dtypes import DType
 
 @mutable
 class Turned:
-    """A nest that reads `turned`, loads and what lies in scratch memory, along `along` while lanes run along
-    `vector`."""
+    """A nest that reads `turned` (loads, and values in scratch memory) along `along` while lanes run along `vector`."""
 
     body: NestBody
     along: int

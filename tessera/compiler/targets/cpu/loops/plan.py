@@ -4,7 +4,7 @@ A tile value is not a thing in memory but something to be computed where it is n
 *roots*: stores, reductions, and values that are *kept* in scratch memory because a matrix product or a branch needs
 them there, because they are expensive and several loops use them, or because the memory they come from is overwritten.
 Roots are put into *nests* (loops over one set of axes) and nests that share leading axes into *groups* (one outer loop
-around several nests), in the order of the program. Matrix products, scans and ops with regions stand between groups.
+around several nests), in the order of the program. Matrix products, scans and ops with regions are between groups.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Planner:
         return v.op is not None and v.op.block is self.block
 
     def top(self, op: Op) -> Op:
-        """The op of this block that `op` is, or stands in."""
+        """The op of this block that `op` is, or is nested in."""
         while op.block is not self.block:
             parent = op.parent
             assert parent is not None
@@ -297,7 +297,7 @@ class Planner:
                 group.inside.add(v)
 
     def _users(self, v: Value) -> Iterator[object]:
-        """Root ops and kept values that read `v`; anything else stands for itself."""
+        """The root ops and kept values that read `v`, directly or through ops that are computed where they are used."""
         seen, stack = {v}, [v]
         while stack:
             for user, _ in stack.pop().uses:

@@ -48,7 +48,7 @@ class Nest:
 
 @dataclass(eq=False, slots=True)
 class LoopGroup:
-    """Nests under common outer loops over `outer`. `inside` are results that nobody needs after the outer loops."""
+    """Nests under common outer loops over `outer`. `inside` are results that are not read after the outer loops."""
 
     nests: list[Nest]
     outer: list[int]

@@ -13,7 +13,7 @@ from tessera.language.dims import Dim
 RADIX_FROM = 32
 """words of a line from which on counting digits is quicker than merging"""
 DIGIT = 8
-"""bits of a digit: its 256 places to write to lie in the first-level cache"""
+"""bits of a digit: its 256 places to write to fit in the first-level cache"""
 
 
 class OneLine:
@@ -30,8 +30,8 @@ class OneLine:
         self.table = k.raw(sum(4 << bits for _, bits, _ in self.digits)) if counted else None
 
     def sort(self, source: Val, target: Val) -> list[Val]:
-        """From elements at `source` to what is asked for at `target`. Where words leave something to restore, gives
-        whether there is an element of that kind."""
+        """Sorts the elements at `source` and writes them, or their positions, to `target`. Where words do not determine
+        every element, gives whether there is an element of that kind."""
         n = self.n
         if isinstance(n, int):
             return (self._by_digits if n >= RADIX_FROM else self._merged)(source, target)
@@ -39,7 +39,7 @@ class OneLine:
         return self.fn.choose(many, lambda: self._by_digits(source, target), lambda: self._merged(source, target))
 
     def _read(self, source: Val, count: Callable[[Val], None]) -> list[Val]:
-        """Takes all elements into the first half as words, which `count` is told; gives what `sort` does."""
+        """Reads all elements into the first half as words and calls `count` with them; gives what `sort` gives."""
         fn, words = self.fn, self.words
         flags = [fn.here(const(False, I1))] if words.restored else []
         with fn.loop(0, self.n, 1, flags) as loop:

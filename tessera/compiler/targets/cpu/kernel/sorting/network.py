@@ -14,7 +14,8 @@ from tessera.compiler.targets.cpu.llvm.values import Index, Ty, Val
 
 
 class LaneNetwork:
-    """Sorts vectors of type `t` in memory that goes on, behind them, with the largest to the next power of two."""
+    """Sorts vectors of type `t` in memory, which is filled behind them with the largest value up to the next power of
+    two."""
 
     def __init__(self, fn: LLVMFunction, t: Ty, registers: int) -> None:
         self.fn, self.t = fn, t

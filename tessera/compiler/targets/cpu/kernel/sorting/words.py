@@ -1,8 +1,8 @@
-"""Elements as signed integers in whose order they are: what all ways of sorting compare and move.
+"""Elements as signed integers of the same order: all ways of sorting compare and move these words.
 
 Equal elements have equal words, zeros of both signs too, and all NaN have the largest. Words of up to 32 bits take the
-element's position along in their lower half, so that no two are equal and any order of comparisons is stable; beside
-wider ones positions lie in memory of their own.
+element's position along in their lower half, so that no two are equal and any order of comparisons is stable; positions
+of wider words are in memory of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tessera.language.dtypes import DType
 
 
 class Words:
-    """`dtype` is how memory holds the elements; `positions`: they are asked for, not the elements."""
+    """`dtype` is how memory holds the elements; `positions`: the result is the positions, not the elements."""
 
     def __init__(self, fn: LLVMFunction, dtype: DType, descending: bool, positions: bool) -> None:
         self.fn, self.dtype, self.descending, self.positions = fn, dtype, descending, positions
@@ -64,7 +64,7 @@ class Words:
         return self.fn.binary("xor", v, const(-(1 << (v.ty.bits - 1)), v.ty))
 
     def found(self, word: Val) -> Val:
-        """What is asked for: the element as memory holds it, but for which zero or NaN it was; or its position."""
+        """The result for a word: the element as memory holds it, but for which zero or NaN it was; or its position."""
         fn = self.fn
         if self.packed:
             return fn.binary("and", word, const((1 << 32) - 1, word.ty))
@@ -76,15 +76,15 @@ class Words:
         return fn.convert("trunc", key, self.storage)
 
     def special(self, v: Val) -> Val:
-        """Whether an element is one that its word does not tell: -0 or NaN."""
+        """Whether an element is one that its word does not determine: -0 or NaN."""
         fn = self.fn
         bits = fn.convert("bitcast", v, self.key)
         negative = fn.compare("icmp eq", bits, const(-(1 << (bits.ty.bits - 1)), bits.ty))
         return fn.binary("or", negative, fn.compare("fcmp uno", v, v))
 
     def digits(self, wide: int) -> list[tuple[int, int, int]]:
-        """The digits that tell words apart, the least one first: shift, bits, and what turns them into the words' order
-        (the top bit is a sign). Positions are not among them."""
+        """The digits that distinguish words, the least one first: shift, bits, and what turns them into the words'
+        order (the top bit is a sign). Positions are not among them."""
         below = 32 if self.packed else 0
         bits = self.key.bits if self.dtype.is_float else self.storage.bits
         signed = self.dtype.is_float or self.dtype.kind == "int" or bits == self.key.bits

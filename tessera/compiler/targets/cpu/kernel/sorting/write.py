@@ -17,7 +17,7 @@ from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.language.dims import Dim, ceildiv, dim_max, dim_min, prod
 
 TOGETHER = 16384
-"""the most elements of lines of which every lane sorts one"""
+"""the most elements of lines that are sorted one per lane"""
 FEW = 128
 """the same where most lanes have none"""
 
@@ -173,7 +173,7 @@ class TileLines:
         return fn.call_pure(f"llvm.vector.reduce.or.v{lanes}i1", I1, loop.results[0])
 
     def _leave(self, memory: Val, first: Val) -> None:
-        """Columns of words as lines of what is asked for."""
+        """Stores columns of words as lines of the result."""
         fn, words, lanes, vector = self.fn, self.words, self.lanes, self.network.t
         rows = [self._row(self.target, words.result.text, fn.add(first, i)) for i in range(lanes)]
         end = self.pitch if self.first is self.length else fn.smin(self.k.ev.dim(self.first), self.pitch)
