@@ -37,7 +37,7 @@ from tessera.files import read_plain, read_record, write_record
 from tessera.language import dtypes
 
 # -O0: kernels run for milliseconds, so that optimising costs more than it saves. No contraction, as on the device. C's
-# headers suffice; C++'s would be most of what is read.
+# headers suffice; C++'s would be most of the text to compile.
 FLAGS = ("-std=c++17", "-nostdinc++", "-O0", "-g1", "-fPIC", "-ffp-contract=off", "-fno-stack-protector",
          "-U_FORTIFY_SOURCE", "-w")  # fmt: skip
 # The machine runs at every access of every kernel. Its fibers see one memory through pointers of several types.
@@ -64,7 +64,7 @@ def _compiler_version() -> str:
 
 
 def _folder() -> Path:
-    """Where built libraries are kept: they are found again by the hash of what they are made of."""
+    """Where built libraries are kept: they are found again by the hash of their sources."""
     path = knobs.cache_dir() / "emulator"
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
@@ -275,7 +275,7 @@ class EmulatedExecutable:
             self.plan.run(_HostMachine(self), pointers, scalars, dims, record)
 
     def _narrower(self, source: str, alignment: int) -> EmulatedExecutable:
-        """The same program for arrays at multiples of so many bytes."""
+        """The same program for arrays at multiples of `alignment` bytes."""
         a = self.artifact
         signatures = {name: facts["signature"] for name, facts in a.meta["kernels"].items()}
         arch = architecture(a.target.removeprefix("emulator:"))

@@ -68,7 +68,7 @@ class GeneratedKernel:
     layouts: dict[str, str] = field(default_factory=dict[str, str])
     tensor_maps: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
     tiles: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
-    """where each tile lies, for people"""
+    """where each tile is stored, for people"""
     notes: list[str] = field(default_factory=list[str])
     tight: list[str] = field(default_factory=list[str])
     """what to say of registers where no compiler has counted them"""
@@ -162,8 +162,8 @@ def _enough_warps(grouping: LayoutGrouping) -> int:
 def _generate_kernel(
     program: Program, kernel: Op, name: str, settings: EmitSettings, body: CxxSource
 ) -> tuple[KernelEmitter, Pressure]:
-    """Written with as many stages of pipelined loops as shared memory has room for, and with so many warps that the
-    tiles fit their registers, where the author says nothing of warps. Raises TargetError TS405 and TS411."""
+    """Writes the kernel with the most stages of pipelined loops that fit into shared memory. Where the author does not
+    set the number of warps, there are enough that the tiles fit into registers. Raises TargetError TS405 and TS411."""
     most = max((int(op.attrs["stages"]) for op in kernel.walk() if op.name == "tile.pipeline"), default=1)  # type: ignore[call-overload]
     said = author_warps(kernel)
     warps = said or (USUAL_WARPS if "num_warps" in kernel.attrs else None)
@@ -183,7 +183,7 @@ def _generate_kernel(
         if not held.fits and said is not None:
             raise TargetError(too_many(e, held))
         grown = e.threads >= 256 or e.threads < 32 * (warps or 0)  # no more are of use
-        if held.fits or grown or "num_warps" not in kernel.attrs:  # a note tells of spills
+        if held.fits or grown or "num_warps" not in kernel.attrs:  # a note reports spills
             body.splice(source)
             return e, held
         fewer, warps = (source, e, held), e.threads // 16

@@ -18,7 +18,7 @@ from typing import Any
 from tessera.immutable import immutable
 
 MAJORS = (13, 12)
-"""Versions that are looked for, the preferred one first."""
+"""Versions to search for, the preferred one first."""
 
 
 class CompilationFailed(Exception):
@@ -87,7 +87,7 @@ def library(major: int) -> NvrtcLibrary | None:
 
 
 def _candidates(major: int) -> Iterator[str]:
-    """Where the library may lie: NVIDIA's wheels, what cuda-pathfinder knows (Conda, CUDA_HOME), the loader's path."""
+    """Where the library may be: NVIDIA's wheels, what cuda-pathfinder knows (Conda, CUDA_HOME), the loader's path."""
     windows = sys.platform == "win32"
     file = f"nvrtc64_{major}0_0.dll" if windows else f"libnvrtc.so.{major}"
     try:

@@ -104,7 +104,7 @@ class CudaTarget:
         return out
 
     def load(self, artifact: Artifact) -> Executable:
-        from tessera.compiler.targets.cuda.call.device import DeviceExecutable  # slow: 10 ms for those who only compile
+        from tessera.compiler.targets.cuda.call.device import DeviceExecutable  # slow: 10 ms when only compiling
 
         return DeviceExecutable(artifact)
 

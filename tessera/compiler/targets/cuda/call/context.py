@@ -1,5 +1,5 @@
 """The driver with its errors as DeviceError, and what they mean for a process: a fault of a kernel ends its context for
-good, is told by a later call, and that call does not know whose fault it is. So the last launches are kept.
+good. A later call reports the fault and does not know which kernel caused it. So the last launches are kept.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Driver:
         return int(self.bindings.cuCtxGetCurrent()[1] or 0)
 
     def fail(self, status: Any, what: str, culprit: tuple[str, Span] | None = None) -> NoReturn:
-        """Raises DeviceError: TS612 where the context is lost, with who may have lost it. `culprit`: the kernel, where
-        it is known for sure."""
+        """Raises DeviceError: TS612 where the context is lost, with the kernels that may have caused it. `culprit`: the
+        kernel, where it is known for sure."""
         name = str(getattr(status, "name", status))
         if name not in STICKY:
             raise DeviceError(f"{what} failed: {name}")
@@ -110,7 +110,7 @@ class Driver:
 
     def ensure_context(self, stream: int = 0, pointers: Sequence[int] = (), device: int = 0) -> int:
         """The current context. Where the calling thread has none it gets that of the stream, else the primary one of
-        the device that the memory lies on, else of `device`.
+        the device that the memory is on, else of `device`.
 
         Raises DeviceError in a process that was forked off one that has used the driver.
         """
@@ -119,7 +119,7 @@ class Driver:
         context = self.current()
         if context:
             return context
-        if stream > 2:  # 1 and 2 stand for the default streams of any context
+        if stream > 2:  # 1 and 2 are the default streams of any context
             self("cuCtxSetCurrent", self("cuStreamGetCtx", stream))
         else:
             number = next((n for p in pointers if p and (n := self._device_of(p)) is not None), device)

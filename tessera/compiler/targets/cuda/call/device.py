@@ -1,7 +1,7 @@
 """Running a cubin through the driver API on raw device pointers, on the caller's stream.
 
 The context is the current one (CuPy's and PyTorch's primary context); a thread that has none gets the stream's, else
-the primary context of the device that the arrays lie on. Memory that a
+the primary context of the device that the arrays are on. Memory that a
 program needs for itself is allocated in stream order, so that concurrent runs on several streams do not meet.
 """
 
@@ -62,7 +62,7 @@ def wait_for(stream: int, other: int, bindings: Any = None) -> None:
         call("cuEventRecord", event, other)
         call("cuStreamWaitEvent", stream, event, 0)
     finally:
-        call("cuEventDestroy", event)  # goes when it has been reached
+        call("cuEventDestroy", event)  # the driver frees it when it has been reached
 
 
 def event_after(stream: int, bindings: Any = None) -> Any:
@@ -194,7 +194,7 @@ class DeviceExecutable:
         return max(1, int(count) * int(each))
 
     def _narrower(self, source: str, alignment: int) -> DeviceExecutable:
-        """The same program for arrays at multiples of so many bytes. Raises MissingDependency without NVRTC."""
+        """The same program for arrays at multiples of `alignment` bytes. Raises MissingDependency without NVRTC."""
         code = nvrtc.compile_code(source, self.artifact.target, self.artifact.name, self.artifact.meta["lines"])
         files = {"code.cubin": code.cubin, "code.ptx": code.ptx}
         return DeviceExecutable(with_code(self.artifact, alignment, files), self.driver.bindings)
@@ -251,7 +251,7 @@ class DeviceExecutable:
 
     def _straight(self, dims: Sequence[int], stream: int) -> Callable[..., None]:
         """The launches at these sizes for the calling thread. Addresses are the arguments', then constants', then those
-        of temporaries, which lie in one workspace."""
+        of temporaries, which are in one workspace."""
         meta = self.artifact.meta
         env = dict(zip(meta["free"], dims, strict=True))
         pointers, scalars = self._names()
@@ -315,7 +315,7 @@ class _DeviceMachine:
         self.driver.refuse_capture(self.stream, WAITING)
         held = _bytes_of(data)
         self.driver("cuMemcpyHtoDAsync", address, ctypes.addressof(held), len(data), self.stream)
-        self.driver("cuStreamSynchronize", self.stream)  # `held` goes
+        self.driver("cuStreamSynchronize", self.stream)  # `held` is freed on return
 
     def download(self, address: int, size: int) -> bytes:
         self.driver.refuse_capture(self.stream, WAITING)

@@ -38,7 +38,7 @@ class DriverCalls(Protocol):
 
 
 def aligned_room(size: int) -> ctypes.Array[ctypes.c_char]:
-    """Zeroed memory of so many bytes at an address that suits a tensor map."""
+    """Zeroed memory of `size` bytes at an address that suits a tensor map."""
     room = ctypes.create_string_buffer(size + TENSOR_MAP_ALIGNMENT)
     return (ctypes.c_char * size).from_buffer(room, -ctypes.addressof(room) % TENSOR_MAP_ALIGNMENT)
 
@@ -55,7 +55,7 @@ _SINCE = 12000
 def encode_tensor_map(driver: DriverCalls, t: steps.BoundTensorMap) -> bytes:
     """CUtensorMap: a swizzle of the box's lines, zeros outside, lines of 256 bytes in the second-level cache.
 
-    The function is called directly: the bindings' own call encodes into an object of theirs, wherever that lies, and
+    The function is called directly: the bindings' own call encodes into an object of theirs at any address, and
     the driver refuses three addresses of four. Raises DeviceError.
     """
     b = driver.bindings
@@ -122,7 +122,7 @@ class PreparedKernel:
     maps: list[tuple[int, int, PreparedMap]]
 
     def layout(self, packed: bool) -> str:
-        """struct's format of what changes; `packed`: scalars come as bytes."""
+        """struct's format of the parameters that change; `packed`: scalars are given as bytes."""
         codes = ["Q8x"] * len(self.pointers)
         for _, dtype in self.scalars:
             code = f"{SLOT}s" if packed else _CODES.get(dtype, f"{SLOT}s")
@@ -141,7 +141,7 @@ def prepare(
     driver: DriverCalls, plan: steps.Steps, facts: Mapping[str, Any], args: Sequence[Any], env: Mapping[str, int],
     slots: Mapping[int, int],
 ) -> PreparedKernel:  # fmt: skip
-    """The parameters of a launch at fixed sizes. `slots`: where a buffer's address stands among the run's addresses."""
+    """The parameters of a launch at fixed sizes. `slots`: the index of a buffer's address among the run's addresses."""
     kinds: Sequence[Sequence[str]] = facts["parameters"]
     pointers: list[tuple[int, int]] = []
     scalars: list[tuple[int, str]] = []

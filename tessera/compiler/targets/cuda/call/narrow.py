@@ -14,7 +14,7 @@ from tessera.errors import MissingDependency, TargetError
 from tessera.immutable import mutable
 
 MACRO = "TS_ALIGNED_TO"
-"""Arrays start at multiples of so many bytes; memory.cuh relies on it."""
+"""Arrays start at multiples of this number of bytes; memory.cuh relies on it."""
 
 
 def narrowed(source: str, alignment: int) -> str:

@@ -45,7 +45,7 @@ def straight(
     workspace: int,
 ) -> Callable[..., None]:
     """The function over `parameters` and a stream. `addresses`: the expression of each of the run's addresses, over the
-    parameters and `own`, where so many bytes of workspace begin."""
+    parameters and `own`, the start of `workspace` bytes of workspace."""
     b = driver.bindings
     names: dict[str, Any] = {"launch": b.cuLaunchKernel, "fail": driver.fail, "UNPACKED": UNPACKED,
                              "as_bytes": steps.pack_scalar, "told": recent.append, "run": launched}  # fmt: skip

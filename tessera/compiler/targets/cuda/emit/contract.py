@@ -25,8 +25,8 @@ STAGE_BYTES = 64
 
 
 def _lies_transposed(view: Value) -> bool:
-    """Whether neighbours in memory lie along the first axis: then the stage holds the operand transposed, so that
-    copies move whole pieces of 16 bytes."""
+    """Whether the operand is contiguous along the first axis: then the stage holds it transposed, so that copies move
+    whole pieces of 16 bytes."""
     steps = strides_of(view)
     return steps[0] == 1 and steps[1] != 1
 

@@ -156,7 +156,7 @@ class KernelEmitter:
         return layout
 
     def tile(self, v: Value) -> str:
-        """A tile as a tile: a scalar that stands for all its elements is written out."""
+        """A tile as a tile: a scalar that represents all its elements is broadcast."""
         return f"ts::full<{self.layout(v)}>({self.env[v]})" if v in self.splat else self.env[v]
 
     def type_of(self, v: Value) -> str:
@@ -230,12 +230,12 @@ class KernelEmitter:
         return "ts::publish_barrier();" if self.products.tiles else "ts::barrier();"
 
     def align_shared(self, to: int) -> None:
-        """The next shared tile starts at a multiple of so many bytes."""
+        """The next shared tile starts at a multiple of `to` bytes."""
         self.alignment = max(self.alignment, to)
         self.shared_bytes = -(-self.shared_bytes // to) * to
 
     def stages(self, product: Op, stage_bytes: int, usual: int, *, padding: int = 0, kept: int = 0) -> int:
-        """How many stages of a product's operands there are: num_stages or `usual`, as far as shared memory goes.
+        """The number of stages of a product's operands: num_stages or `usual`, but no more than fit into shared memory.
 
         `padding`: bytes that aligning each stage may take; `kept`: bytes for other things. Raises TargetError TS405
         where not even two fit.
@@ -346,13 +346,13 @@ def emit_kernel(
 
 
 def goes_on(e: KernelEmitter) -> bool:
-    """Whether a block goes on with other programs when one is done. Barriers of tensor copies count one program's."""
+    """Whether a block runs other programs when one is done. Barriers of tensor copies count those of one program."""
     return bool(e.kernel.attrs.get("persistent")) and not e.maps
 
 
 @contextmanager
 def _programs(e: KernelEmitter) -> Generator[None]:
-    """What stands around a program: which one it is, and the loop over all that its block runs."""
+    """The code around a program: its number, and the loop over all programs that its block runs."""
     w, rows = e.source, e.kernel.attrs.get("grouped")
     grid = cast("tuple[Dim, ...]", e.kernel.attrs["grid"])
 

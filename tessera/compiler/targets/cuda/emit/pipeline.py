@@ -1,7 +1,7 @@
 """Writers of pipelined loops: copies of later steps are started before a step computes, into rings of stages.
 
-Where threads copy, one barrier stands in each step: behind it this step's copies have landed, and the stage of the step
-before is free, into which the next fetch goes. Tensor copies (sm_90a) land at mbarriers instead, and a step waits for
+Where threads copy, each step has one barrier: behind it this step's copies have landed, and the stage of the step
+before is free for the next fetch. Tensor copies (sm_90a) land at mbarriers instead, and a step waits for
 its own alone.
 """
 
@@ -104,11 +104,11 @@ def _writes(e: KernelEmitter, ops: Iterable[Op]) -> bool:
 
 
 def _fills_before(e: KernelEmitter, pipeline: Op) -> bool:
-    """Whether something that the loop may read is written outside of it, in an order that only walking would tell."""
+    """Whether something that the loop may read is written outside of it, in an order that only a walk would show."""
     inside = set(pipeline.walk())
     block = e.kernel.region.block
     outside = [x for x in e.kernel.walk() if x not in inside]
-    if pipeline.block is block:  # what stands behind it is no concern of its
+    if pipeline.block is block:  # ops behind the loop do not matter
         later = {x for op in block.ops[block.ops.index(pipeline) :] for x in op.walk()}
         outside = [x for x in outside if x not in later]
     return _writes(e, outside) or any(x.name == "tile.copy_async" for x in outside)

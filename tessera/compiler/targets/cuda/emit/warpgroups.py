@@ -17,7 +17,7 @@ from tessera.compiler.tile.pipelines import rings
 
 @handles("func")
 def _prologue(e: KernelEmitter, kernel: Op) -> None:
-    """What stands before the body: the mbarriers that tensor copies report to, and the producer."""
+    """The code before the body: the mbarriers that tensor copies report to, and the producer."""
     plan, w = e.products, e.source
     pipelines = [op for op in kernel.walk() if op.name == "tile.pipeline" and filled_by_tensor(plan, op)]
     if plan.fetches:
@@ -70,7 +70,7 @@ def fill_stage(e: KernelEmitter, pipeline: Op, ring: str) -> None:
 
 @handles("warpgroup_mma")
 def _product(e: KernelEmitter, op: Op) -> None:
-    """Operands that lie elsewhere are put into shared memory first. The product has ended behind its statement."""
+    """Operands that are elsewhere are put into shared memory first. The product has ended behind its statement."""
     e.headers.add("wgmma")
     parts: list[str] = []
     fills: list[str] = []
@@ -133,7 +133,7 @@ def expand_on_warpgroups(e: KernelEmitter, op: Op, plan: Products) -> None:
     right = _declare(e, op, 1, plan.b, plan.depth, stages)
     ring, k, acc = e.fresh("ring"), e.fresh("k"), e.fresh(op.result.hint or "acc")
     size, depth = cxx.size(view.shape[1]), plan.depth
-    # There always is a last stage: where k has no values, one that lies before its beginning and holds zeros.
+    # There always is a last stage: where k has no values, it is before the beginning of k and holds zeros.
     first = "0" if isinstance(view.shape[1], int) and view.shape[1] else f"{size} > 0 ? 0 : -{depth}"
     w = e.source
     w.write(f"ts::Ring<{stages}, {plan.warps}, {plan.producers}> {ring}(shared + {e.reserve((op, 2), 16 * stages)});")
@@ -152,7 +152,7 @@ def expand_on_warpgroups(e: KernelEmitter, op: Op, plan: Products) -> None:
     w.write(f"{ring}.enter_user();")
     operands = ", ".join([_use(left, plan.a.k_major, ring), _use(right, not plan.b.k_major, ring)])
     w.write(f"auto {acc} = ts::full<{e.layout(op.result)}>({cxx.literal(0, t.dtype)});")
-    # The last stage stands by itself: ptxas serialises all products where the wait for it follows the loop.
+    # The last stage is written separately: ptxas serialises all products where the wait for it follows the loop.
     w.write("#pragma unroll 1")
     with w.block(f"for (ts::idx {k} = {first}; {k} + {depth} < {size}; {k} += {depth}, {ring}.next())"):
         w.write(f"{ring}.wait();")

@@ -1,4 +1,4 @@
-"""Shared-memory bank conflicts: where a tile lies in shared memory, which threads read and write it, and the swizzle
+"""Shared-memory bank conflicts: where a tile is in shared memory, which threads read and write it, and the swizzle
 that avoids conflicts.
 
 Shared memory has 32 banks of 4 bytes. Lanes of a warp that want different words of one bank are served one after
@@ -41,7 +41,7 @@ def degree(addresses: Sequence[int], size: int) -> int:
 
 @immutable
 class SharedLayout:
-    """How a matrix lies in shared memory: rows one after another, pieces of 16 bytes swapped within `swizzle` bytes."""
+    """A matrix in shared memory: rows one after another, pieces of 16 bytes swapped within `swizzle` bytes."""
 
     rows: int
     cols: int

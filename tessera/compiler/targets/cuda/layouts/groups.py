@@ -153,7 +153,7 @@ class LayoutGrouping:
 
     def _splits(self) -> dict[Value, int]:
         """Where a matrix's columns begin among more than two axes: with the last one, unless reductions over several
-        trailing axes want them together. All tiles of a group lie the same way."""
+        trailing axes want them together. All tiles of a group have the same layout."""
         out: dict[Value, int] = {}
         for group in self.groups:
             wanted = {s for v in group.values if (s := self._wanted(v)) is not None}
@@ -248,7 +248,8 @@ class LayoutGrouping:
             self._vectors.append((self.of(x), group, 0))
 
     def place(self, op: Op) -> str:
-        """How a broadcast operand lies in its result's matrix: "same", a vector along "rows" or "cols", or "other"."""
+        """The place of a broadcast operand in its result's matrix: "same", a vector along "rows" or "cols", or
+        "other"."""
         x, t = op.operands[0], op.result
         axes: tuple[int, ...] = op.attrs["axes"]  # type: ignore[assignment]
         kept = squeezed(shape_of(t))

@@ -1,4 +1,4 @@
-"""Layouts: which element of a tile lies in which register of which thread. The mirror of include/tessera/tile.cuh.
+"""Layouts: which element of a tile is in which register of which thread. The mirror of include/tessera/tile.cuh.
 
 A tile is seen as a matrix: unit dims vanish, a vector is one row, and of more than two dims the leading ones are one
 axis. Each axis of the matrix is spread over threads and registers by digits of the position (see `Axis`).
@@ -141,7 +141,7 @@ def quarters(rows: int, cols: int, warps_down: int, warps_across: int) -> Layout
 
 def warp_grid(rows: int, cols: int, warps: int, keep_rows: bool, height: int = 16) -> tuple[int, int]:
     """How warps, each with `height` rows at a time, divide an accumulator: down the rows first where rows are reduced
-    or feed another product (a row then stays inside one warp), else as square as it goes, which reads the fewest
+    or feed another product (a row then stays inside one warp), else as square as possible, which reads the fewest
     operand bytes from shared memory."""
     best = (1, 1)
     down = 1

@@ -83,7 +83,8 @@ def _serial(lines: list[TileLine], folded: set[TileLine]) -> TileLine:
 def _sequence(
     rest: list[Op], inside: list[Op], line: TileLine, lines: list[TileLine], grouping: LayoutGrouping
 ) -> list[Op | ChunkPass]:
-    """Nothing is folded along the axis: what does not run along it goes first, as far as it does not depend on it."""
+    """Nothing is folded along the axis: ops that do not run along it come first, if they do not depend on ops that
+    do."""
     return [*rest, ChunkPass(line, _plan(inside, [x for x in lines if x is not line], grouping))]
 
 
@@ -130,7 +131,7 @@ def _along(v: Value, line: TileLine, grouping: LayoutGrouping) -> bool:
 
 
 def _check_order(ops: list[Op], level: dict[Op, int], line: TileLine, grouping: LayoutGrouping) -> None:
-    """A load that a later pass repeats must not come to stand behind a store that it stood before."""
+    """A load that a later pass repeats must not be moved behind a store that it preceded."""
     last = max(level.values(), default=0)
     for i, op in enumerate(ops):
         if op.name not in ("tile.load", "tile.gather") or line not in lines_of(op, grouping):

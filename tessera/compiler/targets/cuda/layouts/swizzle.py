@@ -35,7 +35,7 @@ def shared_shape(t: SharedType) -> tuple[int, int]:
 
 @immutable
 class Placed:
-    """A shared tile as it lies, and what is done with it. `stages`: how many there are, if it is a ring."""
+    """A shared tile as it is stored, and its accesses. `stages`: how many there are, if it is a ring."""
 
     layout: SharedLayout
     accesses: frozenset[Access]

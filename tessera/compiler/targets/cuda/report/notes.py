@@ -1,5 +1,5 @@
-"""What a compiled kernel says of itself: where each shared tile lies, which copies run ahead, which accesses are not
-whole vectors and why, what was spilled. Shown by `Compiled.explain()`."""
+"""Notes on a compiled kernel: where each shared tile is stored, which copies run ahead, which accesses are not whole
+vectors and why, what was spilled. Shown by `Compiled.explain()`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRODUCTS = ("tile.mma", "tile.contract")
 
 
 def shared_layouts(e: KernelEmitter) -> dict[str, str]:
-    """How each shared tile lies, by its name."""
+    """How each shared tile is stored, by its name."""
     return {f"shared {name}": tile.describe() for name, tile in e.placed.items()}
 
 
@@ -73,7 +73,7 @@ def spilled(p: Pressure) -> list[str]:
 
 
 def tight(p: Pressure) -> list[str]:
-    """Said before a compiler has run: so many registers hold tiles that the compiler is likely to spill."""
+    """A note from before the compiler has run: tiles hold so many registers that the compiler is likely to spill."""
     if not p.likely:
         return []
     some = f"tiles hold {p.registers} of the {p.limit} registers of a thread: some are likely to be spilled to memory"

@@ -1,4 +1,4 @@
-"""Where each tile of a kernel lies, for people: how in shared memory, and which threads hold what in registers."""
+"""Where each tile of a kernel is stored, for people: the layout in shared memory, and the threads and registers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tessera.compiler.targets.cuda.report.shared_memory import part
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products, WarpgroupOperand
 
 MOST = 16
-"""tiles of a kernel that are told, those that take most"""
+"""tiles of a kernel that are reported, those that take most"""
 
 
 def tiles(e: KernelEmitter) -> list[dict[str, object]]:
-    """Plain data per tile: its `name`, the user's `line`, what it is, where it lies, how, and what it `takes` there."""
+    """Plain data per tile: its `name`, the user's `line`, what it is, where it is, how, and what it `takes` there."""
     return [*_shared(e), *_registers(e)]
 
 
@@ -47,7 +47,7 @@ def _stages(name: str, line: int, operand: WarpgroupOperand, depth: int, size: i
 
 
 def _registers(e: KernelEmitter) -> list[dict[str, object]]:
-    """Named tiles, once each: of those that the same name stands for in turn, all have one layout."""
+    """Named tiles, once for each name, shape and dtype: a name may be given to several tiles in turn."""
     found: dict[tuple[str, str], tuple[int, dict[str, object]]] = {}
     for op in e.kernel.walk():
         for v in (*op.results, *(a for region in op.regions for a in region.block.args)):

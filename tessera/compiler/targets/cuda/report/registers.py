@@ -25,10 +25,10 @@ CONSUMERS = 240
 BESIDE = 8
 """An address, a counter and a value on its way take as many at least."""
 LIKELY = 0.6
-"""From this share of the limit on there is seldom room for what stands beside the tiles."""
+"""From this share of the limit on there is seldom room for values beside the tiles."""
 LOOPS = ("tile.for", "tile.while", "tile.pipeline")
 WHOLE = (*LOOPS, "tile.contract", "tile.mma", "tile.reduce", "tile.scan", "tile.fold", "tile.sort")
-"""While these run, what is used behind them exists as a whole."""
+"""While these run, tiles that are used behind them are held as a whole."""
 
 
 @immutable
@@ -63,7 +63,7 @@ class Pressure:
         return self.takes(self.registers)
 
     def takes(self, registers: int) -> bool:
-        """Whether a thread has room for so many beside what is not a tile."""
+        """Whether a thread has room for `registers` registers of tiles beside its other values."""
         return registers + BESIDE <= self.limit
 
     @property

@@ -39,7 +39,7 @@ Key: TypeAlias = Value | tuple[Op, int]
 @immutable
 class OperandSource:
     """Where a product finds an operand: `value` in shared memory, in the accumulator's registers, or staged: put into
-    shared memory first, by `load` where nothing else needs the tile. `turned`: it lies there transposed."""
+    shared memory first, by `load` where nothing else needs the tile. `turned`: it is stored there transposed."""
 
     kind: str
     value: Value
@@ -49,8 +49,8 @@ class OperandSource:
 
 @mutable
 class ProductPlan:
-    """`sources` by product and operand, `tiles` that those lie in, `fetches` of the copies that tensor copies make and
-    `refused` why others are not; `replaced`: loads and transposes that staging makes needless."""
+    """`sources` by product and operand, `tiles` that hold them, `fetches`: the copies that are made by tensor copies;
+    `refused`: why others are not; `replaced`: loads and transposes that staging makes needless."""
 
     sources: dict[tuple[Op, int], OperandSource] = field(default_factory=dict["tuple[Op, int]", OperandSource])
     tiles: dict[Key, SwizzledTile] = field(default_factory=dict["Key", SwizzledTile])
@@ -68,7 +68,7 @@ class ProductPlan:
 
 
 def in_pipeline(copy: Op) -> Op | None:
-    """The pipeline that a copy runs ahead in; loads are copied where their product stands."""
+    """The pipeline that a copy runs ahead in; loads are copied at their product."""
     loop = copy.parent if copy.name == "tile.copy_async" else None
     return loop if loop is not None and loop.name == "tile.pipeline" else None
 
@@ -104,7 +104,7 @@ def _fits(op: Op, supported: frozenset[DType]) -> bool:
 
 
 def warps_for(products: frozenset[Op], grouping: LayoutGrouping, asked: int | None) -> int:
-    """4 or 8: no more than the rows occupy; what the author asked for, unless the accumulators need more registers."""
+    """4 or 8: no more than the rows occupy; the author's number, unless the accumulators need more registers."""
     rows = max(int(shape_of(op.result)[0]) for op in products)  # type: ignore[call-overload]
     if rows <= ROWS:
         return 4
@@ -121,7 +121,7 @@ def plan_products(
     bounds: Bounds,
     alias: Mapping[Value, Value],
 ) -> ProductPlan:
-    """Behind the assignment of layouts, which says what lies in an accumulator's registers."""
+    """Runs after the assignment of layouts, which says what an accumulator's registers hold."""
     plan = ProductPlan()
     for op in kernel.walk():
         for i in range(2) if op in products else ():
@@ -176,7 +176,7 @@ def _up(n: int, step: int) -> int:
 
 
 def feeds_from_registers(op: Op, grouping: LayoutGrouping) -> bool:
-    """Whether operand a lies in the very registers that the product wants: an accumulator whose rows stay in a warp."""
+    """Whether operand a is in the very registers that the product reads: an accumulator whose rows stay in a warp."""
     a = op.operands[0]
     if not is_tile(a) or isinstance(a.type, SharedType) or not is_tile(op.result):
         return False
@@ -224,7 +224,8 @@ def _plan_fetches(plan: ProductPlan, kernel: Op, bounds: Bounds, alias: Mapping[
 
 
 def _all_or_none(plan: ProductPlan, kernel: Op) -> None:
-    """Of the copies of one pipeline, whose arrival is counted together, and of those into one tile."""
+    """All copies of one pipeline, whose arrival is counted together, are tensor copies, or none is; so are all copies
+    into one tile."""
     copies = [op for op in kernel.walk() if op.name == "tile.copy_async"]
     changed = True
     while changed:
@@ -248,9 +249,10 @@ def _argument(v: Value) -> Value:
 
 
 def _plan_producer(plan: ProductPlan, kernel: Op, accumulators: set[LayoutGroup]) -> None:
-    """Warps that do nothing but fetch, where two warpgroups share the stages: a thread of one of them would hold its
-    own back until the other has let go. Their loops must depend on nothing that the others compute. One warp is enough;
-    beside large accumulators there are four, which hand over their registers."""
+    """Warps that do nothing but fetch, where two warpgroups share the stages: if a thread of one warpgroup fetched, its
+    warpgroup would wait until the other has released the stage. The loops of these warps must not depend on values that
+    the others compute. One warp is enough; beside large accumulators there are four, which hand over their
+    registers."""
     pipelines = [op for op in kernel.walk() if op.name == "tile.pipeline" and filled_by_tensor(plan, op)]
     parts = {op: _before(op, kernel.region.block) for op in pipelines}
     if parts and all(part is not None for part in parts.values()):

@@ -1,6 +1,6 @@
 """Which products of a kernel run on sm_90a's warpgroup instructions, decided before layouts are.
 
-The answer depends on the target, the dtypes, how the operands lie in memory and where the product stands in its kernel;
+The answer depends on the target, the dtypes, the operands' memory layout and the place of the product in its kernel;
 never on the tile, which is padded to whole instructions: a product's bits do not change with its block size.
 """
 
@@ -53,7 +53,7 @@ class Products:
 def plan_contraction(
     kernel: Op, bounds: Bounds, dtypes_supported: frozenset[DType], warps: int | None
 ) -> dict[Op, Products | str]:
-    """For every contraction of the kernel the plan, or why it has none. `warps`: what the author asked for."""
+    """For every contraction of the kernel the plan, or why it has none. `warps`: the author's number."""
     found = [op for op in kernel.walk() if op.name == "tile.contract"]
     return {op: _plan(op, found, kernel, bounds, dtypes_supported, warps) for op in found}
 

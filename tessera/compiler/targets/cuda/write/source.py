@@ -10,7 +10,7 @@ from tessera.errors import Span, source_line
 
 
 class CxxSource:
-    """Lines as they are written. `spans[i]` is what line i + 1 comes from; None for lines that stand for no op."""
+    """Lines as they are written. `spans[i]` is the user's source of line i + 1; None for lines that belong to no op."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
