@@ -112,7 +112,7 @@ def _accesses(view: Value, *names: str) -> list[_Access] | None:
             if op.name not in names or op.operands[0] is not seen or len(tile.shape) != len(axes):
                 return None
             begin, sizes = list(keys), cast("list[Any]", [1] * rank)
-            for axis, offset, size in zip(axes, offsets, tile.shape, strict=False):  # a mask stands behind the offsets
+            for axis, offset, size in zip(axes, offsets, tile.shape, strict=False):  # a mask follows the offsets
                 begin[axis], sizes[axis] = _key(offset), size
             out.append(_Access(op, tuple(begin), tuple(sizes)))
     return out

@@ -1,7 +1,7 @@
 """The message of a failed assert over a tile: the first element that fails, its program, and its value.
 
 A target reports one integer, the least of all elements that fail (see `tile.assert`). For asserts of the author it
-holds three things: the program's number and the element's, by which they are ordered, and the bits of its value.
+holds three things: the program's number and the element's number, which give the order, and the bits of its value.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def shown_as(dtype: DType) -> DType:
 
 
 def element_text(kernel: Op, holds: Value, value: Value | None) -> str:
-    """What stands in a message for the element, to be filled in by `filled`."""
+    """The element's placeholder in a message, which `filled` fills in."""
     assert isinstance(holds.type, TileType)
     grid: tuple[Dim, ...] = kernel.attrs["grid"]  # type: ignore[assignment]
     kind = shown_as(dtype_of(value)).name if value is not None else ""

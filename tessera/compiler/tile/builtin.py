@@ -36,7 +36,7 @@ class TileBuiltin:
     """Base of all functions of kernels; subclasses are registered, under the class name in snake case by default.
 
     `shapes` and `dtypes` say what it takes and gives, `cost` what it needs, in words for people. `example` is a program
-    in which `>>>` stands before a call and what it prints stands below, as in Python's doctest.
+    in which `>>>` precedes a call and its output follows below, as in Python's doctest.
     """
 
     name: str = ""
@@ -87,7 +87,7 @@ class TileBuiltin:
 
     @property
     def family(self) -> str:
-        """The module that it stands in."""
+        """The module that defines it."""
         return type(self).__module__.rpartition(".")[2]
 
     @property

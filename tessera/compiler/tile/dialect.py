@@ -202,7 +202,7 @@ def _scan(op: Op) -> None:
 FOLDED = frozenset(
     f"tile.{name}" for name in (*TABLE, "cast", "bitcast", "constant", "to_scalar", "dim", "program_id", *INDEX_OPS)
 )
-"""ops that may stand in the region of a `tile.fold`: what one thread computes from the elements that it has"""
+"""ops that the region of a `tile.fold` may contain: one thread computes them from the elements that it holds"""
 
 
 @spec(

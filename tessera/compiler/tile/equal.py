@@ -9,7 +9,7 @@ from tessera.compiler.ir.core import Block, Op, Value
 
 _NAMES = frozenset({"sym_name", "arg_names"})
 _TELLS = frozenset({"tile.assert", "tile.print"})
-"""ops that say at run time where they stand"""
+"""ops that report their place in the source at run time"""
 
 
 def shape_of_code(kernel: Op) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from tessera.language.dims.remembering import RememberingFacts
 @mutable
 class Bounds(Intervals):
     """Ranges of a kernel's index values, and where its accesses start in memory. `aligned` holds the view arguments
-    whose memory starts at 16 bytes."""
+    whose memory starts at a multiple of 16 bytes."""
 
     aligned: frozenset[Value] = frozenset()
 

@@ -26,7 +26,7 @@ def rings(op: Op) -> list[Value]:
 
 
 def in_step(op: Op) -> bool:
-    """Whether the op stands in the body of a pipeline: then no copies but the fetched ones are under way."""
+    """Whether the op is in the body of a pipeline: then no copies but the fetched ones are in flight."""
     at = op.parent
     while at is not None and at.name != "tile.pipeline":
         at = at.parent

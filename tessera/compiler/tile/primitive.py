@@ -10,7 +10,7 @@
         def cuda(self, c, at, x, by): ...                            # the same for CUDA
 
 The parameters of `result` annotated `TileType` are operands, all others are known at compile time. An op gives one
-tile, each element of which is computed from elements of the operands at any places. A target whose code is missing
+tile; each of its elements is computed from elements of the operands at any places. A target whose code is missing
 refuses programs that use the function (TS602); the others compile them.
 """
 
@@ -42,7 +42,7 @@ class TilePrimitive(TileBuiltin, abstract=True):
     """
 
     padding: float | Mapping[str, float] = 0
-    """what stands where an operand's elements do not exist, beyond the edge of the tensor or behind a mask; one number
+    """the value where an operand's elements do not exist, beyond the edge of the tensor or behind a mask; one number
     for all operands, or one each by name. Where the result has the shape of the first operand, its elements exist where
     that one's do; else all of them do."""
 

@@ -27,7 +27,7 @@ Role = Literal["input", "output", "temp", "constant"]
 class Buffer:
     """Contiguous memory (C order). `param` is the index of its parameter; `data` holds a constant's bytes.
 
-    An output that is one of the parameters updated in place has role "input" and stands in `Program.outputs` as well.
+    An output that is one of the parameters updated in place has role "input" and is in `Program.outputs` as well.
     """
 
     id: int

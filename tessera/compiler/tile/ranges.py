@@ -57,7 +57,7 @@ class Intervals:
         return self.not_negative(r.low), self.fits(r.high, size, extent)
 
     def overhangs(self, extent: Dim, offset: Interval, size: Dim | None) -> bool:
-        """Whether positions offset .. offset + size - 1 may lie outside 0 .. extent - 1."""
+        """Whether positions offset .. offset + size - 1 may be outside 0 .. extent - 1."""
         return not (self.not_negative(offset.low) and self.fits(offset.high, size, extent))
 
     def fits(self, high: Dim | None, size: Dim | None, extent: Dim) -> bool:
@@ -112,8 +112,8 @@ class Intervals:
             # lower + k * step <= last, so that k <= (last - lower) // step: both numbers are known exactly.
             assert lower.low is not None
             return Interval(lower.low, lower.low + floordiv(last - lower.low, step.low) * step.low, multiple)
-        # The greatest multiple of `multiple` up to `last`. The step itself says nothing: where the first of its steps
-        # lies is not known, and the last may be anywhere below `upper`.
+        # The greatest multiple of `multiple` up to `last`. The step itself says nothing: the place of the first step is
+        # not known, and the last may be anywhere below `upper`.
         return Interval(lower.low, floordiv(last, multiple) * multiple if multiple else last, multiple)
 
 
@@ -122,7 +122,7 @@ def _exact(r: Interval) -> bool:
 
 
 def _add(r: Intervals, a: Interval, b: Interval) -> Interval:
-    """Sums lie between the sums of the ends; what divides both divides the sum."""
+    """Sums are between the sums of the ends; a divisor of both divides the sum."""
     low = None if a.low is None or b.low is None else a.low + b.low
     high = None if a.high is None or b.high is None else a.high + b.high
     return Interval(low, high, math.gcd(a.multiple, b.multiple))
@@ -137,7 +137,7 @@ def _sub(r: Intervals, a: Interval, b: Interval) -> Interval:
 
 def _mul(r: Intervals, a: Interval, b: Interval) -> Interval:
     """Products of divisors divide the product. A factor keeps an order (c >= 0) or turns it round (c < 0); the product
-    of two numbers that are not negative lies between the products of their ends."""
+    of two numbers that are not negative is between the products of their ends."""
     multiple = a.multiple * b.multiple
     for x, y in ((a, b), (b, a)):
         if _exact(y) and isinstance(c := y.low, int):
@@ -150,7 +150,7 @@ def _mul(r: Intervals, a: Interval, b: Interval) -> Interval:
 
 
 def _div(r: Intervals, a: Interval, b: Interval) -> Interval:
-    """Floor division by one number above 0 keeps the order. By several: a quotient of what is not negative is not
+    """Floor division by one number above 0 keeps the order. By several: a quotient of numbers from 0 on is not
     negative, and the greatest is that of the greatest by the least. Multiples of m * c, divided by c, are those of
     m."""
     if not r.positive(b.low):
@@ -174,8 +174,9 @@ def _quotient(a: Dim, b: Dim) -> Dim | None:
 
 
 def _mod(r: Intervals, a: Interval, b: Interval) -> Interval:
-    """A remainder by a number above 0 lies between 0 and that number less 1; it is a - b * q, so what divides both
-    divides it. What lies below the divisor already is its own remainder, and none of a number from 0 on exceeds it."""
+    """A remainder by a number above 0 is between 0 and that number less 1; it is a - b * q, so a divisor of both
+    divides it. A number from 0 on that is below the divisor is its own remainder, and no remainder of a number from 0
+    on exceeds the number."""
     if not r.positive(b.low):
         return Interval()
     multiple, high = math.gcd(a.multiple, b.multiple), None if b.high is None else b.high - 1

@@ -22,8 +22,8 @@ ACCESSES = {"tile.load": (0, 1), "tile.copy_async": (1, 2), "tile.store": (0, 2)
 
 @immutable
 class Narrow:
-    """An access that may not move whole vectors; a vector has so many elements. Where all of `sizes` are multiples of
-    that, it does; `sizes` is empty where no multiple helps."""
+    """An access that may not move whole vectors; a vector has `elements` elements. Where all of `sizes` are multiples
+    of this number, it does; `sizes` is empty where no multiple helps."""
 
     view: Value
     elements: int
@@ -35,7 +35,7 @@ class Narrow:
 
 
 def narrow(op: Op, bounds: Bounds) -> Narrow | None:
-    """None for an access of whole vectors, one of single elements, and what is not an access."""
+    """None for an access of whole vectors, an access of single elements, and an op that is not an access."""
     if op.name not in ACCESSES:
         return None
     at, first = ACCESSES[op.name]
@@ -55,7 +55,7 @@ def narrow(op: Op, bounds: Bounds) -> Narrow | None:
 
 
 def narrow_operands(op: Op, bounds: Bounds) -> Narrow | None:
-    """The same for a product, whose blocks are the target's to choose: the lines of its operands are asked for."""
+    """The same for a product, whose blocks the target chooses: the lines of its operands are checked."""
     if op.name != "tile.contract":
         return None
     views = op.operands[:2]
@@ -110,7 +110,7 @@ def multiples(bounds: Bounds, views: Iterable[Value], by: int, works: Callable[[
 
 
 def _enough(bounds: Bounds, step: Dim, by: int) -> str:
-    """The symbol whose divisibility is the step's."""
+    """The symbol whose divisibility makes the step divisible."""
     for name in sorted(symbols(step), reverse=True):
         facts = bounds.facts.copy()
         facts.assume_divisible(symbol(name), by)

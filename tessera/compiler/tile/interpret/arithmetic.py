@@ -46,7 +46,7 @@ def _chain(a: Any, b: Any, acc: Any, dtype: DType) -> Any:
         for k in range(a.shape[1]):
             acc = acc + a[:, k : k + 1].astype(dtype.numpy) * b[k].astype(dtype.numpy)
         return acc
-    # The product of two f32 is exact in f64, so one rounding to f32 after the sum stands for a fused multiply-add.
+    # The product of two f32 is exact in f64, so one rounding to f32 after the sum equals a fused multiply-add.
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     for k in range(a.shape[1]):
         acc = (acc.astype(np.float64) + wide_a[:, k : k + 1] * wide_b[k]).astype(np.float32)

@@ -261,7 +261,7 @@ class Interpreter:
     def window(
         self, op: Op, view: WatchedView, offsets: Sequence[int], shape: Sequence[int], fill: Any, mask: Any = None
     ) -> Any:
-        """The tile at `offsets`; what lies outside the view, or is masked out, is `fill`."""
+        """The tile at `offsets`; elements outside the view, or masked out, are `fill`."""
         out = _filled(shape, fill, view)
         source, target = _clip(offsets, shape, view.shape)
         used = None if mask is None else mask[target]
@@ -436,7 +436,7 @@ def _has_nan(values: Any) -> bool:
 def _clip(
     offsets: Sequence[int], shape: Sequence[int], extent: Sequence[int]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """The part of a tile that lies inside a view: as slices of the view and of the tile."""
+    """The part of a tile that is inside a view: as slices of the view and of the tile."""
     source: list[slice] = []
     target: list[slice] = []
     for o, n, size in zip(offsets, shape, extent, strict=True):

@@ -52,7 +52,7 @@ class Combining(Existence):
         return (builder.reduce("any", exists, axes),)
 
     def scan(self, op: Op) -> None:
-        """Padding behind all elements is in no prefix of theirs; what stands before or between them is."""
+        """Padding behind all elements is in none of their prefixes; padding before or between them is."""
         x, axis = op.operands[0], cast(int, op.attrs["axis"])
         tails, masks = self.of(x), self.masks.get(x, ())
         if masks or any(t.below for t in tails[axis]):
@@ -75,7 +75,7 @@ class Combining(Existence):
         for r in results:
             self._carried(r, left, masks if prefixes else ())
         if not masks and (all(not t.below for t in tails[axis]) if prefixes else not tails[axis]):
-            return  # what stands behind all elements is in no prefix of theirs
+            return  # padding behind all elements is in none of their prefixes
         identity = cast("tuple[float, ...] | None", op.attrs.get("identity"))
         for i, x in enumerate(given):
             op.set_operand(i, self.masked(op, x, ragged, masks, 0 if identity is None else identity[i]))
@@ -117,7 +117,7 @@ class Combining(Existence):
             self.masks[v] = masks
 
     def sort(self, op: Op) -> None:
-        """Padding goes behind all elements."""
+        """Padding is sorted behind all elements."""
         x, axis = op.operands[0], cast(int, op.attrs["axis"])
         tails, masks = self.of(x), self.masks.get(x, ())
         ragged = tuple(t if a == axis else NONE for a, t in enumerate(tails))
@@ -134,14 +134,14 @@ class Combining(Existence):
             result = self.positions(op, ragged, masks, there, last)
         else:
             op.set_operand(0, self.masked(op, x, ragged, masks, last))
-        if between:  # as many as there are stand first
+        if between:  # the elements that exist come first
             for v in {op.result, result}:
                 self.tails[v] = tuple(NONE if a == axis else t for a, t in enumerate(tails))
                 self.masks[v] = there
 
     def positions(self, op: Op, tails: Tails, masks: tuple[Value, ...], there: tuple[Value, ...], last: float) -> Value:
-        """An argsort of elements that have gaps between them: they are brought to the front first, in their order, for
-        what stands in the gaps may equal an element, and among equals the first one comes first. Gives its result."""
+        """An argsort of elements that have gaps between them. They are first moved to the front, in their order: the
+        filler in the gaps may equal an element, and among equals the first one comes first. Gives its result."""
         assert op.block is not None
         x, result = op.operands[0], op.result
         t, axis = cast(TileType, x.type), op.attrs["axis"]
@@ -169,7 +169,7 @@ class Combining(Existence):
         return (builder.map("lt", builder.value("tile.iota", (), there.type, {"axis": axis}), there),)
 
     def primitive(self, op: Op) -> None:
-        """A function with an op of its own says what stands in place of padding, and where its elements exist."""
+        """A function with an op of its own says which value replaces padding, and where its elements exist."""
         definition = PRIMITIVES[op.name]
         exists = [(self.of(x), self.masks.get(x, ())) for x in op.operands]
         for i, x in enumerate(list(op.operands)):
@@ -199,7 +199,8 @@ class Combining(Existence):
         return tuple(out), lost
 
     def moved_together(self, op: Op, moved: Mapping[int, Exists]) -> tuple[Value, ...]:
-        """Which elements exist of what an op moves: the same op, over whether its operands' elements do."""
+        """Which elements of the result of an op that moves elements exist: the same op, applied to masks of which
+        elements of its operands exist."""
         assert op.block is not None
         builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
         given = list(op.operands)

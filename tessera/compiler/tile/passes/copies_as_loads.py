@@ -1,5 +1,5 @@
-"""Asynchronous copies as loads and stores, for targets that have none: done when they are asked for. The barrier that
-would complete them has nothing left to do."""
+"""Asynchronous copies as loads and stores, for targets that have none: they complete when they are issued. The barrier
+that would complete them has nothing left to do."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _elements(op: Op) -> None:
 
 
 def _window(op: Op, bounds: Intervals) -> None:
-    """What the mask leaves of the window has to lie inside; without a mask, all of it."""
+    """The part of the window that is not masked out has to be inside the view; without a mask, all of it."""
     b, view = _before(op), cast(ViewType, op.operands[0].type)
     tile = cast(TileType, op.result.type if op.results else op.operands[1].type)
     offsets, mask = _parts(op, 1 if op.results else 2)
@@ -63,7 +63,7 @@ def _window(op: Op, bounds: Intervals) -> None:
 
 
 def _subview(op: Op, bounds: Intervals) -> None:
-    """An axis that is taken out stands at one index."""
+    """An axis that is taken out has one index."""
     b, view = _before(op), cast(ViewType, op.operands[0].type)
     for axis in cast("tuple[int, ...]", op.attrs.get("drop", ())):
         if not all(bounds.inside(op.operands[1 + axis], 1, view.shape[axis])):

@@ -72,7 +72,7 @@ class Existence:
     def indexed(self, op: Op, indices: Sequence[Value]) -> Tails:
         """Which elements of an access at computed places are padding.
 
-        Elements whose index is padding are masked out here. Elements of slices that lie outside the view read and
+        Elements whose index is padding are masked out here. Elements of slices that are outside the view read and
         store nothing, as everywhere.
         """
         tails = self.union(indices)
@@ -164,8 +164,8 @@ class Existence:
         self.move_masks(op)
 
     def reshape(self, op: Op) -> None:
-        """Axes that stay keep their tails. Where an axis with padding is folded, or goes, and where an author's mask
-        leaves elements out, what exists is a mask of the new shape."""
+        """Axes that stay keep their tails. Where an axis with padding is folded or disappears, and where an author's
+        mask leaves elements out, a mask of the new shape says which elements exist."""
         x = op.operands[0]
         before, after = cast(TileType, x.type).shape, cast(TileType, op.result.type).shape
         places = kept_axes(before, after)
@@ -179,7 +179,8 @@ class Existence:
         self.move_masks(op, lost)
 
     def move_masks(self, op: Op, tails: Tails = ()) -> None:
-        """What tells which elements of an op's operand exist beside its axes, these `tails` too, is moved as it is."""
+        """Moves the masks of which elements of an op's operand exist, and these `tails` as masks, as the op moves its
+        operand."""
         x = op.operands[0]
         masks = self.masks.get(x, ())
         if any(tails) or masks:

@@ -1,7 +1,7 @@
 """Hoists invariant index arithmetic out of loops and branches.
 
-Where an index is computed first is chance, and says nothing; what loops and branches give says of which elements exist
-by indices that are known behind them, too.
+The place where an index is computed first is accidental and says nothing. After hoisting, the results of loops and
+branches can say which elements exist in terms of indices that are known after them, too.
 """
 
 from __future__ import annotations

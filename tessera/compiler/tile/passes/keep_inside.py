@@ -21,7 +21,7 @@ _PLACES = {"tile.load": (0, 1), "tile.copy_async": (1, 2), "tile.store": (0, 2)}
 
 
 def needs_keeping(kernel: Op) -> bool:
-    """Whether some window may lie outside."""
+    """Whether some window may be outside its view."""
     ranges = Intervals(kernel)
     return any(_unknown(op, ranges) for op in kernel.walk() if op.name == "tile.subview")
 
@@ -41,8 +41,8 @@ def keep_inside(kernel: Op) -> None:
 
 
 def _unknown(op: Op, ranges: Intervals) -> list[int]:
-    """The axes taken out whose index is not proved to lie inside. Windows that the compiler makes for itself have none,
-    where they do not say so: they stand at its own coordinates."""
+    """The axes taken out whose index is not proved to be inside. Windows that the compiler makes for itself have none,
+    unless an attribute says so: they are at coordinates that it computes itself."""
     if not (op.attrs.get("computed") or op.attrs.get("clipped")):
         return []
     extents = cast(ViewType, op.operands[0].type).shape

@@ -1,10 +1,10 @@
-"""Ragged edges: elements of a tile that lie beyond the end of what it was loaded from never enter a result.
+"""Ragged edges: elements of a tile that are beyond the end of the view it was loaded from never enter a result.
 
-A block at the edge of a tensor is as large as any other; what it holds beyond the edge is padding. Every value knows
-which of its elements are (`Tail`: those with offset + j >= extent, or below 0), and where elements are combined with
-each other, in a reduction or along the contracted axis of a product, padding is replaced by that reduction's identity.
-Padded indices read and store nothing. Elsewhere padding is harmless, for stores are clipped. Where sizes show that no
-block is ragged, nothing is inserted.
+A block at the edge of a tensor is as large as any other; its elements beyond the edge are padding. The pass knows which
+elements of every value are padding (`Tail`: those with offset + j >= extent, or below 0). Where elements are combined
+with each other, in a reduction or along the contracted axis of a product, padding is replaced by that reduction's
+identity. Padded indices read and store nothing. Elsewhere padding is harmless, for stores are clipped. Where sizes show
+that no block is ragged, nothing is inserted.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ class MaskTails(Combining):
         self.carry(op, list(op.operands), [r.block for r in op.regions])
 
     def carry(self, op: Op, initial: Sequence[Value], blocks: Sequence[Block]) -> None:
-        """A loop whose step is these blocks. A carried tile that each step adds to lacks what it lacks before the loop,
-        and what all steps lack; one that each step makes anew may lack something else each time, which is carried, too.
-        """
+        """A loop whose step is these blocks. A carried tile that each step adds to lacks the elements that it lacks
+        before the loop and that all steps lack; one that each step replaces may lack other elements each time, and a
+        mask of them is carried, too."""
         body, count = blocks[-1], len(initial)
         shared = self._shared(op)
         begun = {v: self.content(v) for v in shared}
         changing: list[Value] = []
-        """shared tiles whose steps leave other elements out, or the loop where it makes none"""
+        """shared tiles that lack other elements after a step, or after the loop where it makes no step"""
         found = [self.of(v) if isinstance(v.type, TileType) else () for v in initial]
         anew = set[int]()
-        """which carried tiles are made anew, and lack different elements"""
+        """which carried tiles are replaced in each step, and lack different elements"""
         while True:
             for block in blocks:
                 for i, (arg, tails) in enumerate(zip(block.args[-count:] if count else (), found, strict=True)):
@@ -131,7 +131,7 @@ class MaskTails(Combining):
         return (NONE,) * len(cast("TileType | SharedType", v.type).shape)
 
     def content(self, v: Value) -> tuple[Tails, tuple[Value, ...], float | None]:
-        """What is known of a shared tile's content here: its tails, masks, and what stands in place of padding."""
+        """A shared tile's content here: its tails, masks, and the value in place of padding."""
         return self.of(v), self.masks.get(v, ()), self.padding.get(v)
 
     def hold(self, v: Value, content: tuple[Tails, tuple[Value, ...], float | None]) -> None:
@@ -188,7 +188,7 @@ class MaskTails(Combining):
         )
 
     def _outside(self, tails: Axis, body: Block) -> Axis:
-        """Those whose offset is known outside the loop."""
+        """The tails whose offset is known outside the loop."""
         return tuple(t for t in tails if not defined_in(t.offset, body))
 
     def keep_old(self, op: Op, body: Block, carried: int, anew: set[int]) -> None:
@@ -206,8 +206,8 @@ class MaskTails(Combining):
                 end.set_operand(i, builder.map("where", exists, new, arg))
 
     def branch(self, op: Op) -> None:
-        """What a branch gives lacks what both sides lack; where they lack different elements, each says which. A side
-        that adds to what the other leaves alone is as a step of a loop: what it lacks in every step, both lack."""
+        """The result of a branch lacks the elements that both sides lack; where they lack different elements, each side
+        gives a mask. A side that adds to a value that the other leaves unchanged is handled like a step of a loop."""
         blocks = [r.block for r in op.regions]
         shared = self._shared(op)
         begun, ends = {v: self.content(v) for v in shared}, list[dict[Value, Any]]()

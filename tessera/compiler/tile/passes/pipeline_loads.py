@@ -161,7 +161,7 @@ def _memory(v: Value) -> Value:
 
 
 def _in_block(op: Op, block: Block) -> Op | None:
-    """The op of `block` that `op` is or stands in."""
+    """The op of `block` that `op` is or is nested in."""
     at: Op | None = op
     while at is not None and at.block is not block:
         at = at.parent

@@ -1,7 +1,7 @@
-"""Proves that shared tiles are synchronised and inserts the barriers that are missing. Authors are told of these,
-and of their own that order nothing.
+"""Proves that shared tiles are synchronised and inserts the barriers that are missing. Notes report these to
+authors, and those of their own that order nothing.
 
-A shared tile must see a barrier between a write and the next read of it, between a read and the next write (the threads
+A shared tile needs a barrier between a write and the next read of it, between a read and the next write (the threads
 that still read would see the new content) and between two writes. The last step of a loop is followed by its first
 statement, which is where most hazards are.
 """
@@ -72,8 +72,8 @@ def place_barriers(kernel: Op) -> list[Hazard]:
 
 
 def barrier_notes(kernel: Op) -> list[Diagnostic]:
-    """What to tell the author of a kernel, which stays as it is: a note (TS408) where `place_barriers` inserts a
-    barrier, and one (TS414) for each of the author's that orders nothing."""
+    """Notes for the author of a kernel, which is not changed: one (TS408) where `place_barriers` inserts a barrier, and
+    one (TS414) for each of the author's barriers that orders nothing."""
     if not any(op.name in ("tile.alloc_shared", "tile.barrier") for op in kernel.walk()):
         return []
     complete = clone(kernel, {})
@@ -100,8 +100,8 @@ def _orders_nothing(span: Span) -> Diagnostic:
 
 
 def _idle(kernel: Op, authors: list[Op]) -> list[Span]:
-    """The lines whose barriers may go, one after another, without a hazard. One line may have become several ops: in a
-    function that is called twice, in a loop that is unrolled."""
+    """The lines whose barriers can be removed, one after another, without a hazard. One line may have become several
+    ops: in a function that is called twice, in a loop that is unrolled."""
     spans: list[Span] = []
     gone: frozenset[Op] = frozenset()
     known = _hazards(kernel, gone)
@@ -114,8 +114,8 @@ def _idle(kernel: Op, authors: list[Op]) -> list[Span]:
 
 
 def _hazards(kernel: Op, ignored: frozenset[Op]) -> set[tuple[Op, Value]]:
-    """What is unordered when some barriers are taken for none. Tensors count here: who stores to one and loads from it
-    may have meant the barrier for that."""
+    """The accesses that are unordered when some barriers are ignored. Tensors count here: an author that stores to one
+    and loads from it may have meant the barrier for that."""
     found: set[tuple[Op, Value]] = set()
     _Walk(lambda h: found.add((h.op, h.memory)), ignored, tensors=True).kernel(kernel)
     return found
@@ -123,9 +123,11 @@ def _hazards(kernel: Op, ignored: frozenset[Op]) -> set[tuple[Op, Value]]:
 
 @mutable
 class _Walk:
-    """Follows a program's accesses from barrier to barrier, and tells of each that stands too close to another.
+    """Follows a program's accesses from barrier to barrier, and reports each that has no barrier between it and another
+    that needs one.
 
-    Of shared tiles alone, and a barrier is inserted where it tells; or with those of `tensors`, and nothing is.
+    It either follows accesses to shared tiles alone, and the caller inserts a barrier at each report; or those to
+    `tensors` as well, and no barrier is inserted.
     """
 
     found: Callable[[Hazard], None]
@@ -158,7 +160,7 @@ class _Walk:
                 self._access(op, state)
 
     def _loop(self, op: Op, state: Open) -> None:
-        """A step may follow what stands before the loop or another step."""
+        """A step may follow the ops before the loop or another step."""
         entry = state.copy()
         while True:
             after = entry.copy()

@@ -2,10 +2,10 @@
 
     c[2, M, N] = mma(a[2, M, K], b[2, K, N], acc[2, M, N])
 
-becomes two products of the matrices in `a`, `b` and `acc`. What a batch is computed from, carried in and stored by is
-taken apart as well where it goes element by element: its loads, arithmetic, reductions of rows and columns, loops and
-stores. So no element moves, and each product is the same as one that was written without batches. What is left over is
-put together again, or cut (`tile.part`), through scratch memory.
+becomes two products of the matrices in `a`, `b` and `acc`. Ops that compute, carry and store a batch element by element
+are split as well: loads, arithmetic, reductions of rows and columns, loops and stores. So no element moves, and each
+product is the same as one that was written without batches. For all other ops, batches are joined or cut (`tile.part`)
+through scratch memory.
 """
 
 from __future__ import annotations

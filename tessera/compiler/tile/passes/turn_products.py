@@ -1,14 +1,14 @@
-"""Chains of products turned, for targets whose lanes run along the columns of a product: (a b)^T = b^T a^T.
+"""Transposes chains of products, for targets whose lanes run along the columns of a product: (a b)^T = b^T a^T.
 
     for j: s = mma(q, k[j].T, 0); p = exp(s - max(s, axis=1)); o = mma(p, v[j], o)
 
-has a left operand that stays, and right ones that come turned in every step. Turned, `q` is laid out anew once, `k` and
-`v` are read where they lie, and rows are reduced lane by lane, without a step across lanes:
+has a left operand that stays the same, and right operands that are transposed in every step. In the transposed chain
+`q` is transposed once, `k` and `v` are read in place, and rows are reduced lane by lane, without a step across lanes:
 
     for j: t = mma(k[j], q.T, 0); p = exp(t - max(t, axis=0)); u = mma(v[j].T, p, u)
 
-What is computed from the products element by element, reduced, and carried by loops, is turned with them. Each sum
-keeps its order, so that no bit changes.
+Values that are computed from the products element by element, that are reduced, and that loops carry, are transposed
+with them. Each sum keeps its order, so that no bit changes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.language.scalars import TABLE
 
 FEW = 16
-"""rows of a product that leave lanes empty where they run along them"""
+"""at most this many rows of a product leave lanes empty where lanes run along rows"""
 
 
 ELEMENTWISE = frozenset((*(f"tile.{name}" for name in TABLE), "tile.cast", "tile.bitcast"))
 ANEW = ELEMENTWISE | {"tile.mma", "tile.iota", "tile.broadcast"}
-"""ops that are made anew with turned operands; what others give is turned behind them"""
+"""ops that are rebuilt with transposed operands; results of other ops are transposed behind them"""
 
 
 def turns_products(kernel: Op) -> bool:
@@ -57,7 +57,8 @@ def _is_product(op: Op) -> bool:
 
 
 def _starts(op: Op) -> bool:
-    """A product in a loop whose left operand, with rows for all lanes, stays, while the right one comes turned."""
+    """A product in a loop whose left operand has rows for all lanes and stays the same, and whose right one is
+    transposed in each step."""
     loop = op.parent
     if loop is None or loop.name != "tile.for" or not _is_product(op):
         return False
@@ -83,7 +84,7 @@ def _changes(v: Value, loop: Op) -> bool:
 
 
 def _carried(op: Op) -> Iterator[tuple[Value, ...]]:
-    """For each matrix that a loop carries: how it starts, what it is inside, what comes next, what comes out."""
+    """For each matrix that a loop carries: its initial value, its block argument, its next value, its result."""
     body = op.region.block
     for group in zip(op.operands[3:], body.args[1:], body.terminator.operands, op.results, strict=True):
         if _matrix(group[1]):
@@ -91,12 +92,12 @@ def _carried(op: Op) -> Iterator[tuple[Value, ...]]:
 
 
 class _Sides:
-    """Which matrices are turned together (union-find)."""
+    """Which matrices are transposed together (union-find)."""
 
     def __init__(self, kernel: Op) -> None:
         self.parent: dict[Value, Value] = {}
         self.fixed: set[Value] = set()
-        """matrices that branches give, or loops without a counter: they stay as they are"""
+        """matrices that branches or loops without a counter give: they are not transposed"""
         self.products = [op for op in kernel.walk() if _is_product(op)]
         for op in kernel.walk():
             if op.name == "tile.for":
@@ -122,7 +123,7 @@ class _Sides:
         self.parent.setdefault(first, self._find(first))
 
     def chosen(self) -> set[Value]:
-        """Those of products that start a chain, and of the products that take what these give on the left."""
+        """The matrices of products that start a chain, and of the products whose left operand is such a matrix."""
         fixed = {self._find(v) for v in self.fixed}
         lefts = {self._find(op.operands[0]) for op in self.products}
         found = {r for op in self.products if _starts(op) and (r := self._find(op.result)) in lefts - fixed}
@@ -136,7 +137,7 @@ class _Sides:
 
 
 class _Turned:
-    """Makes each of `values` anew as its transpose, and gives it to those who used it."""
+    """Rebuilds each of `values` as its transpose, and passes it to the ops that used the value."""
 
     def __init__(self, values: set[Value]) -> None:
         self.values = values
@@ -144,7 +145,7 @@ class _Turned:
         self.made: dict[Value, Value] = {}
 
     def carried(self, kernel: Op) -> None:
-        """What loops carry changes its type; those who used it see it turned back."""
+        """Changes the type of values that loops carry; ops that used them read them transposed back."""
         for op in [op for op in kernel.walk() if op.name == "tile.for"]:
             body = op.region.block
             for i, (inside, out) in enumerate(zip(body.args[1:], op.results, strict=True)):
@@ -166,7 +167,8 @@ class _Turned:
         self.made[back] = v
 
     def uses(self, kernel: Op) -> None:
-        """Those who stay themselves: reductions go along the other axis, all others see the matrix turned back."""
+        """The ops that are not rebuilt: reductions run along the other axis, all others read the matrix transposed
+        back."""
         for op in list(kernel.walk()):
             if op.name == "tile.yield" and op.parent is not None and op.parent.name == "tile.for":
                 for i, arg in enumerate(op.parent.region.block.args[1:]):
