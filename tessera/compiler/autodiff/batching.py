@@ -3,7 +3,8 @@
 The ops of one element are gone through in order. What depends on no element stays as it is, and is computed once. An
 operator gets operands with one more axis in front (`graph/batching.py`), or is followed through its decomposition; what
 has neither, such as a kernel, is called for one element after the other. Branches on conditions that differ are both
-taken, and each element has its own; loops go on while any element does, and those that have ended stay as they are.
+taken, and each element selects its own; loops run while any element's condition holds, and elements whose loop has
+ended keep their values.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ Values = Sequence[Value]
 
 
 class Batching:
-    """One way over the ops of an element. `of`: the value for all elements of those that differ; `same`: what stands
-    for those that do not. `looped`: ops that are done for one element after the other."""
+    """One walk over the ops of an element. `of`: for values that differ between elements, the value for all elements;
+    `same`: for the others, their copies. `looped`: ops that are done for one element after the other."""
 
     def __init__(self, g: GraphBuilder, size: Dim, of: Mapping[Value, Value], looped: list[Op] | None = None) -> None:
         self.g, self.size = g, size
@@ -168,7 +169,7 @@ def _settle(b: Batching, results: Values, differ: Sequence[bool], found: Values)
 
 
 def _carried(b: Batching, op: Op, block: Block, initial: Values) -> list[bool]:
-    """Which carried values come to differ."""
+    """Which carried values differ between elements, initially or after a step."""
     args = block.args[len(block.args) - len(initial) :]
     differ = [v in b.of for v in initial]
     while True:
@@ -235,7 +236,7 @@ def _while(b: Batching, op: Op) -> None:
 
 
 def _while_any(b: Batching, op: Op) -> None:
-    """A loop whose elements have rounds of their own: the last carried value says which go on."""
+    """A loop with a number of rounds for each element: the last carried value says which elements are still running."""
     head, body = (r.block for r in op.regions)
     g = b.g
 

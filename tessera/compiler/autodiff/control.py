@@ -21,11 +21,11 @@ from tessera.immutable import mutable
 from tessera.language import dtypes
 
 CHUNK = 8
-"""rounds that are gone through backwards together: the states of these are all kept"""
+"""rounds that are run backwards together: the states of all of them are kept"""
 SLOTS = 32
 """states before chunks that are kept at a time"""
 SPREAD = 4
-"""chunks ahead of a kept state are parted into so many stretches, and the state at the first end is kept as well"""
+"""chunks ahead of a kept state are divided into SPREAD stretches; the state at the end of the first is kept as well"""
 
 Values = Sequence[Value]
 
@@ -136,7 +136,7 @@ def _loop_ahead(ahead: Forward, op: Op) -> None:
 @mutable
 class Rounds:
     """A loop as rounds 0 to `trips` - 1 of one step. `step(round, carried)` emits one: its ops, what it yields, and the
-    block arguments' stand-ins."""
+    values that replace the block arguments."""
 
     g: GraphBuilder
     block: Block

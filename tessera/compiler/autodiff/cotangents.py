@@ -55,8 +55,8 @@ class Cotangents:
 
 
 def added(g: GraphBuilder, have: Value, more: Value) -> Value:
-    """The sum. Of what is 0 but for one slice, as the cotangent of what `x[i]` reads from, that slice alone is added in
-    its place, so that a loop over the elements of a tensor costs what the elements cost."""
+    """The sum. Of a tensor that is 0 but for one slice, such as the cotangent of x from `x[i]`, only that slice is
+    added in its place, so that a loop over the elements of a tensor costs no more than its elements."""
     op = more.op
     if op is None or op.name != "graph.put" or not _is_zero(op.operands[0]) or tensor(op.operands[1]).rank:
         return g.add(have, more)

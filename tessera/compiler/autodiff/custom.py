@@ -1,8 +1,8 @@
 """Custom derivative rules of a whole function: `graph.custom`.
 
-It stands among the ops of a function while derivatives are taken, and nowhere else: `inline_custom` puts the ops of
-its first region in its place. What a rule computes are ops like any other, so that derivatives of derivatives go
-through them; the mode that has no rule is the transpose of the one that has.
+It is in a function only while derivatives are taken: `inline_custom` replaces it with the ops of its first region. The
+ops of a rule are ops like any other, so derivatives of derivatives are taken through them; the mode that has no rule is
+the transpose of the one that has.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _region(op: Op, rule: str) -> Block | None:
 
 
 def _demand_given(op: Op, live: Iterable[Value]) -> None:
-    """A rule says nothing of what the function reads beside its arguments."""
+    """A rule gives no derivative for values that the function reads beside its arguments."""
     read = set(outside(op.regions[0].block)) & set(live)
     if read:
         name = next((v.hint for v in read if v.hint), "a value")

@@ -20,8 +20,8 @@ from tessera.compiler.phases import phase
 
 
 class Reverse:
-    """One way back over some ops. `live`: the values whose cotangents are wanted, or on the way to those. `order`: of
-    which derivative the ops are that it emits."""
+    """One backward walk over some ops. `live`: the values whose cotangents are wanted, and those on the way to them.
+    `order`: the order of the derivative that the emitted ops belong to."""
 
     def __init__(self, g: GraphBuilder, live: set[Value], order: int) -> None:
         self.g, self.live, self.order = g, live, order

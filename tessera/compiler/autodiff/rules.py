@@ -42,7 +42,8 @@ def reads(op: Op) -> list[Value]:
 
 
 def outside(*blocks: Block) -> Iterator[Value]:
-    """What the ops of these blocks read that stands outside of them. Kernels read nothing but their operands."""
+    """The values that the ops of these blocks read and that are defined outside of them. Kernels read nothing but their
+    operands."""
     for block in blocks:
         own = set(block.args)
         for op in block.ops:
