@@ -66,7 +66,7 @@ class Batched:
         return self.g.emit(self.operator, operands, {**self.attrs, **changed})
 
     def rows(self, v: Value, axis: int) -> Value:
-        """[size, *before, n, *after] as [size * n, *before, *after]: what is indexed lies in one axis."""
+        """[size, *before, n, *after] as [size * n, *before, *after]: the indexed elements are on one axis."""
         g, rank = self.g, tensor(v).rank
         if axis:
             v = g.transpose(v, (0, axis + 1, *(a for a in range(1, rank) if a != axis + 1)))
@@ -84,7 +84,7 @@ class Batched:
         return g.transpose(v, perm)
 
     def places(self, i: int, n: Dim, lost: Dim, wraps: bool) -> Value:
-        """Indices into an axis of `n` as those into the rows of all elements; `lost` for what lies outside."""
+        """Indices into an axis of `n` as indices into the rows of all elements; `lost` for indices outside."""
         g, v = self.g, self.whole(i)
         at = g.to(v, dtypes.int64)
         if wraps:

@@ -95,7 +95,7 @@ class GraphBuilder:
     def weak(self, operands: Sequence[Any], apart: Sequence[int] = ()) -> list[Any]:
         """Python numbers and dims among the operands become constants; their dtype adapts to the tensors beside them.
 
-        Operands whose numbers are in `apart` stand for themselves.
+        The dtypes of operands whose positions are in `apart` and those of the others do not depend on each other.
         """
         other: DType | None = None
         for v in flat([o for i, o in enumerate(operands) if i not in apart]):

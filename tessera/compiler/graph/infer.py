@@ -279,7 +279,7 @@ def lined_up(shapes: Sequence[Shape], facts: Facts) -> list[Suggestion]:
 
 
 def _new_axes(short: Shape, long: Shape, facts: Facts, step: int) -> str:
-    """The subscript by which the axes of `short` meet the first (step 1) or last (-1) equals of `long`."""
+    """The subscript that aligns the axes of `short` with the first (step 1) or last (-1) equal axes of `long`."""
     rest, entries = list(short[::step]), list[str]()
     for d in long[::step]:
         equal = bool(rest) and dims.equal(rest[0], d, facts)
@@ -331,7 +331,7 @@ def counterexample(a: Dim, b: Dim, facts: Facts) -> tuple[str, ...]:
 
 
 def at_least_zero(d: Dim) -> Dim:
-    """max(d, 0), which is d itself where its form shows that it is no difference: symbols stand for sizes."""
+    """max(d, 0), which is d itself where its form shows that it is no difference: symbols are sizes."""
     return d if _not_negative(d) else dims.dim_max(d, 0)
 
 

@@ -50,7 +50,7 @@ Kind = Literal[
 ]  # fmt: skip
 """map: elementwise; reduce: along axes; contract: sums of products; view: the same elements re-indexed by strides;
 join: several inputs side by side; gather/scatter: computed indices; put: a part of a tensor replaced, in its own memory
-where nobody needs the old one; scan: prefix along an axis; sort: whole lines in order; random: counter based;
+where the old tensor is not needed; scan: prefix along an axis; sort: whole lines in order; random: counter based;
 generate: from nothing but attributes; control: if, while, for."""
 
 ALIASES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "ddof": "correction"}
@@ -72,8 +72,8 @@ class Spread(tuple[Any, ...]):
 @immutable
 class TileKernel:
     """A kernel of `tessera.kernels`, as `module.name`, that computes an operator. Its parameters are the operands, then
-    the results, then the attributes and `constants` by name; a result that may be None is not asked for where nobody
-    reads it. `config`: its schedule's parameters; `even`: those that differ where products take any number of rows
+    the results, then the attributes and `constants` by name; a result that may be None is not computed where it is not
+    read. `config`: its schedule's parameters; `even`: those that differ where products take any number of rows
     (`Sizes.any_rows`). `apart`: each result by a launch of its own."""
 
     name: str
@@ -374,7 +374,7 @@ def flat(operands: Sequence[Any]) -> list[Any]:
 
 
 def facts_of(op: Op) -> Facts:
-    """The asserts in force where `op` stands: attrs `divisible` and `equal` (pairs of dims) of its function."""
+    """The asserts in force at `op`: attrs `divisible` and `equal` (pairs of dims) of its function."""
     top = op
     while (parent := top.parent) is not None:
         top = parent

@@ -1,8 +1,8 @@
-"""What becomes of a function whose named dim is cut into parts, one for each device.
+"""How a function runs whose named dim is cut into parts, one for each device.
 
-Which axis of a value is cut follows from its shape, for a dim has its name wherever it goes; each operator says in its
-`partition` rule whether it keeps the parts apart. Operators without a rule are followed through their decomposition, so
-that `softmax` along another axis needs none.
+Which axis of a value is cut follows from its shape, for a dim has the same name in every value; each operator says in
+its `partition` rule whether it keeps the parts apart. Operators without a rule are followed through their
+decomposition, so that `softmax` along another axis needs none.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Partition:
     shares: dict[Value, Combine] = field(default_factory=dict[Value, Combine])
     """values of `func` whose shares the parts hold"""
     staged: bool = False
-    """whether the function goes on after something has been sent, or asks for the size of the whole dim: a part is
+    """whether the function computes more after something has been sent, or reads the size of the whole dim: a part is
     not the function itself then (see `stages`)"""
 
     @property
@@ -259,7 +259,7 @@ def stages(found: Partition) -> list[Stage]:
     """The functions, in order. A share is known as a whole from the next one on."""
     *ops, end = found.func.region.block.ops
     known: dict[Value, int] = dict.fromkeys(found.func.region.block.args, 0)
-    """the first stage in which a value can be used; what is made from nothing is made anew wherever it is used"""
+    """the first stage in which a value can be used; values that depend on no argument are recomputed at each use"""
     at: dict[Op, int] = {}
     for op in ops:
         before = [known[v] for v in _used(op) if v in known]
@@ -296,7 +296,7 @@ def _stage(whole: Op, number: int, ops: Sequence[Op], gives: Sequence[Value]) ->
 
 
 def _used(op: Op) -> Iterable[Value]:
-    """What an op uses, also inside its regions, of what is made outside of it."""
+    """The values from outside of an op that it uses, also inside its regions."""
     inside = {*_made(op)}
     return dict.fromkeys(v for o in op.walk() for v in o.operands if v not in inside)
 

@@ -364,7 +364,7 @@ class Einsum(Operator):
     def decompose(self, g: GraphBuilder, operands: Sequence[Value], equation: str) -> Value:
         left, _, out = equation.partition("->")
         terms, dtype = left.split(","), tensor(operands[0]).dtype
-        if len(operands) > 2:  # what lies between two contractions is not rounded
+        if len(operands) > 2:  # intermediate results between two contractions are not rounded
             operands = [g.compute(x) for x in operands]
         work: list[tuple[Value, str]] = [_diagonal(g, x, term) for x, term in zip(operands, terms, strict=True)]
         while len(work) > 1:
@@ -387,7 +387,7 @@ class Einsum(Operator):
 
 
 def _diagonal(g: GraphBuilder, x: Value, term: str) -> tuple[Value, str]:
-    """`x` with each repeated letter reduced to one axis: the sum over the others of what lies on the diagonal."""
+    """`x` with each repeated letter reduced to one axis: the sum of the diagonal over the others."""
     for i, c in enumerate(term):
         if c in term[:i]:
             shape, first = tensor(x).shape, term.index(c)

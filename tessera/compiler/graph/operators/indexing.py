@@ -122,8 +122,8 @@ class TakeAlongAxis(Operator):
 
 
 def positions(g: GraphBuilder, shape: Shape, indices: Value, axis: int) -> Value:
-    """Where in the flattened tensor of that shape lies what `indices` mean along `axis`: the number of its elements for
-    what lies outside. Negative indices count from the end."""
+    """The places in the flattened tensor of that shape that `indices` along `axis` refer to; for indices outside, the
+    number of its elements. Negative indices count from the end."""
     rank, n = len(shape), shape[axis]
     at = g.cast(indices, dtypes.int64)
     at = g.where(g.lt(at, 0), g.add(at, n), at)
@@ -245,9 +245,9 @@ def _restore_indexed(axes: Sequence[SlicedAxis], shape: Shape) -> None:
 
 
 def _items(g: GraphBuilder, shape: Shape, key: tuple[Any, ...]) -> list[Any]:
-    """The key with slices for what `...` stands for and for missing axes; None stands for a new axis.
+    """The key with slices for the axes that `...` represents and for missing axes; None is a new axis.
 
-    The `...` itself stays: by NumPy's rules it parts index tensors even where it stands for no axis.
+    The `...` itself stays: by NumPy's rules it separates index tensors even where it represents no axis.
     """
     items = [_listed(g, k) for k in key]
     used = sum(i is not None and i is not Ellipsis for i in items)
@@ -260,7 +260,7 @@ def _items(g: GraphBuilder, shape: Shape, key: tuple[Any, ...]) -> list[Any]:
 
 
 def _listed(g: GraphBuilder, item: Any) -> Any:
-    """A (nested) list of integers as the tensor it stands for."""
+    """A (nested) list of integers as a tensor."""
     given = cast("list[Any]", item if isinstance(item, list) else [])
     parts = [g.constant(i, dtypes.int64) if type(i) is int else _listed(g, i) for i in given]
     return g.stack(parts) if parts and all(isinstance(p, Value) for p in parts) else cast("Any", item)
@@ -382,7 +382,7 @@ def _gathered(g: GraphBuilder, x: Value, axes: Sequence[SlicedAxis], items: Sequ
 
 
 def _linear(g: GraphBuilder, indices: Sequence[Value], sizes: Sequence[Dim]) -> Value:
-    """Row-major positions of index tuples; one with an index outside its axis lies outside altogether."""
+    """Row-major positions of index tuples; a tuple with an index outside its axis is outside altogether."""
     if len(indices) == 1:
         return indices[0]
     total, position, inside = dims.prod(sizes), None, None

@@ -297,7 +297,8 @@ class Put(Operator):
     def adjoint(
         self, g: GraphBuilder, out: Value, ct: Value, x: Value, indices: Value, updates: Value, axis: int
     ) -> tuple[Value, None, Value]:
-        """Of what was there before: 0 where something was put. Of an update: what is in its place, if it is its own."""
+        """The cotangent of the old tensor is 0 where an update was put. That of an update is the cotangent at its
+        place, if no later update replaced it."""
         found = self._own(g, g.take(ct, indices, axis=axis), tensor(x).shape[axis], indices, axis)
         return (g.put(ct, indices, g.zeros_like(updates), axis=axis), None, found)  # last: ct is changed in place
 

@@ -56,7 +56,7 @@ class Reshape(ViewOperator):
         return x.with_shape(target)
 
     def _solved(self, t: Infer, x: TensorType, given: Shape) -> Shape:
-        """The shape asked for, with the size that -1 stands for."""
+        """The requested shape, with -1 replaced by its size."""
         least = min((d for d in given if isinstance(d, int)), default=0)
         if least >= 0:
             return given
@@ -221,7 +221,7 @@ class Slice(ViewOperator):
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, start: Shape, stop: Shape, step: Any) -> Any:
         for axis, s in enumerate(step):
-            if s != 1:  # zeros between the elements, then what stands beyond the last one off again
+            if s != 1:  # zeros between the elements, then those beyond the last one are cut off again
                 n = tensor(ct).shape
                 wide = g.pad(
                     g.unsqueeze(ct, axis + 1), tuple((0, s - 1 if i == axis + 1 else 0) for i in range(len(n) + 1))
@@ -381,7 +381,7 @@ class Transpose(ViewOperator):
         return tuple(shape[i] for i in perm), tuple(strides[i] for i in perm), offset
 
     def partition(self, cut: Cut, x: TensorType, perm: tuple[int, ...]) -> None:
-        """An axis stays one wherever it goes."""
+        """An axis that is moved is still one axis."""
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, perm: tuple[int, ...]) -> tuple[Value]:
         return (g.transpose(ct, tuple(sorted(range(len(perm)), key=perm.__getitem__))),)

@@ -1,1 +1,1 @@
-"""The passes over Graph IR; their order stands in `compiler/pipeline.py`."""
+"""The passes over Graph IR; their order is in `compiler/pipeline.py`."""

@@ -1,7 +1,7 @@
 """One form for what can be said in several: folds that change no bit of any result.
 
-x * 1, x / 1, x - 0 go; x + 0 goes for integers only, since -0.0 + 0.0 is 0.0. Constants are folded through operators
-that every target computes exactly, not through exp and its like.
+x * 1, x / 1 and x - 0 are replaced by x; x + 0 for integers only, since -0.0 + 0.0 is 0.0. Constants are folded through
+operators that every target computes exactly, not through exp and its like.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from tessera.compiler.ir.spec import demand
 
 
 def decompose(func: Op, keep: Container[str] = (), kernels: bool = False) -> None:
-    """Replaces every op whose operator says how by simpler ones, in place. Operators named in `keep` stay, and with
-    `kernels` those that a kernel written in tiles computes."""
+    """Replaces every op whose operator has a decomposition by simpler ones, in place. Operators named in `keep` stay,
+    and with `kernels` those that a kernel written in tiles computes."""
     for op in func.walk():
         if op is not func and op.block is not None:
             expand(op, keep, kernels)

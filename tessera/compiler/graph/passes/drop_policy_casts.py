@@ -1,4 +1,4 @@
-"""Casts to a value's own dtype, which only said that a policy holds from there on, go once all types say it."""
+"""Removes casts to a value's own dtype once all types carry their policy: the casts only set a policy from there on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tessera.compiler.graph.operator import REGISTRY, tensor
 from tessera.compiler.ir.core import Op
 
 ASKING = ("contract", "scatter")
-"""kinds whose rule or lowering asks the operands for their policy"""
+"""kinds whose rule or lowering reads the policy of the operands"""
 
 
 def drop_policy_casts(func: Op) -> None:

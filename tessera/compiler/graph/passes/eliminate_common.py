@@ -1,4 +1,4 @@
-"""Of two ops that compute the same, the later one goes."""
+"""Of two ops that compute the same value, removes the later one."""
 
 from __future__ import annotations
 

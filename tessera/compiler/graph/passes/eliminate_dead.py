@@ -10,7 +10,7 @@ from tessera.compiler.ir.rewriter import erase_dead
 from tessera.compiler.ir.spec import SPECS
 
 CARRYING = {"graph.if": 1, "graph.while": 0, "graph.for": 3}
-"""control flow, and how many operands stand before what it carries"""
+"""control flow, and the number of operands before those that it carries"""
 
 
 def eliminate_dead(func: Op) -> None:
@@ -92,7 +92,8 @@ def _kept(op: Op, needed: set[Value]) -> list[bool]:
 
 
 def _drop_unneeded(op: Op, needed: set[Value]) -> bool:
-    """Takes what is not needed from the operands of `op` and from what its regions yield; whether there was any."""
+    """Removes values that are not needed from the operands of `op` and from its regions' yields; whether there were
+    any."""
     kept = _kept(op, needed)
     if all(kept):
         return False

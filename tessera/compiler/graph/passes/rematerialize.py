@@ -1,11 +1,12 @@
-"""What of a forward pass is kept for its backward pass, and what is computed again.
+"""Which values of a forward pass are kept for its backward pass, and which are computed again.
 
 The ops of a block are early or late: those of a derivative, and all that depends on them, are late. An early value that
-late ops read is kept in memory, or computed again, beside its first late reader, from what is kept. What is cheapest
-is the smallest cut of a graph. Each early op is two nodes, one before and one after it, and belongs to the sink as far
-as late ops have it: keeping its results cuts the edge between the two, computing it again cuts the edge from the source
-to the first; and what it reads must be there too. Costs are bytes moved to and from memory. An elementwise operator
-moves none where it is computed in the kernel that reads it, so that chains of them cost their arithmetic alone.
+late ops read is kept in memory, or computed again from kept values, beside its first late reader. The cheapest choice
+is the smallest cut of a graph. Each early op is two nodes, one before and one after it, and those that late ops have
+are on the sink's side: keeping its results cuts the edge between the two, computing it again cuts the edge from the
+source to the first; and its operands must be available too. Costs are bytes moved to and from memory. An elementwise
+operator moves none where it is computed in the kernel that reads it, so that chains of them cost their arithmetic
+alone.
 
 The operators and their order stay the same, and so do all bits.
 """
@@ -29,7 +30,7 @@ from tessera.language.saving import save
 FLOPS_PER_BYTE = 8
 """operations that take about as long as moving one byte, on CPUs and GPUs alike within a factor of three"""
 USUAL_SIZE = 512
-"""what a dim is taken for whose size is not known when compiling"""
+"""the assumed size of a dim whose size is not known when compiling"""
 LOOP = 1 << 44
 """the cost of a loop or branch, whose rounds are not known: it is computed again where a policy asks for it"""
 SCALE = 64
@@ -43,8 +44,8 @@ STORING = APART - {"contract", "gather", "random"}
 @immutable
 class Trade:
     """How memory is weighed against time. `weight`: what a byte that is kept costs beside the time to move it, in bytes
-    moved. With `parts`, the early ops are cut into so many parts, each where the fewest bytes lead from before to
-    behind; these are kept, so that what is computed again at a time is one part. With `sections` each call under
+    moved. With `parts`, the early ops are cut into this number of parts, at the places that the fewest bytes cross;
+    the values that cross are kept, so that one part is computed again at a time. With `sections` each call under
     `ts.remat(memory=...)` is such a part."""
 
     weight: float
@@ -55,7 +56,7 @@ class Trade:
 USUAL = Trade(1 / 8)
 """without a memory limit: of two choices that take the same time, the smaller one"""
 HARD = 1 << 12
-"""the weight under which nothing is kept but what leads from part to part"""
+"""the weight under which only values that cross between parts are kept"""
 TRADES: tuple[Trade, ...] = (
     USUAL,
     Trade(1),

@@ -129,7 +129,7 @@ class Attention(Operator):
         return x if shape == tensor(x).shape else g.reshape(x, shape)
 
     def bias(self, g: GraphBuilder, mask: Value, scores: Shape, dtype: DType) -> Value:
-        """The mask with four axes, of one element where it stands for all. Batches are spread out if some have masks
+        """The mask with four axes, of size 1 where it broadcasts. Batches are spread out if some have masks
         of their own and others not."""
         have = tensor(mask)
         mask = mask if have.dtype == dtypes.bool_ else g.to(mask, dtype)

@@ -134,8 +134,8 @@ class Formulas:
         return self.grouped(self.g.compute(self.g.to(x, tensor(self.q).dtype)))
 
     def product(self, a: Value, b: Value, left: str, right: str, out: str) -> Value:
-        """A product for each head, `r` of which share keys: axes as letters behind those of batches and heads. What
-        has queries among its axes has H heads in the result."""
+        """A product for each head; groups of `r` heads share keys. Axes are letters behind those of batches and heads.
+        A result with queries among its axes has H heads."""
         together = tensor(self.q).shape[1] == tensor(self.k).shape[1]
         heads = ["bhr" if "i" in axes and not together else "bh" for axes in (left, right, out)]
         found = contract(self.g, a, b, *(h + axes for h, axes in zip(heads, (left, right, out), strict=True)))

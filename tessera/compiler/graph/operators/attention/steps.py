@@ -1,7 +1,7 @@
 """The steps of attention and of its derivative: one operator for each kernel of `tessera.kernels.flash_attention`.
 
-`attention` is the first one with the shapes that people use; its cotangents are three others, so that one that nobody
-asks for costs nothing. Their results of f32 are f64 for operands of f64. All take q [B, H, S, D], k [B, G, T, D] and
+`attention` is the first one with the shapes that people use; its cotangents are three others, so that one that is not
+needed costs nothing. Their results of f32 are f64 for operands of f64. All take q [B, H, S, D], k [B, G, T, D] and
 v [B, G, T, E] of one dtype, and what `attention` says of bias, lengths, causal, window, softcap and scale.
 """
 
@@ -32,7 +32,7 @@ class _Step(Operator, abstract=True):
     apart = ("bias", "lengths")
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
-        """None where features are counted at launch, or numerics are asked for that the kernel does not have."""
+        """None where features are counted at launch, or the kernel does not have the requested numerics."""
         q, k, v, bias, _ = operands[:5]
         widths = q.shape[-1], v.shape[-1]
         plain = q.dtype in (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64) and q.dtype == k.dtype == v.dtype
@@ -154,7 +154,7 @@ class AttentionBackwardQueries(_Backward):
 
 
 class AttentionBackwardKeys(_Backward):
-    """The cotangents of k and v, of what `attention_backward_queries` takes."""
+    """The cotangents of k and v, from the operands of `attention_backward_queries`."""
 
     multiple = True
 
@@ -177,7 +177,7 @@ class AttentionBackwardKeys(_Backward):
 
 
 class AttentionBackwardBias(_Backward):
-    """The cotangent of what is added to the scores, of what `attention_backward_queries` takes."""
+    """The cotangent of what is added to the scores, from the operands of `attention_backward_queries`."""
 
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType, lengths: TensorType | None,

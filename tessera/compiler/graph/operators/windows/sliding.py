@@ -37,7 +37,7 @@ def steps(size: Dim, window: int, step: int, dilation: int) -> Dim:
 
 
 def end(start: int, count: Dim, step: int) -> Dim:
-    """Where a slice of `count` elements that lie `step` apart ends."""
+    """The end of a slice of `count` elements that are `step` apart."""
     return start if count == 0 else start + (count - 1) * step + 1
 
 
@@ -113,7 +113,7 @@ def _fold_axis(g: GraphBuilder, ct: Value, axis: int, size: Dim, window: int, st
     """The last axis of `ct` is that of the window, `axis` counts the windows."""
     have = tensor(ct).shape
     rank, count = len(have) - 1, have[axis]
-    if dilation == 1 and step >= window:  # windows do not overlap: they stand side by side
+    if dilation == 1 and step >= window:  # windows do not overlap: they are side by side
         side = g.moveaxis(ct, rank, axis + 1)
         side = g.pad(side, tuple((0, step - window if i == axis + 1 else 0) for i in range(rank + 1)))
         flat = g.reshape(side, (*have[:axis], count * step, *have[axis + 1 : rank]))
