@@ -1,9 +1,9 @@
-"""Small records: places in a text, types, operands, keys, what is shown of an expression.
+"""Small records: places in a text, types, operands, keys, displayed facts about an expression.
 
-They are made by the ten thousand, and their classes by the hundred whenever a process starts. A frozen dataclass sets
-each field through `object.__setattr__`, which makes it three times as slow to build as an ordinary one, and writes and
-compiles the text of six methods when its class is defined. `immutable` leaves the guard to the type checker, and writes
-one method, when the first instance is made: of most classes a process makes none.
+Tens of thousands of them are made, and hundreds of their classes whenever a process starts. A frozen dataclass sets
+each field through `object.__setattr__`, so it takes three times as long to build as an ordinary one; and it generates
+and compiles the text of six methods when its class is defined. `immutable` leaves the guard to the type checker, and
+generates one method, when the first instance is made: a process makes no instance of most classes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def immutable(cls: type[_C]) -> type[_C]:
 
 @dataclass_transform(field_specifiers=(field,))
 def mutable(cls: type[_C]) -> type[_C]:
-    """A dataclass with slots, compared by its fields and without a hash, whose class is made as quickly."""
+    """A dataclass with slots, compared by its fields and without a hash; its class is defined as quickly."""
     return _record(cls, ("__init__", "__eq__", "__repr__"))
 
 

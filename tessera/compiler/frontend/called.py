@@ -1,7 +1,7 @@
-"""A function as its file calls it: what the text passes for parameters whose annotations do not say what they hold.
+"""A function as its file calls it: the arguments for parameters whose annotations do not determine their types.
 
-A model is made by a constructor, and the constructor's text says the sizes of all that it holds. It is evaluated as the
-texts of functions are; nothing is imported or run.
+A constructor makes a model, and the constructor's text says the sizes of all its members. It is evaluated like the text
+of a function; nothing is imported or run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Assigned: TypeAlias = "tuple[ast.expr, int | None]"
 
 @immutable
 class MadeArgument:
-    """An argument that the text makes: its type, the expression that makes it, and the line where that stands."""
+    """An argument that the text makes: its type, the expression that makes it, and the line of the expression."""
 
     type: ArgType
     text: str
@@ -55,8 +55,8 @@ class MadeArgument:
 
 @immutable
 class AsCalled:
-    """`made`: by parameter, the arguments that the text makes. `sizes`: of named dims, those without which these
-    arguments would not fit."""
+    """`made`: by parameter, the arguments that the text makes. `sizes`: the sizes of named dims that these arguments
+    require."""
 
     analysis: Analysis
     made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
@@ -64,8 +64,8 @@ class AsCalled:
 
 
 def called(analysis: Analysis, before: AsCalled | None = None) -> AsCalled:
-    """The analysis with the arguments that the file's text makes; as it is where it needs none, or the text makes
-    none. `before`: what was found for an earlier text of the file, which is given back where it still holds."""
+    """The analysis with the arguments that the file's text makes; unchanged where it needs none, or the text makes
+    none. `before`: the result for an earlier text of the file, which is returned where it still holds."""
     if not analysis.undecided or not analysis.ok:
         return AsCalled(analysis)
     made = arguments(analysis.definition)
@@ -83,7 +83,7 @@ def called(analysis: Analysis, before: AsCalled | None = None) -> AsCalled:
 
 
 def _same(before: AsCalled, now: Definition, made: Mapping[str, MadeArgument]) -> bool:
-    """Whether neither the function, nor what it reads, nor what it is given has changed."""
+    """Whether the function, the names that it reads and its arguments are all unchanged."""
     was = before.analysis.definition
     unmoved = was.line == now.line and was.options == now.options and _lines(was) == _lines(now)
     return unmoved and _content(before.made) == _content(made) and not changed(before.analysis, now.scope)
@@ -94,7 +94,7 @@ def _lines(definition: Definition) -> list[str]:
 
 
 def _content(made: Mapping[str, MadeArgument]) -> Any:
-    """What of the arguments decides the analysis, to be compared: of classes their texts."""
+    """The part of the arguments that decides the analysis, to be compared; classes are compared by their text."""
     texts: dict[int, str] = {}
 
     def of(value: Any) -> Any:
@@ -112,8 +112,8 @@ def _content(made: Mapping[str, MadeArgument]) -> Any:
 
 
 def _sizes(definition: Definition, signature: Signature, given: Mapping[str, ArgType]) -> dict[str, int]:
-    """The sizes of named dims that the arguments decide: the function is analysed for tensors of open sizes, and what
-    a launch would check of these is solved."""
+    """The sizes of named dims that the arguments decide: the function is analysed for tensors of open sizes, and the
+    checks of these sizes at launch are solved for them."""
     open_ = {name: symbol(f"?{name}") for name in signature.dims}
     tensors = {
         p.name: TensorType(
@@ -134,7 +134,7 @@ def _sizes(definition: Definition, signature: Signature, given: Mapping[str, Arg
 
 
 def _decided(checks: Iterable[LaunchCheck]) -> Iterator[tuple[str, Dim, int]]:
-    """Those that say what a size is."""
+    """The checks that determine a size."""
     for c in checks:
         size, dim = (c.left, c.right) if isinstance(c.left, int) else (c.right, c.left)
         if isinstance(dim, Expr) and isinstance(size, int):
@@ -142,8 +142,8 @@ def _decided(checks: Iterable[LaunchCheck]) -> Iterator[tuple[str, Dim, int]]:
 
 
 def arguments(definition: Definition) -> dict[str, MadeArgument]:
-    """By parameter, what a call in the file passes; where none tells, what a constructor of the annotated class
-    makes there."""
+    """By parameter, the argument of a call in the file; where no call determines it, the result of a call of the
+    annotated class in the file."""
     scope = definition.scope
     if not isinstance(scope, TextScope) or definition.owner is not None:
         return {}
@@ -189,10 +189,10 @@ def _calls_in(node: ast.AST, names: _Names) -> Iterator[tuple[ast.Call, _Names]]
 
 
 class _Names:
-    """The names that an expression sees where it stands, evaluated when they are asked for.
+    """The names in scope of an expression, evaluated when they are looked up.
 
-    Of a name that is assigned at several places the first value that is known counts: an update gives back a model of
-    the structure that it was given. A parameter is its default.
+    A name that is assigned at several places has the first value that is known: an update returns a model with the
+    structure of its argument. The value of a parameter is its default.
     """
 
     live = False
@@ -206,7 +206,7 @@ class _Names:
 
     @property
     def bound(self) -> dict[str, list[Assigned]]:
-        """What the names that are assigned are given, in order."""
+        """The values that are assigned to each name, in order."""
         if self._bound is None:
             self._bound = {}
             for node in _statements(self._node.body):
@@ -223,7 +223,7 @@ class _Names:
         candidates = [*([(default, None)] if default is not None else ()), *self.bound.get(name, ())]
         if not candidates:
             return self._outer.lookup(name)
-        self._values[name] = UNKNOWN  # while it is evaluated: of what is made from itself nothing is known
+        self._values[name] = UNKNOWN  # while it is evaluated: a value that depends on itself is unknown
         for node, item in candidates:
             value = self._evaluated(node)
             if item is not None:
@@ -253,7 +253,7 @@ class _Names:
         return read(self, dotted) if dotted else UNKNOWN
 
     def made(self, node: ast.expr) -> MadeArgument | None:
-        """The argument that an expression is; None where the text does not tell."""
+        """The argument that an expression makes; None where the text does not determine it."""
         value = self._evaluated(node)
         if isinstance(value, Unknown):
             return None
@@ -295,7 +295,7 @@ def _bind(node: ast.stmt, bound: dict[str, list[Assigned]]) -> None:
 
 
 def _typed(value: Any) -> Any:
-    """What the text makes, as an argument of `analyse`."""
+    """A value that the text makes, as an argument of `analyse`."""
     if isinstance(value, Value):
         return value.type
     if isinstance(value, Record):
