@@ -1,1 +1,1 @@
-"""What the notebook's session holds: its functions and kernels, what is known of each, and how pages are told of it."""
+"""The notebook's session: its functions and kernels, the facts known about each, and the messages to pages."""

@@ -1,5 +1,5 @@
-"""Cards: what is known of a function or kernel of the session without running it, what its last profile measured, and
-what edits of its cell did to its time. Nothing of the notebook runs for one."""
+"""Cards: facts about a function or kernel of the session that are known without running it, the measurements of its
+last profile, and the effect of edits of its cell on its time. No code of the notebook runs to make a card."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tessera_jupyter.history import CellHistory, Change, changed
 from tessera_jupyter.session.sizes import named, text_of
 
 MOST_KERNELS = 5
-"""of a profile on a card, the longest"""
+"""kernels of a profile on a card: those that take longest"""
 _BOUNDS = {"compute": "arithmetic"}
-"""what a bound is called where that is not its name"""
+"""the displayed name of a bound where it differs from its own"""
 
 
 class Figure(TypedDict):
     """A line of a card. `value` is "" where it is not known, and `reason` says why. `source`: "measured", "modelled",
-    "static", or "" for what is no figure of the program."""
+    "static", or "" for a figure that is not of the program."""
 
     label: str
     value: str
@@ -46,8 +46,8 @@ class Figure(TypedDict):
 
 
 class KernelRow(TypedDict):
-    """A kernel of a profile, by the expression that it computes. `time`: of one launch, the median. `roof`: how much of
-    what the roofline allows it reached, "" where that is not known."""
+    """A kernel of a profile, by the expression that it computes. `time`: the median of its launches. `roof`: the share
+    of the roofline's limit that it reached, "" where that is not known."""
 
     title: str
     time: str
@@ -57,8 +57,8 @@ class KernelRow(TypedDict):
 
 
 class ProfileCard(TypedDict):
-    """The last profile. `cell`: the id of the cell that shows it, None for one that no cell shows. `earlier`: it is of
-    an earlier version of the function. `time`: of a call, with `source`."""
+    """The last profile. `cell`: the id of the cell that shows it, None if no cell shows it. `earlier`: the profile is
+    of an earlier version of the function. `time`: the time of a call, with `source`."""
 
     call: str
     cell: str | None
@@ -71,7 +71,7 @@ class ProfileCard(TypedDict):
 
 
 class EditCard(TypedDict):
-    """What one edit of the cell did. `compared`: whether that was looked at yet; `verdict` as of `Change`."""
+    """The effect of one edit of the cell. `compared`: whether it has been compared yet; `verdict`: that of `Change`."""
 
     text: str
     verdict: str
@@ -79,8 +79,9 @@ class EditCard(TypedDict):
 
 
 class Card(TypedDict):
-    """`name`: how the notebook reaches it. `cell`: the id of the cell that defines it, None where the page has not told
-    it; `file` of what was imported. `text`: its lines. `brief`: the modelled time. `edits`: the newest first."""
+    """`name`: how the notebook reaches it. `cell`: the id of the cell that defines it, None where the page has not sent
+    it; `file`: the file of an imported one. `text`: its lines. `brief`: the modelled time. `edits`: the newest
+    first."""
 
     name: str
     kind: str
@@ -95,7 +96,7 @@ class Card(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class LastProfile:
-    """Of a function: the expression that ran, when (seconds since the epoch), and in which cell."""
+    """The last profile of a function: the expression that ran, when (seconds since the epoch), and in which cell."""
 
     program: ref[Decorated[Any, Any]]
     profile: Profiler
@@ -106,14 +107,14 @@ class LastProfile:
 
 @dataclass(slots=True)
 class Session:
-    """What the kernel remembers of the notebook beside its namespace. `cells`: the ids of cells by the number of a run.
+    """The kernel's state of the notebook beside its namespace. `cells`: the ids of cells by the number of a run.
     `asked`: the options of the cells that defined programs. `followed`: whether a page wants cards after each cell."""
 
     namespace: dict[str, Any]
     versions: CellHistory = field(init=False)
     cells: dict[int, str] = field(default_factory=dict[int, str])
     cell: str | None = None
-    """the one that runs"""
+    """the cell that is running"""
     asked: WeakKeyDictionary[Decorated[Any, Any], MagicRequest] = field(default_factory=WeakKeyDictionary)
     profiles: dict[str, LastProfile] = field(default_factory=dict[str, LastProfile])
     followed: bool = False
@@ -125,7 +126,7 @@ class Session:
         self.versions = CellHistory(self.namespace)
 
     def took(self, profile: Profiler, expression: str) -> list[Decorated[Any, Any]]:
-        """Notes a profile as the last one of all that ran in it, and gives those programs."""
+        """Stores a profile as the last one of all programs that ran in it, and returns those programs."""
         ran = {str(launch.attributes.get("function", launch.kernel)) for launch in profile.recording.launches}
         found = [(name, program) for name, program in named(self.namespace) if program.name in ran]
         now = time.time()
@@ -137,8 +138,8 @@ class Session:
         return next((last.profile for last in self.profiles.values() if last.program() is program), None)
 
     def cards(self, until: float) -> tuple[list[Card], bool]:
-        """The cards of all functions and kernels, in the order of their definitions, and whether that is all: what has
-        to be predicted anew is left out past `until` (`time.monotonic()`), but for the first of those."""
+        """The cards of all functions and kernels, in the order of their definitions, and whether these are all: cards
+        that need a new prediction are left out after `until` (`time.monotonic()`), except for the first of them."""
         out: list[tuple[tuple[int, int], Card]] = []
         whole, anew = True, 0
         for name, program in named(self.namespace):
@@ -156,7 +157,8 @@ class Session:
         return [card for _, card in sorted(out, key=lambda pair: pair[0])], whole
 
     def _state(self, program: Decorated[Any, Any]) -> object:
-        """What a prediction holds for: the code of the last call with its sizes, or what a first call would read."""
+        """The key of a prediction: the code of the last call with its sizes, or the values that a first call would
+        read."""
         launcher = vars(program).get("launcher")
         made = launcher.ready.made if launcher is not None and launcher.ready is not None else None
         if made is not None:
@@ -165,7 +167,7 @@ class Session:
         return tuple((r.path, r.content()) for r in reads(program) if not r.array), knobs.target(), asked
 
     def _prediction(self, program: Decorated[Any, Any]) -> Prediction:
-        """Of what the last call ran; before the first one, for the sizes and the target of its cell."""
+        """The prediction for the code of the last call; before the first call, for the sizes and target of its cell."""
         asked = self.asked.get(program, MagicRequest())
         target = knobs.target() if asked.target == "auto" else asked.target
         try:
@@ -222,7 +224,7 @@ class Session:
         )
 
     def _edits(self, name: str) -> list[EditCard]:
-        """What the edits of its cell did, as far as versions have been compared."""
+        """The effects of the edits of its cell, as far as versions have been compared."""
         versions = self.versions.known(name).versions
         found: list[EditCard] = []
         for before, after in pairwise(versions):
@@ -254,7 +256,7 @@ def _figure(label: str, value: str, source: str, reason: str = "") -> Figure:
 
 
 def _figures(found: Prediction, called: Mapping[str, int]) -> list[Figure]:
-    """What is known without running it."""
+    """The figures that are known without running it."""
     why = found.why or "not known"
 
     def size(value: int | None, unit: str) -> str:

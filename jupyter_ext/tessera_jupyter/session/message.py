@@ -1,7 +1,7 @@
-"""Sent to the page after each cell: what functions were called with, which arrays there are, and, where a page follows
-the session, the cards of its functions.
+"""The message to the page after each cell: the sizes that functions were called with, the arrays that exist, and, where
+a page follows the session, the cards of its functions.
 
-A message is whole: what it does not name is not there now. It goes over a comm of its own that is closed at
+A message is complete: names that it lacks do not exist now. It is sent over a comm of its own that is closed at
 once, so that a page which is loaded again, or a kernel that starts again, has nothing to keep in step.
 """
 
@@ -20,7 +20,7 @@ BUDGET = 0.3
 
 
 def tell(shell: InteractiveShell, session: Session) -> None:
-    """Sends the page what there is; does nothing outside a kernel."""
+    """Sends the current state to the page; does nothing outside a kernel."""
     if getattr(shell, "kernel", None) is None:
         return
     from comm import create_comm  # optional: ipykernel brings it

@@ -38,7 +38,7 @@ class SessionReport:
 
 
 def _row(card: Card) -> list[tuple[str, str, str]]:
-    """What each column says, how it is known, and why it is not known."""
+    """The text of each column, its source, and the reason where it is not known."""
     figures = {f["label"]: f for f in card["figures"]}
     sizes = next((f["value"] for label, f in figures.items() if label.endswith("sizes")), "")
     profile, edits = card["profile"], card["edits"]

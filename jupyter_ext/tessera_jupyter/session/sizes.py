@@ -1,5 +1,5 @@
-"""What functions were called with, `B=32 now` beside them in a page, and the shapes of arrays by name, for hints in
-functions that read them. No elements, no code."""
+"""The sizes that functions were called with, shown beside them in a page as `B=32 now`, and the shapes of arrays by
+name, for hints in functions that read them. No elements, no code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera.language import dtypes
 from tessera.language.decorators import Decorated
 
 MOST = 1000
-"""arrays that are told of, the newest"""
+"""arrays that are reported: the newest"""
 _RESULT = re.compile(r"_+\d*")
 """the names that IPython gives to results of cells"""
 
@@ -22,7 +22,7 @@ class Array(TypedDict):
 
 
 class Called(TypedDict):
-    """A function as it stands in its cell, and the sizes at its last call. An edited text is another function."""
+    """A function with its text in its cell, and the sizes at its last call. An edited text is another function."""
 
     name: str
     text: str
@@ -42,7 +42,7 @@ def arrays(namespace: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def called(namespace: Mapping[str, Any]) -> list[Called]:
-    """The functions and kernels of a namespace, those of its classes too, whose last call has told sizes."""
+    """The functions and kernels of a namespace, and of its classes, for which the sizes of the last call are known."""
     out: list[Called] = []
     for _, program in named(namespace):
         launcher = vars(program).get("launcher")
@@ -52,7 +52,7 @@ def called(namespace: Mapping[str, Any]) -> list[Called]:
 
 
 def text_of(program: Decorated[Any, Any]) -> str:
-    """Its lines as they stand in its cell, decorators included."""
+    """Its lines in its cell, decorators included."""
     definition = program.definition()
     last = definition.tree.end_lineno or definition.line
     return "\n".join(definition.text.lines[definition.line - 1 : last])
