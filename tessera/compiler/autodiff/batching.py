@@ -181,7 +181,7 @@ def _carried(b: Batching, op: Op, block: Block, initial: Values) -> list[bool]:
 
 
 def _arguments(args: Values, given: Values, differ: Sequence[bool]) -> tuple[dict[Value, Value], dict[Value, Value]]:
-    """What block arguments are: those that differ, and the others."""
+    """The values of block arguments: those that differ between elements, and the others."""
     pairs = list(zip(args, given, differ, strict=True))
     return {a: v for a, v, d in pairs if d}, {a: v for a, v, d in pairs if not d}
 
@@ -283,7 +283,7 @@ REGIONS: dict[str, Callable[[Batching, Op], None]] = {
 def batch(
     g: GraphBuilder, size: Dim, block: Block, of: Mapping[Value, Value], results: Values
 ) -> tuple[list[Value], list[bool], list[Op]]:
-    """What `results` of the ops of `block` are for `size` elements: the values, which of them have the axis of the
+    """The `results` of the ops of `block` for `size` elements: the values, which of them have the axis of the
     elements in front, and the ops that are done for one element after the other.
 
     `of`: values of one element, which have that axis. Emits further ops, and lets go of those of `block`.

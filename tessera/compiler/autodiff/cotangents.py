@@ -103,7 +103,7 @@ def by_adjoint(g: GraphBuilder, op: Op, ct: Cotangent) -> list[Cotangent | None]
 
 
 def along(op: Op, found: Sequence[Any]) -> list[Value | None]:
-    """What a rule gives for each parameter, as one for each operand."""
+    """The values that a rule gives for each parameter, as one for each operand."""
     out: list[Value | None] = []
     for operand, v in zip(split_operands(op), found, strict=True):
         if isinstance(operand, list):

@@ -18,7 +18,7 @@ from tessera.compiler.ir.core import Op, Value
 
 
 class Forward:
-    """One way over some ops. `tangents`: those found so far; a value without one does not change."""
+    """One forward walk over some ops. `tangents`: those found so far; a value without one does not change."""
 
     def __init__(self, g: GraphBuilder, tangents: Mapping[Value, Value]) -> None:
         self.g = g

@@ -40,8 +40,8 @@ def columns(g: GraphBuilder, ops: Sequence[Op], wanted: Sequence[Value], outs: S
 
 
 def _stacked(g: GraphBuilder, of: Value, like: Sequence[Value], linear: Linear) -> list[Value]:
-    """What `linear` gives for each unit vector of the type of `of`, one below the other: [size of `of`, *like]. For all
-    of them at once; one after the other where an operator or kernel has to be."""
+    """The results of `linear` for each unit vector of the type of `of`, stacked: [size of `of`, *like]. All of them are
+    computed at once, or one after the other where an operator or kernel requires it."""
     count = dims.prod(tensor(of).shape)
     block = Block()
     unit = block.add_arg(of.type)

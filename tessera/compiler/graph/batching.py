@@ -1,4 +1,4 @@
-"""What operators make of operands with one more axis in front: the rules behind `ts.vmap`.
+"""How operators handle operands with one more axis in front: the rules behind `ts.vmap`.
 
 They follow from what an operator says about itself: its kind, its attribute `axis`, and `Operator.batching`. An
 operator that says nothing is followed through its decomposition.
@@ -95,7 +95,7 @@ class Batched:
 
 
 Rule: TypeAlias = Callable[[Batched], Any]
-"""what all results are, with the axis in front"""
+"""all results, with the axis in front"""
 
 
 def rule_of(op: Op) -> Rule | None:

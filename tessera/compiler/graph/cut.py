@@ -30,7 +30,7 @@ class Cut:
     dim: str
     out: int | None = None
     rank: int = 0
-    """of the results"""
+    """the rank of the results"""
 
     def axis(self, x: TensorType | Shape) -> int | None:
         """The axis of `x` that is cut. Raises WholeNeeded where its shape mentions the dim in any other way."""

@@ -1,4 +1,4 @@
-"""What a shape rule may ask and say: axes, broadcasting, promotion, and rejections with counterexamples."""
+"""The tools of a shape rule: axes, broadcasting, promotion, and rejections with counterexamples."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class InferError(Exception):
 _T = TypeVar("_T")
 
 LARGEST = 2**62
-"""of integers that are known at compile time: sums of two of them still fit 64 bits"""
+"""bound of integers that are known at compile time: sums of two of them still fit 64 bits"""
 
 
 @mutable
 class Infer:
-    """What a shape rule may ask and say. `facts` are the asserts in force; `checks` collects launch-time checks."""
+    """The tools of a shape rule. `facts` are the asserts in force; `checks` collects launch-time checks."""
 
     operator: str
     """its name, for messages"""

@@ -13,7 +13,7 @@ class Network:
 
     def __init__(self) -> None:
         self.edges: list[list[int]] = [[], []]
-        """of each node, the numbers of the edges that leave it; the edge back of edge e is e ^ 1"""
+        """for each node, the numbers of the edges that leave it; the reverse of edge e is e ^ 1"""
         self.to: list[int] = []
         self.room: list[int] = []
 
@@ -29,7 +29,8 @@ class Network:
                 self.room.append(room)
 
     def cut(self) -> tuple[int, set[int]]:
-        """What the cheapest cut costs, and the nodes on the sink's side of it: of all such cuts the one with fewest."""
+        """The cost of the cheapest cut, and the nodes on its sink's side; of equal cuts, that with the fewest nodes
+        there."""
         flow = 0
         while (levels := self._levels())[1] >= 0:
             following = [0] * len(self.edges)

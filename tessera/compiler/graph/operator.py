@@ -1,4 +1,4 @@
-"""What an operator is. One class per operator holds everything anybody needs to know about it.
+"""The definition of an operator. One class per operator holds everything that other parts need to know about it.
 
     class Softmax(Operator):
         '''exp(x - max(x)) / sum(exp(x - max(x))) along `axis`.'''       # documentation, hover, docs page

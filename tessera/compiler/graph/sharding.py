@@ -37,7 +37,7 @@ class Placement:
 
 @immutable
 class Collective:
-    """What the parts send each other: their shares of a value, which all of them have as a whole then."""
+    """An exchange between the parts: their shares of a value. Afterwards each part has the whole value."""
 
     operator: str
     type: TensorType
@@ -90,7 +90,7 @@ class Partition:
 
     @property
     def total(self) -> str:
-        """What the size of the whole dim is called in a part."""
+        """The name of the size of the whole dim in a part."""
         return f"{self.dim}_total"
 
     def sent(self, sizes: Mapping[str, int]) -> str:
@@ -141,9 +141,9 @@ class _Walk:
     out: Partition
     cut: Cut
     refused: set[Value] = field(default_factory=set[Value])
-    """what follows from a problem is no problem of its own"""
+    """values that depend on a problem, which are not reported again"""
     depth: int = 0
-    """of loops and branches"""
+    """nesting depth of loops and branches"""
 
     def conditions(self, func: Op, checks: Iterable[LaunchCheck]) -> Iterator[tuple[Dim, Dim]]:
         for c in checks:

@@ -99,8 +99,8 @@ def _access(place: ViewLayout) -> Access:
 
 
 def _fill(group: Op, op: Op, home: ViewLayout, out: ProgramBuilder) -> None:
-    """What pad puts around its operand: the border, side by side, or everything where launches cost more than that and
-    nothing is there yet."""
+    """Fills the surroundings of pad's operand: the border as slabs side by side, or everything where launches cost more
+    than that and nothing is stored there yet."""
     shape, inner = shape_of(op.result), shape_of(op.operands[0])
     (begin,) = operator_of(op).windows([inner], **attributes_of(op))  # type: ignore[attr-defined]
     sides = list(_sides(begin, inner, shape))

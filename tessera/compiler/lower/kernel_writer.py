@@ -34,7 +34,7 @@ class Argument:
     offset: Dim
     type: ViewType | TileType
     named: Value | str
-    """what it is called after"""
+    """what its name is derived from"""
     changed: bool = False
 
     def name(self, taken: Collection[str], named: Value | str) -> str:

@@ -63,7 +63,7 @@ def _base(v: Value) -> Value:
 
 
 def _argument(kernel: Op, arg: Value, v: Value, out: ProgramBuilder) -> list[BufferArg | ScalarArg]:
-    """What the launch passes for an operand; a number is put into the kernel, and passed no more."""
+    """The launch's argument for an operand; a number is put into the kernel and no longer passed."""
     layout = layout_of(v)
     assert layout is not None
     if isinstance(arg.type, ViewType):

@@ -53,7 +53,7 @@ def windows(op: Op, home: ViewLayout) -> list[ViewLayout]:
 
 
 def window(whole: ViewLayout, start: Shape, shape: Shape) -> ViewLayout:
-    """What begins at `start`, of that shape."""
+    """The part that begins at `start`, of that shape."""
     offset = whole.offset
     for s, at in zip(whole.strides, start, strict=True):
         offset = offset + s * at

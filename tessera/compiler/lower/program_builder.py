@@ -1,4 +1,4 @@
-"""What lowering a group needs: the group read back, and the buffers and launches collected so far."""
+"""The inputs of lowering a group: the group read back, and the buffers and launches collected so far."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def foremost(lines: Value) -> int | None:
 
 
 def _readers(v: Value) -> Iterator[tuple[Value, Value]]:
-    """What reads `v`, through views and into groups: the memory as a reader knows it, and the view of it."""
+    """The readers of `v`, through views and into groups: the reader's value for the memory, and the view of it."""
     todo = [(v, v)]
     while todo:
         base, seen = todo.pop()
@@ -180,7 +180,7 @@ class Sorting:
         last = len(widths)
 
         def buffers(target: Value | None, dtype: DType, name: str) -> list[Value]:
-            """What each launch writes: by turns, so that the last one writes the target."""
+            """The buffers that the launches write: they alternate, so that the last launch writes the target."""
             other = temporary(shape, dtype, name, self.span, self.out)
             end = target or temporary(shape, dtype, name, self.span, self.out)
             return [end if (last - i) % 2 == 0 else other for i in range(last + 1)]

@@ -48,7 +48,7 @@ def operand_axes(op: Op, v: Value, axes: dict[Value, Axes], space: Shape) -> Axe
 
 
 def reads(op: Op, axes: dict[Value, Axes], space: Shape) -> list[tuple[Value, Access]]:
-    """What `op` reads from outside the group whose values are in `axes`, as (operand, access).
+    """The reads of `op` from outside the group whose values are in `axes`, as (operand, access).
 
     Scalars are the same everywhere; contractions, and gathers but for their indices, read in ways of their own: none of
     them is listed.

@@ -15,7 +15,7 @@ TENSOR_DTYPES = frozenset((dtypes.f16, dtypes.bf16, dtypes.tf32))
 
 
 def sizes_for(target: str | Sizes, block: tuple[int, ...] = ()) -> Sizes:
-    """What programs take on a target; `block`: rows and columns that a `Schedule` asks for instead."""
+    """The sizes of programs on a target; `block`: rows and columns that a `Schedule` sets instead."""
     found = target if isinstance(target, Sizes) else sizes_of(target)
     if not block:
         return found

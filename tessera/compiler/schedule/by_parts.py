@@ -190,7 +190,7 @@ class _Region:
                 yield start[axis] + cut
 
     def _pieces(self) -> Iterator[Piece]:
-        """Those that have elements."""
+        """The pieces that have elements."""
         for piece in product(*(range(len(cuts) - 1) for cuts in self.cuts)):
             if all(n != 0 for n in self._extent(piece)):
                 yield piece
@@ -238,7 +238,7 @@ class _Region:
         return b.value("graph.concat", parts, t, {"axis": axis}, v.hint)
 
     def _piece_of(self, b: Builder, v: Value, piece: Piece) -> Value:
-        """What an operand has in a piece, which is of one part of each concatenation."""
+        """An operand's elements in a piece, which is of one part of each concatenation."""
         if (v, piece) in self.made:
             return self.made[v, piece]
         start, shape = self._start(piece), self._extent(piece)
@@ -284,7 +284,7 @@ def _copies(join: Op) -> int:
 
 
 def _filling(b: Builder, pad: Op, shape: Shape) -> Value:
-    """What a padding puts around its operand."""
+    """The value of a padding around its operand."""
     t = pad.result.type
     assert isinstance(t, TensorType)
     value: Any = pad.attrs["value"]

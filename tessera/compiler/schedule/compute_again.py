@@ -110,7 +110,7 @@ class _Sliced:
         return leaves * reads + again * work < leaves + whole * (1 + reads)
 
     def _bytes_of_leaves(self) -> int:
-        """What they take in memory, where several are windows onto one."""
+        """The bytes that the leaves take in memory; several may be windows onto one value."""
         found: dict[Value, int] = {}
         for leaf in self.leaves:
             base = base_of(leaf)
@@ -158,7 +158,7 @@ def _push(op: Op, chain: Collection[Op]) -> None:
 
 
 def _at(v: Value, place: Op, chain: Collection[Op], b: Builder, made: dict[Value, Value]) -> Value:
-    """What `place`, a slice of a chain's result, has of `v`."""
+    """The part of `v` for `place`, a slice of a chain's result."""
     if v not in made:
         shape = shape_of(v)
         sides = zip(

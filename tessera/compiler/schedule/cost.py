@@ -31,7 +31,7 @@ def sequential_us(flops: Dim, bytes: Dim, peaks: Peaks) -> float | None:
 
 
 def parts_us(flops: int, bytes: int, peaks: Peaks) -> dict[str, float]:
-    """What a launch takes by each of its bounds, in microseconds: "compute", "memory", and "launches" itself."""
+    """The time of a launch by each of its bounds, in microseconds: "compute", "memory", and "launches" itself."""
     return {
         "compute": flops / (peaks.gflops * 1e3),
         "memory": bytes / (peaks.gbytes * 1e3),

@@ -64,7 +64,7 @@ class FusionGroup:
             self.walks[access.strides] = None
 
     def with_op(self, op: Op, added: dict[Value, Axes], inner: tuple[int, ...]) -> FusionGroup:
-        """What it would be with one more operator."""
+        """The group with one more operator."""
         new = replace(
             self, inner=inner, ops=[*self.ops], axes={**self.axes}, moved=[*self.moved], outside={*self.outside},
             walks={**self.walks},
@@ -99,7 +99,7 @@ class FusionGrouping:
         self.of: dict[Op, FusionGroup] = {}
         self.dependencies: Dependencies[FusionGroup] = Dependencies()
         self.sources: dict[Op, list[Op]] = {}
-        """what computes the operands of each op, views left out"""
+        """the ops that compute the operands of each op, without views"""
         self.refused: dict[tuple[Op, Op], str] = {}
         """(operator, reader) -> why the reader is not in its group"""
         for op in block.ops[:-1]:
@@ -151,7 +151,7 @@ class FusionGrouping:
                 groups.append(g)
 
     def parts(self, op: Op) -> list[Op]:
-        """What computes the parts of a concatenation, and of those among them."""
+        """The ops that compute the parts of a concatenation, and of concatenations among the parts."""
         return [
             p for source in self.sources[op] for p in (self.parts(source) if kind_of(source) == "join" else [source])
         ]

@@ -215,8 +215,8 @@ def _better_swapped(c: Contraction, op: Op) -> bool:
 
 
 def _own(op: Op, which: Collection[int]) -> None:
-    """What leaves a block is distinct, contiguous and computed in it; everything else is copied. What a loop carries on
-    as it is stays where it is."""
+    """The results of a block are distinct, contiguous and computed in it; other values are copied. A value that a loop
+    carries unchanged is not copied."""
     taken: set[Value] = set()
     around = op.parent
     carried = op.block.args if op.block is not None and around is not None and around.name == "graph.while" else []

@@ -100,7 +100,7 @@ def _named(op: Op) -> str:
 
 
 def own_refusals(op: Op) -> list[Refusal]:
-    """What one op of Schedule IR is apart from."""
+    """The refusals to fuse one op of Schedule IR with others."""
     found = cast("tuple[tuple[Any, ...], ...]", op.attrs.get("apart", ()))
     return [Refusal(a, Span(*at), b, Span(*to), cause) for a, at, b, to, cause in found]
 

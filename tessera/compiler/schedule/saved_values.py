@@ -38,7 +38,8 @@ def size_of(type: TensorType) -> Dim:
 
 
 def order_of(op: Op) -> int:
-    """Of which derivative an op of a scheduled function is: a kernel, of the first that it has operators of."""
+    """The order of the derivative that an op of a scheduled function belongs to; that of a kernel is the least order of
+    its operators."""
     if op.name != "schedule.group":
         return op.origin.order
     return min(
@@ -56,7 +57,7 @@ def kept(schedule: Op) -> list[KeptValue]:
 
 
 def places(schedule: Op) -> Iterator[tuple[Value, str, Span]]:
-    """What is computed and kept for derivatives: the value, what people call it, and where it is computed."""
+    """The values that are kept for derivatives: the value, its name for people, and where it is computed."""
     block = schedule.region.block
     if any(order_of(op) for op in block.ops):
         found = _Walk(block)
@@ -89,7 +90,7 @@ class _Walk:
         return KeptValue(v.hint or op.results[0].hint, _named(op), op.span, v.type, readers, flops, moved)
 
     def again(self, op: Op) -> tuple[Dim, Dim]:
-        """What it costs to run a kernel again, and those that it needs and whose results are not kept."""
+        """The cost of running a kernel again, together with the kernels that it needs whose results are not kept."""
         if op not in self.costs:
             flops, moved = work(op)
             for v in dict.fromkeys(map(_owner, op.operands)):

@@ -71,7 +71,7 @@ class _Parts:
         return x.op is not None and kind_of(x.op) == "map" and not in_memory(x, self.block)
 
     def _leaves(self, x: Value) -> dict[Value, None]:
-        """What elementwise operators with this last axis compute `x` from."""
+        """The values that elementwise operators with this last axis compute `x` from."""
         found: dict[Value, None] = {}
         todo, seen = [x], {x}
         while todo:

@@ -55,7 +55,7 @@ class Bounds(Intervals):
 
 
 def bounds_of(program: Program, kernel: Op) -> Bounds:
-    """Those of a kernel by what holds in every launch of its program: asserts, and where arguments start."""
+    """The bounds of a kernel that hold in every launch of its program: from asserts and the alignment of arguments."""
     facts = RememberingFacts()
     for check in program.checks:
         facts.learn(check.left, check.right)

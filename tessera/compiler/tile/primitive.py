@@ -50,7 +50,7 @@ class TilePrimitive(TileBuiltin, abstract=True):
     """operands that elements of the result are taken from unchanged. They keep their dtypes, and an element of the
     result exists where the one that it is taken from does, whatever the shapes."""
     partial: bool = False
-    """of an op that moves: whether it gives 0 for elements that are taken from nowhere, which do not exist"""
+    """for an op that moves elements: whether it gives 0 for elements without a source, which do not exist"""
 
     def __init_subclass__(cls, abstract: bool = False, **rest: Any) -> None:
         super().__init_subclass__(abstract=abstract, **rest)
@@ -75,8 +75,8 @@ class TilePrimitive(TileBuiltin, abstract=True):
     """as `element`, for CUDA alone: values are C++ expressions."""
 
     def kept(self, before: int, after: int, *given: Any, **attrs: Any) -> dict[int, int]:
-        """Of an op that moves: the result's axes along which elements stay where they are in every moved operand, with
-        the operands' axes. `before` is the rank of the operands, `after` that of the result."""
+        """For an op that moves elements: the result's axes along which elements keep their place in every moved
+        operand, with the operands' axes. `before` is the rank of the operands, `after` that of the result."""
         return {}
 
     def padding_of(self, operand: str) -> float:
@@ -108,7 +108,8 @@ class TilePrimitive(TileBuiltin, abstract=True):
         return k.primitive(self, [bound.arguments[n] for n in self.operands], attrs)
 
     def code(self, target: str, op: Op) -> Callable[..., Any]:
-        """What writes an element for a target, "cpu" or "cuda". Raises TargetError TS602 where there is nothing."""
+        """The function that writes an element for a target, "cpu" or "cuda". Raises TargetError TS602 where there is
+        none."""
         found = getattr(self, target) or self.element
         if found is None:
             raise self.missing(target, op, f"the class {type(self).__name__} has neither `{target}` nor `element`")

@@ -38,7 +38,7 @@ class Buffer:
     param: int | None = None
     data: bytes | None = field(default=None, repr=False)
     kept: tuple[str, Span] | None = field(default=None, compare=False)
-    """of a temporary that a backward pass reads: what it is, and where the forward pass computes it"""
+    """for a temporary that a backward pass reads: its description, and where the forward pass computes it"""
 
 
 @immutable

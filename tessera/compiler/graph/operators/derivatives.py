@@ -47,7 +47,7 @@ def _abs(g: G, v: Value, out: Value, x: Value) -> Value:
 
 
 def _sign(g: G, v: Value, out: Value, x: Value) -> Value:
-    """Of a complex number x / |x|: what is left of v once its part along x is taken out."""
+    """For x / |x| of a complex number: v without its part along x."""
     if not _is_complex(x):
         return g.zeros_like(x)
     size = g.abs(x)
@@ -83,7 +83,7 @@ def _gelu_tanh(g: G, v: Value, out: Value, x: Value) -> Value:
 
 
 def _chosen(compare: str, first: bool) -> Binary:
-    """Of maximum and minimum: v where this operand was chosen, half of it at a tie."""
+    """For maximum and minimum: v where this operand was chosen, half of it at a tie."""
 
     def rule(g: G, v: Value, out: Value, x: Value, y: Value) -> Value:
         won = getattr(g, compare)(x, y) if first else getattr(g, compare)(y, x)
@@ -105,7 +105,7 @@ def _of_exponent(g: G, v: Value, out: Value, x: Value, y: Value) -> Value:
 
 
 def _turned(g: G, v: Value, by: Value, y: Value, x: Value) -> Value:
-    """Of atan2: v times `by` over the squared distance from the origin, where it is 0."""
+    """For atan2: v times `by` over the squared distance from the origin; 0 at the origin."""
     square = g.add(g.square(x), g.square(y))
     return g.mul(v, g.div(by, g.where(g.eq(square, 0), 1, square)))
 

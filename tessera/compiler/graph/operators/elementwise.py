@@ -47,7 +47,7 @@ def sum_to(g: GraphBuilder, x: Value, shape: Shape) -> Value:
 
 
 def beside_numbers(x: TensorType, operands: Sequence[TensorType]) -> TensorType:
-    """What `x` is among `operands`: bools beside numbers are the numbers 0 and 1."""
+    """`x` as an operand beside `operands`: bools beside numbers are the numbers 0 and 1."""
     numbers = (t.dtype for t in operands if t.dtype.kind != "bool")
     return x if x.dtype.kind != "bool" else x.with_dtype(next(numbers, x.dtype))
 

@@ -204,7 +204,7 @@ def fail(message: str, code: str = "TS207") -> InferError:
 
 @mutable
 class SlicedAxis:
-    """What happens to one axis: elements start, start + step, ... before stop, after reversal if `flip`.
+    """The slice of one axis: elements start, start + step, ... before stop, after reversal if `flip`.
 
     `index` says that the axis is replaced by the axes of an integer tensor; `drop` that its one element is taken.
     """

@@ -1,4 +1,4 @@
-"""What is gathered into numbered places: sums and extremes of segments, and stores at computed positions.
+"""Operators that collect values at numbered places: sums and extremes of segments, and stores at computed positions.
 
 The primitives are the folds of segments. Each takes its elements, or those of each part of them, in ascending order of
 their positions, whatever the indices are and however many threads share the work, so that equal operands give equal
@@ -64,7 +64,7 @@ class SegmentFold(Operator, abstract=True):
         return x.dtype
 
     def start(self, x: Any) -> Any:
-        """What a segment of no elements gives."""
+        """The result for a segment of no elements."""
         raise NotImplementedError
 
     def reference(self, x: Any, segment_ids: Any, num_segments: int, axis: int) -> Any:

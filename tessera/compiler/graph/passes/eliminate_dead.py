@@ -65,7 +65,7 @@ def _read(op: Op) -> Iterable[Value]:
 
 
 def _sources(v: Value) -> Iterable[Value]:
-    """What `v` is made from."""
+    """The values that `v` is computed from."""
     op = v.op if isinstance(v.owner, Op) else v.owner.region.op if v.owner.region is not None else None
     if op is None or op.name not in CARRYING:
         return _read(v.op) if v.op is not None else ()

@@ -97,7 +97,7 @@ def _block(block: Block, trade: Trade) -> Iterator[int]:
 
 
 def orders(block: Block) -> dict[Op, int]:
-    """Of which derivative each op is: at least of that of its operands."""
+    """The order of the derivative that each op belongs to: at least the order of its operands."""
     found: dict[Op, int] = {}
     for op in block.ops[:-1]:
         found[op] = max((op.origin.order, *(found.get(v.op, 0) for v in reads(op) if v.op is not None)))
@@ -136,7 +136,7 @@ def flops_of(op: Op) -> int:
 
 
 def cost_again(op: Op) -> int:
-    """What it costs to run an op once more for a late reader, in bytes moved."""
+    """The cost of running an op once more for a late reader, in bytes moved."""
     kind = kind_of(op)
     if kind in ("view", "generate"):
         return 0
@@ -183,7 +183,7 @@ class Crossing:
                 before = self._before(op)
                 self.within[op] |= {s for o in before for s in self.within[o] if not self._leaves(s, o)}
         self.stations = self._stations() if trade.parts else set[Op]()
-        """what leads from one part to the next ones"""
+        """the ops whose results cross from one part to the next ones"""
         self.needed = {o for op in self.late for o in self._before(op)}
         self.inside = {section for op in self.late for section in op.origin.within}
         """sections with late ops of their own: what these read is no business of the section"""
@@ -247,7 +247,7 @@ class Crossing:
         return {op for op, node in nodes.items() if node in late}
 
     def costs(self, op: Op) -> tuple[int, int]:
-        """What it costs to compute an op again, and to keep its results."""
+        """The cost of computing an op again, and of keeping its results."""
         kind = kind_of(op)
         if op.name == "graph.launch" or (kind == "control" and not op.regions):
             return INFINITE, 0
@@ -303,7 +303,7 @@ class Crossing:
 
 
 def _readers(v: Value) -> Iterator[Op]:
-    """What reads a value, or a view of it."""
+    """The ops that read a value, or a view of it."""
     for user in v.users:
         yield user
         if kind_of(user) == "view":

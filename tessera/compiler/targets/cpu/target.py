@@ -16,7 +16,7 @@ from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
 
 VERSION = 12
-"""of the code that this package generates; part of cache keys"""
+"""version of the code that this package generates; part of cache keys"""
 
 
 class CpuTarget:

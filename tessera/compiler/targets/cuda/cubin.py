@@ -1,4 +1,4 @@
-"""What a cubin says about its kernels: registers, stack, shared memory from the ELF file, SASS by nvdisasm."""
+"""Facts about the kernels of a cubin: registers, stack, shared memory from the ELF file, SASS by nvdisasm."""
 
 from __future__ import annotations
 

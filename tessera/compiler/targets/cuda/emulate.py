@@ -247,7 +247,7 @@ class EmulatedExecutable:
         self._variants = Variants(self.plan, artifact.files["code.cu"].decode(), self._narrower)
         self.constants: dict[int, int] = {}
         self.blocks: list[ctypes.Array[ctypes.c_char]] = []
-        """what keeps the constants' memory alive"""
+        """the objects that keep the constants' memory alive"""
         self._lock = threading.Lock()  # the emulated machine is one per library
         key = hashlib.sha256(artifact.files["code.so"]).hexdigest()[:24]
         self.path = _folder() / f"{key}.so"
@@ -353,7 +353,7 @@ class _HostMachine:
 
 
 def fault(x: EmulatedExecutable, kernel: str, message: str, trace: Sequence[int]) -> DebugCheckError:
-    """What went wrong, at the user's line where the debug information leads to it."""
+    """The error, at the user's line where the debug information leads to it."""
     number = _generated_line(x, trace)
     lines = x.artifact.source.splitlines()
     notes: list[Note] = []

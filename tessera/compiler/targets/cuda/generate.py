@@ -71,9 +71,9 @@ class GeneratedKernel:
     """where each tile is stored, for people"""
     notes: list[str] = field(default_factory=list[str])
     tight: list[str] = field(default_factory=list[str])
-    """what to say of registers where no compiler has counted them"""
+    """the notes on registers where no compiler has counted them"""
     spilled: list[str] = field(default_factory=list[str])
-    """what to say where they did not suffice"""
+    """the notes where registers did not suffice"""
     goes_on: bool = False
     """whether a block runs several programs"""
 

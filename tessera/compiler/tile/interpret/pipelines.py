@@ -1,4 +1,4 @@
-"""What the interpreter does at a `tile.pipeline`."""
+"""How the interpreter runs a `tile.pipeline`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pass over ragged edges knows of tiles: which elements do not exist, and where that comes from."""
+"""The facts that the pass over ragged edges has about tiles: which elements do not exist, and why."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Tail:
 
 
 Axis = tuple[Tail, ...]
-"""of one axis: all of these must hold; in the order in which the program meets them"""
+"""the tails of one axis, which must all hold, in the order of the program"""
 Tails = tuple[Axis, ...]
 NONE: Axis = ()
 Exists = tuple[Tails, tuple[Value, ...]]
-"""of a value: its tails, and conditions that hold of the elements that exist"""
+"""the tails of a value, and conditions that hold for the elements that exist"""
 
 
 def joined(*axes: Axis) -> Axis:
@@ -84,7 +84,7 @@ def read_behind(v: Value, op: Op) -> bool:
 
 
 def _first(v: Value, ops: Sequence[Op]) -> Literal["reads", "fills"] | None:
-    """What comes first: something that may read the shared tile, or what surely fills it; None where neither does."""
+    """Whether something may read the shared tile first, or something surely fills it first; None where neither does."""
     for op in ops:
         if v in op.operands:
             return "fills" if op.name in ("tile.copy_async", "tile.store_shared") else "reads"
@@ -122,7 +122,7 @@ def depends(v: Value, on: Value, body: Block) -> bool:
 
 
 def _sources(v: Value) -> list[Value]:
-    """What the elements of a value are computed from. Conditions choose among values, and are none."""
+    """The values that the elements of a value are computed from. Conditions choose among values and do not count."""
     op = v.op
     if op is None:  # carried by a loop, or its counter
         assert isinstance(v.owner, Block)

@@ -67,7 +67,7 @@ class Formulas:
     # parts
 
     def scores(self) -> Value:
-        """What the softmax is taken of [B, H, S, T]: -inf where a query may not see a key."""
+        """The operand of the softmax, [B, H, S, T]: -inf where a query may not see a key."""
         g = self.g
         s = self.raw()
         if self.softcap is not None:

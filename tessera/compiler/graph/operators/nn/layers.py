@@ -1,4 +1,4 @@
-"""What layers compute, without their parameters."""
+"""The computations of layers, without their parameters."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What slides over an axis: windows as views, convolution, pooling."""
+"""Operators that slide over an axis: windows as views, convolution, pooling."""

@@ -28,7 +28,7 @@ CHAINED = 32
 
 
 class Convolved(Operator, abstract=True):
-    """What convolutions over `spatial` axes share."""
+    """The common part of convolutions over `spatial` axes."""
 
     methods = ()
     spatial: ClassVar[int]

@@ -22,7 +22,7 @@ CHAINED = 32
 
 
 class Pooling(Operator, abstract=True):
-    """What pooling over `spatial` axes shares."""
+    """The common part of pooling over `spatial` axes."""
 
     methods = ()
     spatial: ClassVar[int]
@@ -180,7 +180,7 @@ class AvgPool(Pooling, abstract=True):
 def _folded(
     pool: Pooling, g: GraphBuilder, parts: Value, x: Value, size: Ints, stride: Ints, padding: Ints, dilation: Ints
 ) -> Value:
-    """What the windows give back to the elements of x; what they give to padding is dropped."""
+    """The cotangents that the windows give to the elements of x; those for padding are dropped."""
     shape, axes = tensor(x).shape, pool.axes(tensor(x).rank)
     wide = tuple(d + 2 * padding[axes.index(a)] if a in axes else d for a, d in enumerate(shape))
     whole = fold(g, parts, wide, size, axes, stride, dilation)

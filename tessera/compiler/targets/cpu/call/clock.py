@@ -117,7 +117,7 @@ class Records:
             self._count(w).value = self._count(w, 1).value = 0
 
     def _count(self, worker: int, word: int = 0) -> ctypes.c_int64:
-        """Of the records of a worker, or with `word` 1 of those that did not fit."""
+        """The number of records of a worker, or with `word` 1 of those that did not fit."""
         return ctypes.c_int64.from_address(self.address + worker * self.stride + 8 * word)
 
     def slots(self) -> tuple[int, int, int]:
@@ -155,7 +155,7 @@ class Records:
 
 @once
 def record_ns() -> float:
-    """What one tile record costs on this machine, in ns, measured once per process (a few milliseconds).
+    """The cost of one tile record on this machine, in ns, measured once per process (a few milliseconds).
 
     The very code that profiled kernels run, for kernels of one phase (further phases of a tile cost less: they share a
     reading of the counter). The median of several batches, so that an interrupted one does not count. Only the first

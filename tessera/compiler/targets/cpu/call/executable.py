@@ -130,11 +130,11 @@ class CpuExecutable:
 
     @property
     def record_ns(self) -> float | None:
-        """What one tile record costs here, in ns; None where none are made."""
+        """The cost of one tile record on this machine, in ns; None where none are made."""
         return record_ns() if self.records_tiles else None
 
     def workspace_bytes(self, dims: Sequence[int]) -> int:
-        """What a call takes beside its arguments and results: temporaries, and scratch of each worker."""
+        """The memory of a call beside its arguments and results: temporaries, and scratch of each worker."""
         if not self._needs_memory:
             return 0
         _, size, stride = self._layout(tuple(dims))

@@ -128,7 +128,7 @@ def has_half(vm: VectorMath) -> bool:
 
 # -- storage -----------------------------------------------------------------------------------------------------------
 def storage_type(d: DType, lanes: int) -> Ty:
-    """What is loaded and stored for `lanes` elements."""
+    """The type that is loaded and stored for `lanes` elements."""
     if d.is_complex:
         return register_type(d, 2 * lanes)
     if d.name in ("f32", "tf32", "f64"):

@@ -58,7 +58,7 @@ class Sites:
 
 
 PARAMS = [("frame", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
-"""of the function that runs programs begin ... end - 1 of a launch"""
+"""parameters of the function that runs programs begin ... end - 1 of a launch"""
 QUICK = " noinline optnone"
 """for functions that only pass addresses on; there may be hundreds of them: LLVM takes a fifth of the time"""
 

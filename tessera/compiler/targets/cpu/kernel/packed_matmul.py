@@ -122,7 +122,7 @@ PARAMETERS = [
     ("a", PTR), ("sam", I64), ("sak", I64), ("b", PTR), ("sbk", I64), ("sbn", I64), ("c", PTR), ("ldc", I64),
     ("m", I64), ("n", I64), ("k", I64),
 ]  # fmt: skip
-"""of every function that multiplies: C = A @ B"""
+"""parameters of every function that multiplies: C = A @ B"""
 
 
 def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:

@@ -113,7 +113,7 @@ class Dependences:
         self._leaves: dict[Value, frozenset[Value]] = {}
 
     def leaves(self, v: Value) -> frozenset[Value]:
-        """What the lazy computation of `v` starts from: reads, reductions and kept values of this block."""
+        """The values that the lazy computation of `v` starts from: reads, reductions and kept values of this block."""
         if v not in self._leaves:
             op = v.op
             if op is None or op.block is not self.block:

@@ -1,4 +1,4 @@
-"""What is inside a nest's loops: its accesses, how far they stay inside their views, and one step of all its roots."""
+"""The body of a nest's loops: its accesses, how far they stay inside their views, and one step of all its roots."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NestBody:
         ]
         self.inner = [c for c in nest.classes if c not in group.outer]
         self.kept: dict[tuple[Value, Coords], None] = {}
-        """what the nest reads from scratch memory, with coordinates"""
+        """the values that the nest reads from scratch memory, with coordinates"""
         self.accesses = self._accesses()
         self.streaming = False
         """stores scheduled as non-temporal are written so: they have been found aligned"""
@@ -146,7 +146,7 @@ class NestBody:
                 self._store(op, root)
 
     def _part(self, root: Root, reduction: ReductionWriter, reduced: Coord | None) -> list[Val]:
-        """What the current element(s) add to a reduction."""
+        """The values that the current element(s) add to a reduction."""
         ev, fn = self.ev, self.fn
         x = ev.element(root.value, root.classes)
         lanes = ev.lanes(root.classes)

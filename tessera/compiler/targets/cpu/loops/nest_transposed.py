@@ -109,7 +109,7 @@ class Turned:
 
 
 def _reads(body: NestBody) -> Iterator[tuple[Value, Coords, list[int]]]:
-    """What the nest reads: the value, its coordinates, and the axes along which neighbours are neighbours in memory."""
+    """The reads of the nest: the value, its coordinates, and the axes along which it is contiguous in memory."""
     for op, coords in body.accesses:
         if op.name == "tile.load" and not op.attrs.get("masked"):
             yield op.result, coords, unit_axes(op.operands[0])

@@ -1,4 +1,4 @@
-"""What a plan is made of: roots, nests and groups."""
+"""The parts of a plan: roots, nests and groups."""
 
 from __future__ import annotations
 

@@ -54,12 +54,12 @@ def _named(kernel: str, span: Span) -> str:
 recent: deque[Launched] = deque(maxlen=KEPT)
 """The latest runs of programs in this process, the last one at the end."""
 lost: dict[int, Diagnostic] = {}
-"""What is to be said of contexts that have ended."""
+"""The diagnostics of contexts that have ended."""
 
 
 @mutable
 class DriverProcess:
-    """What this process has to do with the driver."""
+    """The state of this process with the driver."""
 
     used: bool = False
     """whether the driver has been initialised"""
@@ -152,7 +152,7 @@ FORKED = (
 
 
 def _lost(why: str, culprit: tuple[str, Span] | None) -> Diagnostic:
-    """What is known of it, and what to do."""
+    """The known facts about the fault, and what to do."""
     again = "Nothing more runs on this GPU in this process: start it again"
     if culprit is not None:
         message = f"{culprit[0]} ended the GPU's context: {why}.\n{again}."

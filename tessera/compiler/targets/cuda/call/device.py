@@ -55,7 +55,8 @@ def driver() -> Any:
 
 
 def wait_for(stream: int, other: int, bindings: Any = None) -> None:
-    """What is enqueued on `stream` from now on waits for what is on `other` now. The host waits for nothing."""
+    """Work that is enqueued on `stream` from now on waits for the work that is on `other` now. The host does not
+    wait."""
     call = Driver(bindings or driver())
     event = call("cuEventCreate", 2)  # CU_EVENT_DISABLE_TIMING
     try:

@@ -353,7 +353,7 @@ class StepRun:
         call.windows.append((buffer["name"], base, self.plan.nbytes(buffer, self.env), writes))
 
     def _start_of(self, kind: str, kernel: Mapping[str, Any], grid: int) -> bytes:
-        """What a launch's own buffer holds before it runs."""
+        """The content of a launch's own buffer before it runs."""
         if kind == "prints":
             return print_buffer.buffer(kernel["prints"], grid)
         return bytes(max(512, 8 * len(kernel["asserts"])) if kind == "faults" else RECORD_BYTES * grid)

@@ -32,7 +32,7 @@ from tessera.compiler.targets.cuda.call.context import Driver, Launched, recent
 from tessera.compiler.targets.cuda.call.launch import PreparedKernel
 
 UNPACKED = (struct.error, OverflowError, TypeError)
-"""What packing raises for a scalar beyond its dtype's range, or of a dtype without a letter of struct's."""
+"""The exceptions of packing for a scalar beyond its dtype's range, or of a dtype without a format letter of struct."""
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<generated>")
 
 

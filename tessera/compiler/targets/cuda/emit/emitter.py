@@ -53,7 +53,7 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 @mutable
 class EmitSettings:
-    """What a kernel is compiled for. `warpgroup_dtypes`: those that sm_90a's wgmma takes."""
+    """The settings that a kernel is compiled for. `warpgroup_dtypes`: those that sm_90a's wgmma takes."""
 
     arch: int
     tensor_cores: TensorCores
@@ -86,7 +86,7 @@ class KernelEmitter:
     shared_bytes: int = 0
     scratch: int = 0
     exchange: Span = NOWHERE
-    """what needs the most scratch memory"""
+    """the place of the op that needs the most scratch memory"""
     asserts: list[tuple[str, str, Span]] = field(default_factory=list["tuple[str, str, Span]"])
     warpgroups: Mapping[Op, Products | str] = field(default_factory=dict[Op, "Products | str"])
     products: ProductPlan = field(default_factory=ProductPlan)
@@ -126,7 +126,7 @@ class KernelEmitter:
 
     @property
     def maps(self) -> list[TensorMap]:
-        """What tensor copies read: the last parameters of the kernel."""
+        """The tensor maps that tensor copies read: the last parameters of the kernel."""
         plans = [plan for plan in self.warpgroups.values() if isinstance(plan, Products)]
         fetched = [x.map for plan in plans for x in (plan.a, plan.b)]
         return list(dict.fromkeys([*fetched, *(x.map for x in self.products.fetches.values())]))

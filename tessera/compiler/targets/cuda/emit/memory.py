@@ -35,7 +35,7 @@ def _offsets(e: KernelEmitter, tile: Value, offsets: Sequence[Value]) -> list[st
 
 
 def access(e: KernelEmitter, view: Value, tile: Value, offsets: Sequence[Value], vector: int) -> str:
-    """What is proved of an access: `ts::Aligned<axes that may overhang>` or `ts::Unaligned<...>`."""
+    """The proved facts about an access: `ts::Aligned<axes that may overhang>` or `ts::Unaligned<...>`."""
     t = view.type
     assert isinstance(t, ViewType)
     lines = e.lines_by_axis(tile)
@@ -242,8 +242,8 @@ def copy_text(e: KernelEmitter, name: str, shape: Sequence[Dim], view: Value, of
 def copy_access(
     e: KernelEmitter, view: Value, shape: Sequence[Dim], offsets: Sequence[Interval], swapped: bool = False
 ) -> str:
-    """What is proved of a copy into shared memory, which moves 16 bytes at a time. `swapped`: the tile of the view with
-    its axes swapped."""
+    """The proved facts about a copy into shared memory, which moves 16 bytes at a time. `swapped`: the tile of the view
+    with its axes swapped."""
     t = view.type
     assert isinstance(t, ViewType)
     ends = enumerate(zip(t.shape, offsets, shape, strict=True))

@@ -216,7 +216,7 @@ def _give_all(e: KernelEmitter, op: Op) -> None:
 
 
 def _of_nothing(op: Op) -> float:
-    """What a reduction of no elements gives: the value that changes nothing; an index is 0."""
+    """The result of a reduction of no elements: the value that changes nothing; an index is 0."""
     name = str(op.attrs["op"])
     return 0 if name.startswith("arg") else identity_of(name, dtype_of(op.result))
 

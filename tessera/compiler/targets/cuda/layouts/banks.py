@@ -23,7 +23,7 @@ SWIZZLES = (0, 32, 64, 128)
 """Bytes of a row within which pieces may change places."""
 
 Instruction = tuple[list[tuple[int, int]], int]
-"""What a warp asks for at once: (row, column) for each lane, and how many elements from there."""
+"""An access of a warp: (row, column) for each lane, and the number of elements from there."""
 
 
 def degree(addresses: Sequence[int], size: int) -> int:

@@ -282,7 +282,7 @@ class LayoutGrouping:
         return axis == "other" or (axis == "none" and self.of(op.operands[0]) is not self.of(op.result))
 
     def reduced(self, op: Op) -> int | str:
-        """What a reduction folds of its operand's matrix: 1 the columns, 0 the rows, "all", "none" or "other"."""
+        """The axis of its operand's matrix that a reduction folds: 1 columns, 0 the rows, "all", "none" or "other"."""
         shape = shape_of(op.operands[0])
         kept = squeezed(shape)
         gone = [kept.index(a) for a in op.attrs["axes"] if a in kept]  # type: ignore[union-attr]
@@ -447,8 +447,8 @@ _ACCUMULATORS = {
 
 @immutable
 class TensorCores:
-    """What an architecture's mma instructions take. `rows`: of one warp's products, which have 8 columns. `stores`:
-    whether stmatrix stores what they give."""
+    """The operands of an architecture's mma instructions. `rows`: those of one warp's products, which have 8 columns.
+    `stores`: whether stmatrix stores their results."""
 
     dtypes: frozenset[DType] = frozenset()
     rows: int = 16

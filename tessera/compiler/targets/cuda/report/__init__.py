@@ -1,1 +1,1 @@
-"""What a kernel needs: registers, shared memory, notes for people."""
+"""The resources of a kernel: registers, shared memory, notes for people."""

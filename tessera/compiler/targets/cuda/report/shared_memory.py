@@ -1,4 +1,4 @@
-"""What a kernel takes of shared memory, tile by tile, and what to shrink where that is too much."""
+"""The shared memory of a kernel, tile by tile, and what to shrink where it is too much."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessera.immutable import immutable
 
 @immutable
 class SharedTilePart:
-    """What one tile takes: `bytes` of shared memory, for `stages` copies of it."""
+    """The memory of one tile: `bytes` of shared memory, for `stages` copies of it."""
 
     name: str
     shape: tuple[int, ...]

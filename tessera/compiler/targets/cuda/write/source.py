@@ -33,7 +33,7 @@ class CxxSource:
         self.spans.append(self.span)
 
     def at(self, span: Span) -> None:
-        """What follows comes from `span`; where that is another line of the user's, a comment shows it."""
+        """The following lines belong to `span`; where that is another line of the user's, a comment shows it."""
         self.span = span
         if span.line <= 0 or (span.file, span.line) == self._said:
             return

@@ -55,8 +55,8 @@ class LaneNetwork:
             stride >>= levels
 
     def keep(self, memory: Val, n: Index, width: int) -> None:
-        """Of sorted runs of `width` vectors, `n` vectors in all, the least `width` sorted; `n` is that times a power of
-        two. Of two runs the first of one and the last of the other, reversed, hold the lesser half."""
+        """The least `width` vectors, sorted, of sorted runs of `width` vectors; there are `n` vectors in all, `width`
+        times a power of two. The lesser half of two runs is the minimum of one run and the other one reversed."""
         fn, count = self.fn, self.block
         step = width // count
 

@@ -33,7 +33,7 @@ class Words:
         return const((1 << (self.type.bits - 1)) - 1, self.type)
 
     def of(self, v: Val, position: Val) -> Val:
-        """Of elements as memory holds them, at these positions (i64, as many lanes)."""
+        """The words of elements as memory holds them, at these positions (i64, as many lanes)."""
         key = self._key(v)
         if not self.packed:
             return key
