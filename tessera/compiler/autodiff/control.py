@@ -194,7 +194,7 @@ def _loop_back(back: Reverse, op: Op, cotangents: Sequence[Value | None]) -> Non
     def one(at: Value, state: Values, pulled: Values) -> list[Value]:
         """One round, backwards."""
         cts, sums = pulled[: len(moving)], pulled[len(moving) :]
-        # values of their own, so that a cotangent by what is carried is none by what it is made of
+        # values of their own, so that a cotangent of a carried value is not one of the values it is computed from
         fresh = [g.cast(v, tensor(v).dtype) for v in state]
         ops, yields = rounds.step(at, fresh)
         seeds = [(yields[i], c) for i, c in zip(moving, cts, strict=True) if smooth(yields[i])]
@@ -247,7 +247,7 @@ class _States:
         the nearest kept one, with some kept on the way."""
         g, count = self.g, len(self.carried)
         top, places, *stacks = kept
-        # of the chunks that have been gone through, at most the last one is still on the stack
+        # of the chunks that have been processed, at most the last one is still on the stack
         top = g.where(g.gt(g.take(places, top, axis=0), chunk), g.sub(top, 1), top)
         place = g.take(places, top, axis=0)
 

@@ -81,7 +81,7 @@ def _result(op: Op) -> Any:
 
 Ahead: TypeAlias = Callable[[Forward, Op], None]
 REGIONS: dict[str, Ahead] = {}
-"""how branches and loops are gone through"""
+"""how branches and loops are differentiated"""
 
 
 def push_forward(

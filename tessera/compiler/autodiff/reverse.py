@@ -75,7 +75,7 @@ class Reverse:
 
 Back: TypeAlias = Callable[[Reverse, Op, Sequence["Value | None"]], None]
 REGIONS: dict[str, Back] = {}
-"""how branches and loops are gone through: (reverse, op, the cotangent of each result)"""
+"""how branches and loops are differentiated: (reverse, op, the cotangent of each result)"""
 
 
 def pull_back(

@@ -47,7 +47,7 @@ class Cut:
         return found[0]
 
     def mentioned(self, value: Any) -> bool:
-        """Whether an attribute holds a size that is made of the dim."""
+        """Whether an attribute holds a size that depends on the dim."""
         if isinstance(value, Expr):
             return self.dim in dims.symbols(value)
         return isinstance(value, tuple) and any(map(self.mentioned, cast("tuple[Any, ...]", value)))

@@ -219,7 +219,7 @@ class Infer:
                 continue
             common = dtypes.promote(out, t.dtype)
             if common is None and out.is_float and t.dtype.is_float and self._computed_apart(types):
-                common = dtypes.f32  # what is kept in a narrow format is computed with in f32
+                common = dtypes.f32  # values that are stored in a narrow format are computed with in f32
             if common is None:
                 message = f"{out} and {t.dtype} have no common dtype"
                 converted = Suggestion(f"operand {i + 1} as {out}", i, f'.cast("{out}")')

@@ -227,7 +227,7 @@ class _Walk:
         return any(map(self.cut.mentioned, shapes)) or self.cut.mentioned(tuple(op.attrs.values()))
 
     def regions(self, op: Op) -> None:
-        """Loops and branches: what they carry is cut as it is outside, for its type is the same."""
+        """Loops and branches: carried values are cut as they are outside, for their types are the same."""
         self.depth += 1
         for region in op.regions:
             for v in region.block.args:

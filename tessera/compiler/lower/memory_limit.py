@@ -25,7 +25,7 @@ MODEL = HOST
 
 
 def fit(func: Op, schedule: Callable[[Op, str], Op]) -> None:
-    """Chooses what is kept, in place; `schedule(func, target)` gives the kernels of a choice.
+    """Chooses the values to keep, in place; `schedule(func, target)` gives the kernels of a choice.
 
     Raises CompileError TS358 where no choice fits into `memory` of `func`, or none can be made because sizes are not
     known.

@@ -35,7 +35,7 @@ from tessera.language.dims import Dim, symbols
 def schedule_to_tile(
     func: Op, params: Sequence[Param], checks: Sequence[LaunchCheck], target: str, structure: Structure
 ) -> Program:
-    """Lowers every group. The target's machine chooses block sizes, unless the function asks for others."""
+    """Lowers every group. The target's machine chooses block sizes, unless the function sets others."""
     own: Any = func.attrs.get("block", ())
     out = ProgramBuilder(str(func.attrs["sym_name"]), tuple(params), sizes_for(target, own))
     block = func.region.block

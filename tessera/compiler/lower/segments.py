@@ -403,7 +403,7 @@ class _Fold:
 
     @cached_property
     def keys(self) -> Value:
-        """The segments' numbers as int64; what is in none comes behind all."""
+        """The segments' numbers as int64; slices that are in no segment come last."""
         keys = temporary((self.n,), dtypes.int64, "keys", self.span, self.out)
         block = self.out.sizes.elements
         writer = KernelWriter(Space((self.n,), [(0,)], (self.n,), (block,), (False,)), {}, set(), self.span)

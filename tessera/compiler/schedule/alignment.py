@@ -133,7 +133,7 @@ def align(op: Op, axes: dict[Value, Axes], space: Shape) -> dict[Value, Axes] | 
     """The axes of all results of a group op; None where the op does not fit onto the space."""
     kind = kind_of(op)
     if kind == "gather" and any(base_of(v) in axes for v in op.operands):
-        return None  # computed indices and what they index come from memory
+        return None  # computed indices and the tensor that they index are read from memory
     if kind in ("map", "random", "gather", "generate"):
         own = align_map(op, axes if kind == "map" else {}, space)
         return None if own is None else dict.fromkeys(op.results, own)

@@ -1,4 +1,4 @@
-"""The cost model: what a group moves and computes, what it should take on a machine, and when fusing is worth it."""
+"""The cost model: a group's memory traffic and arithmetic, its expected time on a machine, and when fusing pays."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def normalise(block: Block) -> None:
             _store_scalars(op, (0,))
         elif kind_of(op) in ("scatter", "sort"):
             _in_one_piece(op, range(len(op.operands)))
-        elif kind_of(op) == "put":  # what it puts something into is copied when it is lowered, where it has to be
+        elif kind_of(op) == "put":  # its tensor is copied when the op is lowered, where that is necessary
             _in_one_piece(op, (1, 2))
             _in_windows(op, (0,))
         elif kind_of(op) == "reduce":

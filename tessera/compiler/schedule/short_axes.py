@@ -19,7 +19,7 @@ from tessera.compiler.schedule.views import kind_of, layout_of
 SHORT = 4
 """the longest axis that is taken apart"""
 SMALLER = 16
-"""how many times larger than what it is computed from a tensor is"""
+"""how many times larger a tensor is than the tensors that it is computed from"""
 
 
 def take_apart_short_axes(block: Block) -> None:
@@ -48,7 +48,7 @@ def _is_exact(op: Op) -> bool:
 
 
 class _Parts:
-    """Slices of one element along the last axis, and the sums that were made of them."""
+    """Slices of one element along the last axis, and the sums of them."""
 
     def __init__(self, block: Block) -> None:
         self.block = block

@@ -149,7 +149,7 @@ def _are_disjoint(kernel: Op, access: _Access) -> bool:
 
 
 def _keeps_places(kernel: Op, loads: Sequence[_Access], stores: Sequence[_Access]) -> bool:
-    """Whether what is computed from the loaded tiles stays in its place until it is stored."""
+    """Whether values that are computed from the loaded tiles keep their places until they are stored."""
     places: dict[Value, tuple[int, ...]] = {a.op.result: tuple(range(len(_shape(a.op.result)))) for a in loads}
     rank = max(map(len, places.values()))
     final = {a.op for a in stores}

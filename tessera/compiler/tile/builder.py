@@ -14,7 +14,7 @@ from tessera.language.scalars import TABLE
 
 
 class TileBuilder(Builder):
-    """A builder that knows the result types of tile ops, so that passes and lowerings read like programs."""
+    """A builder that derives the result types of tile ops, so that passes and lowerings read like programs."""
 
     def index(self, dim: Dim) -> Value:
         return self.value("tile.dim", (), INDEX, {"dim": dim})

@@ -17,7 +17,7 @@ from tessera.immutable import immutable
 from tessera.language.dims import Dim, prod
 
 ALIGNMENT = 64
-"""bytes that the start of a temporary is a multiple of, where a target asks for no more"""
+"""bytes that the start of a temporary is a multiple of, where a target requires no more"""
 
 Lifetime: TypeAlias = tuple[int, int]
 """the first and the last launch, as numbered in `Program.launches`, that use a buffer"""
@@ -94,7 +94,7 @@ def place(spans: Sequence[tuple[int, int, int]], alignment: int = ALIGNMENT) -> 
 
 @lru_cache(16)
 def _placed(spans: tuple[tuple[int, int, int], ...], alignment: int) -> tuple[list[int], int]:
-    """Kept, since what a first call asks for before it runs is what it then takes."""
+    """Cached: a first call reads these places before it runs, and again when it runs."""
     sizes = [-(-size // alignment) * alignment for size, _, _ in spans]
     places = [0] * len(spans)
     placed: list[int] = []  # in the order of their places

@@ -28,7 +28,7 @@ def decompose(func: Op, keep: Container[str] = (), kernels: bool = False) -> Non
 
 
 def expand(op: Op, keep: Container[str] = (), kernels: bool = False) -> None:
-    """Replaces one op, and what it is replaced by, until only primitives are left."""
+    """Replaces one op, and then the ops that replace it, until only primitives are left."""
     name = op.name.removeprefix("graph.")
     if name in keep or name not in REGISTRY or (kernels and kernel_for(op) is not None):
         return

@@ -30,7 +30,7 @@ def _saturates(v: Value) -> bool:
 
 
 def rounds(op: Op) -> bool:
-    """Whether an operator computes floats, by itself or in what it decomposes to."""
+    """Whether an operator computes floats, by itself or in its decomposition."""
     name = op.name.removeprefix("graph.")
     if name not in REGISTRY or not any(tensor(r).dtype.is_float for r in op.results):
         return False

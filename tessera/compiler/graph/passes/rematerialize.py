@@ -67,7 +67,7 @@ TRADES: tuple[Trade, ...] = (
 
 
 def rematerialize(func: Op, trade: Trade = USUAL) -> tuple[int, ...]:
-    """Computes again, in place, what is not worth keeping; which ops, by their number in each block.
+    """Computes values again, in place, that are not worth keeping; gives these ops, by their number in each block.
 
     Ops after it must not be merged with equal ones before them.
     """
@@ -179,7 +179,7 @@ class Crossing:
             else:
                 self.late.append(op)
         for op in self.early:
-            if op not in self.forward:  # what is made of a section's values alone is no way around its policy
+            if op not in self.forward:  # ops that depend on a section's values alone do not bypass its policy
                 before = self._before(op)
                 self.within[op] |= {s for o in before for s in self.within[o] if not self._leaves(s, o)}
         self.stations = self._stations() if trade.parts else set[Op]()
@@ -286,7 +286,7 @@ class Crossing:
             if v not in known:
                 operands = {x: wanted(x, before) for x in reads(op)}
                 if kind_of(op) in ("view", "generate") and all(x is y for x, y in operands.items()):
-                    return known.setdefault(v, v)  # it is nowhere in memory, or part of what is
+                    return known.setdefault(v, v)  # it is not in memory, or it is part of a value that is
                 new = clone(op, operands)
                 for inner in new.walk():
                     inner.origin = replace(inner.origin, order=max(inner.origin.order, self.order), again=True)

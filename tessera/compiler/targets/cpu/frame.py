@@ -1,4 +1,4 @@
-"""The frame: one block of 8-byte slots that holds all a call knows, passed by address to every generated function."""
+"""The frame: one block of 8-byte slots that holds all data of a call, passed by address to every generated function."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class CpuTarget:
 
 
 def _layout(program: Program, frame: FrameLayout) -> dict[str, Any]:
-    """Where a call puts what it knows: numbers are places among the buffers' slots."""
+    """Where a call stores its data: numbers are places among the buffers' slots."""
     bound = [i for i, b in enumerate(program.buffers) if b.role in ("input", "output")]
     known = all(isinstance(d, int) for i in bound for d in program.buffers[i].shape)
     arrays = [_array(program, i) for i in bound] if known else []

@@ -11,7 +11,7 @@ from tessera.compiler.tile.ranges import Intervals
 
 MOVES = frozenset({"tile.dim", "tile.program_id", "tile.iadd", "tile.isub", "tile.imul", "tile.imin", "tile.imax"})
 DIVIDES = frozenset({"tile.idiv", "tile.imod"})
-"""these move where the divisor is above 0: debug mode asks about others, where the program computes them"""
+"""these move where the divisor is above 0: debug mode checks others where the program computes them"""
 
 
 def hoist_indices(kernel: Op) -> None:

@@ -123,7 +123,7 @@ class MaskTails(Combining):
         for v in shared:
             if v in held:
                 self.hold(v, (self.none(v), (held[v][1],), kept[v] if self.padding.get(v) == kept[v] else None))
-            elif self.content(v) != begun[v]:  # nothing reads it before it is filled anew
+            elif self.content(v) != begun[v]:  # nothing reads it before it is filled again
                 self.hold(v, (self.none(v), (), None))
 
     def none(self, v: Value) -> Tails:

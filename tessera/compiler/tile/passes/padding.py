@@ -65,7 +65,7 @@ def filled_first(v: Value, blocks: Sequence[Block]) -> bool:
 
 
 def read_behind(v: Value, op: Op) -> bool:
-    """Whether something behind the op may read the shared tile before it is filled anew."""
+    """Whether something behind the op may read the shared tile before it is filled again."""
     at = op
     while (block := at.block) is not None:
         ops = block.ops

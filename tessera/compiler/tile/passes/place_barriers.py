@@ -31,7 +31,7 @@ class Open:
         return Open(dict(self.written), dict(self.read))
 
     def join(self, other: Open) -> bool:
-        """Adds what is open on another path; whether that was anything new."""
+        """Adds the accesses that are open on another path; whether any of them is new."""
         before = len(self.written) + len(self.read)
         self.written = {**other.written, **self.written}
         self.read = {**other.read, **self.read}

@@ -56,7 +56,7 @@ class _Batches:
     def __init__(self, kernel: Op) -> None:
         self.kernel = kernel
         self.lead: dict[Value, int] = {}
-        """how many axes of a value number the matrices that it is made of"""
+        """how many axes of a value number its matrices"""
         self._parts: dict[tuple[Value, tuple[tuple[int, int], ...]], Value] = {}
         while self._spread():
             pass
@@ -137,7 +137,7 @@ class _Batches:
         op.erase()
 
     def _loop(self, op: Op) -> None:
-        """A loop that carries batches carries their matrices, too; `remove_dead` removes what is not read then."""
+        """A loop that carries batches carries their matrices, too; `remove_dead` then removes unread ones."""
         body, first = op.region.block, len(op.operands) - len(op.results)
         carried: list[tuple[int, At]] = []
         for i, arg in enumerate(list(body.args[1:])):

@@ -293,7 +293,7 @@ class _Handle(int):
 
 
 def scalar_kind(dtype: DType) -> int | None:
-    """How a Python number becomes this scalar; None where only the long way knows."""
+    """How a Python number becomes this scalar; None where only the long way can convert it."""
     if dtype.name == "f32":
         return FLOAT32
     if dtype.name == "f64":

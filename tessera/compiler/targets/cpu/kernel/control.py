@@ -14,7 +14,7 @@ from tessera.compiler.targets.cpu.loops.plan import Planner
 
 
 class CarriedCells:
-    """The values carried by a loop: how they start, what they are inside, what comes out.
+    """The values carried by a loop: initial values, values inside, results.
 
     A tile has two buffers. An iteration reads the current one and writes the next state into the other; then the two
     pointers change places.

@@ -24,7 +24,7 @@ def diagonal_function(module: LLVMModule, shape: Shape) -> str:
 
 class _Diagonal(Writer):
     def write(self) -> None:
-        """Where fewer are left than lanes, the last of them fills the lanes: what it gives is filler of C."""
+        """Where fewer are left than lanes, the last of them fills the lanes: its results are filler of C."""
         fn, lanes, n = self.fn, self.shape.lanes, self.fn.param(9)
         whole = fn.mul(fn.div(n, lanes), lanes)
         with fn.loop(0, whole, lanes) as at:

@@ -220,7 +220,7 @@ class ProgramWriter:
         return []
 
     def _nanoseconds(self, launch: Launch) -> Index:
-        """A guess of the launch's time on one core: what it moves at 8 bytes a ns, what it computes at 8 flops a ns."""
+        """A guess of the launch's time on one core: its traffic at 8 bytes a ns, its arithmetic at 8 flops a ns."""
         assert self.ev is not None
         return self.fn.div(self.ev.dim(self._work(launch)), 8)
 

@@ -55,7 +55,7 @@ class Shape:
     n_is_bound: bool = False
     """fewer columns may be left; not for the direct way"""
     large: bool = False
-    """B is a part of a large matrix, or of one of unknown size; only the turned way asks for it"""
+    """B is a part of a large matrix, or of one of unknown size; only the turned way uses it"""
 
     @property
     def lanes(self) -> int:
@@ -343,7 +343,7 @@ class Writer:
 
     # -- B along its columns -----------------------------------------------------------------------------------------
     def turned(self) -> None:
-        """Lanes are columns. Where fewer are left, the last of them fills the lanes: what it gives is filler of C."""
+        """Lanes are columns. Where fewer are left, the last of them fills the lanes: its results are filler of C."""
         shape, fn = self.shape, self.fn
         lanes, n = shape.lanes, fn.param(9) if shape.n_is_bound else shape.n
         side_by_side = 2 if shape.m == 1 and levels(shape.k) == 1 else 1
@@ -402,7 +402,7 @@ class Writer:
         return chains
 
     def by_squares(self, count: Index, values: list[Val], step: Step) -> list[Val]:
-        """`step` for as many products as there are lanes each, then once more for what is left of `count`."""
+        """`step` for groups of `lanes` products, then once more for the rest of `count`."""
         fn, lanes = self.fn, self.shape.lanes
         whole = fn.mul(fn.div(count, lanes), lanes)
         with fn.loop(0, whole, lanes, values) as at:

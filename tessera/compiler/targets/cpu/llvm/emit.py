@@ -20,7 +20,7 @@ Lines: TypeAlias = "list[str | Lines]"
 
 
 class SpanLine(str):
-    """A line of text that knows the source span it was written for."""
+    """A line of text with the source span that it was written for."""
 
     __slots__ = ("at",)
     at: Span

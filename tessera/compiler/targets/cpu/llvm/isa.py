@@ -29,7 +29,7 @@ class VectorISA:
     byte_products: bool = False
     """`vpdpbusd`: four products of bytes"""
     cached_bytes: int = 1 << 22
-    """an output up to this size is likely still in a cache when somebody reads it"""
+    """an output up to this size is likely still in a cache when it is read"""
 
     def lanes(self, bits: int) -> int:
         """Elements of `bits` bits in one register."""

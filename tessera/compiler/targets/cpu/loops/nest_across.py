@@ -113,7 +113,7 @@ class Across:
         return isinstance(n, int) and 0 < n <= most and n * self.body.price() <= UNROLLED
 
     def _unrolled(self, vector: int, extent: Index, lanes: int) -> None:
-        """The fixed tree, depth first: a few registers hold what is not yet combined, and no memory is needed."""
+        """The fixed tree, depth first: a few registers hold the values not yet combined, and no memory is needed."""
         body, ev, n = self.body, self.ev, int(self.length)  # type: ignore[arg-type]
         slots = power_of_two(n)
 

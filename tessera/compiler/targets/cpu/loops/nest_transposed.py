@@ -51,7 +51,7 @@ class Turned:
         return Turned(body, along, vector, lanes, wide[along])
 
     def write(self) -> None:
-        """Square blocks of `lanes` by `lanes`; what is left of either axis element by element."""
+        """Square blocks of `lanes` by `lanes`; the rest of either axis element by element."""
         body, fn, ev, n = self.body, self.body.fn, self.body.ev, self.lanes
         rows, columns = body.extent(self.along), body.extent(self.vector)
         ev.env[self.along] = Coord(0)

@@ -1,4 +1,4 @@
-"""Writes the loops of a group: its outer loops, scratch memory for what it keeps, and its nests one after the other."""
+"""Writes the loops of a group: its outer loops, scratch memory for kept values, and its nests one after the other."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Planner:
         return op
 
     def consumers(self, v: Value) -> list[tuple[Op, int]]:
-        """The ops, with operand numbers, that ask for elements of `v`, through any lazy ops between."""
+        """The ops, with operand numbers, that read elements of `v`, through any lazy ops between."""
         seen, stack = {v}, [v]
         out: list[tuple[Op, int]] = []
         while stack:
@@ -117,7 +117,7 @@ class Planner:
         return any(u.block is not self.block for u, _ in v.uses) and self.price(v) >= KEEP_COST
 
     def _overwritten(self, op: Op) -> bool:
-        """Whether memory that `op` reads may change before the last op that asks for the elements."""
+        """Whether memory that `op` reads may change before the last op that reads the elements."""
         memory, start = self.memory(op.operands[0]), self.position[op]
         after = [i for i, m in self.written if m == memory and i > start]
         if not after:

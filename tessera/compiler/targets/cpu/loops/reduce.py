@@ -36,7 +36,7 @@ class ReductionWriter:
         if self.name in ("any", "all"):
             self.dtype = dtypes.bool_
         elif self.dtype.kind == "bool" and self.name in ("sum", "prod"):
-            self.dtype = dtypes.int64  # summed as numbers; the cast back asks whether the result is zero
+            self.dtype = dtypes.int64  # summed as numbers; the cast back compares the result with zero
 
     @property
     def ordered(self) -> bool:

@@ -60,7 +60,7 @@ Stage: TypeAlias = "LoopGroup | Op"
 
 
 def touched(op: Op) -> Iterator[Value]:
-    """The views and shared tiles that `op` (or what is inside it) writes."""
+    """The views and shared tiles that `op` (or an op inside it) writes."""
     for o in op.walk():
         if o.name in STORES or o.name == "tile.copy_async":
             yield o.operands[0]

@@ -67,7 +67,8 @@ def wait_for(stream: int, other: int, bindings: Any = None) -> None:
 
 
 def event_after(stream: int, bindings: Any = None) -> Any:
-    """An event behind what is on `stream` now, for `reached`; None while the stream is being captured into a graph."""
+    """An event behind the work that is on `stream` now, for `reached`; None while the stream is being captured into a
+    graph."""
     call = Driver(bindings or driver())
     if int(call("cuStreamIsCapturing", stream)):
         return None
@@ -283,7 +284,7 @@ class DeviceExecutable:
         )
 
     def _keep_workspaces(self) -> None:
-        """Lets the device's memory pool keep what is freed; by default every synchronisation gives it back to the
+        """Lets the device's memory pool keep freed memory; by default every synchronisation gives it back to the
         system, and the next run would have to ask for it again."""
         b = self.driver.bindings
         attribute = b.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD

@@ -29,7 +29,7 @@ def with_code(artifact: Artifact, alignment: int, files: Mapping[str, bytes]) ->
 
 @mutable
 class Variants:
-    """The narrower variants of an executable, made when an array first asks for them. `make` gets the text and the
+    """The narrower variants of an executable, made when an array first needs them. `make` gets the text and the
     boundary; where its compiler is not here there is none, and arrays are copied."""
 
     plan: Steps

@@ -309,7 +309,7 @@ def emit_kernel(
     most_stages: int = 1,
     products: Collection[Op] = (),
 ) -> KernelEmitter:
-    """Writes `kernel`, known as `name`, as a __global__ function; the result knows its headers and shared memory."""
+    """Writes `kernel`, called `name`, as a __global__ function; the result has its headers and shared memory."""
     planned = {op for op, plan in warpgroups.items() if isinstance(plan, Products)} | {*products}
     layouts = grouping.assign(threads, settings.tensor_cores, planned)
     e = KernelEmitter(kernel, grouping, threads, settings, source, alias, bounds, warpgroups=warpgroups)

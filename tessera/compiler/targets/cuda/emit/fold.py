@@ -1,4 +1,4 @@
-"""Writer of `tile.fold`: elements in shared memory, combined two at a time by a lambda made of the op's region."""
+"""Writer of `tile.fold`: elements in shared memory, combined two at a time by a lambda written from the op's region."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class SharedLayout:
 
     @property
     def whole(self) -> bool:
-        """Whether a row is made of whole pieces."""
+        """Whether a row consists of whole pieces."""
         return self.cols % self.piece == 0
 
     def address(self, row: int, col: int) -> int:

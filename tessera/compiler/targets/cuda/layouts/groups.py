@@ -282,7 +282,7 @@ class LayoutGrouping:
         return axis == "other" or (axis == "none" and self.of(op.operands[0]) is not self.of(op.result))
 
     def reduced(self, op: Op) -> int | str:
-        """The axis of its operand's matrix that a reduction folds: 1 columns, 0 the rows, "all", "none" or "other"."""
+        """The part of a matrix that a reduction of it folds: 1 the columns, 0 the rows, "all", "none" or "other"."""
         shape = shape_of(op.operands[0])
         kept = squeezed(shape)
         gone = [kept.index(a) for a in op.attrs["axes"] if a in kept]  # type: ignore[union-attr]

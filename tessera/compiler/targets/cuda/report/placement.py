@@ -28,7 +28,7 @@ def _shared(e: KernelEmitter) -> list[dict[str, object]]:
         plan = e.warpgroups.get(key[0]) if isinstance(key, tuple) else None
         p, takes = part(key, size), f"{size} B per block"
         if isinstance(plan, Products) and isinstance(key, tuple):
-            if key[1] < 2:  # what is behind them are mbarriers
+            if key[1] < 2:  # mbarriers follow behind them
                 out.append(_stages(p.name, p.span.line, (plan.a, plan.b)[key[1]], plan.depth, size))
             continue
         shape = " x ".join(map(str, p.shape))

@@ -55,7 +55,7 @@ class Words:
         return fn.binary("xor", key, const(-1, k)) if self.descending else key
 
     def _mirrored(self, bits: Val) -> Val:
-        """A float's bits as an integer in its order, and back: what is negative runs the other way."""
+        """A float's bits as an integer in its order, and back: the order of negative numbers is reversed."""
         fn, t = self.fn, bits.ty
         sign = fn.binary("ashr", bits, const(t.bits - 1, t))
         return fn.binary("xor", bits, fn.binary("and", sign, const((1 << (t.bits - 1)) - 1, t)))
