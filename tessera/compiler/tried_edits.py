@@ -9,6 +9,7 @@ import difflib
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from tessera import knobs
 from tessera.compiler.predict import digest
@@ -43,10 +44,13 @@ def of(file: str, text: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
 
 def _read(file: str) -> list[list[str]]:
     found = read_record(_path(file), _what(file))
-    kept = found if isinstance(found, list) else []
-    return [
-        each for each in kept if isinstance(each, list) and len(each) == 3 and all(isinstance(t, str) for t in each)
-    ]
+    kept = cast("list[object]", found) if isinstance(found, list) else []
+    return [cast("list[str]", each) for each in kept if _is_edit(each)]
+
+
+def _is_edit(each: object) -> bool:
+    texts = cast("list[object]", each) if isinstance(each, list) else []
+    return len(texts) == 3 and all(isinstance(t, str) for t in texts)
 
 
 def _edits(file: str, old: str, new: str) -> Iterator[Edit]:
