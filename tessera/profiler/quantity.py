@@ -46,10 +46,10 @@ def format_value(value: float, unit: str) -> str:
 
 
 def format_time(ns: float) -> str:
-    """Nanoseconds in the unit that reads best: 950 ns, 12.1 us, 45.2 ms, 3.05 s."""
+    """Nanoseconds in the unit that reads best: 950 ns, 12.1 µs, 45.2 ms, 3.05 s."""
     if abs(ns) < 999.5:
         return f"{ns:.0f} ns"
-    for limit, scale, unit in ((1e6, 1e3, "us"), (1e9, 1e6, "ms")):
+    for limit, scale, unit in ((1e6, 1e3, "µs"), (1e9, 1e6, "ms")):
         if abs(ns) < limit * 0.9995:
             return f"{_three_digits(ns / scale)} {unit}"
     return f"{_three_digits(ns / 1e9)} s"

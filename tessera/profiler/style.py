@@ -68,7 +68,7 @@ def empty_figure(title: str, why: str) -> go.Figure:
 
 def time_unit(span: float) -> tuple[float, str]:
     """(ns per unit, unit) so that an axis over `span` ns shows numbers of few digits."""
-    for limit, scale, unit in ((2e3, 1.0, "ns"), (2e6, 1e3, "us"), (2e9, 1e6, "ms")):
+    for limit, scale, unit in ((2e3, 1.0, "ns"), (2e6, 1e3, "µs"), (2e9, 1e6, "ms")):
         if span < limit:
             return scale, unit
     return 1e9, "s"

@@ -358,8 +358,8 @@ def recorded(tiles, lanes=2):
 def test_every_tile_is_in_a_bar():
     chart = gantt(recorded([(0, 0, 400), (0, 500, 500), (1, 0, 1000)]))
     assert chart.count("<rect") == 1 + 3  # one is the legend's
-    assert "Tiles over time: 3 on 2 lanes in 1.00 us" in chart
-    assert "tile 2: k, 1.00 us from 0 ns" in chart
+    assert "Tiles over time: 3 on 2 lanes in 1.00 µs" in chart
+    assert "tile 2: k, 1.00 µs from 0 ns" in chart
 
 
 def test_tiles_too_short_to_be_told_apart_share_a_bar():

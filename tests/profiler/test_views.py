@@ -204,7 +204,7 @@ def test_half_an_editor_has_room_for_kernels_and_their_times(chromium: Any, tmp_
     cells = page.locator("section.scroll tbody tr").first.locator("th, td")
     page.get_by_text(name).first.wait_for()
     time = cells.nth(1)
-    assert re.fullmatch(r"[\d.]+ (ns|us|ms)", time.inner_text())
+    assert re.fullmatch(r"[\d.]+ (ns|µs|ms)", time.inner_text())
     box, share = time.bounding_box(), cells.nth(2).bounding_box()
     page.close()
     assert box["x"] > 0 and share["x"] + share["width"] <= 560

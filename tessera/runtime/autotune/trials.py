@@ -202,11 +202,11 @@ def html(tuning: Tuning) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """`12.3 us`."""
+    """`12.3 µs`."""
     if seconds is None:
         return ""
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * factor >= 1 or unit == "us":
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1 or unit == "µs":
             return f"{seconds * factor:.3g} {unit}"
     raise AssertionError
 

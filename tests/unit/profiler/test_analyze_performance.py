@@ -41,7 +41,7 @@ def test_hints_stand_with_their_bottleneck_and_among_the_opportunities() -> None
         end=100_100,
     )
     report = PerformanceAnalysis("<model>", prof).report()
-    assert "1. saxpy: 99.9% of the run, 100 us, neither roof: latency, balance or launch cost" in report
+    assert "1. saxpy: 99.9% of the run, 100 µs, neither roof: latency, balance or launch cost" in report
     assert "       - Cause: limited by registers; too few warps" in report
     assert "    - saxpy: lower the use of registers: smaller tiles or fewer pipeline stages: saves 0.0% to" in report
     assert f"and {len(prof.find_bottlenecks()) - SHOWN} more" in report

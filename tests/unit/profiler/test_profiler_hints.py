@@ -258,7 +258,7 @@ def test_compiling_in_the_region() -> None:
     hit = CompileEvent("g", "cpu", 300_000, 100, cache="hit")
     hint = only(recorded(miss, hit), "compilation")
     assert hint.saving == (0, 300_000)
-    assert hint.measured == "300 us compiling f"
+    assert hint.measured == "300 µs compiling f"
 
 
 def test_what_only_profiling_compiles_is_no_advice() -> None:
@@ -284,7 +284,7 @@ def test_hints_come_largest_first_and_read_well() -> None:
     first, second = hints(with_compile)
     assert (first.kind, second.kind) == ("compilation", "wave quantisation")
     text = str(second)
-    for part in ("measured:", "ideal:", "cause:", "change:", "saves 56.2 us to 112 us", "12.5% to 25.0% of it"):
+    for part in ("measured:", "ideal:", "cause:", "change:", "saves 56.2 µs to 112 µs", "12.5% to 25.0% of it"):
         assert part in text
 
 

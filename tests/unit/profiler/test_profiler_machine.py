@@ -90,7 +90,7 @@ def test_quantities_are_written_for_people() -> None:
     assert str(Quantity(1.2e12, "B/s")) == "1.20 TB/s (measured)"
     assert str(Quantity(None, "ns", reason="no counter")) == "not available (no counter)"
     assert [format_time(ns) for ns in (0, 12, 999.6, 12_100, 999_999, 45.2e6, 3.05e9)] == [
-        "0 ns", "12 ns", "1.00 us", "12.1 us", "1.00 ms", "45.2 ms", "3.05 s",
+        "0 ns", "12 ns", "1.00 µs", "12.1 µs", "1.00 ms", "45.2 ms", "3.05 s",
     ]  # fmt: skip
     assert [format_bytes(size) for size in (0, 999, 1000, 7.2e9)] == ["0 B", "999 B", "1.00 kB", "7.20 GB"]
     assert format_value(18.4, "ops/byte") == "18.4 ops/byte"

@@ -114,12 +114,12 @@ def test_the_summary_has_the_documented_shape() -> None:
     )
     assert str(prof.summary()).splitlines() == [
         "Kernel Execution Summary:",
-        "  attention: 700 us (70.0%)",
+        "  attention: 700 µs (70.0%)",
         "    - Arithmetic intensity: 60.0 ops/byte",
         "    - Memory bandwidth: 1.43 GB/s (14.3% of measured peak)",
         "    - Compute rate: 85.7 GFLOP/s (85.7% of measured peak)",
         "    - Bound by f32 arithmetic (85.7% of what the roofline allows)",
-        "  layernorm: 300 us (30.0%)",
+        "  layernorm: 300 µs (30.0%)",
         "    - Arithmetic intensity: 0.37 ops/byte",
         "    - Memory bandwidth: 9.00 GB/s (90.0% of measured peak)",
         "    - Compute rate: 3.33 GFLOP/s (3.3% of measured peak)",
