@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 from tessera import knobs
 from tessera.errors import Diagnostic, TesseraError, render_all
@@ -29,10 +30,21 @@ def main() -> None:
     except Exception as e:
         last = traceback.extract_tb(e.__traceback__)[-1]
         if not Path(last.filename).is_relative_to(Path(__file__).parents[1]) or knobs.debug():
-            raise  # the user's own script failed, and Python's report is the right one
+            report(e)  # the user's own script failed, and Python's report is the right one
         where = f"{last.filename}:{last.lineno} in {last.name}"
         message = f"{type(e).__name__}: {e}\n{where}\nTESSERA_DEBUG=1 shows the traceback."
         fail(TesseraError(Diagnostic("TS900", message)))
+
+
+def report(e: Exception) -> NoReturn:
+    """Prints the traceback as if Python had run the script, without the frames of this command, and exits with 1."""
+    script = trace = e.__traceback__
+    while trace is not None and not knobs.tracebacks():
+        if trace.tb_frame.f_globals.get("__name__") == "tessera.cli.run":
+            script = trace.tb_next
+        trace = trace.tb_next
+    traceback.print_exception(type(e), e, script)
+    sys.exit(1)
 
 
 def fail(e: TesseraError) -> None:

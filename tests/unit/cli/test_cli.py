@@ -39,8 +39,7 @@ def tessera(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def answered(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """What `tessera` of these words gives, without a process for it: half a second of imports. An exception that its
-    user would see as a traceback is the test's."""
+    """What `tessera` of these words gives, without a process for it: half a second of imports."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.chdir(cwd)
@@ -199,6 +198,17 @@ def test_mistakes_on_the_command_line_are_said_without_a_traceback(
     result = answered(*words, cwd=folder)
     text = " ".join((result.stderr + result.stdout).replace("│", " ").split())
     assert result.returncode in (1, 2) and said in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize("words", [("run", "raises.py"), ("profile", "raises.py"), ("profile", "raises.py:scaled")])
+def test_a_script_that_raises_has_the_traceback_that_python_gives_it(folder: Path, words: tuple[str, ...]) -> None:
+    text = PROGRAM.replace('raise SystemExit("the file was executed")', "def f():\n    {}['key']")
+    (folder / "raises.py").write_text(text + "\nf()\n")
+    result = tessera(*words, cwd=folder)
+    lines = result.stderr.splitlines()
+    assert result.returncode == 1
+    assert [line.split('"')[1].split("/")[-1] for line in lines if line.startswith("  File")] == ["raises.py"] * 2
+    assert (lines[0], lines[-1]) == ("Traceback (most recent call last):", "KeyError: 'key'")
 
 
 def test_doctor_and_cache_speak_json(folder: Path) -> None:
