@@ -9,6 +9,7 @@ from typing import Any, Self, dataclass_transform
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
+from tessera.language.records import members
 from tessera.nn import tree
 
 
@@ -60,8 +61,8 @@ class Module:
 
     def _take(self, other: Module) -> None:
         """Takes over the arrays of another module of the same structure."""
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            object.__setattr__(self, field.name, getattr(other, field.name))
+        for name, held in members(other).items():
+            object.__setattr__(self, name, held)
 
     def requires_grad_(self, wanted: bool = True) -> Self:
         """Makes the parameters Tensors over the same memory with `requires_grad`, for `loss.backward()`. Returns the
@@ -132,7 +133,7 @@ def _described(value: Any, indent: str) -> str:
         return _array(value)
     inner = f"{indent}  "
     if isinstance(value, Module):
-        held = [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]  # type: ignore[arg-type]
+        held = [*members(value).items()]
         head, brackets = type(value).__name__, "()"
     elif isinstance(value, (list, tuple)):
         held, head, brackets = [(str(i), v) for i, v in enumerate(value)], "", "[]"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tessera as ts
-from tessera.language.records import BUFFER, STATE
+from tessera.language.records import BUFFER, STATE, members
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,10 +46,9 @@ def leaves(tree: Any, path: str = "", buffer: bool = False) -> Iterator[Leaf]:
 def _parts(tree: Any) -> Iterator[tuple[str, Any, bool]]:
     """The children of a tree: names, values, and whether they are buffers."""
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        state = getattr(type(tree), STATE, False)
-        for field in dataclasses.fields(tree):
-            if hasattr(tree, field.name):
-                yield field.name, getattr(tree, field.name), state or BUFFER in field.metadata
+        state, fields = getattr(type(tree), STATE, False), type(tree).__dataclass_fields__
+        for name, held in members(tree).items():  # also what `__init__` has set without declaring it
+            yield name, held, state or (name in fields and BUFFER in fields[name].metadata)
     elif isinstance(tree, Mapping):
         yield from ((str(k), v, False) for k, v in tree.items())
     elif isinstance(tree, (list, tuple)):

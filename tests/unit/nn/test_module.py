@@ -172,6 +172,39 @@ def test_a_subclass_is_made_as_its_base_unless_it_adds_fields():
     assert More(np.ones(2, np.float32), np.ones(1, np.float32)).count == 3
 
 
+class Undeclared(nn.Module):
+    """As one writes modules for PyTorch."""
+
+    def __init__(self, width):
+        self.hidden = nn.Linear(width, 5, key=1)
+        self.out = nn.Linear(5, 2, key=2)
+
+    def __call__(self, x):
+        return self.out(ts.relu(self.hidden(x)))
+
+
+def test_what_init_sets_without_declaring_it_is_trained_and_kept():
+    model, x = Undeclared(3), np.ones((4, 3), np.float32)
+    names = ["hidden.weight", "hidden.bias", "out.weight", "out.bias"]
+    assert list(model.named_parameters()) == list(model.state_dict()) == names
+    assert model.count == 3 * 5 + 5 + 5 * 2 + 2 and "hidden: Linear(weight: [3, 5] f32" in repr(model)
+
+    @ts.function
+    def step(model, x):
+        return ts.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+
+    opt = ts.optimizers.SGD(lr=0.1)
+    state, losses = opt.init(model), []
+    for _ in range(3):
+        loss, gradient = step(model, x)
+        model, state = opt.update(model, gradient, state)
+        losses.append(float(loss))
+    assert losses[2] < losses[1] < losses[0]
+    other = Undeclared(3)
+    other.load_state_dict(model.state_dict())
+    np.testing.assert_array_equal(other(x), model(x))
+
+
 def test_a_function_of_a_module_is_compiled_ahead():
     @ts.function
     def forward(layer, x):
