@@ -1,4 +1,4 @@
-"""Runs kernels on the reference target, from NumPy arrays to NumPy arrays, without the runtime."""
+"""Runs kernels on the reference target, from NumPy arrays to NumPy arrays, without the runtime; derived backwards."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+import tessera as ts
+from tessera import knobs
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.frontend.names.values import Static
@@ -80,3 +82,17 @@ def backward_refusal(kernel: Any) -> str:
         assert found.code == "TS355" and f"@{kernel.name}.vjp" in found.message
         return f"{found.span.line - kernel.__wrapped__.__code__.co_firstlineno}: {found.message}"
     raise AssertionError(f"the backward of {kernel.name} is derived")
+
+
+def check_backward(kernel: Any, operators: Any, args: list[Any], target: str, moved: int | None = None) -> None:
+    """The derived backward of a kernel agrees with the gradient of operators, by the first `moved` arguments (None: by
+    all of them)."""
+    kernel.vjp(kernel.backward())
+    shape = np.shape(ts.function(operators)(*args))
+    weights = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    numbered = tuple(range(len(args) if moved is None else moved))
+    wanted = ts.grad(lambda *a: ts.sum(operators(*a) * weights), argnums=numbered)(*args)
+    with knobs.target.override(target):
+        found = ts.grad(lambda *a: ts.sum(kernel(*a) * weights), argnums=numbered)(*args)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import Tensor, knobs
-from tests.kernel_runner import backward_refusal
+from tessera import Tensor
+from tests.kernel_runner import backward_refusal, check_backward
 
 rng = np.random.default_rng(11)
 
@@ -130,15 +130,7 @@ CASES: dict[str, tuple[Any, Any, list[Any]]] = {
 
 
 def compare(case: str, target: str) -> None:
-    kernel, operators, args = CASES[case]
-    kernel.vjp(kernel.backward())
-    weights = numbers(*np.shape(ts.function(operators)(*args)))
-    every = tuple(range(len(args)))
-    wanted = ts.grad(lambda *a: ts.sum(operators(*a) * weights), argnums=every)(*args)
-    with knobs.target.override(target):
-        found = ts.grad(lambda *a: ts.sum(kernel(*a) * weights), argnums=every)(*args)
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    check_backward(*CASES[case], target)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import Tensor, knobs
+from tessera import Tensor
+from tests.kernel_runner import check_backward
 
 rng = np.random.default_rng(7)
 
@@ -192,14 +193,7 @@ CASES: dict[str, tuple[Any, Any, list[Any], int]] = {
 
 def compare(case: str, target: str) -> None:
     kernel, operators, args, moved = CASES[case]
-    kernel.vjp(kernel.backward())
-    weights = numbers(*np.shape(ts.function(operators)(*args)))
-    numbered = tuple(range(moved))
-    wanted = ts.grad(lambda *a: ts.sum(operators(*a) * weights), argnums=numbered)(*args)
-    with knobs.target.override(target):
-        found = ts.grad(lambda *a: ts.sum(kernel(*a) * weights), argnums=numbered)(*args)
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    check_backward(kernel, operators, args, target, moved)
 
 
 @pytest.mark.parametrize("case", CASES)

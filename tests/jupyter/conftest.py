@@ -68,6 +68,14 @@ class Notebook:
         return name in self.shell.user_ns
 
 
+@pytest.fixture(scope="session")
+def extension() -> None:
+    """Demands that JupyterLab's extension has been built."""
+    require("npm")
+    place = ROOT / "jupyter_ext/tessera_jupyter/labextensions/tessera-jupyterlab/package.json"
+    assert place.is_file(), "make labextension"
+
+
 @pytest.fixture
 def nb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
     """A session with the extension loaded. How long a cell takes changes nothing in what it shows."""

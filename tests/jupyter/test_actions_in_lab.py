@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.browsers import expect
-from tests.conftest import require
-from tests.jupyter.conftest import ROOT
 
 HEAD = "%load_ext tessera_jupyter\nimport numpy as np\nimport tessera as ts\nfrom tessera import Tensor"
 BROKEN = """%%tessera
@@ -19,11 +17,7 @@ def norm(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
 SOURCE = "i => window.jupyterapp.shell.currentWidget.content.widgets[i].model.sharedModel.getSource()"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built():
-    require("npm")
-    place = ROOT / "jupyter_ext/tessera_jupyter/labextensions/tessera-jupyterlab/package.json"
-    assert place.is_file(), "make labextension"
+pytestmark = pytest.mark.usefixtures("extension")
 
 
 def test_a_fix_under_an_error_edits_its_cell(lab):

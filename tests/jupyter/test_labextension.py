@@ -13,7 +13,6 @@ import pytest
 
 from tests.browsers import eventually, expect, succeeds
 from tests.conftest import require
-from tests.jupyter.conftest import ROOT
 
 HEAD = "%load_ext tessera_jupyter\nimport tessera as ts\nfrom tessera import Tensor\nHEADS = 4"
 NORM = """%%tessera
@@ -39,11 +38,7 @@ PLAIN = """def norm_of(x):
     return x - mean"""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built():
-    require("npm")
-    place = ROOT / "jupyter_ext/tessera_jupyter/labextensions/tessera-jupyterlab/package.json"
-    assert place.is_file(), "make labextension"
+pytestmark = pytest.mark.usefixtures("extension")
 
 
 def cell(page, index):

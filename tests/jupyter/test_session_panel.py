@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.browsers import eventually, expect
-from tests.conftest import require
-from tests.jupyter.conftest import ROOT
 
 IMPORTS = "import numpy as np\nimport tessera as ts\nfrom tessera import Tensor\nx = np.ones((64, 64), np.float32)"
 LOAD = "%load_ext tessera_jupyter"
@@ -37,11 +35,7 @@ RESTART = "async () => { await window.jupyterapp.shell.currentWidget.sessionCont
 ACTIVE = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built():
-    require("npm")
-    place = ROOT / "jupyter_ext/tessera_jupyter/labextensions/tessera-jupyterlab/package.json"
-    assert place.is_file(), "make labextension"
+pytestmark = pytest.mark.usefixtures("extension")
 
 
 @pytest.fixture

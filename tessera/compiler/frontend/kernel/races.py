@@ -38,7 +38,8 @@ def check_races(k: KernelState) -> None:
 
 
 def races(k: KernelState) -> Iterator[tuple[Stored, Coordinate, str]]:
-    """Stores with which programs along one grid axis get into each other's way: (store, the axis' coordinate, how)."""
+    """Stores with which programs along one grid axis get into each other's way: (store, the axis' coordinate,
+    how): see `conflict` and `_meeting`."""
     for s in k.memory.stores:
         for c in k.coordinates.grid:
             how = (conflict(k, s.window, c) or _meeting(k, s.window, c)) if s.window is not None else ""
