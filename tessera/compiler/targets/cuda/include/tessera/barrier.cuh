@@ -7,18 +7,18 @@
 
 namespace tessera {
 
-// A program's own threads are a power of two; those beyond them only fill stages.
+// The program's own threads are a power of two; the threads after them only fill stages.
 TS_FN bool is_producer() { return hw::thread() >= hw::threads(); }
-// One thread of the program, which starts tensor copies where no producer does.
+// The thread of the program that starts tensor copies if the block has no producer.
 TS_FN bool is_first() { return hw::uniform(hw::thread() / 32) == 0 && hw::elect(); }
 
 // Three warpgroups of 168 registers per thread are all that a multiprocessor has; the producer needs few of its own.
 constexpr int producer_registers = 40, user_registers = 232;
 static_assert(128 * (producer_registers + 2 * user_registers) <= 65536 && 168 * 384 <= 65536, "within one multiprocessor");
 
-// Two mbarriers to each of N stages: `full` ends a phase when its copies have landed, `empty` when all Warps have let go.
-// Of the producers only one thread works; four warps of them give their registers to two warpgroups of users. Without
-// producers a thread of the users' fills the stages, by a ring of its own over the same mbarriers.
+// Each of the N stages has two mbarriers: `full` ends a phase when its copies have landed, `empty` when all Warps have read it.
+// Only one thread of the producers works. Four producer warps give their registers to two warpgroups of users. Without
+// producers, one thread of the users fills the stages, with a ring of its own over the same mbarriers.
 template <int N, int Warps, int Producers> struct Ring {
   static constexpr int bytes = 2 * N * (int)sizeof(u64);
   u64* full;
@@ -26,7 +26,7 @@ template <int N, int Warps, int Producers> struct Ring {
   u32 parity = 0;  // of the phase of `full` that is under way in this round
   TS_FN explicit Ring(int byte) : full(reinterpret_cast<u64*>(hw::shared_memory() + byte)) {}
   TS_FN u64* empty() const { return full + N; }
-  // By all threads of the block, the producer's too.
+  // All threads of the block call this, also those of the producer.
   TS_FN void start() const {
     if (hw::thread() == 0) {
       for (int i = 0; i < N; ++i) {
@@ -37,7 +37,7 @@ template <int N, int Warps, int Producers> struct Ring {
     }
     hw::sync_block();
   }
-  // What each side does first. One thread of the producer's is told to go on; the others have nothing to do.
+  // What each side does first. True for the one producer thread that continues; the others are done.
   TS_FN bool enter_producer() const {
     if constexpr (Producers == 4) hw::give_up_registers<producer_registers>();
     return hw::uniform(hw::thread() / 32) == Warps && hw::elect();
@@ -45,7 +45,7 @@ template <int N, int Warps, int Producers> struct Ring {
   TS_FN void enter_user() const {
     if constexpr (Producers == 4) hw::take_registers<user_registers>();
   }
-  // The producer's thread: waits until the slot is free and announces so many bytes. Copies report to the result.
+  // Producer: waits until the slot is free, then announces `bytes`. Copies report to the mbarrier that this returns.
   TS_FN u64* acquire(u32 bytes) const {
     hw::mbarrier_wait(empty() + slot, parity ^ 1);
     hw::mbarrier_arrive_expect(full + slot, bytes);

@@ -1,4 +1,4 @@
-// The machine, as NVRTC sees it: every instruction that the library uses and C++ has no word for.
+// The machine under NVRTC: every instruction that the library uses and that C++ has no expression for.
 // host.h implements the same names for the emulator; nothing above this file contains PTX.
 #pragma once
 
@@ -22,10 +22,10 @@ namespace hw {
 
 constexpr int arch = __CUDA_ARCH__;
 
-// A block runs one tile program, or one after the other: its threads are numbered along x, and the grid is linear.
+// A block runs one tile program, or several one after the other. Threads are numbered along x; the grid is linear.
 TS_FN int thread() { return threadIdx.x; }
 #if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
-// Of a block with a producer warp, the threads of the program: a power of two. They meet without the producer.
+// The program's threads in a block that has a producer warp: a power of two. Their barrier excludes the producer.
 TS_FN int threads() { return 1 << (31 - __clz(blockDim.x)); }
 TS_FN void sync() { asm volatile("bar.sync 1, %0;" ::"r"(threads()) : "memory"); }
 #else
@@ -47,7 +47,7 @@ template <class To, class From> TS_FN To bits_as(From v) {
   return r;
 }
 
-// What fills a word moves as one: the compiler does not join two elements of 2 bytes.
+// Elements that fill a word move together: the compiler does not join two elements of 2 bytes.
 template <class T, int Bytes> struct word_ { using type = T; };
 template <class T> struct word_<T, 4> { using type = u32; };
 template <class T> struct word_<T, 8> { using type = u64; };
@@ -152,7 +152,7 @@ TS_FN double min_nan(double a, double b) { return a != a || b != b ? a + b : fmi
 
 TS_FN u32 mul_high(u32 a, u32 b) { return __umulhi(a, b); }
 
-// Eight-row matrices of 16-byte rows, spread over the warp as mma operands want them (PTX ISA, ldmatrix).
+// Matrices of eight 16-byte rows, spread over the warp as operands of mma (PTX ISA, ldmatrix).
 TS_FN void ldmatrix_x4(u32 (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
@@ -161,7 +161,7 @@ TS_FN void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
 }
-// The way back: N such matrices, whose rows the first 8 N lanes point to (PTX ISA, stmatrix).
+// Stores N such matrices; the first 8 N lanes point to their rows (PTX ISA, stmatrix).
 template <bool Transposed, int N> TS_FN void stmatrix(void* row, const u32 (&r)[N]) {
 #if __CUDA_ARCH__ >= 900
   static_assert(N == 2 || N == 4, "two or four matrices");

@@ -37,7 +37,7 @@ TS_MMA_FP8(mma_e4m3_k32, "e4m3")
 TS_MMA_FP8(mma_e5m2_k32, "e5m2")
 #undef TS_MMA_FP8
 #else
-// Below sm_89 there are none: mma.cuh multiplies as f16, which holds every 8-bit float.
+// Below sm_89 these instructions do not exist: mma.cuh multiplies as f16, which represents every 8-bit float.
 TS_FN void mma_e4m3_k32(float (&)[4], const u32 (&)[4], const u32 (&)[2]) {}
 TS_FN void mma_e5m2_k32(float (&)[4], const u32 (&)[4], const u32 (&)[2]) {}
 #endif

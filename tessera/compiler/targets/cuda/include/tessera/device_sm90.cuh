@@ -1,4 +1,4 @@
-// The instructions of sm_90a that device.cuh has no equal for: mbarriers, tensor copies (TMA) and warpgroup products
+// Instructions that only sm_90a has: mbarriers, tensor copies (TMA) and warpgroup products
 // (wgmma). host_sm90.h implements the same names for the emulator.
 //
 // Sources: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier", "Data Movement and Conversion
@@ -20,35 +20,35 @@ TS_FN bool elect() {
   return chosen != 0;
 }
 
-// The number that all lanes of a warp hold, so that the compiler keeps it in one register for all.
+// A number that is equal in all lanes of a warp, in a form that the compiler keeps in one register of the warp.
 TS_FN int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
-// All threads of the block meet, a producer's too.
+// A barrier of all threads of the block, also those of the producer.
 TS_FN void sync_block() { __syncthreads(); }
-// Lanes of a warp meet; what each wrote is visible to the others.
+// A barrier of the lanes of a warp: what each wrote is visible to the others.
 TS_FN void sync_warp() { __syncwarp(); }
 
-// Registers per thread of the calling warpgroup from here on; the block's own number before was the same for all.
+// Sets the registers per thread of the calling warpgroup; until here, all warps of the block have the same number.
 template <int N> TS_FN void give_up_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> TS_FN void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 
 TS_FN void mbarrier_init(u64* b, u32 count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count) : "memory");
 }
-// What was initialised becomes visible to tensor copies; a block barrier must follow for the other threads.
+// Makes initialised mbarriers visible to tensor copies; a block barrier must follow for the other threads.
 TS_FN void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 TS_FN void mbarrier_arrive(u64* b) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
-// Arrives, and the phase also waits for so many bytes of tensor copies.
+// Arrives, and makes the phase wait for `bytes` of tensor copies.
 TS_FN void mbarrier_arrive_expect(u64* b, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
 }
-// The phase also waits for so many bytes of tensor copies; somebody else arrives.
+// Makes the phase wait for `bytes` of tensor copies; another thread arrives.
 TS_FN void mbarrier_expect(u64* b, u32 bytes) {
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
 }
-// Waits until the phase of this parity has ended. In debug builds a wait of ten seconds stops the kernel: what it waits for
-// will not come, and the host learns of a fault instead of waiting for ever.
+// Waits until the phase of this parity has ended. In debug builds a wait of ten seconds stops the kernel, so that the
+// host gets a fault instead of waiting for ever.
 TS_FN void mbarrier_wait(u64* b, u32 parity) {
 #ifdef TS_DEBUG
   u64 start = clock_ns();
@@ -67,11 +67,11 @@ TS_FN void mbarrier_wait(u64* b, u32 parity) {
       "@!p bra again;\n}" ::"r"(shared_address(b)), "r"(parity) : "memory");
 }
 
-// The descriptor of a tensor is fetched ahead of the first copy that needs it.
+// Prefetches the descriptor of a tensor before the first copy that uses it.
 TS_FN void prefetch_tensor_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
-// The box of the tensor at `at` (innermost first) to shared memory; what lies outside arrives as 0. The barrier hears of
-// the bytes of the whole box.
+// Copies the box of the tensor at `at` (innermost first) to shared memory; elements outside the tensor arrive as 0.
+// The mbarrier counts the bytes of the whole box.
 TS_FN void copy_tensor(void* to, const TensorMap* map, u64* b, const i32 (&at)[2]) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
                ::"r"(shared_address(to)), "l"(map), "r"(shared_address(b)), "r"(at[0]), "r"(at[1]) : "memory");
@@ -89,21 +89,21 @@ TS_FN void copy_tensor(void* to, const TensorMap* map, u64* b, const i32 (&at)[5
                ::"r"(shared_address(to)), "l"(map), "r"(shared_address(b)), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]) : "memory");
 }
 
-// What this thread wrote to shared memory becomes visible to wgmma and to tensor copies.
+// Makes what this thread wrote to shared memory visible to wgmma and to tensor copies.
 TS_FN void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A value that is in its register from here on, whatever the compiler would rather compute later.
+// Forces the value into its register here: the compiler cannot compute it later.
 TS_FN u32 held(u32 x) {
   asm volatile("" : "+r"(x)::"memory");
   return x;
 }
-// Registers written before, those of the accumulator `d` among them, are ready for the products that follow.
+// Orders earlier writes of registers, also of the accumulator `d`, before the products that follow.
 template <int R> TS_FN void wgmma_fence(float (&d)[R]) {
   TS_UNROLL for (int i = 0; i < R; ++i) asm volatile("" : "+f"(d[i])::"memory");
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 TS_FN void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Waits until at most N groups are under way. `d` are the registers that products may be writing: naming them once all
+// Waits until at most N groups are in flight. `d` are the registers that products may be writing: naming them after all
 // have ended keeps the compiler from reading them earlier.
 template <int N, int R> TS_FN void wgmma_wait(float (&d)[R]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -131,7 +131,7 @@ enum class Kind { f16, bf16, tf32, e4m3, e5m2 };
 #define TS_D32(i) TS_D16(i), TS_D16(i + 16)
 #define TS_D64(i) TS_D32(i), TS_D32(i + 32)
 #define TS_D128(i) TS_D64(i), TS_D64(i + 64)
-// One product of a warpgroup: N columns in R registers; p, q ... are the numbers of the operands behind those.
+// One product of a warpgroup: N columns in R registers; p, q ... are the numbers of the operands after them.
 #define TS_WGMMA(N, R, TYPES, A, FLAGS, ...) \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #N TYPES " {" TS_T##R "}, " A ", 1, 1, 1" FLAGS ";" : TS_D##R(0) : __VA_ARGS__)
 #define TS_WGMMA_SHARED(N, R, p, q, s, t)                                                                                  \

@@ -1,4 +1,4 @@
-// Tiles of which each element is computed from elements of other tiles at any places, through shared memory.
+// Tiles whose elements are computed from elements anywhere in other tiles, through shared memory.
 #pragma once
 #include "tile.cuh"
 

@@ -1,10 +1,10 @@
-// Debug asserts: a failing one raises its flag, which the host looks at after the launch.
+// Debug asserts: an assert that fails sets its flag, and the host reads the flags after the launch.
 #pragma once
 #include "tile.cuh"
 
 namespace tessera {
 
-struct Faults { u64 flags[64]; };  // as many as the kernel has asserts, if those are more
+struct Faults { u64 flags[64]; };  // at least the number of asserts in the kernel
 
 template <class X> TS_FN void check(Faults* faults, int number, const X& holds) {
   using L = layout_of<X>;
@@ -17,7 +17,7 @@ template <class X> TS_FN void check(Faults* faults, int number, const X& holds) 
   if (!ok) hw::raise(&faults->flags[number], 1);
 }
 
-// An index as a flag that is higher for smaller ones: what stays is the least index outside, whatever comes first.
+// Encodes an index as a flag that is higher for smaller indices: the smallest index outside wins, in any order of threads.
 TS_FN u64 outside(i64 index) { return ~((u64)index ^ ((u64)1 << 63)); }
 
 template <class X, class S> TS_FN void check(Faults* faults, int number, const X& holds, const S& index) {

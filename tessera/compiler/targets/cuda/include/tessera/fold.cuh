@@ -1,4 +1,4 @@
-// Elements in shared memory, combined two at a time along an axis of N elements that lie `Stride` apart in C order.
+// Combines elements in shared memory in pairs, along an axis of N elements that are `Stride` apart in C order.
 #pragma once
 #include "tile.cuh"
 

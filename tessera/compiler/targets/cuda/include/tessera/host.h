@@ -1,5 +1,5 @@
 // The machine of device.cuh on an ordinary processor, for tests: each thread of a block is a fiber, blocks run one after
-// another. Threads change places at barriers and warp operations, in an order drawn from a seed. What a GPU would let
+// another. Execution switches threads at barriers and warp operations, in an order drawn from a seed. What a GPU would let
 // pass in silence is a fault here: accesses outside a buffer or misaligned, reads of uninitialised shared memory or of
 // copies that have not landed, threads or programs that race, barriers that not all threads reach.
 #pragma once
@@ -20,8 +20,8 @@
 #undef isnan
 #undef signbit
 
-// The machine is compiled once and optimised, kernels by the hundred and not: in a kernel's file the machine's functions
-// are calls to a library that stands apart. Without one, they are part of the file.
+// The machine is compiled once, with optimisation; the many kernels are compiled without. In a kernel's file its functions
+// are calls into a separate library. Without that library they are part of the file.
 #if defined(TS_MACHINE_APART)
 #define TS_HOST extern inline __attribute__((gnu_inline))
 #define TS_HOST_STATE(type, name) extern __attribute__((visibility("hidden"))) type name
@@ -62,7 +62,7 @@ struct Region {
   i32 writable;
 };
 
-// Who touched a byte last, as 1 + the thread's number in the whole launch, and in which span between barriers.
+// The last accesses to a byte: 1 + the thread's number in the launch, and the span between barriers.
 struct Shadow {
   u32 writer, written, reader, read;
   u32 order;  // of the last write among all
@@ -80,7 +80,7 @@ struct Fiber {
   jmp_buf resume;
   State state;
   bool started;
-  void* payload;  // operands of the warp operation it waits in
+  void* payload;  // operands of the warp operation that it waits in
   PendingCopy* copies;
   int n_copies, capacity, group;
   u64* awaited;  // the mbarrier it waits for, and the parity of the phase
@@ -223,7 +223,7 @@ TS_HOST void check_global(const void* p, u64 n, u64 align, bool write) {
   fail("out of range: %s %llu bytes that belong to no buffer", write ? "writes" : "reads", n);
 }
 TS_HOST void begin_scatter() { ++m.fibers[m.current].scatters; }
-// Beside what any store is checked for: no two elements of one scatter, whichever threads hold them, go to one place.
+// Beyond the checks of every store: no two elements of one scatter, in any threads, may have one place.
 TS_HOST void check_scatter(const void* p) {
   u64 a = (u64)p;
   for (int i = 0; i < m.n_regions; ++i) {
@@ -459,7 +459,7 @@ namespace tessera {
 namespace hw {
 
 TS_HOST void start_block() {
-  memset(m.shared, 0xff, m.shared_size);  // NaN, if anyone should get to see it
+  memset(m.shared, 0xff, m.shared_size);  // NaN, which shows if it is read
   memset(m.shared_state, 0, m.shared_size);
   memset((void*)m.shared_shadow, 0, sizeof(Shadow) * m.shared_size);
   memset(m.warps, 0, sizeof m.warps);
@@ -488,7 +488,7 @@ TS_HOST int count(State state, int first, int end) {
   for (int t = first; t < end; ++t) n += m.fibers[t].state == state;
   return n;
 }
-// A barrier of the program's threads, or of all that have not ended; of the program's none may have ended.
+// A barrier of the program's threads, none of which may have ended, or of all threads that have not ended.
 TS_HOST bool pass_barrier() {
   int own = threads(), all = m.threads;
   State state = count(State::at_barrier, 0, own) == own ? State::at_barrier : State::at_block;
@@ -504,7 +504,7 @@ TS_HOST bool pass_barrier() {
       fail("thread %d waits for the mbarrier at byte %u of shared memory, which nobody completes", t, shared_address(m.fibers[t].awaited));
   fail("%d of %d threads wait at a barrier that the others do not reach", count(State::at_barrier, 0, m.threads), m.threads);
 }
-// Seeds with a meaning of their own: the first (the last) warp runs as far as it can before any other moves.
+// Seeds with special meanings: the first (or the last) warp runs as far as it can before any other.
 constexpr u64 in_turn = 0, first_warp_ahead = 1, last_warp_ahead = 2;
 
 TS_HOST void run_block(u64 seed) {
@@ -529,8 +529,8 @@ TS_HOST void run_block(u64 seed) {
       resume(t);
     }
     if (progress && !(seed && draw(3) == 0)) continue;
-    // Where threads can go on a copy lands at moments drawn from the seed; else when nothing else can, so that what does
-    // not wait for it shows.
+    // While threads can run, copies land at moments drawn from the seed; otherwise when no thread can run. So a program that does
+    // not wait for its copy is found.
     if (!progress && pass_barrier()) continue;
     if (async_.n_copies) land_copy((int)draw(async_.n_copies));
     else if (!progress && m.running) fail_stuck();
@@ -540,7 +540,7 @@ TS_HOST void run_block(u64 seed) {
     if (m.fibers[t].n_copies) fail("a program ended with asynchronous copies under way");
 }
 
-// Runs one launch. Returns 0, or 1 with a message and the return addresses of the place that failed.
+// Runs one launch. Returns 0, or 1 with a message and the return addresses of the failing place.
 struct Launch {
   void (*kernel)(void**);
   void** args;

@@ -1,6 +1,6 @@
 // The machine of device_sm90.cuh for the emulator; part of host.h. Tensor copies land and products happen as late as the
-// program allows (or at moments drawn from the seed), so that a wait that is missing shows: as a read of memory that a
-// copy is still under way to, or as NaN in the accumulator.
+// program allows (or at moments drawn from the seed), so that a missing wait is found: as a read of memory that a
+// copy is still filling, or as NaN in the accumulator.
 #pragma once
 
 namespace tessera {
@@ -244,7 +244,7 @@ TS_HOST void perform(Products& g, const Product& p) {
     }
   }
 }
-// Carries out the products of the groups before `limit`, in order.
+// Executes the products of the groups before `limit`, in order.
 TS_HOST void perform_before(Products& g, int limit) {
   int done = 0;
   while (done < g.n && g.queue[done].group < limit) perform(g, g.queue[done++]);
@@ -270,7 +270,7 @@ TS_HOST int accumulator_of(Products& g, int t, const Issue& i, int group) {
   memset(i.d, 0xff, sizeof(float) * free->n);  // NaN until the wait
   return (int)(free - g.accumulators[t]);
 }
-// An instruction of the warpgroup: carried out when its 128 threads have come.
+// An instruction of the warpgroup: executed when its 128 threads have arrived.
 TS_HOST void issue(Issue i) {
   Products& g = products();
   Fiber& f = m.fibers[m.current];
@@ -322,7 +322,7 @@ TS_HOST void start_async() {
       memset((void*)g->accumulators, 0, sizeof g->accumulators);
     }
 }
-// At the end of a block; what is under way would write memory and registers that others have by then.
+// At the end of a block: copies still in flight would write memory and registers of later blocks.
 TS_HOST void check_async_ended() {
   if (async_.n_copies) fail("a program ended with tensor copies under way");
   for (Products* g : async_.groups)

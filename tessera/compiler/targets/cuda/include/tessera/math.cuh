@@ -1,4 +1,4 @@
-// The scalar functions that tile programs are made of, by their names in the language. Floats narrower than 32 bits
+// The scalar functions of tile programs, under their names in the language. Floats narrower than 32 bits
 // compute in float and round once. Integer division by zero gives 0, as NumPy's does.
 #pragma once
 #include "numeric.cuh"
@@ -59,7 +59,7 @@ TS_FN double pow(double x, double y) { return ::pow(x, y); }
 template <class T> TS_FN T pow(T x, T y) {
   if constexpr (is_small<T>) {
     return T(::powf(x, y));
-  } else {  // by squaring, modulo 2**bits; a negative exponent leaves the whole part of 1 / x**-y
+  } else {  // by squaring, modulo 2**bits; a negative exponent gives 1 / x**-y without its fraction
     if constexpr (is_signed<T>)
       if (y < 0) return x == 1 ? T(1) : x == -1 ? T((y & 1) ? -1 : 1) : T(0);
     u64 r = 1, b = (u64)x;

@@ -1,16 +1,16 @@
-// Views onto global memory, and the moves between them and tiles. Whatever lies outside a view reads as a fill value
-// and is not written, so ragged edges need no code of their own.
+// Views of global memory, and copies between them and tiles. Elements outside a view read as a fill value
+// and are not written, so ragged edges need no code of their own.
 #pragma once
 #include "tile.cuh"
 
 namespace tessera {
 
-// Bytes that arrays start at a multiple of. Arrays that do not have code of their own (targets/cuda/narrow.py).
+// The alignment of arrays in bytes. Arrays with less alignment get code of their own (targets/cuda/narrow.py).
 #ifndef TS_ALIGNED_TO
 #define TS_ALIGNED_TO 16
 #endif
 constexpr int aligned_to = TS_ALIGNED_TO;
-// How many of V neighbours move at once between such boundaries.
+// How many of V neighbours one access moves under this alignment.
 template <class T, int V> constexpr int together_of = V * (int)sizeof(T) <= aligned_to ? V : aligned_to >= (int)sizeof(T) ? aligned_to / (int)sizeof(T) : 1;
 
 template <class T, int R> struct View {
@@ -23,14 +23,14 @@ template <int R> struct Offset { idx at[R ? R : 1]; };
 template <class T, int N> struct alignas(sizeof(T) * N) Pack { T e[N]; };
 
 TS_FN idx program() { return hw::block(); }
-// The number of the program that runs as the n-th one, where `rows` of each matrix of programs are run down together.
+// The number of the program that runs as the n-th, if `rows` rows of each matrix of programs run together, column by column.
 TS_FN idx grouped(idx n, idx down, idx across, idx rows) {
   idx within = n % (down * across), first = within / (rows * across) * rows;
   idx high = imin(down - first, rows), rest = within - first * across;
   return n - within + (first + rest % high) * across + rest / high;
 }
 
-// The view's axes, or a window of it: sizes and strides of the kept axes are the caller's.
+// A view, or a window of one: the caller gives sizes and strides of the axes that are kept.
 template <int R2, class T, int R> TS_FN View<T, R2> window(const View<T, R>& v, const Offset<R>& at, const Offset<R2>& shape, const Offset<R2>& stride) {
   View<T, R2> w;
   idx p = 0;
@@ -54,8 +54,8 @@ template <class M> struct Where {
 };
 template <class M> TS_FN Where<M> where_mask(const M& mask) { return {mask}; }
 
-// What is known of an access: the axes along which the tile may hang over the view's edge, and whether vectors of the
-// layout are contiguous and aligned. Nothing known: every axis may, and each vector is looked at. Axis + BEFORE: one
+// What is known about an access: the axes along which the tile may cross the view's edge, and whether vectors of the
+// layout are contiguous and aligned. If nothing is known, every axis may, and each vector is tested. Axis + BEFORE: one
 // along which it may also start before the view.
 constexpr int BEFORE = 8;
 template <bool Aligned_, int... Edge> struct Access {

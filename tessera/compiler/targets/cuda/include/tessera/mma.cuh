@@ -1,5 +1,5 @@
-// acc + a @ b. Where the accumulator is a Fragment the products run on the tensor cores, 32 bytes of k at a time and all
-// into one accumulator; elsewhere each element is a sum of fused multiply-adds whose first chain starts at acc.
+// acc + a @ b. If the accumulator is a Fragment, the products run on the tensor cores, 32 bytes of k at a time, all
+// into one accumulator; otherwise each element is a sum of fused multiply-adds whose first chain starts at acc.
 #pragma once
 #include "mma_sm70.cuh"
 #include "sums.cuh"
@@ -87,7 +87,7 @@ template <class T, class X> TS_FN void mma_step(X (&d)[4], const u32 (&a)[4], co
     else hw::mma_u8_k32(sum, a, b);
     TS_UNROLL for (int i = 0; i < 4; ++i) d[i] += (X)sum[i];
   } else if constexpr (sizeof(T) == 1 && hw::arch < 890) {
-    // Which values of k meet in one instruction is free, as long as both operands agree.
+    // One instruction may combine any values of k, as long as both operands choose the same ones.
     TS_UNROLL for (int half = 0; half < 2; ++half) {
       u32 wa[4], wb[2];
       TS_UNROLL for (int x = 0; x < 4; ++x) wa[x] = widen<T>(a[half * 2 + x % 2] >> x / 2 * 16);
@@ -95,7 +95,7 @@ template <class T, class X> TS_FN void mma_step(X (&d)[4], const u32 (&a)[4], co
       hw::mma_f16_k16(d, wa, wb);
     }
   } else if constexpr (sizeof(T) == 1) {
-    // The hardware keeps fewer bits of such sums than f32 has: only a step's are left to it.
+    // The hardware keeps fewer bits of such sums than f32 has, so it sums only within one step.
     float sum[4] = {0, 0, 0, 0};
     if constexpr (same<T, fp8_e4m3>) hw::mma_e4m3_k32(sum, a, b);
     else hw::mma_e5m2_k32(sum, a, b);
@@ -104,7 +104,7 @@ template <class T, class X> TS_FN void mma_step(X (&d)[4], const u32 (&a)[4], co
   else if constexpr (same<T, bf16>) hw::mma_bf16_k16(d, a, b);
   else hw::mma_tf32_k8(d, a, b);
 }
-// Memory of tf32 may hold any float; the tensor cores would cut off what they should round.
+// Arrays of tf32 may hold any float; the tensor cores would truncate where they should round.
 template <class T, int N> TS_FN void round_operands(u32 (&r)[N]) {
   if constexpr (same<T, tf32>)
     TS_UNROLL for (int i = 0; i < N; ++i) r[i] = hw::tf32_bits(r[i]);

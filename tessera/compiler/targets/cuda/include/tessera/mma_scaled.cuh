@@ -1,5 +1,5 @@
-// acc + (a * a_scale) @ (b * b_scale), with scales of blocks along k, by instructions that multiply by them. What one
-// instruction sums is added in f32: within it the hardware keeps fewer bits.
+// acc + (a * a_scale) @ (b * b_scale), with scales of blocks along k, by instructions that apply the scales. The sums of one
+// instruction are added in f32; within an instruction the hardware keeps fewer bits.
 #pragma once
 #include "mma.cuh"
 #include "device_scaled.cuh"
@@ -16,7 +16,7 @@ TS_FN u32 pack_fp4(u32 x) {
   x = (x | x >> 4) & 0x00ff00ffu;
   return (x | x >> 8) & 0xffffu;
 }
-// Eight fp4 of a line (a row of `a`, a column of `b`) from k on. Inside: whether k runs along the stored rows.
+// Eight fp4 of a line (a row of `a`, a column of `b`), starting at k. Inside: whether k runs along the stored rows.
 template <bool Inside, class S> TS_FN u32 eight_fp4(const S& s, int line, int k) {
   u32 r[2] = {0, 0};
   if constexpr (Inside && S::whole_pieces) {
@@ -38,13 +38,13 @@ template <bool Inside, int N, class S> TS_FN u32 scales_of(const S& s, int line,
   }
   return r;
 }
-// Elements in bytes as the instruction wants them: fp4 in the middle of its byte, fp6 below two zeros.
+// Elements in bytes in the instruction's format: fp4 in the middle of its byte, fp6 below two zeros.
 template <class T, int N> TS_FN void place_in_bytes(u32 (&r)[N]) {
   TS_UNROLL for (int i = 0; i < N; ++i)
     if constexpr (same<T, fp4_e2m1>) r[i] = (r[i] & 0x0f0f0f0fu) << 2;
     else if constexpr (same<T, fp6_e2m3> || same<T, fp6_e3m2>) r[i] &= 0x3f3f3f3fu;
 }
-// The instruction does not see the sign of a scale: the eight elements of a register, which share one, take it.
+// The instruction ignores the sign of a scale, so it is applied to the eight elements of the register that share the scale.
 TS_FN u32 with_sign(u32 elements, u32 scales, int block) { return elements ^ (0u - (scales >> (8 * block + 7) & 1u) & 0x88888888u); }
 
 template <class A, class B, class SA, class SB, class L>
@@ -105,7 +105,7 @@ TS_FN Tile<float, L> mma_scaled(const A& a, const B& b, const SA& a_scale, const
     Tile<float, L> acc = c;
     mma_scaled_fragments(acc, a, b, a_scale, b_scale);
     return acc;
-  } else {  // beside products that tensor cores do not take
+  } else {  // beside products that tensor cores do not support
     return mma_chains<A::cols, false>(
         c, [&](int i, int k) { return (float)bf16((float)shared_element(a, i, k) * (float)shared_element(a_scale, i, k / block)); },
         [&](int k, int j) { return (float)bf16((float)shared_element(b, k, j) * (float)shared_element(b_scale, k / block, j)); });

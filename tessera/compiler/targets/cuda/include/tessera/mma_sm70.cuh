@@ -1,6 +1,6 @@
 // Products on sm_70's tensor cores. Each fourth of a warp (lanes 4q .. 4q+3 and those 16 further on) multiplies 8 x 4 by
 // 4 x 8 values; all four share the operand b, so that a warp gives 32 x 8. Fragments as in the PTX ISA, "Matrix Fragments
-// for mma.m8n8k4", which knows operands of either order: values that are neighbours in memory are read together.
+// for mma.m8n8k4", which takes operands in either order: values that are neighbours in memory are read together.
 #pragma once
 #include "shared.cuh"
 #include "device_mma.cuh"

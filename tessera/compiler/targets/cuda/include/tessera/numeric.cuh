@@ -1,4 +1,4 @@
-// Element types that C++ lacks. Memory holds exactly these bits; arithmetic happens in float and rounds back.
+// Element types that C++ lacks. Memory holds these bits; arithmetic is done in float and rounded back.
 #pragma once
 #ifdef __CUDACC_RTC__
 #include "device.cuh"
@@ -87,7 +87,7 @@ TS_SMALL(fp4_e2m1, 2, 1, 0x07, 0x07, 0xff)
 struct fp8_e8m0 {
   u8 bits;
   fp8_e8m0() = default;
-  // The nearest one, the greater of two; what is negative becomes NaN.
+  // The nearest power of two, the greater one of a tie; negative numbers become NaN.
   TS_FN explicit fp8_e8m0(float x) {
     u32 mag = hw::bits_as<u32>(x) & 0x7fffffffu, up = mag < 0x800000u ? (u32)(mag >= 0x600000u) : (mag + 0x400000u) >> 23;
     bits = (u8)(x >= 0 ? (up > 254u ? 254u : up) : 255u);
@@ -138,7 +138,7 @@ template <class T> TS_FN T highest() {
   else if constexpr (same<T, bool>) return true;
   else return T(~(u64)0);
 }
-// Float to integer: cut off towards zero and held within the integer's range; NaN gives 0. F holds both ends exactly.
+// Float to integer: truncated towards zero and clamped to the integer's range; NaN gives 0. F represents both ends exactly.
 template <class To, class F> TS_FN To truncate(F x) {
   constexpr F half = F((u64)1 << (sizeof(To) * 8 - 1)), low = is_signed<To> ? -half : F(0), high = low + 2 * half;
   return x != x ? To(0) : x >= high ? highest<To>() : x <= low ? lowest<To>() : (To)x;

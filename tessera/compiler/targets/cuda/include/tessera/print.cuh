@@ -1,5 +1,5 @@
-// Tiles to show. Every program has a part of the launch's buffer to itself and fills it in order; the host shows the
-// parts one after the other (see printing.py, which knows this format).
+// Printed tiles. Each program has its own part of the launch's buffer and fills it in order; the host prints the
+// parts one after the other (printing.py reads this format).
 #pragma once
 #include "memory.cuh"
 
@@ -13,7 +13,7 @@ struct Printer {
   TS_FN Printer(u8* buffer, idx program) : part(nullptr), room(hw::load_global((const i64*)buffer)), used(16), lost(0) {
     if (program < hw::load_global((const i64*)buffer + 1)) part = buffer + 16 + program * room;
   }
-  // Where the next record's elements go, which take so many bytes; null where there is no room.
+  // The address for the elements of the next record, which take `bytes`; null if there is no room.
   TS_FN u8* next(int site, i64 bytes) {
     if (!part) return nullptr;
     i64 start = used, end = start + 16 + (bytes + 15) / 16 * 16;

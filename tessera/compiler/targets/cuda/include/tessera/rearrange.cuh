@@ -1,4 +1,4 @@
-// Moves of elements between threads, through shared memory.
+// Moves elements between threads, through shared memory.
 #pragma once
 #include "tile.cuh"
 

@@ -9,7 +9,7 @@ namespace tessera {
 constexpr int partials_of(int axis) { return axis == 1 ? 1024 : 128; }
 
 struct Sum {
-  template <class T> TS_FN static T identity() {  // -0 is the one float that changes nothing, -0 included
+  template <class T> TS_FN static T identity() {  // -0 is the one float that changes no sum, not even a sum of -0
     if constexpr (is_float<T> || is_small<T>) return T(-0.0f);
     else if constexpr (is_complex<T>) return T(part<T>(-0.0f), part<T>(-0.0f));
     else return T(0);
@@ -74,7 +74,7 @@ template <class Op, int Shift, int Count, class T, int N> TS_FN void fold_lanes(
 template <class Op, int Shift, int Count, class T, int N> TS_FN void fold_threads(T (&v)[N]) {
   constexpr int lanes = Shift >= 5 ? 1 : (Count << Shift) > 32 ? 32 >> Shift : Count, warps = Count / lanes;
   if constexpr (warps == 1) fold_lanes<Op, Shift, lanes>(v);
-  else {  // through shared memory: warps share out the values, unless a second barrier costs more than that saves
+  else {  // through shared memory: the warps divide the values, unless the second barrier costs more than that saves
     constexpr int shift = Shift > 5 ? Shift : 5, shares = N > 2 ? warps : 1;
     T* scratch = reinterpret_cast<T*>(hw::shared_memory());
     int t = hw::thread(), n = hw::threads(), base = t & ~((warps - 1) << shift), own = t >> shift & (shares - 1);
@@ -100,13 +100,13 @@ template <class Op, int Shift, int Count, class T, int N> TS_FN void fold_thread
   }
 }
 
-// Where the lowest bit of a position lies.
+// The index of the lowest bit of a position.
 enum class Low { t0, in, t1, t2, out };
 template <class A> constexpr Low low_bit = A::t0 > 1 ? Low::t0 : A::In > 1 ? Low::in : A::t1 > 1 ? Low::t1 : A::t2 > 1 ? Low::t2 : Low::out;
 constexpr int halves_(int n) { return n <= 1 ? 0 : n <= 2 ? 1 : 2 * halves_((n + 1) / 2); }
 
-// Folds registers In * o of the upper half of o onto the lower until S is below StepOut. A loop over halves would not be
-// unrolled where they are many, and registers would become memory.
+// Folds registers In * o of the upper half of o onto the lower until S is below StepOut. The compiler would not unroll a
+// long loop over halves, and the registers would become memory.
 template <class Op, int In, int Out, int S, int StepIn, int StepOut, class T, int N> TS_FN void fold_halves(T (&w)[N]) {
   if constexpr (S >= StepOut) {
     TS_UNROLL for (int o = 0; o < S && o + S < Out; o += StepOut)
@@ -208,8 +208,8 @@ template <int A, class T, class L> TS_FN auto argmin(const Tile<T, L>& x) { retu
 template <class T, class L> TS_FN i64 argmax(const Tile<T, L>& x) { return arg_reduce<true, 1>(x).v[0]; }
 template <class T, class L> TS_FN i64 argmin(const Tile<T, L>& x) { return arg_reduce<false, 1>(x).v[0]; }
 
-// An axis that is too long for registers comes in chunks: each takes part in the partial results as far as `left`
-// positions of the axis are left.
+// An axis that is too long for registers is reduced in chunks: each is added to the partial results, up to the `left`
+// positions of the axis that remain.
 template <class Op, int A, class T, class L> TS_FN void accumulate(Tile<T, L>& acc, const Tile<T, L>& x, idx left) {
   int t = hw::thread();
   TS_UNROLL for (int k = 0; k < L::size; ++k)

@@ -26,7 +26,7 @@ template <class Op, int N, int Stride, class T, class L> TS_FN Tile<T, L> scan(c
   }
   if constexpr (segments > 1) {
     hw::sync();
-    for (int j = t; j < lines; j += threads) {  // the last element of each segment becomes the total up to there
+    for (int j = t; j < lines; j += threads) {  // the last element of each segment becomes the total of all elements up to it
       T total = hw::load_shared(at(j, segment - 1));
       for (int i = 2 * segment - 1; i < N; i += segment) {
         total = Op::template combine<T>(total, hw::load_shared(at(j, i)));

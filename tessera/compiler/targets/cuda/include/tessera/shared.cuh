@@ -11,8 +11,8 @@ TS_FN void barrier() {
   hw::sync();
 }
 
-// A matrix of R x C. Pieces of 16 bytes change places within Swizzle bytes of a row (0: they do not), another xor for each
-// of the rows that start in the same bank. targets/cuda/banks.py chooses among 0, 32, 64 and 128.
+// A matrix of R x C. Pieces of 16 bytes are permuted within Swizzle bytes of a row (0: not at all), with a different xor for each
+// of the rows that start in the same bank. targets/cuda/banks.py chooses 0, 32, 64 or 128.
 template <class T, int R, int C, int Swizzle = 0> struct Shared {
   using type = T;
   static constexpr int rows = R, cols = C, piece = 16 / sizeof(T), pieces = C / piece;
@@ -21,8 +21,8 @@ template <class T, int R, int C, int Swizzle = 0> struct Shared {
   static_assert(Swizzle == 0 || (whole_pieces && pieces % spread == 0), "a row is made of whole groups of pieces");
   T* data;
   TS_FN explicit Shared(int byte) : data(reinterpret_cast<T*>(hw::shared_memory() + byte)) {}
-  // Neighbouring rows differ by two pieces: so do rows of ldmatrix touch every bank once, and two neighbouring pieces of
-  // four rows as well, as words of 32-bit operands with k outside are.
+  // Neighbouring rows differ by two pieces: then the rows of ldmatrix touch every bank once, and so do two neighbouring
+  // pieces of four rows (the words of 32-bit operands whose k runs across rows).
   static constexpr int turn(int r) { return r / rows_per_line * 2 % spread + r / rows_per_line % spread * 2 / spread; }
   TS_FN T* at(int r, int c) const {
     if constexpr (Swizzle) return data + r * C + ((c / piece ^ turn(r)) * piece + c % piece);
@@ -34,12 +34,12 @@ template <class T, int R, int C, int N, int Swizzle = 0> struct Stages {
   static constexpr int bytes = (R * C * (int)sizeof(T) + 127) / 128 * 128;
   int first;
   TS_FN explicit Stages(int byte) : first(byte) {}
-  // 32 bits count more stages than any loop has, and are divided at a fraction of the cost.
+  // 32 bits count the stages of any loop, and dividing them costs a fraction of dividing 64 bits.
   TS_FN Shared<T, R, C, Swizzle> operator[](idx stage) const { return Shared<T, R, C, Swizzle>(first + (int)((u32)stage % N) * bytes); }
 };
 // Closes the copies started so far as one stage.
 TS_FN void commit() { hw::commit_async(); }
-// Waits until at most `Latest` stages are under way, for all threads.
+// Waits, in all threads, until at most `Latest` stages are in flight.
 template <int Latest> TS_FN void wait_for_stage() {
   hw::wait_async<Latest>();
   hw::sync();

@@ -6,7 +6,7 @@ namespace tessera {
 
 constexpr int ceil_power_(int n) { return n <= 1 ? 1 : 2 * ceil_power_((n + 1) / 2); }
 
-// Whether an element must stand before another one: NaN is the largest.
+// Whether an element belongs before another one: NaN is the largest.
 template <bool Descending, class T> TS_FN bool before(T a, T b) {
   bool an = scalar::ne(a, a), bn = scalar::ne(b, b);
   if (an || bn) return Descending ? an && !bn : bn && !an;
@@ -14,8 +14,8 @@ template <bool Descending, class T> TS_FN bool before(T a, T b) {
 }
 
 // Merge exchange (Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M) along an axis of N elements that lie
-// `Stride` apart in C order, all lines at once. What moves are positions, which also decide between equal elements.
-// `take(value, position)` gives what becomes of the element in each place.
+// `Stride` apart in C order, all lines at once. It moves positions, which also order equal elements.
+// `take(value, position)` gives the result for the element at each place.
 template <bool Descending, int N, int Stride, class R, class T, class L, class F> TS_FN Tile<R, L> sort_with(const Tile<T, L>& x, F take) {
   constexpr int total = L::rows * L::cols, lines = total / N, top = ceil_power_(N) / 2, bytes = (total * (int)sizeof(T) + 3) / 4 * 4;
   T* values = reinterpret_cast<T*>(hw::shared_memory());

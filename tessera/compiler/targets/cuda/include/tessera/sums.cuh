@@ -1,5 +1,5 @@
 // Sums of products in the order of language/order.py: chains of products, groups of chains, and groups, each in ascending
-// order. What is added to -0 stays as it is, so that the first of them needs no code of its own.
+// order. Adding to -0 changes no value, so that the first of them needs no code of its own.
 #pragma once
 #include "reduce.cuh"
 #include "memory.cuh"
@@ -13,10 +13,10 @@ template <class X> TS_FN X multiply_add(X x, X y, X z) {
   else return scalar::add(z, scalar::mul(x, y));
 }
 
-// What chains that have ended add up to. `Many`: there may be several groups.
+// The sum of the chains that have ended. `Many`: there may be several groups.
 template <class X, class L, bool Many> struct Sums {
   Tile<X, L> group = full<L>(Sum::identity<X>()), total = full<L>(Sum::identity<X>());
-  // The products before `k`, of `size`, have been added: puts `chain` away where it ends there.
+  // The products before `k`, of `size`, have been added: stores `chain` if it ends there.
   TS_FN void reach(Tile<X, L>& chain, idx k, idx size) {
     if (k % chain_length != 0 && k < size) return;
     TS_UNROLL for (int i = 0; i < L::size; ++i) group.v[i] = scalar::add(group.v[i], chain.v[i]), chain.v[i] = X(0);

@@ -1,4 +1,4 @@
-// Tiles in registers. A layout says which element of a tile lies in which register of which thread; everything else
+// Tiles in registers. A layout maps each element of a tile to a register of a thread; everything else
 // follows from it. Elementwise work needs no communication; loads and stores are layout-polymorphic.
 #pragma once
 #include "complex.cuh"
@@ -42,7 +42,7 @@ template <class R, class C> struct Layout {
 constexpr int log2_(int n) { return n <= 1 ? 0 : 1 + log2_(n / 2); }
 constexpr int steps_(int extent, int step) { return (extent + step - 1) / step; }
 
-// TR x TC threads, each with vectors of V neighbouring columns (and P neighbouring rows), dealt out like cards.
+// TR x TC threads, each with vectors of V neighbouring columns (and P neighbouring rows), assigned round robin.
 template <int Rows, int Cols, int TR, int TC, int V, int P = 1>
 using Blocked = Layout<Axis<Rows, 1, 0, P, TR, log2_(TC), 1, 0, steps_(Rows, P * TR)>,
                        Axis<Cols, 1, 0, V, TC, 0, 1, 0, steps_(Cols, V * TC)>>;
@@ -72,7 +72,7 @@ template <class... X> struct common_ { using type = void; };
 template <class X, class... Rest> struct common_<X, Rest...> {
   using type = choose<is_tile<X>, typename layout_<X>::type, typename common_<Rest...>::type>;
 };
-// The layout of whichever operands are tiles; the others are scalars that stand for every element.
+// The layout of the operands that are tiles; the others are scalars, used for every element.
 template <class... X> using layout_of = typename common_<X...>::type;
 template <class T, class L> TS_FN T element(const Tile<T, L>& x, int k) { return x.v[k]; }
 template <class T> TS_FN when<!is_tile<T>, T> element(const T& x, int) { return x; }
@@ -102,8 +102,8 @@ template <class T> TS_FN when<!is_tile<T>, T> element(const T& x, int) { return 
     if constexpr (same<L, void>) return scalar::name(x, y, z);         \
     else { TS_TILE(scalar::name(element(x, k), element(y, k), element(z, k))); } \
   }
-// Long functions on many registers: unrolled, they take seconds to compile and leave the accumulators too few registers.
-// A loop takes some of them at a time, while the tile's registers move up; at the end each is back in its place.
+// Long functions on many registers: unrolled, they would take seconds to compile and leave the accumulators too few registers.
+// A loop processes some of them at a time and rotates the tile's registers; after the last step each is back in its place.
 constexpr int many_registers = 64, some_registers = 16;
 #define TS_LIFT1_LONG(name)                                            \
   template <class X> TS_FN X name(const X& x) {                        \

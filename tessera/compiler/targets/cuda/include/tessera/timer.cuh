@@ -1,4 +1,4 @@
-// When a program ran, and where. One record per program, written by its first thread.
+// The time and place of each program's run. Its first thread writes one record.
 #pragma once
 #include "math.cuh"
 
@@ -7,7 +7,7 @@ namespace tessera {
 struct TileRecord {
   u32 tile;   // linear index in the grid, last axis fastest
   u32 sm;     // streaming multiprocessor
-  i32 slot;   // -1: which of the multiprocessor's slots it took is not recorded
+  i32 slot;   // -1: the slot of the multiprocessor is not recorded
   u32 phase;  // index into the kernel's phases
   u64 start;  // ns on the device's clock
   u64 duration;

@@ -1,5 +1,5 @@
-// Tiles that tensor copies fill and wgmma reads: lines of 128 bytes (64 or 32 where a tile is not a multiple of that), eight
-// to a group in which 16-byte pieces change places. Both instructions, and `at` here, xor the number of a piece within
+// Tiles that tensor copies fill and wgmma reads: lines of 128 bytes (64 or 32 if a tile is not a multiple of that), in groups
+// of eight whose 16-byte pieces are permuted. Both instructions, and `at` here, xor the number of a piece within
 // its line with address bits 7 and up.
 #pragma once
 #include "barrier.cuh"
@@ -23,14 +23,14 @@ template <class T, int R, int C, int PR = R, int PC = C, int Widest = 128> struc
     int byte = offset(r, c);
     return reinterpret_cast<T*>(hw::shared_memory() + first + (byte ^ (byte >> 7 & (line_bytes / 16 - 1)) << 4));
   }
-  // Starts filling it, padding and all, from the tensor at (row, col); `outer` are the coordinates of its matrix among several.
+  // Starts to fill it, padding included, from the tensor at (row, col); `outer` are the coordinates of its matrix in a batch.
   template <class... Outer> TS_FN void fetch(const TensorMap& map, u64* full, idx row, idx col, Outer... outer) const {
     TS_UNROLL for (int i = 0; i < boxes; ++i) {
       i32 at[] = {(i32)(col + i * line), (i32)row, (i32)outer...};
       hw::copy_tensor(hw::shared_memory() + first + i * box_bytes, &map, full, at);
     }
   }
-  // Zeros beyond R x C, which tiles that threads fill need once: products read whole groups.
+  // Writes zeros beyond R x C, once for tiles that threads fill: products read whole groups.
   TS_FN void clear_padding() const {
     for (int i = hw::thread(); i < PR * PC; i += hw::threads())
       if (i / PC >= R || i % PC >= C) hw::store_shared(at(i / PC, i % PC), T(0.0f));
@@ -55,7 +55,7 @@ template <class S, int N> struct Slots {
   }
 };
 
-// What this thread wrote to shared memory becomes visible to products, once the threads have met.
+// Makes what this thread wrote to shared memory visible to products after the next barrier.
 TS_FN void publish() { hw::fence_async_proxy(); }
 // barrier() and wait_for_stage() where threads copy what products read.
 TS_FN void publish_barrier() {
@@ -74,7 +74,7 @@ struct Copies {
   u64* landed;
   u32 parity = 0;
   TS_FN explicit Copies(int byte) : landed(reinterpret_cast<u64*>(hw::shared_memory() + byte)) {}
-  // By all threads, once.
+  // All threads call this once.
   TS_FN void start() const {
     if (hw::thread() == 0) {
       hw::mbarrier_init(landed, 1);
@@ -82,7 +82,7 @@ struct Copies {
     }
     hw::sync_block();
   }
-  // Copies of so many bytes report to the result.
+  // Announces `bytes`; copies report to the mbarrier that this returns.
   TS_FN u64* expect(u32 bytes) const {
     hw::mbarrier_expect(landed, bytes);
     return landed;

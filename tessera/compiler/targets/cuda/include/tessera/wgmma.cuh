@@ -1,5 +1,5 @@
-// Products of warpgroups (sm_90a): four warps to 64 rows of the accumulator, which each warp holds as mma.m16n8
-// accumulators side by side. The right operand lies in shared memory; so does the left one, or in registers as an
+// Products of warpgroups (sm_90a): four warps compute 64 rows of the accumulator, which each warp holds as mma.m16n8
+// accumulators side by side. The right operand is in shared memory; the left one too, or in registers as an
 // accumulator of the same rows. Products run while the program goes on; k ascends 16 (8, 32) at a time through one
 // accumulator, for any tile.
 #pragma once
@@ -17,7 +17,7 @@ template <class X, bool Left> struct Operand {
   using S = typename plain_<X>::type;
   static constexpr bool along = plain_<X>::transposed != Left;  // k runs along the lines
   static constexpr int positions = along ? S::padded_rows : S::padded_cols, depth = along ? S::cols : S::rows;
-  // What to add to the descriptor for the part that starts at position i and k.
+  // The number to add to the descriptor for the part that starts at positions i and k.
   TS_FN static constexpr u64 advance(int i, int k) { return (u64)(along ? S::offset(i, k) : S::offset(k, i)) >> 4; }
 };
 
@@ -33,7 +33,7 @@ template <class T, class B, bool TransA, int Col, int Regs, class A> TS_FN void 
   if constexpr (left > N) products_across<T, B, TransA, Col + N>(d, a, b, k);
 }
 
-// Starts acc += a @ b. The accumulator, and `a` in registers, must be left alone until finish_products.
+// Starts acc += a @ b. Nothing may touch the accumulator, nor `a` in registers, before finish_products.
 template <class L, class A, class B> TS_FN void start_products(Tile<float, L>& acc, const A& a, const B& b) {
   using T = typename A::type;
   using Right = Operand<B, false>;
@@ -69,10 +69,10 @@ template <class L, class A, class B> TS_FN void start_products(Tile<float, L>& a
   }
   hw::wgmma_commit();
 }
-// Waits until at most the Latest latest starts are under way: what came before has read its operands.
+// Waits until at most the last `Latest` products are in flight: earlier ones have read their operands.
 template <int Latest, class L> TS_FN void finish_products(Tile<float, L>& acc) { hw::wgmma_wait<Latest>(acc.v); }
 
-// acc + a @ b, done.
+// acc + a @ b, complete.
 template <class A, class B, class L> TS_FN Tile<float, L> mma_warpgroups(const A& a, const B& b, const Tile<float, L>& c) {
   Tile<float, L> acc = c;
   start_products(acc, a, b);
