@@ -248,30 +248,30 @@ class Tensor(_Tensor):
     def bmm(self, y: Array) -> Tensor:
         """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
     def broadcast_to(self, *shape: Any) -> Tensor:
-        """`x` stretched to `shape` by NumPy's rule; a size of -1 keeps the operand's."""
+        """`x` broadcast to `shape` by NumPy's rule; -1 keeps the size of the operand."""
     def cast(self, dtype: DType) -> Tensor:
-        """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
+        """`x` with elements of `dtype`, rounded to nearest even; numbers that are too large become infinite.
 
-        In formats of 8 bits and fewer it becomes the largest finite value. Floats become integers by cutting off towards
-        zero, held within the integer's range; NaN becomes 0.
+        In formats of 8 bits and fewer they become the largest finite value. Floats become integers by truncation towards
+        zero, limited to the integer's range; NaN becomes 0.
         """
     def ceil(self) -> Tensor:
         """Smallest integer >= x."""
     def chunk(self, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
-        """`x` cut along `axis` into `chunks` parts, all but the last of size ceil(size / chunks), as in PyTorch.
+        """`x` split along `axis` into `chunks` parts; all but the last have size ceil(size / chunks), as in PyTorch.
 
-        The size must be known, as it decides how many parts there are.
+        The size must be known, because the number of parts depends on it.
         """
     def clamp(self, min: Array | None = None, max: Array | None = None) -> Tensor:
-        """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
+        """`x` limited to the range from `min` to `max`, either of which may be None; NaN stays NaN."""
     def clip(self, min: Array | None = None, max: Array | None = None) -> Tensor:
-        """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
+        """`x` limited to the range from `min` to `max`, either of which may be None; NaN stays NaN."""
     def conj(self) -> Tensor:
         """The complex conjugate; a real number is its own."""
     def conjugate(self) -> Tensor:
         """The complex conjugate; a real number is its own."""
     def copysign(self, y: Array) -> Tensor:
-        """|x| with the sign of y, which zeros and NaN have too."""
+        """|x| with the sign bit of y (zeros and NaN have one too)."""
     def cos(self) -> Tensor:
         """Cosine of radians."""
     def cosh(self) -> Tensor:
@@ -281,15 +281,15 @@ class Tensor(_Tensor):
     def cumsum(self, axis: int | None = None) -> Tensor:
         """Running sums along `axis` (None: of the flattened tensor). Integers and bools are summed as 64-bit integers."""
     def detach(self) -> Tensor:
-        """`x` itself, through which no gradient goes: to derivatives it is a constant."""
+        """`x` itself, but a constant for derivatives: no gradient flows through it."""
     def div(self, y: Array) -> Tensor:
         """x / y; integers divide as f32."""
     def divide(self, y: Array) -> Tensor:
         """x / y; integers divide as f32."""
     def dot(self, y: Array) -> Tensor:
-        """The inner product of the last axis of x with the last but one of y (its only one, for a vector), as in NumPy."""
+        """The inner product of the last axis of x with the second-last of y (the only one of a vector), as in NumPy."""
     def dropout(self, key: Array, p: float = 0.5) -> Tensor:
-        """`x` with elements set to 0 with probability `p`, the others divided by 1 - p. `key` is the seed of the draw."""
+        """`x` with elements set to 0 with probability `p`, the others divided by 1 - p. `key` is the seed."""
     def elu(self, alpha: float = 1.0) -> Tensor:
         """x where it is positive, else alpha * (e**x - 1)."""
     def eq(self, y: Array) -> Tensor:
@@ -303,7 +303,7 @@ class Tensor(_Tensor):
     def exp2(self) -> Tensor:
         """2**x."""
     def expand(self, *shape: Any) -> Tensor:
-        """`x` stretched to `shape` by NumPy's rule; a size of -1 keeps the operand's."""
+        """`x` broadcast to `shape` by NumPy's rule; -1 keeps the size of the operand."""
     def expand_dims(self, *axis: Any) -> Tensor:
         """`x` with new axes of size 1 at the positions `axis` of the result."""
     def expm1(self) -> Tensor:
@@ -318,9 +318,9 @@ class Tensor(_Tensor):
     def floor(self) -> Tensor:
         """Largest integer <= x."""
     def floor_divide(self, y: Array) -> Tensor:
-        """Floor(x / y)."""
+        """floor(x / y)."""
     def floordiv(self, y: Array) -> Tensor:
-        """Floor(x / y)."""
+        """floor(x / y)."""
     def fma(self, y: Array, z: Array) -> Tensor:
         """x * y + z, rounded once where the target can."""
     def gather(self, indices: Array, axis: int = -1) -> Tensor:
@@ -330,7 +330,7 @@ class Tensor(_Tensor):
     def gelu(self) -> Tensor:
         """x * Phi(x), Phi the normal distribution function (erf form)."""
     def gelu_tanh(self) -> Tensor:
-        """Gelu's tanh approximation."""
+        """The tanh approximation of gelu."""
     def greater(self, y: Array) -> Tensor:
         """x > y."""
     def greater_equal(self, y: Array) -> Tensor:
@@ -338,7 +338,7 @@ class Tensor(_Tensor):
     def gt(self, y: Array) -> Tensor:
         """x > y."""
     def hypot(self, y: Array) -> Tensor:
-        """sqrt(x * x + y * y) without squares that overflow: the larger magnitude times sqrt(1 + ratio**2)."""
+        """sqrt(x * x + y * y) without overflow of the squares: the larger magnitude times sqrt(1 + ratio**2)."""
     def imag(self) -> Tensor:
         """The imaginary part of x; 0 of a real number."""
     def isfinite(self) -> Tensor:
@@ -366,7 +366,7 @@ class Tensor(_Tensor):
     def log10(self) -> Tensor:
         """Logarithm to base 10."""
     def log1p(self) -> Tensor:
-        """Log(1 + x), exact near 0."""
+        """log(1 + x), exact near 0."""
     def log2(self) -> Tensor:
         """Logarithm to base 2."""
     def log_softmax(self, axis: int = -1) -> Tensor:
@@ -422,12 +422,12 @@ class Tensor(_Tensor):
     def norm(self, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
 
-        The orders `inf` and `-inf` give the largest and the smallest |x|.
+        The orders `inf` and `-inf` are the largest and the smallest |x|.
         """
     def not_equal(self, y: Array) -> Tensor:
         """x != y."""
     def one_hot(self, depth: Dim, dtype: DType = f32) -> Tensor:
-        """A new last axis of size `depth`, 1 at the position that `indices` says and 0 elsewhere."""
+        """A new last axis of size `depth`: 1 at the position given by `indices`, 0 elsewhere."""
     def outer(self, y: Array) -> Tensor:
         """All products of an element of x (flattened) with one of y (flattened): a matrix."""
     def pad(self, pad_width: int | tuple[Any, ...], mode: str = 'constant', value: float = 0) -> Tensor:
@@ -448,8 +448,8 @@ class Tensor(_Tensor):
         """`x` with `updates` in place of its slices at `indices` along `axis`: `out[:, indices[i]] = updates[:, i]` for 1.
 
         The counterpart of `take`: the axes of `indices` stand in `updates` where `axis` is in `x`. Negative indices count
-        from the end; what lies outside is left out. Of several updates of one place the last counts. Where nobody needs the
-        old `x` any more, as in a loop that carries it, its memory is changed in place: only `updates` are moved.
+        from the end; indices outside are ignored. If several updates have one place, the last counts. If nothing uses the
+        old `x` afterwards, as in a loop that carries it, its memory is changed in place: only `updates` are copied.
         """
     def ravel(self, start: int = 0, end: int = -1) -> Tensor:
         """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
@@ -458,7 +458,7 @@ class Tensor(_Tensor):
     def reciprocal(self) -> Tensor:
         """1 / x."""
     def relu(self) -> Tensor:
-        """Max(x, 0)."""
+        """max(x, 0)."""
     def remainder(self, y: Array) -> Tensor:
         """x - y * floor(x / y): the sign of y."""
     def repeat(self, repeats: int, axis: int | None = None) -> Tensor:
@@ -470,7 +470,7 @@ class Tensor(_Tensor):
     def rms_norm(self, weight: Array | None = None, axis: Axes = -1, eps: float = 1e-06) -> Tensor:
         """x / sqrt(mean(x * x) + eps) * weight over `axis`; weight has the shape of those axes (Zhang, Sennrich 2019)."""
     def roll(self, shift: Any, axis: Any = None) -> Tensor:
-        """`x` shifted along `axis` by `shift` places; what falls off the end comes in at the start. None: flattened."""
+        """`x` shifted along `axis` by `shift` places; elements moved past the end return at the start. None: flattened."""
     def round(self) -> Tensor:
         """Nearest integer, halves to even."""
     def rsqrt(self) -> Tensor:
@@ -478,12 +478,12 @@ class Tensor(_Tensor):
     def scatter(self, indices: Array, updates: Array, axis: int = -1) -> Tensor:
         """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
 
-        Negative indices count from the end; what lies outside is left out. Of several updates of one place the last counts.
+        Negative indices count from the end; indices outside are ignored. Of several updates of one place the last counts.
         """
     def scatter_add(self, indices: Array, updates: Array, axis: int = -1) -> Tensor:
         """`x` with `updates` added to the elements at `indices` along `axis`: `out[indices[i, j], j] += updates[i, j]`.
 
-        Negative indices count from the end; what lies outside is left out. Several updates of one place are added in
+        Negative indices count from the end; indices outside are ignored. Several updates of one place are added in
         ascending order of their positions.
         """
     def shift_left(self, y: Array) -> Tensor:
@@ -505,11 +505,11 @@ class Tensor(_Tensor):
     def softmax(self, axis: int = -1) -> Tensor:
         """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""
     def softplus(self) -> Tensor:
-        """Log(1 + e**x) without overflow."""
+        """log(1 + e**x) without overflow."""
     def sort(self, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
         """The elements along `axis` in ascending order, or in descending order; NaN counts as the largest."""
     def split(self, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Tensor, ...]:
-        """`x` cut along `axis` into `sections` equal parts, or before each of the positions `sections`, as in NumPy."""
+        """`x` split along `axis` into `sections` equal parts, or at the positions `sections`, as in NumPy."""
     def sqrt(self) -> Tensor:
         """Square root."""
     def square(self) -> Tensor:
@@ -522,7 +522,7 @@ class Tensor(_Tensor):
     def std(self, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
         """The standard deviation along `axis`: the square root of the variance."""
     def stop_gradient(self) -> Tensor:
-        """`x` itself, through which no gradient goes: to derivatives it is a constant."""
+        """`x` itself, but a constant for derivatives: no gradient flows through it."""
     def sub(self, y: Array) -> Tensor:
         """x - y."""
     def subtract(self, y: Array) -> Tensor:
@@ -530,7 +530,7 @@ class Tensor(_Tensor):
     def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The sum of the elements along `axis`. Integers and bools are summed as 64-bit integers."""
     def swapaxes(self, axis1: int, axis2: int) -> Tensor:
-        """`x` with two axes exchanged."""
+        """`x` with two axes swapped."""
     def take(self, indices: Array, axis: int | None = None) -> Tensor:
         """The slices of `x` at `indices` along `axis`, which the axes of `indices` replace; None: of the flattened tensor.
 
@@ -553,7 +553,7 @@ class Tensor(_Tensor):
     def transpose(self, perm: Sequence[int] | None = None) -> Tensor:
         """`x` with its axes in the order `perm`; without it, in reverse order.
 
-        Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
+        Two axes as separate arguments, `x.transpose(1, 2)`, are swapped, as in PyTorch; a tuple is always a permutation.
         """
     @overload
     def transpose(self, *perm: int) -> Tensor: ...
@@ -566,11 +566,11 @@ class Tensor(_Tensor):
     def trunc(self) -> Tensor:
         """x without its fraction."""
     def unbind(self, axis: int = 0) -> tuple[Tensor, ...]:
-        """The slices of `x` along `axis`, whose size must be known, as a tuple."""
+        """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
     def unsqueeze(self, *axis: Any) -> Tensor:
         """`x` with new axes of size 1 at the positions `axis` of the result."""
     def unstack(self, axis: int = 0) -> tuple[Tensor, ...]:
-        """The slices of `x` along `axis`, whose size must be known, as a tuple."""
+        """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
     def var(self, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
         """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
 
@@ -620,7 +620,7 @@ def asarray(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
     """A Tensor over `data`: the same memory where it is an array on that device, a copy of lists and numbers."""
 
 def empty(*shape: Any, dtype: Any = f32, device: str | None = None) -> Tensor:
-    """Uninitialised memory; what it holds is not defined."""
+    """A tensor of uninitialised memory: its values are undefined."""
 
 def from_dlpack(array: Any) -> Tensor:
     """A Tensor that shares the memory of any array with `__dlpack__`: PyTorch, JAX, CuPy, NumPy and others.
@@ -629,7 +629,7 @@ def from_dlpack(array: Any) -> Tensor:
     """
 
 def rand(*shape: Any, dtype: Any = f32, seed: int | None = None, device: str | None = None) -> Tensor:
-    """Evenly distributed over [0, 1). `rand(2, 3)` or `rand((2, 3))`."""
+    """Uniformly distributed over [0, 1). `rand(2, 3)` or `rand((2, 3))`."""
 
 def randn(*shape: Any, dtype: Any = f32, seed: int | None = None, device: str | None = None) -> Tensor:
     """Normally distributed with mean 0 and standard deviation 1."""
@@ -709,10 +709,10 @@ def asinh(x: A) -> A:
     """The number whose hyperbolic sine is x."""
 
 def astype(x: A, dtype: DType) -> A:
-    """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
+    """`x` with elements of `dtype`, rounded to nearest even; numbers that are too large become infinite.
 
-    In formats of 8 bits and fewer it becomes the largest finite value. Floats become integers by cutting off towards
-    zero, held within the integer's range; NaN becomes 0.
+    In formats of 8 bits and fewer they become the largest finite value. Floats become integers by truncation towards
+    zero, limited to the integer's range; NaN becomes 0.
     """
 
 def atan(x: A) -> A:
@@ -739,26 +739,26 @@ def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Arra
 def avg_pool1d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: bool = True) -> A:
     """The mean of each window of `kernel_size` along the last axis, `stride` apart (default: side by side).
 
-    Padding counts as zeros, or not at all without `count_include_pad`.
+    Padding counts as zeros; without `count_include_pad` it does not count.
     """
 
 def avg_pool2d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: bool = True) -> A:
     """The mean of each window of `kernel_size` along the last 2 axes, `stride` apart (default: side by side).
 
-    Padding counts as zeros, or not at all without `count_include_pad`.
+    Padding counts as zeros; without `count_include_pad` it does not count.
     """
 
 def avg_pool3d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: bool = True) -> A:
     """The mean of each window of `kernel_size` along the last 3 axes, `stride` apart (default: side by side).
 
-    Padding counts as zeros, or not at all without `count_include_pad`.
+    Padding counts as zeros; without `count_include_pad` it does not count.
     """
 
 def batch_norm(x: A, mean: Array | None = None, var: Array | None = None, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05) -> A:
     """(x - mean) / sqrt(var + eps) * weight + bias for each channel of x [batch, channels, ...].
 
-    `mean` and `var` are vectors, such as running averages. Without them the batch's own are taken: means over all axes
-    but the channels, the variance with correction 0.
+    `mean` and `var` are vectors, such as running averages. Without them those of the batch are used: means over all
+    axes except the channels, and the variance with correction 0.
     """
 
 def bernoulli(seed: Array, shape: Shape, p: float = 0.5) -> Tensor:
@@ -801,13 +801,13 @@ def bmm(x: A, y: Array) -> A:
     """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
 
 def broadcast_to(x: A, *shape: Any) -> A:
-    """`x` stretched to `shape` by NumPy's rule; a size of -1 keeps the operand's."""
+    """`x` broadcast to `shape` by NumPy's rule; -1 keeps the size of the operand."""
 
 def cast(x: A, dtype: DType) -> A:
-    """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
+    """`x` with elements of `dtype`, rounded to nearest even; numbers that are too large become infinite.
 
-    In formats of 8 bits and fewer it becomes the largest finite value. Floats become integers by cutting off towards
-    zero, held within the integer's range; NaN becomes 0.
+    In formats of 8 bits and fewer they become the largest finite value. Floats become integers by truncation towards
+    zero, limited to the integer's range; NaN becomes 0.
     """
 
 def cat(xs: Sequence[A], axis: int = 0) -> A:
@@ -817,16 +817,16 @@ def ceil(x: A) -> A:
     """Smallest integer >= x."""
 
 def chunk(x: A, chunks: int, axis: int = 0) -> tuple[A, ...]:
-    """`x` cut along `axis` into `chunks` parts, all but the last of size ceil(size / chunks), as in PyTorch.
+    """`x` split along `axis` into `chunks` parts; all but the last have size ceil(size / chunks), as in PyTorch.
 
-    The size must be known, as it decides how many parts there are.
+    The size must be known, because the number of parts depends on it.
     """
 
 def clamp(x: A, min: Array | None = None, max: Array | None = None) -> A:
-    """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
+    """`x` limited to the range from `min` to `max`, either of which may be None; NaN stays NaN."""
 
 def clip(x: A, min: Array | None = None, max: Array | None = None) -> A:
-    """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
+    """`x` limited to the range from `min` to `max`, either of which may be None; NaN stays NaN."""
 
 def concat(xs: Sequence[A], axis: int = 0) -> A:
     """The tensors one after the other along `axis`; all other sizes agree."""
@@ -861,23 +861,23 @@ def conv3d(x: A, weight: Array, bias: Array | None = None, stride: int | Sequenc
 def conv_transpose1d(x: A, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0, output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1) -> A:
     """x [batch, channels, ...] over its last axis: the transpose of a convolution with weights [channels, results / groups, ...], plus a bias [results].
 
-    `output_padding` adds to the sizes that a stride leaves open. Nothing but `x` is spread out.
+    `output_padding` selects one of the sizes that a stride makes possible.
     """
 
 def conv_transpose2d(x: A, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0, output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1) -> A:
     """x [batch, channels, ...] over its last 2 axes: the transpose of a convolution with weights [channels, results / groups, ...], plus a bias [results].
 
-    `output_padding` adds to the sizes that a stride leaves open. Nothing but `x` is spread out.
+    `output_padding` selects one of the sizes that a stride makes possible.
     """
 
 def conv_transpose3d(x: A, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0, output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1) -> A:
     """x [batch, channels, ...] over its last 3 axes: the transpose of a convolution with weights [channels, results / groups, ...], plus a bias [results].
 
-    `output_padding` adds to the sizes that a stride leaves open. Nothing but `x` is spread out.
+    `output_padding` selects one of the sizes that a stride makes possible.
     """
 
 def copysign(x: A, y: Array) -> A:
-    """|x| with the sign of y, which zeros and NaN have too."""
+    """|x| with the sign bit of y (zeros and NaN have one too)."""
 
 def cos(x: A) -> A:
     """Cosine of radians."""
@@ -891,7 +891,7 @@ def count_nonzero(x: A, axis: Axes = None, keepdims: bool = False) -> A:
 def cross_entropy(logits: A, labels: Array, reduction: str = 'mean', label_smoothing: float = 0.0) -> A:
     """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
 
-    `label_smoothing` e mixes in the mean over all classes with weight e. A label outside the classes counts as 0.
+    `label_smoothing` e adds the mean over all classes with weight e. The loss of a label outside the classes is 0.
     """
 
 def cumprod(x: A, axis: int | None = None) -> A:
@@ -907,10 +907,10 @@ def cumulative_sum(x: A, axis: int | None = None, dtype: DType | None = None, in
     """Running sums along `axis`; with `include_initial` a 0 stands before them."""
 
 def detach(x: A) -> A:
-    """`x` itself, through which no gradient goes: to derivatives it is a constant."""
+    """`x` itself, but a constant for derivatives: no gradient flows through it."""
 
 def diff(x: A, prepend: Array | None = None, append: Array | None = None, axis: int = -1, n: int = 1) -> A:
-    """Each element less the one before it along `axis`, `n` times over, with `prepend` and `append` joined on first."""
+    """x[i + 1] - x[i] along `axis`, taken `n` times; `prepend` and `append` are joined on first."""
 
 def div(x: A, y: Array) -> A:
     """x / y; integers divide as f32."""
@@ -919,15 +919,15 @@ def divide(x: A, y: Array) -> A:
     """x / y; integers divide as f32."""
 
 def dot(x: A, y: Array) -> A:
-    """The inner product of the last axis of x with the last but one of y (its only one, for a vector), as in NumPy."""
+    """The inner product of the last axis of x with the second-last of y (the only one of a vector), as in NumPy."""
 
 def dropout(x: A, key: Array, p: float = 0.5) -> A:
-    """`x` with elements set to 0 with probability `p`, the others divided by 1 - p. `key` is the seed of the draw."""
+    """`x` with elements set to 0 with probability `p`, the others divided by 1 - p. `key` is the seed."""
 
 def einsum(equation: str, *operands: A) -> A:
-    """Einstein summation: `einsum("bik,bkj->bij", x, y)`. Letters name axes; those not in the result are summed over.
+    """Einstein summation: `einsum("bik,bkj->bij", x, y)`. Letters name axes; those not in the result are summed.
 
-    A letter repeated within an operand takes its diagonal, `...` stands for any further axes, sizes of 1 stretch.
+    A letter repeated within an operand selects the diagonal, `...` stands for any further axes, sizes of 1 broadcast.
     Operands are contracted from left to right.
     """
 
@@ -935,7 +935,7 @@ def elu(x: A, alpha: float = 1.0) -> A:
     """x where it is positive, else alpha * (e**x - 1)."""
 
 def embedding(indices: A, weight: Array) -> A:
-    """The rows of `weight` at `indices`; a row outside reads as 0."""
+    """The rows of `weight` at `indices`; a row outside of `weight` reads as 0."""
 
 def eq(x: A, y: Array) -> A:
     """x == y."""
@@ -959,7 +959,7 @@ def expm1(x: A) -> A:
     """e**x - 1, exact near 0."""
 
 def eye(n: Dim, m: Dim | None = None, k: int = 0, dtype: DType = f32) -> Tensor:
-    """A matrix of n rows and m columns (None: n) with ones on diagonal number k and zeros elsewhere."""
+    """A matrix of n rows and m columns (None: n) with ones on diagonal k and zeros elsewhere."""
 
 def flatten(x: A, start: int = 0, end: int = -1) -> A:
     """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
@@ -971,10 +971,10 @@ def floor(x: A) -> A:
     """Largest integer <= x."""
 
 def floor_divide(x: A, y: Array) -> A:
-    """Floor(x / y)."""
+    """floor(x / y)."""
 
 def floordiv(x: A, y: Array) -> A:
-    """Floor(x / y)."""
+    """floor(x / y)."""
 
 def fma(x: A, y: Array, z: Array) -> A:
     """x * y + z, rounded once where the target can."""
@@ -983,7 +983,7 @@ def full(shape: Shape, value: Number | Dim, dtype: DType | None = None) -> Tenso
     """A tensor of one value: a number, or a dim, which is read at launch."""
 
 def full_like(x: A, value: Number | Dim, dtype: DType | None = None) -> A:
-    """A tensor of one value with the shape, and unless said otherwise the dtype, of `x`."""
+    """A tensor of one value with the shape, and by default the dtype, of `x`."""
 
 def gather(x: A, indices: Array, axis: int = -1) -> A:
     """`out[i, j, k] = x[i, indices[i, j, k], k]` for axis 1: one index per element. Other axes broadcast."""
@@ -995,7 +995,7 @@ def gelu(x: A) -> A:
     """x * Phi(x), Phi the normal distribution function (erf form)."""
 
 def gelu_tanh(x: A) -> A:
-    """Gelu's tanh approximation."""
+    """The tanh approximation of gelu."""
 
 def gemm(x: A, y: Array) -> A:
     """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
@@ -1007,17 +1007,17 @@ def greater_equal(x: A, y: Array) -> A:
     """x >= y."""
 
 def group_norm(x: A, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05) -> A:
-    """x [batch, channels, ...] normalised over groups of channels and all axes behind them, times weight plus bias.
+    """x [batch, channels, ...] normalised over groups of channels and all axes after them, times weight plus bias.
 
-    Each sample has `num_groups` means and variances; weight and bias are vectors of the channels (Wu, He 2018). As many
-    groups as channels are an instance norm.
+    Each sample has `num_groups` means and variances; weight and bias have an element for each channel (Wu, He 2018).
+    With as many groups as channels it is an instance norm.
     """
 
 def gt(x: A, y: Array) -> A:
     """x > y."""
 
 def hypot(x: A, y: Array) -> A:
-    """sqrt(x * x + y * y) without squares that overflow: the larger magnitude times sqrt(1 + ratio**2)."""
+    """sqrt(x * x + y * y) without overflow of the squares: the larger magnitude times sqrt(1 + ratio**2)."""
 
 def imag(x: A) -> A:
     """The imaginary part of x; 0 of a real number."""
@@ -1059,7 +1059,7 @@ def linear(x: A, weight: Array, bias: Array | None = None) -> A:
     """x weight^T + bias: features [..., n] to [..., m], with a weight [m, n], as in PyTorch."""
 
 def linspace(start: float, stop: float, num: int = 50, dtype: DType = f32) -> Tensor:
-    """`num` numbers from start to stop, both included, evenly spaced."""
+    """`num` evenly spaced numbers from start to stop, both included."""
 
 @overload
 def log(x: Mapping[str, Any], step: int | None = None) -> None:  # type: ignore
@@ -1072,7 +1072,7 @@ def log10(x: A) -> A:
     """Logarithm to base 10."""
 
 def log1p(x: A) -> A:
-    """Log(1 + x), exact near 0."""
+    """log(1 + x), exact near 0."""
 
 def log2(x: A) -> A:
     """Logarithm to base 2."""
@@ -1111,7 +1111,7 @@ def matmul(x: A, y: Array) -> A:
     """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
 
 def matrix_transpose(x: A) -> A:
-    """`x` with its last two axes exchanged."""
+    """`x` with its last two axes swapped."""
 
 def max(x: A, axis: Axes = None, keepdims: bool = False) -> A:
     """The largest element along `axis`; NaN if there is one."""
@@ -1182,23 +1182,23 @@ def nextafter(x: A, y: Array) -> A:
 def norm(x: A, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> A:
     """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
 
-    The orders `inf` and `-inf` give the largest and the smallest |x|.
+    The orders `inf` and `-inf` are the largest and the smallest |x|.
     """
 
 def normal(seed: Array, shape: Shape, mean: float = 0.0, std: float = 1.0, dtype: DType = f32) -> Tensor:
-    """Normally distributed floats: Box and Muller's transform (1958) of the two words of a draw."""
+    """Normally distributed floats: the transform of Box and Muller (1958) of two random words."""
 
 def not_equal(x: A, y: Array) -> A:
     """x != y."""
 
 def one_hot(indices: A, depth: Dim, dtype: DType = f32) -> A:
-    """A new last axis of size `depth`, 1 at the position that `indices` says and 0 elsewhere."""
+    """A new last axis of size `depth`: 1 at the position given by `indices`, 0 elsewhere."""
 
 def ones(shape: Shape, dtype: DType = f32) -> Tensor:
     """A tensor of ones."""
 
 def ones_like(x: A, dtype: DType | None = None) -> A:
-    """Ones with the shape, and unless said otherwise the dtype, of `x`."""
+    """Ones with the shape, and by default the dtype, of `x`."""
 
 def outer(x: A, y: Array) -> A:
     """All products of an element of x (flattened) with one of y (flattened): a matrix."""
@@ -1228,21 +1228,21 @@ def put(x: A, indices: Array, updates: Array, axis: int = 0) -> A:
     """`x` with `updates` in place of its slices at `indices` along `axis`: `out[:, indices[i]] = updates[:, i]` for 1.
 
     The counterpart of `take`: the axes of `indices` stand in `updates` where `axis` is in `x`. Negative indices count
-    from the end; what lies outside is left out. Of several updates of one place the last counts. Where nobody needs the
-    old `x` any more, as in a loop that carries it, its memory is changed in place: only `updates` are moved.
+    from the end; indices outside are ignored. If several updates have one place, the last counts. If nothing uses the
+    old `x` afterwards, as in a loop that carries it, its memory is changed in place: only `updates` are copied.
     """
 
 def put_along_axis(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
     """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
 
-    Negative indices count from the end; what lies outside is left out. Of several updates of one place the last counts.
+    Negative indices count from the end; indices outside are ignored. Of several updates of one place the last counts.
     """
 
 def randint(seed: Array, shape: Shape, low: int, high: int, dtype: DType = int64) -> Tensor:
     """Integers from low up to, but not including, high. The bias is below (high - low) / 2**64."""
 
 def random_bits(seed: Array, shape: Shape, offset: Dim = 0) -> Tensor:
-    """64 random bits an element, as uint64. Element i draws from counter i + `offset` under the key `seed`."""
+    """64 random bits for each element, as uint64. Element i uses counter i + `offset` under the key `seed`."""
 
 def ravel(x: A, start: int = 0, end: int = -1) -> A:
     """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
@@ -1254,7 +1254,7 @@ def reciprocal(x: A) -> A:
     """1 / x."""
 
 def relu(x: A) -> A:
-    """Max(x, 0)."""
+    """max(x, 0)."""
 
 def remainder(x: A, y: Array) -> A:
     """x - y * floor(x / y): the sign of y."""
@@ -1272,7 +1272,7 @@ def rms_norm(x: A, weight: Array | None = None, axis: Axes = -1, eps: float = 1e
     """x / sqrt(mean(x * x) + eps) * weight over `axis`; weight has the shape of those axes (Zhang, Sennrich 2019)."""
 
 def roll(x: A, shift: Any, axis: Any = None) -> A:
-    """`x` shifted along `axis` by `shift` places; what falls off the end comes in at the start. None: flattened."""
+    """`x` shifted along `axis` by `shift` places; elements moved past the end return at the start. None: flattened."""
 
 def round(x: A) -> A:
     """Nearest integer, halves to even."""
@@ -1281,10 +1281,10 @@ def rsqrt(x: A) -> A:
     """1 / sqrt(x)."""
 
 def saturate_cast(x: A, dtype: DType) -> A:
-    """`x` with elements of `dtype`; what is beyond its largest finite value, infinity too, becomes that value.
+    """`x` with elements of `dtype`; numbers beyond its largest finite value, also infinity, become that value.
 
-    Rounded to nearest even, as `cast` does. NaN stays NaN among floats and becomes 0 among integers. Integers are held
-    within the range of `dtype` where `cast` wraps.
+    Rounded to nearest even, as `cast` does. NaN stays NaN in floats and becomes 0 in integers. Integers are limited
+    to the range of `dtype`, where `cast` wraps.
     """
 
 def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, causal: bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
@@ -1302,34 +1302,34 @@ def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = 
 def scatter(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
     """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
 
-    Negative indices count from the end; what lies outside is left out. Of several updates of one place the last counts.
+    Negative indices count from the end; indices outside are ignored. Of several updates of one place the last counts.
     """
 
 def scatter_add(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
     """`x` with `updates` added to the elements at `indices` along `axis`: `out[indices[i, j], j] += updates[i, j]`.
 
-    Negative indices count from the end; what lies outside is left out. Several updates of one place are added in
+    Negative indices count from the end; indices outside are ignored. Several updates of one place are added in
     ascending order of their positions.
     """
 
 def segment_max(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A:
     """The largest of the slices of `x` along `axis` that have the same number in `segment_ids`, element by element.
 
-    A segment without elements gives the least value of the dtype; NaN wins. Slices with other numbers are left out.
+    A segment without elements gives the smallest value of the dtype; NaN wins. Slices with other numbers are ignored.
     """
 
 def segment_min(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A:
     """The smallest of the slices of `x` along `axis` that have the same number in `segment_ids`, element by element.
 
-    A segment without elements gives the largest value of the dtype; NaN wins. Slices with other numbers are left out.
+    A segment without elements gives the largest value of the dtype; NaN wins. Slices with other numbers are ignored.
     """
 
 def segment_sum(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A:
     """Sums of the slices of `x` along `axis` that have the same number in `segment_ids`: `num_segments` of them.
 
-    Slices whose number is negative or too large are left out. They are added one after the other, in ascending order
-    (many narrow ones in parts, whose sums are added in order); floats are collected in f64 and rounded once, integers
-    and bools are summed as 64-bit integers.
+    Slices whose number is negative or too large are ignored. The others are added one after the other, in ascending
+    order (many narrow ones in parts, whose sums are added in order); floats are collected in f64 and rounded once,
+    integers and bools are summed as 64-bit integers.
     """
 
 def shift_left(x: A, y: Array) -> A:
@@ -1357,9 +1357,9 @@ def sinh(x: A) -> A:
     """Hyperbolic sine."""
 
 def sliding_window_view(x: A, window_shape: int | Sequence[int], axis: int | Sequence[int] | None = None, step: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1) -> A:
-    """Windows of `x` along the axes `axis`, each `step` further than the one before; new last axes walk within them.
+    """Windows of `x` along the axes `axis`, `step` apart; new last axes hold the elements of a window.
 
-    `dilation` is the distance of a window's elements. An axis of n elements has
+    `dilation` is the distance between elements of a window. An axis of n elements has
     (n - dilation * (window - 1) - 1) // step + 1 windows.
     """
 
@@ -1367,13 +1367,13 @@ def softmax(x: A, axis: int = -1) -> A:
     """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""
 
 def softplus(x: A) -> A:
-    """Log(1 + e**x) without overflow."""
+    """log(1 + e**x) without overflow."""
 
 def sort(x: A, axis: int = -1, descending: bool = False, stable: bool = True) -> A:
     """The elements along `axis` in ascending order, or in descending order; NaN counts as the largest."""
 
 def split(x: A, sections: int | tuple[int, ...], axis: int = 0) -> tuple[A, ...]:
-    """`x` cut along `axis` into `sections` equal parts, or before each of the positions `sections`, as in NumPy."""
+    """`x` split along `axis` into `sections` equal parts, or at the positions `sections`, as in NumPy."""
 
 def sqrt(x: A) -> A:
     """Square root."""
@@ -1391,16 +1391,16 @@ def std(x: A, axis: Axes = None, correction: float = 0, keepdims: bool = False) 
     """The standard deviation along `axis`: the square root of the variance."""
 
 def stochastic_cast(x: A, dtype: DType, key: Array) -> A:
-    """`x` rounded to one of its two neighbours in `dtype`, with the chances that make its mean `x`.
+    """`x` rounded to one of its two neighbours in `dtype`, with probabilities that make the mean of the result `x`.
 
     `key` is an integer: element number i draws from Philox4x32-10 under this key at counter i, so that the same key
     rounds the same way on every target, for any schedule and number of threads. Use another key for each step and
-    tensor: the same key always rounds a value the same way. The chance is off by less than 2**-24 (2**-53 from f64).
-    What `dtype` holds exactly stays as it is; what is beyond its largest finite value is rounded as `cast` does.
+    tensor: the same key always rounds a value the same way. The probability is within 2**-24 (from f64: 2**-53).
+    Values that `dtype` represents exactly do not change; values beyond its largest finite one are rounded as by `cast`.
     """
 
 def stop_gradient(x: A) -> A:
-    """`x` itself, through which no gradient goes: to derivatives it is a constant."""
+    """`x` itself, but a constant for derivatives: no gradient flows through it."""
 
 def sub(x: A, y: Array) -> A:
     """x - y."""
@@ -1412,7 +1412,7 @@ def sum(x: A, axis: Axes = None, keepdims: bool = False) -> A:
     """The sum of the elements along `axis`. Integers and bools are summed as 64-bit integers."""
 
 def swapaxes(x: A, axis1: int, axis2: int) -> A:
-    """`x` with two axes exchanged."""
+    """`x` with two axes swapped."""
 
 def take(x: A, indices: Array, axis: int | None = None) -> A:
     """The slices of `x` at `indices` along `axis`, which the axes of `indices` replace; None: of the flattened tensor.
@@ -1441,7 +1441,7 @@ def topk(x: A, k: Dim, axis: int = -1, largest: bool = True) -> tuple[A, ...]:
 def transpose(x: A, perm: Sequence[int] | None = None) -> A:
     """`x` with its axes in the order `perm`; without it, in reverse order.
 
-    Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
+    Two axes as separate arguments, `x.transpose(1, 2)`, are swapped, as in PyTorch; a tuple is always a permutation.
     """
 
 def tril(x: A, k: int = 0) -> A:
@@ -1457,16 +1457,16 @@ def trunc(x: A) -> A:
     """x without its fraction."""
 
 def unbind(x: A, axis: int = 0) -> tuple[A, ...]:
-    """The slices of `x` along `axis`, whose size must be known, as a tuple."""
+    """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
 
 def uniform(seed: Array, shape: Shape, low: float = 0.0, high: float = 1.0, dtype: DType = f32) -> Tensor:
-    """Floats evenly spread over [low, high): 24 bits of a draw, 53 for f64. Narrow floats may round up to high."""
+    """Uniformly distributed floats in [low, high) of 24 random bits (f64: 53). Narrow floats may round up to high."""
 
 def unsqueeze(x: A, *axis: Any) -> A:
     """`x` with new axes of size 1 at the positions `axis` of the result."""
 
 def unstack(x: A, axis: int = 0) -> tuple[A, ...]:
-    """The slices of `x` along `axis`, whose size must be known, as a tuple."""
+    """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
 
 def var(x: A, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> A:
     """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
@@ -1482,10 +1482,10 @@ def where(c: A, x: Array, y: Array) -> A:
     """x where the condition holds, else y."""
 
 def xlogy(x: A, y: Array) -> A:
-    """x * log(y), which is 0 where x is 0 and y is no NaN."""
+    """x * log(y); 0 where x is 0 and y is not NaN."""
 
 def zeros(shape: Shape, dtype: DType = f32) -> Tensor:
     """A tensor of zeros."""
 
 def zeros_like(x: A, dtype: DType | None = None) -> A:
-    """Zeros with the shape, and unless said otherwise the dtype, of `x`."""
+    """Zeros with the shape, and by default the dtype, of `x`."""

@@ -549,7 +549,7 @@ def gelu(x: Any) -> Any:
     """
 
 def gelu_tanh(x: Any) -> Any:
-    """gelu's tanh approximation, element by element.
+    """the tanh approximation of gelu, element by element.
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats

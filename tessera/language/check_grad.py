@@ -19,7 +19,7 @@ def check_grad(
     """Compares forward mode with central differences, and reverse mode with forward mode: <J v, w> = <v, J' w>.
 
     `args` are arguments of the function; `argnums` the positions of those to differentiate by, by default all that
-    contain only floats. With `order` 2, the gradient of a function with one number as its result is checked too. `step`
+    contain only floats. With `order` 2, the gradient of a function whose result is one number is checked too. `step`
     and `rtol` depend on the dtype: f64 is checked to about six digits, f32 to two. Raises AssertionError with the
     differences.
     """

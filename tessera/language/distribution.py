@@ -187,7 +187,7 @@ def _mesh_of(devices: Any) -> Mesh:
 
 @outward
 def distributed(mesh: Any = None, over: str = "B", **unknown: object) -> Any:
-    """A function that several devices share: each gets a part of every argument along the dim `over`.
+    """Runs a function on several devices: each gets a part of every argument along the dim `over`.
 
         @ts.distributed(ts.mesh(4), over="B")
         @ts.function

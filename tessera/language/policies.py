@@ -179,7 +179,7 @@ def NumericalPolicy(
     saturate: bool = False,
     deterministic: bool = False,
 ) -> Policy:
-    """The seeds' constructor; fields left at their defaults say nothing."""
+    """A policy from keywords; fields that keep their defaults set nothing."""
     out = Policy().merge(accum(accumulation))
     if rounding not in ("nearest", "stochastic"):
         raise PolicyError(f"rounding is 'nearest' or 'stochastic', not {rounding!r}")

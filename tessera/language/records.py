@@ -54,8 +54,8 @@ def holding(kind: type[Any], held: Mapping[str, Any]) -> Any:
 def replace(record: T, /, **changes: Any) -> T:
     """A copy of an instance of a dataclass with other values of these fields: `ts.replace(state, step=7)`.
 
-    Lists, dicts and dataclasses that it holds are copied too, arrays are not. No code of the class runs, so that one
-    with an `__init__` of its own is copied as any other. Raises TypeError for what is not a dataclass, and for other
+    Lists, dicts and dataclasses inside are copied too, arrays are not. No code of the class runs, so a class
+    with an `__init__` of its own is copied like any other. Raises TypeError if it is not a dataclass, and for other
     names than those of fields.
     """
     if not is_record(record):

@@ -225,7 +225,7 @@ _def(
     gives="float",
     flops=23,
 )
-_def("gelu_tanh", 1, "gelu's tanh approximation", _gelu_tanh, accepts="real", gives="float", flops=22)
+_def("gelu_tanh", 1, "the tanh approximation of gelu", _gelu_tanh, accepts="real", gives="float", flops=22)
 
 TRUTHS = frozenset({"logical_and", "logical_or", "logical_xor"})
 """functions that see of each operand only whether it is zero, so that operands need no common dtype"""

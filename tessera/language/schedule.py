@@ -38,7 +38,7 @@ class ScheduleError(TesseraError, ValueError):
 class Schedule:
     """`block`: elements per program along M, N, K (or along the one axis there is); `warps` and `stages`: threads and
     buffers of a GPU's program; `vector_width` and `swizzle`: for kernels that use them; further keywords: a kernel's
-    own parameters by name (`BLOCK_M=64`). A field that is None keeps the kernel's value.
+    own parameters by name (`BLOCK_M=64`). None keeps the kernel's value.
 
     Counts may be floats without a fraction, such as `stages=log2(8)`. Raises CompileError TS105 for invalid values.
     """

@@ -23,7 +23,7 @@ def accumulate(sum_: Tree | None, gradient: Tree, share: float = 1.0) -> Tree:
 
 
 def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
-    """The gradient scaled down to the norm `max_norm`, taken over all its arrays, and the norm before, an f32 number.
+    """The gradient, scaled down so that its norm over all arrays is at most `max_norm`, and its norm before, in f32.
 
     As PyTorch's, the factor is min(1, max_norm / (norm + 1e-6)).
     """

@@ -62,9 +62,9 @@ class PerformanceAnalysis:
 
 @outward
 def analyze_performance(function: Callable[..., Any], *args: Any, **kwargs: Any) -> PerformanceAnalysis:
-    """Calls `function` on these arguments, so that it is compiled, and records three more calls, or a long one.
+    """Calls `function` on these arguments, so that it is compiled, then records three more calls, or one if it is long.
 
-    `function` is anything that calls functions and kernels: one of them, a model, plain Python. What it raises passes.
+    `function` is anything that calls functions and kernels: one of them, a model, plain Python. Its exceptions pass.
     """
 
     def call() -> object:

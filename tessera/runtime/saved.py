@@ -110,8 +110,8 @@ def saved(f: Any, *types: Any, target: str = "auto") -> Saved:
     lines need it, and the cost of computing it again. Nothing runs.
 
     `types` stand for the arguments: arrays, or types such as `Tensor[8, 16]` (of f32); without any the annotations do,
-    and sizes stay symbolic. Of a function that takes no gradient the one by its first argument is taken, as `ts.grad`
-    does. Raises CompileError with what is wrong in the program.
+    and sizes stay symbolic. If a function takes no gradient, the one by its first argument is used, as `ts.grad`
+    does. Raises CompileError with the faults of the program.
     """
     fn = f if isinstance(f, Decorated) else Function(f)
     machine = predicted_machine(knobs.target() if target == "auto" else target)

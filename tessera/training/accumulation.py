@@ -18,8 +18,8 @@ class accumulate_gradients:
                 total.add(gradient)
         model, state = opt.update(model, total.gradient, state)
 
-    Gradients are values, so each is added by name. Raises LaunchError TS105 where more or fewer are added: their mean
-    would be that of another batch.
+    Gradients are values, so each is added explicitly. Raises LaunchError TS105 if more or fewer are added: their mean
+    would belong to another batch.
     """
 
     @outward

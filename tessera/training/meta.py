@@ -13,10 +13,10 @@ Class = TypeVar("Class", bound=type)
 
 @outward
 def meta_learning(cls: Class) -> Class:
-    """Marks a module whose `step(params, grads, ...)` is an update rule with parameters of its own, for its readers.
+    """Tells readers that a module's `step(params, grads, ...)` is an update rule with parameters of its own.
 
-    Nothing else is needed: a loss that trains with it is differentiated through all its steps, and `ts.train` learns it
-    as any model. Raises LaunchError TS105 for a class that is no `ts.nn.Module`: what it would learn is not known.
+    It changes nothing: a loss that trains with it is differentiated through all its steps, and `ts.train` learns it
+    like any model. Raises LaunchError TS105 for a class that is not a `ts.nn.Module`: its parameters are not known.
     """
     if not isinstance(cls, type) or not issubclass(cls, Module) or not callable(getattr(cls, "step", None)):
         name = getattr(cls, "__name__", repr(cls))

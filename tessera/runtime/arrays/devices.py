@@ -48,7 +48,7 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """The CPU, then every CUDA device that the driver shows. Never fails: what cannot be asked is left out."""
+    """The CPU, then every CUDA device that the driver shows. Never fails: devices that do not answer are left out."""
     return [_cpu(), *cuda_devices()]
 
 

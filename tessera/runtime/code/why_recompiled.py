@@ -108,9 +108,9 @@ def identity_of(function: Any) -> str:
 
 
 def why_recompiled(function: Any) -> Recompilation:
-    """Which part of the key changed between the last two compilations of a function or kernel.
+    """The part of the key that changed between the last two compilations of a function or kernel.
 
-    Print it, or let a notebook show it: "argument x axis 0: 8 -> 16", "global scale: 2.0 -> 3.0".
+    Print it, or display it in a notebook: "argument x axis 0: 8 -> 16", "global scale: 2.0 -> 3.0".
     """
     identity = identity_of(function)
     known = compilations(function)

@@ -74,7 +74,7 @@ _seeds = _Seeds()
 
 
 def manual_seed(seed: int) -> None:
-    """Makes this thread's random tensors from here on a function of `seed`, the same on every machine and target."""
+    """Seeds this thread's random tensors: from here on they are the same for a `seed` on every machine and target."""
     _seeds.base, _seeds.draws = int(seed), itertools.count()
 
 
@@ -109,7 +109,7 @@ def _draw(
 
 @outward
 def rand(*shape: Any, dtype: Any = dtypes.f32, seed: int | None = None, device: str | None = None) -> Tensor:
-    """Evenly distributed over [0, 1). `rand(2, 3)` or `rand((2, 3))`."""
+    """Uniformly distributed over [0, 1). `rand(2, 3)` or `rand((2, 3))`."""
     return _draw("uniform", sizes(shape), seed, device, dtype=dtypes.of(dtype))
 
 
@@ -124,7 +124,7 @@ def randn(*shape: Any, dtype: Any = dtypes.f32, seed: int | None = None, device:
 
 @outward
 def empty(*shape: Any, dtype: Any = dtypes.f32, device: str | None = None) -> Tensor:
-    """Uninitialised memory; what it holds is not defined."""
+    """A tensor of uninitialised memory: its values are undefined."""
     found = dtypes.of(dtype)
     if found is None:
         raise LaunchError(Diagnostic("TS501", f"{dtype!r} is not a dtype"))

@@ -185,7 +185,7 @@ class Matmul(Operator):
 
 
 class Dot(Operator):
-    """The inner product of the last axis of x with the last but one of y (its only one, for a vector), as in NumPy."""
+    """The inner product of the last axis of x with the second-last of y (the only one of a vector), as in NumPy."""
 
     def infer(self, t: Infer, x: TensorType, y: TensorType) -> TensorType:
         dtype = t.promote(x, y)
@@ -328,9 +328,9 @@ def parse_einsum(t: Infer, equation: object, ranks: Sequence[int]) -> tuple[list
 
 
 class Einsum(Operator):
-    """Einstein summation: `einsum("bik,bkj->bij", x, y)`. Letters name axes; those not in the result are summed over.
+    """Einstein summation: `einsum("bik,bkj->bij", x, y)`. Letters name axes; those not in the result are summed.
 
-    A letter repeated within an operand takes its diagonal, `...` stands for any further axes, sizes of 1 stretch.
+    A letter repeated within an operand selects the diagonal, `...` stands for any further axes, sizes of 1 broadcast.
     Operands are contracted from left to right.
     """
 

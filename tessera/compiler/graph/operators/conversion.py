@@ -38,10 +38,10 @@ class Conversion(Operator, abstract=True):
 
 
 class SaturateCast(Conversion):
-    """`x` with elements of `dtype`; what is beyond its largest finite value, infinity too, becomes that value.
+    """`x` with elements of `dtype`; numbers beyond its largest finite value, also infinity, become that value.
 
-    Rounded to nearest even, as `cast` does. NaN stays NaN among floats and becomes 0 among integers. Integers are held
-    within the range of `dtype` where `cast` wraps.
+    Rounded to nearest even, as `cast` does. NaN stays NaN in floats and becomes 0 in integers. Integers are limited
+    to the range of `dtype`, where `cast` wraps.
     """
 
     def infer(self, t: Infer, x: TensorType, dtype: DType) -> TensorType:
@@ -76,12 +76,12 @@ class SaturateCast(Conversion):
 
 
 class StochasticCast(Conversion):
-    """`x` rounded to one of its two neighbours in `dtype`, with the chances that make its mean `x`.
+    """`x` rounded to one of its two neighbours in `dtype`, with probabilities that make the mean of the result `x`.
 
     `key` is an integer: element number i draws from Philox4x32-10 under this key at counter i, so that the same key
     rounds the same way on every target, for any schedule and number of threads. Use another key for each step and
-    tensor: the same key always rounds a value the same way. The chance is off by less than 2**-24 (2**-53 from f64).
-    What `dtype` holds exactly stays as it is; what is beyond its largest finite value is rounded as `cast` does.
+    tensor: the same key always rounds a value the same way. The probability is within 2**-24 (from f64: 2**-53).
+    Values that `dtype` represents exactly do not change; values beyond its largest finite one are rounded as by `cast`.
     """
 
     apart = ("key",)

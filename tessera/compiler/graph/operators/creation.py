@@ -114,7 +114,7 @@ class Ones(Filled):
 
 
 class FullLike(Operator):
-    """A tensor of one value with the shape, and unless said otherwise the dtype, of `x`."""
+    """A tensor of one value with the shape, and by default the dtype, of `x`."""
 
     differentiable = False
     methods = ()
@@ -138,7 +138,7 @@ class FullLike(Operator):
 
 
 class ZerosLike(FullLike):
-    """Zeros with the shape, and unless said otherwise the dtype, of `x`."""
+    """Zeros with the shape, and by default the dtype, of `x`."""
 
     value = 0
 
@@ -153,7 +153,7 @@ class ZerosLike(FullLike):
 
 
 class OnesLike(ZerosLike):
-    """Ones with the shape, and unless said otherwise the dtype, of `x`."""
+    """Ones with the shape, and by default the dtype, of `x`."""
 
     value = 1
 
@@ -199,7 +199,7 @@ class Arange(Operator):
 
 
 class Linspace(Operator):
-    """`num` numbers from start to stop, both included, evenly spaced."""
+    """`num` evenly spaced numbers from start to stop, both included."""
 
     differentiable = False
     methods = ()
@@ -220,7 +220,7 @@ class Linspace(Operator):
 
 
 class Eye(Operator):
-    """A matrix of n rows and m columns (None: n) with ones on diagonal number k and zeros elsewhere."""
+    """A matrix of n rows and m columns (None: n) with ones on diagonal k and zeros elsewhere."""
 
     differentiable = False
     methods = ()

@@ -12,7 +12,7 @@ from tessera.compiler.ir.types import TensorType
 
 
 class StopGradient(Operator):
-    """`x` itself, through which no gradient goes: to derivatives it is a constant."""
+    """`x` itself, but a constant for derivatives: no gradient flows through it."""
 
     batching = "map"
 

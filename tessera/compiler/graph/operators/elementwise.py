@@ -116,7 +116,8 @@ class Elementwise(Operator, abstract=True):
 
 
 for _scalar in TABLE.values():
-    _doc = _scalar.doc[0].upper() + _scalar.doc[1:] if _scalar.doc[1:2].isalpha() else _scalar.doc
+    _first = _scalar.doc.split()[0]
+    _doc = (_first.capitalize() if len(_first) > 1 and _first.isalpha() else _first) + _scalar.doc[len(_first) :]
     _names = (_scalar.name, *ALIASES.get(_scalar.name, ()))
     type(_scalar.name, (Elementwise,), {
         "__doc__": f"{_doc}.", "__module__": __name__, "name": _scalar.name, "scalar": _scalar, "functions": _names,
@@ -125,10 +126,10 @@ for _scalar in TABLE.values():
 
 
 class Cast(Operator):
-    """`x` with elements of `dtype`, rounded to nearest even; what is too large becomes infinite.
+    """`x` with elements of `dtype`, rounded to nearest even; numbers that are too large become infinite.
 
-    In formats of 8 bits and fewer it becomes the largest finite value. Floats become integers by cutting off towards
-    zero, held within the integer's range; NaN becomes 0.
+    In formats of 8 bits and fewer they become the largest finite value. Floats become integers by truncation towards
+    zero, limited to the integer's range; NaN becomes 0.
     """
 
     kind = "map"
@@ -160,7 +161,7 @@ class Cast(Operator):
 
 
 class Clip(Operator):
-    """`x` kept between `min` and `max`, either of which may be absent; NaN stays NaN."""
+    """`x` limited to the range from `min` to `max`, either of which may be None; NaN stays NaN."""
 
     batching = "map"
 
@@ -236,7 +237,7 @@ class MaskedFill(Operator):
 
 
 class Hypot(Operator):
-    """sqrt(x * x + y * y) without squares that overflow: the larger magnitude times sqrt(1 + ratio**2)."""
+    """sqrt(x * x + y * y) without overflow of the squares: the larger magnitude times sqrt(1 + ratio**2)."""
 
     batching = "map"
 

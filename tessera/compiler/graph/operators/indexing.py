@@ -141,7 +141,7 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 class OneHot(Operator):
-    """A new last axis of size `depth`, 1 at the position that `indices` says and 0 elsewhere."""
+    """A new last axis of size `depth`: 1 at the position given by `indices`, 0 elsewhere."""
 
     differentiable = False
 

@@ -197,7 +197,7 @@ class Paired(Operator, abstract=True):
 
 
 class Copysign(Paired):
-    """|x| with the sign of y, which zeros and NaN have too."""
+    """|x| with the sign bit of y (zeros and NaN have one too)."""
 
     def reference(self, x: Any, y: Any) -> Any:
         return np.copysign(x, y)
@@ -228,7 +228,7 @@ class Logaddexp(Paired):
 
 
 class Xlogy(Paired):
-    """x * log(y), which is 0 where x is 0 and y is no NaN."""
+    """x * log(y); 0 where x is 0 and y is not NaN."""
 
     methods = ()
 

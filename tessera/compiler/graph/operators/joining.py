@@ -158,7 +158,7 @@ class Pad(Operator):
 
 
 class Split(Operator):
-    """`x` cut along `axis` into `sections` equal parts, or before each of the positions `sections`, as in NumPy."""
+    """`x` split along `axis` into `sections` equal parts, or at the positions `sections`, as in NumPy."""
 
     multiple = True
 
@@ -192,9 +192,9 @@ class Split(Operator):
 
 
 class Chunk(Operator):
-    """`x` cut along `axis` into `chunks` parts, all but the last of size ceil(size / chunks), as in PyTorch.
+    """`x` split along `axis` into `chunks` parts; all but the last have size ceil(size / chunks), as in PyTorch.
 
-    The size must be known, as it decides how many parts there are.
+    The size must be known, because the number of parts depends on it.
     """
 
     multiple = True
@@ -223,7 +223,7 @@ class Chunk(Operator):
 
 
 class Roll(Operator):
-    """`x` shifted along `axis` by `shift` places; what falls off the end comes in at the start. None: flattened."""
+    """`x` shifted along `axis` by `shift` places; elements moved past the end return at the start. None: flattened."""
 
     def infer(self, t: Infer, x: TensorType, shift: Any, axis: Any = None) -> TensorType:
         shifts = t.shape(shift, "shift")
@@ -254,7 +254,7 @@ class Roll(Operator):
 
 
 class Diff(Operator):
-    """Each element less the one before it along `axis`, `n` times over, with `prepend` and `append` joined on first."""
+    """x[i + 1] - x[i] along `axis`, taken `n` times; `prepend` and `append` are joined on first."""
 
     methods = ()
 

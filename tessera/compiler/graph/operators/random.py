@@ -42,7 +42,7 @@ def philox(counter: Any, key: Any) -> Any:
 
 
 class RandomBits(Operator):
-    """64 random bits an element, as uint64. Element i draws from counter i + `offset` under the key `seed`."""
+    """64 random bits for each element, as uint64. Element i uses counter i + `offset` under the key `seed`."""
 
     kind = "random"
     methods = ()
@@ -98,7 +98,7 @@ def draw(seed: Any, shape: tuple[int, ...]) -> Any:
 
 
 class Uniform(RandomOperator):
-    """Floats evenly spread over [low, high): 24 bits of a draw, 53 for f64. Narrow floats may round up to high."""
+    """Uniformly distributed floats in [low, high) of 24 random bits (f64: 53). Narrow floats may round up to high."""
 
     def infer(
         self, t: Infer, seed: TensorType, shape: Shape, low: float = 0.0, high: float = 1.0, dtype: DType = dtypes.f32
@@ -121,7 +121,7 @@ class Uniform(RandomOperator):
 
 
 class Normal(RandomOperator):
-    """Normally distributed floats: Box and Muller's transform (1958) of the two words of a draw."""
+    """Normally distributed floats: the transform of Box and Muller (1958) of two random words."""
 
     def infer(
         self, t: Infer, seed: TensorType, shape: Shape, mean: float = 0.0, std: float = 1.0, dtype: DType = dtypes.f32
@@ -191,7 +191,7 @@ BERNOULLI = cast("Bernoulli", REGISTRY["bernoulli"])
 
 
 class Dropout(Operator):
-    """`x` with elements set to 0 with probability `p`, the others divided by 1 - p. `key` is the seed of the draw."""
+    """`x` with elements set to 0 with probability `p`, the others divided by 1 - p. `key` is the seed."""
 
     apart = ("key",)
     says: ClassVar = {

@@ -99,9 +99,9 @@ def _spread(g: GraphBuilder, v: Value, segment_ids: Value, axis: int) -> Value:
 class SegmentSum(SegmentFold):
     """Sums of the slices of `x` along `axis` that have the same number in `segment_ids`: `num_segments` of them.
 
-    Slices whose number is negative or too large are left out. They are added one after the other, in ascending order
-    (many narrow ones in parts, whose sums are added in order); floats are collected in f64 and rounded once, integers
-    and bools are summed as 64-bit integers.
+    Slices whose number is negative or too large are ignored. The others are added one after the other, in ascending
+    order (many narrow ones in parts, whose sums are added in order); floats are collected in f64 and rounded once,
+    integers and bools are summed as 64-bit integers.
     """
 
     accepts = "any"
@@ -150,7 +150,7 @@ class SegmentExtremum(SegmentFold, abstract=True):
 class SegmentMax(SegmentExtremum):
     """The largest of the slices of `x` along `axis` that have the same number in `segment_ids`, element by element.
 
-    A segment without elements gives the least value of the dtype; NaN wins. Slices with other numbers are left out.
+    A segment without elements gives the smallest value of the dtype; NaN wins. Slices with other numbers are ignored.
     """
 
     combine, sign = "max", 1
@@ -159,7 +159,7 @@ class SegmentMax(SegmentExtremum):
 class SegmentMin(SegmentExtremum):
     """The smallest of the slices of `x` along `axis` that have the same number in `segment_ids`, element by element.
 
-    A segment without elements gives the largest value of the dtype; NaN wins. Slices with other numbers are left out.
+    A segment without elements gives the largest value of the dtype; NaN wins. Slices with other numbers are ignored.
     """
 
     combine, sign = "min", -1
@@ -203,7 +203,7 @@ class Scattering(Operator, abstract=True):
 class Scatter(Scattering):
     """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
 
-    Negative indices count from the end; what lies outside is left out. Of several updates of one place the last counts.
+    Negative indices count from the end; indices outside are ignored. Of several updates of one place the last counts.
     """
 
     functions, methods = ("scatter", "put_along_axis"), ("scatter",)
@@ -227,7 +227,7 @@ class Scatter(Scattering):
 class ScatterAdd(Scattering):
     """`x` with `updates` added to the elements at `indices` along `axis`: `out[indices[i, j], j] += updates[i, j]`.
 
-    Negative indices count from the end; what lies outside is left out. Several updates of one place are added in
+    Negative indices count from the end; indices outside are ignored. Several updates of one place are added in
     ascending order of their positions.
     """
 
@@ -253,8 +253,8 @@ class Put(Operator):
     """`x` with `updates` in place of its slices at `indices` along `axis`: `out[:, indices[i]] = updates[:, i]` for 1.
 
     The counterpart of `take`: the axes of `indices` stand in `updates` where `axis` is in `x`. Negative indices count
-    from the end; what lies outside is left out. Of several updates of one place the last counts. Where nobody needs the
-    old `x` any more, as in a loop that carries it, its memory is changed in place: only `updates` are moved.
+    from the end; indices outside are ignored. If several updates have one place, the last counts. If nothing uses the
+    old `x` afterwards, as in a loop that carries it, its memory is changed in place: only `updates` are copied.
     """
 
     kind = "put"

@@ -133,7 +133,7 @@ def _smaller(p: Dim, q: Dim) -> bool:
 
 
 class BroadcastTo(ViewOperator):
-    """`x` stretched to `shape` by NumPy's rule; a size of -1 keeps the operand's."""
+    """`x` broadcast to `shape` by NumPy's rule; -1 keeps the size of the operand."""
 
     functions = ("broadcast_to",)
     methods = ("broadcast_to", "expand")
@@ -296,7 +296,7 @@ def _with_ones(shape: Shape, axes: Any) -> Shape:
 
 
 class Unstack(Operator):
-    """The slices of `x` along `axis`, whose size must be known, as a tuple."""
+    """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
 
     multiple = True
     functions = methods = ("unstack", "unbind")
@@ -360,7 +360,7 @@ def _count(sizes: Sequence[int]) -> int:
 class Transpose(ViewOperator):
     """`x` with its axes in the order `perm`; without it, in reverse order.
 
-    Two axes spelled out, `x.transpose(1, 2)`, are exchanged, as in PyTorch; a tuple is always a permutation.
+    Two axes as separate arguments, `x.transpose(1, 2)`, are swapped, as in PyTorch; a tuple is always a permutation.
     """
 
     properties = ("T",)
@@ -421,7 +421,7 @@ class Permute(Operator):
 
 
 class Swapaxes(Operator):
-    """`x` with two axes exchanged."""
+    """`x` with two axes swapped."""
 
     def infer(self, t: Infer, x: TensorType, axis1: int, axis2: int) -> TensorType:
         a, b = t.axis(x, axis1, "axis1"), t.axis(x, axis2, "axis2")
@@ -459,7 +459,7 @@ class Moveaxis(Operator):
 
 
 class MatrixTranspose(Operator):
-    """`x` with its last two axes exchanged."""
+    """`x` with its last two axes swapped."""
 
     functions, methods, properties = ("matrix_transpose",), (), ("mT",)
 

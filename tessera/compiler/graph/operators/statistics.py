@@ -186,7 +186,7 @@ class Logsumexp(Statistic):
 class Norm(Statistic):
     """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
 
-    The orders `inf` and `-inf` give the largest and the smallest |x|.
+    The orders `inf` and `-inf` are the largest and the smallest |x|.
     """
 
     def infer(  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -48,7 +48,7 @@ class Linear(Operator):
 
 
 class Embedding(Operator):
-    """The rows of `weight` at `indices`; a row outside reads as 0."""
+    """The rows of `weight` at `indices`; a row outside of `weight` reads as 0."""
 
     apart = ("indices",)
 

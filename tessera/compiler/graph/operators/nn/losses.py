@@ -34,7 +34,7 @@ def _average_reference(loss: Any, reduction: str) -> Any:
 class CrossEntropy(Operator):
     """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
 
-    `label_smoothing` e mixes in the mean over all classes with weight e. A label outside the classes counts as 0.
+    `label_smoothing` e adds the mean over all classes with weight e. The loss of a label outside the classes is 0.
     """
 
     apart = ("labels",)

@@ -161,8 +161,8 @@ def _beside_reference(v: Any, x: Any) -> Any:
 class BatchNorm(Operator):
     """(x - mean) / sqrt(var + eps) * weight + bias for each channel of x [batch, channels, ...].
 
-    `mean` and `var` are vectors, such as running averages. Without them the batch's own are taken: means over all axes
-    but the channels, the variance with correction 0.
+    `mean` and `var` are vectors, such as running averages. Without them those of the batch are used: means over all
+    axes except the channels, and the variance with correction 0.
     """
 
     methods = ()
@@ -202,10 +202,10 @@ class BatchNorm(Operator):
 
 
 class GroupNorm(Operator):
-    """x [batch, channels, ...] normalised over groups of channels and all axes behind them, times weight plus bias.
+    """x [batch, channels, ...] normalised over groups of channels and all axes after them, times weight plus bias.
 
-    Each sample has `num_groups` means and variances; weight and bias are vectors of the channels (Wu, He 2018). As many
-    groups as channels are an instance norm.
+    Each sample has `num_groups` means and variances; weight and bias have an element for each channel (Wu, He 2018).
+    With as many groups as channels it is an instance norm.
     """
 
     methods = ()

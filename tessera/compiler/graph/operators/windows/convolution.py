@@ -351,7 +351,7 @@ for _base, _short, _said in (
         _doc += (
             "`padding` is a number, one for each axis, a pair for each axis, 'same' or 'valid'."
             if _base is Convolution
-            else "`output_padding` adds to the sizes that a stride leaves open. Nothing but `x` is spread out."
+            else "`output_padding` selects one of the sizes that a stride makes possible."
         )
         type(f"{_base.__name__}{_n}d", (_base,), {
             "__doc__": _doc, "__module__": __name__, "name": f"{_short}{_n}d", "spatial": _n,

@@ -193,7 +193,7 @@ def _folded(
 _WHAT = {MaxPool: ("max", "largest element"), AvgPool: ("avg", "mean")}
 _MORE = {
     MaxPool: "Padding is never the largest; of equal elements the first gets the derivative.",
-    AvgPool: "Padding counts as zeros, or not at all without `count_include_pad`.",
+    AvgPool: "Padding counts as zeros; without `count_include_pad` it does not count.",
 }
 for _base, (_short, _said) in _WHAT.items():
     for _n in (1, 2, 3):

@@ -42,9 +42,9 @@ def end(start: int, count: Dim, step: int) -> Dim:
 
 
 class SlidingWindowView(ViewOperator):
-    """Windows of `x` along the axes `axis`, each `step` further than the one before; new last axes walk within them.
+    """Windows of `x` along the axes `axis`, `step` apart; new last axes hold the elements of a window.
 
-    `dilation` is the distance of a window's elements. An axis of n elements has
+    `dilation` is the distance between elements of a window. An axis of n elements has
     (n - dilation * (window - 1) - 1) // step + 1 windows.
     """
 
