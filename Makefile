@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 # The first interpreter that is new enough. Choose another with: make PYTHON=/path/to/python ...
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+# Thousands of processes of the tests read the same modules: each is compiled once, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PYTEST_ARGS ?=
 
