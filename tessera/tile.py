@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def helper(function: Callable[..., T]) -> Callable[..., T]:
-    """Marks a function as one that kernels call, for its readers. It stays what it is; a plain function serves as well.
+    """Tells readers that kernels call this function. It has no effect: kernels may call plain functions as well.
 
     It is inlined where it is called. Its annotations are checked there: `Tile["m", f32]` binds m to the size of a tile.
     """

@@ -22,19 +22,19 @@ def abs(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the dtype of the real part, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def add(x: Any, y: Any) -> Any:
     """x + y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* any -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def all(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
-    """Whether every element is true, along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+    """Whether every element is true, along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
     - *Dtypes:* any -> bool
@@ -42,7 +42,7 @@ def all(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     """
 
 def alloc_shared(shape: Any, dtype: Any = 'f32', swizzle: str = 'none') -> Any:
-    """A new tile in shared memory, without contents.
+    """A new, uninitialised tile in shared memory.
 
     `swizzle` is "none" or "xor". With either, the compiler swaps the 16-byte pieces of rows within 32, 64 or 128 bytes
     if that avoids bank conflicts; the panel shows the layout. Results do not depend on it.
@@ -53,7 +53,7 @@ def alloc_shared(shape: Any, dtype: Any = 'f32', swizzle: str = 'none') -> Any:
     """
 
 def any(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
-    """Whether any element is true, along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+    """Whether any element is true, along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
     - *Dtypes:* any -> bool
@@ -69,7 +69,7 @@ def arange(start: Any, stop: Any = None) -> Any:
     """
 
 def argmax(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
-    """The place of the largest element (the first of equal ones) along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+    """The position of the largest element (the first of equal ones) along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
     - *Dtypes:* real numbers -> int64
@@ -77,7 +77,7 @@ def argmax(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     """
 
 def argmin(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
-    """The place of the smallest element (the first of equal ones) along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+    """The position of the smallest element (the first of equal ones) along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
     - *Dtypes:* real numbers -> int64
@@ -85,7 +85,7 @@ def argmin(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     """
 
 def argsort(x: Any, axis: int = -1, descending: bool = False) -> Any:
-    """Where the elements that `sort` puts in each place come from.
+    """The positions from which `sort` takes its elements.
 
     - *Shapes:* `[..., N, ...] -> [..., N, ...]`
     - *Dtypes:* real numbers and bools -> int64
@@ -114,15 +114,15 @@ def atan(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 20 operations for each element, in registers.
     """
 
 def atan2(y: Any, x: Any) -> Any:
     """the angle of the point (y, x), element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 25 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 25 operations for each element, in registers.
     """
 
 def barrier() -> Any:
@@ -134,9 +134,9 @@ def barrier() -> Any:
 def bit_and(x: Any, y: Any) -> Any:
     """bitwise and, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* integers and bools -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def bit_not(x: Any) -> Any:
@@ -144,23 +144,23 @@ def bit_not(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* integers and bools -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def bit_or(x: Any, y: Any) -> Any:
     """bitwise or, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* integers and bools -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def bit_xor(x: Any, y: Any) -> Any:
     """bitwise xor, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* integers and bools -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def cast(x: Any, dtype: Any) -> Any:
@@ -168,7 +168,7 @@ def cast(x: Any, dtype: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* any -> `dtype`; complex numbers to complex ones only
-    - *Cost:* One conversion for each element; none where the dtype stays.
+    - *Cost:* One conversion for each element; none if the dtype does not change.
     """
 
 def cat(tiles: Any, axis: Any = -1) -> Any:
@@ -190,9 +190,9 @@ def causal_mask(scores: Any, q0: Any, k0: Any, value: float = float("-inf")) -> 
 def cdiv(a: Any, b: Any) -> Any:
     """a / b rounded up.
 
-    - *Shapes:* two sizes give a size; integer tiles and numbers a tile, as other arithmetic does
+    - *Shapes:* two sizes give a size; integer tiles and numbers give a tile, as in other arithmetic
     - *Dtypes:* integers -> their common dtype
-    - *Cost:* Of sizes nothing; of tiles a division for each element.
+    - *Cost:* Nothing for sizes; a division for each element of tiles.
     """
 
 def ceil(x: Any) -> Any:
@@ -200,11 +200,11 @@ def ceil(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* floats -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def col_all(x: Any, keepdim: bool = False) -> Any:
-    """Whether every element is true, in each column of a tile of two axes: a vector that belongs to the columns.
+    """Whether every element is true, in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
     - *Dtypes:* any -> bool
@@ -212,7 +212,7 @@ def col_all(x: Any, keepdim: bool = False) -> Any:
     """
 
 def col_any(x: Any, keepdim: bool = False) -> Any:
-    """Whether any element is true, in each column of a tile of two axes: a vector that belongs to the columns.
+    """Whether any element is true, in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
     - *Dtypes:* any -> bool
@@ -220,7 +220,7 @@ def col_any(x: Any, keepdim: bool = False) -> Any:
     """
 
 def col_argmax(x: Any, keepdim: bool = False) -> Any:
-    """The place of the largest element (the first of equal ones) in each column of a tile of two axes: a vector that belongs to the columns.
+    """The position of the largest element (the first of equal ones) in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
     - *Dtypes:* real numbers -> int64
@@ -228,7 +228,7 @@ def col_argmax(x: Any, keepdim: bool = False) -> Any:
     """
 
 def col_argmin(x: Any, keepdim: bool = False) -> Any:
-    """The place of the smallest element (the first of equal ones) in each column of a tile of two axes: a vector that belongs to the columns.
+    """The position of the smallest element (the first of equal ones) in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
     - *Dtypes:* real numbers -> int64
@@ -236,7 +236,7 @@ def col_argmin(x: Any, keepdim: bool = False) -> Any:
     """
 
 def col_max(x: Any, keepdim: bool = False) -> Any:
-    """The largest element in each column of a tile of two axes: a vector that belongs to the columns.
+    """The largest element in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
     - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
@@ -244,7 +244,7 @@ def col_max(x: Any, keepdim: bool = False) -> Any:
     """
 
 def col_mean(x: Any, keepdim: bool = False) -> Any:
-    """The mean of the elements that exist in each column of a tile of two axes: a vector that belongs to the columns.
+    """The mean of the elements that exist in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
     - *Dtypes:* numbers and bools -> the dtype, f32 for integers and narrower floats
@@ -252,7 +252,7 @@ def col_mean(x: Any, keepdim: bool = False) -> Any:
     """
 
 def col_min(x: Any, keepdim: bool = False) -> Any:
-    """The smallest element in each column of a tile of two axes: a vector that belongs to the columns.
+    """The smallest element in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
     - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
@@ -260,7 +260,7 @@ def col_min(x: Any, keepdim: bool = False) -> Any:
     """
 
 def col_prod(x: Any, keepdim: bool = False) -> Any:
-    """The product in each column of a tile of two axes: a vector that belongs to the columns.
+    """The product in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
     - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
@@ -268,7 +268,7 @@ def col_prod(x: Any, keepdim: bool = False) -> Any:
     """
 
 def col_sum(x: Any, keepdim: bool = False) -> Any:
-    """The sum in each column of a tile of two axes: a vector that belongs to the columns.
+    """The sum in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
     - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
@@ -302,8 +302,8 @@ def copy_async(shared: Any, source: Any) -> Any:
     """Starts copying a block of a tensor into a shared tile. The data are there after the next barrier.
 
     - *Shapes:* the shared tile's shape
-    - *Dtypes:* the shared tile's dtype: a copy converts nothing
-    - *Cost:* The block's bytes from memory, while the program goes on; on a CPU at once.
+    - *Dtypes:* the shared tile's dtype: a copy does not convert
+    - *Cost:* The block's bytes from memory, while the program continues; on a CPU immediately.
     """
 
 def cos(x: Any) -> Any:
@@ -311,7 +311,7 @@ def cos(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 15 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 15 operations for each element, in registers.
     """
 
 def cosh(x: Any) -> Any:
@@ -319,15 +319,15 @@ def cosh(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 20 operations for each element, in registers.
     """
 
 def cp_async(shared: Any, source: Any) -> Any:
     """Starts copying a block of a tensor into a shared tile. The data are there after the next barrier.
 
     - *Shapes:* the shared tile's shape
-    - *Dtypes:* the shared tile's dtype: a copy converts nothing
-    - *Cost:* The block's bytes from memory, while the program goes on; on a CPU at once.
+    - *Dtypes:* the shared tile's dtype: a copy does not convert
+    - *Cost:* The block's bytes from memory, while the program continues; on a CPU immediately.
     """
 
 def cummax(x: Any, axis: int = -1) -> Any:
@@ -365,7 +365,7 @@ def cumsum(x: Any, axis: int = -1) -> Any:
 def debug_assert(condition: Any, message: str = '') -> Any:
     """In debug mode, checks every element of the condition that the surrounding `if`s select.
 
-    - *Shapes:* a tile of any shape, or what is known at compile time (then TS106 at once)
+    - *Shapes:* a tile of any shape, or a value known at compile time (then TS106 at once)
     - *Dtypes:* bool, or true where it is not 0
     - *Cost:* Nothing without `TESSERA_DEBUG=1`.
     """
@@ -375,7 +375,7 @@ def debug_print(*values: Any) -> Any:
 
     On a GPU a launch keeps at most 64 MiB of output; the rest is counted.
 
-    - *Shapes:* texts, and tiles of any shape
+    - *Shapes:* strings, and tiles of any shape
     - *Dtypes:* any
     - *Cost:* Every element is written out: for looking, not for kernels that should be fast.
     """
@@ -383,7 +383,7 @@ def debug_print(*values: Any) -> Any:
 def device_assert(condition: Any, message: str = '') -> Any:
     """In debug mode, checks every element of the condition that the surrounding `if`s select.
 
-    - *Shapes:* a tile of any shape, or what is known at compile time (then TS106 at once)
+    - *Shapes:* a tile of any shape, or a value known at compile time (then TS106 at once)
     - *Dtypes:* bool, or true where it is not 0
     - *Cost:* Nothing without `TESSERA_DEBUG=1`.
     """
@@ -391,9 +391,9 @@ def device_assert(condition: Any, message: str = '') -> Any:
 def div(x: Any, y: Any) -> Any:
     """x / y; integers divide as f32, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def dot(a: Any, b: Any, accumulator: Any = None, a_scale: Any = None, b_scale: Any = None) -> Any:
@@ -428,9 +428,9 @@ def each() -> Any:
 def eq(x: Any, y: Any) -> Any:
     """x == y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* any -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def erf(x: Any) -> Any:
@@ -438,7 +438,7 @@ def erf(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 20 operations for each element, in registers.
     """
 
 def exp(x: Any) -> Any:
@@ -446,7 +446,7 @@ def exp(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 10 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 10 operations for each element, in registers.
     """
 
 def exp2(x: Any) -> Any:
@@ -454,11 +454,11 @@ def exp2(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 9 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 9 operations for each element, in registers.
     """
 
 def expand_dims(x: Any, axis: Any) -> Any:
-    """A new axis of size 1 at `axis`, as `x[:, None]` has it.
+    """A new axis of size 1 at `axis`, as in `x[:, None]`.
 
     - *Shapes:* `[M, N] -> [1, M, N]`, `[M, 1, N]` or `[M, N, 1]`
     - *Dtypes:* any -> the same
@@ -470,7 +470,7 @@ def expm1(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 12 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 12 operations for each element, in registers.
     """
 
 def fabs(x: Any) -> Any:
@@ -478,7 +478,7 @@ def fabs(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the dtype of the real part, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def flip(x: Any, axis: Any = -1) -> Any:
@@ -495,23 +495,23 @@ def floor(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* floats -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def floordiv(x: Any, y: Any) -> Any:
     """floor(x / y), element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* 2 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 2 operations for each element, in registers.
     """
 
 def fma(x: Any, y: Any, z: Any) -> Any:
     """x * y + z, rounded once where the target can, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* floats -> the common dtype, f32 for narrower floats
-    - *Cost:* 2 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 2 operations for each element, in registers.
     """
 
 def full(shape: Any, value: Any, dtype: Any = 'f32') -> Any:
@@ -535,9 +535,9 @@ def gather(source: Any, index: Any, *more: Any, axis: Any = -1) -> Any:
 def ge(x: Any, y: Any) -> Any:
     """x >= y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* real numbers -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def gelu(x: Any) -> Any:
@@ -545,7 +545,7 @@ def gelu(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 23 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 23 operations for each element, in registers.
     """
 
 def gelu_tanh(x: Any) -> Any:
@@ -553,7 +553,7 @@ def gelu_tanh(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 22 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 22 operations for each element, in registers.
     """
 
 def grid(*lengths: Any, grouped: Any = None, persistent: Any = False) -> Any:
@@ -576,9 +576,9 @@ def grid(*lengths: Any, grouped: Any = None, persistent: Any = False) -> Any:
 def gt(x: Any, y: Any) -> Any:
     """x > y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* real numbers -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def imag(x: Any) -> Any:
@@ -586,7 +586,7 @@ def imag(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* complex numbers -> the dtype of the real part, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def isfinite(x: Any) -> Any:
@@ -594,7 +594,7 @@ def isfinite(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* floats -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def isinf(x: Any) -> Any:
@@ -602,7 +602,7 @@ def isinf(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* floats -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def isnan(x: Any) -> Any:
@@ -610,15 +610,15 @@ def isnan(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* floats -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def le(x: Any, y: Any) -> Any:
     """x <= y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* real numbers -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def linear_id() -> Any:
@@ -655,7 +655,7 @@ def log(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 10 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 10 operations for each element, in registers.
     """
 
 def log10(x: Any) -> Any:
@@ -663,7 +663,7 @@ def log10(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 11 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 11 operations for each element, in registers.
     """
 
 def log1p(x: Any) -> Any:
@@ -671,7 +671,7 @@ def log1p(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 12 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 12 operations for each element, in registers.
     """
 
 def log2(x: Any) -> Any:
@@ -679,15 +679,15 @@ def log2(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 10 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 10 operations for each element, in registers.
     """
 
 def logical_and(x: Any, y: Any) -> Any:
     """x and y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* any -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def logical_not(x: Any) -> Any:
@@ -695,43 +695,43 @@ def logical_not(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* any -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def logical_or(x: Any, y: Any) -> Any:
     """x or y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* any -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def logical_xor(x: Any, y: Any) -> Any:
     """x xor y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* any -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def lt(x: Any, y: Any) -> Any:
     """x < y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* real numbers -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def make_complex(x: Any, y: Any) -> Any:
     """the complex number x + y i, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* floats -> the complex dtype with such parts
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def max(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
-    """The largest element along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+    """The largest element along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
     - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
@@ -741,13 +741,13 @@ def max(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
 def maximum(x: Any, y: Any) -> Any:
     """the larger of x and y; NaN if either is NaN, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def mean(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
-    """The mean of the elements that exist along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+    """The mean of the elements that exist along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
     - *Dtypes:* numbers and bools -> the dtype, f32 for integers and narrower floats
@@ -755,7 +755,7 @@ def mean(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     """
 
 def min(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
-    """The smallest element along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+    """The smallest element along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
     - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
@@ -765,9 +765,9 @@ def min(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
 def minimum(x: Any, y: Any) -> Any:
     """the smaller of x and y; NaN if either is NaN, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def mma(a: Any, b: Any, accumulator: Any = None, a_scale: Any = None, b_scale: Any = None) -> Any:
@@ -794,25 +794,25 @@ def mma(a: Any, b: Any, accumulator: Any = None, a_scale: Any = None, b_scale: A
 def mod(x: Any, y: Any) -> Any:
     """x - y * floor(x / y): the sign of y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* 3 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 3 operations for each element, in registers.
     """
 
 def mul(x: Any, y: Any) -> Any:
     """x * y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* any -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def ne(x: Any, y: Any) -> Any:
     """x != y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* any -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def neg(x: Any) -> Any:
@@ -820,7 +820,7 @@ def neg(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def negative(x: Any) -> Any:
@@ -828,7 +828,7 @@ def negative(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def num_programs(axis: int = 0) -> Any:
@@ -849,7 +849,7 @@ def ones(shape: Any, dtype: Any = 'f32') -> Any:
 def permute(x: Any, *axes: Any) -> Any:
     """The axes in reverse order, or in the order given.
 
-    - *Shapes:* `[M, N] -> [N, M]`; of more axes as `axes` says
+    - *Shapes:* `[M, N] -> [N, M]`; with `axes` any order
     - *Dtypes:* any -> the same
     - *Cost:* Nothing on a CPU. On a GPU the elements move through shared memory, unless a product reads or a store writes a shared tile the other way round.
     """
@@ -857,17 +857,17 @@ def permute(x: Any, *axes: Any) -> Any:
 def pow(x: Any, y: Any) -> Any:
     """x to the power y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 20 operations for each element, in registers.
     """
 
 def power(x: Any, y: Any) -> Any:
     """x to the power y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 20 operations for each element, in registers.
     """
 
 def print(*values: Any) -> Any:
@@ -875,13 +875,13 @@ def print(*values: Any) -> Any:
 
     On a GPU a launch keeps at most 64 MiB of output; the rest is counted.
 
-    - *Shapes:* texts, and tiles of any shape
+    - *Shapes:* strings, and tiles of any shape
     - *Dtypes:* any
     - *Cost:* Every element is written out: for looking, not for kernels that should be fast.
     """
 
 def prod(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
-    """The product along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+    """The product along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
     - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
@@ -889,7 +889,7 @@ def prod(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     """
 
 def program_id(axis: int = 0) -> Any:
-    """This program's number on grid axis `axis` (0, 1 or 2); the axis' length follows from what it indexes.
+    """This program's number on grid axis `axis` (0, 1 or 2); what the number indexes gives the axis its length.
 
     - *Shapes:* gives an index
     - *Cost:* Nothing.
@@ -898,7 +898,7 @@ def program_id(axis: int = 0) -> Any:
 def random_bits(seed: Any, at: Any) -> Any:
     """64 random bits for each element.
 
-    `at` is the number of each element and `seed` one whole number: element i equals `ts.random_bits(seed, shape)` at
+    `at` is the number of each element and `seed` an integer: element i equals `ts.random_bits(seed, shape)` at
     row-major position i (Philox4x32-10), for any blocks, schedule and target.
 
     - *Shapes:* `[], [...] -> [...]`
@@ -928,7 +928,7 @@ def real(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* complex numbers -> the dtype of the real part, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def reciprocal(x: Any) -> Any:
@@ -936,7 +936,7 @@ def reciprocal(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def reduce(values: Any, combine: Any, axis: Any = None, identity: Any = None, keepdim: bool = False) -> Any:
@@ -973,7 +973,7 @@ def relu(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def repeat(x: Any, repeats: int, axis: int = -1) -> Any:
@@ -985,11 +985,12 @@ def repeat(x: Any, repeats: int, axis: int = -1) -> Any:
     """
 
 def reshape(x: Any, *shape: Any) -> Any:
-    """The same elements in C order under another shape. Its axes lie along nothing, and become what they meet.
+    """The same elements in C order under another shape. Its axes belong to none of a tensor, and take the identity of
+    the axes that they meet.
 
     - *Shapes:* any shape of as many elements, known at compile time
     - *Dtypes:* any -> the same
-    - *Cost:* Nothing where only axes of size 1 come or go; else the elements move through shared or scratch memory.
+    - *Cost:* Nothing if only axes of size 1 come or go; else the elements move through shared or scratch memory.
     """
 
 def round(x: Any) -> Any:
@@ -997,11 +998,11 @@ def round(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* floats -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def row_all(x: Any, keepdim: bool = False) -> Any:
-    """Whether every element is true, in each row of a tile of two axes: a vector that belongs to the rows.
+    """Whether every element is true, in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
     - *Dtypes:* any -> bool
@@ -1009,7 +1010,7 @@ def row_all(x: Any, keepdim: bool = False) -> Any:
     """
 
 def row_any(x: Any, keepdim: bool = False) -> Any:
-    """Whether any element is true, in each row of a tile of two axes: a vector that belongs to the rows.
+    """Whether any element is true, in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
     - *Dtypes:* any -> bool
@@ -1017,7 +1018,7 @@ def row_any(x: Any, keepdim: bool = False) -> Any:
     """
 
 def row_argmax(x: Any, keepdim: bool = False) -> Any:
-    """The place of the largest element (the first of equal ones) in each row of a tile of two axes: a vector that belongs to the rows.
+    """The position of the largest element (the first of equal ones) in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
     - *Dtypes:* real numbers -> int64
@@ -1025,7 +1026,7 @@ def row_argmax(x: Any, keepdim: bool = False) -> Any:
     """
 
 def row_argmin(x: Any, keepdim: bool = False) -> Any:
-    """The place of the smallest element (the first of equal ones) in each row of a tile of two axes: a vector that belongs to the rows.
+    """The position of the smallest element (the first of equal ones) in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
     - *Dtypes:* real numbers -> int64
@@ -1033,7 +1034,7 @@ def row_argmin(x: Any, keepdim: bool = False) -> Any:
     """
 
 def row_max(x: Any, keepdim: bool = False) -> Any:
-    """The largest element in each row of a tile of two axes: a vector that belongs to the rows.
+    """The largest element in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
     - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
@@ -1041,7 +1042,7 @@ def row_max(x: Any, keepdim: bool = False) -> Any:
     """
 
 def row_mean(x: Any, keepdim: bool = False) -> Any:
-    """The mean of the elements that exist in each row of a tile of two axes: a vector that belongs to the rows.
+    """The mean of the elements that exist in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
     - *Dtypes:* numbers and bools -> the dtype, f32 for integers and narrower floats
@@ -1049,7 +1050,7 @@ def row_mean(x: Any, keepdim: bool = False) -> Any:
     """
 
 def row_min(x: Any, keepdim: bool = False) -> Any:
-    """The smallest element in each row of a tile of two axes: a vector that belongs to the rows.
+    """The smallest element in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
     - *Dtypes:* real numbers -> the dtype, f32 for narrower floats
@@ -1057,7 +1058,7 @@ def row_min(x: Any, keepdim: bool = False) -> Any:
     """
 
 def row_prod(x: Any, keepdim: bool = False) -> Any:
-    """The product in each row of a tile of two axes: a vector that belongs to the rows.
+    """The product in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
     - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
@@ -1065,7 +1066,7 @@ def row_prod(x: Any, keepdim: bool = False) -> Any:
     """
 
 def row_sum(x: Any, keepdim: bool = False) -> Any:
-    """The sum in each row of a tile of two axes: a vector that belongs to the rows.
+    """The sum in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
     - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
@@ -1077,7 +1078,7 @@ def rsqrt(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 2 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 2 operations for each element, in registers.
     """
 
 def scatter(target: Any, index: Any, value: Any, axis: Any = -1) -> Any:
@@ -1102,17 +1103,17 @@ def scatter_add(x: Any, index: Any, value: Any, axis: int = -1) -> Any:
 def shift_left(x: Any, y: Any) -> Any:
     """x << y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* integers -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def shift_right(x: Any, y: Any) -> Any:
     """x >> y, arithmetic when signed, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* integers -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def sigmoid(x: Any) -> Any:
@@ -1120,7 +1121,7 @@ def sigmoid(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 12 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 12 operations for each element, in registers.
     """
 
 def sign(x: Any) -> Any:
@@ -1128,7 +1129,7 @@ def sign(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def signbit(x: Any) -> Any:
@@ -1136,7 +1137,7 @@ def signbit(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* floats -> bool
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def silu(x: Any) -> Any:
@@ -1144,7 +1145,7 @@ def silu(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 13 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 13 operations for each element, in registers.
     """
 
 def sin(x: Any) -> Any:
@@ -1152,7 +1153,7 @@ def sin(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 15 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 15 operations for each element, in registers.
     """
 
 def sinh(x: Any) -> Any:
@@ -1160,7 +1161,7 @@ def sinh(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 20 operations for each element, in registers.
     """
 
 def softplus(x: Any) -> Any:
@@ -1168,12 +1169,12 @@ def softplus(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 22 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 22 operations for each element, in registers.
     """
 
 def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
-    """The elements along `axis` in ascending order, NaN last; `descending` the other way round, NaN first. Equal
-    elements keep their order. Of bf16, f16 and smaller floats the result is f32, as of all arithmetic.
+    """The elements along `axis` in ascending order, NaN last; with `descending` in descending order, NaN first. Equal
+    elements keep their order. For bf16, f16 and smaller floats the result is f32, as in all arithmetic.
 
     - *Shapes:* `[..., N, ...] -> [..., N, ...]`
     - *Dtypes:* real numbers and bools -> the dtype, f32 for narrower floats
@@ -1193,7 +1194,7 @@ def sqrt(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def square(x: Any) -> Any:
@@ -1201,7 +1202,7 @@ def square(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def stack(tiles: Any, axis: Any = 0) -> Any:
@@ -1215,7 +1216,7 @@ def stack(tiles: Any, axis: Any = 0) -> Any:
 def static_assert(condition: Any, message: str = '') -> Any:
     """In debug mode, checks every element of the condition that the surrounding `if`s select.
 
-    - *Shapes:* a tile of any shape, or what is known at compile time (then TS106 at once)
+    - *Shapes:* a tile of any shape, or a value known at compile time (then TS106 at once)
     - *Dtypes:* bool, or true where it is not 0
     - *Cost:* Nothing without `TESSERA_DEBUG=1`.
     """
@@ -1239,13 +1240,13 @@ def store(target: Any, value: Any, mask: Any = None) -> Any:
 def sub(x: Any, y: Any) -> Any:
     """x - y, element by element.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* numbers -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def sum(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
-    """The sum along `axis` (one, or a tuple of them), without it over all axes. `keepdim=True` leaves the axis with size 1.
+    """The sum along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
     - *Dtypes:* numbers and bools -> the dtype, f32 for narrower floats, 64 bits for integers and bools
@@ -1266,7 +1267,7 @@ def tan(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 20 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 20 operations for each element, in registers.
     """
 
 def tanh(x: Any) -> Any:
@@ -1274,13 +1275,13 @@ def tanh(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* real numbers -> the common dtype, f32 for integers and narrower floats
-    - *Cost:* 15 operations for each element; what it is computed from does not go through memory.
+    - *Cost:* 15 operations for each element, in registers.
     """
 
 def trans(x: Any, *axes: Any) -> Any:
     """The axes in reverse order, or in the order given.
 
-    - *Shapes:* `[M, N] -> [N, M]`; of more axes as `axes` says
+    - *Shapes:* `[M, N] -> [N, M]`; with `axes` any order
     - *Dtypes:* any -> the same
     - *Cost:* Nothing on a CPU. On a GPU the elements move through shared memory, unless a product reads or a store writes a shared tile the other way round.
     """
@@ -1288,7 +1289,7 @@ def trans(x: Any, *axes: Any) -> Any:
 def transpose(x: Any, *axes: Any) -> Any:
     """The axes in reverse order, or in the order given.
 
-    - *Shapes:* `[M, N] -> [N, M]`; of more axes as `axes` says
+    - *Shapes:* `[M, N] -> [N, M]`; with `axes` any order
     - *Dtypes:* any -> the same
     - *Cost:* Nothing on a CPU. On a GPU the elements move through shared memory, unless a product reads or a store writes a shared tile the other way round.
     """
@@ -1298,13 +1299,13 @@ def trunc(x: Any) -> Any:
 
     - *Shapes:* `[...] -> [...]`
     - *Dtypes:* floats -> the common dtype, f32 for narrower floats
-    - *Cost:* One operation for each element; what it is computed from does not go through memory.
+    - *Cost:* One operation for each element, in registers.
     """
 
 def uniform(seed: Any, at: Any) -> Any:
     """Uniform random floats over [0, 1), one for each element.
 
-    `at` is the number of each element and `seed` one whole number: element i equals `ts.uniform(seed, shape)` at
+    `at` is the number of each element and `seed` an integer: element i equals `ts.uniform(seed, shape)` at
     row-major position i, for any blocks, schedule and target. So dropout is one line, and its backward pass gets the
     same numbers: `ts.tile.where(ts.tile.uniform(seed, i) < p, 0, x[i] / (1 - p))`.
 
@@ -1322,7 +1323,7 @@ def unpack_fp4(x: Any, axis: Any = -1) -> Any:
     """
 
 def unsqueeze(x: Any, axis: Any) -> Any:
-    """A new axis of size 1 at `axis`, as `x[:, None]` has it.
+    """A new axis of size 1 at `axis`, as in `x[:, None]`.
 
     - *Shapes:* `[M, N] -> [1, M, N]`, `[M, 1, N]` or `[M, N, 1]`
     - *Dtypes:* any -> the same
@@ -1330,17 +1331,18 @@ def unsqueeze(x: Any, axis: Any) -> Any:
     """
 
 def view(x: Any, *shape: Any) -> Any:
-    """The same elements in C order under another shape. Its axes lie along nothing, and become what they meet.
+    """The same elements in C order under another shape. Its axes belong to none of a tensor, and take the identity of
+    the axes that they meet.
 
     - *Shapes:* any shape of as many elements, known at compile time
     - *Dtypes:* any -> the same
-    - *Cost:* Nothing where only axes of size 1 come or go; else the elements move through shared or scratch memory.
+    - *Cost:* Nothing if only axes of size 1 come or go; else the elements move through shared or scratch memory.
     """
 
 def where(condition: Any, x: Any, y: Any) -> Any:
     """x where the condition holds, else y.
 
-    - *Shapes:* the operands meet by the axes that they lie along
+    - *Shapes:* operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast
     - *Dtypes:* the condition is bool, or true where it is not 0; x and y -> their common dtype
     - *Cost:* One selection for each element.
     """

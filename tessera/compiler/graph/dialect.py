@@ -11,9 +11,9 @@ from tessera.compiler.ir.types import TensorType
 from tessera.language.dims import Expr
 
 
-@spec("graph.func", "A function. attrs: sym_name, arg_names; divisible, equal: the asserts in force, as pairs of "
-      "dims; block: rows and columns of a program, if the schedule says so; states: arguments whose place the "
-      "last results take, as many. Its block's arguments are tensors; scalars have rank 0.", effects=True,
+@spec("graph.func", "A function. attrs: sym_name, arg_names; divisible, equal: the asserts that hold, as pairs of "
+      "dims; block: rows and columns of a program, if the schedule fixes them; states: arguments that the "
+      "last results replace, one each. Its block's arguments are tensors; scalars have rank 0.", effects=True,
       reading=FUNCTION)  # fmt: skip
 def _func(op: Op) -> None:
     demand(isinstance(op.attrs.get("sym_name"), str), op, "needs sym_name")

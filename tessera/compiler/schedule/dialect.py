@@ -25,7 +25,7 @@ scatter: folds of segments; put: slices of a tensor replaced; sort: lines in ord
 @spec(
     "schedule.func",
     "A function as a sequence of groups and views. attrs: sym_name, arg_names, target; block: rows and columns "
-    "that its programs take; states: as of graph.func.",
+    "of its programs; states: as in graph.func.",
     effects=True,
     reading=FUNCTION,
 )
@@ -70,7 +70,7 @@ def _if(op: Op) -> None:
 
 @spec(
     "schedule.while",
-    "Operands: initial values. Region 0 yields whether to go on, region 1 the next values.",
+    "Operands: initial values. Region 0 yields whether to continue, region 1 the next values.",
     effects=True,
     reading=replace(WHILE, covers=_APART, notes=notes),
 )
@@ -84,7 +84,7 @@ def _while(op: Op) -> None:
 
 @spec(
     "schedule.yield",
-    "Gives a group's results, or those of a region of schedule.if or schedule.while; ends that of a schedule.launch.",
+    "Ends a region. Operands: the results of a group, a branch or a loop; none in a schedule.launch.",
     terminator=True,
     effects=True,
 )

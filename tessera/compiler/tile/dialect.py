@@ -50,9 +50,9 @@ def _result(op: Op) -> TileType:
 
 @spec(
     "tile.func",
-    "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes and returns (indices of the arguments stored "
-    "to and given back), num_warps, num_stages; grouped (rows that programs run down together, along the last two axes)"
-    " and persistent (no more blocks than a GPU runs at a time). Its block's arguments are views and rank-0 tiles.",
+    "A kernel. attrs: sym_name, grid (a Dim per axis), arg_names, writes and returns (indices of the arguments that it "
+    "stores to and returns), num_warps, num_stages; grouped (how many rows run together, along the last two axes) and "
+    "persistent (no more blocks than a GPU runs at a time). Its block's arguments are views and rank-0 tiles.",
     effects=True,
     reading=FUNCTION,
 )
@@ -208,9 +208,9 @@ FOLDED = frozenset(
 @spec(
     "tile.fold",
     "Combines elements along `axis` two at a time, in the order of language/order.py. Operands of one shape; the "
-    "region takes an element of each and those to the right of them, and yields as many. attr prefixes: each element "
-    "is combined with all before it; else the axis disappears. attr identity: for each operand, what stands where "
-    "elements do not exist; without it they are left out.",
+    "region takes an element of each and the elements to the right of them, and yields one for each. attr prefixes: "
+    "each element is combined with all before it; otherwise the axis disappears. attr identity: the number, for each "
+    "operand, in place of elements that do not exist; without it they are skipped.",
 )
 def _fold(op: Op) -> None:
     kinds = [_tile(op, v) for v in op.operands]
@@ -229,9 +229,9 @@ def _fold(op: Op) -> None:
 
 @spec(
     "tile.sort",
-    "The elements along `axis` in ascending order, NaN as the largest; attr descending: the other way round. Equal "
-    "elements keep their order. attr positions: where the elements were, as int64, instead of the elements. attr "
-    "first: no more than so many of each line.",
+    "The elements along `axis` in ascending order, NaN as the largest; attr descending: in descending order. Equal "
+    "elements keep their order. attr positions: the positions of the elements, as int64, instead of the elements. attr "
+    "first: only so many elements of each line.",
 )
 def _sort(op: Op) -> None:
     x, t, axis = _tile(op, op.operands[0]), _result(op), op.attrs.get("axis")
@@ -246,9 +246,9 @@ def _sort(op: Op) -> None:
 @spec(
     "tile.mma",
     "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in acc's dtype in the order of "
-    "language/order.py, the first chain from acc on. Batches of them have axes before these, as many in a and b as in "
-    "acc; one of one element serves all of acc's. With scales of a [M, K / B] and of b [K / B, N] as two further "
-    "operands (fp8_e8m0: B = 32, fp8_e4m3: 16), matrices a and b are first multiplied by them and rounded to bf16.",
+    "language/order.py, the first chain starts at acc. Batches have axes before these, as many in a and b as in "
+    "acc; an axis of size 1 is used for all matrices of acc. With scales of a [M, K / B] and of b [K / B, N] as two "
+    "further operands (fp8_e8m0: B = 32, fp8_e4m3: 16), matrices a and b are first multiplied by them and rounded to bf16.",
 )
 def _mma(op: Op) -> None:
     _operands(op, 5 if has_scales(op) else 3)
@@ -307,9 +307,9 @@ def _view_access(op: Op, view: Value, rest: list[Value]) -> ViewType:
 @spec(
     "tile.subview",
     "The window of `view` that starts at the offsets; attrs sizes (a Dim per axis) and drop (axes of size"
-    " 1 taken out). Operands view, offsets. Sizes are clipped to nothing: the caller keeps it inside. Attr computed:"
-    " the indices of axes taken out are the author's, and where one lies outside, so does all of the window. Attr"
-    " clipped: the same of a part of a tile at an edge, which debug mode does not ask about.",
+    " 1 that are removed). Operands view, offsets. Sizes are not clipped: the caller keeps the window inside. Attr"
+    " computed: the indices of removed axes are the author's; if one is outside, the whole window is. Attr"
+    " clipped: the same for a part of a tile at an edge, which debug mode does not check.",
 )
 def _subview(op: Op) -> None:
     v = _view_access(op, op.operands[0], list(op.operands[1:]))
@@ -320,7 +320,7 @@ def _subview(op: Op) -> None:
 @spec(
     "tile.load",
     "The tile that starts at the offsets. Operands view, offsets, [mask]. Elements outside the view, or "
-    "masked out, read as attr `fill` (default 0); they are padding unless attr `defined` says that they count.",
+    "masked out, read as attr `fill` (default 0); they are padding, unless attr `defined` is true.",
     reading=Reading({"fill": 0}),
 )
 def _load(op: Op) -> None:
@@ -418,7 +418,7 @@ def _philox(op: Op) -> None:
     "tile.for",
     "Serial ascending loop. Operands lower, upper, step, initial values; the block's arguments are the "
     "counter and the carried values; tile.yield gives the next ones; results are the last. Attr going: the number of a "
-    "carried bool; where it is false, this step and those after it change nothing and may be left out.",
+    "carried bool; if it is false, this step and all later ones change nothing and may be skipped.",
     effects=True,
     reading=FOR,
 )
@@ -483,7 +483,7 @@ def _yield(op: Op) -> None:
     )
 
 
-@spec("tile.print", "Shows a tile, once per program, with attr `label`.", effects=True)
+@spec("tile.print", "Prints a tile, once per program, with attr `label`.", effects=True)
 def _print(op: Op) -> None:
     _operands(op, 1)
     _tile(op, op.operands[0])
@@ -491,8 +491,8 @@ def _print(op: Op) -> None:
 
 @spec(
     "tile.assert",
-    "In debug mode: every element of the bool tile holds, else fails with attr `message`. Operands bool tile, [tile of "
-    "the same shape]: `{index}` in the message is its first element that does not hold, `{extent}` attr extent.",
+    "In debug mode: fails with attr `message` unless every element of the bool tile is true. Operands bool tile, [tile "
+    "of the same shape]: `{index}` in the message is its element at the first false one, `{extent}` attr extent.",
     effects=True,
 )
 def _assert(op: Op) -> None:

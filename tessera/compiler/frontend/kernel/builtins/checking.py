@@ -21,7 +21,7 @@ class Print(TileBuiltin):
     """
 
     also = ("debug_print",)
-    shapes = "texts, and tiles of any shape"
+    shapes = "strings, and tiles of any shape"
     dtypes = "any"
     cost = "Every element is written out: for looking, not for kernels that should be fast."
     example = """
@@ -52,7 +52,7 @@ class DebugAssert(TileBuiltin):
     """In debug mode, checks every element of the condition that the surrounding `if`s select."""
 
     also = ("device_assert", "static_assert")
-    shapes = "a tile of any shape, or what is known at compile time (then TS106 at once)"
+    shapes = "a tile of any shape, or a value known at compile time (then TS106 at once)"
     dtypes = "bool, or true where it is not 0"
     cost = "Nothing without `TESSERA_DEBUG=1`."
     example = """

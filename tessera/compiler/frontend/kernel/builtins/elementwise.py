@@ -35,10 +35,10 @@ class Elementwise(TileBuiltin, abstract=True):
     def __init__(self, scalar: Scalar) -> None:
         self.scalar, self.name, self.also = scalar, scalar.name, ALSO.get(scalar.name, ())
         self.dtypes = f"{TAKES[scalar.accepts]} -> {GIVES[scalar.gives]}"
-        meet = "the operands meet by the axes that they lie along"
+        meet = "operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast"
         self.shapes = "`[...] -> [...]`" if scalar.arity == 1 else meet
         operations = f"{scalar.flops} operations" if scalar.flops > 1 else "One operation"
-        self.cost = f"{operations} for each element; what it is computed from does not go through memory."
+        self.cost = f"{operations} for each element, in registers."
 
     @property
     def doc(self) -> str:

@@ -88,7 +88,7 @@ def _program(k: KernelState, axis: Any) -> Coordinate:
 
 
 class ProgramId(TileBuiltin):
-    """This program's number on grid axis `axis` (0, 1 or 2); the axis' length follows from what it indexes."""
+    """This program's number on grid axis `axis` (0, 1 or 2); what the number indexes gives the axis its length."""
 
     shapes = "gives an index"
     cost = "Nothing."

@@ -119,9 +119,9 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
 class Cdiv(TileBuiltin):
     """a / b rounded up."""
 
-    shapes = "two sizes give a size; integer tiles and numbers a tile, as other arithmetic does"
+    shapes = "two sizes give a size; integer tiles and numbers give a tile, as in other arithmetic"
     dtypes = "integers -> their common dtype"
-    cost = "Of sizes nothing; of tiles a division for each element."
+    cost = "Nothing for sizes; a division for each element of tiles."
     example = """
 @ts.kernel
 def example(x: Tensor["n", ts.int32]) -> Tensor["n", ts.int32]:

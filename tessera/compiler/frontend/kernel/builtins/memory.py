@@ -24,7 +24,7 @@ SWIZZLES = ("none", "xor")
 
 
 class AllocShared(TileBuiltin):
-    """A new tile in shared memory, without contents.
+    """A new, uninitialised tile in shared memory.
 
     `swizzle` is "none" or "xor". With either, the compiler swaps the 16-byte pieces of rows within 32, 64 or 128 bytes
     if that avoids bank conflicts; the panel shows the layout. Results do not depend on it.
@@ -61,8 +61,8 @@ class CpAsync(TileBuiltin):
 
     also = ("copy_async",)
     shapes = "the shared tile's shape"
-    dtypes = "the shared tile's dtype: a copy converts nothing"
-    cost = "The block's bytes from memory, while the program goes on; on a CPU at once."
+    dtypes = "the shared tile's dtype: a copy does not convert"
+    cost = "The block's bytes from memory, while the program continues; on a CPU immediately."
     example = """
 @ts.kernel
 def example(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:

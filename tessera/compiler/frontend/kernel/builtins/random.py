@@ -33,7 +33,7 @@ def drawn(k: KernelState, seed: Any, at: Any) -> Value:
 class RandomBits(TileBuiltin):
     """64 random bits for each element.
 
-    `at` is the number of each element and `seed` one whole number: element i equals `ts.random_bits(seed, shape)` at
+    `at` is the number of each element and `seed` an integer: element i equals `ts.random_bits(seed, shape)` at
     row-major position i (Philox4x32-10), for any blocks, schedule and target.
     """
 
@@ -59,7 +59,7 @@ True
 class Uniform(TileBuiltin):
     """Uniform random floats over [0, 1), one for each element.
 
-    `at` is the number of each element and `seed` one whole number: element i equals `ts.uniform(seed, shape)` at
+    `at` is the number of each element and `seed` an integer: element i equals `ts.uniform(seed, shape)` at
     row-major position i, for any blocks, schedule and target. So dropout is one line, and its backward pass gets the
     same numbers: `ts.tile.where(ts.tile.uniform(seed, i) < p, 0, x[i] / (1 - p))`.
     """

@@ -19,8 +19,8 @@ WHAT = {
     "min": ("The smallest element", "real numbers -> the dtype, f32 for narrower floats"),
     "any": ("Whether any element is true,", "any -> bool"),
     "all": ("Whether every element is true,", "any -> bool"),
-    "argmax": ("The place of the largest element (the first of equal ones)", "real numbers -> int64"),
-    "argmin": ("The place of the smallest element (the first of equal ones)", "real numbers -> int64"),
+    "argmax": ("The position of the largest element (the first of equal ones)", "real numbers -> int64"),
+    "argmin": ("The position of the smallest element (the first of equal ones)", "real numbers -> int64"),
     "mean": (
         "The mean of the elements that exist",
         "numbers and bools -> the dtype, f32 for integers and narrower floats",
@@ -70,7 +70,7 @@ class OverAxes(Reduction, abstract=True):
     @property
     def doc(self) -> str:
         kept = "`keepdim=True` leaves the axis with size 1."
-        return f"{self.what} along `axis` (one, or a tuple of them), without it over all axes. {kept}"
+        return f"{self.what} along `axis` (a number or a tuple; default: all axes). {kept}"
 
     def build(self, k: KernelState, x: Any, axis: Any = None, keepdim: bool = False) -> Value:
         return k.reduce(self.op, k.tile(x), axis, bool(keepdim))
@@ -83,7 +83,7 @@ class OfRows(Reduction, abstract=True):
 
     @property
     def doc(self) -> str:
-        return f"{self.what} in each row of a tile of two axes: a vector that belongs to the rows."
+        return f"{self.what} in each row of a tile with two axes, as a vector of the rows."
 
     def build(self, k: KernelState, x: Any, keepdim: bool = False) -> Value:
         return k.reduce(self.op, _matrix(k, x, self.name), 1, keepdim)
@@ -97,7 +97,7 @@ class OfColumns(Reduction, abstract=True):
 
     @property
     def doc(self) -> str:
-        return f"{self.what} in each column of a tile of two axes: a vector that belongs to the columns."
+        return f"{self.what} in each column of a tile with two axes, as a vector of the columns."
 
     def build(self, k: KernelState, x: Any, keepdim: bool = False) -> Value:
         return k.reduce(self.op, _matrix(k, x, self.name), 0, keepdim)
@@ -160,8 +160,8 @@ register(Scan("cummin", "min", "minimum", "[2. 1. 1. 1.]"))
 
 
 class Sort(TileBuiltin):
-    """The elements along `axis` in ascending order, NaN last; `descending` the other way round, NaN first. Equal
-    elements keep their order. Of bf16, f16 and smaller floats the result is f32, as of all arithmetic."""
+    """The elements along `axis` in ascending order, NaN last; with `descending` in descending order, NaN first. Equal
+    elements keep their order. For bf16, f16 and smaller floats the result is f32, as in all arithmetic."""
 
     shapes = "`[..., N, ...] -> [..., N, ...]`"
     dtypes = "real numbers and bools -> the dtype, f32 for narrower floats"
@@ -181,7 +181,7 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
 
 
 class Argsort(TileBuiltin):
-    """Where the elements that `sort` puts in each place come from."""
+    """The positions from which `sort` takes its elements."""
 
     shapes = Sort.shapes
     dtypes = "real numbers and bools -> int64"

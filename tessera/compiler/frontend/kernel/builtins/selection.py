@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Where(TileBuiltin):
     """x where the condition holds, else y."""
 
-    shapes = "the operands meet by the axes that they lie along"
+    shapes = "operands are aligned by the axes that they belong to (a vector of rows with the rows), and broadcast"
     dtypes = "the condition is bool, or true where it is not 0; x and y -> their common dtype"
     cost = "One selection for each element."
     example = """

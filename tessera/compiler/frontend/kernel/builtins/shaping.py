@@ -21,7 +21,7 @@ class Cast(TileBuiltin):
 
     shapes = "`[...] -> [...]`"
     dtypes = "any -> `dtype`; complex numbers to complex ones only"
-    cost = "One conversion for each element; none where the dtype stays."
+    cost = "One conversion for each element; none if the dtype does not change."
     example = """
 @ts.kernel
 def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.int32]):
@@ -43,7 +43,7 @@ class Transpose(TileBuiltin):
     """The axes in reverse order, or in the order given."""
 
     also = ("permute", "trans")
-    shapes = "`[M, N] -> [N, M]`; of more axes as `axes` says"
+    shapes = "`[M, N] -> [N, M]`; with `axes` any order"
     dtypes = "any -> the same"
     cost = "Nothing on a CPU. On a GPU the elements move through shared memory, unless a product reads or a store "
     cost += "writes a shared tile the other way round."
@@ -66,12 +66,13 @@ def example(x: Tensor["M", "N", ts.f32]) -> Tensor["N", "M", ts.f32]:
 
 
 class Reshape(TileBuiltin):
-    """The same elements in C order under another shape. Its axes lie along nothing, and become what they meet."""
+    """The same elements in C order under another shape. Its axes belong to none of a tensor, and take the identity of
+    the axes that they meet."""
 
     also = ("view",)
     shapes = "any shape of as many elements, known at compile time"
     dtypes = "any -> the same"
-    cost = "Nothing where only axes of size 1 come or go; else the elements move through shared or scratch memory."
+    cost = "Nothing if only axes of size 1 come or go; else the elements move through shared or scratch memory."
     example = """
 @ts.kernel
 def example(x: Tensor["n", ts.f32], y: Tensor["M", "N", ts.f32]):
@@ -94,7 +95,7 @@ def example(x: Tensor["n", ts.f32], y: Tensor["M", "N", ts.f32]):
 
 
 class ExpandDims(TileBuiltin):
-    """A new axis of size 1 at `axis`, as `x[:, None]` has it."""
+    """A new axis of size 1 at `axis`, as in `x[:, None]`."""
 
     also = ("unsqueeze",)
     shapes = "`[M, N] -> [1, M, N]`, `[M, 1, N]` or `[M, N, 1]`"
