@@ -8,12 +8,14 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
@@ -69,8 +71,25 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TESSERA_CACHE_DIR"] = tempfile.mkdtemp(prefix="tessera-test-cache-")
     if whole_run:
         _share_emulator(whole_run)
+        _rewrite_assertions(config)
     else:
         _emulator().mkdir()
+
+
+def _rewrite_assertions(config: pytest.Config) -> None:
+    """Has each worker rewrite its share of the test files, and keep it where pytest looks first. Workers that begin
+    at the same file would each rewrite all of them: ten seconds of processor a worker."""
+    if sys.dont_write_bytecode:
+        return
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    worker, of = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]  # type: ignore[attr-defined]
+    start = len(files) * worker // of
+    for file in files[start:] + files[:start]:
+        pyc = rewrite.get_cache_dir(file) / (file.stem + rewrite.PYC_TAIL)
+        if not pyc.exists():
+            pyc.parent.mkdir(parents=True, exist_ok=True)
+            source_hash, code = rewrite._rewrite_test(file, config)
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source_hash, pyc)
 
 
 def _emulator() -> Path:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from tests.browsers import eventually, expect
@@ -34,7 +34,7 @@ def executed(tmp_path_factory):
         c.source = c.source.replace("count=16, length=64", "count=8, length=32").replace("steps=100)", "steps=10)")
     again = cell(notebook, "ts.train(model, optimizer, loss")
     again.source += "\nrun = ts.train(model, optimizer, loss, batch, steps=steps, checkpoint='gpt', every=25)"
-    nbformat.write(notebook, folder / NOTEBOOK.name)
+    (folder / NOTEBOOK.name).write_text(json.dumps(notebook))
     return execute(folder / NOTEBOOK.name, folder)
 
 
