@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -130,7 +131,8 @@ class _Costs:
     def of(self, analysis: Analysis) -> tuple[Span, str, str]:
         from tessera.compiler.predict import predict  # slow: the passes, for those who ask for costs
 
-        return analysis.definition.span, analysis.name, predict(analysis, self.dims, self.target).text
+        found = predict(analysis, self.dims, self.target, largest=math.inf)
+        return analysis.definition.span, analysis.name, found.text
 
 
 def _check(path: Path, modules: Modules, shapes: bool, numerics: bool, costs: _Costs | None) -> _Found:

@@ -160,33 +160,38 @@ def _short(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 5].rstrip(' ,')} ...)"
 
 
-def program(analysis: Analysis, dims: Mapping[str, int], target: str) -> Program:
-    """The launches of a function or kernel with some of its sizes known. Raises NoIR and TesseraError."""
+def program(analysis: Analysis, dims: Mapping[str, int], target: str, largest: float = LARGEST) -> Program:
+    """The launches of a function or kernel with some of its sizes known. Raises NoIR, of more than `largest` operators
+    too, and TesseraError."""
     from tessera.compiler.pipeline import to_program  # slow: the passes are loaded by the first prediction
 
     made = unit(analysis, dims)
-    _bounded(made.op)
+    _bounded(made.op, largest)
     return to_program(made, target).program
 
 
-def predict(analysis: Analysis, dims: Mapping[str, int], target: str, as_called: AsCalled | None = None) -> Prediction:
+def predict(
+    analysis: Analysis, dims: Mapping[str, int], target: str, as_called: AsCalled | None = None,
+    largest: float = LARGEST,
+) -> Prediction:  # fmt: skip
     """For the sizes that are given. A model is as the file's text constructs it: `as_called`, where that is known."""
     found = as_called or called(analysis)
     said = defaults(analysis, dims)
-    return replace(_predicted(found.analysis, {**dims, **found.sizes}, target), defaults=said, made=found.made)
+    sized = _predicted(found.analysis, {**dims, **found.sizes}, target, largest)
+    return replace(sized, defaults=said, made=found.made)
 
 
-def _predicted(analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
+def _predicted(analysis: Analysis, dims: Mapping[str, int], target: str, largest: float) -> Prediction:
     name = predicted_machine(target)
     errors = sum(d.severity == "error" for d in analysis.diagnostics)
     if errors:  # they are underlined where they are
         return Prediction(name, 0, why=f"it has {errors} error{'s' if errors > 1 else ''}")
     try:
         if analysis.op is not None:
-            _bounded(analysis.op)
+            _bounded(analysis.op, largest)
         if missing := tuple(dim for dim in analysis.dims if dim not in dims):
-            return _assuming(missing, analysis, dims, target)
-        made = program(analysis, dims, name)
+            return _assuming(missing, analysis, dims, target, largest)
+        made = program(analysis, dims, name, largest)
     except NoIR as e:
         return Prediction(name, 0, why=str(e))
     except TesseraError as e:
@@ -215,24 +220,28 @@ def refused(analysis: Analysis, dims: Mapping[str, int], target: str) -> list[Re
     try:
         if analysis.op is None or analysis.op.name == "tile.func":
             return []
-        _bounded(analysis.op)
+        _bounded(analysis.op, LARGEST)
         return refusals(schedule(analysis, dims, predicted_machine(target)))
     except (NoIR, TesseraError):
         return []
 
 
-def _bounded(op: Op) -> None:
+def _bounded(op: Op, largest: float) -> None:
     operators = sum(1 for _ in op.walk())
-    if operators > LARGEST:
-        raise NoIR(f"it has {operators:,} operators; up to {LARGEST:,} are predicted, more are measured (Profile)")
+    if operators > largest:
+        raise NoIR(
+            f"it has {operators:,} operators; up to {largest:,} are predicted here, more by `tessera check --costs`"
+        )
 
 
-def _assuming(missing: tuple[str, ...], analysis: Analysis, dims: Mapping[str, int], target: str) -> Prediction:
+def _assuming(
+    missing: tuple[str, ...], analysis: Analysis, dims: Mapping[str, int], target: str, largest: float
+) -> Prediction:
     """The prediction under the sizes that `tessera profile` would take."""
     usual, why = usual_sizes(analysis, dims), f"set a size for {', '.join(missing)}"
     if all(dim in usual for dim in missing):
         sizes = {**dims, **{dim: usual[dim] for dim in missing}}
-        found = _predicted(analysis, sizes, target)
+        found = _predicted(analysis, sizes, target, largest)
         if found.us is not None or found.bytes is not None:
             preset = defaults(analysis, dims)
             return replace(found, assumed={dim: usual[dim] for dim in missing if dim not in preset})

@@ -142,8 +142,8 @@ def _decided(checks: Iterable[LaunchCheck]) -> Iterator[tuple[str, Dim, int]]:
 
 
 def arguments(definition: Definition) -> dict[str, MadeArgument]:
-    """By parameter, the argument of a call in the file; where no call determines it, the result of a call of the
-    annotated class in the file."""
+    """By parameter, the argument of a call in the file; where no call determines it, an object of the annotated class
+    that the file constructs, or that a variable of the parameter's name holds."""
     scope = definition.scope
     if not isinstance(scope, TextScope) or definition.owner is not None:
         return {}
@@ -153,7 +153,7 @@ def arguments(definition: Definition) -> dict[str, MadeArgument]:
     for call, inside in _calls(scope) if wanted else ():
         if isinstance(call.func, ast.Name) and call.func.id == definition.name:
             given = {**dict(zip(names, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
-            for name in wanted.keys() - found.keys():
+            for name in [n for n in wanted if n not in found]:
                 made = inside.made(given[name]) if name in given else None
                 if made is not None:
                     found[name] = made
@@ -166,7 +166,12 @@ def arguments(definition: Definition) -> dict[str, MadeArgument]:
                 made = inside.made(call)
                 if made is not None:
                     found[name] = made
-    return found
+    for inside in _functions(scope) if classes.keys() - found.keys() else ():
+        for name in [n for n in classes if n not in found and n in inside.bound]:
+            made = inside.made(ast.copy_location(ast.Name(name, ast.Load()), inside.bound[name][0][0]))
+            if made is not None and isinstance(made.type, Record) and made.type.cls is classes[name]:
+                found[name] = made
+    return {n: found[n] for n in wanted if n in found}
 
 
 def _is_open(p: Parameter) -> bool:
@@ -176,6 +181,11 @@ def _is_open(p: Parameter) -> bool:
 def _calls(scope: TextScope) -> Iterator[tuple[ast.Call, _Names]]:
     """All calls of a file, and the names that each sees."""
     yield from _calls_in(scope.tree, _Names(scope, scope, scope.tree))
+
+
+def _functions(scope: TextScope) -> Iterator[_Names]:
+    """The names of each function of a file."""
+    yield from dict.fromkeys(names for _, names in _calls(scope))
 
 
 def _calls_in(node: ast.AST, names: _Names) -> Iterator[tuple[ast.Call, _Names]]:

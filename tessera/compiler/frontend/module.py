@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from tessera.compiler.frontend.names import vocabulary
-from tessera.compiler.frontend.names.definition import Definition, Kind, Scope
+from tessera.compiler.frontend.names.definition import Definition, FileScope, Kind, Scope
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.values import (
@@ -42,18 +42,6 @@ GIVEN_UP: WeakKeyDictionary[ast.expr, str] = WeakKeyDictionary()
 """constants that are not known, for computing them takes too long, and why"""
 _NAMED_TUPLE = ("NamedTuple", "typing.NamedTuple")
 _DATACLASS = ("dataclass", "dataclasses.dataclass", *_NAMED_TUPLE)
-
-
-class FileScope(Scope, Protocol):
-    """The names of an imported file: of a package, its `__init__`."""
-
-    @property
-    def file(self) -> str: ...
-
-    @property
-    def imports(self) -> dict[str, FileScope]:
-        """The files that were looked into, by path."""
-        ...
 
 
 class Files(Protocol):
@@ -186,7 +174,7 @@ class TextScope:
             for module, level in self.stars:
                 file = self._file(module, level)
                 if file is not None:
-                    found = MISSING if name.startswith("_") else file.scope.lookup(name)
+                    found = MISSING if name.startswith("_") else file.scope.member(name)
                 else:
                     found = vocabulary.member(module, name) if not level else UNKNOWN
                 if found is not MISSING:
@@ -233,7 +221,7 @@ class TextScope:
         """`from module import name`; what a file is not seen to bind may be bound otherwise."""
         file = self._file(module, level)
         if file is not None:
-            found = file.scope.lookup(name)
+            found = file.scope.member(name)
             return UNKNOWN if found is MISSING else found
         return imported(module, name) if not level else UNKNOWN
 
@@ -283,7 +271,6 @@ class TextScope:
         members: dict[str, Any] = {}
         buffers, static = set[str](), set[str]()
         fields: list[str] = []
-        annotations: dict[str, ast.expr] = {}
         decorators = {
             dotted_name(d.func if isinstance(d, ast.Call) else d) for d in (*node.decorator_list, *node.bases)
         }
@@ -291,13 +278,12 @@ class TextScope:
         makes_data = any(isinstance(b, ClassRef) and b.makes_data for b in above)
         data = makes_data or not decorators.isdisjoint(_DATACLASS)
         for base in above:
-            if isinstance(base, ClassRef) and (base.scope is self or not base.fields):
+            if isinstance(base, ClassRef):
                 members |= base.members
                 buffers |= base.buffers
                 static |= base.static
                 fields += base.fields
-                annotations |= base.annotations
-            elif makes_data:  # its fields are to be read where it stands
+            elif makes_data:
                 return UNKNOWN
         body: list[ast.stmt] = []
         for s in node.body:
@@ -332,7 +318,7 @@ class TextScope:
         if data and not own and (adds or not makes_data):
             members.pop("__init__", None)  # it gets one for its own fields, which sets those of its bases too
         named = any(dotted_name(base) in _NAMED_TUPLE for base in node.bases)
-        annotations |= {
+        annotations = {
             s.target.id: s.annotation
             for s in body
             if data and isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name) and s.target.id in fields
@@ -341,8 +327,8 @@ class TextScope:
         every = tuple(dict.fromkeys(fields)) if data else ()
         bases = tuple(b for b in above if isinstance(b, ClassRef))
         return ClassRef(
-            node.name, members, every, annotations if data else {}, self, named, makes_data, bases,
-            frozenset(buffers), frozenset(static),
+            node.name, members, every, annotations, self, named, makes_data, bases, frozenset(buffers),
+            frozenset(static), data,
         )  # fmt: skip
 
     def _unpacked(self, name: str, targets: list[ast.expr], value: ast.expr) -> Any:

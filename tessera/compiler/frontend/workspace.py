@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tessera.compiler.frontend.module import FileScope, TextScope
+from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names import vocabulary
-from tessera.compiler.frontend.names.definition import Definition
+from tessera.compiler.frontend.names.definition import Definition, FileScope
 from tessera.compiler.frontend.names.values import MISSING, FileModule
 from tessera.compiler.frontend.syntax.reparse import ParsedStatements, parsed
 from tessera.errors import register_source
@@ -174,6 +174,11 @@ class ModuleScope:
         return self._names.imports
 
     def lookup(self, name: str) -> Any:
+        found = self.member(name)
+        return found if found is not MISSING else self._names.lookup(name)
+
+    def member(self, name: str) -> Any:
+        """What an import or an attribute of the module gives; `lookup` also gives the builtins of Python."""
         found = self._names.lookup(name) if name in self._names.bound or self._names.stars else MISSING
         if found is not MISSING:
             return found

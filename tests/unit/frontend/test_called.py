@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import tessera as ts
 from tessera.compiler.frontend.called import AsCalled, called
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.names.values import Record, is_dict, is_sequence
+from tessera.compiler.frontend.workspace import Modules
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.predict import predict
 
@@ -82,6 +84,74 @@ def test_the_text_makes_a_model(made: str, line: str) -> None:
     }
     assert one.made["model"].text == line and one.sizes == {"D": 64}
     assert one.analysis.op is not None
+
+
+UNDECLARED = """
+class Block(nn.Module):
+    def __init__(self, width, key, act=ts.relu):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width, key=key), nn.Linear(4 * width, width, key=key)
+        self.scale = ts.zeros((width,))
+        self.mode = "gated"
+        self.act = act
+
+    def __call__(self, x: Tensor["B", "D"]):
+        h = self.act(self.up(x))
+        if self.mode == "gated":
+            h = h * h
+        return self.down(h) * self.scale
+
+class GPT(nn.Module):
+    def __init__(self, width=64, layers=2):
+        super().__init__()
+        self.blocks = [Block(width, i) for i in range(layers)]
+
+    def __call__(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+"""
+
+
+def test_layers_that_only_the_constructor_sets() -> None:
+    """As in PyTorch: no field is declared."""
+    text = UNDECLARED + STEP.format(model="GPT")
+    block = {"up": {"weight": (64, 256), "bias": (256,)}, "down": {"weight": (256, 64), "bias": (64,)}, "scale": (64,)}
+    one = found(f"{text}\nrun(GPT(64))")
+    assert shapes(one.made["model"].type) == {"blocks": [block, block]}
+    assert one.sizes == {"D": 64} and one.analysis.op is not None
+    file = FileAnalysis("/work/steps.py")
+    file.update(HEAD + text)
+    method = next(a for a in file.analyses if a.name == "__call__")
+    said = {e.name: str(e.type) for e in method.expressions if e.kind == "assign"}
+    assert "[B, H]" in said["h"]
+    assert not [d for a in file.analyses for d in a.diagnostics]  # also where the number of blocks is not known
+
+
+def test_a_variable_of_the_parameters_name_holds_the_model() -> None:
+    text = GPT + STEP.format(model="GPT")
+    text += "def make(n):\n    return GPT(n)\ndef train():\n    model = make(64)\n    evaluated(step, model)\n"
+    assert found(text).made["model"].text == "make(64)"
+
+
+def test_a_class_with_fields_of_another_files_class(tmp_path: Path) -> None:
+    (tmp_path / "layers.py").write_text(HEAD + GPT.replace("class GPT(nn.Module)", "class Base(nn.Module)"))
+    text = f"""{HEAD}
+from layers import Base
+
+class GPT(Base):
+    norm: nn.LayerNorm
+
+    def __init__(self, width):
+        super().__init__(width)
+        self.norm = nn.LayerNorm(width)
+{STEP.format(model="GPT")}
+step(GPT(64), x)
+"""
+    file = FileAnalysis(str(tmp_path / "steps.py"), modules=Modules())
+    file.update(text)
+    one = called(file.analyses[-1])
+    assert list(shapes(one.made["model"].type)) == ["up", "down", "norm"] and one.analysis.op is not None
 
 
 LAYERS = [

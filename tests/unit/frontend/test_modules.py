@@ -120,6 +120,17 @@ def test_an_open_text_comes_before_the_disk(folder: Path) -> None:
     assert told == [path] * 3
 
 
+def test_imported_functions_use_pythons_builtins(tmp_path: Path) -> None:
+    (tmp_path / "layers.py").write_text("def flat(x, n: int = 1):\n    return x.reshape((len(x.shape), int(n), -1))\n")
+    file = FileAnalysis(str(tmp_path / "model.py"), modules=Modules())
+    head = "import tessera as ts\nfrom tessera import Tensor\n"
+    body = "\n@ts.function\ndef f(x: Tensor[4, 4]):\n    y = flat(x)\n    return y\n"
+    file.update(f"{head}from layers import flat{body}")
+    assert not file.diagnostics and types(file)["f.y"] == "[2, 1, 8] f32"
+    file.update(f"{head}import layers{body.replace('flat', 'layers.len')}")
+    assert [d.code for d in file.diagnostics] == ["TS104"], "these are not names of the file"
+
+
 def test_mistakes_in_calls_of_imported_functions(folder: Path) -> None:
     file = FileAnalysis(str(folder / "model.py"))
     file.update(model("from").replace("z = norm(x)", "z = norm(x.sum(-1))"))

@@ -393,7 +393,7 @@ def _construct(ev: Evaluator, node: ast.AST, cls: Any, args: list[Any], kwargs: 
 
 def _instance(ev: Evaluator, node: ast.AST, cls: ClassRef, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """An instance of a class of the file, if that is a dataclass; an `__init__` of its own is evaluated."""
-    if not cls.fields:
+    if not cls.data:
         return UNKNOWN
     if "__init__" in cls.members:
         made = Record(cls.name, {}, cls)

@@ -13,6 +13,7 @@ from typing import Any
 from tessera.compiler.frontend.evaluate import states
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names.binding import Equation, describe, equations, solve, value_equation
+from tessera.compiler.frontend.names.constructor import value_set
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import read, represent
@@ -323,11 +324,13 @@ def _composite(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
 
 
 def _configured(cls: object, name: str, a: Annotation) -> Any:
-    """A number or function that a dataclass holds: known when the program is compiled. In its text a float is its
-    default, and a function that of the constructor, if there is one."""
+    """A number, name or function that a dataclass holds: known when the program is compiled. In its text a float is its
+    default, and a name or function what the constructor sets, if it says one."""
     if isinstance(a, UnknownAnn) and a.text.startswith("Callable") and isinstance(cls, ClassRef):
         made = cls.members.get("__init__")
         return made.defaults[name] if isinstance(made, Closure) and name in made.defaults else None
+    if isinstance(a, UnknownAnn) and isinstance(cls, ClassRef):
+        return value_set(cls, name)
     kind = a.dtype.kind if isinstance(a, ScalarAnn) and not a.optional else ""
     if kind == "int":
         return dims.symbol(f"?{name}")

@@ -14,7 +14,7 @@ from typing import Any
 from tessera.compiler.autodiff.rules import smooth
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.function.emission import Emission
-from tessera.compiler.frontend.names.values import Number, Record, is_dict, is_sequence, remade, type_name
+from tessera.compiler.frontend.names.values import Number, Record, has_unknown, is_dict, is_sequence, remade, type_name
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
 from tessera.immutable import mutable
@@ -52,7 +52,7 @@ class Opened:
     def open(self, value: Any, place: str) -> Any:
         """The argument with values of their own. Raises Refused where nothing in it has a derivative (TS351, TS352)."""
         opened = self._opened(value, place)
-        if not any(isinstance(v, Wanted) for v in parts(opened)):
+        if not any(isinstance(v, Wanted) for v in parts(opened)) and not has_unknown(opened):
             raise self.refused("TS351", f"{place} is {type_name(value)}: only floats have a gradient")
         self.arguments.append(opened)
         return each(opened, lambda v: v.value if isinstance(v, Wanted) else v)

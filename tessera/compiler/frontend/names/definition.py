@@ -40,6 +40,22 @@ class Scope(Protocol):
         ...
 
 
+class FileScope(Scope, Protocol):
+    """The names of an imported file: of a package, its `__init__`."""
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def imports(self) -> dict[str, FileScope]:
+        """The files that were looked into, by path."""
+        ...
+
+    def member(self, name: str) -> Any:
+        """What other files see by this name, or MISSING."""
+        ...
+
+
 @dataclass(frozen=True)
 class Definition:
     """One `@ts.function` or `@ts.kernel`: its text, its tree and the scope its free names are looked up in.

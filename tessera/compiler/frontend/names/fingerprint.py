@@ -41,11 +41,19 @@ def fingerprint(value: Any, depth: int = 0) -> str:
     if isinstance(value, Closure):
         return f"{value.name}#{_of_text(value)}"
     if isinstance(value, (ClassRef, Record)):
-        held = {n: ast.unparse(a) for n, a in value.annotations.items()} if isinstance(value, ClassRef) else {}
+        held = _annotations(value) if isinstance(value, ClassRef) else {}
         return f"{type(value).__name__}{fingerprint(dict(value.members), depth + 1)}{held or ''}"
     if isinstance(value, ModuleType):
         return f"module {value.__name__}"
     return _of_object(value, depth)
+
+
+def _annotations(cls: ClassRef) -> dict[str, str]:
+    """Of its fields and those of the classes above it."""
+    found: dict[str, str] = {}
+    for base in cls.bases:
+        found |= _annotations(base)
+    return found | {n: ast.unparse(a) for n, a in cls.annotations.items()}
 
 
 def _of_object(value: Any, depth: int) -> str:

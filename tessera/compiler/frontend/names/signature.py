@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from tessera.compiler.frontend.names.constructor import UNSAID, set_by_constructor
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.live import LiveScope, read
 from tessera.compiler.frontend.names.values import MISSING, Builtin, ClassRef, Namespace, Record, Unknown
@@ -231,7 +232,7 @@ def resolve(scope: Scope, dotted: str, within: tuple[str, ...] = ()) -> object:
         return UnknownAnn(dotted) if dotted.rpartition(".")[2] not in GENERIC else None
     if isinstance(value, Builtin) and "." not in value.path:
         return getattr(builtins, value.path)
-    if isinstance(value, ClassRef) and value.annotations and value.name not in within:
+    if isinstance(value, ClassRef) and value.data and value.name not in within:
         return _record(value, (*within, value.name))
     if tuple in getattr(value, "__mro__", ()) and hasattr(value, "_fields"):
         return _named_tuple(value)
@@ -264,7 +265,7 @@ _FIELDS: WeakKeyDictionary[type, tuple[tuple[str, Annotation], ...]] = WeakKeyDi
 def fields_of(cls: Any) -> tuple[tuple[str, Annotation], ...]:
     """What the fields of a dataclass, live or of a text, are annotated with."""
     if isinstance(cls, ClassRef):
-        found = _record(cls, (cls.name,)) if cls.annotations else NOTHING
+        found = _record(cls, (cls.name,)) if cls.data else NOTHING
         return found.fields if isinstance(found, RecordAnn) else ()
     if cls not in _FIELDS:
         _FIELDS[cls] = tuple(_live_fields(cls))
@@ -297,17 +298,35 @@ def with_self(signature: Signature, owner: ClassRef) -> Signature:
 
 def _record(cls: ClassRef, within: tuple[str, ...]) -> Annotation:
     """The annotation that a dataclass stands for, where some of its fields are tensors."""
-    scope = cls.scope
-
-    def named(dotted: str) -> object:
-        return resolve(scope, dotted, within) if scope is not None else UnknownAnn(dotted)
-
     try:
-        fields = [(n, apart(annotation_from_ast(a, named))) for n, a in cls.annotations.items()]
+        fields = tuple(_fields(cls, within).items())
     except AnnotationError:
         return UnknownAnn(cls.name)
-    found = RecordAnn(cls.name, tuple(fields), cls)
+    found = RecordAnn(cls.name, fields, cls)
     return found if holds_tensors(found) else UnknownAnn(cls.name)
+
+
+def _fields(cls: ClassRef, within: tuple[str, ...]) -> dict[str, Annotation]:
+    """The fields of a class: those of the classes above it, each read where its class stands, its own, and what its
+    constructor sets beside them."""
+
+    def of(node: ast.expr, scope: Scope | None) -> Annotation:
+        def named(dotted: str) -> object:
+            return resolve(scope, dotted, within) if scope is not None else UnknownAnn(dotted)
+
+        return apart(annotation_from_ast(node, named))
+
+    found: dict[str, Annotation] = {}
+    for base in cls.bases:
+        found |= _fields(base, within)
+    found |= {n: of(a, cls.scope) for n, a in cls.annotations.items()}
+    for name, node in set_by_constructor(cls).items():
+        if name not in found:
+            try:
+                found[name] = of(node, cls.scope) if node is not UNSAID else NOTHING
+            except AnnotationError:  # of a parameter: said where the constructor is checked
+                found[name] = NOTHING
+    return found
 
 
 def dims_in(annotation: Annotation | None) -> list[tuple[str, Span]]:

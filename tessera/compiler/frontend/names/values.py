@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
-from tessera.compiler.frontend.names.definition import Scope
+from tessera.compiler.frontend.names.definition import FileScope, Scope
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.immutable import immutable
@@ -85,7 +85,7 @@ class Namespace:
 class FileModule(Namespace):
     """A file of the workspace that is imported: its names are those of its text."""
 
-    scope: Scope
+    scope: FileScope
 
 
 @immutable
@@ -117,7 +117,7 @@ class Method:
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRef:
     """A class of the file that is read as text: its name, its constants and its dataclass fields in order, and what
-    they are annotated with, to be read in `scope`."""
+    its own ones are annotated with, to be read in `scope`."""
 
     name: str
     members: Mapping[str, Any]
@@ -133,6 +133,8 @@ class ClassRef:
     """fields whose arrays are not trained"""
     static: frozenset[str] = frozenset()
     """methods that take no instance"""
+    data: bool = False
+    """whether it is a dataclass"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -120,7 +120,7 @@ def member(path: str, name: str) -> Any:
 
 def member_of(module: Namespace, name: str) -> Any:
     """The same of a module of either kind."""
-    return module.scope.lookup(name) if isinstance(module, FileModule) else member(module.path, name)
+    return module.scope.member(name) if isinstance(module, FileModule) else member(module.path, name)
 
 
 def _operator(name: str) -> OperatorRef | None:
