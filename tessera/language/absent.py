@@ -30,6 +30,20 @@ _OF_PACKAGE: dict[str, str] = {
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",
     "no_jit": "everything is compiled; eager operators run without a function around them",
 }
+_OF_NN: dict[str, str] = {
+    **dict.fromkeys(
+        ("ModuleList", "ModuleDict", "ParameterList", "ParameterDict"), "a field may be a list or dict of modules"
+    ),
+    "Parameter": "an array of floats that a field holds is a parameter",
+    "functional": "functions are those of ts: ts.relu, ts.softmax, ts.cross_entropy",
+    **dict.fromkeys(("ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "Softmax"), "call the function: ts.relu, ts.softmax"),
+    "Identity": "write lambda x: x, or leave the layer out",
+    "Flatten": "call ts.reshape(x, (x.shape[0], -1))",
+    **dict.fromkeys(("CrossEntropyLoss", "NLLLoss"), "call the function ts.cross_entropy(logits, labels)"),
+    **dict.fromkeys(("MSELoss", "L1Loss"), "call the function ts.mse(x, y), or ts.mean(ts.abs(x - y))"),
+    "utils": "ts.clip_grad_norm(gradient, max_norm), or an optimizer's clip=",
+    "Transformer": "there are TransformerBlock, EncoderLayer, DecoderLayer, and Stack to repeat them",
+}
 _INSIDE: dict[str, str] = {
     "rand": "it draws from another seed at each call; inside, give a seed: ts.uniform(seed, shape)",
     "randn": "it draws from another seed at each call; inside, give a seed: ts.normal(seed, shape)",
@@ -42,9 +56,9 @@ _OF_PROGRAM: dict[str, str] = {
 }
 
 
-def instead(name: str) -> str:
-    """The alternative to `tessera.<name>`; empty if there is none."""
-    return _OF_PACKAGE.get(name, "")
+def instead(name: str, package: str = "tessera") -> str:
+    """The alternative to `<package>.<name>`; empty if there is none."""
+    return {"tessera": _OF_PACKAGE, "tessera.nn": _OF_NN}.get(package, {}).get(name, "")
 
 
 def instead_of_method(name: str) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tessera.language.absent import instead
 from tessera.language.tracebacks import outward
 
 _HOME = {
@@ -58,7 +59,9 @@ def _operator(name: str) -> Any:
     operators = importlib.import_module("tessera.runtime.eager.operators")
     found = operators.function(name) if not name.startswith("_") else None
     if found is None:
-        raise AttributeError(f"module 'tessera.nn' has no attribute {name!r}{operators.hint(name)}")
+        why = instead(name, "tessera.nn")
+        said = f"; {why}" if why else operators.hint(name)
+        raise AttributeError(f"module 'tessera.nn' has no attribute {name!r}{said}")
     return found
 
 

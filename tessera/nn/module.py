@@ -27,7 +27,8 @@ class Module:
     `"blocks.0.norm.weight"`. `Linear["D", "H"]` in an annotation gives the sizes of a module. A subclass may define
     `__init__`, which must set each field; the default takes the fields as arguments. A subclass without new fields
     inherits the constructor. Numbers, functions and names in fields are configuration, known at compile time; gradients
-    contain them too. `@ts.function`s take modules as arguments, return them, and differentiate by them.
+    contain them too. `@ts.function`s take modules as arguments, return them, and differentiate by them. A call of a
+    module is its `__call__` or, as in PyTorch, its `forward`.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -38,6 +39,9 @@ class Module:
 
     def __class_getitem__(cls, sizes: Any) -> Any:
         return types.GenericAlias(cls, sizes)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
 
     def parameters(self) -> list[Any]:
         """The arrays that are trained, in the order of their names."""

@@ -154,7 +154,7 @@ def _chain(node: ast.Attribute) -> tuple[ast.expr, list[str], list[ast.Attribute
 
 def _finding(path: str, name: str, node: Any, source: Source) -> Diagnostic:
     span = source.span(node)
-    why = instead(name) if path == _OWN else ""
+    why = instead(name, path)
     if why:
         return Diagnostic("TS104", f"{path} has no {name!r}; {why}", span)
     known = _names() if path == _OWN else own_modules.members(path) or vocabulary.members(path)

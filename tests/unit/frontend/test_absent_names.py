@@ -49,12 +49,15 @@ def test_the_package_names_what_there_is_instead():
     ):
         with pytest.raises(AttributeError, match=why):
             getattr(ts, name)
+    with pytest.raises(AttributeError, match="a field may be a list"):
+        _ = ts.nn.ModuleList
 
 
 def test_names_that_exist_are_not_said_to_be_absent():
     """The table is cleared when the thing itself comes."""
     known = set(dir(ts))
     assert not known & set(absent._OF_PACKAGE)
+    assert not set(dir(ts.nn)) & set(absent._OF_NN)
     for name in absent._OF_PROGRAM:
         assert name not in dir(type(model)), name
 

@@ -38,7 +38,7 @@ def found(text: str) -> list[tuple[str, int, str]]:
         ("import tessera.serving.http as h", "tessera has no 'serving'"),
         ("from tessera.serving import run", "tessera has no 'serving'"),
         ("class A:\n    def f(self): return ts.profler", "tessera has no 'profler'; did you mean 'profiler'?"),
-        ("def f(x):\n    return ts.nn.functional.relu(x)", "tessera.nn has no 'functional'"),
+        ("def f(x):\n    return ts.nn.functional.relu(x)", "tessera.nn has no 'functional'; functions are those of ts: ts.relu, ts.softmax, ts.cross_entropy"),
         ("f = lambda x: ts.Profiller(x)", "tessera has no 'Profiller'; did you mean 'Profiler'?"),
         ("def f():\n    from tessera import learning", "tessera has no 'learning'"),
         ("y = ts.tile.anything_at_all", "tessera.tile has no 'anything_at_all'"),

@@ -45,6 +45,22 @@ def test_names_counts_and_text():
     )
 
 
+class Forward(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width, key=0)
+
+    def forward(self, x, scale=1.0):
+        return self.layer(x) * scale
+
+
+def test_a_call_is_forward_as_in_pytorch():
+    model, x = Forward(3), np.ones((2, 3), np.float32)
+    assert np.array_equal(model(x, scale=2.0).numpy(), 2 * model.layer(x).numpy())
+    gradient = ts.grad(lambda model, x: ts.sum(model(x, scale=2.0)))(model, x)
+    assert gradient.layer.weight.tolist() == [[4.0] * 3] * 3
+
+
 def test_the_same_key_gives_the_same_bits():
     for make in (
         lambda key: nn.Linear(5, 3, key=key).weight,
