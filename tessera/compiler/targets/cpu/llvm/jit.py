@@ -35,9 +35,11 @@ def binding() -> Any:
 
 @lru_cache(maxsize=8)
 def machine(isa: VectorISA) -> Any:
+    """Level 1 writes the instructions that level 2 does, but does not order them again once they have registers: that
+    is a tenth of LLVM's time, and processors reorder anyway."""
     llvm = binding()
     target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=isa.cpu, features=isa.features, opt=2, reloc="pic", codemodel="small")
+    return target.create_target_machine(cpu=isa.cpu, features=isa.features, opt=1, reloc="pic", codemodel="small")
 
 
 def attributes(isa: VectorISA) -> str:
