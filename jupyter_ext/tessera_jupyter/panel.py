@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,6 +16,7 @@ from IPython.display import DisplayHandle, display
 from tessera.errors import Diagnostic
 from tessera.language.decorators import Decorated
 from tessera.profiler import Profiler
+from tessera.profiler.style import resource
 from tessera_jupyter.actions import bundle, shown_hints
 from tessera_jupyter.command import TABS
 from tessera_jupyter.findings import as_text
@@ -72,7 +71,9 @@ class OutputPanel:
             f"<summary>{_title(name, self)}</summary>{contents[name]()}</details>"
             for name in self.show
         )
-        style, script = _resource("panel.css"), _resource("panel.js")
+        style, script = resource("panel.css", __package__), resource("panel.js", __package__)
+        if self.profile is not None:
+            style, script = style + resource("views.css"), f"{script}\n{resource('tiles.js')}"
         return f'<div class="tessera-panel"><style>{style}</style>{tabs}<script>{script}</script></div>'
 
     def text(self) -> str:
@@ -95,14 +96,6 @@ def _title(name: str, panel: OutputPanel) -> str:
         return _TITLES[name]
     count = len(panel.remarks) + (len(shown_hints(panel.profile).hints) if panel.profile is not None else 0)
     return text(f"Hints ({count})" if count else "Hints")
-
-
-@cache
-def _resource(name: str) -> str:
-    """The style or the script, without what only readers of the file need: it is in every panel."""
-    source = files("tessera_jupyter").joinpath(name).read_text(encoding="utf-8")
-    lines = (line.strip() for line in source.splitlines())
-    return (" " if name.endswith(".css") else "\n").join(line for line in lines if line and not line.startswith("//"))
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ from tessera.profiler.kernel_stats import KernelStats
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
 from tessera.profiler.trial.outcome import TriedHint
 from tessera_jupyter.actions import shown_hints
-from tessera_jupyter.charts import gantt, roofline
 from tessera_jupyter.findings import as_html
 from tessera_jupyter.markup import hinted, origin, table, text, unknown
 
@@ -34,7 +33,8 @@ def profile_tab(profile: Profiler | None, example: str, since: str = "") -> str:
     plain = f"<summary>As text</summary><pre>{text(summary)}\n\n{text(profile.timeline())}</pre>"
     return (
         f"{said}<p>{text(facts)} · {text(summary.overhead)}</p>{_kernels(summary.rows)}"
-        f'{gantt(profile.recording)}{roofline(profile.roofline())}<details class="ts-plain">{plain}</details>'
+        f"{profile.timeline().view()}{profile.roofline().view()}{profile.memory().view()}"
+        f'<details class="ts-plain">{plain}</details>'
     )
 
 

@@ -25,6 +25,11 @@ NEAR_ROOF = 0.6
 _COPY = re.compile(r" \((\d+)\)$")
 
 
+def without_copy(title: str) -> str:
+    """`a @ w` for `a @ w (2)`: what an unrolled loop makes of one expression has one name."""
+    return _COPY.sub("", title)
+
+
 @dataclass(frozen=True, slots=True)
 class KernelStats:
     """All launches of one kernel on one device. `duration` in ns; `share` is its part of all kernel time."""
@@ -95,6 +100,15 @@ class KernelStats:
         return 1.4826 * away / self.typical
 
     @property
+    def rates(self) -> tuple[float, float, float] | None:
+        """The quartiles of its launches' rates (FLOP/s); None below three launches, which show no spread."""
+        found = [launch.flops / launch.duration * 1e9 for launch in self.launches if launch.flops and launch.duration]
+        if len(found) < 3:
+            return None
+        low, middle, high = statistics.quantiles(found, n=4, method="inclusive")
+        return low, middle, high
+
+    @property
     def written_by_hand(self) -> bool:
         """Whether it is a `@ts.kernel`, whose tiles its author chose. The kernels of functions carry other labels."""
         return self.launches[0].attributes.get("label", self.kernel) == self.kernel
@@ -145,7 +159,7 @@ def copies(stats: Sequence[KernelStats], recording: Recording) -> list[tuple[Ker
     groups: dict[tuple[object, ...], list[KernelStats]] = {}
     for entry in stats:
         first = entry.launches[0]
-        name, label = _COPY.sub("", entry.title), first.attributes.get("label", entry.kernel)
+        name, label = without_copy(entry.title), first.attributes.get("label", entry.kernel)
         key = (name, label, entry.file, entry.line, entry.target, entry.device, entry.dtype, first.flops, first.bytes)
         groups.setdefault(key, []).append(entry)
     total = sum(entry.duration for entry in stats)

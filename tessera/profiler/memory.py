@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tessera.profiler.quantity import format_bytes
 from tessera.profiler.style import PALETTE, Plot, empty_figure, escape, graph_objects, styled, time_unit
+from tessera.profiler.views.memory import view
 from tessera.runtime.arrays.holders import Holder
 from tessera.runtime.events import MemoryEvent
 
@@ -65,12 +66,20 @@ class MemoryReport(Plot):
         ]
         return sorted(together, key=lambda h: -h.nbytes)
 
+    def stack(self, holder: Holder) -> tuple[tuple[str, int, str], ...]:
+        """File, line and function of the calls in which a holder's first array was made, the innermost first."""
+        made = (e.stack for e in self.events if e.block == holder.number and e.delta > 0 and holder.number)
+        return next(made, ())
+
+    def view(self) -> str:
+        return view(self.events, [(h, self.stack(h), held(h)) for h in self.holders("peak")[:_MOST_HOLDERS]])
+
     def _held_lines(self, most: int) -> list[str]:
         lines: list[str] = []
         for said, holders in (("peak", self.holders("peak")), ("end", self.holders("end"))):
             found = holders[:most]
             lines += ["", f"  Held at the {said}:"] if found else []
-            lines += [f"    {_held(h)}" for h in found]
+            lines += [f"    {held(h)}" for h in found]
         return lines
 
     def by_line(self) -> list[tuple[str, int, int]]:
@@ -132,7 +141,7 @@ class MemoryReport(Plot):
         return memory_figure(self.events)
 
 
-def _held(holder: Holder) -> str:
+def held(holder: Holder) -> str:
     """`model.py:12: 2 x result, 8.4 MB, by cache[0] (model.py), cache[1] (model.py)`"""
     where = f"{holder.file}:{holder.line}: " if holder.line else ""
     times = f"{holder.count} x " if holder.count > 1 else ""

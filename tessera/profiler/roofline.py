@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tessera.profiler.kernel_stats import KernelStats, kernel_stats
+from tessera.profiler.kernel_stats import KernelStats, copies, kernel_stats
 from tessera.profiler.machine import Ceiling, DeviceCeilings
 from tessera.profiler.quantity import format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import PALETTE, TEXT, Plot, empty_figure, escape, graph_objects, shorten, styled
+from tessera.profiler.views.roofline import place, view
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
 class Roofline(Plot):
-    """`points` are the kernels with known flops, bytes and time; `missing` says why the others have none."""
+    """`points` are the kernels with known flops, bytes and time, those of an unrolled loop as one; `missing` says why
+    the others have none."""
 
     def __init__(self, recording: Recording) -> None:
-        kernels = kernel_stats(recording)
+        kernels = [whole for whole, _ in copies(kernel_stats(recording), recording)]
         self.points: list[KernelStats] = [kernel for kernel in kernels if kernel.intensity.value and kernel.rate.value]
         self.missing: dict[str, str] = {
             kernel.title: kernel.intensity.reason or kernel.rate.reason or "it does no arithmetic"
@@ -50,6 +52,10 @@ class Roofline(Plot):
         lines += [f"  {kernel}: not shown, {reason}" for kernel, reason in self.missing.items()]
         return "\n".join(lines)
 
+    def view(self) -> str:
+        ceilings = (c for machine in self.machines.values() for c in machine.ceilings)
+        return view(self.points, self.missing, ceilings)
+
     def figure(self) -> go.Figure:
         """Rate over intensity, both logarithmic, with the ceilings as lines."""
 
@@ -75,13 +81,12 @@ def roofline_figure(points: Sequence[KernelStats], machines: Sequence[DeviceCeil
         _add_ceilings(figure, machine, low, high, len(machines) > 1)
     total = sum(point.duration for point in points)
     for index, point in enumerate(points):
-        x, y = point.intensity.value, point.rate.value
-        if not x or not y:
-            continue
+        x, y = place(point)
         figure.add_trace(
             go.Scatter(
                 x=[x],
                 y=[y],
+                error_y=_error_bar(point.rates),
                 mode="markers",
                 name=escape(shorten(point.title)),
                 marker={
@@ -100,6 +105,14 @@ def roofline_figure(points: Sequence[KernelStats], machines: Sequence[DeviceCeil
     _turn_labels(figure, (math.log10(high / low), math.log10(rates[1] / rates[0])))
     figure.update_layout(showlegend=bool(points), legend={"y": 1.0})
     return figure
+
+
+def _error_bar(rates: tuple[float, float, float] | None) -> dict[str, Any]:
+    """The middle half of the launches."""
+    if rates is None:
+        return {"visible": False}
+    low, middle, high = rates
+    return {"type": "data", "symmetric": False, "array": [high - middle], "arrayminus": [middle - low]}
 
 
 def _add_ceilings(figure: go.Figure, machine: DeviceCeilings, low: float, high: float, named: bool) -> None:

@@ -114,7 +114,7 @@ def _samples(entry: dict[str, Any]) -> Samples:
 
 
 def _event(kind: type[_Event], entry: dict[str, Any]) -> _Event:
-    later = {"held", "block"} - entry.keys()  # not in files of before
+    later = {"held", "block", "stack"} - entry.keys()  # not in files of before
     values = {field.name: entry[field.name] for field in fields(kind) if field.name not in later}
     if "grid" in values:
         values["grid"] = tuple(values["grid"])
@@ -122,6 +122,8 @@ def _event(kind: type[_Event], entry: dict[str, Any]) -> _Event:
         values["held"] = tuple(
             (str(file), int(line), str(name), int(size)) for file, line, name, size in values["held"]
         )
+    if "stack" in values:
+        values["stack"] = tuple((str(file), int(line), str(function)) for file, line, function in values["stack"])
     if "stages" in values:
         values["stages"] = tuple((str(name), int(ns)) for name, ns in values["stages"])
     return kind(**values)

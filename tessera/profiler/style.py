@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import html
-import json
 from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.targets.base import PLATFORMS
@@ -87,22 +86,29 @@ def shorten(name: str, most: int = 28) -> str:
     return f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
 
 
-# How an analysis shows itself: its figure in a notebook with Plotly, its text everywhere else.
-
-
 class Plot:
-    """Base of results that are both text (`str`) and a Plotly figure (`figure()`)."""
+    """Base of results that are text (`str`), a picture of a few kilobytes in a notebook (`view()`), and a Plotly figure
+    (`figure()`)."""
 
     def figure(self) -> go.Figure:
+        raise NotImplementedError
+
+    def view(self) -> str:
+        """Markup that loads nothing. Profiles and notebooks add views.css and tiles.js."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        # JupyterLab and VS Code draw Plotly's own type; other programs show the text.
-        text = str(self)
-        bundle: dict[str, Any] = {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
-        with contextlib.suppress(MissingDependency):
-            bundle["application/vnd.plotly.v1+json"] = json.loads(self.figure().to_json() or "{}")
-        return bundle
+        style, script = resource("views.css"), resource("tiles.js")
+        shown = f'<div class="tessera-views"><style>{style}</style>{self.view()}<script>{script}</script></div>'
+        return {"text/plain": str(self), "text/html": shown}
+
+
+@cache
+def resource(name: str, package: str = "tessera.profiler.views") -> str:
+    """A style or a script without what only readers of the file need: it is in every output of a notebook."""
+    source = files(package).joinpath(name).read_text(encoding="utf-8")
+    lines = (part.strip() for part in source.splitlines())
+    return (" " if name.endswith(".css") else "\n").join(part for part in lines if part and not part.startswith("//"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tessera.language.lazy import np
@@ -14,7 +13,6 @@ from tessera.profiler.style import (
     EDGE,
     HEAT,
     PALETTE,
-    RESOURCE_NAMES,
     Plot,
     empty_figure,
     escape,
@@ -23,7 +21,8 @@ from tessera.profiler.style import (
     styled,
     time_unit,
 )
-from tessera.runtime.events import LaunchEvent
+from tessera.profiler.views.lanes import Bars, bars_of
+from tessera.profiler.views.tiles import view
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -50,6 +49,9 @@ class Timeline(Plot):
             lines.append("  no tile records")
         return "\n".join(lines)
 
+    def view(self) -> str:
+        return view(self.recording)
+
     def figure(self) -> go.Figure:
         """Overview heatmap of all resources, and the tiles of the window as bars."""
 
@@ -61,113 +63,16 @@ class Timeline(Plot):
         return histogram_figure(self.recording)
 
 
-# Tiles over time: a heatmap of all resources above, the tiles of a window as bars below.
+# Tiles over time as a figure of Plotly: a heatmap of all resources above, the tiles of a window as bars below.
 #
 # A browser draws a heatmap of any recording at once but chokes on ten thousand bars, so the bars are those of
-# the window, the longest ones if there are too many. `bars_data` is what a page needs in order to choose anew
-# when it is zoomed.
+# the window, the longest ones if there are too many.
 
-MOST_BARS = 2000
 _BINS = 600
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """Tile records made ready to be drawn: one entry per record; times in ns from the first record's start."""
-
-    start: np.ndarray
-    duration: np.ndarray
-    row: np.ndarray
-    """index into `rows`"""
-    group: np.ndarray
-    """index into `groups`"""
-    tile: np.ndarray
-    line: np.ndarray
-    launch: np.ndarray
-    """index into `launches`"""
-    rows: list[str]
-    groups: list[str]
-    """what colours stand for: the phases, or the kernels where tiles have no phases"""
-    launches: list[str]
-    """kernel and how its times were obtained"""
-
-    @property
-    def span(self) -> int:
-        return int((self.start + self.duration).max(initial=1))
-
-    def within(self, window: tuple[int, int]) -> np.ndarray:
-        """Indices of the bars to draw in `window`: those that reach into it, the longest if they are too many."""
-        found = np.flatnonzero((self.start < window[1]) & (self.start + self.duration > window[0]))
-        if len(found) > MOST_BARS:
-            found = np.sort(found[np.argsort(self.duration[found], kind="stable")[-MOST_BARS:]])
-        return found
-
-    def first_window(self) -> tuple[int, int]:
-        """The whole recording, or as much from its start as the bars suffice for."""
-        if len(self.start) <= MOST_BARS:
-            return 0, self.span
-        return 0, max(int(self.start[MOST_BARS]), 1)  # records are in order of start
-
-
-def bars_of(recording: Recording) -> Bars:
-    """The tile records of a recording as bars, rows in order of rank, device, resource and slot."""
-    tiles = recording.tiles
-    records = tiles.records
-    by_id = {launch.launch: launch for launch in recording.launches}
-    ids, launch = np.unique(records["launch"], return_inverse=True)
-    launches = [by_id.get(number) for number in ids.tolist()]
-    rows, row = _rows(records, launch, launches)
-    # Without phases every record is called "tile"; then the kernels are what colours can tell apart.
-    names = [[event.title if event and phase == "tile" else phase for phase in tiles.phases] for event in launches]
-    used = np.unique(launch * len(tiles.phases) + records["phase"])
-    used = [divmod(pair, len(tiles.phases)) for pair in used.tolist()]
-    groups = list(dict.fromkeys(names[of][phase] for of, phase in used))
-    table = np.zeros((len(launches), len(tiles.phases)), np.int64)
-    for of, phase in used:
-        table[of, phase] = groups.index(names[of][phase])
-    return Bars(
-        start=records["start"] - records["start"].min(initial=records["start"][0] if len(records) else 0),
-        duration=records["duration"],
-        row=row,
-        group=table[launch, records["phase"]],
-        tile=records["tile"],
-        line=records["line"],
-        launch=launch,
-        rows=rows,
-        groups=groups,
-        launches=[f"{event.title} ({event.source})" if event else "unknown launch" for event in launches],
-    )
-
-
-def _rows(records: np.ndarray, launch: np.ndarray, launches: list[LaunchEvent | None]) -> tuple[list[str], np.ndarray]:
-    """Row names, and the row of each record."""
-    devices = sorted({_device(event) for event in launches})
-    device = np.array([devices.index(_device(event)) for event in launches], np.int64)[launch]
-    columns = [records["rank"], device, records["device"], records["resource"], records["slot"]]
-    key = np.zeros(len(records), np.int64)  # the columns as the digits of one number: far quicker to sort than rows
-    for column in columns:
-        values, digit = np.unique(column, return_inverse=True)
-        key = key * len(values) + digit
-    _, first, row = np.unique(key, return_index=True, return_inverse=True)
-    places = np.stack([column[first] for column in columns])
-    names = []
-    for rank, name, index, resource, slot in places.T.tolist():
-        kind = RESOURCE_NAMES.get(devices[name].partition(":")[0], "resource")
-        parts = [f"rank {rank}"] if places[0].max() else []
-        parts += [devices[name]] if len(devices) > 1 else []
-        parts += [f"device {index}"] if places[2].max() else []
-        parts += [f"{kind} {resource}"]
-        parts += [f"slot {slot}"] if places[4].max() else []
-        names.append(" · ".join(parts))
-    return names, row.reshape(-1)
-
-
-def _device(launch: LaunchEvent | None) -> str:
-    return launch.device if launch else "unknown device"
-
-
 def gantt_figure(recording: Recording, window: tuple[int, int] | None = None) -> go.Figure:
-    """The overview and the bars of `window` (ns from the first tile's start; by default as many as can be drawn)."""
+    """The overview and the bars of `window` (ns from the first tile's start; by default of all)."""
     return bars_figure(bars_of(recording), window)
 
 
@@ -175,7 +80,7 @@ def bars_figure(bars: Bars, window: tuple[int, int] | None = None) -> go.Figure:
     """`gantt_figure` from bars that are made already."""
     if not len(bars.start):
         return empty_figure("Tiles over time", "no tile records: profile with tiles=True and launch a kernel")
-    window = window or bars.first_window()
+    window = window or (0, bars.span)
     scale, unit = time_unit(bars.span)
     shown = bars.within(window)
     figure = graph_objects().Figure()
@@ -209,7 +114,7 @@ def bars_figure(bars: Bars, window: tuple[int, int] | None = None) -> go.Figure:
 
 
 def _tile_bars(figure: go.Figure, bars: Bars, shown: np.ndarray, scale: float) -> None:
-    """One trace for each group, so that the legend can hide it. gantt.js counts on their order."""
+    """One trace for each group, so that the legend can hide it."""
     go = graph_objects()
     edge = 0.5 if len(bars.rows) <= 48 else 0  # thin rows would be all edge
     for index, name in enumerate(bars.groups):

@@ -36,6 +36,18 @@ def callsite() -> tuple[str, int]:
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
 
+def call_stack(most: int = 8) -> tuple[tuple[str, int, str], ...]:
+    """(file, line, function) of the program's frames, the innermost first: without Tessera and installed libraries."""
+    found: list[tuple[str, int, str]] = []
+    frame, away = _caller(), (OWN, *libraries())
+    while frame is not None and len(found) < most:
+        code = frame.f_code
+        if not code.co_filename.startswith(away) and not code.co_filename.startswith("<frozen"):
+            found.append((code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return tuple(found)
+
+
 def call_span() -> Span:
     """The text of the call being made by the innermost frame outside Tessera, for carets."""
     return span_at(call_place())

@@ -223,6 +223,8 @@ class MemoryEvent:
     """of temporaries those that a backward pass reads"""
     block: int = 0
     """the same for an allocation and its release, 0 where that is not known"""
+    stack: tuple[tuple[str, int, str], ...] = ()
+    """of an allocation: file, line and function of the program's frames, the innermost first"""
 
 
 @immutable

@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from tessera_jupyter.charts import gantt
 from tessera_jupyter.findings import changed_lines
 from tessera_jupyter.instructions import instruction_mix
 from tessera_jupyter.markup import ir, python
 
 from tessera.errors import Edit, Span, register_source
+from tessera.profiler.views.tiles import view
 from tests.conftest import require
 
 CELL = """%%tessera
@@ -217,7 +217,8 @@ def steps(a: Tensor["N", "N", ts.f32]):
 """
     monkeypatch.setenv("TESSERA_TARGET", "cpu")
     html = nb.run(cell).html
-    rows = re.findall(r"<tr><th>(.*?)</th>", html[html.index('class="ts-rows"') :], re.S)
+    table = html[html.index('class="ts-rows"') :].partition("</table>")[0]
+    rows = re.findall(r"<tr><th>(.*?)</th>", table, re.S)
     _, *kernels = rows
     assert len(kernels) == 2 and all("<b>× 20</b>" in row and row.count("<li>") == 20 for row in kernels)
     assert 'data-h="bound by"' in html, "the names of figures, for panels without room for columns"
@@ -356,14 +357,14 @@ def recorded(tiles, lanes=2):
 
 
 def test_every_tile_is_in_a_bar():
-    chart = gantt(recorded([(0, 0, 400), (0, 500, 500), (1, 0, 1000)]))
+    chart = view(recorded([(0, 0, 400), (0, 500, 500), (1, 0, 1000)]))
     assert chart.count("<rect") == 1 + 3  # one is the legend's
     assert "Tiles over time: 3 on 2 lanes in 1.00 µs" in chart
     assert "tile 2: k, 1.00 µs from 0 ns" in chart
 
 
 def test_tiles_too_short_to_be_told_apart_share_a_bar():
-    chart = gantt(recorded([(0, 10 * i, 9) for i in range(5000)] + [(1, 0, 30_000)]))
+    chart = view(recorded([(0, 10 * i, 9) for i in range(5000)] + [(1, 0, 30_000)]))
     assert "5,001 on 2 lanes" in chart
     assert "5000 tiles: k" in chart
     assert chart.count("<rect") == 1 + 2

@@ -140,5 +140,5 @@ def test_the_tour_in_jupyterlab(lab):
         page.shot(f"tour{index:02d}")
     profile = next(i for i, _, source in cells if "profile model" in source)
     output = page.output(profile)
-    expect(output.locator(".ts-gantt rect").nth(10)).to_be_visible()
+    expect(output.locator(".ts-canvas")).to_be_visible()
     page.shot("tour_profile")

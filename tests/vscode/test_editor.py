@@ -336,7 +336,7 @@ def test_profile_of_a_function(window: Window) -> None:
     profile = page_of_profile(window)
     expect(profile.locator("h1")).to_contain_text("Tessera profile")
     profile.locator("th", has_text="norm").first.wait_for()
-    profile.locator("#timeline .main-svg").first.wait_for()
+    profile.locator("#timeline canvas").first.wait_for()
     window.lens("measured on cpu at ")
     window.picture("profile", height=560)
     window.open("norm.py")  # closes what is open

@@ -147,7 +147,7 @@ async function clientWithTessera(clients: Clients, file: vscode.Uri): Promise<Cl
   const { server, problem } = client;
   if (!server?.facts.tessera) {
     const where = server ? `${server.interpreter.path}, from ${server.interpreter.source},` : "The interpreter";
-    throw new Error(problem ?? `${where} has no Tessera to run it with: install it there (pip install tessera[plot]).`);
+    throw new Error(problem ?? `${where} has no Tessera to run it with: install it there (pip install tessera).`);
   }
   return client;
 }

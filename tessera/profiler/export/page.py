@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import html
-import json
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.predict import sizes_text
 from tessera.profiler.hints import Hint
@@ -15,52 +13,39 @@ from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
 from tessera.profiler.roofline import Roofline
-from tessera.profiler.style import escape, graph_objects, time_unit
+from tessera.profiler.style import resource
 from tessera.profiler.summary import Summary
-from tessera.profiler.timeline import MOST_BARS, Bars, bars_figure, bars_of, histogram_figure
+from tessera.profiler.views import tiles
 from tessera.runtime.events import LaunchEvent
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 _MOST_ROWS = 1000
-# Beyond this many records the page would weigh tens of megabytes: the bars then stay those of the first window.
-_MOST_RECORDS = 200_000
-
 # The page may run what it brings and load nothing: a profile from elsewhere cannot call home.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 def write_page(recording: Recording, path: Path) -> Path:
-    """Writes the page. Raises MissingDependency without Plotly."""
+    """Writes the page."""
     path.write_text(page(recording), encoding="utf-8")
     return path
 
 
 def page(recording: Recording) -> str:
     """The page as text."""
-    graph_objects()
-    from plotly.offline import get_plotlyjs  # optional: the extra plot
-
     summary = Summary(recording)
-    bars = bars_of(recording)
-    figures = {
-        "timeline": bars_figure(bars),
-        "tile-times": histogram_figure(recording),
-        "roofline": Roofline(recording).figure(),
-        "memory": MemoryReport(recording.memory).figure(),
+    views = {
+        "timeline": tiles.view(recording, tiles.IN_PAGE),
+        "roofline": Roofline(recording).view(),
+        "memory": MemoryReport(recording.memory, recording.held).view(),
     }
-    plots = "".join(f'<section><div class="plot" id="{name}"></div></section>' for name in figures)
+    shown = "".join(f'<section id="{name}">{markup}</section>' for name, markup in views.items())
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Tessera profile</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f'<meta name="viewport" content="width=device-width"><style>{_resource("page.css")}</style>'
-        f"<script>{get_plotlyjs()}</script></head><body><main>"
-        f"<h1>Tessera profile</h1>{_headline(summary, recording)}{_hints(summary.hints)}{plots}"
+        f'<meta name="viewport" content="width=device-width"><style>{_style()}{resource("views.css")}</style></head>'
+        f"<body><main><h1>Tessera profile</h1>{_headline(summary, recording)}{_hints(summary.hints)}{shown}"
         f"<section><h2>Launches</h2>{_launches(recording.launches)}</section>"
         f"<section><details><summary>As text</summary><pre>{html.escape(str(summary))}</pre></details></section>"
-        f"</main>{_data('figures', {name: _plain(figure) for name, figure in figures.items()})}"
-        f"{_data('bars', _bars(bars))}<script>{_resource('gantt.js')}\n{_resource('page.js')}</script></body></html>"
+        f"</main><script>{resource('tiles.js')}</script></body></html>"
     )
 
 
@@ -141,26 +126,5 @@ def _meter(share: float) -> str:
     return f'<span class="meter"><i style="width:{min(share, 1) * 100:.1f}%"></i></span>{format_percent(share)}'
 
 
-def _bars(bars: Bars) -> dict[str, Any] | None:
-    """What gantt.js needs, or None where the page would become too heavy, or nothing was recorded."""
-    if not 0 < len(bars.start) <= _MOST_RECORDS:
-        return None
-    columns = ("start", "duration", "row", "group", "tile", "line", "launch")
-    labels = {name: [escape(label) for label in getattr(bars, name)] for name in ("rows", "groups", "launches")}
-    scale, _ = time_unit(bars.span)
-    numbers = {name: getattr(bars, name).tolist() for name in columns}
-    return {"most": MOST_BARS, "scale": scale, "span": bars.span, **numbers, **labels}
-
-
-def _plain(figure: go.Figure) -> dict[str, Any]:
-    return json.loads(figure.to_json() or "{}")
-
-
-def _data(name: str, value: object) -> str:
-    """JSON inside a script element: `<` is written as an escape, so nothing in it can end the element."""
-    content = json.dumps(value, allow_nan=False).replace("<", "\\u003c")
-    return f'<script type="application/json" id="data-{name}">{content}</script>'
-
-
-def _resource(name: str) -> str:
-    return files("tessera.profiler.export").joinpath(name).read_text(encoding="utf-8")
+def _style() -> str:
+    return files("tessera.profiler.export").joinpath("page.css").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from tessera.errors import Diagnostic, LaunchError, Note, Span
 from tessera.language.lazy import np
 from tessera.runtime import events
 from tessera.runtime.arrays import holders
-from tessera.runtime.callsite import callsite
+from tessera.runtime.callsite import call_stack, callsite
 from tessera.runtime.locks import Locked
 
 if TYPE_CHECKING:
@@ -75,8 +75,9 @@ class _Meter(Locked):
             total = self.held
         if events.active():
             file, line = callsite()
+            stack = call_stack() if delta > 0 else ()
             now = time.perf_counter_ns()
-            events.publish(events.MemoryEvent(now, "cpu:0", delta, total, what, line, file, kept, number))
+            events.publish(events.MemoryEvent(now, "cpu:0", delta, total, what, line, file, kept, number, stack))
 
 
 _pool, _meter = _Pool(), _Meter()

@@ -1,0 +1,1 @@
+"""What a profile looks like: pictures as markup, which answer to a pointer where scripts may run."""
