@@ -1,4 +1,4 @@
-"""Takes the picture of a notebook for README and the documentation: `python -m pytest -n 0 scripts/take_pictures.py`.
+"""Takes the pictures of notebooks for README and the documentation: `python -m pytest -n 0 scripts/take_pictures.py`.
 
 A real JupyterLab in a real browser runs cells of the tour; what the picture is to show is waited for. Look at it before
 it is committed.
@@ -17,6 +17,20 @@ from tests.jupyter.conftest import Page, lab, server, window  # noqa: F401
 ROOT = Path(__file__).parents[1]
 IMPORTS, LAYER_NORM = 1, 9
 """cells of the tour"""
+STEP = """%%tessera --profile "step(x, wq, wk, wv, up, down)"
+@ts.function
+def step(x: Tensor["S", "D", ts.f32], wq: Tensor["D", "D", ts.f32], wk: Tensor["D", "D", ts.f32],
+         wv: Tensor["D", "D", ts.f32], up: Tensor["D", "F", ts.f32], down: Tensor["F", "D", ts.f32]):
+    for _ in range(4):
+        scores = (x @ wq) @ (x @ wk).T * 0.1
+        x = x + ts.softmax(scores) @ (x @ wv)
+        x = x + ts.gelu(x @ up) @ down
+    return x
+"""
+ARRAYS = """random = np.random.default_rng(0)
+x, up, down = (random.random(s, np.float32) / 50 for s in ((512, 128), (128, 512), (512, 128)))
+wq, wk, wv = (random.random((128, 128), np.float32) / 50 for _ in range(3))
+"""
 MEAN = 2
 """a line of the function"""
 
@@ -46,3 +60,13 @@ def test_take_the_picture_of_the_panel(lab: Callable[..., Page], tmp_path: Path)
     source.nth(MEAN).hover()
     expect(panel.locator("pre[data-side=graph] .ts-lit").first).to_be_visible()
     page.page.screenshot(path=ROOT / "docs/images/notebook.png")
+
+
+def test_take_the_picture_of_tiles(lab: Callable[..., Page]) -> None:  # noqa: F811
+    head = "%load_ext tessera_jupyter\nimport numpy as np\nimport tessera as ts\nfrom tessera import Tensor"
+    page = lab("tiles.ipynb", head, ARRAYS, STEP)
+    page.page.set_viewport_size({"width": 1180, "height": 1500})
+    page.run_all()
+    output = page.output(2)
+    expect(output.locator(".ts-slow tbody button").first).to_be_visible()
+    output.locator(".ts-over-time").screenshot(path=ROOT / "docs/images/tiles.png")

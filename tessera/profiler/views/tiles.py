@@ -36,7 +36,7 @@ _DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 4", "1 2")
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
+class RecordedTiles:
     """All tiles of a recording, phases together, by row and start."""
 
     bars: Bars
@@ -56,13 +56,13 @@ class Tiles:
         return found[np.lexsort((found, -self.excess[found]))]
 
 
-def tiles_of(recording: Recording) -> Tiles | None:
+def tiles_of(recording: Recording) -> RecordedTiles | None:
     """None where no tile was recorded."""
     if not len(recording.tiles):
         return None
     bars = bars_of(recording, whole=True)
     medians = np.array([np.median(bars.duration[bars.group == g]) for g in range(len(bars.groups))])
-    found = Tiles(bars, np.lexsort((bars.start, bars.row)), medians, bars.duration - medians[bars.group], {})
+    found = RecordedTiles(bars, np.lexsort((bars.start, bars.row)), medians, bars.duration - medians[bars.group], {})
     if len(recording.tiles.phases) > 1:
         found.phases.update(_phases(recording, found.slowest))
     return found
@@ -85,7 +85,7 @@ def _phases(recording: Recording, slowest: np.ndarray) -> dict[int, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class TileBlocks:
     """Tiles of one row that follow each other, joined where there are too many: one entry a block, by row and start."""
 
     row: np.ndarray
@@ -99,7 +99,7 @@ class Blocks:
     """tiles of a block at most"""
 
 
-def blocks_of(tiles: Tiles, most: int) -> Blocks:
+def blocks_of(tiles: RecordedTiles, most: int) -> TileBlocks:
     """About `most` blocks; a block holds tiles of one launch, as far as there is room for that."""
     order, bars = tiles.order, tiles.bars
     row, launch = bars.row[order], bars.launch[order]
@@ -126,7 +126,7 @@ def blocks_of(tiles: Tiles, most: int) -> Blocks:
     at = np.flatnonzero(excess == most_excess)  # the first of each block
     block = np.searchsorted(heads, at, side="right") - 1
     first = at[np.unique(block, return_index=True)[1]]
-    return Blocks(
+    return TileBlocks(
         row=row[heads],
         start=start[heads],
         end=np.maximum.reduceat(start + bars.duration[order], heads),
@@ -148,7 +148,7 @@ def _grain(most: int) -> int:
     return max(1, -(-most // (2**31 - 1)))
 
 
-def data(tiles: Tiles, most: int) -> dict[str, Any]:
+def data(tiles: RecordedTiles, most: int) -> dict[str, Any]:
     """What tiles.js draws from."""
     bars, blocks = tiles.bars, blocks_of(tiles, most)
     kinds: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -216,13 +216,13 @@ def place(index: int, grid: Sequence[int]) -> str:
     return f"({', '.join(map(str, reversed(found)))})" if len(found) > 1 else str(found[0] if found else index)
 
 
-def _name(tiles: Tiles, i: int) -> str:
+def _name(tiles: RecordedTiles, i: int) -> str:
     """`tile (3, 5)`."""
     event = tiles.bars.events[tiles.bars.launch[i]]
     return f"tile {place(int(tiles.bars.tile[i]), event.grid if event else ())}"
 
 
-def _slow_table(tiles: Tiles) -> str:
+def _slow_table(tiles: RecordedTiles) -> str:
     bars = tiles.bars
     rows: list[str] = []
     for i in tiles.slowest[:_LISTED].tolist():
@@ -249,7 +249,7 @@ class _Run:
     count: int = 1
 
 
-def _gantt(tiles: Tiles) -> str:
+def _gantt(tiles: RecordedTiles) -> str:
     """The tiles of each lane as bars; tiles too short to be told apart share one."""
     bars = tiles.bars
     rows = bars.rows[:_MOST_ROWS]
@@ -267,7 +267,7 @@ def _gantt(tiles: Tiles) -> str:
     return picture("gantt", what, base + 34, parts)
 
 
-def _mark(tiles: Tiles, scale: float, top: int, rows: int) -> list[str]:
+def _mark(tiles: RecordedTiles, scale: float, top: int, rows: int) -> list[str]:
     """The slowest tile of all has its name above it, and a mark that needs no colour."""
     i = int(tiles.slowest[0])
     row, bars = int(tiles.bars.row[i]), tiles.bars
@@ -284,7 +284,7 @@ def _mark(tiles: Tiles, scale: float, top: int, rows: int) -> list[str]:
     return [mark, label(x + (-8 if end else 8), top - 3, said, "end" if end else "start")]
 
 
-def _runs(tiles: Tiles, scale: float) -> list[_Run]:
+def _runs(tiles: RecordedTiles, scale: float) -> list[_Run]:
     """The tiles, those joined that would be less than two pixels wide and stand less than one apart."""
     bars, blocks = tiles.bars, blocks_of(tiles, 20_000)
     group = bars.group[blocks.slowest]
@@ -301,13 +301,13 @@ def _runs(tiles: Tiles, scale: float) -> list[_Run]:
     return out
 
 
-def _heads(tiles: Tiles, blocks: Blocks) -> np.ndarray:
+def _heads(tiles: RecordedTiles, blocks: TileBlocks) -> np.ndarray:
     """Where each block begins in the order of tiles."""
     key = tiles.bars.row[tiles.order] * (tiles.bars.span + 1) + tiles.bars.start[tiles.order]
     return np.searchsorted(key, blocks.row * (tiles.bars.span + 1) + blocks.start)
 
 
-def _bar(tiles: Tiles, run: _Run, scale: float, top: int) -> str:
+def _bar(tiles: RecordedTiles, run: _Run, scale: float, top: int) -> str:
     bars = tiles.bars
     at = f", line {bars.line[run.first]}" if bars.line[run.first] else ""
     what = _name(tiles, run.first) if run.count == 1 else f"{run.count} tiles"
@@ -334,7 +334,7 @@ def _legend(bars: Bars) -> list[str]:
 # How long tiles took.
 
 
-def _histogram(tiles: Tiles) -> tuple[np.ndarray, np.ndarray]:
+def _histogram(tiles: RecordedTiles) -> tuple[np.ndarray, np.ndarray]:
     """(edges in ns, counts of each group): equal steps of the logarithm."""
     took = np.maximum(tiles.bars.duration, 1)  # a clock of coarse ticks gives zeros, which no logarithm has
     low, high = float(took.min()), float(took.max())
@@ -345,7 +345,7 @@ def _histogram(tiles: Tiles) -> tuple[np.ndarray, np.ndarray]:
     return edges, np.bincount(tiles.bars.group * _BINS + bins, minlength=groups * _BINS).reshape(groups, _BINS)
 
 
-def _histogram_picture(tiles: Tiles) -> str:
+def _histogram_picture(tiles: RecordedTiles) -> str:
     """Counts are logarithmic: one slow tile of a million has a bar that can be seen."""
     edges, counts = _histogram(tiles)
     top, base, right = 8, 118, WIDTH - RIGHT
