@@ -38,6 +38,8 @@ class Sizes:
     products: tuple[tuple[int, int], ...] = ()
     """blocks of contractions on tensor cores, best first: the first that gives every multiprocessor work is taken"""
     multiprocessors: int = 1
+    any_axes: bool = False
+    """whether products read operands whose rows, columns or summed axes are several strided axes in memory"""
     any_rows: bool = False
     """whether a product of any number of rows does no more work than these; else it is padded to a power of two"""
 
@@ -104,6 +106,7 @@ CPU = Sizes(
     diagonals=True,
     sides=8,
     sorted_lines=16,
+    any_axes=True,
     any_rows=True,
 )
 # 128 threads with eight elements each; a row is spread over the block's threads.

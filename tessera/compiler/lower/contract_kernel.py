@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tessera.compiler.ir.core import Attr, Op, Value
@@ -11,8 +10,8 @@ from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
 from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import collapse, sizes
 from tessera.compiler.schedule.blocks import contract_block, diagonal_block
-from tessera.compiler.schedule.matrices import contraction, operands_as_matrices
-from tessera.compiler.schedule.views import ViewLayout, contiguous
+from tessera.compiler.schedule.matrices import Matrix, contraction, operands_as_matrices
+from tessera.compiler.schedule.views import contiguous
 from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType, f32, f64
 from tessera.language.order import CHAIN, SPAN
@@ -32,32 +31,35 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
     product = body.ops[0]
     c = contraction(product)
     matrices = operands_as_matrices(product)
-    assert matrices is not None, "normalise has copied what is not a matrix"
     n = len(c.batch)
-    walks = [*[strides for _, _, strides in matrices], *[a.strides for a in body.accesses()]]
+    walks = [*[m.strides for m in matrices], *[a.strides for a in body.accesses()]]
     walks += [a.strides for _, a in body.stores()]
     batch = collapse(body.space[:n], [0] * n, [w[:n] for w in walks])
     place = {label: i for i, label in enumerate(c.out)}
     groups = [*batch, *(tuple(place[x] for x in labels) for labels in (c.rows, c.columns))]
     dims = sizes(body.space, groups)
+    k = matrices[0].sizes[1]
     diagonal = blocks.diagonals and bool(batch) and _are_dots(product, matrices, dims)
     if diagonal:
         lanes = batch.pop()
         single = [dims[-2] == 1, dims[-1] == 1]
-        matrices = [_along(m, lanes, dims[-2:], right) for m, right in zip(matrices, (False, True), strict=True)]
+        first, second = (_along(m, lanes, dims[-2:], right) for m, right in zip(matrices, (False, True), strict=True))
+        matrices = first, second
         groups = [*batch, *(g for g, one in zip(groups[-2:], single, strict=True) if not one), lanes, ()]
         batch += [(n + i,) for i, one in enumerate(single) if not one]
         dims = sizes(body.space, groups)
         rows, columns = diagonal_block(dims[-2], blocks), 1
     else:
-        k = matrices[0][1][-1]
         rows, columns = contract_block(dims[-2], dims[-1], blocks, _dtype(product), prod(dims[:-2]), k)
     block: tuple[Dim, ...] = (*(1 for _ in batch), rows, columns)
     writer = KernelWriter(
         Space(body.space, groups, dims, block, (False,) * len(dims)), body.axes, scalars, product.span
     )
-    left, right = (_matrix(writer, batch, *m) for m in matrices)
-    writer.tiles[product.result] = _product(writer, left, right, (rows, columns), product, diagonal)
+    left, right = (_matrix(writer, batch, m) for m in matrices)
+    attrs: dict[str, Attr] = {"diagonal": True} if diagonal else {}
+    if not all(m.plain for m in matrices):
+        attrs["lead"] = tuple(m.lead for m in matrices)
+    writer.tiles[product.result] = _product(writer, left, right, (rows, columns), product, attrs)
     for op in body.ops[1:]:
         writer.compute(op)
     for v, at in body.stores():
@@ -72,20 +74,19 @@ def _dtype(product: Op) -> DType | None:
     return left.dtype if left.dtype == right.dtype else None
 
 
-def _matrix(
-    writer: KernelWriter, batch: list[tuple[int, ...]], layout: ViewLayout, shape: Shape, strides: Shape
-) -> Value:
-    """An operand as a rank-2 view: the argument itself, or this program's matrix of the batch."""
-    t = layout.base.type
+def _matrix(writer: KernelWriter, batch: list[tuple[int, ...]], m: Matrix) -> Value:
+    """An operand as a view without batches: the argument itself, or this program's matrix of the batch."""
+    t = m.layout.base.type
     assert isinstance(t, TensorType)
-    inner = _view(shape[-2:], strides[-2:], t.dtype)
-    whole = _view((*sizes(shape, batch), *shape[-2:]), (*(strides[g[-1]] for g in batch), *strides[-2:]), t.dtype)
-    arg = writer.window(layout.base, layout.offset, whole, layout.base)
+    own, steps = m.shape[m.batch :], m.strides[m.batch :]
+    inner = _view(own, steps, t.dtype)
+    whole = _view((*sizes(m.shape, batch), *own), (*(m.strides[g[-1]] for g in batch), *steps), t.dtype)
+    arg = writer.window(m.layout.base, m.layout.offset, whole, m.layout.base)
     if not batch:
         return arg
     zero = writer.b.index(0)
-    attrs: dict[str, Attr] = {"sizes": (*(1 for _ in batch), *shape[-2:]), "drop": tuple(range(len(batch)))}
-    return writer.b.value("tile.subview", (arg, *writer.offsets[:-2], zero, zero), inner, attrs)
+    attrs: dict[str, Attr] = {"sizes": (*(1 for _ in batch), *own), "drop": tuple(range(len(batch)))}
+    return writer.b.value("tile.subview", (arg, *writer.offsets[:-2], *(zero for _ in own)), inner, attrs)
 
 
 def _view(shape: Shape, strides: Shape, dtype: DType) -> ViewType:
@@ -99,44 +100,44 @@ def _wide(product: Op) -> DType:
     return t.policy.accum if t.policy and t.policy.accum else t.dtype.compute
 
 
-def _are_dots(product: Op, matrices: Sequence[tuple[ViewLayout, Shape, Shape]], dims: Shape) -> bool:
+def _are_dots(product: Op, matrices: tuple[Matrix, Matrix], dims: Shape) -> bool:
     """Whether each product of the batch is a dot product, or so few that they would leave most lanes empty, with what
     is summed along memory. `dims`: the last of the batch, rows and columns."""
-    if _wide(product) != _dtype(product) or _dtype(product) not in (f32, f64):
+    left, right = matrices
+    if _wide(product) != _dtype(product) or _dtype(product) not in (f32, f64) or not (left.plain and right.plain):
         return False
-    k = matrices[0][1][-1]
+    k = left.sizes[1]
     if isinstance(k, int) and k >= SPAN and k % CHAIN == 0:  # one product's own chains fill the lanes
         return False
     count, *size = dims[-3:]
     if size == [1, 1]:
         return True
-    along = matrices[0][2][-1] == 1 == matrices[1][2][-2]
+    along = left.strides[-1] == 1 == right.strides[-2]
     few = 1 in size and all(isinstance(d, int) and 1 <= d <= FEW for d in size)
     return along and few and (not isinstance(count, int) or count >= MANY)
 
 
-def _along(
-    matrix: tuple[ViewLayout, Shape, Shape], axes: tuple[int, ...], outer: Shape, right: bool
-) -> tuple[ViewLayout, Shape, Shape]:
+def _along(m: Matrix, axes: tuple[int, ...], outer: Shape, right: bool) -> Matrix:
     """An operand of dot products as [*batch, rows, columns, n, K], on the right [..., K, n]: n are `axes` of the batch,
     `outer` the sizes of rows and columns."""
-    layout, shape, strides = matrix
+    shape, strides = m.shape, m.strides
     size, step = prod(shape[a] for a in axes), strides[axes[-1]]
     ends, steps = (shape[-2], size), (strides[-2], step)
     places = (0, strides[-1])
     if not right:
         ends, steps = (size, shape[-1]), (step, strides[-1])
         places = (strides[-2], 0)
-    return layout, (*shape[:-2], *outer, *ends), (*strides[:-2], *places, *steps)
+    return Matrix(m.layout, m.batch + 2, 1, (*shape[:-2], *outer, *ends), (*strides[:-2], *places, *steps))
 
 
-def _product(writer: KernelWriter, left: Value, right: Value, block: tuple[int, int], op: Op, diagonal: bool) -> Value:
+def _product(
+    writer: KernelWriter, left: Value, right: Value, block: tuple[int, int], op: Op, attrs: dict[str, Attr]
+) -> Value:
     """The block in the accumulator dtype, then rounded to the operator's dtype."""
     b = writer.b
     t = op.result.type
     assert isinstance(t, TensorType)
     row, column = writer.offsets[-2:]
-    attrs: dict[str, Attr] = {"diagonal": True} if diagonal else {}
     acc = b.value("tile.contract", (left, right, row, column), TileType(block, _wide(op)), attrs)
     if extra := len(writer.space.dims) - 2:
         acc = b.reshape(acc, (*(1 for _ in range(extra)), *block))

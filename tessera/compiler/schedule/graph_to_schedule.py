@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, launching
-from tessera.compiler.machines import peaks_of
+from tessera.compiler.machines import peaks_of, sizes_of
 from tessera.compiler.schedule import dialect as dialect  # its ops are known where they are made
 from tessera.compiler.schedule.alignment import base_of
 from tessera.compiler.schedule.by_parts import compute_by_parts
@@ -29,7 +29,7 @@ def graph_to_schedule(func: Op, target: str, grouping: type[FusionGrouping] = Fu
     kept = compute_by_parts(block, peaks_of(target))
     kept |= compute_again(block)
     eliminate_dead(source)
-    normalise(block)
+    normalise(block, sizes_of(target))
     body = schedule_block(block, {}, "schedule.return", grouping, kept)
     attrs = {"sym_name": func.attrs["sym_name"], "arg_names": func.attrs.get("arg_names", ()), "target": target}
     attrs |= {name: func.attrs[name] for name in ("block", "states") if name in func.attrs}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
 
-from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.schedule.alignment import shape_of
 from tessera.compiler.schedule.views import ViewLayout, layout_of
@@ -40,37 +40,66 @@ def contraction(op: Op) -> Contraction:
     )  # fmt: skip
 
 
-def merged(layout: ViewLayout, labels: str, groups: tuple[str, ...]) -> tuple[Shape, Shape] | None:
-    """Shape and strides with one axis per group of labels; None where a group's axes do not merge into one strided
-    axis."""
-    stride = dict(zip(labels, layout.strides, strict=True))
-    size = dict(zip(labels, layout.shape, strict=True))
-    shape: list[Dim] = []
-    strides: list[Dim] = []
-    for group in groups:
-        real = [c for c in group if size[c] != 1]
-        for a, b in pairwise(real):
-            if stride[a] != stride[b] * size[b]:
-                return None
-        shape.append(prod(size[c] for c in group))
-        strides.append(stride[real[-1]] if real else 0)
-    return tuple(shape), tuple(strides)
+@immutable
+class Matrix:
+    """An operand in memory: `batch` axes, then `lead` axes that are its rows, the others are its columns. Several axes
+    count as one, in C order."""
+
+    layout: ViewLayout
+    batch: int
+    lead: int
+    shape: Shape
+    strides: Shape
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has one strided axis of rows and one of columns."""
+        return len(self.shape) == self.batch + 2
+
+    @property
+    def sizes(self) -> tuple[Dim, Dim]:
+        """How many rows and columns it has."""
+        middle = self.batch + self.lead
+        return prod(self.shape[self.batch : middle]), prod(self.shape[middle:])
 
 
-def roles(c: Contraction) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The groups of labels of the left and of the right operand that have to merge into one strided axis each. Labels
-    of the batch are separate groups."""
-    return (*c.batch, c.rows, c.summed), (*c.batch, c.summed, c.columns)
+def roles(c: Contraction) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The labels of rows and columns of the left and of the right operand."""
+    return (c.rows, c.summed), (c.summed, c.columns)
 
 
-def operands_as_matrices(op: Op) -> tuple[tuple[ViewLayout, Shape, Shape], tuple[ViewLayout, Shape, Shape]] | None:
-    """Left as [*batch, M, K] and right as [*batch, K, N], as (layout, shape, strides); None where one is to copy."""
+def operands_as_matrices(op: Op) -> tuple[Matrix, Matrix]:
+    """Left as [*batch, M, K] and right as [*batch, K, N], each with the fewest axes that walk through memory."""
     c = contraction(op)
-    left, right = layout_of(op.operands[0]), layout_of(op.operands[1])
-    if left is None or right is None:
-        return None
-    a, b = (merged(x, labels, r) for x, labels, r in zip((left, right), (c.lhs, c.rhs), roles(c), strict=True))
-    return ((left, *a), (right, *b)) if a and b else None
+    left, right = roles(c)
+    return _matrix(op.operands[0], c.lhs, c.batch, left), _matrix(op.operands[1], c.rhs, c.batch, right)
+
+
+def _matrix(v: Value, labels: str, batch: str, role: tuple[str, str]) -> Matrix:
+    layout = layout_of(v)
+    assert layout is not None, "views that need a copy have been given one"
+    place = {label: i for i, label in enumerate(labels)}
+    axes = [place[x] for x in batch]
+    parts = [_walks(layout, [place[x] for x in group]) for group in role]
+    shape = (*(layout.shape[a] for a in axes), *(d for sizes, _ in parts for d in sizes))
+    strides = (*(layout.strides[a] for a in axes), *(s for _, steps in parts for s in steps))
+    return Matrix(layout, len(axes), len(parts[0][0]), shape, strides)
+
+
+def _walks(layout: ViewLayout, axes: Sequence[int]) -> tuple[list[Dim], list[Dim]]:
+    """Sizes and strides of the fewest axes, at least one, that walk through these in C order."""
+    sizes: list[Dim] = []
+    steps: list[Dim] = []
+    for a in axes:
+        size, step = layout.shape[a], layout.strides[a]
+        if size == 1:
+            continue
+        if sizes and steps[-1] == step * size:
+            sizes[-1], steps[-1] = sizes[-1] * size, step
+        else:
+            sizes.append(size)
+            steps.append(step)
+    return (sizes, steps) if sizes else ([1], [0])
 
 
 def ordered(c: Contraction) -> bool:

@@ -11,9 +11,10 @@ from typing import cast
 from tessera.compiler.ir.core import Block, Builder, Op, Value
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, stored
 from tessera.compiler.ir.types import TensorType, TileType
+from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import collapse
 from tessera.compiler.schedule.alignment import base_of, long_reduction
-from tessera.compiler.schedule.matrices import Contraction, contraction, merged, operands_as_matrices, ordered, roles
+from tessera.compiler.schedule.matrices import Contraction, contraction, operands_as_matrices, ordered, roles
 from tessera.compiler.schedule.views import is_view, kind_of, layout_of, views_to
 from tessera.language import dtypes
 
@@ -24,12 +25,18 @@ def copy_before(op: Op, v: Value) -> Value:
     return Builder.before(op).value("graph.cast", (v,), v.type, {"dtype": v.type.dtype}, v.hint)
 
 
-def normalise(block: Block) -> None:
+FEW = 8
+"""With fewer rows or columns, what is packed for a product is mostly filler: a copy of its operands is quicker to read
+than they are in several axes."""
+
+
+def normalise(block: Block, sizes: Sizes) -> None:
+    """`sizes`: what the target's programs take."""
     for op in list(block.ops):
         if is_view(op) and layout_of(op.result) is None:
             op.set_operand(0, copy_before(op, op.operands[0]))
         elif op.name == "graph.contract":
-            _normalise_contraction(op)
+            _normalise_contraction(op, sizes)
         elif kind_of(op) == "gather":
             _store_generated(op, range(len(op.operands)))
             _store_scalars(op, (0,))
@@ -45,7 +52,7 @@ def normalise(block: Block) -> None:
         elif op.name == "graph.if":
             _own(op, {0})
         for region in () if op.name in LAUNCHES else op.regions:
-            normalise(region.block)
+            normalise(region.block, sizes)
     last = block.terminator
     if last.parent is not None and last.parent.name == "graph.if":  # either path's values are copied
         _in_windows(last, range(len(last.operands)))
@@ -161,9 +168,9 @@ def _is_bytes(v: Value) -> bool:
     return isinstance(v.type, TensorType) and v.type.dtype in (dtypes.int8, dtypes.uint8) and v.type.policy is None
 
 
-def _normalise_contraction(op: Op) -> None:
-    """Operands that are no matrices in memory are copied; an output in another order is computed in order, of operands
-    that have changed places or else to be transposed."""
+def _normalise_contraction(op: Op, sizes: Sizes) -> None:
+    """Operands with several axes of rows or columns are copied where the target reads matrices only; an output in
+    another order is computed in order, of operands that have changed places or else to be transposed."""
     _read_bytes(op)
     _store_generated(op, (0, 1))
     _store_scalars(op, (0, 1))
@@ -185,20 +192,20 @@ def _normalise_contraction(op: Op) -> None:
         op.result.replace_by(moved)
         op.erase()
         op, c = new, contraction(new)
-    if operands_as_matrices(op) is None:
-        for i, (labels, groups) in enumerate(zip((c.lhs, c.rhs), roles(c), strict=True)):
-            layout = layout_of(op.operands[i])
-            if layout is not None and merged(layout, labels, groups) is not None:
-                continue
-            want = "".join(groups)
-            v = op.operands[i]
-            assert isinstance(v.type, TensorType)
-            perm = tuple(labels.index(x) for x in want)
-            turned = Builder.before(op).value(
-                "graph.transpose", (v,), v.type.with_shape(tuple(c.sizes[x] for x in want)), {"perm": perm}, v.hint
-            )
-            op.set_operand(i, copy_before(op, turned))
-            op.attrs["lhs" if i == 0 else "rhs"] = want
+    matrices = operands_as_matrices(op)
+    few = any(isinstance(d, int) and d < FEW for d in (matrices[0].sizes[0], matrices[1].sizes[1]))
+    for i, (m, labels, role) in enumerate(zip(matrices, (c.lhs, c.rhs), roles(c), strict=True)):
+        v = op.operands[i]
+        assert isinstance(v.type, TensorType)
+        if m.plain or (sizes.any_axes and not few and not v.type.dtype.is_complex):
+            continue
+        want = c.batch + "".join(role)
+        perm = tuple(labels.index(x) for x in want)
+        turned = Builder.before(op).value(
+            "graph.transpose", (v,), v.type.with_shape(tuple(c.sizes[x] for x in want)), {"perm": perm}, v.hint
+        )
+        op.set_operand(i, copy_before(op, turned))
+        op.attrs["lhs" if i == 0 else "rhs"] = want
 
 
 def _better_swapped(c: Contraction, op: Op) -> bool:

@@ -11,11 +11,14 @@ or number of threads.
 
 from __future__ import annotations
 
+from typing import cast
+
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.spec import BRANCH, FOR, FUNCTION, WHILE, Reading, demand, invalid, spec
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.machines import BLOCK_SCALED
 from tessera.language import dtypes
+from tessera.language.dims import Dim, prod
 from tessera.language.scalars import REDUCERS, TABLE
 
 INDEX_OPS = ("iadd", "isub", "imul", "idiv", "imod", "imin", "imax")
@@ -285,16 +288,36 @@ def has_scales(op: Op) -> bool:
     "A whole block of A @ B from global memory: rows [row, row+BM) of A [M, K] times columns [col, col+BN) of B "
     "[K, N]. Operands A, B, row, col; the result [BM, BN] is in the accumulator dtype. The target chooses staging and "
     "blocking; products are summed in the order of language/order.py. Elements outside M or N are zero. Attr diagonal "
-    "(floats of the accumulator's dtype, M = N): element i of the column [BM, 1] is that of row and column row + i.",
+    "(floats of the accumulator's dtype, M = N): element i of the column [BM, 1] is that of row and column row + i. "
+    "Attr lead: how many axes of A are its rows, and of B are those of K, where several axes count as one in C order.",
 )
 def _contract(op: Op) -> None:
     _operands(op, 4)
     a, b, t = _view(op, op.operands[0]), _view(op, op.operands[1]), _result(op)
     _index(op, op.operands[2], op.operands[3])
-    demand(a.rank == b.rank == t.rank == 2 and a.shape[1] == b.shape[0], op, f"shapes {a}, {b} do not fit")
+    (_, k), (depth, _) = (matrix_sizes(op, i) for i in range(2))
+    demand(t.rank == 2 and k == depth, op, f"shapes {a}, {b} do not fit")
     if op.attrs.get("diagonal"):
+        demand(a.rank == b.rank == 2, op, "takes matrices with one axis of rows and one of columns")
         demand(a.shape[0] == b.shape[1] and t.shape[1] == 1, op, "gives a column of a square product's diagonal")
         demand(a.dtype == b.dtype == t.dtype, op, "takes and gives one dtype")
+
+
+def matrix_axes(op: Op, i: int) -> tuple[range, range]:
+    """The axes of rows and of columns of an operand of `tile.contract`."""
+    t = op.operands[i].type
+    assert isinstance(t, ViewType)
+    lead = cast("tuple[int, int]", op.attrs.get("lead", (1, 1)))[i]
+    return range(lead), range(lead, t.rank)
+
+
+def matrix_sizes(op: Op, i: int) -> tuple[Dim, Dim]:
+    """How many rows and columns an operand of `tile.contract` has."""
+    t = op.operands[i].type
+    assert isinstance(t, ViewType)
+    rows, columns = matrix_axes(op, i)
+    demand(bool(rows) and bool(columns), op, f"{t} has no axis of rows, or none of columns")
+    return prod(t.shape[a] for a in rows), prod(t.shape[a] for a in columns)
 
 
 def _view_access(op: Op, view: Value, rest: list[Value]) -> ViewType:

@@ -15,6 +15,7 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.machines import BLOCK_SCALED, REFERENCE
 from tessera.compiler.tile.asserts import dtype_of, element_fault, shown, tested_tile
+from tessera.compiler.tile.dialect import matrix_sizes
 from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, reduce, scalar_map
 from tessera.compiler.tile.interpret.memory import SharedTile, WatchedView, fault, outside_text, user_axis
 from tessera.compiler.tile.interpret.pipelines import run_pipeline
@@ -243,14 +244,23 @@ class Interpreter:
     def contract(self, op: Op) -> Any:
         a, b, row, col = self.operands(op)
         rows, cols = self.shape(op.result)
-        depth, dtype = a.shape[1], _dtype(op.result)
-        left = self.window(op, a, (row, 0), (rows, depth), 0)
+        depth, dtype = self.size(matrix_sizes(op, 0)[1]), _dtype(op.result)
         diagonal = bool(op.attrs.get("diagonal"))
-        right = self.window(op, b, (0, row if diagonal else col), (depth, rows if diagonal else cols), 0)
+        left = self.matrix(op, 0, a, (row, 0), (rows, depth))
+        right = self.matrix(op, 1, b, (0, row if diagonal else col), (depth, rows if diagonal else cols))
         wide_a, wide_b = to_compute(left, _dtype(op.operands[0])), to_compute(right, _dtype(op.operands[1]))
         if diagonal:
             wide_b = wide_b[..., None]  # of each k a column, as the left one
         return dot(wide_a, wide_b, np.zeros((rows, cols), dtype.numpy), dtype)
+
+    def matrix(self, op: Op, i: int, view: WatchedView, at: tuple[int, int], shape: tuple[int, int]) -> Any:
+        """A part of an operand of a product; elements outside are 0."""
+        if "lead" not in op.attrs:
+            return self.window(op, view, at, shape, 0)
+        m, n = (self.size(d) for d in matrix_sizes(op, i))
+        whole = self.window(op, view, (0,) * len(view.shape), view.shape, 0).reshape(m, n)
+        part = whole[at[0] : at[0] + shape[0], at[1] : at[1] + shape[1]]
+        return np.pad(part, [(0, s - d) for s, d in zip(shape, part.shape, strict=True)])
 
     # global memory
     def subview(self, op: Op) -> WatchedView:

@@ -23,6 +23,8 @@ from tessera.language.dims import Dim
 from tessera.language.lazy import np
 
 Pairs = tuple[tuple[int, int], ...]
+WITHIN, PLACES = "ijk", "xyz"
+"""labels of the axes of a window, and of those that windows slide along"""
 CHAINED = 32
 """weights of a channel by itself that are applied in one elementwise kernel; more are a product"""
 
@@ -156,13 +158,16 @@ class Convolution(Convolved, abstract=True):
         if shape[1] == 1 and dims.equal(shape[0], groups) and math.prod(kernel) <= CHAINED:
             out = self.each_by_itself(g, x, weight, stride, dilation)
             return g.to(self.add_bias(g, out, bias), dtype)
-        seen, sizes = columns(g, x, kernel, stride, dilation, groups)
-        batch, k = tensor(x).shape[0], tensor(seen).shape[2]
-        matrix = g.reshape(weight, (groups, dims.floordiv(shape[0], groups), k))
+        seen = windows(g, x, kernel, stride, dilation, groups)
+        batch, *sizes = tensor(x).shape[0], *tensor(seen).shape[-self.spatial :]
+        matrix = g.reshape(weight, (groups, dims.floordiv(shape[0], groups), *shape[1:]))
         matrix = g.broadcast_to(matrix, (batch, *tensor(matrix).shape))
-        out = g.contract(g.compute(matrix), g.compute(seen), lhs="ngok", rhs="ngkp", out="ngop")
-        out = g.reshape(out, (batch, shape[0], *sizes))
-        return g.to(self.add_bias(g, out, bias), dtype)
+        within, places = WITHIN[: self.spatial], PLACES[: self.spatial]
+        lhs, rhs, found = f"ngoc{within}", f"ngc{within}{places}", f"ngo{places}"
+        out = g.contract(g.compute(matrix), g.compute(seen), lhs=lhs, rhs=rhs, out=found)
+        if bias is not None:
+            out = g.add(out, g.reshape(g.compute(bias), (*tensor(out).shape[1:3], *(1,) * self.spatial)))
+        return g.to(g.reshape(out, (batch, shape[0], *sizes)), dtype)
 
     def each_by_itself(self, g: GraphBuilder, x: Value, weight: Value, stride: Ints, dilation: Ints) -> Value:
         """One channel, one result: sums of weighted windows, without products of matrices."""
@@ -288,14 +293,12 @@ def padded(g: GraphBuilder, x: Value, pairs: Sequence[tuple[Dim, Dim]]) -> Value
     return x
 
 
-def columns(g: GraphBuilder, x: Value, kernel: Ints, stride: Ints, dilation: Ints, groups: int) -> tuple[Value, Shape]:
-    """Windows as [batch, groups, places of a group's window, windows], and how many windows each axis has."""
+def windows(g: GraphBuilder, x: Value, kernel: Ints, stride: Ints, dilation: Ints, groups: int) -> Value:
+    """Windows as [batch, groups, channels, places within a window ..., windows ...], a view."""
     n, shape = len(kernel), tensor(x).shape
-    seen = g.sliding_window_view(x, kernel, tuple(range(2, 2 + n)), stride, dilation)
-    sizes = tensor(seen).shape[2 : 2 + n]
-    seen = g.transpose(seen, (0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n)))
-    each = dims.floordiv(shape[1], groups)
-    return g.reshape(seen, (shape[0], groups, each * math.prod(kernel), dims.prod(sizes))), sizes
+    split = g.reshape(x, (shape[0], groups, dims.floordiv(shape[1], groups), *shape[2:]))
+    seen = g.sliding_window_view(split, kernel, tuple(range(3, 3 + n)), stride, dilation)
+    return g.transpose(seen, (0, 1, 2, *range(3 + n, 3 + 2 * n), *range(3, 3 + n)))
 
 
 def spread_out(
@@ -329,15 +332,14 @@ def of_weight(
     n, shape = len(stride), tensor(weight).shape
     kernel: Any = shape[2:]
     sizes = tensor(ct).shape[2:]
-    seen, have = columns(g, padded(g, x, padding), kernel, stride, dilation, groups)
-    batch, channels = tensor(ct).shape[:2]
-    if have != sizes:  # of a transposed convolution, whose result may have room for more windows
-        whole = g.reshape(seen, (*tensor(seen).shape[:3], *have))
+    seen = windows(g, padded(g, x, padding), kernel, stride, dilation, groups)
+    if tensor(seen).shape[-n:] != sizes:  # of a transposed convolution, whose result may have room for more windows
         for axis in range(n):
-            whole = part(g, whole, 3 + axis, 0, sizes[axis])
-        seen = g.reshape(whole, (*tensor(seen).shape[:3], dims.prod(sizes)))
-    given = g.reshape(ct, (batch, groups, dims.floordiv(channels, groups), dims.prod(sizes)))
-    found = g.einsum("ngop,ngkp->gok", g.compute(given), g.compute(seen))
+            seen = part(g, seen, 3 + n + axis, 0, sizes[axis])
+    batch, channels = tensor(ct).shape[:2]
+    given = g.reshape(ct, (batch, groups, dims.floordiv(channels, groups), *sizes))
+    within, places = WITHIN[:n], PLACES[:n]
+    found = g.einsum(f"ngo{places},ngc{within}{places}->goc{within}", g.compute(given), g.compute(seen))
     return g.reshape(found, shape)
 
 

@@ -15,11 +15,15 @@ C is scratch of the caller: `rows(m)` rows of `ldc` elements, a multiple of NR; 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.kernel import narrow
 from tessera.compiler.targets.cpu.kernel.chains import added
-from tessera.compiler.targets.cpu.kernel.packing import WIDE, PackedPanel, pack_function, parts
+from tessera.compiler.targets.cpu.kernel.packing.panels import WIDE, PackedPanel, pack_function, parts
+from tessera.compiler.targets.cpu.kernel.packing.scattered import offset_at, offsets, scattered_function
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const
@@ -51,6 +55,9 @@ class PackedMatmul:
     accumulate: bool = False
     """C holds what the products are added to"""
     levels: int = 3
+    lhs_axes: tuple[int, int] = (1, 1)
+    """how many strided axes m and k are in A; rhs_axes: n and k in B"""
+    rhs_axes: tuple[int, int] = (1, 1)
 
     @property
     def element(self) -> Ty:
@@ -103,6 +110,8 @@ class PackedMatmul:
     def name(self) -> str:
         along = f"{self.lhs_along or 'x'}{self.rhs_along or 'x'}"
         size = f"{self.mr}x{self.nr}_{self.levels}"
+        axes = (*self.lhs_axes, *self.rhs_axes)
+        size += "_of" + "".join(map(str, axes)) if axes != (1, 1, 1, 1) else ""
         return f"matmul_{self.lhs}_{self.rhs}_{self.acc}_{along}_{size}{'_add' if self.accumulate else ''}"
 
     def padded_rows(self, m: int) -> int:
@@ -118,25 +127,28 @@ class PackedMatmul:
         return -(-(lhs + rhs) * self.acc.itemsize // 64) * 64
 
 
-PARAMETERS = [
-    ("a", PTR), ("sam", I64), ("sak", I64), ("b", PTR), ("sbk", I64), ("sbn", I64), ("c", PTR), ("ldc", I64),
-    ("m", I64), ("n", I64), ("k", I64),
-]  # fmt: skip
-"""parameters of every function that multiplies: C = A @ B"""
+SIZES = [("c", PTR), ("ldc", I64), ("m", I64), ("n", I64), ("k", I64)]
+PARAMETERS = [("a", PTR), ("sam", I64), ("sak", I64), ("b", PTR), ("sbk", I64), ("sbn", I64), *SIZES]
+"""parameters of every function that multiplies matrices with one strided axis of rows and one of columns: C = A @ B"""
 
 
 def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
     """The name of the function `void(A, strides of m and k, B, strides of k and n, C, ldc, m, n, k, workspace, sums)`.
 
-    It is written into `module` at first use. Strides count elements; C, the workspace and `sums` are aligned to 64
-    bytes. `sums` is a matrix like C where there may be several groups of chains; else it is C.
+    An operand with several axes is given by the address of its first element, the row (column) to begin at, and the
+    size and stride of each axis, those of k last. The function is written into `module` at first use. Strides count
+    elements; C, the workspace and `sums` are aligned to 64 bytes. `sums` is a matrix like C where there may be several
+    groups of chains; else it is C.
     """
     if any(f.name == kind.name for f in module.functions):
         return kind.name
-    pack_lhs, pack_rhs = (pack_function(module, kind.panel(right)) for right in (False, True))
+    left, right = (_operand(module, kind, right) for right in (False, True))
     micro = _micro_kernel(module, kind)
-    fn = LLVMFunction(module, kind.name, [*PARAMETERS, ("work", PTR), ("sums", PTR)])
-    a, sam, sak, b, sbk, sbn, c, ldc, m, n, k, work, sums = (fn.param(i) for i in range(13))
+    fn = LLVMFunction(module, kind.name, [*left.parameters, *right.parameters, *SIZES, ("work", PTR), ("sums", PTR)])
+    params = [fn.param(i) for i in range(len(fn.params))]
+    given = params[: len(left.parameters)], params[len(left.parameters) : -7]
+    c, ldc, m, n, k, work, sums = params[-7:]
+    tables = [fn.alloca("i64", kind.slab) for _ in given]
     elem = kind.element.elem
     panels = fn.div(fn.add(m, kind.mr - 1), kind.mr)
     packed_rhs = fn.gep(work, fn.add(fn.mul(fn.mul(panels, kind.mr), KC), kind.lanes), elem)
@@ -146,18 +158,88 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
             _clear(fn, kind, c, fn.mul(fn.mul(panels, kind.mr), ldc))
     with fn.loop(0, k, kind.slab) as slab:
         kc = fn.smin(kind.slab, fn.sub(k, slab.index))
-        row_k, column_k = (fn.div(slab.index, parts(d)) for d in (kind.lhs, kind.rhs))
-        _call(fn, pack_lhs, fn.gep(a, fn.mul(row_k, sak), memory_element(kind.lhs)), sam, sak, m, kc, work)
+        pack_lhs, pack_rhs = (
+            x.slab(fn, values, slab.index, kc, table)
+            for x, values, table in zip((left, right), given, tables, strict=True)
+        )
+        pack_lhs(0, m, work)
         with fn.loop(0, n, WIDE * kind.nr) as wide:
-            column, valid = fn.div(wide.index, parts(kind.rhs)), fn.smin(WIDE * kind.nr, fn.sub(n, wide.index))
-            source = fn.gep(b, fn.add(fn.mul(column, sbn), fn.mul(column_k, sbk)), memory_element(kind.rhs))
-            _call(fn, pack_rhs, source, sbn, sbk, valid, kc, packed_rhs)
+            valid = fn.smin(WIDE * kind.nr, fn.sub(n, wide.index))
+            pack_rhs(wide.index, valid, packed_rhs)
             with fn.loop(0, valid, kind.nr) as q, fn.loop(0, panels) as p:
                 row = fn.mul(p.index, kind.mr)
-                left, right = fn.gep(work, fn.mul(row, KC), elem), fn.gep(packed_rhs, fn.mul(q.index, KC), elem)
+                x, y = fn.gep(work, fn.mul(row, KC), elem), fn.gep(packed_rhs, fn.mul(q.index, KC), elem)
                 at = fn.add(fn.mul(row, ldc), fn.add(wide.index, q.index))
-                _call(fn, micro, left, right, fn.gep(c, at, elem), fn.gep(sums, at, elem), kc, ldc, slab.index, k)
+                _call(fn, micro, x, y, fn.gep(c, at, elem), fn.gep(sums, at, elem), kc, ldc, slab.index, k)
     return kind.name
+
+
+# -- operands ---------------------------------------------------------------------------------------------------------
+Pack: TypeAlias = Callable[[Index, Index, Val], None]
+"""packs the elements of a slab from a row (column) on: that, how many, and where to"""
+
+
+@immutable
+class _OneAxis:
+    """An operand with one strided axis of its own and one of k."""
+
+    pack_name: str
+    dtype: DType
+    right: bool
+
+    @property
+    def parameters(self) -> list[tuple[str, Ty]]:
+        return PARAMETERS[3:6] if self.right else PARAMETERS[:3]
+
+    def slab(self, fn: LLVMFunction, given: Sequence[Val], k: Index, kc: Index, table: Val) -> Pack:
+        """For the slab of kc steps that begins at k; `given` are the values of the parameters, `table` has room for an
+        offset of each step."""
+        del table
+        p, *strides = given
+        own, deep = reversed(strides) if self.right else strides
+        element = memory_element(self.dtype)
+        start = fn.gep(p, fn.mul(fn.div(k, parts(self.dtype)), deep), element)
+
+        def pack(first: Index, valid: Index, target: Val) -> None:
+            skipped = fn.mul(fn.div(first, parts(self.dtype)), own) if self.right else 0
+            _call(fn, self.pack_name, fn.gep(start, skipped, element), own, deep, valid, kc, target)
+
+        return pack
+
+
+@immutable
+class _SeveralAxes:
+    """An operand with several axes of its own or of k."""
+
+    pack_name: str
+    axes: tuple[int, int]
+    right: bool
+
+    @property
+    def parameters(self) -> list[tuple[str, Ty]]:
+        x = "b" if self.right else "a"
+        walks = [(f"{x}{what}{i}", I64) for i in range(sum(self.axes)) for what in ("size", "step")]
+        return [(x, PTR), (f"{x}first", I64), *walks]
+
+    def slab(self, fn: LLVMFunction, given: Sequence[Val], k: Index, kc: Index, table: Val) -> Pack:
+        source, begin, *numbers = given
+        walk = [*zip(numbers[::2], numbers[1::2], strict=True)]
+        own, deep = walk[: self.axes[0]], walk[self.axes[0] :]
+        offsets(fn, deep, k, kc, table)
+        run, (_, left) = deep[-1][0], offset_at(fn, deep, k)
+
+        def pack(first: Index, valid: Index, target: Val) -> None:
+            at, flat = fn.add(begin, first), [number for axis in own for number in axis]
+            _call(fn, self.pack_name, source, at, valid, kc, table, run, left, target, *flat)
+
+        return pack
+
+
+def _operand(module: LLVMModule, kind: PackedMatmul, right: bool) -> _OneAxis | _SeveralAxes:
+    panel, axes = kind.panel(right), kind.rhs_axes if right else kind.lhs_axes
+    if axes == (1, 1):
+        return _OneAxis(pack_function(module, panel), panel.storage, right)
+    return _SeveralAxes(scattered_function(module, panel, axes[0]), axes, right)
 
 
 def _call(fn: LLVMFunction, name: str, *args: Index) -> None:

@@ -13,6 +13,7 @@ from tessera.compiler.targets.cpu.kernel.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
 from tessera.compiler.targets.cpu.kernel.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.packed_matmul import PackedMatmul, matmul_function
+from tessera.compiler.targets.cpu.kernel.packing.scattered import Walk
 from tessera.compiler.targets.cpu.kernel.small_matmul import LARGE, Shape, direct_function, direct_kind
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
@@ -21,10 +22,14 @@ from tessera.compiler.targets.cpu.loops.index import dtype_of, unsupported
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.tile.dialect import matrix_axes, matrix_sizes
 from tessera.immutable import immutable
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.order import levels
+
+LONG = 1 << 30
+"""a run of neighbours of unknown length"""
 
 
 @immutable
@@ -36,6 +41,43 @@ class MatrixOperand:
     dtype: DType
     large: bool = False
     """a part of a large matrix, or of one of unknown size"""
+    walks: tuple[Walk, Walk] | None = None
+    """where rows or columns are several axes: those of either; then `ptr` is the address of the whole matrix, and"""
+    start: tuple[Index, Index] = (0, 0)
+    """the row and the column to begin at"""
+
+    @property
+    def turned(self) -> MatrixOperand:
+        """The transposed matrix."""
+        (a, b), (x, y) = self.strides, self.start
+        walks = None if self.walks is None else (self.walks[1], self.walks[0])
+        return replace(self, strides=(b, a), walks=walks, start=(y, x))
+
+    def moved(self, fn: LLVMFunction, axis: int, by: Index) -> MatrixOperand:
+        """What follows from a row or column on."""
+        if self.walks is not None:
+            return replace(self, start=(by, 0) if axis == 0 else (0, by))
+        return replace(self, ptr=fn.gep(self.ptr, fn.mul(by, self.strides[axis]), memory_element(self.dtype)))
+
+    @property
+    def axes(self) -> tuple[int, int]:
+        """How many strided axes rows and columns are."""
+        return (1, 1) if self.walks is None else (len(self.walks[0]), len(self.walks[1]))
+
+    @property
+    def along(self) -> int | None:
+        """The axis to read neighbours along: that with the longer run of them."""
+        if self.walks is None:
+            return int(self.unit) if self.unit else None
+        runs = {i: walk[-1][0] for i, walk in enumerate(self.walks) if walk[-1][1] == 1}
+        return max(runs, key=lambda i: run if isinstance(run := runs[i], int) else LONG, default=None)
+
+    def arguments(self, own: int) -> list[Index]:
+        """What a packed product takes for it; `own`: which axis is not k."""
+        if self.walks is None:
+            return [self.ptr, *self.strides]
+        numbers = [number for walk in (self.walks[own], self.walks[1 - own]) for axis in walk for number in axis]
+        return [self.ptr, self.start[own], *numbers]
 
     @property
     def unit(self) -> str:
@@ -84,8 +126,7 @@ class Product:
     @property
     def swapped(self) -> Product:
         """The same product as C^T = B^T @ A^T."""
-        a, b = (replace(x, strides=(x.strides[1], x.strides[0])) for x in (self.b, self.a))
-        return replace(self, a=a, b=b, m=self.n, n=self.m, rows=self.columns, columns=self.rows)
+        return replace(self, a=self.b.turned, b=self.a.turned, m=self.n, n=self.m, rows=self.columns, columns=self.rows)
 
     def write(self, k: KernelFunction) -> None:
         """Calls the function that suits the sizes; at a ragged edge the packed product, which takes any."""
@@ -112,7 +153,10 @@ class Product:
             fn.choose(full, lambda: _call(fn, direct, self._arguments()), lambda: self._packed(k))
 
     def _arguments(self) -> list[Index]:
-        return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, self.c, self.pitch, self.m, self.n, self.k]
+        return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, *self._sizes()]
+
+    def _sizes(self) -> list[Index]:
+        return [self.c, self.pitch, self.m, self.n, self.k]
 
     def _direct(self, k: KernelFunction) -> tuple[str, Shape]:
         """How the product is computed without packing; "" where it is packed."""
@@ -120,21 +164,24 @@ class Product:
         depth = self.k if isinstance(self.k, int) else None
         shape = Shape(k.isa, self.acc, self.rows, self.columns, depth, strides, self.accumulate)
         plain = self.a.dtype == self.b.dtype == self.acc and self.acc.is_float
+        plain = plain and self.a.walks is None and self.b.walks is None
         return direct_kind(shape) if plain else "", shape
 
     def _packed(self, k: KernelFunction) -> list[Val]:
         if self.acc.is_complex:
             return self._real(k.fn)._packed(k)
-        along = {"0": "m", "1": "k", "": ""}[self.a.unit], {"0": "k", "1": "n", "": ""}[self.b.unit]
+        along = {0: "m", 1: "k", None: ""}[self.a.along], {0: "k", 1: "n", None: ""}[self.b.along]
         depth = levels(self.k if isinstance(self.k, int) else None)
         depth = depth if self.acc.is_float else min(depth, 2)
         kind = PackedMatmul(
-            k.isa, self.a.dtype, self.b.dtype, self.acc, *along, self.rows, self.columns, self.accumulate, depth
-        )
+            k.isa, self.a.dtype, self.b.dtype, self.acc, *along, self.rows, self.columns, self.accumulate, depth,
+            self.a.axes, self.b.axes[::-1],
+        )  # fmt: skip
         line = max(self.pitch, kind.padded_columns(self.columns))
         sums = self.c if depth < 3 else k.raw(kind.padded_rows(self.rows) * line * self.acc.itemsize)
         work = k.raw(kind.workspace(self.rows))
-        return _call(k.fn, matmul_function(k.module, kind), [*self._arguments(), work, sums])
+        given = [*self.a.arguments(0), *self.b.arguments(1), *self._sizes(), work, sums]
+        return _call(k.fn, matmul_function(k.module, kind), given)
 
     def _real(self, fn: LLVMFunction) -> Product:
         """A complex product as matmul.py takes it. A row whose elements are neighbours is one of real ones too."""
@@ -183,7 +230,6 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
         _write_diagonal(k, op)
         return
     ev, fn = k.ev, k.fn
-    lhs, rhs = op.operands[:2]
     rows, columns = shape_of(op.result)
     if not isinstance(rows, int) or not isinstance(columns, int):
         unsupported(op, "a contraction block of unknown size")
@@ -194,22 +240,21 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
     )  # complex products have an order of their parts
     cell = ev.cells.get(op.result) or k.matrix(op.result, turned=swap)
     ev.cells[op.result] = cell
-    left, right = (_whole(k, v) for v in (lhs, rhs))
+    left, right = (_whole(k, op, i) for i in range(2))
     _check(op, left.dtype, right.dtype, dtype_of(op.result))
     row, col = ev.index(op.operands[2]), ev.index(op.operands[3])
-    m, n = _left(k, lhs, 0, op.operands[2], rows), _left(k, rhs, 1, op.operands[3], columns)
+    (height, extent), (_, width) = (matrix_sizes(op, i) for i in range(2))
+    m, n = _left(k, height, op.operands[2], rows), _left(k, width, op.operands[3], columns)
     pitch = cell.strides[1 if swap else 0] or PITCH
     assert isinstance(pitch, int)
     if not (isinstance(m, int) and isinstance(n, int)):
         ragged = fn.binary("or", fn.icmp("slt", m, rows), fn.icmp("slt", n, columns))
         with fn.when(ragged):
-            lines, width = (columns, rows) if swap else (rows, columns)
-            size = (pitch * (lines - 1) + width) * cell.dtype.itemsize
+            lines, long = (columns, rows) if swap else (rows, columns)
+            size = (pitch * (lines - 1) + long) * cell.dtype.itemsize
             fn.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
             fn.do(f"call void @llvm.memset.p0.i64({cell.ptr!r}, i8 0, i64 {size}, i1 false)")
-    a = replace(left, ptr=fn.gep(left.ptr, fn.mul(row, left.strides[0]), memory_element(left.dtype)))
-    b = replace(right, ptr=fn.gep(right.ptr, fn.mul(col, right.strides[1]), memory_element(right.dtype)))
-    depth = ev.dim(_extent(lhs, 1))
+    a, b, depth = left.moved(fn, 0, row), right.moved(fn, 1, col), ev.dim(extent)
     product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False)
     (product.swapped if swap else product).write(k)
 
@@ -223,8 +268,8 @@ def _write_diagonal(k: KernelFunction, op: Op) -> None:
     lanes = k.isa.lanes(dtype.bits)
     cell = Cell(k.raw(-(-rows // lanes) * lanes * dtype.itemsize), (1 if rows > 1 else 0, 0), dtype)
     ev.cells[op.result] = cell
-    row, depth = op.operands[2], _extent(op.operands[0], 1)
-    (a, b), count = (_whole(k, v) for v in op.operands[:2]), _left(k, op.operands[0], 0, row, rows)
+    row, (height, depth) = op.operands[2], matrix_sizes(op, 0)
+    (a, b), count = (_whole(k, op, i) for i in range(2)), _left(k, height, row, rows)
     strides = tuple(s if isinstance(s, int) else None for s in (*a.strides, *b.strides, PITCH))
     shape = Shape(k.isa, cell.dtype, 1, rows, depth if isinstance(depth, int) else None, strides, False, True)
     starts = [
@@ -235,21 +280,22 @@ def _write_diagonal(k: KernelFunction, op: Op) -> None:
     _call(k.fn, diagonal_function(k.module, shape), [starts[0], *a.strides, starts[1], *b.strides, *sizes])
 
 
-def _whole(k: KernelFunction, v: Value) -> MatrixOperand:
+def _whole(k: KernelFunction, op: Op, i: int) -> MatrixOperand:
+    """An operand of a contraction."""
+    v, (rows, columns) = op.operands[i], matrix_axes(op, i)
+    assert isinstance(v.type, ViewType)
     s, dtype = k.ev.view_strides(v), dtype_of(v)
-    sizes = [d for axis in range(2) if isinstance(d := _extent(v, axis), int)]
+    sizes = [d for d in matrix_sizes(op, i) if isinstance(d, int)]
     large = len(sizes) < 2 or prod(sizes) * dtype.itemsize >= LARGE
-    return MatrixOperand(k.ev.base(v), (s[0], s[1]), dtype, large)
+    found = MatrixOperand(k.ev.base(v), (s[rows[-1]], s[columns[-1]]), dtype, large)
+    if len(rows) == len(columns) == 1:
+        return found
+    first, second = ([(k.ev.dim(v.type.shape[a]), s[a]) for a in axes] for axes in (rows, columns))
+    return replace(found, walks=(first, second))
 
 
-def _left(k: KernelFunction, view: Value, axis: int, start: Value, size: int) -> Index:
-    """How many of `size` rows (columns) from `start` on are inside the view."""
-    extent = _extent(view, axis)
+def _left(k: KernelFunction, extent: Dim, start: Value, size: int) -> Index:
+    """How many of `size` rows (columns) from `start` on are inside the matrix."""
     if all(k.ev.bounds.inside(start, size, extent)):
         return size
     return k.fn.smax(k.fn.smin(k.fn.sub(k.ev.dim(extent), k.ev.index(start)), size), 0)
-
-
-def _extent(view: Value, axis: int) -> Dim:
-    assert isinstance(view.type, ViewType)
-    return view.type.shape[axis]

@@ -62,8 +62,8 @@ def pack_function(module: LLVMModule, panel: PackedPanel) -> str:
     if any(f.name == panel.name for f in module.functions):
         return panel.name
     params = [("source", PTR), ("sp", I64), ("sk", I64), ("valid", I64), ("kc", I64), ("target", PTR)]
-    packer = (_Words if panel.together > 1 else _Packer)(LLVMFunction(module, panel.name, params), panel)
-    fn = packer.fn
+    fn = LLVMFunction(module, panel.name, params)
+    packer = packer_of(fn, panel)
     source, sp, sk, valid, kc, target = (fn.param(i) for i in range(6))
     width, whole = panel.width, fn.div(valid, panel.width)
 
@@ -95,13 +95,17 @@ def pack_function(module: LLVMModule, panel: PackedPanel) -> str:
     return panel.name
 
 
+def packer_of(fn: LLVMFunction, panel: PackedPanel) -> Packer:
+    return (WordPacker if panel.together > 1 else Packer)(fn, panel)
+
+
 def parts(dtype: DType) -> int:
     """Real numbers of an element."""
     return 2 if dtype.is_complex else 1
 
 
 @mutable
-class _Packer:
+class Packer:
     fn: LLVMFunction
     panel: PackedPanel
 
@@ -111,10 +115,23 @@ class _Packer:
 
     def read(self, p: Val, lanes: int) -> Val:
         """`lanes` consecutive elements in the accumulator's type."""
-        storage = self.panel.storage
-        loaded = unpack(self.fn.load(p, storage_type(storage, lanes), storage.itemsize), storage, self.vm)
+        return self.joined([self.fn.load(p, self.stored(lanes), self.panel.storage.itemsize)])
+
+    def stored(self, lanes: int) -> Ty:
+        """The type of `lanes` elements as they are loaded."""
+        return storage_type(self.panel.storage, lanes)
+
+    def joined(self, parts: list[Val]) -> Val:
+        """Steps, of the elements that each of them has."""
+        (raw,) = parts
+        loaded = unpack(raw, self.panel.storage, self.vm)
         assert isinstance(loaded, Val)
-        return widened(self.fn, loaded, storage, self.panel.acc)
+        return widened(self.fn, loaded, self.panel.storage, self.panel.acc)
+
+    def each_step(self, lo: Index, hi: Val, write: Callable[[Index, int, Index], None]) -> None:
+        """Writes steps: the k where each begins, how many of k it has, its number."""
+        with self.fn.loop(lo, hi) as at:
+            write(at.index, 1, at.index)
 
     def at(self, base: Val, offset: Index) -> Val:
         return self.fn.gep(base, offset, memory_element(self.panel.storage))
@@ -206,7 +223,7 @@ class _Packer:
                     self.put(zero, line, rest.index)
 
 
-class _Words(_Packer):
+class WordPacker(Packer):
     """Steps are words. Of pairs the earlier k is the upper half, of four bytes the first k the lowest.
 
     Where k ends inside a word, the products of missing elements are -0.0 for floats, which changes no sum, and 0 for
@@ -214,15 +231,18 @@ class _Words(_Packer):
     """
 
     def read(self, p: Val, lanes: int) -> Val:
-        """Words whose elements are contiguous in memory."""
+        """WordPacker whose elements are contiguous in memory."""
         v = self.fn.load(p, I32.wide(lanes), self.panel.storage.itemsize)
         return self._moved(self.fn.intrinsic("fshl", v.ty, v, v, const(16, v.ty)) if self.panel.together == 2 else v)
 
     def _moved(self, v: Val) -> Val:
         return self.fn.binary("xor", v, const(0x80808080, v.ty)) if self.panel.moved else v
 
-    def _word(self, parts: list[Val]) -> Val:
-        """Words of these elements, the first k first; of fewer than there are in a word near the end of k."""
+    def stored(self, lanes: int) -> Ty:
+        return ty("i", self.panel.storage.bits, lanes)
+
+    def joined(self, parts: list[Val]) -> Val:
+        """WordPacker of these elements, the first k first; of fewer than there are in a word near the end of k."""
         fn, count, bits = self.fn, self.panel.together, 32 // self.panel.together
         missing = 0x8000 if count == 2 and not self.panel.right else 0
         t = I32.wide(parts[0].ty.lanes)
@@ -232,8 +252,7 @@ class _Words(_Packer):
             whole = fn.binary("or", whole, fn.binary("shl", fn.convert("zext", part, I32), const(shift, t)))
         return self._moved(whole)
 
-    def _each_step(self, lo: Index, hi: Val, write: Callable[[Index, int, Index], None]) -> None:
-        """Writes steps: the k where each begins, how many of k it has, its number."""
+    def each_step(self, lo: Index, hi: Val, write: Callable[[Index, int, Index], None]) -> None:
         fn, count = self.fn, self.panel.together
         whole = fn.mul(fn.div(hi, count), count)
         with fn.loop(lo, whole, count) as at:
@@ -252,13 +271,13 @@ class _Words(_Packer):
             for p in range(panels):
                 self._row(partial(self._words_at, rows, p * self.panel.width), self.panel_of(line, p))
 
-        self._each_step(0, kc, step)
+        self.each_step(0, kc, step)
 
     def _words_at(self, rows: list[Val], start: int, place: int, lanes: int) -> Val:
-        return self._word([self._load(self.at(r, start + place), lanes) for r in rows])
+        return self.joined([self._load(self.at(r, start + place), lanes) for r in rows])
 
     def _load(self, p: Val, lanes: int) -> Val:
-        return self.fn.load(p, ty("i", self.panel.storage.bits, lanes), self.panel.storage.itemsize)
+        return self.fn.load(p, self.stored(lanes), self.panel.storage.itemsize)
 
     def one_by_one(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val, valid: Index, start: Index = 0) -> None:
         fn, zero = self.fn, const(0, self.panel.element)
@@ -270,12 +289,12 @@ class _Words(_Packer):
                 if self.panel.along == "k" and have == self.panel.together:
                     word = self.read(self.at(base, k), 1)
                 else:
-                    word = self._word([self._load(self.at(base, fn.mul(fn.add(k, i), sk)), 1) for i in range(have)])
+                    word = self.joined([self._load(self.at(base, fn.mul(fn.add(k, i), sk)), 1) for i in range(have)])
                 self.put(word, line, one.index)
             with fn.loop(valid, self.panel.width) as rest:
                 self.put(zero, line, rest.index)
 
-        self._each_step(start, kc, step)
+        self.each_step(start, kc, step)
 
 
 def widened(fn: LLVMFunction, v: Val, old: DType, new: DType) -> Val:

@@ -1,0 +1,1 @@
+"""Panels of matrices, packed for products in registers."""

@@ -1,0 +1,105 @@
+"""Products of operands whose rows, columns or summed axes are several strided axes in memory: they are read while they
+are packed, with the bits of products of copies, in every instruction set, for all blocks and with open sizes."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TileType
+from tessera.compiler.pipeline import generate
+from tessera.compiler.targets.cpu.llvm.isa import LEVELS
+from tessera.compiler.targets.cpu.target import CpuTarget
+from tessera.language import dtypes as dt
+from tessera.language.dims import ceildiv
+from tests.emulator.harness import Arg, LineBuilder, build
+
+BF16 = ml_dtypes.bfloat16
+Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
+"""sizes, strides, and how many of these axes are the matrix' rows"""
+
+WINDOWS: Layout = ((5, 3, 2, 9, 20), (11 * 25, 25, 1, 25, 1), 3)  # of 5 channels of 11 x 25: runs of 20 columns
+SMALL: Layout = ((150, 3, 3, 5, 5), (49, 7, 1, 7, 1), 3)  # 1350 k; runs shorter than a vector
+STEPS: Layout = ((3, 3, 3, 4, 11), (9 * 24, 24, 1, 48, 2), 3)  # nothing has neighbours but 3 elements of a window
+PATCHES: Layout = ((3, 16, 20, 2, 3), (32 * 60, 60, 1, 16 * 60, 20), 3)  # neighbours along k
+HEADS: Layout = ((4, 37, 2, 50), (50, 400, 200, 1), 2)
+PLAIN: Layout = ((33, 40), (40, 1), 1)
+
+CASES: list[tuple[dt.DType, dt.DType, Layout, Layout]] = [
+    (dt.f32, dt.f32, ((45, 30), (30, 1), 1), WINDOWS),
+    (dt.f64, dt.f64, ((13, 1350), (1350, 1), 1), SMALL),
+    (dt.f32, dt.f32, ((29, 27), (1, 29), 1), STEPS),
+    (dt.f32, dt.f32, ((30, 8, 120), (120, 3600, 1), 1), PATCHES),
+    (dt.bf16, dt.f32, ((16, 5, 6), (6, 96, 1), 1), WINDOWS),
+    (dt.f16, dt.f32, HEADS, ((2, 50, 35), (1, 2, 100), 2)),
+    (dt.int8, dt.int32, ((16, 30), (30, 1), 1), WINDOWS),
+]
+
+
+def array(layout: Layout, dtype: dt.DType, seed: int) -> tuple[Any, Any]:
+    """Memory with random elements, and the matrix that it is seen as."""
+    shape, strides, lead = layout
+    rng = np.random.default_rng(seed)
+    size = sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) + 1
+    numbers = rng.integers(-128, 128, size) if dtype.is_integer else rng.standard_normal(size)
+    memory = numbers.astype(dtype.numpy)
+    seen = np.lib.stride_tricks.as_strided(memory, shape, [s * memory.itemsize for s in strides])
+    return memory, np.ascontiguousarray(seen).reshape(int(np.prod(shape[:lead])), -1)
+
+
+def product(level: str, a: Arg, b: Arg, given: Any, size: tuple[int, int], acc: dt.DType, block: Any, lead: Any) -> Any:
+    out = np.empty(size, acc.numpy)
+
+    def body(t: LineBuilder, a: Value, b: Value, y: Value) -> None:
+        i, j = (t.iop("imul", t.program_id(x), t.index(block[x])) for x in (0, 1))
+        t.store(y, t.value("tile.contract", (a, b, i, j), TileType(block, acc), {"lead": lead}), [i, j])
+
+    args = [a, b, Arg("y", size, acc, out=True)]
+    program = build("product", args, (ceildiv(size[0], block[0]), ceildiv(size[1], block[1])), body)
+    CpuTarget(level).load(generate(program, CpuTarget(level))).run([v.ctypes.data for v in (*given, out)], [], [])
+    return out
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{c[3][0]}")
+def test_bits_of_products_of_copies(case: Any) -> None:
+    dtype, acc, left, right = case
+    (a, x), (b, y) = array(left, dtype, 1), array(right, dtype, 2)
+    size = len(x), y.shape[1]
+    plain = [Arg(n, v.shape, dtype) for n, v in (("a", x), ("b", y))]
+    want = product("avx512", *plain, (x, y), size, acc, (504, 512), (1, 1))
+    wide = np.int64 if acc.is_integer else np.float64
+    exact = x.astype(wide) @ y.astype(wide)
+    np.testing.assert_allclose(want.astype(wide), exact, 1e-5, 1e-3)
+    seen = [Arg(n, v[0], dtype, strides=v[1]) for n, v in (("a", left), ("b", right))]
+    for level, block in zip(LEVELS, ((504, 512), (14, 48), (9, 70)), strict=True):
+        got = product(level, *seen, (a, b), size, acc, block, (left[2], right[2]))
+        np.testing.assert_array_equal(got, want)
+
+
+def test_functions_have_the_bits_of_products_of_copies() -> None:
+    """Known and open sizes; a convolution has the bits of a product with copied windows."""
+
+    def run(x: Any, w: Any, y: Any) -> Any:
+        return ts.conv2d(x, w, stride=(1, 2), dilation=(2, 1)), ts.einsum("aib,cjbi->acj", y, x)
+
+    def opened(x: ts.Tensor["N", "C", "H", "W"], w: ts.Tensor["O", "C", 3, 3], y: ts.Tensor[...]) -> Any:
+        return run(x, w, y)
+
+    rng = np.random.default_rng(0)
+    x, w, y = (rng.standard_normal(s).astype(np.float32) for s in ((2, 21, 12, 23), (9, 21, 3, 3), (10, 23, 12)))
+    seen = np.lib.stride_tricks.sliding_window_view(x, (5, 3), (2, 3))[:, :, :, ::2, ::2]
+    windows = np.ascontiguousarray(seen.transpose(0, 1, 4, 5, 2, 3)).reshape(2, 21 * 9, 8 * 11)
+    want = [
+        np.asarray(ts.function(lambda w, v: w @ v)(w.reshape(9, -1), windows)).reshape(2, 9, 8, 11),
+        np.asarray(ts.function(lambda a, b: a @ b)(y.reshape(10, -1), x.transpose(3, 2, 0, 1).reshape(23 * 12, -1))),
+    ]
+    want[1] = want[1].reshape(10, 2, 21)
+    for f in (run, opened):
+        got = ts.function(f)(x, w, y)
+        for mine, theirs in zip(got, want, strict=True):
+            np.testing.assert_array_equal(np.asarray(mine), theirs)
