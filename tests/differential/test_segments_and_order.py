@@ -146,6 +146,40 @@ def test_the_gradient_of_a_take_is_rounded_once() -> None:
         np.testing.assert_array_max_ulp(found, want.astype(np.float32), 1)
 
 
+@pytest.mark.parametrize(("n", "bins"), [(40_002, 7), (33_792, 300), (3, 3)])
+def test_histograms(n: int, bins: int) -> None:
+    """One number everywhere is not in memory, nor are the bins' numbers, which are computed where they are counted.
+    The sums of one number are exact, so that parts, threads and open sizes give the same bits."""
+    ids = np.random.default_rng(n).integers(-bins - 2, bins + 2, n)
+
+    def counts(ids, start):
+        again = ts.segment_sum(ts.full(ids.shape, 0.1, ts.f32), ids * 2 - 1, start.shape[0])
+        whole = ts.segment_max(ts.full(ids.shape, 3, ts.int64), ids, start.shape[0])
+        return ts.scatter_add(start, ids, ts.ones_like(ids).to(ts.f32)), again, whole
+
+    known, start = ts.function(counts), np.arange(bins, dtype=np.float32)
+    before, found = ts.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            ts.set_num_threads(count)
+            found.append([np.asarray(v) for v in known(ids, start)])
+    finally:
+        ts.set_num_threads(before)
+    text = ts.compile(known, target="cpu", arguments=(ids, start)).ir("schedule")
+    assert text.count('kind="scatter"') == 3 and text.count(" = group(") == 4
+    counts.__annotations__ = {"ids": ts.Tensor["N", ts.int64], "start": ts.Tensor["V", ts.f32]}
+    found.append([np.asarray(v) for v in ts.function(counts)(ids, start)])
+    assert len({b"".join(v.tobytes() for v in each) for each in found}) == 1
+    at = np.where(ids < 0, ids + bins, ids)
+    want, again = start.copy(), np.zeros(bins)
+    np.add.at(want, at[(at >= 0) & (at < bins)], 1)
+    second = ids * 2 - 1
+    np.add.at(again, second[(second >= 0) & (second < bins)], np.float64(np.float32(0.1)))
+    whole = np.where(np.bincount(ids[(ids >= 0) & (ids < bins)], minlength=bins) > 0, 3, np.iinfo(np.int64).min)
+    for got, right in zip(found[0], (want, again.astype(np.float32), whole), strict=True):
+        np.testing.assert_array_equal(got, right)
+
+
 @pytest.mark.parametrize("n, segments", [(0, 3), (1, 1), (70, 3), (5, 0), (1500, 2)])
 def test_sizes_known_at_launch(target: str, n: int, segments: int) -> None:
     """1500 slices are more than one program of a GPU sorts."""

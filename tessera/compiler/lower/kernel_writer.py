@@ -7,6 +7,7 @@ broadcasting between values is always `tile.broadcast` with the identity axes.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +75,12 @@ class KernelWriter:
         counts = grid(space.dims, space.block)
         self.grid = tuple(n for n in counts if n != 1)
         self.offsets = self._program_offsets(counts)
+
+    def inside(self, space: Space, offsets: list[Value]) -> KernelWriter:
+        """Writes into the same kernel, inside of a loop: tiles of another space, that begin at `offsets`."""
+        new = copy(self)
+        new.space, new.offsets, new.tiles, new._loaded, new._sizes = space, offsets, {}, {}, {}
+        return new
 
     def size(self, d: Dim) -> Value:
         """`d` as an index, made once: the kernel is one block, so the index is defined wherever it is used again."""

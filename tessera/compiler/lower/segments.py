@@ -8,10 +8,14 @@ out in parts where sizes are known and any order gives the same bits; else progr
 one, and the f64 sums have rows only for the segments that occur, in the order of their first slices, so that they take
 no more memory than the slices or the results. Elsewhere the numbers are sorted first, stably, and each result's program
 finds its slices side by side. There are no atomic operations, and no result depends on which thread comes first.
+
+Slices that are one number everywhere, as for a histogram, are not in memory.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -20,9 +24,9 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.chunked_reduction import identity
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
-from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside
+from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
 from tessera.compiler.lower.sorting import SortedLines, Sorting, scalar, temporary
-from tessera.compiler.schedule.views import layout_of
+from tessera.compiler.schedule.views import layout_of, number_everywhere
 from tessera.compiler.tile.builder import TileBuilder
 from tessera.language import dtypes
 from tessera.language.dims import Dim, dim_min, prod
@@ -31,8 +35,10 @@ from tessera.language.dtypes import DType
 COMBINE = {"sum": "add", "max": "maximum", "min": "minimum"}
 PART, SPARSE, MOST_PARTS = 1 << 14, 8, 64
 """slices of a part: at least PART, and SPARSE for each segment; there are at most MOST_PARTS parts"""
-AT_ONCE = 4
-"""slices that one round of a loop takes"""
+AT_ONCE, AHEAD = 4, 1024
+"""slices that one round of a loop takes, and whose numbers are made together"""
+MOST = (1 << 32) - 1
+"""segments whose numbers fit into 32 bits"""
 LANES = 16
 """elements of a slice from which on it is vectors that are added"""
 STEP = 32
@@ -44,10 +50,9 @@ NONE = -1
 
 
 def fold_segments(group: Op, out: ProgramBuilder) -> None:
-    (op,) = GroupBody.of(group).ops
     (result,) = group.results
     out.temp(result)
-    fold = _Fold(op, group, out)
+    fold = _Fold(group, out)
     if out.sizes.sorted_block:
         fold.by_segment()
     elif not fold.narrow:
@@ -61,13 +66,17 @@ def fold_segments(group: Op, out: ProgramBuilder) -> None:
 class _Fold:
     """`x` is seen as [before, n, after], the result as [before, count, after]."""
 
-    def __init__(self, op: Op, group: Op, out: ProgramBuilder) -> None:
+    def __init__(self, group: Op, out: ProgramBuilder) -> None:
+        self.body = GroupBody.of(group)
+        *self.numbering, op = self.body.ops
+        """what computes the segments' numbers, element by element"""
+        self.scalars = scalars_of(group, out)
         attrs: dict[str, Any] = attributes_of(op)
         x, ids = (layout_of(v) for v in op.operands)
         t, index = (v.type for v in op.operands)
         assert x is not None and ids is not None and isinstance(t, TensorType) and isinstance(index, TensorType)
         self.out, self.span, self.known, self.result = out, group.span, inside(group), op.result
-        self.x, self.ids = x, ids
+        self.x, self.ids, self.number = x, ids, number_everywhere(op.operands[0])
         self.how = op.name.rpartition("_")[2]
         axis: int = attrs["axis"]
         self.count: Dim = attrs["num_segments"]
@@ -77,22 +86,36 @@ class _Fold:
         self.wide = self.dtype
         if self.how == "sum" and (t.dtype.is_float or t.dtype.is_complex):
             self.wide = dtypes.complex128 if t.dtype.is_complex else dtypes.f64
-        self.exact = self.how != "sum" or not (t.dtype.is_float or t.dtype.is_complex)
+        self.exact = self.how != "sum" or not (t.dtype.is_float or t.dtype.is_complex) or self._exact_multiples()
         """whether any order of additions gives the same bits"""
         self.narrow = isinstance(self.after, int) and self.after < LANES
-        self.few = isinstance(self.n, int) and isinstance(self.count, int) and self.count <= self.n
-        self.flops, self.name = flops_of([op]), op.name.partition(".")[2]
+        self.few = isinstance(self.n, int) and isinstance(self.count, int) and self.count <= min(self.n, MOST)
+        self.flops, self.name = flops_of(self.body.ops), op.name.partition(".")[2]
 
     def _launch(self, writer: KernelWriter, what: str) -> None:
         kernel = writer.finish(self.out.kernel_name(what))
         self.out.launch(kernel, writer.arguments, self.known, what, self.flops, self.span)
 
-    def _views(self, writer: KernelWriter) -> tuple[Value, Value]:
-        """Of x and of the result."""
+    def _exact_multiples(self) -> bool:
+        """Whether all sums of up to `n` times the one number are floats: its digits, and those of the count, fit."""
+        c, n = self.number, self.n
+        if not isinstance(n, int) or not isinstance(c, (bool, int, float)) or not math.isfinite(c):
+            return False
+        digits = abs(float(c).as_integer_ratio()[0])
+        return (digits // (digits & -digits) if digits else 0) * n <= 1 << 53
+
+    def _slices(self, writer: KernelWriter) -> Callable[[list[Value], Shape], Value]:
+        """What gives the elements of x from a place on, in this shape; 0 or the like behind the last."""
+        b, number = writer.b, self.number
+        if number is not None:
+            return lambda at, shape: b.full(shape, number, self.dtype)
         source = ViewType((self.before, self.n, self.after), self.dtype)
-        target = ViewType((self.before, self.count, self.after), self.dtype)
         x = writer.window(self.x.base, self.x.offset, source, "x")
-        return x, writer.window(self.result, 0, target, "out", write=True)
+        return lambda at, shape: b.load(x, at, shape, fill=self.start(self.dtype))
+
+    def _target(self, writer: KernelWriter) -> Value:
+        view = ViewType((self.before, self.count, self.after), self.dtype)
+        return writer.window(self.result, 0, view, "out", write=True)
 
     def start(self, dtype: DType) -> Any:
         return 0 if dtype.is_complex else identity(self.how, dtype)
@@ -103,7 +126,7 @@ class _Fold:
         space: Shape = (self.before, self.after)
         writer = KernelWriter(Space(space, [(0,), (1,)], space, (1, columns), (False, False)), {}, set(), self.span)
         b = writer.b
-        x, target = self._views(writer)
+        slices, target = self._slices(writer), self._target(writer)
         places = writer.window(self.keys, 0, ViewType((self.n,), dtypes.int64), "places")
         outer, column = writer.offsets
         one, zero, shape = b.index(1), b.index(0), (1, 1, columns)
@@ -135,7 +158,7 @@ class _Fold:
 
         def add(i: Value) -> list[Value]:
             at = place(found, i)
-            value = b.cast(b.load(x, [outer, i, column], shape), last)
+            value = b.cast(slices([outer, i, column], shape), last)
             b.store(into, b.map(COMBINE[self.how], b.load(into, at, shape), value), at)
             return []
 
@@ -150,62 +173,93 @@ class _Fold:
 
     def in_parts(self) -> None:
         """Parts of the slices, each walked over by a program that has results of its own; these are added in order.
-        Sums of floats have one part: their bits are those of the other ways, which sizes that are not known take."""
+        Sums of floats have one part: their bits are those of the other ways, which sizes that are not known take.
+
+        The numbers of the next slices are made first, in vectors, and are in a cache where slices are walked over. What
+        is in no segment goes to a row behind the last."""
         n, count = self.n, self.count
         assert isinstance(n, int) and isinstance(count, int)
         part = max(PART, SPARSE * count, -(-n // MOST_PARTS)) if self.exact else max(1, n)
-        part = -(-part // AT_ONCE) * AT_ONCE
-        parts, columns = max(1, -(-n // part)), self._columns()
-        held = temporary((self.before, parts, count, self.after), self.wide, "parts", self.span, self.out)
-        view = ViewType((self.before, parts, count, self.after), self.wide)
+        part = -(-part // AHEAD) * AHEAD
+        parts, columns, ahead = max(1, -(-n // part)), self._columns(), max(1, min(AHEAD, n))
+        view = ViewType((self.before, parts, count + 1, self.after), self.wide)
+        made = ViewType((self.before, parts, ahead), dtypes.uint32)
+        held = temporary(view.shape, self.wide, "parts", self.span, self.out)
+        next_ = temporary(made.shape, made.dtype, "numbers", self.span, self.out)
         space: Shape = (self.before, parts, self.after)
         writer = KernelWriter(
-            Space(space, [(0,), (1,), (2,)], space, (1, 1, columns), (False, False, False)), {}, set(), self.span
-        )
-        b = writer.b
-        source = ViewType((self.before, n, self.after), self.dtype)
-        x = writer.window(self.x.base, self.x.offset, source, "x")
-        ids = writer.window(self.ids.base, self.ids.offset, ViewType((n,), self.index), "segment_ids")
+            Space(space, [(0,), (1,), (2,)], space, (1, 1, columns), (False, False, False)), self.body.axes,
+            self.scalars, self.span,
+        )  # fmt: skip
+        b, slices = writer.b, self._slices(writer)
         into = writer.window(held, 0, view, "parts", write=True)
+        numbers = writer.window(next_, 0, made, "numbers", write=True)
         outer, mine, column = writer.offsets
-        height = max(1, 4096 // columns)
+        zero, last, height = b.index(0), b.index(count), max(1, min(4096 // columns, count + 1))
         start = b.full((1, 1, height, columns), self.start(self.wide), self.wide)
 
         def fill(row: Value) -> list[Value]:
             b.store(into, start, [outer, mine, row, column])
             return []
 
-        def add(i: Value) -> list[Value]:
-            """A few slices, one after the other. What is in no segment is stored outside of the view, where nothing
-            happens; what is behind the last slice changes nothing."""
-            for k in range(AT_ONCE):
-                at = b.iop("iadd", i, b.index(k)) if k else i
-                number = b.cast(b.reshape(b.load(ids, [at], (1,)), ()), dtypes.int64)
-                place = [outer, mine, b.value("tile.to_index", (number,), INDEX), column]
+        def walk(i: Value) -> list[Value]:
+            line = writer.inside(Space((n,), [(0,)], (n,), (ahead,), (False,)), [i])
+            b.store(numbers, b.reshape(b.cast(self._numbers(line), made.dtype), (1, 1, ahead)), [outer, mine, zero])
+            here = b.iop("imin", b.iop("isub", end, i), b.index(ahead))
+            if n % AT_ONCE == 0:
+                b.loop(zero, here, b.index(AT_ONCE), [], lambda j: add(i, j, AT_ONCE))
+                return []
+            whole = b.iop("imul", b.iop("idiv", here, b.index(AT_ONCE)), b.index(AT_ONCE))
+            b.loop(zero, whole, b.index(AT_ONCE), [], lambda j: add(i, j, AT_ONCE))
+            b.loop(whole, here, b.index(1), [], lambda j: add(i, j, 1))
+            return []
+
+        def add(i: Value, j: Value, many: int) -> list[Value]:
+            """A few slices, one after the other."""
+            for k in range(many):
+                at = b.iop("iadd", j, b.index(k)) if k else j
+                number = b.cast(b.reshape(b.load(numbers, [outer, mine, at], (1, 1, 1)), ()), dtypes.int64)
+                row = b.iop("imin", b.value("tile.to_index", (number,), INDEX), last)
+                place = [outer, mine, row, column]
                 shape = (1, 1, 1, columns)
-                value = b.load(x, [outer, at, column], (1, 1, columns), fill=self.start(self.dtype))
+                value = slices([outer, b.iop("iadd", i, at), column], (1, 1, columns))
                 value = b.reshape(b.cast(value, self.wide), shape)
                 b.store(into, b.map(COMBINE[self.how], b.load(into, place, shape), value), place)
             return []
 
         first = b.iop("imul", mine, b.index(part))
         end = b.iop("imin", b.iop("iadd", first, b.index(part)), b.index(n))
-        b.loop(b.index(0), b.index(count), b.index(height), [], fill)
-        b.loop(first, end, b.index(AT_ONCE), [], add)
+        b.loop(zero, b.index(count + 1), b.index(height), [], fill)
+        b.loop(first, end, b.index(ahead), [], walk)
         self._launch(writer, self.name)
         self._join(held, view)
 
+    def _numbers(self, writer: KernelWriter) -> Value:
+        """A tile of the segments' numbers as int64; `count` stands for slices that are in no segment."""
+        b, (block,) = writer.b, writer.space.block
+        for op in self.numbering:
+            writer.compute(op)
+        found = writer.tiles.get(self.ids.base)
+        if found is None:
+            ids = writer.window(self.ids.base, self.ids.offset, ViewType((self.n,), self.index), "segment_ids")
+            found = b.load(ids, writer.offsets, (block,))
+        found = b.cast(found, dtypes.int64)
+        count = b.broadcast(scalar(b, b.index(self.count)), (block,), ())
+        outside = b.map("logical_or", b.map("lt", found, b.full((block,), 0, dtypes.int64)), b.map("ge", found, count))
+        return b.map("where", outside, count, found)
+
     def _join(self, held: Value, view: ViewType) -> None:
         """The results of all parts, added in order and rounded."""
-        columns, parts = self._columns(), view.shape[1]
-        height = max(1, 4096 // columns)
+        columns, parts, (_, _, rows, _) = self._columns(), view.shape[1], view.shape
+        assert isinstance(rows, int)
+        height = max(1, min(4096 // columns, rows - 1))
         space: Shape = (self.before, self.count, self.after)
         writer = KernelWriter(
             Space(space, [(0,), (1,), (2,)], space, (1, height, columns), (False, False, False)), {}, set(), self.span
         )
         b = writer.b
         found = writer.window(held, 0, view, "parts")
-        target = writer.window(self.result, 0, ViewType(space, self.dtype), "out", write=True)
+        target = self._target(writer)
         outer, row, column = writer.offsets
         shape = (1, height, columns)
 
@@ -264,7 +318,7 @@ class _Fold:
             Space(space, [(0,), (1,), (2,)], space, (1, rows, columns), (False, False, False)), {}, set(), self.span
         )
         b = writer.b
-        x, target = self._views(writer)
+        slices, target = self._slices(writer), self._target(writer)
         heads = writer.window(first, 0, ViewType((self.count,), dtypes.int64), "first")
         links = writer.window(following, 0, ViewType((self.n,), dtypes.int64), "following")
         outer, segment, column = writer.offsets
@@ -273,7 +327,7 @@ class _Fold:
             return b.value("tile.to_index", (i,), INDEX)
 
         def slice_(i: Value) -> Value:
-            return b.cast(b.load(x, [outer, index(i), column], (1, 1, columns)), self.wide)
+            return b.cast(slices([outer, index(i), column], (1, 1, columns)), self.wide)
 
         def link(view: Value, at: Value) -> Value:
             return b.reshape(b.load(view, [at], (1,)), ())
@@ -366,7 +420,7 @@ class _Fold:
             Space(space, [(0,), (1,), (2,)], space, (1, 1, columns), (False, False, False)), {}, set(), self.span
         )
         b = writer.b
-        x, target = self._views(writer)
+        target = self._target(writer)
         numbers = writer.window(ordered, 0, ViewType((self.n,), dtypes.int64), "ordered")
         where = writer.window(places, 0, ViewType((self.n,), dtypes.int64), "places")
         outer, segment, column = writer.offsets
@@ -374,6 +428,9 @@ class _Fold:
         first = self._bound(b, numbers, mine)
         last = self._bound(b, numbers, b.map("add", mine, b.constant(1, dtypes.int64)))
         shape = (STEP, columns)
+        if self.number is None:
+            source = ViewType((self.before, self.n, self.after), self.dtype)
+            x = writer.window(self.x.base, self.x.offset, source, "x")
 
         def spread(v: Value, axis: int | None) -> Value:
             return b.broadcast(v, shape, () if axis is None else (axis,))
@@ -389,8 +446,11 @@ class _Fold:
             attrs: dict[str, Any] = {"fill": 0, "masked": True}
             found = b.value("tile.gather", (where, rows, wanted), TileType((STEP,), dtypes.int64), attrs)
             mask = b.map("logical_and", spread(wanted, 0), spread(real, 1))
-            operands = (x, spread(scalar(b, outer), None), spread(found, 0), spread(line, 1), mask)
-            values = b.value("tile.gather", operands, TileType(shape, self.dtype), attrs)
+            if self.number is not None:
+                values = b.full(shape, self.number, self.dtype)
+            else:
+                operands = (x, spread(scalar(b, outer), None), spread(found, 0), spread(line, 1), mask)
+                values = b.value("tile.gather", operands, TileType(shape, self.dtype), attrs)
             work = self.dtype.compute
             values = b.map("where", mask, b.cast(values, work), b.full(shape, self.start(work), work))
             return [b.map(COMBINE[self.how], total, b.cast(b.reduce(self.how, values, (0,)), self.wide))]
@@ -403,17 +463,12 @@ class _Fold:
 
     @cached_property
     def keys(self) -> Value:
-        """The segments' numbers as int64; slices that are in no segment come last."""
+        """The segments' numbers in memory."""
         keys = temporary((self.n,), dtypes.int64, "keys", self.span, self.out)
-        block = self.out.sizes.elements
-        writer = KernelWriter(Space((self.n,), [(0,)], (self.n,), (block,), (False,)), {}, set(), self.span)
-        b = writer.b
-        ids = writer.window(self.ids.base, self.ids.offset, ViewType((self.n,), self.index), "segment_ids")
-        found = b.cast(b.load(ids, writer.offsets, (block,)), dtypes.int64)
-        count = b.broadcast(scalar(b, b.index(self.count)), (block,), ())
-        outside = b.map("logical_or", b.map("lt", found, b.full((block,), 0, dtypes.int64)), b.map("ge", found, count))
+        space = Space((self.n,), [(0,)], (self.n,), (self.out.sizes.elements,), (False,))
+        writer = KernelWriter(space, self.body.axes, self.scalars, self.span)
         to = writer.window(keys, 0, ViewType((self.n,), dtypes.int64), "keys", write=True)
-        b.store(to, b.map("where", outside, count, found), writer.offsets)
+        writer.b.store(to, self._numbers(writer), writer.offsets)
         self._launch(writer, "segments")
         return keys
 

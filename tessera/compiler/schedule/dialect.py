@@ -19,7 +19,8 @@ _APART = ("apart",)
 KINDS = ("map", "row", "chunks", "contract", "join", "scatter", "put", "sort")
 """map: elementwise over the space; row: with reductions or scans over `inner`; chunks: one long reduction to a scalar
 in two fixed stages; contract: a (batched) matrix product with an elementwise epilogue; join: copies into windows;
-scatter: folds of segments; put: slices of a tensor replaced; sort: lines in order."""
+scatter: folds of segments, whose numbers may be computed elementwise; put: slices of a tensor replaced; sort: lines in
+order."""
 
 
 @spec(

@@ -123,6 +123,10 @@ class FusionGrouping:
         elif kind_of(op) == "contract":
             group = FusionGroup("contract", shape_of(op.result))
             group.add(op, {op.result: tuple(a if d != 1 else -1 for a, d in enumerate(group.space))})
+        elif kind_of(op) == "scatter" and (numbering := self.numbers(op)):
+            group = numbering
+            group.kind = "scatter"
+            group.ops.append(op)
         elif (kind := kind_of(op)) in ("join", "scatter", "put", "sort"):
             group = FusionGroup(kind, shape_of(op.result), ops=[op])
             if kind == "join":
@@ -137,7 +141,16 @@ class FusionGrouping:
                     return
             group = self.start(op)
         self.of[op] = group
-        self.need(group, self.sources[op])
+        self.need(group, [source for source in self.sources[op] if self.of[source] is not group])
+
+    def numbers(self, op: Op) -> FusionGroup | None:
+        """The elementwise group that computes the numbers of the segments that `op` folds, and nothing else."""
+        x, numbers = op.operands
+        g = self.of.get(numbers.op) if numbers.op is not None else None
+        if g is None or g.kind != "map" or g.space != shape_of(numbers) or base_of(x).op in g.ops:
+            return None
+        ops = {*g.ops, op}
+        return None if any(leaves(r, ops) for o in g.ops for r in o.results) else g
 
     def merge_parts(self, op: Op) -> None:
         """Parts of a concatenation that read the same memory are computed together, where they have one shape."""

@@ -15,7 +15,7 @@ from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import collapse
 from tessera.compiler.schedule.alignment import base_of, long_reduction
 from tessera.compiler.schedule.matrices import Contraction, contraction, operands_as_matrices, ordered, roles
-from tessera.compiler.schedule.views import is_view, kind_of, layout_of, views_to
+from tessera.compiler.schedule.views import is_view, kind_of, layout_of, number_everywhere, views_to
 from tessera.language import dtypes
 
 
@@ -41,7 +41,8 @@ def normalise(block: Block, sizes: Sizes) -> None:
             _store_generated(op, range(len(op.operands)))
             _store_scalars(op, (0,))
         elif kind_of(op) in ("scatter", "sort"):
-            _in_one_piece(op, range(len(op.operands)))
+            same = kind_of(op) == "scatter" and number_everywhere(op.operands[0]) is not None
+            _in_one_piece(op, range(1 if same else 0, len(op.operands)))
         elif kind_of(op) == "put":  # its tensor is copied when the op is lowered, where that is necessary
             _in_one_piece(op, (1, 2))
             _in_windows(op, (0,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.compiler.graph.builder import number_of
 from tessera.compiler.graph.operator import REGISTRY, Kind, attributes_of, operator_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
@@ -90,3 +91,14 @@ def views_to(v: Value) -> list[Op]:
         out.append(v.op)
         v = v.op.operands[0]
     return out[::-1]
+
+
+def number_everywhere(v: Value) -> bool | int | float | complex | None:
+    """The number that each element of `v` is, in its dtype, where that is known when compiling."""
+    views = views_to(v)
+    source = (views[0].operands[0] if views else v).op
+    if source is None or source.name not in ("graph.full", "graph.constant"):
+        return None
+    number: Any = source.attrs["value"]
+    assert isinstance(source.result.type, TensorType)
+    return number_of(number, source.result.type.dtype) if isinstance(number, (bool, int, float, complex)) else None

@@ -15,8 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import field
+from typing import cast
 
 from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.types import TileType
 from tessera.immutable import immutable, mutable
 from tessera.language.dims import Dim, DimError, Expr, Facts, bounds, dim_max, dim_min, floordiv
 
@@ -92,6 +94,8 @@ class Intervals:
             case "program_id":  # numbers of programs are 0 .. length of the axis - 1
                 grid: tuple[Dim, ...] = self.kernel.attrs["grid"]  # type: ignore[assignment]
                 return Interval(0, self.facts.normal(grid[int(op.attrs["axis"])]) - 1)  # type: ignore[call-overload]
+            case "to_index":
+                return _unsigned(op.operands[0])
             case name if name in _RULES:
                 return _RULES[name](self, self.of(op.operands[0]), self.of(op.operands[1]))
             case _:
@@ -115,6 +119,17 @@ class Intervals:
         # The greatest multiple of `multiple` up to `last`. The step itself says nothing: the place of the first step is
         # not known, and the last may be anywhere below `upper`.
         return Interval(lower.low, floordiv(last, multiple) * multiple if multiple else last, multiple)
+
+
+def _unsigned(v: Value) -> Interval:
+    """An unsigned number is from 0 to the largest of its dtype, also under another shape and as a wider integer."""
+    while v.op is not None and v.op.name in ("tile.reshape", "tile.cast"):
+        inner, outer = (cast("TileType", x.type).dtype for x in (v.op.operands[0], v))
+        if inner != outer and not (inner.is_integer and outer.is_integer and inner.bits < outer.bits):
+            break
+        v = v.op.operands[0]
+    dtype = cast("TileType", v.type).dtype
+    return Interval(0, (1 << dtype.bits) - 1) if dtype.kind == "uint" else Interval()
 
 
 def _exact(r: Interval) -> bool:

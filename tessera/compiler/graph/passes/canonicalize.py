@@ -143,6 +143,15 @@ def _cast(g: GraphBuilder, op: Op) -> Value | None:
     return None
 
 
+@rule("cast")
+def _cast_of_full(g: GraphBuilder, op: Op) -> Value | None:
+    """One number everywhere in another dtype is one number everywhere."""
+    inner, t = _source(op.operands[0], "full"), tensor(op.result)
+    if inner is None or t.policy is not None or not isinstance(inner.attrs["value"], (bool, int, float, complex)):
+        return None
+    return g.broadcast_to(g.to(g.constant(inner.attrs["value"], tensor(inner.result).dtype), t.dtype), t.shape)
+
+
 @rule("reshape")
 def _reshape(g: GraphBuilder, op: Op) -> Value | None:
     x, shape = op.operands[0], cast("Shape", op.attrs["shape"])
