@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -18,6 +21,7 @@ from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.printer import print_op
 from tessera.errors import CompileError
 from tessera.language.lazy import LazyModule
+from tessera.language.policies import Policy
 
 TEXT = '''"""Ünïcode before code: ✓"""
 import math
@@ -209,6 +213,26 @@ def test_what_has_the_names_of_an_array_or_a_function_and_is_none() -> None:
     """A module that is imported late has functions `shape` and `dtype`; the class of functions has a `__code__`."""
     assert fingerprint(LazyModule("numpy")).startswith("LazyModule")
     assert fingerprint(FunctionType) == "type function"
+
+
+class Slotted:
+    __slots__ = ("__own", "plain")
+
+    def __init__(self, plain: int, own: int) -> None:
+        self.plain, self.__own = plain, own
+
+
+def test_objects_count_by_what_they_hold_without_a_dict_too() -> None:
+    """Slots, attributes in C, and none that are caches."""
+    values = [
+        Slotted(1, 1), Slotted(1, 2), Slotted(2, 1), Fraction(1, 2), Fraction(1, 4), Decimal("0.5"), Decimal("0.25"),
+        Policy(), Policy(rounding="stochastic"), Policy(saturate=True), Path("a"), Path("b"), re.compile("a"),
+        re.compile("b"),
+    ]  # fmt: skip
+    assert len({fingerprint(v) for v in values}) == len(values)
+    path, before = values[10], fingerprint(values[10])
+    assert hash(path) is not None and str(path) and fingerprint(path) == before
+    assert fingerprint(Slotted(1, 1)) == fingerprint(values[0])
 
 
 def test_the_decorators_keywords_may_be_names_of_the_module() -> None:

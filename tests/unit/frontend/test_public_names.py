@@ -38,7 +38,7 @@ def found(text: str) -> list[tuple[str, int, str]]:
         ("import tessera.serving.http as h", "tessera has no 'serving'"),
         ("from tessera.serving import run", "tessera has no 'serving'"),
         ("class A:\n    def f(self): return ts.profler", "tessera has no 'profler'; did you mean 'profiler'?"),
-        ("def f(x):\n    return ts.nn.functional.relu(x)", "tessera.nn has no 'functional'; functions are those of ts: ts.relu, ts.softmax, ts.cross_entropy"),
+        ("def f(x):\n    return ts.nn.functional.relu(x)", "tessera.nn has no 'functional'"),
         ("f = lambda x: ts.Profiller(x)", "tessera has no 'Profiller'; did you mean 'Profiler'?"),
         ("def f():\n    from tessera import learning", "tessera has no 'learning'"),
         ("y = ts.tile.anything_at_all", "tessera.tile has no 'anything_at_all'"),
@@ -64,7 +64,9 @@ def found(text: str) -> list[tuple[str, int, str]]:
 def test_a_name_that_is_not_there_is_an_error(line, said):
     got = found(f"import tessera as ts\n{line}\n")
     assert [code for code, _, _ in got] == ["TS104"]
-    assert got[0][2] == said or got[0][2].startswith(f"{said}; there ")  # what there is instead
+    assert got[0][2] == said or got[0][2].startswith(
+        (f"{said}; there ", f"{said}; functions are ")
+    )  # what there is instead
 
 
 @pytest.mark.parametrize(

@@ -106,3 +106,19 @@ def test_another_model_s_gradient_is_refused() -> None:
     with pytest.raises(ts.TesseraError, match=r"up\.bias is \[8\] and its gradient \[9\]"):
         wrong(state, other, X)
     assert int(state.memory.step) == 0
+
+
+def test_one_function_steps_states_of_other_numerics():
+    """Each as its own optimizer says: the function is compiled for each."""
+    p = np.asarray(ts.asarray(np.linspace(-2, 2, 257, dtype=np.float32)).astype(ts.bf16))
+
+    @ts.function
+    def step(state: ts.optimizers.TrainingState, g):
+        state.step(g)
+
+    for numerics in (None, ts.stochastic_round, ts.saturate):
+        opt = ts.optimizers.SGD(1e-3, numerics=numerics)
+        state = ts.optimizers.TrainingState([p], opt)
+        step(state, [p])
+        wanted, _ = opt.update([p], [p], opt.init([p]))
+        assert np.asarray(state.model[0]).tobytes() == np.asarray(wanted[0]).tobytes(), numerics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 from collections.abc import Sequence
 from types import CodeType, ModuleType
 from typing import Any, cast
@@ -70,10 +71,33 @@ def _of_object(value: Any, depth: int) -> str:
         read = _free_values(wrapped, code, depth)
         return f"{wrapped.__qualname__}#{_digest(code.co_code, repr(_constants(code)).encode(), read.encode())}"
     kind = _kind(value)
-    members = getattr(value, "__dict__", None)
-    if is_dict(members) and not isinstance(value, type):
-        return f"{kind}{fingerprint(dict(members), depth + 1)}"
-    return kind + _named(value)
+    if isinstance(value, os.PathLike):  # its attributes are caches
+        return f"{kind}({os.fspath(cast('os.PathLike[str]', value))!r})"
+    members = _attributes(value)
+    if members is not None:
+        return f"{kind}{fingerprint(members, depth + 1)}"
+    if named := _named(value):
+        return kind + named
+    return kind if type(value).__repr__ is object.__repr__ else repr(value)
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """What an object holds, in its dict and in slots; None where it has neither."""
+    if isinstance(value, type):
+        return None
+    slots = [n for base in type(value).__mro__ for n in _slots(base)]
+    own = getattr(value, "__dict__", None)
+    if not slots and not is_dict(own):
+        return None
+    return {n: getattr(value, n) for n in slots if hasattr(value, n)} | (dict(own) if is_dict(own) else {})
+
+
+def _slots(cls: type) -> list[str]:
+    """The names of a class's own slots, as attributes; those of Python are left out."""
+    said: Any = cls.__dict__.get("__slots__", ())
+    names = [said] if isinstance(said, str) else [*said]
+    private = [f"_{cls.__name__.lstrip('_')}{n}" for n in names if n.startswith("__") and not n.endswith("__")]
+    return [n for n in names if not n.startswith("__")] + private
 
 
 def _kind(value: object) -> str:
