@@ -24,6 +24,7 @@ from tessera.compiler.graph.passes.eliminate_common import eliminate_common
 from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.graph.passes.for_to_while import for_to_while
 from tessera.compiler.graph.passes.hold_finite import hold_finite
+from tessera.compiler.graph.passes.recognize import recognize
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.ir.readable import readable
@@ -62,6 +63,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("hold_finite", "graph", hold_finite),
     # on what the user wrote: it folds what the decompositions would only multiply
     Pass("canonicalize", "graph", canonicalize),
+    # attention in the operators that the user wrote: before decomposition, in which derivatives have kept them apart
+    Pass("recognize", "graph", recognize),
     # before decomposition, which then also reaches into the loops it makes
     Pass("for_to_while", "graph", for_to_while),
     # softmax, layer_norm ... become the structural kinds that lowering knows

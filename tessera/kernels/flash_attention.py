@@ -11,6 +11,10 @@ All take q [B, H, S, D], k [B, G, T, D] and v [B, G, T, E], where H is a multipl
 of the keys there are. `causal`: query i sees keys 0 to i; `window`: those less than so many places away; `softcap`:
 scores are softcap * tanh(scores / softcap). `spread` says along which of its axes `bias` has more than one element.
 Arithmetic is f32 (f64 for f64); the weights meet v in the dtype of v.
+
+`literal` says that products and a softmax are written out: scores are rounded to the dtype of q after each step, false
+elements of `bias` make them `hidden`, and a query that sees no key gets NaN. `reach` [B, G] of the forward pass: up to
+which key every query goes, though it may not see it, since 0 times what is not finite is NaN.
 """
 
 from __future__ import annotations
@@ -28,17 +32,21 @@ def attention_forward(
     v: Tensor["B", "G", "T", "E"],
     bias: Tensor["Bb", "Hb", "Sb", "Tb"] | None,
     lengths: Tensor["B"] | None,
+    reach: Tensor["B", "G"] | None,
     out: Tensor["B", "H", "S", "E"],
     lse: Tensor["B", "H", "S"] | None,
     causal: bool = False,
     window=None,
     softcap=None,
     scale=None,
+    hidden=-math.inf,
+    literal: bool = False,
     spread=(True, True, True, True),
 ):
     """`out` [B, H, S, E] is softmax(scores) v; `lse` [B, H, S] is log(sum(exp(scores))) of each row.
 
-    A query that sees no key gets 0, and an infinite `lse`, so that its weights are 0 in what goes backwards.
+    A query that sees no key gets 0, and an infinite `lse`, so that its weights are 0 in what goes backwards; with
+    `literal` both are NaN or make it.
     """
     ctx = ts.tile.context()
     rows, columns, wide = ctx.ROWS, ctx.COLUMNS, wide_of(q)
@@ -51,11 +59,12 @@ def attention_forward(
     total = ts.tile.zeros((rows,), wide)
     sums = ts.tile.zeros((rows, ctx.E), wide)
     first, last = keys_seen(i, rows, columns, keys, causal, window)
+    if reach is not None:
+        last = max(last, reach[b, g])
     for j in ts.tile.range_k(first, last, columns):
-        s = ts.tile.mma(x, k[b, g, j : j + columns, :].T) * scaling(scale, ctx.D)
-        s = capped(s, softcap)
+        s = capped(scaled(ts.tile.mma(x, k[b, g, j : j + columns, :].T), scale, ctx.D, q, literal), softcap)
         if bias is not None:
-            s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns))
+            s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns), hidden, q, literal)
         s = visible(s, i, rows, j, columns, keys, lengths is not None, causal, window)
         new = ts.tile.maximum(top, ts.tile.row_max(s))
         base = ts.tile.where(new == -math.inf, 0.0, new)
@@ -63,10 +72,11 @@ def attention_forward(
         total = total * shrink + ts.tile.row_sum(p)
         sums = sums * shrink + ts.tile.mma(ts.tile.cast(p, v.dtype), v[b, g, j : j + columns, :])
         top = new
-    some = ts.tile.where(total == 0, 1.0, total)
+    some = total if literal else ts.tile.where(total == 0, 1.0, total)
     out[b, h, i : i + rows, :] = sums / some
     if lse is not None:
-        lse[b, h, i : i + rows] = ts.tile.where(total == 0, math.inf, top + ts.tile.log(some))
+        sums_log = top + ts.tile.log(some)
+        lse[b, h, i : i + rows] = sums_log if literal else ts.tile.where(total == 0, math.inf, sums_log)
 
 
 @ts.kernel(ROWS=64, COLUMNS=64)
@@ -84,6 +94,8 @@ def attention_backward_queries(
     window=None,
     softcap=None,
     scale=None,
+    hidden=-math.inf,
+    literal: bool = False,
     spread=(True, True, True, True),
 ):
     """`dq` [B, H, S, D], given the cotangent `ct` of the result, `lse`, and `along`: sum(ct * out) less the cotangent
@@ -100,12 +112,15 @@ def attention_backward_queries(
     first, last = keys_seen(i, rows, columns, keys, causal, window)
     for j in ts.tile.range_k(first, last, columns):
         y = k[b, g, j : j + columns, :]
-        raw = ts.tile.mma(x, y.T) * scaling(scale, ctx.D)
+        raw = scaled(ts.tile.mma(x, y.T), scale, ctx.D, q, literal)
         s = capped(raw, softcap)
         if bias is not None:
-            s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns))
+            block = block_of(bias, spread, b, h, i, rows, j, columns)
+            s = biased(s, block, hidden, q, literal)
         p = ts.tile.exp(visible(s, i, rows, j, columns, keys, lengths is not None, causal, window) - own)
         ds = p * (ts.tile.mma(c, v[b, g, j : j + columns, :].T) - mean)
+        if bias is not None:
+            ds = seen_only(ds, block, literal)
         sums = sums + ts.tile.mma(ts.tile.cast(uncapped(ds, raw, softcap), q.dtype), y)
     dq[b, h, i : i + rows, :] = sums * scaling(scale, ctx.D)
 
@@ -126,6 +141,8 @@ def attention_backward_keys(
     window=None,
     softcap=None,
     scale=None,
+    hidden=-math.inf,
+    literal: bool = False,
     spread=(True, True, True, True),
 ):
     """`dk` [B, G, T, D] and `dv` [B, G, T, E]: a block of keys with all queries of its group, one head after the other.
@@ -148,16 +165,19 @@ def attention_backward_keys(
         h = g * served + r
         for i in ts.tile.range_k(first, last, columns):
             x, c = q[b, h, i : i + columns, :], ct[b, h, i : i + columns, :]
-            raw = ts.tile.mma(y, x.T) * scaling(scale, ctx.D)
+            raw = scaled(ts.tile.mma(y, x.T), scale, ctx.D, q, literal)
             s = capped(raw, softcap)
             if bias is not None:
-                s = biased(s, turned(block_of(bias, spread, b, h, i, columns, j, rows), spread))
+                block = turned(block_of(bias, spread, b, h, i, columns, j, rows), spread)
+                s = biased(s, block, hidden, q, literal)
             s = seen_from_keys(s, i, columns, j, rows, keys, lengths is not None, causal, window)
             p = ts.tile.exp(s - lse[b, h, i : i + columns][None, :])
             if dv is not None:
                 dz = dz + ts.tile.mma(ts.tile.cast(p, v.dtype), c)
             if dk is not None:
                 ds = p * (ts.tile.mma(z, c.T) - along[b, h, i : i + columns][None, :])
+                if bias is not None:
+                    ds = seen_only(ds, block, literal)
                 dy = dy + ts.tile.mma(ts.tile.cast(uncapped(ds, raw, softcap), q.dtype), x)
     if dk is not None:
         dk[b, g, j : j + rows, :] = dy * scaling(scale, ctx.D)
@@ -180,6 +200,8 @@ def attention_backward_bias(
     window=None,
     softcap=None,
     scale=None,
+    hidden=-math.inf,
+    literal: bool = False,
     spread=(True, True, True, True),
 ):
     """`dbias`, of the shape of `bias`: the cotangents of the scores, summed along the axes where it has one element."""
@@ -202,8 +224,9 @@ def attention_backward_bias(
                 x, c = q[b, h, i : i + rows, :], ct[b, h, i : i + rows, :]
                 own, mean = lse[b, h, i : i + rows][:, None], along[b, h, i : i + rows][:, None]
                 for j in ts.tile.range_k(left, left + columns if spread[3] else ctx.T, columns):
-                    s = capped(ts.tile.mma(x, k[b, g, j : j + columns, :].T) * scaling(scale, ctx.D), softcap)
-                    s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns))
+                    s = scaled(ts.tile.mma(x, k[b, g, j : j + columns, :].T), scale, ctx.D, q, literal)
+                    s = capped(s, softcap)
+                    s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns), hidden, q, literal)
                     s = visible(s, i, rows, j, columns, keys, lengths is not None, causal, window)
                     sums += ts.tile.exp(s - own) * (ts.tile.mma(c, v[b, g, j : j + columns, :].T) - mean)
     b, h = ts.tile.program_id(0), ts.tile.program_id(1)
@@ -255,8 +278,21 @@ def turned(block, spread):
     return block.T if spread[2] or spread[3] else block
 
 
-def biased(s, block):
-    return ts.tile.where(block, s, -math.inf) if block.dtype == ts.bool_ else s + block
+def biased(s, block, hidden, like, literal):
+    return ts.tile.where(block, s, hidden) if block.dtype == ts.bool_ else rounded(s + block, like, literal)
+
+
+def seen_only(ds, block, literal):
+    """Scores that are replaced by `hidden` have no cotangent; if that is not infinite, their weights may be above 0."""
+    return ts.tile.where(block, ds, 0.0) if literal and block.dtype == ts.bool_ else ds
+
+
+def scaled(s, scale, features, like, literal):
+    return rounded(rounded(s, like, literal) * scaling(scale, features), like, literal)
+
+
+def rounded(s, like, literal):
+    return ts.tile.cast(ts.tile.cast(s, like.dtype), s.dtype) if literal and like.dtype != s.dtype else s
 
 
 def keys_seen(i, rows, columns, keys, causal, window):

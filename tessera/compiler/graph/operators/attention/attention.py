@@ -120,7 +120,7 @@ class Attention(Operator):
         bias = None if mask is None else self.bias(g, mask, (*batch, keys), tensor(q).dtype.compute)
         if lengths is not None:
             lengths = g.reshape(lengths, (dims.prod(tensor(lengths).shape),))
-        out, _ = g.attention_forward(*parts, bias, lengths, causal, window, softcap, scale)
+        out, _ = g.attention_forward(*parts, bias, lengths, None, causal, window, softcap, scale)
         return out if tensor(out).shape == shape else g.reshape(out, shape)
 
     def as_four(self, g: GraphBuilder, x: Value) -> Value:

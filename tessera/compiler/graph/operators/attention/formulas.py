@@ -33,6 +33,8 @@ class Formulas:
     window: int | None
     softcap: float | None
     scale: float | None
+    hidden: float = -math.inf
+    literal: bool = False
 
     def forward(self) -> tuple[Value, Value]:
         """The result [B, H, S, E], and the logarithm of each row's sum [B, H, S], infinite where nothing is seen."""
@@ -41,9 +43,10 @@ class Formulas:
         p = g.exp(g.sub(s, g.where(g.eq(top, -math.inf), 0.0, top)))
         total = g.sum(p, axis=-1, keepdims=True)
         none = g.eq(total, 0.0)
-        some = g.where(none, 1.0, total)
+        some = total if self.literal else g.where(none, 1.0, total)
         mixed = self.product(self.narrow(p), g.compute(self.v), "ij", "je", "ie")
-        lse = g.where(none, math.inf, g.add(g.log(some), top))
+        lse = g.add(g.log(some), top)
+        lse = lse if self.literal else g.where(none, math.inf, lse)
         dtype = tensor(self.q).dtype
         return g.to(g.div(mixed, some), dtype), g.reshape(lse, tensor(self.q).shape[:-1])
 
@@ -73,9 +76,9 @@ class Formulas:
         if self.softcap is not None:
             s = g.mul(g.tanh(g.div(s, self.softcap)), self.softcap)
         if self.bias is not None and tensor(self.bias).dtype == dtypes.bool_:
-            s = g.where(self.bias, s, -math.inf)
+            s = g.where(self.bias, s, self.hidden)
         elif self.bias is not None:
-            s = g.add(s, g.to(self.bias, tensor(s).dtype))
+            s = self.rounded(g.add(s, g.to(self.bias, tensor(s).dtype)))
         for seen in self.limits():
             s = g.where(seen, s, -math.inf)
         return s
@@ -101,7 +104,10 @@ class Formulas:
         """q k^T * scale."""
         g = self.g
         s = self.product(self.grouped(g.compute(self.q)), g.compute(self.k), "id", "jd", "ij")
-        return g.mul(s, self.factor(s))
+        return self.rounded(g.mul(self.rounded(s), self.factor(s)))
+
+    def rounded(self, s: Value) -> Value:
+        return self.g.compute(self.g.to(s, tensor(self.q).dtype)) if self.literal else s
 
     def weights(self, lse: Value) -> Value:
         g = self.g
@@ -111,7 +117,9 @@ class Formulas:
         """The cotangents of the scores [B, H, S, T], behind the softcap."""
         g = self.g
         dp = self.product(self.grouped(g.compute(ct)), g.compute(self.v), "ie", "je", "ij")
-        return g.mul(self.weights(lse), g.sub(dp, g.reshape(along, (*tensor(along).shape, 1))))
+        ds = g.mul(self.weights(lse), g.sub(dp, g.reshape(along, (*tensor(along).shape, 1))))
+        seen = self.bias is not None and tensor(self.bias).dtype == dtypes.bool_
+        return g.where(self.bias, ds, 0.0) if self.literal and seen else ds
 
     def uncapped(self, ds: Value) -> Value:
         if self.softcap is None:
@@ -154,5 +162,5 @@ class Formulas:
 
 
 def formulas(g: GraphBuilder, operands: Any, attrs: Any) -> Formulas:
-    q, k, v, bias, lengths = operands[:5]
+    q, k, v, bias, lengths = operands[:5]  # what follows is of one step
     return Formulas(g, q, k, v, bias, lengths, **attrs)

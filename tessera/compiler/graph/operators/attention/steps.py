@@ -2,11 +2,14 @@
 
 `attention` is the first one with the shapes that people use; its cotangents are three others, so that one that is not
 needed costs nothing. Their results of f32 are f64 for operands of f64. All take q [B, H, S, D], k [B, G, T, D] and
-v [B, G, T, E] of one dtype, and what `attention` says of bias, lengths, causal, window, softcap and scale.
+v [B, G, T, E] of one dtype, and what `attention` says of bias, lengths, causal, window, softcap and scale. `literal`
+is for products and a softmax that are written out (`graph/recognize`): scores are rounded to the dtype of q after each
+step, those that may not be seen are `hidden`, and a query without keys gets NaN.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,7 +36,7 @@ class _Step(Operator, abstract=True):
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         """None where features are counted at launch, or the kernel does not have the requested numerics."""
-        q, k, v, bias, _ = operands[:5]
+        q, k, v, bias = operands[:4]
         widths = q.shape[-1], v.shape[-1]
         plain = q.dtype in (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64) and q.dtype == k.dtype == v.dtype
         if not plain or any(not isinstance(d, int) or d > 256 for d in widths):
@@ -89,28 +92,33 @@ def _shared_out(count: int, block: int) -> int:
 
 class AttentionForward(_Step):
     """The result [B, H, S, E], and the logarithm of the sum of each row's exponentials [B, H, S], f32: infinite where a
-    query sees no key."""
+    query sees no key. `reach` [B, G]: up to which key every query goes, whatever it may see."""
 
     multiple = True
 
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None = None,
-        lengths: TensorType | None = None, causal: bool = False, window: int | None = None,
-        softcap: float | None = None, scale: float | None = None,
+        lengths: TensorType | None = None, reach: TensorType | None = None, causal: bool = False,
+        window: int | None = None, softcap: float | None = None, scale: float | None = None, hidden: float = -math.inf,
+        literal: bool = False,
     ) -> tuple[TensorType, TensorType]:  # fmt: skip
         return q.with_shape((*q.shape[:-1], v.shape[-1])), q.with_shape(q.shape[:-1]).with_dtype(q.dtype.compute)
 
-    def reference(self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, **attrs: Any) -> Any:
+    def reference(
+        self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, reach: Any, literal: bool = False, **attrs: Any
+    ) -> Any:
         s, _ = scores(q, k, bias, lengths, **attrs)
         with np.errstate(all="ignore"):
             top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
             p = np.exp(s - np.where(top == -np.inf, 0, top))
             total = np.sum(p, axis=-1, keepdims=True)
-            lse = np.where(total == 0, np.inf, top + np.log(total))[..., 0]
-            return np.matmul(p, shared(v, q)) / np.where(total == 0, 1, total), lse
+            lse = top + np.log(total)
+            if not literal:
+                lse, total = np.where(total == 0, np.inf, lse), np.where(total == 0, 1, total)
+            return np.matmul(p, shared(v, q)) / total, lse[..., 0]
 
     def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> tuple[Value, Value]:
-        return formulas(g, operands, attrs).forward()
+        return formulas(g, operands, attrs).forward()  # over all keys, whatever `reach` is
 
     def adjoint(self, g: GraphBuilder, outs: Any, cts: Any, *operands: Any, **attrs: Any) -> tuple[Value | None, ...]:
         """Weights are computed again from the logarithms (T. Dao and others, 2022). A cotangent of the logarithms
@@ -120,11 +128,11 @@ class AttentionForward(_Step):
         given = g.zeros_like(out) if given is None else given
         along = g.sum(g.mul(g.compute(given), g.compute(out)), axis=-1)
         along = along if of_lse is None else g.sub(along, of_lse)
-        bias, rest = operands[3], (*operands, given, lse, along)
+        bias, rest = operands[3], (*operands[:5], given, lse, along)
         dq = g.attention_backward_queries(*rest, **attrs)
         dk, dv = g.attention_backward_keys(*rest, **attrs)
         wanted = bias is not None and tensor(bias).dtype.is_float
-        return dq, dk, dv, g.attention_backward_bias(*rest, **attrs) if wanted else None, None
+        return dq, dk, dv, g.attention_backward_bias(*rest, **attrs) if wanted else None, None, None
 
 
 class _Backward(_Step, abstract=True):
@@ -142,6 +150,7 @@ class AttentionBackwardQueries(_Backward):
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None,
         lengths: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False,
         window: int | None = None, softcap: float | None = None, scale: float | None = None,
+        hidden: float = -math.inf, literal: bool = False,
     ) -> TensorType:  # fmt: skip
         return q
 
@@ -162,6 +171,7 @@ class AttentionBackwardKeys(_Backward):
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None,
         lengths: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False,
         window: int | None = None, softcap: float | None = None, scale: float | None = None,
+        hidden: float = -math.inf, literal: bool = False,
     ) -> tuple[TensorType, TensorType]:  # fmt: skip
         return k, v
 
@@ -182,7 +192,7 @@ class AttentionBackwardBias(_Backward):
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType, lengths: TensorType | None,
         ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False, window: int | None = None,
-        softcap: float | None = None, scale: float | None = None,
+        softcap: float | None = None, scale: float | None = None, hidden: float = -math.inf, literal: bool = False,
     ) -> TensorType:  # fmt: skip
         return bias
 
@@ -213,7 +223,7 @@ def factor(q: Any, scale: float | None) -> Any:
 
 def scores(
     q: Any, k: Any, bias: Any, lengths: Any, causal: bool, window: int | None, softcap: float | None,
-    scale: float | None,
+    scale: float | None, hidden: float = -math.inf,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The scores, and the slope of the softcap."""
     s, bent = np.matmul(q, np.swapaxes(shared(k, q), -1, -2)) * factor(q, scale), q.dtype.type(1)
@@ -229,14 +239,15 @@ def scores(
     if window is not None:
         seen = seen & (np.abs(query - key) < window)
     if bias is not None:
-        s = np.where(bias, s, -np.inf) if bias.dtype == np.bool_ else s + bias
+        s = np.where(bias, s, hidden) if bias.dtype == np.bool_ else s + bias
     return np.where(seen, s, -np.inf), bent
 
 
 def steps(
-    q: Any, k: Any, v: Any, bias: Any, lengths: Any, ct: Any, lse: Any, along: Any, **attrs: Any
+    q: Any, k: Any, v: Any, bias: Any, lengths: Any, ct: Any, lse: Any, along: Any, literal: bool = False, **attrs: Any
 ) -> tuple[Any, Any, Any]:
     """The cotangents of the scores, the weights, and the slope of the softcap."""
     s, bent = scores(q, k, bias, lengths, **attrs)
     p = np.exp(s - lse[..., None])
-    return p * (np.matmul(ct, np.swapaxes(shared(v, q), -1, -2)) - along[..., None]), p, bent
+    ds = p * (np.matmul(ct, np.swapaxes(shared(v, q), -1, -2)) - along[..., None])
+    return np.where(bias, ds, 0) if literal and bias is not None and bias.dtype == np.bool_ else ds, p, bent
