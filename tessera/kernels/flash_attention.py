@@ -60,7 +60,7 @@ def attention_forward(
     sums = ts.tile.zeros((rows, ctx.E), wide)
     first, last = keys_seen(i, rows, columns, keys, causal, window)
     if reach is not None:
-        last = max(last, reach[b, g])
+        last = min(max(last, reach[b, g]), keys)
     for j in ts.tile.range_k(first, last, columns):
         s = capped(scaled(ts.tile.mma(x, k[b, g, j : j + columns, :].T), scale, ctx.D, q, literal), softcap)
         if bias is not None:

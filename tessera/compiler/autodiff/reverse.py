@@ -1,7 +1,8 @@
 """Reverse mode: from the cotangents of results to those of arguments.
 
 The ops are gone through from the last to the first. Each hands what its results are worth on to its operands: by the
-operator's adjoint, else through its decomposition, and through branches and loops as `REGIONS` says. What is emitted
+operator's adjoint, else through its decomposition, and through branches and loops as `REGIONS` says. What is recognised
+as an operator that is written out goes by the adjoint of that. What is emitted
 carries the place of the op that it belongs to.
 """
 
@@ -12,9 +13,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tessera.compiler.autodiff.cotangents import Cotangent, Cotangents, along, by_adjoint
-from tessera.compiler.autodiff.rules import active, decomposed, demand_rule, rule_of, smooth
+from tessera.compiler.autodiff.rules import active, as_written, decomposed, demand_rule, rule_of, smooth
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
+from tessera.compiler.graph.recognize import worth_reading
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.phases import phase
 
@@ -26,8 +28,10 @@ class Reverse:
     def __init__(self, g: GraphBuilder, live: set[Value], order: int) -> None:
         self.g, self.live, self.order = g, live, order
         self.cotangents = Cotangents(g)
+        self.reading = False
 
     def walk(self, ops: Sequence[Op]) -> None:
+        self.reading = self.reading or worth_reading(ops)
         for op in reversed(ops):
             found = self.cotangents.pop(op.results)
             if any(c is not None and r in self.live for c, r in zip(found, op.results, strict=True)):
@@ -39,22 +43,28 @@ class Reverse:
         if any(0 in tensor(r).shape for r in op.results):
             return  # there is nothing that could change
         demand_rule(op)
+        if self.reading and (operator := as_written(self.g, op)) is not None:
+            self.instead(*operator, found)
+            return
         match rule_of(op):
             case "control":
                 REGIONS[op.name](self, op, [None if c is None else c.value for c in found])
             case "decompose":
-                values, inner = decomposed(self.g, op)
-                self.live = active(inner, self.live)
-                for value, ct in zip(values, found, strict=True):
-                    if ct is not None and smooth(value):
-                        self.cotangents.add(value, ct)
-                self.walk(inner)
+                self.instead(*decomposed(self.g, op), found)
             case "adjoint" if operator_of(op).multiple:
                 self._several(op, found)
             case _:
                 (ct,) = found
                 assert ct is not None
                 self.hand_on(op.operands, by_adjoint(self.g, op, ct))
+
+    def instead(self, values: Sequence[Value], ops: list[Op], found: Sequence[Cotangent | None]) -> None:
+        """Through ops that compute the same."""
+        self.live = active(ops, self.live)
+        for value, ct in zip(values, found, strict=True):
+            if ct is not None and smooth(value):
+                self.cotangents.add(value, ct)
+        self.walk(ops)
 
     def _several(self, op: Op, found: Sequence[Cotangent | None]) -> None:
         values = tuple(None if c is None else c.value for c in found)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Literal, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import REGISTRY, attributes_of, operator_of, split_operands
+from tessera.compiler.graph.recognize import recognized
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import CompileError, Diagnostic, Note
@@ -81,6 +83,25 @@ def demand_rule(op: Op) -> None:
         message = "a kernel has no derivative of its own: nothing says how its results change with its arguments"
         instead = "write a rule, @kernel.vjp, have one derived, kernel.vjp(kernel.backward()), or use operators here"
         raise refuse("TS355", f"{message}; {instead}", op)
+
+
+def as_written(g: GraphBuilder, op: Op) -> tuple[tuple[Value, ...], list[Op]] | None:
+    """The result of `op` as that of the operator that it is the last op of, and the ops that were emitted.
+
+    None where scores are hidden by a number such as -1e9: the logarithms of sums, from which the weights are computed
+    again, are lost beside it where a query sees nothing.
+    """
+    block = Block()
+    with g.builder.inside(block):
+        found = recognized(g, op)
+    ops = list(block.ops)
+    if any(o.name == "graph.attention_forward" and o.attrs["hidden"] != -math.inf for o in ops):
+        for inner in reversed(ops):
+            inner.erase()
+        return None
+    for inner in ops:
+        g.builder.insert(inner)
+    return None if found is None else ((found,), ops)
 
 
 def decomposed(g: GraphBuilder, op: Op) -> tuple[tuple[Value, ...], list[Op]]:

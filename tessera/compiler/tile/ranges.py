@@ -95,7 +95,10 @@ class Intervals:
                 grid: tuple[Dim, ...] = self.kernel.attrs["grid"]  # type: ignore[assignment]
                 return Interval(0, self.facts.normal(grid[int(op.attrs["axis"])]) - 1)  # type: ignore[call-overload]
             case "to_index":
-                return _unsigned(op.operands[0])
+                found = _unsigned(op.operands[0])
+                return found if found.high is not None else self.of(op.operands[0])
+            case "to_scalar":
+                return self.of(op.operands[0])
             case name if name in _RULES:
                 return _RULES[name](self, self.of(op.operands[0]), self.of(op.operands[1]))
             case _:
@@ -218,6 +221,7 @@ def _max(r: Intervals, a: Interval, b: Interval) -> Interval:
 
 _RULES: dict[str, Callable[[Intervals, Interval, Interval], Interval]] = {
     "iadd": _add, "isub": _sub, "imul": _mul, "idiv": _div, "imod": _mod, "imin": _min, "imax": _max,
+    "minimum": _min, "maximum": _max,
 }  # fmt: skip
 
 

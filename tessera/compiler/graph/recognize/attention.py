@@ -88,7 +88,9 @@ def attention(g: GraphBuilder, op: Op) -> Value | None:
             with g.builder.inside(block), g.builder.at(fused(op, *text.path)):
                 made = _write(g, text, found)
             ops = list(block.ops)
-            if made.type != op.result.type or not any(kernel_for(o) for o in ops if o.name == "graph.attention_forward"):
+            if made.type != op.result.type or not any(
+                kernel_for(o) for o in ops if o.name == "graph.attention_forward"
+            ):
                 for o in reversed(ops):
                     o.erase()
                 return None
@@ -121,9 +123,7 @@ def _read(text: Text, last: Op, at: int) -> Attention:
     q, k = product.operands[side], product.operands[1 - side]
     demand(tensor(q).dtype == tensor(k).dtype == dtype and product.attrs.get("dtype") is None)
     demand(_plain(q) and _plain(k) and (scores.softcap is None or not dtype.is_low_precision))
-    of_q, of_k, axes = (
-        cast("str", product.attrs[n]) for n in (("lhs", "rhs")[side], ("rhs", "lhs")[side], "out")
-    )
+    of_q, of_k, axes = (cast("str", product.attrs[n]) for n in (("lhs", "rhs")[side], ("rhs", "lhs")[side], "out"))
     summed = set(of_q) - set(axes)
     free = [c for c in axes if c not in of_k]
     demand(len(summed) == 1 and bool(free) and all(c in of_q for c in axes if c != key))

@@ -102,7 +102,9 @@ class Text:
 
     def _unread(self, op: Op) -> bool:
         """Whether an op is one of an expansion, or dead."""
-        return op.block in self.blocks or (bool(op.results) and not any(r.uses for r in op.results) and not has_effects(op))
+        return op.block in self.blocks or (
+            bool(op.results) and not any(r.uses for r in op.results) and not has_effects(op)
+        )
 
     @contextmanager
     def trial(self) -> Generator[None]:
