@@ -12,7 +12,7 @@ from tessera.compiler.frontend.names.signature import Parameter, definition_sign
 from tessera.compiler.frontend.names.values import Static
 from tessera.compiler.frontend.result import ArgType
 from tessera.compiler.graph.operator import TileKernel, attributes_of, split_operands, tensor
-from tessera.compiler.ir.core import Op, Value, clone
+from tessera.compiler.ir.core import Attr, Op, Value, clone
 from tessera.compiler.ir.launches import launching
 from tessera.compiler.ir.rewriter import with_sizes
 from tessera.compiler.ir.types import TensorType
@@ -39,13 +39,20 @@ def launch(op: Op, kernel: TileKernel, config: Mapping[str, int]) -> list[Op]:
         types = tuple(None if v is None else replace(tensor(v), policy=None) for v in (*operands, *results))
         region = launching(clone(_analysed(kernel.name, chosen, types, constants), {}), "graph", op.span)
         given, found = ([v for v in values if v is not None] for values in (operands, results))
-        new = Op("graph.launch", given, [r.type for r in found], op.span, {}, [region], [r.hint for r in found])
+        attrs: dict[str, Attr] = {"label": _written(op)} if op.attrs.get("literal") else {}
+        new = Op("graph.launch", given, [r.type for r in found], op.span, attrs, [region], [r.hint for r in found])
         op.block.insert(op.block.ops.index(op), new)
         for result, value in zip(found, new.results, strict=True):
             result.replace_by(value)
         made.append(new)
     op.erase()
     return made
+
+
+def _written(op: Op) -> str:
+    """What people are told of a kernel that computes what they wrote out in other operators."""
+    first, last = op.span.line, op.span.end_line
+    return f"{op.name.removeprefix('graph.')} of {f'line {first}' if first == last else f'lines {first} to {last}'}"
 
 
 def _optional(p: Parameter) -> bool:

@@ -41,7 +41,8 @@ def launch_kernel(op: Op, out: ProgramBuilder) -> None:
     for s in apart:
         args.append(BufferArg(out.temp(_memory(kernel.region.block.args[s.shares]))))
     kernel = _once(kernel, name, out)
-    out.steps.append(Launch(kernel, tuple(args), op.span, *_figures(kernel, out), name))
+    label = str(op.attrs.get("label", name))
+    out.steps.append(Launch(kernel, tuple(args), op.span, *_figures(kernel, out), label))
     for s in apart:
         second = _once(s.kernel, str(s.kernel.attrs["sym_name"]), out)
         given = args[s.shares], args[s.target]

@@ -73,7 +73,9 @@ def _emit_alone(
     else:
         regions = [Region([schedule_block(r.block, known, "schedule.yield", grouping, kept)]) for r in op.regions]
     name = "schedule." + op.name.partition(".")[2]
-    new = Op(name, operands, [r.type for r in op.results], op.span, {}, regions, [r.hint for r in op.results])
+    new = Op(
+        name, operands, [r.type for r in op.results], op.span, dict(op.attrs), regions, [r.hint for r in op.results]
+    )
     new.origin = op.origin
     known.update(zip(op.results, new.results, strict=True))
     return new

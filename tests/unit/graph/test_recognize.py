@@ -12,11 +12,11 @@ import tessera as ts
 from tessera import Tensor, bf16, bool_, f32, f64
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.graph.passes.recognize import recognize
-from tessera.compiler.graph.recognize.attention import PRODUCTS
+from tessera.compiler.graph.passes.written.attention import PRODUCTS
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.verifier import verify
-from tessera.compiler.pipeline import to_graph
+from tessera.compiler.pipeline import to_graph, to_program
 
 Q = Tensor["S", 16, f32]
 K = Tensor["T", 16, f32]
@@ -54,6 +54,8 @@ def test_it_stands_at_all_lines_of_the_text() -> None:
     (op,) = [op for op in read(causal).walk() if op.name == "graph.attention_forward"]
     start = causal.definition().span.line
     assert (op.span.line - start, op.span.end_line - start) == (2, 5)
+    label = to_program(analyse(causal.definition()).unit(), "cpu").program.launches[-1].label
+    assert label == f"attention_forward of lines {start + 2} to {start + 5}"
 
 
 @ts.function

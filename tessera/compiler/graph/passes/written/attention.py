@@ -15,8 +15,8 @@ from typing import cast
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import kernel_for, tensor
-from tessera.compiler.graph.recognize.positions import Condition, conditions, is_causal
-from tessera.compiler.graph.recognize.text import Text, Unlike, demand
+from tessera.compiler.graph.passes.written.positions import Condition, conditions, is_causal
+from tessera.compiler.graph.passes.written.text import Text, Unlike, demand
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.rewriter import fused
 from tessera.immutable import immutable

@@ -1,0 +1,1 @@
+"""What people write out in simple operators, recognised as the operator that it is."""
