@@ -98,6 +98,7 @@ def _scalar_examples() -> list[Example]:
 
 
 X, XS = Arg("B S"), Arg("B S D")
+EXACT_HEADS = [Arg("B 4 S D", "f32"), Arg("B 2 K D", "f32"), Arg("B 2 K E", "f32")]
 HEADS = Arg("B 4 S D"), Arg("B 2 K D"), Arg("B 2 K E")
 CALLED_BACK = Arg("B 4 S E"), Arg("B 4 S", "wide"), Arg("B 4 S", "wide")
 ANY, REAL, INT = Arg("B S", "any"), Arg("B S", "real"), Arg("B S", "integer")
@@ -357,8 +358,9 @@ EXAMPLES: list[Example] = [
         softcap=2.0,
         least=1,
     ),
-    E("attention_forward", *HEADS, Arg("B 1 1 K"), Arg("B", "integer", 0, 5), softcap=2.0, least=1),
-    E("attention_forward", *HEADS, None, None, causal=True, window=2, scale=0.5, least=1),
+    E("attention_forward", *HEADS, Arg("B 1 1 K"), Arg("B", "integer", 0, 5), None, softcap=2.0, least=1),
+    E("attention_forward", *HEADS, None, None, None, causal=True, window=2, scale=0.5, least=1),
+    E("attention_forward", *EXACT_HEADS, Arg("1 4 1 K", "bool"), None, None, hidden=-9.0, literal=True, least=1),
     E("attention_backward_queries", *HEADS, None, None, *CALLED_BACK, causal=True, softcap=2.0, least=1),
     E("attention_backward_keys", *HEADS, Arg("1 4 S K", "bool"), None, *CALLED_BACK, window=2, least=1),
     E("attention_backward_bias", *HEADS, Arg("1 4 1 K"), Arg("B", "integer", 0, 5), *CALLED_BACK, least=1),

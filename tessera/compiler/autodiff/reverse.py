@@ -16,7 +16,7 @@ from tessera.compiler.autodiff.cotangents import Cotangent, Cotangents, along, b
 from tessera.compiler.autodiff.rules import active, as_written, decomposed, demand_rule, rule_of, smooth
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
-from tessera.compiler.graph.passes.recognize import worth_reading
+from tessera.compiler.graph.recognize import worth_reading
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.phases import phase
 

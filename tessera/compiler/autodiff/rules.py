@@ -8,7 +8,7 @@ from typing import Literal, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import REGISTRY, attributes_of, operator_of, split_operands
-from tessera.compiler.graph.passes.recognize import recognized
+from tessera.compiler.graph.recognize import recognized
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import CompileError, Diagnostic, Note

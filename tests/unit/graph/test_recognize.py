@@ -12,7 +12,7 @@ import tessera as ts
 from tessera import Tensor, bf16, bool_, f32, f64
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.graph.passes.recognize import recognize
-from tessera.compiler.graph.passes.written.attention import PRODUCTS
+from tessera.compiler.graph.recognize.attention import PRODUCTS
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.verifier import verify
@@ -90,7 +90,10 @@ def read_elsewhere(q: Q, k: K, v: K, key: ts.int64):
 
 
 @ts.function
-def other_functions(q: Q, k: K, v: K, mask: Tensor["S", "T", bool_], x: Tensor["S", "T", f32], by: Tensor[f32]):
+def other_functions(
+    q: Q, k: K, v: K, mask: Tensor["S", "T", bool_], x: Tensor["S", "T", f32], by: Tensor[f32],
+    w: Tensor[16, "T", f32],
+):  # fmt: skip
     def scores():
         return q @ k.T
 
@@ -110,6 +113,7 @@ def other_functions(q: Q, k: K, v: K, mask: Tensor["S", "T", bool_], x: Tensor["
         ts.softmax(scores() * by) @ v,
         ts.softmax(scores() * scores()) @ v,
         ts.softmax(scores()).to(bf16) @ v.to(bf16),
+        ts.softmax(q @ w) @ v,  # two layers
     )
 
 
@@ -119,7 +123,7 @@ def without_a_kernel(q: Tensor["S", "D", f32], k: Tensor["T", "D", f32], wide: T
 
 
 @pytest.mark.parametrize(
-    ("f", "products"), [(read_elsewhere, 6), (other_functions, 27), (without_a_kernel, 4)], ids=lambda f: str(f)[:20]
+    ("f", "products"), [(read_elsewhere, 6), (other_functions, 29), (without_a_kernel, 4)], ids=lambda f: str(f)[:20]
 )
 def test_what_is_left_as_it_is(f: Any, products: int) -> None:
     assert found(f) == (0, products)

@@ -25,12 +25,12 @@ def attention(
     wv: Tensor["D", "D", f32],
     wo: Tensor["D", "D", f32],
     H: Const,
-) -> Tensor["B", "S", "D", f32]:
+):
     q = (x @ wq).reshape(B, S, H, D // H).permute(0, 2, 1, 3)
     k = (x @ wk).reshape(B, S, H, D // H).permute(0, 2, 1, 3)
     v = (x @ wv).reshape(B, S, H, D // H).permute(0, 2, 1, 3)
     p = ts.softmax(q @ k.transpose(-1, -2) / math.sqrt(D // H), axis=-1)
-    return (p @ v).permute(0, 2, 1, 3).reshape(B, S, D) @ wo
+    return (p @ v).permute(0, 2, 1, 3).reshape(B, S, D) @ wo, p
 
 
 def kernels(f: Any, **sizes: int) -> list[str]:

@@ -1,20 +1,13 @@
-"""What is written out in simple operators becomes the operator that it is: attention, which needs no memory for scores.
-
-Derivatives ask `recognized` as well, so that they agree with the pass on what a text means.
-"""
+"""What is written out in simple operators becomes the operator that it is: attention, which stores no scores."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import facts_of
 from tessera.compiler.graph.passes.eliminate_dead import has_effects
-from tessera.compiler.graph.passes.written.attention import PRODUCTS, attention
-from tessera.compiler.ir.core import Builder, Op, Value
+from tessera.compiler.graph.recognize import recognized, worth_reading
+from tessera.compiler.ir.core import Builder, Op
 from tessera.compiler.ir.rewriter import erase_dead
-
-EXPONENTIALS = frozenset(("graph.softmax", "graph.exp"))
 
 
 def recognize(func: Op) -> None:
@@ -30,19 +23,3 @@ def recognize(func: Op) -> None:
             done = True
     if done:
         erase_dead(func, has_effects)
-
-
-def worth_reading(ops: Iterable[Op]) -> bool:
-    """Whether there may be something to recognise. This is all that other programs pay for."""
-    products = exponentials = 0
-    for op in ops:
-        products += op.name in PRODUCTS
-        exponentials += op.name in EXPONENTIALS
-        if products > 1 and exponentials:
-            return True
-    return False
-
-
-def recognized(g: GraphBuilder, op: Op) -> Value | None:
-    """What stands for the result of `op`, emitted by `g`; None where it is not the last op of anything known."""
-    return attention(g, op) if op.name in PRODUCTS else None

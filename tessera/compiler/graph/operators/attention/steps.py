@@ -3,7 +3,7 @@
 `attention` is the first one with the shapes that people use; its cotangents are three others, so that one that is not
 needed costs nothing. Their results of f32 are f64 for operands of f64. All take q [B, H, S, D], k [B, G, T, D] and
 v [B, G, T, E] of one dtype, and what `attention` says of bias, lengths, causal, window, softcap and scale. `literal`
-is for products and a softmax that are written out (`passes/written`): scores are rounded to the dtype of q after each
+is for products and a softmax that are written out (`graph/recognize`): scores are rounded to the dtype of q after each
 step, those that may not be seen are `hidden`, and a query without keys gets NaN.
 """
 

@@ -15,8 +15,8 @@ from typing import cast
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import kernel_for, tensor
-from tessera.compiler.graph.passes.written.positions import Condition, conditions, is_causal
-from tessera.compiler.graph.passes.written.text import Text, Unlike, demand
+from tessera.compiler.graph.recognize.positions import Condition, conditions, is_causal
+from tessera.compiler.graph.recognize.text import Text, Unlike, demand
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.rewriter import fused
 from tessera.immutable import immutable
@@ -128,6 +128,7 @@ def _read(text: Text, last: Op, at: int) -> Attention:
     free = [c for c in axes if c not in of_k]
     demand(len(summed) == 1 and bool(free) and all(c in of_q for c in axes if c != key))
     demand(set(of_k) == set(axes) - set(free) | summed)
+    demand(_in_memory(text, k, of_k)[-1] in summed)  # two layers with a softmax between have keys in columns
     # the second product in the letters of the scores
     same = dict(zip(own, axes, strict=True))
     features = "".join(c for c in others if c not in own)
@@ -138,6 +139,15 @@ def _read(text: Text, last: Op, at: int) -> Attention:
     demand(set(of_v) == set(shared) | {key, "*"})
     heads = Heads(shared, "".join(free[:-1]), free[-1], key)
     return Attention(scores, q, k, v, (of_q, of_k, of_v, result), axes, heads, *summed)
+
+
+def _in_memory(text: Text, v: Value, labels: str) -> str:
+    """The letters of `v` in the order of memory, as far as transpositions tell."""
+    while (op := text.peek(v)) is not None and op.name == "graph.transpose":
+        perm, given = cast("tuple[int, ...]", op.attrs["perm"]), labels
+        labels = "".join(given[perm.index(i)] for i in range(len(perm)))
+        v = op.operands[0]
+    return labels
 
 
 def _plain(v: Value) -> bool:
@@ -155,7 +165,7 @@ def _softmax(text: Text, v: Value) -> tuple[Value, int]:
     e, total = text.take(v, "div").operands
     (far,) = text.take(e, "exp").operands
     s, top = text.take(far, "sub").operands
-    axes = []
+    axes: list[int] = []
     for column, name, of in ((total, "sum", e), (top, "max", s)):
         op = _column(text, column, name)
         demand(text.value(op.operands[0]) is text.value(of))

@@ -11,9 +11,8 @@ from typing import cast
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import REGISTRY, attributes_of, split_operands, tensor
-from tessera.compiler.graph.passes.canonicalize import constant_of
-from tessera.compiler.graph.passes.eliminate_dead import has_effects
 from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
+from tessera.compiler.ir.spec import SPECS
 from tessera.language.dims import Facts
 
 
@@ -60,12 +59,11 @@ class Text:
     def number(self, v: Value) -> bool | int | float | None:
         """The number that all elements of `v` are; None where they are computed or differ."""
         while (op := self.peek(v)) is not None:
-            if op.name == "graph.full":
+            if op.name in ("graph.full", "graph.constant"):
                 value = op.attrs["value"]
                 return value if isinstance(value, (bool, int, float)) else None
             if op.name not in ("graph.broadcast_to", "graph.reshape"):
-                value = constant_of(op.result)
-                return None if isinstance(value, complex) else value
+                return None
             v = op.operands[0]
         return None
 
@@ -102,9 +100,8 @@ class Text:
 
     def _unread(self, op: Op) -> bool:
         """Whether an op is one of an expansion, or dead."""
-        return op.block in self.blocks or (
-            bool(op.results) and not any(r.uses for r in op.results) and not has_effects(op)
-        )
+        dead = bool(op.results) and not any(r.uses for r in op.results)
+        return op.block in self.blocks or (dead and not op.regions and not SPECS[op.name].effects)
 
     @contextmanager
     def trial(self) -> Generator[None]:

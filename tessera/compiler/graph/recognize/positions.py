@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from tessera.compiler.graph.operator import tensor
-from tessera.compiler.graph.passes.written.text import Text
+from tessera.compiler.graph.recognize.text import Text
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape
 from tessera.immutable import immutable
