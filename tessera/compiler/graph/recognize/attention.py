@@ -15,8 +15,8 @@ from typing import cast
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import kernel_for, tensor
-from tessera.compiler.graph.recognize.positions import Condition, conditions, is_causal
-from tessera.compiler.graph.recognize.text import Text, Unlike, demand
+from tessera.compiler.graph.recognize.positions import MaskTerm, conditions, is_causal
+from tessera.compiler.graph.recognize.text import Unlike, WrittenText, demand
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.rewriter import fused
 from tessera.immutable import immutable
@@ -36,7 +36,7 @@ class Scores:
     softcap: float | None = None
     bias: Value | None = None
     hidden: float | None = None
-    masks: tuple[Condition, ...] = ()
+    masks: tuple[MaskTerm, ...] = ()
 
 
 @immutable
@@ -58,7 +58,7 @@ class Heads:
 
 
 @immutable
-class Attention:
+class WrittenAttention:
     """What the text computes. `labels` are letters of the scores' axes, and further ones."""
 
     scores: Scores
@@ -74,7 +74,7 @@ class Attention:
 
 def attention(g: GraphBuilder, op: Op) -> Value | None:
     """The attention whose last op is `op`, emitted by `g`; None where it is none."""
-    text = Text(g.facts)
+    text = WrittenText(g.facts)
     try:
         last = text.take(op.result, "contract")
         for at in (0, 1):
@@ -107,7 +107,7 @@ def attention(g: GraphBuilder, op: Op) -> Value | None:
 # reading
 
 
-def _read(text: Text, last: Op, at: int) -> Attention:
+def _read(text: WrittenText, last: Op, at: int) -> WrittenAttention:
     """The attention of which operand `at` of the product `last` are the weights. Raises Unlike."""
     weights, v = last.operands[at], last.operands[1 - at]
     demand(last.attrs.get("dtype") is None and _plain(weights) and _plain(v))
@@ -138,10 +138,10 @@ def _read(text: Text, last: Op, at: int) -> Attention:
     shared = "".join(c for c in axes if c in of_k and c != key)
     demand(set(of_v) == set(shared) | {key, "*"})
     heads = Heads(shared, "".join(free[:-1]), free[-1], key)
-    return Attention(scores, q, k, v, (of_q, of_k, of_v, result), axes, heads, *summed)
+    return WrittenAttention(scores, q, k, v, (of_q, of_k, of_v, result), axes, heads, *summed)
 
 
-def _in_memory(text: Text, v: Value, labels: str) -> str:
+def _in_memory(text: WrittenText, v: Value, labels: str) -> str:
     """The letters of `v` in the order of memory, as far as transpositions tell."""
     while (op := text.peek(v)) is not None and op.name == "graph.transpose":
         perm, given = cast("tuple[int, ...]", op.attrs["perm"]), labels
@@ -156,7 +156,7 @@ def _plain(v: Value) -> bool:
     return policy is None or not (policy.accum or policy.compute or policy.rounding or policy.saturate or policy.fast)
 
 
-def _softmax(text: Text, v: Value) -> tuple[Value, int]:
+def _softmax(text: WrittenText, v: Value) -> tuple[Value, int]:
     """The scores, and the axis along which `v` is their softmax, in the dtype of arithmetic."""
     if (outer := text.peek(v)) is not None and outer.name == "graph.cast":
         text.take(v, "cast")
@@ -179,7 +179,7 @@ def _softmax(text: Text, v: Value) -> tuple[Value, int]:
     return s, axes[0]
 
 
-def _column(text: Text, v: Value, name: str) -> Op:
+def _column(text: WrittenText, v: Value, name: str) -> Op:
     """The reduction that `v` holds for each line of what it meets, with an axis of one element."""
     shape = tensor(v).shape
     op = text.take(v, name, "reshape", "cast")
@@ -195,7 +195,7 @@ MASK, BIAS, CAP, SCALE, PRODUCT = range(5)
 """the steps of scores from the last to the first"""
 
 
-def _scores(text: Text, s: Value, step: int) -> Scores:
+def _scores(text: WrittenText, s: Value, step: int) -> Scores:
     """What `s` computes, of which no step is later than `step`. Raises Unlike."""
     op = text.peek(s)
     demand(op is not None)
@@ -211,7 +211,7 @@ def _scores(text: Text, s: Value, step: int) -> Scores:
             demand(hidden is not None)
             found = _along(text, s, x if holds else y, MASK)
             demand(found.hidden in (None, hidden))
-            return replace(found, hidden=hidden, masks=(*found.masks, Condition(seen, holds)))
+            return replace(found, hidden=hidden, masks=(*found.masks, MaskTerm(seen, holds)))
         case "add" if step <= BIAS:
             text.take(s, "add")
             x, bias = op.operands
@@ -238,13 +238,13 @@ def _scores(text: Text, s: Value, step: int) -> Scores:
             raise Unlike
 
 
-def _along(text: Text, s: Value, x: Value, step: int) -> Scores:
+def _along(text: WrittenText, s: Value, x: Value, step: int) -> Scores:
     """The scores that `x` is, which a step makes `s` of: of all queries and keys."""
     demand(tensor(x).shape == tensor(s).shape and tensor(x).dtype == tensor(s).dtype)
     return _scores(text, x, step)
 
 
-def _capped(text: Text, x: Value, most: float) -> Scores:
+def _capped(text: WrittenText, x: Value, most: float) -> Scores:
     (inner,) = text.take(x, "tanh").operands
     raw, by = text.take(inner, "div").operands
     demand(most > 0 and text.number(by) == most)
@@ -254,7 +254,7 @@ def _capped(text: Text, x: Value, most: float) -> Scores:
 # writing
 
 
-def _write(g: GraphBuilder, text: Text, found: Attention) -> Value:
+def _write(g: GraphBuilder, text: WrittenText, found: WrittenAttention) -> Value:
     heads, scores, size = found.heads, found.scores, _sizes(found)
     batch, several, query, key = heads.groups
     held = "".join(c for c in several if c in heads.shared)
@@ -281,7 +281,7 @@ def _write(g: GraphBuilder, text: Text, found: Attention) -> Value:
     return out if perm == tuple(range(len(perm))) else g.transpose(out, perm)
 
 
-def _sizes(found: Attention) -> dict[str, Dim]:
+def _sizes(found: WrittenAttention) -> dict[str, Dim]:
     size: dict[str, Dim] = {}
     for v, labels in zip((found.q, found.k, found.v), found.labels, strict=False):
         size |= zip(labels, tensor(v).shape, strict=True)
@@ -296,7 +296,7 @@ def _grouped(g: GraphBuilder, x: Value, labels: str, groups: Sequence[str], size
     return x if shape == tensor(x).shape else g.reshape(x, shape)
 
 
-def _spread(g: GraphBuilder, x: Value, found: Attention, size: dict[str, Dim]) -> Value:
+def _spread(g: GraphBuilder, x: Value, found: WrittenAttention, size: dict[str, Dim]) -> Value:
     """A mask or bias [B or 1, H or 1, S or 1, T or 1]: axes that are joined are repeated if only some of them are."""
     axes, have = found.axes, tensor(x).shape
     full = (1,) * (len(axes) - len(have)) + have
@@ -308,7 +308,7 @@ def _spread(g: GraphBuilder, x: Value, found: Attention, size: dict[str, Dim]) -
     return _grouped(g, x, axes, found.heads.groups, dict(zip(axes, wide, strict=True)))
 
 
-def _parted(text: Text, found: Attention, hidden: float) -> tuple[bool, list[Condition]]:
+def _parted(text: WrittenText, found: WrittenAttention, hidden: float) -> tuple[bool, list[MaskTerm]]:
     """Whether queries see no later keys, and the other masks. Only what is hidden by -inf need not be looked at."""
     rank, axes = len(found.axes), found.axes
     query, key = (axes.index(c) - rank for c in (found.heads.query, found.heads.key))

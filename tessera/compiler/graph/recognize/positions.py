@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from tessera.compiler.graph.operator import tensor
-from tessera.compiler.graph.recognize.text import Text
+from tessera.compiler.graph.recognize.text import WrittenText
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape
 from tessera.immutable import immutable
@@ -21,7 +21,7 @@ OPPOSITE = {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le", "eq": "ne", "ne": "e
 
 
 @immutable
-class Condition:
+class MaskTerm:
     """`value`, or its opposite."""
 
     value: Value
@@ -29,32 +29,32 @@ class Condition:
 
 
 @immutable
-class Position:
+class AxisIndex:
     """`offset` more than the index along `axis`, which is counted from the end."""
 
     axis: int
     offset: int
 
 
-def conditions(text: Text, mask: Condition) -> Iterator[Condition]:
+def conditions(text: WrittenText, mask: MaskTerm) -> Iterator[MaskTerm]:
     """The conditions that hold together where `mask` holds."""
     mask = _plain(text, mask)
     op = text.peek(mask.value)
     both = ("graph.logical_and", "graph.bit_and") if mask.holds else ("graph.logical_or", "graph.bit_or")
     if op is not None and op.name in both:
         for v in op.operands:
-            yield from conditions(text, Condition(v, mask.holds))
+            yield from conditions(text, MaskTerm(v, mask.holds))
     else:
         yield mask
 
 
-def _plain(text: Text, mask: Condition) -> Condition:
+def _plain(text: WrittenText, mask: MaskTerm) -> MaskTerm:
     """Without negations, and without detours through numbers such as `tril(ones((S, S))) == 0`."""
     while True:
         op = text.peek(mask.value)
         name = "" if op is None else op.name.removeprefix("graph.")
         if op is not None and name in ("logical_not", "bit_not"):
-            mask = Condition(op.operands[0], not mask.holds)
+            mask = MaskTerm(op.operands[0], not mask.holds)
             continue
         if op is not None and name in COMPARE and (number := text.number(op.operands[1])) is not None:
             found = _chosen(text, op.operands[0])
@@ -68,10 +68,10 @@ def _plain(text: Text, mask: Condition) -> Condition:
             return mask
         if truth[0] == truth[1]:
             return mask
-        mask = Condition(by, mask.holds == truth[0])
+        mask = MaskTerm(by, mask.holds == truth[0])
 
 
-def _chosen(text: Text, v: Value) -> tuple[Value, tuple[float, float]] | None:
+def _chosen(text: WrittenText, v: Value) -> tuple[Value, tuple[float, float]] | None:
     """The condition that chooses one of two numbers for each element of `v`, and these."""
     op = text.peek(v)
     if op is None:
@@ -85,7 +85,7 @@ def _chosen(text: Text, v: Value) -> tuple[Value, tuple[float, float]] | None:
     return None if one is None or other is None else (op.operands[0], (one, other))
 
 
-def is_causal(text: Text, mask: Condition, query: int, key: int) -> bool:
+def is_causal(text: WrittenText, mask: MaskTerm, query: int, key: int) -> bool:
     """Whether `mask` says: the index along `key` is at most that along `query`. Axes are counted from the end."""
     op = text.peek(mask.value)
     if op is None or op.name.removeprefix("graph.") not in COMPARE:
@@ -101,14 +101,14 @@ def is_causal(text: Text, mask: Condition, query: int, key: int) -> bool:
     return (left.axis, right.axis) == (key, query) and name in ("le", "lt") and most == 0
 
 
-def position(text: Text, v: Value) -> Position | None:
+def position(text: WrittenText, v: Value) -> AxisIndex | None:
     """What `v` is an index along."""
     op = text.peek(v)
     if op is None:
         return None
     match op.name.removeprefix("graph."):
         case "iota":
-            return Position(cast("int", op.attrs["axis"]) - tensor(v).rank, 0)
+            return AxisIndex(cast("int", op.attrs["axis"]) - tensor(v).rank, 0)
         case "cast" if tensor(v).dtype.is_integer:
             return position(text, op.operands[0]) if tensor(v).dtype.bits >= 32 else None
         case "broadcast_to":
@@ -116,12 +116,12 @@ def position(text: Text, v: Value) -> Position | None:
         case "reshape":
             found = position(text, op.operands[0])
             axis = None if found is None else _moved(tensor(op.operands[0]).shape, tensor(v).shape, found.axis)
-            return None if found is None or axis is None else Position(axis, found.offset)
+            return None if found is None or axis is None else AxisIndex(axis, found.offset)
         case "add" | "sub" as name:
             found, number = position(text, op.operands[0]), text.number(op.operands[1])
             if found is None or not isinstance(number, int):
                 return None
-            return Position(found.axis, found.offset + (number if name == "add" else -number))
+            return AxisIndex(found.axis, found.offset + (number if name == "add" else -number))
         case _:
             return None
 

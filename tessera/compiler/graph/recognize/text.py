@@ -25,7 +25,7 @@ def demand(condition: bool) -> None:
         raise Unlike
 
 
-class Text:
+class WrittenText:
     """`path`: the function's own ops that were taken for parts of what is looked for."""
 
     def __init__(self, facts: Facts) -> None:
