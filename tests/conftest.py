@@ -160,6 +160,19 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
+@pytest.fixture(scope="session")
+def blocks(request: pytest.FixtureRequest) -> Any:
+    from tests.together import Blocks  # slow: most runs of a few tests need no emulator
+
+    return Blocks(request.session.items)
+
+
+@pytest.fixture
+def built(request: pytest.FixtureRequest, blocks: Any) -> Any:
+    """What a test marked with `tests.together.builds` has of its parameters."""
+    return blocks.take(request.node)
+
+
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of this test's own, also for the processes that it starts."""

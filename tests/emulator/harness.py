@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +23,7 @@ from tessera.compiler.unit import Param
 from tessera.errors import Span
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
+from tests.together import builds
 
 SPAN = Span("kernel.py", 1, 1, 1, 10)
 
@@ -143,10 +146,24 @@ def interpret(case: Case) -> dict[str, Any]:
     return {p.name: arrays[p.name] for p in program.params if p.writes}
 
 
-def check(case: Case, target: str = "emulator:sm_80", seeds: Sequence[int] = (0, 1, 2, 7)) -> dict[str, Any]:
-    """Runs the case under several interleavings, which must agree to the bit, and compares with what is expected."""
+@dataclass
+class Ready:
+    """A case that is compiled."""
+
+    case: Case
+    target: str
+    executable: Any
+
+
+def ready(case: Case, target: str = "emulator:sm_80") -> Ready:
     compiled = base.get(target)
-    executable: Any = compiled.load(generate(case.program, compiled))
+    return Ready(case, target, compiled.load(generate(case.program, compiled)))
+
+
+def check(what: Case | Ready, target: str = "emulator:sm_80", seeds: Sequence[int] = (0, 1, 2, 7)) -> dict[str, Any]:
+    """Runs the case under several interleavings, which must agree to the bit, and compares with what is expected."""
+    made = what if isinstance(what, Ready) else ready(what, target)
+    case, target, executable = made.case, made.target, made.executable
     results = [run(case, target, seed, executable) for seed in seeds]
     for other in results[1:]:
         for name, value in other.items():
@@ -159,3 +176,22 @@ def check(case: Case, target: str = "emulator:sm_80", seeds: Sequence[int] = (0,
             got.astype(wide), np.asarray(value).astype(wide), rtol=case.rtol, atol=case.atol, err_msg=name
         )
     return results[0]
+
+
+def checked(make: Any = None, *, seeds: Sequence[int] = (0, 1, 2, 7)) -> Any:
+    """Makes a test of a function that gives the case to check, which is compiled together with others of its file."""
+    if make is None:
+        return lambda function: checked(function, seeds=seeds)
+
+    def test(built: Ready, **_: Any) -> None:
+        check(built, seeds=seeds)
+
+    def build_it(**parameters: Any) -> Ready:
+        made = make(**parameters)
+        return made if isinstance(made, Ready) else ready(made)
+
+    test = functools.wraps(make)(test)
+    del test.__wrapped__
+    names = [*inspect.signature(make).parameters, "built"]
+    test.__signature__ = inspect.Signature([inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in names])  # type: ignore[attr-defined]
+    return builds(build_it)(test)

@@ -13,7 +13,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
-from tessera.compiler.targets.cuda import emulate
+from tessera.compiler.targets.cuda import host_library
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
 from tessera.errors import DebugCheckError, TargetError
 from tessera.language import dtypes as dt
@@ -29,12 +29,10 @@ def planted(case: Case, *changes: tuple[str, str], target: str = "emulator:sm_80
     for old, new in changes:
         assert old in source, source
         source = source.replace(old, new)
-    signatures = {name: facts["signature"] for name, facts in artifact.meta["kernels"].items()}
-    artifact.source = source
-    artifact.files["code.so"] = emulate.build(
-        source, signatures, 80, case.program.name, artifact.meta["lines"]
-    ).read_bytes()
-    return EmulatedExecutable(artifact)
+    artifact.source, artifact.files["code.cu"] = source, source.encode()
+    executable = EmulatedExecutable(artifact)
+    _ = executable.path  # raises where it does not compile
+    return executable
 
 
 def fails(case: Case, match: str, *changes: tuple[str, str], seed: int = 0) -> DebugCheckError:
@@ -160,8 +158,8 @@ def test_the_same_library_is_found_again(monkeypatch: pytest.MonkeyPatch) -> Non
     def no_compiler(*_: Any, **__: Any) -> None:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr(emulate.subprocess, "run", no_compiler)
-    assert generate(turned().program, target).files["code.so"]
+    monkeypatch.setattr(host_library.subprocess, "run", no_compiler)
+    run(turned())
 
 
 def test_shuffled_threads_are_reproducible() -> None:

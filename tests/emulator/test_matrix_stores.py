@@ -16,7 +16,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import SharedType, TileType
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
-from tessera.compiler.targets.cuda import cubin, emulate, nvrtc
+from tessera.compiler.targets.cuda import cubin, host_library, nvrtc
 from tessera.errors import DebugCheckError
 from tessera.language import dtypes as dt
 from tests.conftest import require
@@ -169,7 +169,7 @@ def test_a_wrong_row_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name
     header.write_text(header.read_text().replace(right, wrong))
     monkeypatch.setattr(nvrtc, "INCLUDE", tmp_path)
     monkeypatch.setattr(nvrtc, "library_fingerprint", nvrtc.library_fingerprint.__wrapped__)
-    monkeypatch.setattr(emulate, "_compiled_ahead", lambda *flags: [])
+    monkeypatch.setattr(host_library, "_compiled_ahead", lambda *flags: [])
     a, b, _ = arguments(F16)
     with pytest.raises((AssertionError, DebugCheckError)):
         kernel, want = (turning, exact(a, b).T) if "turned" in name else (through, exact(a, b))

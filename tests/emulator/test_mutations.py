@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
-from tessera.compiler.targets.cuda import emulate
+from tessera.compiler.targets.base import Artifact
+from tessera.compiler.targets.cuda import host_library
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
+from tessera.compiler.tile.program import Program
 from tessera.errors import DebugCheckError
 from tests.emulator.pipelined import program, run
 
@@ -47,15 +50,15 @@ def mutants(source: str) -> Iterator[tuple[int, str, str]]:
                 yield number, f"{line.strip()}  ->  {changed.strip() or 'nothing'}", text
 
 
-def reported(name: str, text: str) -> str:
+def changed(artifact: Artifact, text: str) -> EmulatedExecutable:
+    """The kernel with another text."""
+    executable = EmulatedExecutable(replace(artifact, source=text, files={**artifact.files, "code.cu": text.encode()}))
+    host_library.build_later(executable.text)
+    return executable
+
+
+def reported(name: str, executable: EmulatedExecutable, p: Program) -> str:
     """What the emulator says of a changed kernel; empty where it says nothing."""
-    p = program(name, 3)
-    artifact = generate(p, base.get("emulator:sm_80"))
-    signatures = {kernel: facts["signature"] for kernel, facts in artifact.meta["kernels"].items()}
-    artifact.source = text
-    built = emulate.build(text, signatures, 80, p.name, artifact.meta["lines"])
-    artifact.files["code.so"] = built.read_bytes()
-    executable = EmulatedExecutable(artifact)
     for seed in SEEDS:
         try:
             run(name, executable, p, seed)
@@ -68,8 +71,11 @@ def reported(name: str, text: str) -> str:
 
 @pytest.mark.parametrize("name", ["gemm", "flash_attention", "side_by_side"])
 def test_every_mutant_is_reported(name: str) -> None:
-    source = generate(program(name, 3), base.get("emulator:sm_80")).source
-    found = {f"line {n}: {change}": reported(name, text) for n, change, text in mutants(source)}
+    p = program(name, 3)
+    artifact = generate(p, base.get("emulator:sm_80"))
+    with host_library.together():
+        made = {f"line {n}: {change}": changed(artifact, text) for n, change, text in mutants(artifact.source)}
+    found = {place: reported(name, executable, p) for place, executable in made.items()}
     alive = [place for place, message in found.items() if not message]
     print(f"{name}: {len(found) - len(alive)} of {len(found)} mutants reported")
     assert len(found) >= 8 and not alive, alive

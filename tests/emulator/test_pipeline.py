@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -18,18 +19,20 @@ from tessera.compiler.unit import Param
 from tests import kernel_runner
 from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values
 from tests.seeds import kernels as seeds
+from tests.together import builds
 
 ORDERS = (1, 2, 9)
 """seeds of the orders that every kernel runs its threads in: the first warp ahead, the last warp ahead, shuffled"""
 SIZES = {"B": 2, "S": 37, "D": 12, "E": 4, "K": 9, "H": 2}
 
 
-def execute(
-    program: Program, arrays: list[Any], scalars: tuple[float, ...] = (), architecture: str = "sm_80"
-) -> list[Any]:
-    """Runs a program on emulated CUDA; arrays that it stores to change in place. Gives the outputs in order."""
+def load(program: Program, architecture: str = "sm_80") -> Any:
     target = base.get(f"emulator:{architecture}")
-    executable = target.load(generate(program, target))
+    return target.load(generate(program, target))
+
+
+def execute(executable: Any, program: Program, arrays: list[Any], scalars: tuple[float, ...] = ()) -> list[Any]:
+    """Runs a program on emulated CUDA; arrays that it stores to change in place. Gives the outputs in order."""
     memory = {b.id: np.zeros(b.shape, b.dtype.numpy) for b in program.buffers if b.role in ("input", "output")}  # type: ignore[arg-type]
     given = iter(arrays)
     for b in program.buffers:
@@ -38,15 +41,25 @@ def execute(
     results: list[list[bytes]] = []
     for seed in ORDERS:
         used = {number: m.copy() for number, m in memory.items()} if seed != ORDERS[-1] else memory
-        executable.seed = seed  # type: ignore[attr-defined]
+        executable.seed = seed
         executable.run([m.ctypes.data for m in used.values()], scalars, [])
         results.append([used[o].tobytes() for o in program.outputs])
     assert results == results[:1] * len(ORDERS), "the result depends on the order of the threads"
     return [memory[o] for o in program.outputs]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=str)
-def test_every_operator(example: Example) -> None:
+@dataclass
+class Compiled:
+    """An example for the GPU, the arrays that it is run on and what the reference gives for them."""
+
+    executable: Any
+    program: Program
+    bound: list[Any]
+    wanted: list[Any]
+    dtypes: list[Any]
+
+
+def compiled(example: Example) -> Compiled:
     flat = [x for a in example.args if a is not None for x in (a if isinstance(a, list) else [a])]
     sizes = {s: max(SIZES[s], example.least) for s in symbols(example)}
     chosen = [x.dtypes()[0] for x in flat]
@@ -62,14 +75,21 @@ def test_every_operator(example: Example) -> None:
     program = schedule_to_tile(to_schedule(func, "cuda"), params, (), "cuda", len(results) != 1)
     given = [np.ascontiguousarray(a) for a in arrays]
     bound = [given[b.param] for b in program.buffers if b.role == "input" and b.param is not None]
-    for got, want, dtype in zip(execute(program, bound), wanted, results, strict=True):
+    return Compiled(load(program), program, bound, wanted, results)
+
+
+@builds(compiled)
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_every_operator(example: Example, built: Compiled) -> None:
+    results = execute(built.executable, built.program, built.bound)
+    for got, want, dtype in zip(results, built.wanted, built.dtypes, strict=True):
         close(got, np.asarray(want), dtype, factor=4)
 
 
 def run(kernel: Any, *args: Any, architecture: str = "sm_80", **config: Any) -> Any:
     program = kernel_runner.program(kernel, *args, **config)
     arrays = [a for a in args if isinstance(a, np.ndarray)]
-    out = execute(program, arrays, tuple(a for a in args if isinstance(a, float)), architecture)
+    out = execute(load(program, architecture), program, arrays, tuple(a for a in args if isinstance(a, float)))
     return out[0] if out else None
 
 

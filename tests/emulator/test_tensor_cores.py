@@ -15,7 +15,7 @@ from tessera.compiler.targets.cuda import cubin, nvrtc_library
 from tessera.language import dtypes as dt
 from tests.conftest import require
 from tests.emulator import kernels as k
-from tests.emulator.harness import Case, check, run
+from tests.emulator.harness import Case, Ready, check, checked, ready, run
 
 ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_120")
 DTYPES = (dt.fp8_e4m3, dt.fp8_e5m2, dt.bf16, dt.f16, dt.int8, dt.uint8, dt.f64)
@@ -38,10 +38,11 @@ def product(dtype: dt.DType, transposed: str = "", **sizes: Any) -> Case:
     return case
 
 
+@checked(seeds=(3,))
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_products_agree_with_the_interpreter(arch: str, dtype: dt.DType) -> None:
-    check(product(dtype), target=f"emulator:{arch}", seeds=(3,))
+def test_products_agree_with_the_interpreter(arch: str, dtype: dt.DType) -> Ready:
+    return ready(product(dtype), f"emulator:{arch}")
 
 
 @pytest.mark.parametrize("dtype", [dt.fp8_e4m3, dt.int8, dt.f64], ids=str)
@@ -104,8 +105,9 @@ def test_sm_70_multiplies_by_fourths_of_a_warp(transposed: str) -> None:
         check(case, target="emulator:sm_70", seeds=(0, 3))
 
 
-def test_results_of_fourths_of_a_warp_are_reduced_and_multiplied_again() -> None:
-    check(k.attention(dtype=dt.f16), target="emulator:sm_70", seeds=(0, 3))
+@checked(seeds=(0, 3))
+def test_results_of_fourths_of_a_warp_are_reduced_and_multiplied_again() -> Ready:
+    return ready(k.attention(dtype=dt.f16), "emulator:sm_70")
 
 
 def opcodes(code: bytes) -> Counter[int]:

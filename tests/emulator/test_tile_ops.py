@@ -14,7 +14,7 @@ from tessera.language import dtypes as dt
 from tessera.language.dims import ceildiv
 from tessera.language.dtypes import DType
 from tessera.language.scalars import ACCEPTED, REDUCERS, TABLE
-from tests.emulator.harness import Arg, Case, LineBuilder, build, check
+from tests.emulator.harness import Arg, Case, LineBuilder, build, check, checked
 from tests.emulator.kernels import RNG, N, branch, loop, normal
 
 
@@ -78,22 +78,25 @@ def elementwise_case(dtype: DType, names: list[str], n: int = 77) -> Case:
     return Case(program, inputs, rtol=tolerance, atol=tolerance)
 
 
+@checked(seeds=(0,))
 @pytest.mark.parametrize(
     "dtype", [dt.f32, dt.f64, dt.bf16, dt.f16, dt.int32, dt.int64, dt.uint8, dt.uint64, dt.bool_], ids=str
 )
-def test_every_scalar_function(dtype: DType) -> None:
+def test_every_scalar_function(dtype: DType) -> Case:
     names = [name for name, s in TABLE.items() if accepts(s, dtype)]
-    check(elementwise_case(dtype, names), seeds=(0,))
+    return elementwise_case(dtype, names)
 
 
+@checked(seeds=(0,))
 @pytest.mark.parametrize("dtype", [dt.complex64, dt.complex128], ids=str)
-def test_complex_functions(dtype: DType) -> None:
+def test_complex_functions(dtype: DType) -> Case:
     names = [name for name, s in TABLE.items() if accepts(s, dtype) and name not in ("pow", "abs")]
-    check(elementwise_case(dtype, names), seeds=(0,))
+    return elementwise_case(dtype, names)
 
 
+@checked(seeds=(0,))
 @pytest.mark.parametrize("dtype", [dt.f32, dt.f64, dt.f16, dt.bf16], ids=str)
-def test_special_values_of_float_functions(dtype: DType) -> None:
+def test_special_values_of_float_functions(dtype: DType) -> Case:
     names = [
         name
         for name, s in TABLE.items()
@@ -104,11 +107,12 @@ def test_special_values_of_float_functions(dtype: DType) -> None:
     case.inputs = {
         k: v if k == "c" else np.roll(special, 5 * (k[-1] == "1")).astype(v.dtype) for k, v in case.inputs.items()
     }
-    check(case, seeds=(0,))
+    return case
 
 
+@checked(seeds=(0,))
 @pytest.mark.parametrize("dtype", [dt.int8, dt.int32, dt.uint16, dt.int64], ids=str)
-def test_integer_division_by_zero_gives_zero(dtype: DType) -> None:
+def test_integer_division_by_zero_gives_zero(dtype: DType) -> Case:
     case = elementwise_case(dtype, ["floordiv", "mod", "shift_left", "shift_right"], n=6)
     low = 0 if dtype.kind == "uint" else int(-dtype.maximum - 1)
     case.inputs["floordiv_0"] = case.inputs["mod_0"] = np.array([5, low, low, 0, 7, 3], dtype.numpy)
@@ -119,7 +123,7 @@ def test_integer_division_by_zero_gives_zero(dtype: DType) -> None:
     case.inputs["shift_left_1"] = case.inputs["shift_right_1"] = np.array(
         [0, 1, 2, dtype.bits - 1, dtype.bits, dtype.bits + 5], dtype.numpy
     )
-    check(case, seeds=(0,))
+    return case
 
 
 CASTS = [d for d in dt.ALL if not d.is_complex]
@@ -150,14 +154,16 @@ def conversions(kinds: Sequence[DType] = CASTS) -> Case:
     return Case(build("casts", [*ins, *outs], (1,), body), inputs, rtol=0, atol=0)
 
 
-def test_casts_between_all_dtypes() -> None:
-    check(conversions(), seeds=(0,))
+@checked(seeds=(0,))
+def test_casts_between_all_dtypes() -> Case:
+    return conversions()
 
 
+@checked(seeds=(0,))
 @pytest.mark.parametrize(
     "dtype", [dt.bf16, dt.f16, dt.fp8_e4m3, dt.fp8_e5m2, dt.fp6_e2m3, dt.fp6_e3m2, dt.fp4_e2m1], ids=str
 )
-def test_rounding_to_small_floats(dtype: DType) -> None:
+def test_rounding_to_small_floats(dtype: DType) -> Case:
     """Nearest even for every exponent, signs and ties; fp8 and smaller saturate."""
     grid = (
         np.arange(256, dtype=np.uint8).view(dtype.numpy)
@@ -183,7 +189,7 @@ def test_rounding_to_small_floats(dtype: DType) -> None:
         rtol=0,
         atol=0,
     )
-    check(case, seeds=(0,))
+    return case
 
 
 def test_saturation_and_nan_of_fp8() -> None:
@@ -240,10 +246,11 @@ SHAPES = [
 ]
 
 
+@checked
 @pytest.mark.parametrize(("shape", "axes"), SHAPES, ids=str)
 @pytest.mark.parametrize("op", ["sum", "max"])
-def test_reductions_over_all_kinds_of_axes(op: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
-    check(reduction(op, shape, axes))
+def test_reductions_over_all_kinds_of_axes(op: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> Case:
+    return reduction(op, shape, axes)
 
 
 @pytest.mark.parametrize("op", [*REDUCERS, "argmax", "argmin"])
@@ -270,22 +277,24 @@ def test_sums_do_not_depend_on_the_number_of_warps(shape: tuple[int, int], axes:
     assert len(results) == 1
 
 
+@checked
 @pytest.mark.parametrize(("op", "expected"), [("argmax", 3), ("argmin", 3), ("max", np.nan), ("min", np.nan)])
-def test_nan_wins_reductions(op: str, expected: float) -> None:
+def test_nan_wins_reductions(op: str, expected: float) -> Case:
     case = reduction(op, (9,), (0,))
     case.inputs = {"x": np.array([1, 5, -2, np.nan, 9, np.nan, 0, 1, 2], np.float32)}
     case.expected = {"y": np.array(expected)}
-    check(case)
+    return case
 
 
-def test_ties_go_to_the_first_position() -> None:
+@checked
+def test_ties_go_to_the_first_position() -> Case:
     case = reduction("argmax", (3, 200), (1,))
     x = np.zeros((3, 200), np.float32)
     x[1, [50, 199]] = 1
     x[2, :] = -np.inf
     case.inputs = {"x": x}
     case.expected = {"y": np.array([0, 50, 0])}
-    check(case)
+    return case
 
 
 def folded(values: Any, partials: int = 1024) -> Any:
@@ -319,10 +328,11 @@ def symbolic_reduction(op: str, axis: int, sizes: tuple[int, int], dtype: DType 
     return Case(program, {"x": data(sizes, dtype)}, dims={"n": sizes[axis]}, rtol=1e-5, atol=1e-4)
 
 
+@checked
 @pytest.mark.parametrize("op", ["sum", "min", "argmax"])
 @pytest.mark.parametrize(("axis", "sizes"), [(1, (2, 3000)), (0, (700, 20)), (1, (1, 1)), (0, (1, 9)), (1, (3, 1024))])
-def test_reductions_along_axes_known_at_launch(op: str, axis: int, sizes: tuple[int, int]) -> None:
-    check(symbolic_reduction(op, axis, sizes))
+def test_reductions_along_axes_known_at_launch(op: str, axis: int, sizes: tuple[int, int]) -> Case:
+    return symbolic_reduction(op, axis, sizes)
 
 
 def test_reduction_is_the_same_whether_the_size_is_known_or_not() -> None:
@@ -346,14 +356,16 @@ def moves(shape: tuple[int, ...], out: tuple[int, ...], move: Any, dtype: DType 
     )
 
 
+@checked
 @pytest.mark.parametrize(
     ("shape", "perm"), [((33, 20), (1, 0)), ((3, 4, 10), (2, 0, 1)), ((3, 1, 10), (1, 0, 2)), ((4, 5, 6), (1, 0, 2))]
 )
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.bool_], ids=str)
-def test_transpose(shape: tuple[int, ...], perm: tuple[int, ...], dtype: DType) -> None:
-    check(moves(shape, tuple(shape[p] for p in perm), lambda t, x: t.transpose(x, perm), dtype))
+def test_transpose(shape: tuple[int, ...], perm: tuple[int, ...], dtype: DType) -> Case:
+    return moves(shape, tuple(shape[p] for p in perm), lambda t, x: t.transpose(x, perm), dtype)
 
 
+@checked
 @pytest.mark.parametrize(
     ("shape", "out"),
     [
@@ -365,10 +377,11 @@ def test_transpose(shape: tuple[int, ...], perm: tuple[int, ...], dtype: DType) 
         ((8,), (2, 1, 4)),
     ],
 )
-def test_reshape(shape: tuple[int, ...], out: tuple[int, ...]) -> None:
-    check(moves(shape, out, lambda t, x: t.reshape(x, out)))
+def test_reshape(shape: tuple[int, ...], out: tuple[int, ...]) -> Case:
+    return moves(shape, out, lambda t, x: t.reshape(x, out))
 
 
+@checked
 @pytest.mark.parametrize(
     ("shape", "out", "axes"),
     [
@@ -382,36 +395,39 @@ def test_reshape(shape: tuple[int, ...], out: tuple[int, ...]) -> None:
         ((1,), (9,), (0,)),
     ],
 )
-def test_broadcast(shape: tuple[int, ...], out: tuple[int, ...], axes: tuple[int, ...]) -> None:
-    check(moves(shape, out, lambda t, x: t.broadcast(x, out, axes)))
+def test_broadcast(shape: tuple[int, ...], out: tuple[int, ...], axes: tuple[int, ...]) -> Case:
+    return moves(shape, out, lambda t, x: t.broadcast(x, out, axes))
 
 
-def test_matrix_plus_its_own_row_and_column_sums() -> None:
+@checked
+def test_matrix_plus_its_own_row_and_column_sums() -> Case:
     def move(t: LineBuilder, x: Value) -> Value:
         rows, cols = (t.broadcast(t.reduce("sum", x, (1 - a,)), (24, 24), (a,)) for a in (0, 1))
         return t.map("add", x, t.map("sub", rows, cols))
 
     case = moves((24, 24), (24, 24), move)
     case.rtol = case.atol = 1e-5
-    check(case)
+    return case
 
 
+@checked
 @pytest.mark.parametrize(
     ("shape", "axis"), [((100,), 0), ((5, 70), 1), ((70, 5), 0), ((3, 40, 4), 1), ((2, 33), 0), ((1, 2000), 1)]
 )
 @pytest.mark.parametrize("op", ["sum", "max"])
-def test_scan(shape: tuple[int, ...], axis: int, op: str) -> None:
+def test_scan(shape: tuple[int, ...], axis: int, op: str) -> Case:
     case = moves(shape, shape, lambda t, x: t.value("tile.scan", (x,), x.type, {"op": op, "axis": axis}))
     case.rtol = case.atol = 1e-4
-    check(case)
+    return case
 
 
+@checked
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((100,), 0), ((5, 70), 1), ((70, 5), 0), ((3, 40, 4), 1), ((4, 1), 1), ((9, 2), 1), ((513,), 0), ((20, 37), 1)],
 )
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f64, dt.int64, dt.uint8, dt.bool_], ids=str)
-def test_sort(shape: tuple[int, ...], axis: int, dtype: DType) -> None:
+def test_sort(shape: tuple[int, ...], axis: int, dtype: DType) -> Case:
     """Values and positions, both ways round: NaN is the largest, equal elements keep their order."""
     outs = [Arg("up", shape, dtype, out=True), Arg("down", shape, dtype, out=True)]
     outs += [Arg("up_at", shape, dt.int64, out=True), Arg("down_at", shape, dt.int64, out=True)]
@@ -435,18 +451,20 @@ def test_sort(shape: tuple[int, ...], axis: int, dtype: DType) -> None:
         "up_at": up,
         "down_at": down,
     }
-    check(Case(build("sorts", [Arg("x", shape, dtype), *outs], (1,), body), {"x": x}, expected, rtol=0, atol=0))
+    return Case(build("sorts", [Arg("x", shape, dtype), *outs], (1,), body), {"x": x}, expected, rtol=0, atol=0)
 
 
+@checked
 @pytest.mark.parametrize(("shape", "axis"), [((40,), 0), ((6, 40), 0), ((6, 40), 1), ((2, 3, 4), 1)])
-def test_iota(shape: tuple[int, ...], axis: int) -> None:
+def test_iota(shape: tuple[int, ...], axis: int) -> Case:
     case = moves(
         shape, shape, lambda t, x: t.cast(t.value("tile.iota", (), TileType(shape, dt.int32), {"axis": axis}), dt.f32)
     )
-    check(case)
+    return case
 
 
-def test_philox_words() -> None:
+@checked
+def test_philox_words() -> Case:
     n = 100
 
     def body(t: LineBuilder, c: Value, k: Value, y: Value) -> None:
@@ -455,25 +473,25 @@ def test_philox_words() -> None:
 
     args = [Arg("c", (n,), dt.uint64), Arg("k", (n,), dt.uint64), Arg("y", (n,), dt.uint64, out=True)]
     inputs = {"c": RNG.integers(0, 2**63, n).astype(np.uint64), "k": RNG.integers(0, 2**63, n).astype(np.uint64)}
-    check(Case(build("philox", args, (1,), body), inputs, rtol=0, atol=0))
+    return Case(build("philox", args, (1,), body), inputs, rtol=0, atol=0)
 
 
-def test_bitcast() -> None:
+@checked
+def test_bitcast() -> Case:
     def body(t: LineBuilder, x: Value, y: Value) -> None:
         tile = t.load(x, [t.index(0)], (50,))
         t.store(y, t.value("tile.bitcast", (tile,), TileType((50,), dt.uint32)), [t.index(0)])
 
     x = normal(50)
-    check(
-        Case(
-            build("bits", [Arg("x", (50,), dt.f32), Arg("y", (50,), dt.uint32, out=True)], (1,), body),
-            {"x": x},
-            {"y": x.view(np.uint32)},
-        )
+    return Case(
+        build("bits", [Arg("x", (50,), dt.f32), Arg("y", (50,), dt.uint32, out=True)], (1,), body),
+        {"x": x},
+        {"y": x.view(np.uint32)},
     )
 
 
-def test_ragged_edges_read_as_fill_and_are_not_written() -> None:
+@checked
+def test_ragged_edges_read_as_fill_and_are_not_written() -> Case:
     """A 2-D tile that hangs over both edges of its view, with a fill value."""
 
     def body(t: LineBuilder, x: Value, y: Value) -> None:
@@ -483,26 +501,26 @@ def test_ragged_edges_read_as_fill_and_are_not_written() -> None:
         t.store(y, t.map("add", tile, t.broadcast(total, (16, 32), ())), at)
 
     args = [Arg("x", (21, 45), dt.f32), Arg("y", (21, 45), dt.f32, out=True)]
-    check(Case(build("edges", args, (2, 2), body), {"x": normal(21, 45)}, rtol=1e-5, atol=1e-5))
+    return Case(build("edges", args, (2, 2), body), {"x": normal(21, 45)}, rtol=1e-5, atol=1e-5)
 
 
-def test_offsets_before_the_view_read_as_fill() -> None:
+@checked
+def test_offsets_before_the_view_read_as_fill() -> Case:
     def body(t: LineBuilder, x: Value, y: Value) -> None:
         back = t.iop("isub", t.index(0), t.index(3))
         t.store(y, t.load(x, [back], (16,), fill=7.0), [t.index(0)])
 
     x = normal(10)
     expected = np.concatenate([np.full(3, 7), x, np.full(3, 7)])
-    check(
-        Case(
-            build("before", [Arg("x", (10,), dt.f32), Arg("y", (16,), dt.f32, out=True)], (1,), body),
-            {"x": x},
-            {"y": expected},
-        )
+    return Case(
+        build("before", [Arg("x", (10,), dt.f32), Arg("y", (16,), dt.f32, out=True)], (1,), body),
+        {"x": x},
+        {"y": expected},
     )
 
 
-def test_strided_and_dropped_windows() -> None:
+@checked
+def test_strided_and_dropped_windows() -> Case:
     def body(t: LineBuilder, x: Value, y: Value) -> None:
         sub = t.value(
             "tile.subview",
@@ -516,11 +534,12 @@ def test_strided_and_dropped_windows() -> None:
     x = normal(3, 9, 10)
     expected = x[:, 2:8, 1:9].transpose(0, 2, 1)
     args = [Arg("x", (3, 9, 10), dt.f32), Arg("y", (3, 8, 6), dt.f32, out=True)]
-    check(Case(build("windows", args, (3,), body), {"x": x}, {"y": expected}))
+    return Case(build("windows", args, (3,), body), {"x": x}, {"y": expected})
 
 
+@checked
 @pytest.mark.parametrize("masked", [False, True])
-def test_gather_and_scatter(masked: bool) -> None:
+def test_gather_and_scatter(masked: bool) -> Case:
     n = 60
 
     def body(t: LineBuilder, x: Value, i: Value, to: Value, y: Value) -> None:
@@ -546,10 +565,11 @@ def test_gather_and_scatter(masked: bool) -> None:
     expected = inputs["y"].copy()
     kept = col < 9 if masked else np.ones(n, bool)
     expected[inputs["to"][kept]] = value[kept]
-    check(Case(build("gather", args, (1,), body), inputs, {"y": expected}))
+    return Case(build("gather", args, (1,), body), inputs, {"y": expected})
 
 
-def test_loops_branches_and_whiles() -> None:
+@checked
+def test_loops_branches_and_whiles() -> Case:
     n = 40
 
     def body(t: LineBuilder, x: Value, y: Value) -> None:
@@ -588,10 +608,11 @@ def test_loops_branches_and_whiles() -> None:
         rtol=1e-5,
         atol=1e-5,
     )
-    check(case)
+    return case
 
 
-def test_index_arithmetic_rounds_down() -> None:
+@checked
+def test_index_arithmetic_rounds_down() -> Case:
     def body(t: LineBuilder, y: Value) -> None:
         minus = t.iop("isub", t.index(0), t.index(7))
         values = [t.iop(op, minus, t.index(3)) for op in ("idiv", "imod", "imin", "imax", "imul", "iadd")]
@@ -601,10 +622,11 @@ def test_index_arithmetic_rounds_down() -> None:
     case = Case(
         build("indices", [Arg("y", (6,), dt.int64, out=True)], (1,), body), {}, {"y": np.array([-3, 2, -7, 3, -21, -4])}
     )
-    check(case)
+    return case
 
 
-def test_values_computed_from_data_index_memory() -> None:
+@checked
+def test_values_computed_from_data_index_memory() -> Case:
     def body(t: LineBuilder, i: Value, x: Value, y: Value) -> None:
         row = t.load(i, [t.program_id(0)], (1,))
         at = t.value("tile.to_index", (t.reshape(row, ()),), INDEX)
@@ -612,12 +634,13 @@ def test_values_computed_from_data_index_memory() -> None:
 
     i, x = np.array([4, 0, 2, 2], np.int64), normal(5, 30)
     args = [Arg("i", (4,), dt.int64), Arg("x", (5, 30), dt.f32), Arg("y", (4, 30), dt.f32, out=True)]
-    check(Case(build("rows", args, (4,), body), {"i": i, "x": x}, {"y": x[i]}))
+    return Case(build("rows", args, (4,), body), {"i": i, "x": x}, {"y": x[i]})
 
 
+@checked
 @pytest.mark.parametrize("swizzle", ["none", "xor"])
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.int8], ids=str)
-def test_shared_tiles_hold_what_is_stored(swizzle: str, dtype: DType) -> None:
+def test_shared_tiles_hold_what_is_stored(swizzle: str, dtype: DType) -> Case:
     """Stored in one layout, changed by an async copy of other rows, read back transposed."""
 
     def body(t: LineBuilder, x: Value, y: Value) -> None:
@@ -634,10 +657,11 @@ def test_shared_tiles_hold_what_is_stored(swizzle: str, dtype: DType) -> None:
     x = data((32, 32), dtype)
     late = np.zeros((16, 32), x.dtype)
     late[:, :27] = x[16:, 5:]
-    check(Case(build("stage", args, (1,), body), {"x": x}, {"y": (x[:16] + late).T}, rtol=1e-2, atol=1e-2))
+    return Case(build("stage", args, (1,), body), {"x": x}, {"y": (x[:16] + late).T}, rtol=1e-2, atol=1e-2)
 
 
-def test_a_missing_barrier_is_put_in() -> None:
+@checked(seeds=(0, 3, 4))
+def test_a_missing_barrier_is_put_in() -> Case:
     """An async copy is read without a barrier of the author's, and its source tile rewritten in a loop."""
 
     def body(t: LineBuilder, x: Value, y: Value) -> None:
@@ -653,13 +677,13 @@ def test_a_missing_barrier_is_put_in() -> None:
 
     x = normal(192, 16)
     args = [Arg("x", (192, 16), dt.f32), Arg("y", (16, 64), dt.f32, out=True)]
-    check(
-        Case(build("missing", args, (1,), body), {"x": x}, {"y": x.reshape(3, 64, 16).sum(0).T}, rtol=1e-5, atol=1e-5),
-        seeds=(0, 3, 4),
+    return Case(
+        build("missing", args, (1,), body), {"x": x}, {"y": x.reshape(3, 64, 16).sum(0).T}, rtol=1e-5, atol=1e-5
     )
 
 
-def test_reading_back_what_was_stored_to_global_memory() -> None:
+@checked(seeds=(0, 1, 2))
+def test_reading_back_what_was_stored_to_global_memory() -> Case:
     """Rows are stored, then read as columns by other threads of the program."""
 
     def body(t: LineBuilder, x: Value, y: Value) -> None:
@@ -671,17 +695,15 @@ def test_reading_back_what_was_stored_to_global_memory() -> None:
     x = normal(32, 32)
     expected = -x
     expected[:, :31] = (-x[:, 1:]) ** 2
-    check(
-        Case(
-            build("again", [Arg("x", (32, 32), dt.f32), Arg("y", (32, 32), dt.f32, out=True)], (1,), body),
-            {"x": x},
-            {"y": expected},
-        ),
-        seeds=(0, 1, 2),
+    return Case(
+        build("again", [Arg("x", (32, 32), dt.f32), Arg("y", (32, 32), dt.f32, out=True)], (1,), body),
+        {"x": x},
+        {"y": expected},
     )
 
 
-def test_large_tiles_are_walked_in_chunks() -> None:
+@checked(seeds=(2,))
+def test_large_tiles_are_walked_in_chunks() -> Case:
     """Far more elements than registers: elementwise in place, with row vectors along both axes."""
     shape = (200, 400)
 
@@ -696,10 +718,11 @@ def test_large_tiles_are_walked_in_chunks() -> None:
         Arg("c", (400,), dt.f32),
         Arg("y", shape, dt.f32, out=True),
     ]
-    check(Case(build("large", args, (1,), body), {"x": normal(*shape), "r": normal(200), "c": normal(400)}), seeds=(2,))
+    return Case(build("large", args, (1,), body), {"x": normal(*shape), "r": normal(200), "c": normal(400)})
 
 
-def test_both_sizes_known_at_launch() -> None:
+@checked(seeds=(0,))
+def test_both_sizes_known_at_launch() -> Case:
     from tessera.language.dims import symbol
 
     m = symbol("m")
@@ -709,9 +732,7 @@ def test_both_sizes_known_at_launch() -> None:
 
     x = normal(33, 1500)
     args = [Arg("x", (m, N), dt.f32), Arg("y", (m, N), dt.f32, out=True)]
-    check(
-        Case(build("both", args, (1,), body, ("m", "n")), {"x": x}, {"y": np.exp(x)}, {"m": 33, "n": 1500}), seeds=(0,)
-    )
+    return Case(build("both", args, (1,), body, ("m", "n")), {"x": x}, {"y": np.exp(x)}, {"m": 33, "n": 1500})
 
 
 def test_products_of_tiles_in_registers() -> None:
@@ -734,8 +755,9 @@ def test_products_of_tiles_in_registers() -> None:
         )
 
 
+@checked
 @pytest.mark.parametrize("shape", [(7, 5, 9), (1, 16, 8), (16, 1, 8), (33, 40, 17)])
-def test_products_of_odd_sizes(shape: tuple[int, int, int]) -> None:
+def test_products_of_odd_sizes(shape: tuple[int, int, int]) -> Case:
     m, n, k = shape
 
     def body(t: LineBuilder, a: Value, b: Value, y: Value) -> None:
@@ -745,7 +767,7 @@ def test_products_of_odd_sizes(shape: tuple[int, int, int]) -> None:
 
     a, b = normal(m, k), normal(k, n)
     args = [Arg("a", (m, k), dt.f32), Arg("b", (k, n), dt.f32), Arg("y", (m, n), dt.f32, out=True)]
-    check(Case(build("odd", args, (1,), body), {"a": a, "b": b}, {"y": 1 + a @ b}, rtol=1e-4, atol=1e-4))
+    return Case(build("odd", args, (1,), body), {"a": a, "b": b}, {"y": 1 + a @ b}, rtol=1e-4, atol=1e-4)
 
 
 def test_every_op_of_the_dialect_has_a_writer() -> None:

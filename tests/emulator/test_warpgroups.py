@@ -15,7 +15,7 @@ from tessera.compiler.targets.cuda.target import settings_for
 from tessera.language import dtypes as dt
 from tessera.language.dims import ceildiv, symbol
 from tests.emulator import kernels as k
-from tests.emulator.harness import Arg, Case, LineBuilder, build, check
+from tests.emulator.harness import Arg, Case, LineBuilder, Ready, build, check, checked, ready
 
 SM90 = "emulator:sm_90a"
 
@@ -29,12 +29,13 @@ def on_warpgroups(case: Case) -> bool:
     return "ts::start_products" in text and "fetch(" in text and "copy_async" not in text
 
 
+@checked
 @pytest.mark.parametrize("dtype", [dt.bf16, dt.f16], ids=str)
 @pytest.mark.parametrize("transposed", ["", "A", "B", "AB"])
-def test_either_order_of_either_operand(dtype: dt.DType, transposed: str) -> None:
+def test_either_order_of_either_operand(dtype: dt.DType, transposed: str) -> Ready:
     case = k.matmul(m=88, n=72, k=136, dtype=dtype, block=(64, 32), transposed=transposed)
     assert on_warpgroups(case)
-    check(case, SM90)
+    return ready(case, SM90)
 
 
 def test_tf32_is_rounded_by_the_copy_and_read_with_k_inside() -> None:
@@ -61,12 +62,13 @@ def test_any_order_of_threads_and_copies(seed: int) -> None:
     check(k.matmul(m=128, n=32, k=520, dtype=dt.f16, block=(128, 32), warps=8), SM90, (0, 2 * seed + 1, 2 * seed + 2))
 
 
+@checked
 @pytest.mark.parametrize("size", [(1, 8, 8), (8, 16, 8), (65, 8, 64), (64, 64, 72), (129, 136, 264)], ids=str)
-def test_ragged_sizes(size: tuple[int, int, int]) -> None:
+def test_ragged_sizes(size: tuple[int, int, int]) -> Ready:
     m, n, depth = size
     case = k.matmul(m=m, n=n, k=depth, dtype=dt.bf16, block=(64, 64))
     assert on_warpgroups(case)
-    check(case, SM90)
+    return ready(case, SM90)
 
 
 def test_operands_that_copies_cannot_fetch_take_the_older_path() -> None:
@@ -128,12 +130,13 @@ def batched(b: int, m: int, n: int, depth: int, *, shared_right: bool = False, f
     )
 
 
+@checked
 @pytest.mark.parametrize("free", [False, True])
 @pytest.mark.parametrize("shared_right", [False, True])
-def test_batches_bias_and_sizes_known_at_launch(shared_right: bool, free: bool) -> None:
+def test_batches_bias_and_sizes_known_at_launch(shared_right: bool, free: bool) -> Ready:
     case = batched(3, 70, 48, 80, shared_right=shared_right, free=free)
     assert on_warpgroups(case)
-    check(case, SM90)
+    return ready(case, SM90)
 
 
 def summed(depth: int, rows: int = 40) -> Case:
@@ -151,8 +154,9 @@ def summed(depth: int, rows: int = 40) -> Case:
     return Case(program, {"A": a, "B": b}, {"C": expected}, {"q": depth // 8}, rtol=1e-4, atol=1e-3)
 
 
+@checked
 @pytest.mark.parametrize("depth", [0, 8, 64, 200])
-def test_any_length_of_k_also_none(depth: int) -> None:
+def test_any_length_of_k_also_none(depth: int) -> Ready:
     case = summed(depth)
     assert on_warpgroups(case)
-    check(case, SM90)
+    return ready(case, SM90)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.compiler.targets.cuda import emulate, nvrtc
+from tessera.compiler.targets.cuda import host_library, nvrtc
 from tessera.compiler.targets.cuda.layouts.banks import (
     SWIZZLES,
     Access,
@@ -124,7 +124,7 @@ def test_every_element_has_a_place_of_its_own() -> None:
 def test_the_device_library_places_elements_alike(tmp_path: Path) -> None:
     """`Shared` of shared.cuh, compiled for this machine, and its mirror."""
     try:
-        compiler = emulate.compiler()
+        compiler = host_library.compiler()
     except MissingDependency:
         pytest.skip("no C++ compiler")
     shapes = (16, 64, 2), (32, 48, 1), (16, 96, 2), (16, 32, 4), (9, 10, 4)
@@ -138,7 +138,15 @@ def test_the_device_library_places_elements_alike(tmp_path: Path) -> None:
         '    for (int c = 0; c < S::cols; ++c) printf("%ld ", (long)((u8*)s.at(r, c) - hw::shared_memory()));\n}\n'
         f"int main() {{ {calls} }}\n"
     )
-    command = [*compiler, *emulate.FLAGS, "-DTESSERA_ARCH=800", f"-I{nvrtc.INCLUDE}", str(source), "-o", str(program)]
+    command = [
+        *compiler,
+        *host_library.FLAGS,
+        "-DTESSERA_ARCH=800",
+        f"-I{nvrtc.INCLUDE}",
+        str(source),
+        "-o",
+        str(program),
+    ]
     subprocess.run(command, check=True)
     said = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout.split()
     assert [int(n) for n in said] == [s.address(r, c) for s in tiles for r in range(s.rows) for c in range(s.cols)]

@@ -8,66 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
-import importlib.util
-import os
 import re
 import shutil
 import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from tessera import knobs
 from tessera.compiler.targets.base import Artifact, TileRecorder, architecture
-from tessera.compiler.targets.cuda import nvrtc
+from tessera.compiler.targets.cuda import host_library, nvrtc
 from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.call.launch import aligned_room
-from tessera.compiler.targets.cuda.call.narrow import MACRO, Variants, with_code
+from tessera.compiler.targets.cuda.call.narrow import Variants, with_code
 from tessera.compiler.targets.cuda.generate import generate
 from tessera.compiler.targets.cuda.target import artifact, passes_for, settings_for
-from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.program import Program
-from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, MissingDependency, Note, Span
-from tessera.files import read_plain, read_record, write_record
+from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, Note, Span
 from tessera.language import dtypes
 
-# -O0: kernels run for milliseconds, so that optimising costs more than it saves. No contraction, as on the device. C's
-# headers suffice; C++'s would be most of the text to compile.
-FLAGS = ("-std=c++17", "-nostdinc++", "-O0", "-g1", "-fPIC", "-ffp-contract=off", "-fno-stack-protector",
-         "-U_FORTIFY_SOURCE", "-w")  # fmt: skip
-# The machine runs at every access of every kernel. Its fibers see one memory through pointers of several types.
-_MACHINE = ("-O1", "-fno-strict-aliasing", "-fvisibility=hidden")
 _TRACE = 48
 
 
-@lru_cache(maxsize=1)
-def compiler() -> tuple[str, ...]:
-    """The C++ compiler's command. Raises MissingDependency where there is none."""
-    chosen = os.environ.get("CXX")
-    for name in (chosen, "g++", "clang++", "c++"):
-        if name and (path := shutil.which(name)):
-            return (path,)
-    if importlib.util.find_spec("ziglang"):
-        return (sys.executable, "-P", "-m", "ziglang", "c++")
-    raise MissingDependency("a C++ compiler (g++, clang++ or the ziglang wheel)", "dev", "Emulating CUDA kernels")
-
-
-@lru_cache(maxsize=1)
-def _compiler_version() -> str:
-    out = subprocess.run([*compiler(), "--version"], capture_output=True, text=True, check=False)
-    return out.stdout.splitlines()[0] if out.stdout else "unknown"
-
-
-def _folder() -> Path:
-    """Where built libraries are kept: they are found again by the hash of their sources."""
-    path = knobs.cache_dir() / "emulator"
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return path
+@cache
+def _lock_of(library: Path) -> threading.Lock:
+    """The emulated machine is one per library."""
+    return threading.Lock()
 
 
 class EmulatedTarget:
@@ -82,13 +49,14 @@ class EmulatedTarget:
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.name} {_compiler_version()} library-{nvrtc.library_fingerprint()}"
+        return f"{self.name} {host_library.compiler_version()} library-{nvrtc.library_fingerprint()}"
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError (TS602, TS405 as for the GPU; TS603 where the C++ compiler fails)."""
         generated = generate(program, settings_for(self.arch, profile, debug))
         signatures = {k.name: k.signature for _, k in generated.written}
-        library = build(generated.source, signatures, self.arch, program.name, generated.lines)
+        text = host_library.HostSource(generated.source, signatures, self.arch, program.name, generated.lines)
+        host_library.build_later(text)
         reason = "known of compiled GPU code only; compile for " + self.name.removeprefix("emulator:")
         resources = {
             k.name: {"threads": k.threads, "shared": k.shared, "registers": None, "registers_reason": reason}
@@ -96,100 +64,10 @@ class EmulatedTarget:
         }
         for _, k in generated.written:
             k.notes += k.tight
-        return artifact(self.name, program, generated, {"code.so": library.read_bytes()}, resources, profile)
+        return artifact(self.name, program, generated, {}, resources, profile)
 
     def load(self, artifact: Artifact) -> EmulatedExecutable:
         return EmulatedExecutable(artifact)
-
-
-def _host_text(source: str, signatures: Mapping[str, Sequence[str]]) -> str:
-    """The kernels' text and, for each, a function that unpacks its arguments."""
-    calls = ["#include <tessera/host.h>", '#include "code.cu"']
-    for name, types in signatures.items():
-        symbol = cxx.kernel_symbol(name)
-        arguments = ", ".join(f"*({t}*)a[{i}]" for i, t in enumerate(types))
-        calls.append(f'extern "C" void emulated_{name}(void** a) {{ {symbol}({arguments}); }}')
-    calls.append('extern "C" int emulate(tessera::hw::Launch* launch) { return tessera::hw::emulate(launch); }')
-    return "\n".join(calls) + "\n"
-
-
-def build(
-    source: str, signatures: Mapping[str, Sequence[str]], arch: int, name: str, lines: Sequence[Sequence[object]]
-) -> Path:
-    """The shared library of a generated file, from the cache where it has been built before."""
-    flags = of_machine = (*FLAGS, f"-DTESSERA_ARCH={arch * 10}")
-    if narrow := re.match(rf"#define {MACRO} (\d+)\n", source):  # headers that are compiled ahead must see it
-        flags = (*flags, f"-D{MACRO}={narrow[1]}")
-    text = _host_text(source, signatures)
-    key = hashlib.sha256(
-        "\0".join([source, text, *flags, _compiler_version(), nvrtc.library_fingerprint()]).encode()
-    ).hexdigest()[:24]
-    folder = _folder() / key
-    library = folder / "code.so"
-    if library.exists() and read_record(folder / "code.json", key) == _hash_of(library):
-        return library
-    folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / "code.cu", lambda part: part.write_text(source))
-    _replace(folder / "host.cpp", lambda part: part.write_text(text))
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".so", delete=False) as made:
-        source_file = [f"-I{nvrtc.INCLUDE}", "-shared", str(folder / "host.cpp"), "-o", made.name]
-        command = [*compiler(), *flags, *source_file, *_compiled_ahead(flags, of_machine)]
-    out = subprocess.run(command, capture_output=True, text=True, check=False)
-    if out.returncode:
-        os.unlink(made.name)
-        raise nvrtc.failed(out.stderr, source, "code.cu", lines, f"The C++ compiler ({name})")
-    write_record(folder / "code.json", key, _hash_of(Path(made.name)))
-    os.replace(made.name, library)  # several processes may build the same library
-    return library
-
-
-def _hash_of(library: Path) -> str | None:
-    data = read_plain(library, 1 << 30)
-    return None if data is None else hashlib.sha256(data).hexdigest()
-
-
-def _compiled_ahead(flags: Sequence[str], of_machine: Sequence[str]) -> list[str]:
-    """Arguments that make a kernel's compilation take half as long, for g++: the device library is a precompiled
-    header, the machine an object to link with, and Python has loaded C's library already."""
-    if "g++" not in Path(compiler()[0]).name:
-        return []
-    headers = sorted(p.name for p in (nvrtc.INCLUDE / "tessera").glob("*.cuh") if not p.name.startswith("device"))
-    library = "".join(f"#include <tessera/{h}>\n" for h in ("host.h", *headers))
-    header = _ahead("all.h", f"#define TS_MACHINE_APART\n{library}", ".gch", (*flags, "-x", "c++-header"))
-    machine = _ahead("machine.cpp", f"#define TS_MACHINE\n{library}", ".o", (*of_machine, *_MACHINE, "-c"))
-    return ["-include", str(header), f"{machine}.o", "-nostdlib", "-lm", "-lgcc"] if header and machine else []
-
-
-def _ahead(name: str, text: str, suffix: str, flags: Sequence[str]) -> Path | None:
-    """A file of this text with what is compiled from it beside it, under its name and the suffix; None where that
-    fails."""
-    key = hashlib.sha256("\0".join([text, *flags, _compiler_version(), nvrtc.library_fingerprint()]).encode())
-    path = _folder() / f"ahead-{key.hexdigest()[:16]}" / name
-    made = path.with_name(name + suffix)
-    if made.exists():
-        return path
-
-    def compile_to(part: Path) -> None:
-        command = [*compiler(), *flags, f"-I{nvrtc.INCLUDE}", str(path), "-o", str(part)]
-        subprocess.run(command, capture_output=True, check=True)
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, lambda part: part.write_text(text))
-        _replace(made, compile_to)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return path
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Has a file written beside its place and put there: whole for other processes that do the same."""
-    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
-    try:
-        write(part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 class _Region(ctypes.Structure):
@@ -248,14 +126,22 @@ class EmulatedExecutable:
         self.constants: dict[int, int] = {}
         self.blocks: list[ctypes.Array[ctypes.c_char]] = []
         """the objects that keep the constants' memory alive"""
-        self._lock = threading.Lock()  # the emulated machine is one per library
-        key = hashlib.sha256(artifact.files["code.so"]).hexdigest()[:24]
-        self.path = _folder() / f"{key}.so"
-        if read_plain(self.path, 1 << 30) != artifact.files["code.so"]:
-            part = self.path.with_suffix(f".{os.getpid()}")
-            part.write_bytes(artifact.files["code.so"])
-            os.replace(part, self.path)
-        self.library: Any = ctypes.CDLL(str(self.path))
+
+    @cached_property
+    def text(self) -> host_library.HostSource:
+        a = self.artifact
+        signatures = {name: facts["signature"] for name, facts in a.meta["kernels"].items()}
+        arch = architecture(a.target.removeprefix("emulator:"))
+        return host_library.HostSource(a.files["code.cu"].decode(), signatures, arch, a.name, a.meta["lines"])
+
+    @cached_property
+    def path(self) -> Path:
+        """The library. Raises TargetError TS603 where it has been left to its first use (`together`) and fails."""
+        return host_library.build(self.text)
+
+    @cached_property
+    def library(self) -> Any:
+        return ctypes.CDLL(str(self.path))
 
     def run(
         self,
@@ -271,16 +157,14 @@ class EmulatedExecutable:
             narrower.seed = self.seed
             narrower.run(pointers, scalars, dims, stream=stream, record=record)
             return
-        with self._lock:
+        with _lock_of(self.path):
             self.plan.run(_HostMachine(self), pointers, scalars, dims, record)
 
     def _narrower(self, source: str, alignment: int) -> EmulatedExecutable:
         """The same program for arrays at multiples of `alignment` bytes."""
-        a = self.artifact
-        signatures = {name: facts["signature"] for name, facts in a.meta["kernels"].items()}
-        arch = architecture(a.target.removeprefix("emulator:"))
-        code = build(source, signatures, arch, a.name, a.meta["lines"]).read_bytes()
-        return EmulatedExecutable(with_code(a, alignment, {"code.so": code}))
+        made = EmulatedExecutable(with_code(self.artifact, alignment, {"code.cu": source.encode()}))
+        _ = made.path  # raises where it does not compile
+        return made
 
 
 def _aligned_bytes(data: bytes) -> ctypes.Array[ctypes.c_char]:
@@ -343,7 +227,7 @@ class _HostMachine:
         regions = (_Region * max(1, len(merged)))(*(_Region(n.encode(), b, s, w) for n, b, s, w in merged.values()))
         message = ctypes.create_string_buffer(512)
         trace = (ctypes.c_void_p * _TRACE)()
-        kernel = ctypes.cast(x.library[f"emulated_{call.kernel}"], ctypes.c_void_p)
+        kernel = ctypes.cast(x.library[x.text.symbol(call.kernel)], ctypes.c_void_p)
         launch = _Launch(
             kernel, args, regions, len(merged), call.grid, call.threads, call.shared, x.seed,
             ctypes.cast(message, ctypes.c_char_p), len(message), trace, _TRACE, 0,

@@ -19,7 +19,7 @@ from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
-from tessera.compiler.targets.cuda import emulate, nvrtc
+from tessera.compiler.targets.cuda import emulate, host_library, nvrtc
 from tessera.compiler.targets.cuda.call import steps
 
 CUresult = IntEnum("CUresult", {
@@ -190,9 +190,10 @@ class _Module:
     def __init__(self, source: str, arch: str) -> None:
         kernels = re.findall(r"(?m)^extern \"C\".*?\b(\w+)_kernel\(([^{;]*)\)\s*\{", source)
         self.types = {n: [_type(p) for p in _split(parameters)] for n, parameters in kernels}
-        path = emulate.build(source, self.types, int(re.sub(r"\D", "", arch)), "code", [])
-        self.library: Any = ctypes.CDLL(str(path))
-        self.path, self.artifact = path, SimpleNamespace(source=source, meta={"lines": []})
+        self.text = host_library.HostSource(source, self.types, int(re.sub(r"\D", "", arch)), "code", [])
+        self.path = host_library.build(self.text)
+        self.library: Any = ctypes.CDLL(str(self.path))
+        self.artifact = SimpleNamespace(source=source, meta={"lines": []})
 
 
 def _split(parameters: str) -> list[str]:

@@ -1,0 +1,58 @@
+"""Tests whose emulated kernels are compiled together: one call of the C++ compiler serves a block of a file's tests.
+
+    @builds(lambda shape, op: ready(reduction(op, shape)))
+    @pytest.mark.parametrize(...)
+    def test_every_shape(shape, op, built):
+
+`built` is what the function gives for the test's parameters. It is called for the tests behind this one as well; what
+it raises for a test is raised by that test.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tessera.compiler.targets.cuda import host_library
+
+BLOCK = 24
+
+
+def builds(make: Callable[..., Any]) -> Callable[[Any], Any]:
+    def mark(test: Any) -> Any:
+        test.builds = make
+        return test
+
+    return mark
+
+
+class Blocks:
+    """The tests of each file that build something, in their order, and what has been built ahead."""
+
+    def __init__(self, items: list[pytest.Item]) -> None:
+        self.tests: dict[Any, list[Any]] = defaultdict(list)
+        self.made: dict[Any, Any] = {}
+        for item in items:
+            if hasattr(getattr(item, "function", None), "builds"):
+                self.tests[item.path].append(item)
+
+    def take(self, item: Any) -> Any:
+        if item not in self.made:
+            tests = self.tests[item.path]
+            start = tests.index(item)
+            with host_library.together():
+                self.made |= {test: _made(test) for test in tests[start : start + BLOCK]}
+        made = self.made.pop(item)
+        if isinstance(made, BaseException):
+            raise made
+        return made
+
+
+def _made(test: Any) -> Any:
+    try:
+        return test.function.builds(**(test.callspec.params if hasattr(test, "callspec") else {}))
+    except (Exception, pytest.skip.Exception) as error:
+        return error
