@@ -80,10 +80,12 @@ class PhaseStats:
 
 
 def balance(launch: LaunchEvent, tiles: TileBatch) -> Balance | None:
-    """Load balance of one launch from its tile records; None without records."""
+    """Load balance of one launch from its tile records; None without records, or where some had no room."""
     if len(tiles) == 0:
         return None
     extents, _ = tile_extents(tiles.records)
+    if launch.attributes.get("dropped") and len(extents) < launch.tiles:
+        return None
     start, end = extents["start"], extents["start"] + extents["duration"]
     first, last = int(start.min()), int(end.max())
     resources = max(int(launch.attributes.get("resources", 0)), len(np.unique(extents["resource"])))
@@ -212,10 +214,14 @@ def tile_extents(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if len(records) == 0:
         return records.copy(), np.zeros(0, np.int64)
     keys = ("slot", "resource", "tile", "launch", "device", "rank")
-    order = np.lexsort((records["start"], *(records[key] for key in keys)))
+    columns = [np.ascontiguousarray(records[key]) for key in keys]
+    columns = [column for column in columns if column.min() != column.max()]  # most of them are the same throughout
+    order = np.lexsort((records["start"], *columns))
     ordered = records[order]
     first = np.ones(len(records), bool)
-    first[1:] = np.logical_or.reduce([ordered[key][1:] != ordered[key][:-1] for key in keys])
+    first[1:] = False
+    for column in columns:
+        first[1:] |= np.diff(column[order]) != 0
     heads = np.flatnonzero(first)
     extents = ordered[heads].copy()
     ends = np.maximum.reduceat(ordered["start"] + ordered["duration"], heads)

@@ -133,6 +133,7 @@ def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
         if 2 * kinds.count(kind) <= len(kinds):
             continue
         typical = known[len(known) // 2][1]
+        times = len(kernel.launches) if recording.one_in > 1 else len(known)
         cause, by_tiles = _BALANCE_TEXT[kind](typical)
         change = by_tiles if kernel.written_by_hand else _FOR_FUNCTIONS.get(kind)
         if change is None:
@@ -145,7 +146,7 @@ def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             ideal="0%",
             cause=cause,
             change=change,
-            saving=(typical.saving[0] * len(known), typical.saving[1] * len(known)),
+            saving=(typical.saving[0] * times, typical.saving[1] * times),
             local_time=kernel.duration,
             region_time=recording.duration,
             source=kernel.source,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.language.lazy import np
-from tessera.profiler.balance import assign_slots
+from tessera.profiler.balance import assign_slots, tile_extents
 from tessera.profiler.machine import machine_for, measured_again
 from tessera.profiler.sampler import Samples
 from tessera.runtime.arrays.holders import LARGE, Holder, holders
@@ -19,6 +19,8 @@ from tessera.runtime.events import CallEvent, CompileEvent, Event, LaunchEvent, 
 if TYPE_CHECKING:
     from tessera.profiler.machine import DeviceCeilings
 
+MOST_TILES = 1 << 22
+"""tile records that a recording holds: 200 MB"""
 _HIGHER = 1.1
 """by which more has to be held than when holders were looked for last"""
 
@@ -36,6 +38,10 @@ class Recording:
         self.profiling: list[ProfilingEvent] = []
         self.memory: list[MemoryEvent] = []
         self.batches: list[TileBatch] = []
+        self.one_in = 1
+        """the tiles of one call in so many are kept: more calls had no room. Their launches are all there"""
+        self.left_out = 0
+        """tile records of the other calls"""
         self.samples = Samples()
         """where the thread that entered the profiler was, for the time outside of kernels"""
         self.clock: tuple[str, int] | None = None
@@ -48,17 +54,24 @@ class Recording:
         """file -> its text, of those that launches come from"""
         self._measured_here: set[str] = set()
         self._table: tuple[int, TileBatch] | None = None
+        self._extents: tuple[TileBatch, tuple[np.ndarray, np.ndarray]] | None = None
         self._by_launch: tuple[TileBatch, np.ndarray] | None = None
         self._lock = threading.Lock()
+        self._calls: dict[int, int] = {}
+        """run -> its number among the runs of this recording"""
+        self._call_of: dict[int, int] = {}
+        """launch -> that number"""
         self._looked = 0
         """bytes that were held when holders were looked for"""
 
     def add(self, event: Event) -> None:
-        """Stores an event. Runs on the launching thread, so it only appends."""
+        """Stores an event. Runs on the launching thread, so it hardly does more than append."""
         if isinstance(event, TileBatch):
-            self.batches.append(event)
+            self._add_tiles(event)
         elif isinstance(event, LaunchEvent):
             self.launches.append(event)
+            run = int(event.attributes.get("run", event.launch))
+            self._call_of[event.launch] = self._calls.setdefault(run, len(self._calls))
         elif isinstance(event, CallEvent):
             self.calls.append(event)
         elif isinstance(event, ProfilingEvent):
@@ -70,6 +83,24 @@ class Recording:
                 self._look(event)
         else:
             self.compiles.append(event)
+
+    def _add_tiles(self, batch: TileBatch) -> None:
+        """Where the room for tiles is used up, every other call gives its own back, and has none from then on."""
+        with self._lock:
+            if not self._is_kept(batch):
+                self.left_out += len(batch)
+                return
+            self.batches.append(batch)
+            while sum(map(len, self.batches)) > MOST_TILES and len(self.batches) > 1 and self.one_in < len(self._calls):
+                self.one_in *= 2
+                kept = [b for b in self.batches if self._is_kept(b)]
+                self.left_out += sum(map(len, self.batches)) - sum(map(len, kept))
+                self.batches, self._table = kept, None
+
+    def _is_kept(self, batch: TileBatch) -> bool:
+        """Whether a batch is of the calls whose tiles are kept: scattered ones, since programs repeat calls in turn."""
+        call = self._call_of.get(int(batch.records["launch"][0]), 0) if len(batch) else 0
+        return (call * 0x9E3779B1 >> 12) % self.one_in == 0
 
     def _look(self, event: MemoryEvent) -> None:
         self.held["peak"] = holders(thorough=False)
@@ -88,6 +119,14 @@ class Recording:
                 count = len(self.batches)
                 self._table = (count, _join(self.batches[:count]))
             return self._table[1]
+
+    @property
+    def extents(self) -> tuple[np.ndarray, np.ndarray]:
+        """Its tiles with all their phases together, and the one that each record belongs to: see `tile_extents`."""
+        table = self.tiles
+        if self._extents is None or self._extents[0] is not table:
+            self._extents = (table, tile_extents(table.records))
+        return self._extents[1]
 
     def tiles_of(self, launch: int) -> TileBatch:
         """The tile records of one launch."""

@@ -43,6 +43,8 @@ def save(recording: Recording, path: Path) -> Path:
         "start": recording.start,
         "end": recording.end,
         "phases": tiles.phases,
+        "one_in": recording.one_in,
+        "left_out": recording.left_out,
         "texts": recording.texts,
         "launches": [asdict(event) for event in recording.launches],
         "compiles": [asdict(event) for event in recording.compiles],
@@ -102,6 +104,7 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     if len(records) and (records["phase"].min() < 0 or records["phase"].max() >= len(phases)):
         raise ValueError("a tile record names an unknown phase")
     recording.batches = [TileBatch(records, phases)]
+    recording.one_in, recording.left_out = int(document.get("one_in", 1)), int(document.get("left_out", 0))
     return recording
 
 

@@ -6,7 +6,6 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.profiler.balance import tile_extents
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.host import HostReport
 from tessera.profiler.kernel_stats import KernelStats, copies, kernel_stats
@@ -30,10 +29,16 @@ class Overhead:
     share: float | None
     """of the tiles' own time"""
     dropped: int = 0
-    """records for which there was no room"""
+    """records for which there was no room while their call ran"""
+    one_in: int = 1
+    """the records of one call in so many were kept"""
+    left_out: int = 0
+    """those of the others"""
 
     def __str__(self) -> str:
         lost = f"; {self.dropped:,} more did not fit and are missing" if self.dropped else ""
+        if self.left_out:
+            lost += f"; of one call in {self.one_in}, {self.left_out:,} of the others are left out"
         if self.share is None:
             return f"Profiling overhead: {self.duration}{lost}"
         return f"Profiling overhead: {format_percent(self.share)} of the tiles' time ({self.records:,} records{lost})"
@@ -45,19 +50,18 @@ def overhead(recording: Recording) -> Overhead:
     if not records:
         return Overhead(0, Quantity(0.0, "ns", "measured"), 0.0)
     cost = 0.0
-    dropped = sum(
-        {x.attributes["run"]: x.attributes["dropped"] for x in recording.launches if "dropped" in x.attributes}.values()
-    )
+    runs = {x.attributes["run"]: x.attributes["dropped"] for x in recording.launches if "dropped" in x.attributes}
+    gone = (sum(runs.values()), recording.one_in, recording.left_out)
     for launch in recording.launches:
         count = len(recording.tiles_of(launch.launch))
         each = launch.attributes.get("record_ns")
         if count and each is None:
             missing = Quantity(None, "ns", reason=f"the cost of a tile record is not known for {launch.target}")
-            return Overhead(records, missing, None, dropped)
+            return Overhead(records, missing, None, *gone)
         cost += count * float(each or 0.0)
-    extents, _ = tile_extents(recording.tiles.records)
+    extents, _ = recording.extents
     busy = int(extents["duration"].sum())
-    return Overhead(records, Quantity(cost, "ns", "modelled"), cost / busy if busy else None, dropped)
+    return Overhead(records, Quantity(cost, "ns", "modelled"), cost / busy if busy else None, *gone)
 
 
 class Summary:

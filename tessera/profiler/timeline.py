@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from tessera.language.lazy import np
-from tessera.profiler.balance import Balance, balance, busy_map, tile_extents
+from tessera.profiler.balance import Balance, balance, busy_map
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import (
@@ -22,7 +22,7 @@ from tessera.profiler.style import (
     time_unit,
 )
 from tessera.profiler.views.lanes import Bars, bars_of
-from tessera.profiler.views.tiles import view
+from tessera.profiler.views.tiles import missing_tiles, view
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -45,8 +45,9 @@ class Timeline(Plot):
                 f"  {names[launch]}: {found.tiles:,} tiles on {found.lanes} lanes ({found.waves:.2f} waves) "
                 f"in {format_time(found.makespan)}, {format_percent(found.idle)} idle, tail {format_time(found.tail)}"
             )
+        lines += [f"  {missing}"] if (missing := missing_tiles(self.recording)) else []
         if not self.balances:
-            lines.append("  no tile records")
+            lines.append("  no launch with all of its tile records" if missing else "  no tile records")
         return "\n".join(lines)
 
     def view(self) -> str:
@@ -194,7 +195,7 @@ _LOG_FROM = 5.0
 
 def histogram_figure(recording: Recording) -> go.Figure:
     """Tile times, all phases of a tile together, one outline per kernel; logarithmic when some are far longer."""
-    extents, _ = tile_extents(recording.tiles.records)
+    extents, _ = recording.extents
     if not len(extents):
         return empty_figure("Tile times", "no tile records: profile with tiles=True and launch a kernel")
     go = graph_objects()

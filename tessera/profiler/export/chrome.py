@@ -10,6 +10,7 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
+from tessera.collector import collector_paused
 from tessera.profiler.export.layout import FIRST_PID, TraceProcess, TraceSlice, first_time, lay_out, text
 from tessera.profiler.recording import Recording
 from tessera.profiler.summary import overhead
@@ -17,7 +18,11 @@ from tessera.profiler.summary import overhead
 
 def export_chrome_trace(recording: Recording, path: Path) -> Path:
     """Writes the trace to `path`, compressed when the name ends in .gz. Open it at ui.perfetto.dev."""
-    with gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8") as file:
+    zipped = path.suffix == ".gz"
+    with (
+        gzip.open(path, "wt", encoding="utf-8") if zipped else path.open("w", encoding="utf-8") as file,
+        collector_paused(),
+    ):
         about = f'{{"producer":"tessera","overhead":{text(str(overhead(recording)))}}}'
         file.write(f'{{"displayTimeUnit":"ns","otherData":{about},"traceEvents":[\n')
         separator = ""
@@ -55,8 +60,9 @@ def metadata(pid: int, tid: int, name: str, key: str, value: str | int) -> str:
 
 def _slice(item: TraceSlice, pid: int, tid: int, base: int) -> Iterator[str]:
     place = f'"pid":{pid},"tid":{tid},"ts":'
-    name, start, duration = text(item.name or "(no name)"), us(item.start - base), us(item.end - item.start)
-    yield f'{{"ph":"X","name":{name},"cat":"{item.category}",{place}{start},"dur":{duration},"args":{item.args}}}'
+    start, took = item.start - base, item.end - item.start
+    times = f'{place}{start // 1000}.{start % 1000:03d},"dur":{took // 1000}.{took % 1000:03d}'
+    yield f'{{"ph":"X","name":{text(item.name or "(no name)")},"cat":"{item.category}",{times},"args":{item.args}}}'
     for phase, flow, time in item.flows:
         binding = ',"bp":"e"' if phase == "f" else ""  # to the span around it, not to the next one
         moment = f"{place}{us(time - base)}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from tessera.compiler.predict import sizes_text
 from tessera.language.lazy import np
-from tessera.profiler.balance import busy_map, nesting_lanes, occupancy, tile_extents
+from tessera.profiler.balance import busy_map, nesting_lanes, occupancy
 from tessera.profiler.host import place_text, sampled_slices
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import RESOURCE_NAMES
@@ -155,7 +155,7 @@ def _tile_slices(recording: Recording, devices: _Devices, launches: dict[int, tu
     tiles = recording.tiles
     if not len(tiles):
         return
-    extents, membership = tile_extents(tiles.records)
+    extents, membership = recording.extents
     owners = _owners(extents, devices, launches)
     crowded = len(np.unique(extents["slot"])) > 1
     several = np.bincount(membership, minlength=len(extents)) > 1
@@ -184,24 +184,32 @@ def _place(
     crowded: bool,
 ) -> Iterator[tuple[int, TraceSlice]]:
     """Puts a slice for each record on its row, named by phase or, without phases, by kernel; gives (launch, slice)."""
+    category = "tile" if phases is None else "phase"
+    known: dict[tuple[int, int, int, int], tuple[list[TraceSlice], str, str]] = {}
+    """where the records of a launch on a slot go, and what is the same for all of them"""
     for record, process in zip(records.tolist(), owners.tolist(), strict=True):
-        launch_id, tile, start, duration, resource, line, slot, phase, _, _ = record
-        launch = launches[launch_id][0] if launch_id in launches else None
-        kind = RESOURCE_NAMES.get(launch.device.partition(":")[0] if launch else "", "resource")
-        row = process.row((1, resource, slot), f"{kind} {resource}, slot {slot}" if crowded else f"{kind} {resource}")
-        kernel, source = (launch.title, launch.source) if launch else ("tile", "measured")
-        name = kernel if phases is None else phases[phase]
-        args = f'{{"tile":{tile},"launch":{launch_id},"line":{line},"source":"{source}"}}'
-        item = TraceSlice(start, start + duration, name, "tile" if phases is None else "phase", args)
+        launch_id, tile, start, duration, resource, line, slot, phase, rank, device = record
+        place = (launch_id, resource, slot, rank << 16 | device)
+        if place not in known:
+            launch = launches[launch_id][0] if launch_id in launches else None
+            kind = RESOURCE_NAMES.get(launch.device.partition(":")[0] if launch else "", "resource")
+            title = f"{kind} {resource}, slot {slot}" if crowded else f"{kind} {resource}"
+            kernel, source = (launch.title, launch.source) if launch else ("tile", "measured")
+            row = process.row((1, resource, slot), title)
+            known[place] = row, kernel, f',"launch":{launch_id},"source":"{source}","line":'
+        row, kernel, after = known[place]
+        name = kernel if phases is None or phases[phase] == "tile" else phases[phase]
+        item = TraceSlice(start, start + duration, name, category, f'{{"tile":{tile}{after}{line}}}')
         row.append(item)
         yield launch_id, item
 
 
 def _owners(extents: np.ndarray, devices: _Devices, launches: dict[int, tuple[LaunchEvent, TraceSlice]]) -> np.ndarray:
     """The process that each tile belongs to, as an array of objects."""
-    groups, group_of = np.unique(extents[["rank", "device", "launch"]], return_inverse=True)
-    processes = np.empty(len(groups), object)
-    for index, (rank, device, launch_id) in enumerate(groups.tolist()):
+    key = extents["launch"] << 32 | (extents["rank"].astype(np.int64) << 16) | extents["device"]  # quicker than rows
+    _, first, group_of = np.unique(key, return_index=True, return_inverse=True)
+    processes = np.empty(len(first), object)
+    for index, (rank, device, launch_id) in enumerate(extents[["rank", "device", "launch"]][first].tolist()):
         name = launches[launch_id][0].device if launch_id in launches else "unknown device"
         processes[index] = devices.get(rank, name, device)
     return processes[group_of]
@@ -235,8 +243,9 @@ def _link(launches: dict[int, tuple[LaunchEvent, TraceSlice]], first: dict[int, 
 def _nested(slices: list[TraceSlice]) -> Iterator[list[TraceSlice]]:
     start = np.array([item.start for item in slices], np.int64)
     end = np.array([item.end for item in slices], np.int64)
-    lanes = nesting_lanes(start, end)
     order = np.lexsort((np.arange(len(slices)), -end, start))
+    apart = bool((end[order][:-1] <= start[order][1:]).all())
+    lanes = np.zeros(len(slices), np.int64) if apart else nesting_lanes(start, end)
     for lane in range(int(lanes.max(initial=0)) + 1):
         yield [slices[index] for index in order[lanes[order] == lane].tolist()]
 

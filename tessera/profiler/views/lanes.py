@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.language.lazy import np
-from tessera.profiler.balance import tile_extents
 from tessera.profiler.kernel_stats import without_copy
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import RESOURCE_NAMES
@@ -56,7 +55,7 @@ def bars_of(recording: Recording, whole: bool = False) -> Bars:
     `whole`: all phases of a tile as one bar.
     """
     tiles = recording.tiles
-    records = tile_extents(tiles.records)[0] if whole else tiles.records
+    records = recording.extents[0] if whole else tiles.records
     by_id = {launch.launch: launch for launch in recording.launches}
     ids, launch = np.unique(records["launch"], return_inverse=True)
     launches = [by_id.get(number) for number in ids.tolist()]

@@ -378,7 +378,7 @@
       const [from, to] = this.window, n = this.total.toLocaleString("en");
       const part = to - from < this.span ? `${time(from)} to ${time(to)} of ${time(this.span)}` : `in ${time(this.span)}`;
       const joined = this.size > 1 ? `; up to ${this.size} share a block, with the slowest of them` : "";
-      this.caption.textContent = `Tiles over time: ${n} on ${this.rows.length} lane${this.rows.length > 1 ? "s" : ""} ${part}${joined}`;
+      this.caption.textContent = `Tiles over time: ${n} on ${this.rows.length} lane${this.rows.length > 1 ? "s" : ""} ${part}${joined}${this.missing && `; ${this.missing}`}`;
       const slow = most < 0 ? "" : `. Slowest: ${this.name(most)} of ${this.kernels[this.kinds[this.kind[most]][2]].name}, ${time(this.took[most] * this.grain)}${this.times(most)}`;
       this.canvas.setAttribute("aria-label", this.caption.textContent + slow);
     }

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.language.lazy import np
-from tessera.profiler.balance import tile_extents
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import PALETTE, shorten, time_unit
@@ -47,6 +46,8 @@ class RecordedTiles:
     """by how much a tile took longer than the median of its group; as `bars`"""
     phases: dict[int, str]
     """parts of the slowest tiles, where tiles have phases"""
+    missing: str
+    """what is said of tiles that are not there"""
 
     @property
     def slowest(self) -> np.ndarray:
@@ -62,7 +63,8 @@ def tiles_of(recording: Recording) -> RecordedTiles | None:
         return None
     bars = bars_of(recording, whole=True)
     medians = np.array([np.median(bars.duration[bars.group == g]) for g in range(len(bars.groups))])
-    found = RecordedTiles(bars, np.lexsort((bars.start, bars.row)), medians, bars.duration - medians[bars.group], {})
+    order, excess = np.lexsort((bars.start, bars.row)), bars.duration - medians[bars.group]
+    found = RecordedTiles(bars, order, medians, excess, {}, missing_tiles(recording))
     if len(recording.tiles.phases) > 1:
         found.phases.update(_phases(recording, found.slowest))
     return found
@@ -70,7 +72,7 @@ def tiles_of(recording: Recording) -> RecordedTiles | None:
 
 def _phases(recording: Recording, slowest: np.ndarray) -> dict[int, str]:
     records, names = recording.tiles.records, recording.tiles.phases
-    _, membership = tile_extents(records)
+    _, membership = recording.extents
     mine = np.flatnonzero(np.isin(membership, slowest))
     parts: dict[int, list[tuple[int, str]]] = {}
     for i in mine.tolist():
@@ -79,6 +81,15 @@ def _phases(recording: Recording, slowest: np.ndarray) -> dict[int, str]:
         tile: ", ".join(f"{name} {format_percent(took / max(1, sum(t for t, _ in own)))}" for took, name in own)
         for tile, own in parts.items()
     }
+
+
+def missing_tiles(recording: Recording) -> str:
+    """What is said of records that are not there; "" where all are."""
+    runs = {e.attributes.get("run", e.launch): int(e.attributes.get("dropped", 0)) for e in recording.launches}
+    said = [f"{n:,} more records had no room" for n in [sum(runs.values())] if n]
+    if recording.left_out:
+        said.append(f"tiles of one call in {recording.one_in}, {recording.left_out:,} records of the others left out")
+    return "; ".join(said)
 
 
 # Blocks: what a browser is given.
@@ -93,6 +104,7 @@ class TileBlocks:
     end: np.ndarray
     busy: np.ndarray
     """ns in which one of its tiles ran"""
+    count: np.ndarray
     slowest: np.ndarray
     """index of its slowest tile"""
     size: int
@@ -131,6 +143,7 @@ def blocks_of(tiles: RecordedTiles, most: int) -> TileBlocks:
         start=start[heads],
         end=np.maximum.reduceat(start + bars.duration[order], heads),
         busy=np.add.reduceat(bars.duration[order], heads),
+        count=np.diff([*heads, len(order)]),
         slowest=order[first],
         size=size,
     )
@@ -179,6 +192,7 @@ def data(tiles: RecordedTiles, most: int) -> dict[str, Any]:
         "grain": grain,
         "size": blocks.size,
         "total": len(bars.start),
+        "missing": tiles.missing,
         "span": bars.span,
         "rows": bars.rows,
         "kernels": [
@@ -264,6 +278,7 @@ def _gantt(tiles: RecordedTiles) -> str:
     total, count, lanes = len(bars.start), sum(run.count for run in drawn), len(bars.rows)
     shown = f"{total:,}" if count == total else f"{count:,} of {total:,}"
     what = f"Tiles over time: {shown} on {lanes} lane{'s' * (lanes != 1)} in {format_time(bars.span)}"
+    what += f"; {tiles.missing}" if tiles.missing else ""
     return picture("gantt", what, base + 34, parts)
 
 
@@ -288,9 +303,8 @@ def _runs(tiles: RecordedTiles, scale: float) -> list[_Run]:
     """The tiles, those joined that would be less than two pixels wide and stand less than one apart."""
     bars, blocks = tiles.bars, blocks_of(tiles, 20_000)
     group = bars.group[blocks.slowest]
-    counts = np.diff([*_heads(tiles, blocks), len(tiles.order)])
     out: list[_Run] = []
-    columns = (blocks.row, group, blocks.start, blocks.end, blocks.slowest, counts)
+    columns = (blocks.row, group, blocks.start, blocks.end, blocks.slowest, blocks.count)
     for row, kernel, start, end, first, count in zip(*(c.tolist() for c in columns), strict=True):
         last = out[-1] if out else None
         narrow = min(end - start, (last.end - last.start) / last.count if last else 0) * scale < 2
@@ -299,12 +313,6 @@ def _runs(tiles: RecordedTiles, scale: float) -> list[_Run]:
         else:
             out.append(_Run(row, kernel, start, end, first, count))
     return out
-
-
-def _heads(tiles: RecordedTiles, blocks: TileBlocks) -> np.ndarray:
-    """Where each block begins in the order of tiles."""
-    key = tiles.bars.row[tiles.order] * (tiles.bars.span + 1) + tiles.bars.start[tiles.order]
-    return np.searchsorted(key, blocks.row * (tiles.bars.span + 1) + blocks.start)
 
 
 def _bar(tiles: RecordedTiles, run: _Run, scale: float, top: int) -> str:

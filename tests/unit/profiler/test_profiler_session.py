@@ -13,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera.errors import TesseraError
-from tessera.profiler import Profiler, profile_memory, profiler
+from tessera.profiler import Profiler, profile_memory, profiler, recording
 from tessera.profiler.storage import ProfileError
 from tessera.runtime import events
 from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, TileEvent
@@ -307,3 +307,39 @@ def test_the_package_may_be_called_whoever_imported_it_first(program: str) -> No
     code = f"{program}\nassert prof.launches() == [] and 'plotly' not in __import__('sys').modules"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_recording_of_many_calls_keeps_the_tiles_of_some_and_says_so(monkeypatch, tmp_path):
+    """Whole calls, scattered: also of a program whose calls take turns, some of each. Nothing else is lost."""
+    monkeypatch.setattr(recording, "MOST_TILES", 200)
+    prof = Profiler()
+    for call in range(128):
+        run = {"run": 2 * call + 1, "resources": 2}
+        pair = [launch(2 * call + n, f"kernel {call % 2}", 1000 * call, 500, grid=(5,), attributes=run) for n in (1, 2)]
+        batches = [tiles(*[(t, t % 2, 1000 * call + 90 * t, 80) for t in range(5)], launch=e.launch) for e in pair]
+        for event in (*pair, *batches):
+            prof.recording.add(event)
+    kept = [len(prof.recording.tiles_of(e.launch)) for e in prof.recording.launches]
+    assert len(kept) == 256 and set(kept) == {0, 5} and 50 <= sum(kept) <= 200
+    assert prof.recording.left_out == 1280 - sum(kept)
+    runs = [e.attributes["run"] for e, n in zip(prof.launches(), kept, strict=True) if n]
+    assert all(runs.count(run) == 2 for run in runs), "all of a call or nothing"
+    assert {(run // 2) % 2 for run in runs} == {0, 1}, "of both calls that take turns"
+    assert sum(kernel.duration for kernel in prof.summary().kernels) == 256 * 500
+    said = f"of one call in {prof.recording.one_in}, {prof.recording.left_out:,} of the others are left out"
+    again = Profiler.load(prof.save(tmp_path / "many.npz"))
+    for shown in (prof, again):
+        assert said in str(shown.summary())
+        assert f"{prof.recording.left_out:,} records of the others left out" in shown.timeline().view()
+
+
+def test_a_launch_without_all_of_its_tiles_has_no_balance():
+    attributes = {"run": 1, "resources": 2, "dropped": 3}
+    part = launch(1, "long", grid=(5,), attributes=attributes)
+    whole = launch(2, "short", grid=(2,), attributes=attributes)
+    prof = Profiler()
+    all_of_two = tiles((0, 0, 100, 10), (1, 1, 100, 10), launch=2)
+    prof.recording = recorded(part, whole, tiles((0, 0, 0, 10), (1, 1, 0, 90)), all_of_two)
+    assert set(prof.timeline().balances) == {2}
+    assert "3 more records had no room" in str(prof.timeline())
+    assert not [hint for hint in prof.hints(silent=True) if hint.title == "long" and "idle" in hint.measured]

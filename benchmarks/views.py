@@ -1,0 +1,144 @@
+"""How large profiles are recorded, shown and written.
+
+python -m benchmarks.views [--json] [--tiles 1000000]
+
+- Ten million tiles of one kernel, a hundred calls, each recorded: what the recording holds of them, what it takes.
+- A page of a million tiles on 264 lanes: its size, the time to write it, and in a headless Chromium when it is first
+  painted, when it can be zoomed, and how long a zoom takes (ms, the median and the longest of twenty).
+- A Chrome trace of a million events: the time to write it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from tessera.profiler import Profiler
+from tessera.profiler.recording import Recording
+from tessera.runtime.events import LaunchEvent, TileBatch
+
+_ZOOM = """
+() => {
+  const view = document.querySelector('.ts-over-time').tesseraTiles, took = [];
+  for (let i = 0; i < 20; i++) {
+    const half = view.span / 2 ** (i / 2 + 1), middle = view.span * (0.3 + 0.02 * i), start = performance.now();
+    view.show(middle - half, middle + half);
+    view.canvas.getContext('2d').getImageData(0, 0, 1, 1);  // until it is painted
+    took.push(performance.now() - start);
+  }
+  return took;
+}
+"""
+_PAINTED = """() => new Promise(told => new PerformanceObserver((list, self) => {
+    const found = list.getEntries().find(e => e.name === 'first-contentful-paint');
+    if (found) { self.disconnect(); told(found.startTime); }
+}).observe({type: 'paint', buffered: true}))"""
+
+
+@ts.kernel(BLOCK=16)
+def scaled(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    c = ts.tile.context()
+    y[tile_n : tile_n + c.BLOCK] = x[tile_n : tile_n + c.BLOCK] * 2.0
+
+
+def recorded(tiles: int) -> dict[str, float]:
+    """Calls of 100,000 tiles each until there were so many."""
+    x = np.ones(1_600_000, np.float32)
+    y = np.empty_like(x)
+    with ts.profiler():
+        scaled(x, y)
+    with ts.profiler() as prof:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(tiles // 100_000):
+            scaled(x, y)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    kept, left = len(prof.recording.tiles), prof.recording.left_out
+    gone = prof.summary().overhead.dropped
+    assert kept + left + gone == tiles, (kept, left, gone)
+    return {"tiles": tiles, "kept": kept, "left out, counted": left + gone, "recording grew by, MiB": round(grown)}
+
+
+def large(tiles: int, lanes: int) -> Recording:
+    """A launch whose tiles take about 5 µs, one of them 60."""
+    rng = np.random.default_rng(0)
+    took = rng.normal(5_000, 200, tiles).astype(np.int64)
+    took[tiles // 2] = 60_000
+    lane, start = np.arange(tiles) % lanes, np.zeros(tiles, np.int64)
+    for one in range(lanes):
+        mine = lane == one
+        start[mine] = np.cumsum(np.r_[0, took[mine][:-1] + 30])
+    found = Recording(0, int((start + took).max()))
+    attributes: dict[str, Any] = {"resources": lanes, "record_ns": 50.0, "run": 1}
+    found.add(LaunchEvent(1, "attend:12 softmax(scores)", "cpu", "cpu:0", (tiles // 1000, 1000), 0, found.end, 10**9,
+                          10**9, attributes=attributes))  # fmt: skip
+    columns = {"tile": np.arange(tiles), "start": start, "duration": took, "resource": lane, "slot": 0, "line": 12}
+    found.add(TileBatch.from_columns(("tile",), launch=1, **columns))
+    return found
+
+
+def written(tiles: int, folder: Path) -> dict[str, float]:
+    prof = Profiler()
+    prof.recording = large(tiles, 264)
+    prof.recording.machine("cpu:0")  # the ceilings are measured once a machine
+    begin = time.perf_counter()
+    page = prof.to_html(folder / "page.html")
+    shown = time.perf_counter()
+    prof.export_chrome_trace(folder / "trace.json")
+    traced = time.perf_counter()
+    prof.export_perfetto(folder / "trace.pftrace")
+    packed = time.perf_counter()
+    return {
+        "page, MB": page.stat().st_size / 1e6,
+        "page written, s": shown - begin,
+        "Chrome trace written, s": traced - shown,
+        "TrackEvent trace written, s": packed - traced,
+    }
+
+
+def in_a_browser(page: Path) -> dict[str, float]:
+    from playwright.sync_api import sync_playwright  # optional: the tests bring it
+
+    path = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        tab = browser.new_page(viewport={"width": 1200, "height": 900})
+        tab.goto(page.as_uri())
+        painted = tab.evaluate(_PAINTED)
+        tab.wait_for_function("document.querySelector('.ts-over-time').tesseraTiles")
+        ready = tab.evaluate("performance.now()")
+        zooms = tab.evaluate(_ZOOM)
+        browser.close()
+    return {
+        "first paint, ms": painted,
+        "can be zoomed, ms": ready,
+        "zoom, ms": statistics.median(zooms),
+        "longest zoom, ms": max(zooms),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--tiles", type=int, default=1_000_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found = recorded(10 * options.tiles) | written(options.tiles, folder) | in_a_browser(folder / "page.html")
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        print("\n".join(f"{what:32} {value:12,.2f}" for what, value in found.items()))
+
+
+if __name__ == "__main__":
+    main()
