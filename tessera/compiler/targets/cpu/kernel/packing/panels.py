@@ -231,7 +231,7 @@ class WordPacker(Packer):
     """
 
     def read(self, p: Val, lanes: int) -> Val:
-        """WordPacker whose elements are contiguous in memory."""
+        """Words whose elements are contiguous in memory."""
         v = self.fn.load(p, I32.wide(lanes), self.panel.storage.itemsize)
         return self._moved(self.fn.intrinsic("fshl", v.ty, v, v, const(16, v.ty)) if self.panel.together == 2 else v)
 
@@ -242,7 +242,7 @@ class WordPacker(Packer):
         return ty("i", self.panel.storage.bits, lanes)
 
     def joined(self, parts: list[Val]) -> Val:
-        """WordPacker of these elements, the first k first; of fewer than there are in a word near the end of k."""
+        """Words of these elements, the first k first; of fewer than there are in a word near the end of k."""
         fn, count, bits = self.fn, self.panel.together, 32 // self.panel.together
         missing = 0x8000 if count == 2 and not self.panel.right else 0
         t = I32.wide(parts[0].ty.lanes)
