@@ -38,6 +38,8 @@ class Sizes:
     products: tuple[tuple[int, int], ...] = ()
     """blocks of contractions on tensor cores, best first: the first that gives every multiprocessor work is taken"""
     multiprocessors: int = 1
+    rows_again: bool = False
+    """whether each reduction of a row reads it again, in an order of its own, rather than values in registers"""
     any_axes: bool = False
     """whether products read operands whose rows, columns or summed axes are several strided axes in memory"""
     any_rows: bool = False
@@ -106,6 +108,7 @@ CPU = Sizes(
     diagonals=True,
     sides=8,
     sorted_lines=16,
+    rows_again=True,
     any_axes=True,
     any_rows=True,
 )

@@ -68,7 +68,7 @@ class KernelWriter:
         self.b = TileBuilder(self.block, span=span)
         self.arguments: list[Argument] = []
         self.tiles: dict[Value, Value] = {}
-        self._loaded: dict[tuple[Value, tuple[Dim | None, ...], Dim], Value] = {}
+        self.loaded: dict[tuple[Value, tuple[Dim | None, ...], Dim], Value] = {}
         self._windows: dict[tuple[Value, Dim, object], Value] = {}
         self._sizes: dict[Dim, Value] = {}
         self.writes: list[int] = []
@@ -162,12 +162,12 @@ class KernelWriter:
     def load(self, a: Access, named: Value | str) -> Value:
         strides = self.strides(a)
         key = (a.base, strides, a.offset)
-        if key not in self._loaded:
+        if key not in self.loaded:
             view = self.window(a.base, a.offset, self.view_of(a), named)
             zero = self.size(0)
             at = [o if s is not None else zero for o, s in zip(self.offsets, strides, strict=True)]
-            self._loaded[key] = self.b.load(view, at, self.tile_shape([s is not None for s in strides]))
-        return self._loaded[key]
+            self.loaded[key] = self.b.load(view, at, self.tile_shape([s is not None for s in strides]))
+        return self.loaded[key]
 
     def linear(self, strides: Sequence[Dim | None], offset: Dim) -> Value:
         """`offset + sum(index * stride)` as an int64 tile: positions in memory order."""

@@ -18,6 +18,7 @@ from tessera.compiler.lower.launch_kernel import launch_kernel
 from tessera.compiler.lower.parts import home_of, homes
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
 from tessera.compiler.lower.put_slices import put_slices
+from tessera.compiler.lower.row_writer import RowWriter
 from tessera.compiler.lower.segments import fold_segments
 from tessera.compiler.lower.sorting import sort_lines
 from tessera.compiler.schedule.access import collapse, gather_parts, sizes, units, written
@@ -193,7 +194,8 @@ def _elementwise(group: Op, out: ProgramBuilder) -> None:
 
     def write(name: str) -> LoweredGroup:
         body = GroupBody.of(group, out.homes)
-        writer = KernelWriter(_space(body, out), body.axes, scalars_of(group, out), group.span)
+        kind = RowWriter if out.sizes.rows_again else KernelWriter
+        writer = kind(_space(body, out), body.axes, scalars_of(group, out), group.span)
         for op in body.ops:
             writer.compute(op)
         places = dict(body.stores())

@@ -78,14 +78,15 @@ def collapse(space: Shape, kinds: Sequence[object], accesses: Sequence[Sequence[
     axes = [a for a, d in enumerate(space) if d != 1]
     out: list[list[int]] = []
     for a in axes:
-        if out and kinds[out[-1][-1]] == kinds[a] and all(_together(s, out[-1][-1], a, space) for s in accesses):
+        if out and kinds[out[-1][-1]] == kinds[a] and all(together(s, out[-1][-1], a, space) for s in accesses):
             out[-1].append(a)
         else:
             out.append([a])
     return [tuple(g) for g in out]
 
 
-def _together(strides: Sequence[Dim | None], a: int, b: int, space: Shape) -> bool:
+def together(strides: Sequence[Dim | None], a: int, b: int, space: Shape) -> bool:
+    """Whether an access walks two neighbouring axes as one."""
     x, y = strides[a], strides[b]
     if x is None or y is None:
         return x is None and y is None

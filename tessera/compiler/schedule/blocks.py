@@ -93,7 +93,10 @@ def contract_block(
     if m == 1 and n >= s.programs * s.contract_columns:
         columns = min(4 * s.contract_columns, max(2 * s.contract_columns, _up(-(-n // s.programs), 32)))
     elif m >= 8 * _ROWS:
-        rows = min(rows, _up(-(-m // s.programs), _ROWS if n > _FEW else _LANES))
+        shares = s.programs
+        if isinstance(batch, int) and batch > 1:  # one of many products is shared no further than keeps threads busy
+            shares = min(shares, -(-2 * s.programs // batch))
+        rows = min(rows, _up(-(-m // shares), _ROWS if n > _FEW else _LANES))
     elif m * n >= 64 * 64:
         columns = min(columns, max(64, _up(-(-n // s.programs), 32)))
     if rows >= m and columns >= max(n, 2 * _LANES) and batch == 1 and isinstance(k, int) and m * n * k >= _LONG:

@@ -59,3 +59,28 @@ def test_floats_become_integers(name: str, source: str) -> None:
         return a.cast(dtype)
 
     np.testing.assert_array_equal(np.asarray(f(x)), round_to(x, dtype))
+
+
+def test_what_is_fused_with_a_sum_does_not_change_its_bits() -> None:
+    """Axes that are one in memory are one for a sum, also where the kernel reads something else along one of them."""
+
+    def alone(x: Any, w: Any) -> Any:
+        return ts.sum(x, axis=(1, 2)), ts.group_norm(x, 2), ts.sum(x * x, axis=(1, 2))
+
+    def beside(x: Any, w: Any) -> Any:
+        total = ts.sum(x, axis=(1, 2), keepdims=True)
+        return total, ts.group_norm(x, 2, w, 0 * w), ts.sum(x * x, axis=(1, 2)), (x - total) * w[:, None]
+
+    def opened(x: ts.Tensor["N", 6, "L", ts.f32], w: ts.Tensor[6, ts.f32]) -> Any:
+        return beside(x, w)
+
+    rng = np.random.default_rng(0)
+    x, w = 100 * rng.standard_normal((3, 6, 35), np.float32), np.ones(6, np.float32)
+    want = [np.asarray(v) for v in ts.function(alone)(x, w)]
+    for f in (beside, opened):
+        for v, mine in zip(want, ts.function(f)(x, w), strict=False):
+            np.testing.assert_array_equal(np.asarray(mine).reshape(v.shape), v)
+    for size in (1, 35):
+        np.testing.assert_array_equal(
+            *(np.asarray(ts.function(f)(x[:, :, :size].copy(), w)[1]) for f in (beside, opened))
+        )

@@ -248,9 +248,10 @@ class GroupNorm(Operator):
         lines = g.reshape(g.compute(x), split)
         far = g.sub(lines, g.mean(lines, axis=axes, keepdims=True))
         out = g.mul(far, g.rsqrt(g.add(g.mean(g.square(far), axis=axes, keepdims=True), eps)))
-        out = g.reshape(out, shape)
-        out = out if weight is None else g.mul(out, _beside(g, weight, x))
-        return g.to(out if bias is None else g.add(out, _beside(g, bias, x)), tensor(x).dtype)
+        beside = (*split[1:3], *(1,) * (len(shape) - 2))
+        out = out if weight is None else g.mul(out, g.reshape(g.compute(weight), beside))
+        out = out if bias is None else g.add(out, g.reshape(g.compute(bias), beside))
+        return g.reshape(g.to(out, tensor(x).dtype), shape)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(results[0].shape) * 8

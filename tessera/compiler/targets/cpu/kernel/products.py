@@ -28,6 +28,8 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.order import levels
 
+SAVED, FEW = 1.08, 16
+"""A block is computed transposed where that saves so much of the work, if it has at least so many rows and columns."""
 LONG = 1 << 30
 """a run of neighbours of unknown length"""
 
@@ -235,9 +237,9 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
         unsupported(op, "a contraction block of unknown size")
     dtype = dtype_of(op.result)
     narrow = columns <= k.isa.lanes(8 * dtype.itemsize) // 2 and rows >= 2 * columns
-    swap = (
-        narrow and not dtype.is_complex and op.result not in ev.cells
-    )  # complex products have an order of their parts
+    least = min(rows, columns) >= FEW and SAVED * _work(k, dtype, columns, rows) < _work(k, dtype, rows, columns)
+    # complex products have an order of their parts
+    swap = (narrow or least) and not dtype.is_complex and op.result not in ev.cells
     cell = ev.cells.get(op.result) or k.matrix(op.result, turned=swap)
     ev.cells[op.result] = cell
     left, right = (_whole(k, op, i) for i in range(2))
@@ -257,6 +259,12 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
     a, b, depth = left.moved(fn, 0, row), right.moved(fn, 1, col), ev.dim(extent)
     product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False)
     (product.swapped if swap else product).write(k)
+
+
+def _work(k: KernelFunction, dtype: DType, rows: int, columns: int) -> int:
+    """How large a block is once it is filled up to whole register blocks."""
+    kind = PackedMatmul(k.isa, dtype, dtype, held(dtype), rows=rows, columns=columns)
+    return kind.padded_rows(rows) * kind.padded_columns(columns)
 
 
 def _write_diagonal(k: KernelFunction, op: Op) -> None:
