@@ -177,7 +177,7 @@ class Product:
         depth = depth if self.acc.is_float else min(depth, 2)
         kind = PackedMatmul(
             k.isa, self.a.dtype, self.b.dtype, self.acc, *along, self.rows, self.columns, self.accumulate, depth,
-            self.a.axes, self.b.axes[::-1],
+            self.a.axes, self.b.turned.axes,
         )  # fmt: skip
         line = max(self.pitch, kind.padded_columns(self.columns))
         sums = self.c if depth < 3 else k.raw(kind.padded_rows(self.rows) * line * self.acc.itemsize)
