@@ -206,26 +206,31 @@ class _Fold:
             line = writer.inside(Space((n,), [(0,)], (n,), (ahead,), (False,)), [i])
             b.store(numbers, b.reshape(b.cast(self._numbers(line), made.dtype), (1, 1, ahead)), [outer, mine, zero])
             here = b.iop("imin", b.iop("isub", end, i), b.index(ahead))
-            if n % AT_ONCE == 0:
-                b.loop(zero, here, b.index(AT_ONCE), [], lambda j: add(i, j, AT_ONCE))
-                return []
-            whole = b.iop("imul", b.iop("idiv", here, b.index(AT_ONCE)), b.index(AT_ONCE))
-            b.loop(zero, whole, b.index(AT_ONCE), [], lambda j: add(i, j, AT_ONCE))
-            b.loop(whole, here, b.index(1), [], lambda j: add(i, j, 1))
+            whole = here
+            if n % AT_ONCE:
+                whole = b.iop("imul", b.iop("idiv", here, b.index(AT_ONCE)), b.index(AT_ONCE))
+            add(i, zero, whole, AT_ONCE)
+            if n % AT_ONCE:
+                add(i, whole, here, 1)
             return []
 
-        def add(i: Value, j: Value, many: int) -> list[Value]:
-            """A few slices, one after the other."""
-            for k in range(many):
-                at = b.iop("iadd", j, b.index(k)) if k else j
-                number = b.cast(b.reshape(b.load(numbers, [outer, mine, at], (1, 1, 1)), ()), dtypes.int64)
-                row = b.iop("imin", b.value("tile.to_index", (number,), INDEX), last)
-                place = [outer, mine, row, column]
-                shape = (1, 1, 1, columns)
-                value = slices([outer, b.iop("iadd", i, at), column], (1, 1, columns))
-                value = b.reshape(b.cast(value, self.wide), shape)
-                b.store(into, b.map(COMBINE[self.how], b.load(into, place, shape), value), place)
-            return []
+        def add(i: Value, low: Value, high: Value, many: int) -> None:
+            """Slices of a line, one after the other; one round of the loop takes `many`."""
+
+            def few(j: Value) -> list[Value]:
+                for k in range(many):
+                    add_one(i, b.iop("iadd", j, b.index(k)) if k else j)
+                return []
+
+            b.loop(low, high, b.index(many), [], few)
+
+        def add_one(i: Value, at: Value) -> None:
+            number = b.cast(b.reshape(b.load(numbers, [outer, mine, at], (1, 1, 1)), ()), dtypes.int64)
+            row = b.iop("imin", b.value("tile.to_index", (number,), INDEX), last)
+            place, shape = [outer, mine, row, column], (1, 1, 1, columns)
+            value = slices([outer, b.iop("iadd", i, at), column], (1, 1, columns))
+            value = b.reshape(b.cast(value, self.wide), shape)
+            b.store(into, b.map(COMBINE[self.how], b.load(into, place, shape), value), place)
 
         first = b.iop("imul", mine, b.index(part))
         end = b.iop("imin", b.iop("iadd", first, b.index(part)), b.index(n))
@@ -428,9 +433,6 @@ class _Fold:
         first = self._bound(b, numbers, mine)
         last = self._bound(b, numbers, b.map("add", mine, b.constant(1, dtypes.int64)))
         shape = (STEP, columns)
-        if self.number is None:
-            source = ViewType((self.before, self.n, self.after), self.dtype)
-            x = writer.window(self.x.base, self.x.offset, source, "x")
 
         def spread(v: Value, axis: int | None) -> Value:
             return b.broadcast(v, shape, () if axis is None else (axis,))
@@ -449,6 +451,8 @@ class _Fold:
             if self.number is not None:
                 values = b.full(shape, self.number, self.dtype)
             else:
+                source = ViewType((self.before, self.n, self.after), self.dtype)
+                x = writer.window(self.x.base, self.x.offset, source, "x")
                 operands = (x, spread(scalar(b, outer), None), spread(found, 0), spread(line, 1), mask)
                 values = b.value("tile.gather", operands, TileType(shape, self.dtype), attrs)
             work = self.dtype.compute

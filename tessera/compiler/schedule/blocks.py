@@ -70,7 +70,9 @@ def _columns(columns: Dim, others: Dim, s: Sizes) -> int:
     if not isinstance(columns, int) or not isinstance(others, int):
         return s.columns
     shares = max(1, s.programs // max(1, others))
-    return min(s.most_columns, max(s.columns, _up(-(-columns // shares), 16)))
+    block = min(s.most_columns, max(s.columns, _up(-(-columns // shares), 16)))
+    pieces = -(-columns // block)
+    return _up(-(-columns // (pieces + pieces % 2)), 16) if pieces > 1 else block  # as much for either of two threads
 
 
 def contract_block(

@@ -14,6 +14,7 @@ from tessera.compiler.schedule.by_parts import compute_by_parts
 from tessera.compiler.schedule.compute_again import compute_again
 from tessera.compiler.schedule.grouping import FusionGroup, FusionGrouping, leaves
 from tessera.compiler.schedule.normalise import normalise
+from tessera.compiler.schedule.other_axes import compute_for_sums
 from tessera.compiler.schedule.short_axes import take_apart_short_axes
 from tessera.compiler.schedule.views import kind_of
 
@@ -46,6 +47,7 @@ def schedule_block(
     """The groups of one block; `known` maps values of the blocks around it to what has been scheduled for them. `kept`:
     why operators are not computed again where slices of their results are read, or not part by part."""
     groups = grouping(block)
+    compute_for_sums(groups)
     for (source, op), cause in groups.refused.items():
         groups.refused[source, op] = kept.get(source, cause) if cause in ("order", "parts") else cause
     body = Block([a.type for a in block.args], [a.hint for a in block.args])

@@ -49,6 +49,7 @@ def canonical(body: Callable[..., Any], *types: TensorType) -> list[str]:
     [
         lambda g, x: g.mul(x, 1),
         lambda g, x: g.mul(1.0, x),
+        lambda g, x: g.mul(g.broadcast_to(g.reshape(g.constant(1.0, f32), (1, 1)), (B, S)), x),
         lambda g, x: g.div(x, 1),
         lambda g, x: g.sub(x, 0),
         lambda g, x: g.pow(x, 1),

@@ -69,7 +69,8 @@ def rows(x: Tensor["M", "K", f32], w: Tensor["K", "N", f32]):
 
 
 def axes(x: Tensor["M", "N", f32]):
-    return ts.sum(ts.softmax(x, axis=-1), axis=0)
+    shares = ts.softmax(x, axis=-1)
+    return ts.sum(shares, axis=0), shares
 
 
 def order(x: Tensor["M", "N", f32]):

@@ -84,10 +84,19 @@ def _source(v: Value, name: str) -> Op | None:
     return v.op if v.op is not None and v.op.name == f"graph.{name}" else None
 
 
+def _number_of(v: Value) -> bool | int | float | complex | None:
+    """The number that all elements of `v` are, where it is a constant under another shape."""
+    while v.op is not None and v.op.name in ("graph.reshape", "graph.broadcast_to"):
+        v = v.op.operands[0]
+    return constant_of(v)
+
+
 @rule("mul")
 def _times_one(g: GraphBuilder, op: Op) -> Value | None:
-    x, y = op.operands
-    return x if constant_of(y) == 1 else y if constant_of(x) == 1 else None
+    for x, one in (tuple(op.operands), tuple(op.operands)[::-1]):
+        if _number_of(one) == 1 and tensor(x).shape == tensor(op.result).shape:
+            return x
+    return None
 
 
 @rule("div", "floordiv", "pow")

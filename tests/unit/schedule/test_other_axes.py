@@ -1,0 +1,62 @@
+"""Elementwise values that sums along other axes read are computed again in the kernels of the sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+
+ROWS, COLUMNS = 130, 70
+
+
+def norms(x: Any, ct: Any) -> Any:
+    normalised = x / ts.sqrt(ts.mean(x * x, axis=1, keepdims=True))
+    weighed = normalised * ct
+    return ts.sum(weighed, axis=1), ts.sum(weighed, axis=0), ts.sum(ct, axis=0)
+
+
+def stored(x: Any, ct: Any) -> Any:
+    normalised = x / ts.sqrt(ts.mean(x * x, axis=1, keepdims=True))
+    weighed = normalised * ct
+    return ts.sum(weighed, axis=1), ts.sum(weighed, axis=0), ts.sum(ct, axis=0), weighed
+
+
+def dear(x: Any, ct: Any) -> Any:
+    steep = x - ts.max(x, axis=1, keepdims=True)
+    for _ in range(12):
+        steep = ts.sin(steep + ct)
+    return ts.sum(steep, axis=1), ts.sum(steep, axis=0)
+
+
+def kernels(f: Any, *arguments: Any) -> list[str]:
+    text = ts.compile(ts.function(f), target="cpu", arguments=arguments).ir("schedule")
+    return [line for line in text.splitlines() if " = group(" in line]
+
+
+@pytest.fixture(scope="module")
+def arguments() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    return tuple(rng.normal(size=(ROWS, COLUMNS)).astype(np.float32) for _ in range(2))  # type: ignore[return-value]
+
+
+def test_the_sums_of_columns_are_one_kernel_that_reads_what_is_in_memory(arguments: tuple[Any, Any]) -> None:
+    rows, columns = kernels(norms, *arguments)
+    assert "inner=[1]" in rows and f"[{ROWS}, {COLUMNS}] f32" not in rows.rpartition(":")[0].partition(") : ")[2]
+    assert "inner=[0]" in columns and columns.count(f"[{COLUMNS}] f32") == 2
+
+
+def test_the_bits_are_those_of_values_from_memory(arguments: tuple[Any, Any]) -> None:
+    assert len(kernels(stored, *arguments)) == 3
+    found, want = ts.function(norms)(*arguments), ts.function(stored)(*arguments)
+    assert [np.asarray(a).tobytes() for a in found] == [np.asarray(b).tobytes() for b in want[:3]]
+    x, ct = (a.astype(np.float64) for a in arguments)
+    weighed = x / np.sqrt((x * x).mean(1, keepdims=True)) * ct
+    np.testing.assert_allclose(np.asarray(found[1]), weighed.sum(0), rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_dear_is_stored(arguments: tuple[Any, Any]) -> None:
+    rows, _ = kernels(dear, *arguments)
+    assert f"[{ROWS}, {COLUMNS}] f32" in rows.partition(") : ")[2]
