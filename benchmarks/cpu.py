@@ -36,6 +36,7 @@ def workloads(size: int) -> Iterator[Callable[[], Work]]:
     yield lambda: order_of_products(4096 // size, vector=True)
     yield lambda: mlp(1024 // size)
     yield lambda: attention(8, 1024 // size, 64)
+    yield lambda: written_attention(8, 1024 // size, 64)
     yield lambda: total((1 << 26) // size)
     yield lambda: column_sum(4096 // size, 4096)
     yield lambda: transpose(4096 // size, 4096)
@@ -258,6 +259,33 @@ def attention(heads: int, length: int, depth: int) -> Work:
     peers = {"torch": lambda: torch.nn.functional.scaled_dot_product_attention(tq, tk, tv)}
     name = f"attention {heads}x{length}x{depth}"
     return Work(name, lambda: run(q, k, v), peers, lambda: run(q, k, v), want, 4 * heads * length**2 * depth, "GF/s")
+
+
+def written_attention(heads: int, length: int, depth: int) -> Work:
+    """The causal one, as products and a softmax; `operator` is `ts.attention`."""
+
+    @ts.function
+    def run(q, k, v):
+        i, j = ts.arange(q.shape[-2])[:, None], ts.arange(k.shape[-2])
+        scores = ts.where(j <= i, q @ k.mT / depth**0.5, -np.inf)
+        return ts.softmax(scores, axis=-1) @ v
+
+    @ts.function
+    def operator(q, k, v):
+        return ts.attention(q, k, v, causal=True)
+
+    q, k, v = (normal(heads, length, depth) for _ in range(3))
+    tq, tk, tv = map(torch.from_numpy, (q, k, v))
+    s = np.einsum("hqd,hkd->hqk", q.astype("f8"), k) / depth**0.5
+    s[:, ~np.tri(length, dtype=bool)] = -np.inf
+    e = np.exp(s - s.max(-1, keepdims=True))
+    want = np.einsum("hqk,hkd->hqd", e / e.sum(-1, keepdims=True), v)
+    peers = {
+        "torch": lambda: torch.nn.functional.scaled_dot_product_attention(tq, tk, tv, is_causal=True),
+        "operator": lambda: operator(q, k, v),
+    }
+    name = f"written attention {heads}x{length}x{depth}"
+    return Work(name, lambda: run(q, k, v), peers, lambda: run(q, k, v), want, 2 * heads * length**2 * depth, "GF/s")
 
 
 def total(n: int) -> Work:
