@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -23,6 +24,7 @@ from tessera.language import dtypes as dt
 from tessera.language.dtypes import DType
 from tests.conftest import require
 from tests.kernel_runner import check
+from tests.together import builds
 
 SMALL = (dt.fp8_e4m3, dt.fp8_e5m2, dt.fp6_e2m3, dt.fp6_e3m2, dt.fp4_e2m1)
 TARGET = "emulator:sm_120f"
@@ -103,29 +105,56 @@ def notes(made: Artifact) -> str:
     return "\n".join(n for facts in made.meta["kernels"].values() for n in facts["notes"])
 
 
-def differ(kernel: Callable[..., Any], given_: tuple[Any, ...], scale: DType, expected: Any) -> None:
+@dataclass
+class Compared:
+    """A kernel that is compiled, and what it should give."""
+
+    made: Artifact
+    args: tuple[Any, ...]
+    out: Any
+    expected: Any
+
+    def check(self) -> None:
+        assert "ts::mma_scaled(" in self.made.source
+        base.get(TARGET).load(self.made).run([a.ctypes.data for a in (*self.args, self.out)], [], [])
+        np.testing.assert_array_equal(self.out, self.expected)
+
+
+def compared(kernel: Callable[..., Any], given_: tuple[Any, ...], scale: DType, expected: Any) -> Compared:
     out = np.full(expected.shape, 99, np.float32)
-    made = run(kernel, *given_, out, STEP=step_of(scale))
-    assert "ts::mma_scaled(" in made.source
-    np.testing.assert_array_equal(out, expected)
+    return Compared(compiled(kernel, *given_, out, STEP=step_of(scale)), given_, out, expected)
 
 
-@pytest.mark.parametrize(("a", "b"), [(d, SMALL[i - n]) for n in (0, 1) for i, d in enumerate(SMALL)], ids=str)
-def test_pairs_with_powers_of_two(a: DType, b: DType) -> None:
+def differ(kernel: Callable[..., Any], given_: tuple[Any, ...], scale: DType, expected: Any) -> None:
+    compared(kernel, given_, scale, expected).check()
+
+
+def pair(a: DType, b: DType) -> Compared:
     given_ = operands(a, b, dt.fp8_e8m0, 32, 16, 128)
-    differ(wide, given_, dt.fp8_e8m0, wanted(*given_))
+    return compared(wide, given_, dt.fp8_e8m0, wanted(*given_))
 
 
+@builds(pair)
+@pytest.mark.parametrize(("a", "b"), [(d, SMALL[i - n]) for n in (0, 1) for i, d in enumerate(SMALL)], ids=str)
+def test_pairs_with_powers_of_two(a: DType, b: DType, built: Compared) -> None:
+    built.check()
+
+
+def sized(kernel: Any, dtype: DType, scale: DType, m: int, n: int, k: int) -> Compared:
+    given_ = operands(dtype, dtype, scale, m, n, k)
+    expected = wanted(*given_)
+    given_ = given_ if kernel is wide else tuple(np.ascontiguousarray(x.T) for x in given_)
+    return compared(kernel, given_, scale, expected)
+
+
+@builds(sized)
 @pytest.mark.parametrize("kernel", [wide, turned])
 @pytest.mark.parametrize(
     ("dtype", "scale"), [(dt.fp4_e2m1, dt.fp8_e4m3), (dt.fp4_e2m1, dt.fp8_e8m0), (dt.fp8_e4m3, dt.fp8_e8m0)], ids=str
 )
 @pytest.mark.parametrize(("m", "n", "k"), [(64, 48, 128), (45, 21, 96), (1, 1, 32)])
-def test_sizes_and_edges(kernel: Any, dtype: DType, scale: DType, m: int, n: int, k: int) -> None:
-    given_ = operands(dtype, dtype, scale, m, n, k)
-    expected = wanted(*given_)
-    given_ = given_ if kernel is wide else tuple(np.ascontiguousarray(x.T) for x in given_)
-    differ(kernel, given_, scale, expected)
+def test_sizes_and_edges(kernel: Any, dtype: DType, scale: DType, m: int, n: int, k: int, built: Compared) -> None:
+    built.check()
 
 
 @given(

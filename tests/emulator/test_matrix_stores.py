@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from tessera.errors import DebugCheckError
 from tessera.language import dtypes as dt
 from tests.conftest import require
 from tests.emulator.harness import Arg, Case, LineBuilder, build, check
-from tests.emulator.warpgroup_kernels import lowered, run
+from tests.emulator.warpgroup_kernels import compiled, lowered, run
+from tests.together import builds
 
 BF16, F16 = ml_dtypes.bfloat16, np.float16
 
@@ -98,38 +100,48 @@ def sizes(tile: str, warps: int) -> dict[str, int]:
     return {"BM": bm, "BN": bn, "num_warps": warps}
 
 
+def everywhere(kernel: Any, a: Any, b: Any, c: Any, **config: Any) -> list[Callable[[], Any]]:
+    """What runs it on each target."""
+    return [compiled(kernel, a, b, c.copy(), target=target, **config) for target in TARGETS]
+
+
+@builds(lambda tile, warps, dtype: everywhere(through, *arguments(dtype), **sizes(tile, warps)))
 @pytest.mark.parametrize(("tile", "warps", "dtype"), CASES)
-def test_a_tile_holds_what_was_stored(tile: str, warps: int, dtype: Any) -> None:
+def test_a_tile_holds_what_was_stored(tile: str, warps: int, dtype: Any, built: list[Callable[[], Any]]) -> None:
+    a, b, _ = arguments(dtype)
+    for result in built:
+        np.testing.assert_array_equal(result(), exact(a, b))
+
+
+def across(kernel: Any, dtype: Any, **config: Any) -> list[Callable[[], Any]]:
     a, b, c = arguments(dtype)
-    for target in TARGETS:
-        got = run(through, a, b, c.copy(), target=target, **sizes(tile, warps))
-        np.testing.assert_array_equal(got, exact(a, b))
+    return everywhere(kernel, a, b, c.T, **config)
 
 
+@builds(lambda kernel, dtype: across(kernel, dtype, **sizes("48x40", 8)))
 @pytest.mark.parametrize("dtype", [F16, BF16])
 @pytest.mark.parametrize("kernel", [turned, turning], ids=lambda k: k.__name__)
-def test_read_back_turned(kernel: Any, dtype: Any) -> None:
-    a, b, c = arguments(dtype)
-    for target in TARGETS:
-        got = run(kernel, a, b, c.T.copy(), target=target, **sizes("48x40", 8))
-        np.testing.assert_array_equal(got, exact(a, b).T)
+def test_read_back_turned(kernel: Any, dtype: Any, built: list[Callable[[], Any]]) -> None:
+    a, b, _ = arguments(dtype)
+    for result in built:
+        np.testing.assert_array_equal(result(), exact(a, b).T)
 
 
+@builds(lambda warps: everywhere(fed, *arguments(F16, 64, 48)[:2], np.zeros((48, 48), np.float32), num_warps=warps))
 @pytest.mark.parametrize("warps", [4, 8])
-def test_stored_for_another_product(warps: int) -> None:
+def test_stored_for_another_product(warps: int, built: list[Callable[[], Any]]) -> None:
     a, b, _ = arguments(F16, 64, 48)
     p = exact(a, b).astype(np.float64)
-    for target in TARGETS:
-        got = run(fed, a, b, np.zeros((48, 48), np.float32), target=target, num_warps=warps)
-        np.testing.assert_allclose(got, p.T @ p * 0.5, rtol=1e-4, atol=1e-1)
+    for result in built:
+        np.testing.assert_allclose(result(), p.T @ p * 0.5, rtol=1e-4, atol=1e-1)
 
 
+@builds(lambda tile, warps: across(turning, F16, **sizes(tile, warps)))
 @pytest.mark.parametrize(("tile", "warps"), [("64x64", 4), ("128x24", 8), ("64x20", 4)])
-def test_a_tile_that_is_stored_turned(tile: str, warps: int) -> None:
-    a, b, c = arguments(F16)
-    for target in TARGETS:
-        got = run(turning, a, b, c.T.copy(), target=target, **sizes(tile, warps))
-        np.testing.assert_array_equal(got, exact(a, b).T)
+def test_a_tile_that_is_stored_turned(tile: str, warps: int, built: list[Callable[[], Any]]) -> None:
+    a, b, _ = arguments(F16)
+    for result in built:
+        np.testing.assert_array_equal(result(), exact(a, b).T)
 
 
 def test_lanes_write_for_each_other() -> None:

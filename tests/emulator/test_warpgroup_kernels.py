@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -10,11 +11,13 @@ import pytest
 
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
+from tessera.compiler.targets.cuda import host_library
 from tessera.kernels import attention_safe
 from tests.emulator.warpgroup_kernels import (
     PRODUCED,
     SM90,
     attention,
+    compiled,
     lowered,
     normal,
     produced,
@@ -24,6 +27,7 @@ from tests.emulator.warpgroup_kernels import (
     softmax_product,
     source,
 )
+from tests.together import builds
 
 F16, BF16 = np.float16, ml_dtypes.bfloat16
 BLOCKS = [(64, 64), (64, 32), (16, 64), (48, 32), (128, 64)]
@@ -34,16 +38,19 @@ def qkv(s: int, d: int, dtype: Any = BF16) -> tuple[Any, Any, Any]:
     return q, k, v
 
 
+CONFIG = {"BLOCK_M": 64, "BLOCK_N": 64, "num_stages": 2}
+
+
+@builds(lambda s, d, dtype, causal: compiled(attention, *qkv(s, d, dtype), causal, **CONFIG))
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", [F16, BF16])
 @pytest.mark.parametrize(("s", "d"), [(100, 64), (130, 128), (70, 32), (33, 48), (64, 16)])
-def test_attention(s: int, d: int, dtype: Any, causal: bool) -> None:
+def test_attention(s: int, d: int, dtype: Any, causal: bool, built: Callable[[], Any]) -> None:
     q, k, v = qkv(s, d, dtype)
-    config = {"BLOCK_M": 64, "BLOCK_N": 64, "num_stages": 2}
-    text = source(attention, q, k, v, causal, **config)
+    text = source(attention, q, k, v, causal, **CONFIG)
     assert text.count("ts::mma_warpgroups(") == 2 and text.count(".fetch(") == 3
     assert "ts::mma(" not in text and "copy_async" not in text
-    got = run(attention, q, k, v, causal, **config)
+    got = built()
     tolerance = 2e-3 if dtype == F16 else 2e-2
     np.testing.assert_allclose(got.astype(np.float64), softmax_product(q, k, v, causal), rtol=tolerance, atol=tolerance)
 
@@ -51,10 +58,14 @@ def test_attention(s: int, d: int, dtype: Any, causal: bool) -> None:
 def test_attention_has_the_same_bits_for_any_rows_stages_and_warps() -> None:
     q, k, v = qkv(150, 32)
     found: dict[int, set[bytes]] = {}
-    for bm, bn in BLOCKS:
-        for stages, warps in ((1, 4), (2, 4), (3, 8)):
-            got = run(attention, q, k, v, True, BLOCK_M=bm, BLOCK_N=bn, num_stages=stages, num_warps=warps)
-            found.setdefault(bn, set()).add(got.tobytes())
+    runs: list[tuple[int, Callable[[], Any]]] = []
+    with host_library.together():
+        for bm, bn in BLOCKS:
+            for stages, warps in ((1, 4), (2, 4), (3, 8)):
+                config = {"BLOCK_M": bm, "BLOCK_N": bn, "num_stages": stages, "num_warps": warps}
+                runs.append((bn, compiled(attention, q, k, v, True, **config)))
+    for bn, run_it in runs:
+        found.setdefault(bn, set()).add(run_it().tobytes())
     assert all(len(bits) == 1 for bits in found.values())
 
 
@@ -62,18 +73,22 @@ def test_attention_has_the_same_bits_for_any_rows_stages_and_warps() -> None:
 def test_products_have_the_same_bits_for_any_tile(dtype: Any) -> None:
     a, b = normal(100, 144, dtype=dtype), normal(144, 72, dtype=dtype)
     bits: set[bytes] = set()
-    for bm, bn, bk, stages, warps in (
-        (64, 64, 16, 2, 4),
-        (16, 8, 48, 3, 4),
-        (8, 24, 32, 2, 1),
-        (128, 32, 64, 4, 8),
-        (1, 40, 16, 2, 4),
-        (200, 72, 144, 1, 4),
-    ):
-        config = {"BM": bm, "BN": bn, "BK": bk, "AHEAD": stages, "num_stages": stages, "num_warps": warps}
-        text = source(product, a, b, **config)
-        assert "ts::mma_warpgroups(" in text and "copy_async" not in text
-        got = run(product, a, b, **config)
+    runs: list[Callable[[], Any]] = []
+    with host_library.together():
+        for bm, bn, bk, stages, warps in (
+            (64, 64, 16, 2, 4),
+            (16, 8, 48, 3, 4),
+            (8, 24, 32, 2, 1),
+            (128, 32, 64, 4, 8),
+            (1, 40, 16, 2, 4),
+            (200, 72, 144, 1, 4),
+        ):
+            config = {"BM": bm, "BN": bn, "BK": bk, "AHEAD": stages, "num_stages": stages, "num_warps": warps}
+            text = source(product, a, b, **config)
+            assert "ts::mma_warpgroups(" in text and "copy_async" not in text
+            runs.append(compiled(product, a, b, **config))
+    for run_it in runs:
+        got = run_it()
         bits.add(got.tobytes())
         np.testing.assert_allclose(got, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-4)
     assert len(bits) == 1
@@ -122,9 +137,9 @@ def test_rows_of_more_than_256_columns_keep_to_mma() -> None:
     got = run(product, a, b, seeds=(0,), **config)
     np.testing.assert_allclose(got, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-4)
     q = np.zeros((1, 64, 512), BF16)
-    compiled = generate(lowered(attention, q, q, q, False, BLOCK_M=64, BLOCK_N=32, num_stages=2), base.get(SM90))
-    assert "ts::mma(" in compiled.source and "warpgroups" not in compiled.source
-    (kernel,) = compiled.meta["kernels"].values()
+    made = generate(lowered(attention, q, q, q, False, BLOCK_M=64, BLOCK_N=32, num_stages=2), base.get(SM90))
+    assert "ts::mma(" in made.source and "warpgroups" not in made.source
+    (kernel,) = made.meta["kernels"].values()
     assert any("not multiplied by wgmma: more than 256 columns" in note for note in kernel["notes"])
 
 

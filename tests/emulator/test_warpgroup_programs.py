@@ -3,6 +3,7 @@ chains, turned operands, loops inside loops and one behind another; against NumP
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tests.emulator.warpgroup_kernels import normal, run, source
+from tests.emulator.warpgroup_kernels import compiled, normal, source
+from tests.together import builds
 
 BF16, F16 = ml_dtypes.bfloat16, np.float16
 
@@ -163,19 +165,33 @@ PROGRAMS: dict[Any, tuple[tuple[Any, ...], Any, int]] = {
 }
 
 
+SCHEDULES = ((1, 4), (2, 8), (3, 4))
+"""stages and warps"""
+
+
+def schedules(kernel: Any) -> list[Callable[[], Any]]:
+    """On warpgroups with each, and without them."""
+    args = PROGRAMS[kernel][0]
+    ours = [compiled(kernel, *(a.copy() for a in args), num_stages=s, num_warps=w) for s, w in SCHEDULES]
+    return [*ours, compiled(kernel, *(a.copy() for a in args), target="emulator:sm_80", num_stages=2)]
+
+
+@builds(schedules)
 @pytest.mark.parametrize("kernel", PROGRAMS, ids=lambda k: k.__name__)
-def test_program(kernel: Any) -> None:
+def test_program(kernel: Any, built: list[Callable[[], Any]]) -> None:
     args, expected, fetches = PROGRAMS[kernel]
     bits: set[bytes] = set()
-    for stages, warps in ((1, 4), (2, 8), (3, 4)):
+    for stages, warps in SCHEDULES:
         text = source(kernel, *args, num_stages=stages, num_warps=warps)
         assert "ts::mma_warpgroups(" in text and "ts::mma(" not in text
         assert text.count(".fetch(") == fetches and "copy_async" not in text
-        got = run(kernel, *(a.copy() for a in args), num_stages=stages, num_warps=warps)
+    *ours, other = built
+    for run_it in ours:
+        got = run_it()
         np.testing.assert_allclose(got, expected(*args), rtol=1e-4, atol=2e-2 if kernel is chain else 1e-3)
         bits.add(got.tobytes())
     # The emulator sums 16 of k exactly and rounds, for either instruction: what differs is misplaced, not rounded.
-    bits.add(run(kernel, *(a.copy() for a in args), target="emulator:sm_80", num_stages=2).tobytes())
+    bits.add(other().tobytes())
     assert len(bits) == 1
 
 

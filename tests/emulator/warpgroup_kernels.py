@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +12,8 @@ import numpy as np
 import tessera as ts
 from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base
+from tessera.compiler.targets.cuda.generate import generate as write
+from tessera.compiler.targets.cuda.target import settings_for
 from tessera.compiler.tile.program import Program
 from tessera.kernels import attention_safe
 from tests import kernel_runner
@@ -73,24 +75,35 @@ def lowered(kernel: Any, *args: Any, target: str = SM90, **config: Any) -> Progr
 
 def source(kernel: Any, *args: Any, **config: Any) -> str:
     """The CUDA C++ of a kernel."""
-    return generate(lowered(kernel, *args, **config), base.get(SM90)).source
+    return write(lowered(kernel, *args, **config), settings_for(90, profile=False, debug=False)).source
 
 
 def run(kernel: Any, *args: Any, target: str = SM90, seeds: Sequence[int] = (0, 5), **config: Any) -> Any:
     """What a kernel returns, which must be the same for any order of threads and copies."""
+    return compiled(kernel, *args, target=target, seeds=seeds, **config)()
+
+
+def compiled(
+    kernel: Any, *args: Any, target: str = SM90, seeds: Sequence[int] = (0, 5), **config: Any
+) -> Callable[[], Any]:
+    """What runs the kernel: several can be compiled together before."""
     p = lowered(kernel, *args, target=target, **config)
     executable: Any = base.get(target).load(generate(p, base.get(target)))
-    results: list[Any] = []
-    for seed in seeds:
-        executable.seed = seed
-        given = iter([a for a in args if isinstance(a, np.ndarray)])
-        memory = {
-            b.id: next(given) if b.param is not None else poisoned(sizes(b.shape, {}), b.dtype) for b in p.buffers
-        }
-        executable.run([m.ctypes.data for m in memory.values()], [], [])
-        results.append(memory[p.outputs[0]])
-    assert len({r.tobytes() for r in results}) == 1, "the order of the threads shows"
-    return results[0]
+
+    def results() -> Any:
+        results: list[Any] = []
+        for seed in seeds:
+            executable.seed = seed
+            given = iter([a for a in args if isinstance(a, np.ndarray)])
+            memory = {
+                b.id: next(given) if b.param is not None else poisoned(sizes(b.shape, {}), b.dtype) for b in p.buffers
+            }
+            executable.run([m.ctypes.data for m in memory.values()], [], [])
+            results.append(memory[p.outputs[0]])
+        assert len({r.tobytes() for r in results}) == 1, "the order of the threads shows"
+        return results[0]
+
+    return results
 
 
 def softmax_product(q: Any, k: Any, v: Any, causal: bool) -> Any:
