@@ -1,9 +1,10 @@
-"""Computes cheap elementwise values again wherever slices of them are read, so that they need no memory.
+"""Computes cheap elementwise values again where they are read, so that they need no memory.
 
 A kernel cannot read its own results at other places: `d = x[1:] - x[:-1]; d[1:] - d[:-1]` would store d and read it
 twice. Instead each slice of an elementwise result becomes that operator on slices of its operands, down to values that
 are in memory anyway, and a stencil of stencils is one kernel. It is done where the arithmetic takes less time than the
-memory traffic that it saves; the operators are the same, and so are all bits.
+memory traffic that it saves; the operators are the same, and so are all bits. A narrow value in memory is also
+converted to a wider dtype in each kernel that reads it so, instead of once for all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import cast
 
 from tessera.compiler.graph.passes.rematerialize import FLOPS_PER_BYTE, flops_of, size_of
-from tessera.compiler.ir.core import Block, Builder, Op, Value
+from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.compiler.schedule import cost
@@ -35,6 +36,8 @@ def compute_again(block: Block, found: dict[Op, str] | None = None) -> dict[Op, 
     for op in list(block.ops):
         for region in () if op.name in LAUNCHES else op.regions:
             compute_again(region.block, kept)
+        if op.name == "graph.cast" and _widens(op) and in_memory(base_of(op.operands[0]), block):
+            _convert_in_each_kernel(op)
         if kind_of(op) == "map" and any(is_slice(user) and user.block is block for user in op.result.users):
             again = _Sliced(op)
             why = again.why_kept()
@@ -43,6 +46,35 @@ def compute_again(block: Block, found: dict[Op, str] | None = None) -> dict[Op, 
             elif why != "order":
                 kept[op] = why
     return kept
+
+
+def _widens(cast: Op) -> bool:
+    return _dtype(cast.result).itemsize > _dtype(cast.operands[0]).itemsize
+
+
+def _convert_in_each_kernel(cast: Op) -> None:
+    """Gives each kernel that is likely to read the result a conversion of its own; none where it is stored anyway."""
+    block, readers = cast.block, list(dict.fromkeys(cast.result.users))
+    if block is None or any(r.block is not block or kind_of(r) not in _IN_REGISTERS for r in readers):
+        return
+    for kernel in _sharing(readers)[1:]:
+        first = min(kernel, key=block.index)
+        again = block.insert(block.index(first), clone(cast, {}))
+        for reader in kernel:
+            reader.set_operands([again.result if v is cast.result else v for v in reader.operands])
+
+
+def _sharing(readers: Sequence[Op]) -> list[list[Op]]:
+    """Readers of a value by the kernels that they are likely to share: those whose elementwise results meet."""
+    groups: list[tuple[set[Op], list[Op]]] = []
+    for reader in readers:
+        reached, together = _reached(reader), [reader]
+        for other in [g for g in groups if g[0] & reached]:
+            groups.remove(other)
+            reached |= other[0]
+            together = other[1] + together
+        groups.append((reached, together))
+    return [together for _, together in groups]
 
 
 def is_slice(op: Op) -> bool:

@@ -100,3 +100,18 @@ def test_code_is_generated_behind_the_passes_that_the_target_asks_for() -> None:
         "keep_inside",
     ]
     assert [name for name in seen[False] if name in last] == ["keep_inside"]
+
+
+@ts.function
+def narrow(x: ts.Tensor["N", ts.bf16], scale: ts.Tensor[ts.f32]):  # type: ignore[name-defined]
+    wide = x.to(ts.f32)
+    norm = ts.sum(ts.square(wide / scale))
+    return (wide * ts.rsqrt(norm) * scale).to(ts.bf16), norm
+
+
+def test_narrow_arrays_are_converted_in_each_kernel_that_reads_them() -> None:
+    """No wide copy of x is stored: both kernels read it as it is."""
+    made = lower(levels.unit(analysed(narrow), {"N": 1 << 19}), base.get("cpu")).program
+    given = [str(v.type) for launch in made.launches for v in launch.kernel.region.block.args]
+    assert any("524288" in t and "bf16" in t for t in given)
+    assert not any("524288" in t and "f32" in t for t in given), given
