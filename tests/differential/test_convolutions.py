@@ -22,6 +22,9 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ("conv3d", (1, 2, 4, 5, 6), (3, 2, 2, 3, 2), {"stride": (1, 2, 3), "padding": 1}),
     ("conv_transpose1d", (2, 4, 5), (4, 3, 4), {"stride": 3, "padding": 2, "output_padding": 1, "groups": 2}),
     ("conv_transpose2d", (1, 2, 4, 3), (2, 3, 3, 2), {"stride": 2, "output_padding": (2, 1), "dilation": (3, 2)}),
+    ("conv_transpose2d", (2, 4, 3, 4), (4, 3, 2, 3), {"stride": (3, 3), "padding": (1, 0), "groups": 2}),
+    ("conv_transpose1d", (1, 2, 3), (2, 3, 12), {"stride": 10, "padding": 4, "output_padding": 3}),
+    ("conv_transpose1d", (1, 2, 1), (2, 2, 4), {"stride": 3, "padding": 2, "output_padding": 1}),
     ("conv_transpose3d", (1, 2, 2, 3, 2), (2, 1, 2, 2, 3), {"stride": (2, 1, 2), "padding": (0, 1, 0)}),
 ]
 POOLS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
@@ -91,6 +94,25 @@ def test_sizes_known_at_launch(target: str, monkeypatch: Any) -> None:
         x, w, b = (rng.normal(size=s).astype(np.float32) for s in (shape, (3, 2, 3, 3), (3,)))
         want = F.relu(F.conv2d(*map(torch.tensor, (x, w, b)), stride=2)).numpy()
         np.testing.assert_allclose(np.asarray(net(x, w, b)), want, 1e-5, 1e-6)
+
+
+def test_sizes_known_at_launch_do_not_change_bits_of_transposed_convolutions() -> None:
+    def known(x: Any, w: Any, v: Any) -> Any:
+        return [
+            ts.conv_transpose2d(x, w, stride=2, padding=1),
+            ts.conv_transpose2d(x, w, stride=(2, 3), dilation=(3, 2)),
+            ts.conv_transpose2d(x, v, stride=2),
+        ]
+
+    def opened(x: ts.Tensor["B", 130, "H", "W"], w: ts.Tensor[130, 2, 3, 3], v: ts.Tensor[130, 2, 2, 2]) -> Any:
+        return known(x, w, v)
+
+    rng = np.random.default_rng(0)
+    w, v = (rng.normal(size=(130, 2, n, n)).astype(np.float32) for n in (3, 2))
+    for size in ((1, 1), (4, 5)):
+        x = rng.normal(size=(2, 130, *size)).astype(np.float32)
+        for mine, theirs in zip(ts.function(known)(x, w, v), ts.function(opened)(x, w, v), strict=True):
+            np.testing.assert_array_equal(np.asarray(mine), np.asarray(theirs))
 
 
 def test_narrow_floats_are_summed_in_f32() -> None:

@@ -117,7 +117,7 @@ def _fold_axis(g: GraphBuilder, ct: Value, axis: int, size: Dim, window: int, st
         side = g.moveaxis(ct, rank, axis + 1)
         side = g.pad(side, tuple((0, step - window if i == axis + 1 else 0) for i in range(rank + 1)))
         flat = g.reshape(side, (*have[:axis], count * step, *have[axis + 1 : rank]))
-        return _resized(g, flat, axis, size)
+        return resized(g, flat, axis, size)
     if window > SUMMED:
         side = g.reshape(g.moveaxis(ct, rank, axis + 1), (*have[:axis], count * window, *have[axis + 1 : rank]))
         first, within = g.mul(g.iota((count, 1)), step), g.mul(g.iota((1, window), axis=1), dilation)
@@ -144,7 +144,7 @@ def spread(g: GraphBuilder, x: Value, axis: int, step: int) -> Value:
     return g.reshape(wide, (*have[:axis], have[axis] * step, *have[axis + 1 :]))
 
 
-def _resized(g: GraphBuilder, x: Value, axis: int, size: Dim) -> Value:
+def resized(g: GraphBuilder, x: Value, axis: int, size: Dim) -> Value:
     """`x` as long as `size` along the axis: what is beyond it is cut off, or zeros follow."""
     have = tensor(x).shape
     kept = dims.dim_min(have[axis], size)
