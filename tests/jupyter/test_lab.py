@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.browsers import expect
+from tests.browsers import eventually, expect
 
 HEAD = "%load_ext tessera_jupyter\nimport numpy as np\nimport tessera as ts\nfrom tessera import Tensor"
 NORM = """%%tessera
@@ -230,11 +230,20 @@ def test_the_kernels_of_a_profile_fit_into_any_width(lab):
     page = lab("narrow.ipynb", HEAD, NORM.replace("%%tessera", f"%%tessera --profile '{call}'"))
     page.run_all()
     rows = tab(page.output(1), "Profile").locator(".ts-rows")
+    tiles = page.output(1).locator(".ts-over-time")
     try:
         for width in (700, 800, 1000, 1200):
             page.page.set_viewport_size({"width": width, "height": 1000})
             expect(rows).to_be_visible()
             assert rows.evaluate("e => e.scrollWidth <= e.clientWidth"), width
             expect(rows.locator("td").last).to_have_text(re.compile("memory|compute|latency"))
+            expect(tiles.locator("canvas")).to_be_visible()
+            eventually(lambda: tiles.evaluate("e => e.scrollWidth <= e.clientWidth"))
+        slowest = tiles.locator(".ts-slow tbody tr").first
+        line = slowest.locator("td").last.inner_text()
+        slowest.get_by_role("button").focus()  # its line is marked wherever the panel shows the source
+        marked = page.output(1).locator(".ts-of-tile")
+        expect(marked.first).to_have_attribute("data-l", re.compile(rf"\b{line}\b"))
+        page.shot("tiles_chosen")
     finally:
         page.page.set_viewport_size({"width": 1280, "height": 1000})

@@ -24,6 +24,7 @@ from tessera.language.dims import DimError, evaluate, prod
 from tessera.language.lazy import np
 from tessera.language.schedule import names_in
 from tessera.runtime.arrays.adapter import Adapter
+from tessera.runtime.arrays.devices import get_num_threads
 from tessera.runtime.arrays.libraries import CUPY, TORCH, adapter_of
 from tessera.runtime.call import straight
 from tessera.runtime.call.arguments import Bound, Parameters
@@ -35,6 +36,18 @@ from tessera.runtime.code.watch import Watch
 
 _PERIOD = 65521
 """random numbers before they repeat; a prime, so that no row or block of a usual shape equals the next one"""
+
+
+_IDLE = 0.1
+"""of the threads' time, from which on it is said that programs do not divide among them"""
+_TOLD = {
+    "registers": "registers",
+    "spills": "B spilled",
+    "shared": "B of shared memory",
+    "scratch_bytes": "B of scratch",
+    "occupancy": "",
+}
+"""resources of a kernel: the most of any kernel is told, of occupancy the least"""
 
 
 class Candidate:
@@ -72,6 +85,30 @@ class Candidate:
             )
         except DimError:
             return None, None
+
+    def facts(self) -> str:
+        """What tells configurations apart: programs and what they leave idle, registers, spills, occupancy, scratch."""
+        plan, env = self.prepared.plan, self.prepared.env
+        try:
+            programs = max((math.prod(evaluate(d, env) for d in k.grid) for k in plan.launches), default=1)
+        except DimError:
+            return ""
+        said = [f"{programs:,} program{'s' * (programs != 1)}"]
+        if self.prepared.device == HOST:
+            workers = get_num_threads()
+            rounds = programs / workers
+            idle = 1 - rounds / math.ceil(rounds)
+            if idle > _IDLE:
+                said[0] += f" on {workers} threads, idle for {idle:.0%} of their time"
+        for name, unit in _TOLD.items():
+            known = [
+                r[name] for r in self.resources.values() if r and isinstance(r.get(name), (int, float)) and r[name]
+            ]
+            if known and name == "occupancy":
+                said.append(f"occupancy {min(known):.0%}")
+            elif known:
+                said.append(f"{max(known):,} {unit}")
+        return ", ".join(said)
 
     # bits
 

@@ -25,7 +25,7 @@ from tessera.runtime.arrays import devices
 from tessera.runtime.autotune import candidates
 from tessera.runtime.autotune.candidates import Candidate, Pruned, screen_for, takes_any_data, unlaunchable
 from tessera.runtime.autotune.store import key_of, store_at
-from tessera.runtime.autotune.trials import Status, Trial, Tuning, TuningError, show
+from tessera.runtime.autotune.trials import Status, Trial, Tuning, TuningError, seconds_text, show
 from tessera.runtime.call.arguments import Bound
 from tessera.runtime.code.watch import Watch
 
@@ -270,7 +270,8 @@ class Search:
             done: dict[str, Trial] = {}
             for e in (e for e in entries if len(e.samples) >= least):
                 work = e.candidate.work()
-                trial = Trial(dict(e.config), "stopped" if e.left else "timed", tuple(e.samples), e.left, *work)
+                detail = "; ".join(filter(None, (e.left, e.candidate.facts())))
+                trial = Trial(dict(e.config), "stopped" if e.left else "timed", tuple(e.samples), detail, *work)
                 done[e.text] = trial
                 for text, config in e.twins:
                     done[text] = replace(trial, config=config, status="same", detail=f"same code as {show(e.config)}")
@@ -285,21 +286,23 @@ class Search:
         for e in entries:
             step(show(e.config), 0.6)
             self._calibrate(e, limit)
-        alive = [e for e in entries if not e.left]
+        alive, leading = [e for e in entries if not e.left], ""
         for done in range(1, ROUNDS + 1):
+            if not alive:
+                break
             for e in alive if done % 2 else reversed(alive):
-                step(show(e.config), 0.6 + 0.4 * done / ROUNDS)
+                step(f"{show(e.config)}{leading}", 0.6 + 0.4 * done / ROUNDS)
                 seconds = e.candidate.time(e.repeat)
                 e.samples.append(seconds)
                 e.spent += seconds * e.repeat
-            best = min([*before, *(statistics.median(e.samples) for e in entries)], default=0.0)
+            ahead = min(entries, key=lambda e: statistics.median(e.samples))
+            leading = f"; so far {show(ahead.config)} in {seconds_text(statistics.median(ahead.samples))}"
+            best = min([*before, statistics.median(ahead.samples)])
             for e in alive:
                 ratio = min(e.samples) / best
                 if any(done >= rounds and ratio > factor for rounds, factor in GONE):
                     e.left = f"{ratio:.1f} times slower than the best after {done} round{'s' * (done > 1)}"
             alive = [e for e in alive if not e.left and e.spent < limit]
-            if not alive:
-                break
 
     def _calibrate(self, e: _Entry, limit: float) -> None:
         """How many launches make a sample that a clock can measure."""

@@ -149,7 +149,20 @@ def rows(tuning: Tuning) -> Iterator[tuple[Trial, tuple[str, ...]]]:
         status = "best" if t is tuning.best else t.status
         spread = "" if t.spread is None else f"{t.spread:.1%}"
         config = {k: v for k, v in t.config.items() if k in telling}
-        yield t, (show(config), seconds_text(t.seconds), spread, rate_text(t.rate()), status, t.detail)
+        why = "; ".join(filter(None, (lost(t, tuning.best), t.detail)))
+        yield t, (show(config), seconds_text(t.seconds), spread, rate_text(t.rate()), status, why)
+
+
+def lost(trial: Trial, best: Trial | None) -> str:
+    """Why a configuration that was timed is not the best one, as far as its times tell."""
+    if best is None or trial is best or trial.status != "timed" or not trial.seconds or not best.seconds:
+        return ""
+    ratio = trial.seconds / best.seconds
+    if ratio <= 1 + TIE:
+        return f"within {TIE:.0%} of the best, which comes first in the space" if ratio >= 1 - TIE else ""
+    quarters = [statistics.quantiles(t.samples, n=4) if len(t.samples) > 1 else [t.seconds] * 3 for t in (best, trial)]
+    unsure = ", less than the times spread" if quarters[1][0] <= quarters[0][2] else ""
+    return f"takes {ratio:.2f} times as long{unsure}"
 
 
 def headline(tuning: Tuning) -> str:
@@ -191,13 +204,37 @@ def html(tuning: Tuning) -> str:
         return "".join(f"<{tag}>{escape.escape(text)}</{tag}>" for text in texts)
 
     bold = ' style="font-weight:bold"'
+    late = [statistics.quantiles(t.samples, n=4)[2] for t in tuning.trials if len(t.samples) > 1]
+    longest = 1.1 * max([*late, *(t.seconds for t in tuning.trials if t.seconds)], default=0.0)
     body = "".join(
-        f"<tr{bold if trial is tuning.best else ''}>{cells('td', texts)}</tr>" for trial, texts in rows(tuning)
+        f"<tr{bold if trial is tuning.best else ''}>{cells('td', texts[:1])}<td>{bar(trial, longest)}</td>"
+        f"{cells('td', texts[1:])}</tr>"
+        for trial, texts in rows(tuning)
     )
     notes = "<br>".join(map(escape.escape, footnotes(tuning)))
     return (
         f'<div class="tessera-tuning"><b>{escape.escape(headline(tuning))}</b>'
-        f"<table><tr>{cells('th', HEADS)}</tr>{body}</table><small>{notes}</small></div>"
+        f"<style>{_LOOK}</style>"
+        f"<table><tr>{cells('th', (HEADS[0], 'time', *HEADS[1:]))}</tr>{body}</table><small>{notes}</small></div>"
+    )
+
+
+_LOOK = (
+    ".tessera-tuning :is(th, td) { text-align: left !important; white-space: normal !important; vertical-align: top }"
+)
+_WIDE = 150
+"""pixels of `longest`"""
+
+
+def bar(trial: Trial, longest: float) -> str:
+    """The median as a bar, with those samples as strokes that lie near the others; a cross where there is no time."""
+    if not trial.seconds:
+        return f'<span title="{escape.escape(trial.detail)}">✕</span>'
+    strokes = "".join(f"M{_WIDE * s / longest:.1f} 1v12" for s in trial.samples if s <= longest)
+    return (
+        f'<svg width="{_WIDE + 2}" height="14" role="img" aria-label="{seconds_text(trial.seconds)}">'
+        f'<rect y="3" width="{_WIDE * trial.seconds / longest:.1f}" height="8" fill="#0072B2"/>'
+        f'<path d="{strokes}" stroke="currentColor" stroke-opacity=".55"/></svg>'
     )
 
 

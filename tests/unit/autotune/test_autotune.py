@@ -16,7 +16,7 @@ from tessera import knobs
 from tessera.errors import CompileError, DeviceError, LaunchError
 from tessera.profiler import Profiler
 from tessera.runtime import events
-from tessera.runtime.autotune import candidates, search
+from tessera.runtime.autotune import candidates, search, trials
 from tessera.runtime.autotune.search import terminal
 from tessera.runtime.autotune.trials import Trial, Tuning, TuningError, choose
 from tests.seeds.kernels import flash_attention
@@ -726,3 +726,23 @@ def test_an_editor_knows_a_tuned_function():
     assert [a.name for a in file.analyses] == ["product", "wrong"]
     assert file.analyses[0].op is not None and file.analyses[0].op.attrs["block"] == (64, 64)
     assert [(d.code, d.span.line) for d in file.diagnostics] == [("TS105", 8)]
+
+
+def test_the_report_says_why_a_configuration_lost(clock):
+    """Times against the best, how programs divide among threads, and the reason of a failure."""
+    threads = ts.get_num_threads()
+    clock.seconds.update({4096: 1.6e-3, 64: 1.01e-3, 128: 1e-3})
+    kernel = tuned(doubled, (128, 64, 4096, -1))
+    ts.set_num_threads(2)
+    try:
+        kernel(numbers(4096))
+    finally:
+        ts.set_num_threads(threads)
+    whys = {t.config["BLOCK"]: texts[-1] for t, texts in trials.rows(kernel.tuning)}
+    assert kernel.tuning.config == {"BLOCK": 128} and whys[128].startswith("32 programs")
+    assert whys[64].startswith("within 2% of the best, which comes first in the space; 64 programs")
+    late = "1 program on 2 threads, idle for 50% of their time"
+    assert late in whys[4096] and ("takes 1.60 times as long" in whys[4096] or "1.6 times slower" in whys[4096])
+    assert "TS" in whys[-1]
+    html = kernel.tuning._repr_html_()
+    assert html.count("<svg") == 3 and html.count("✕") == 1
