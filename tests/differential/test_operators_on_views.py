@@ -27,6 +27,7 @@ from tessera.language.dtypes import DType, of
 from tests.conftest import require
 from tests.differential.operator_examples import EXAMPLES, Example, applied, called, close, function, symbols, values
 from tests.differential.test_operators_lowered import SIZES, dtype_of
+from tests.together import builds
 
 require("g++")
 
@@ -139,7 +140,8 @@ def applied_to_windows(example: Example) -> tuple[Op, list[Any], list[Any]]:
     return function(types, body), given, wanted
 
 
-def run(func: Op, arrays: list[Any], target: str) -> list[Any]:
+def compiled(func: Op, arrays: list[Any], target: str) -> Callable[[], list[Any]]:
+    """What runs the function."""
     params = [Param(a.hint, tensor(a).shape, tensor(a).dtype) for a in func.region.block.args]
     chosen = base.get(target)
     lowered = to_schedule(func, target)
@@ -149,21 +151,31 @@ def run(func: Op, arrays: list[Any], target: str) -> list[Any]:
     executable = chosen.load(generate(program, chosen))
     memory = {b.id: np.ascontiguousarray(arrays[b.param]) if b.param is not None else np.empty(b.shape, b.dtype.numpy)
               for b in program.buffers if b.role in ("input", "output")}  # fmt: skip
-    executable.run([m.ctypes.data for m in memory.values()], (), ())
-    return [memory[i] for i in program.outputs]
+
+    def run() -> list[Any]:
+        executable.run([m.ctypes.data for m in memory.values()], (), ())
+        return [memory[i] for i in program.outputs]
+
+    return run
 
 
-@pytest.mark.parametrize("example", [e for e in EXAMPLES if e.args], ids=str)
-def test_operator_of_views_means_what_it_means_of_copies(example: Example) -> None:
+def everywhere(example: Example) -> tuple[list[Any], list[TensorType], dict[str, Callable[[], list[Any]]]]:
+    """What is wanted, its types, and what runs it on each target."""
     func, given, wanted = applied_to_windows(example)
     kinds = results(func)
     for transform in passes("graph"):
         transform.run(func)
         verify(func)
-    for target in ("cpu", "reference", "emulator:sm_80"):
-        if target.startswith("emulator") and example.name not in EMULATED:
-            continue
-        for i, (got, want, t) in enumerate(zip(run(clone(func, {}), given, target), wanted, kinds, strict=True)):
+    targets = ("cpu", "reference", *(["emulator:sm_80"] if example.name in EMULATED else []))
+    return wanted, kinds, {target: compiled(clone(func, {}), given, target) for target in targets}
+
+
+@builds(everywhere)
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if e.args], ids=str)
+def test_operator_of_views_means_what_it_means_of_copies(example: Example, built: Any) -> None:
+    wanted, kinds, runs = built
+    for target, run in runs.items():
+        for i, (got, want, t) in enumerate(zip(run(), wanted, kinds, strict=True)):
             try:
                 close(got, np.asarray(want), t.dtype, factor=3)
             except AssertionError as e:
