@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from tessera.compiler.targets.cuda.emulate import EmulatedExecutable
 from tests.emulator.pipelined import CASES, load, program, run
+from tests.together import builds
 
 KERNELS = sorted(CASES)
 
 
+def loaded(name: str, stages: Sequence[int], target: str = "emulator:sm_80") -> list[EmulatedExecutable]:
+    return [load(name, n, target) for n in stages]
+
+
+@builds(lambda name: loaded(name, (1, 2, 3, 4)))
 @pytest.mark.parametrize("name", KERNELS)
-def test_any_number_of_stages_gives_the_same_bits(name: str) -> None:
+def test_any_number_of_stages_gives_the_same_bits(name: str, built: list[EmulatedExecutable]) -> None:
     results = {
-        (stages, seed): run(name, load(name, stages), program(name, stages), seed)
-        for stages in (1, 2, 3, 4)
+        (stages, seed): run(name, executable, program(name, stages), seed)
+        for stages, executable in enumerate(built, 1)
         for seed in (0, 3, 8)
     }
     assert len(set(results.values())) == 1, [key for key, value in results.items() if value != results[1, 0]]
 
 
+@builds(lambda name, target: loaded(name, (1, 3), target))
 @pytest.mark.parametrize("target", ["emulator:sm_75", "emulator:sm_90a"])
 @pytest.mark.parametrize("name", ["gemm", "flash_attention"])
-def test_on_other_architectures(name: str, target: str) -> None:
-    plain, ahead = (run(name, load(name, n, target), program(name, n, target), 5) for n in (1, 3))
+def test_on_other_architectures(name: str, target: str, built: list[EmulatedExecutable]) -> None:
+    plain, ahead = (run(name, x, program(name, n, target), 5) for n, x in zip((1, 3), built, strict=True))
     assert plain == ahead
 
 
