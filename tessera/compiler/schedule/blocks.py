@@ -85,6 +85,7 @@ def contract_block(
     the left one, which is a transposition. So rows are shared first, in multiples of the 14 that a register block has.
     A vector times a matrix packs nothing, and reads long pieces of the matrix' rows: short ones cost a page each. For a
     matrix times a few columns, the lanes of a vector hold rows. Two programs share a small product of long operands.
+    Where few products are summed, memory takes the results: blocks of them leave one after the other, in whole lines.
     """
     s = sizes_for(target)
     if s.products and dtype in TENSOR_DTYPES:
@@ -94,6 +95,9 @@ def contract_block(
         return rows, columns
     if m == 1 and n >= s.programs * s.contract_columns:
         columns = min(4 * s.contract_columns, max(2 * s.contract_columns, _up(-(-n // s.programs), 32)))
+    elif m >= 8 * _ROWS and n > _FEW and batch == 1 and isinstance(k, int) and 1 < k <= _SHORT:
+        columns = min(n, s.most_columns)
+        rows = min(rows, max(1, 2 * s.elements // columns // _ROWS) * _ROWS)
     elif m >= 8 * _ROWS:
         shares = s.programs
         if isinstance(batch, int) and batch > 1:  # one of many products is shared no further than keeps threads busy
@@ -125,6 +129,8 @@ _ROWS = 14
 _LONG = 1 << 23
 """multiplications that repay packing the left operand twice"""
 _FEW, _LANES = 8, 32
+_SHORT = 64
+"""products up to which to store the sum takes longer than to add them"""
 
 
 def _up(n: int, to: int) -> int:

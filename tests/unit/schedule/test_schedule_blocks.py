@@ -76,6 +76,9 @@ def test_a_vector_times_a_matrix_reads_long_rows(n: int, columns: int) -> None:
 def test_a_small_product_of_long_operands_is_shared() -> None:
     """Two programs, as for the gradient of a weight over many rows, where one thread would add all of it."""
     assert contract_block(64, 64, "cpu", k=20_000) == (64, 32)
+    assert contract_block(1000, 1000, "cpu", k=17) == (28, 1000)
+    assert contract_block(3000, 2000, "cpu", k=64) == (28, 1024)
+    assert contract_block(1000, 1000, "cpu", k=65) == (252, 512)
     assert contract_block(64, 64, "cpu", k=500) == (64, 64)
     assert contract_block(64, 64, "cpu", batch=2, k=20_000) == (64, 64)
     assert contract_block(64, 40, "cpu", k=20_000) == (64, 40)
