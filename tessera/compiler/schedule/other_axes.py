@@ -65,7 +65,7 @@ class _Operand:
 
     def pays(self) -> bool:
         """Whether fewer bytes move, and the arithmetic takes less time than they would."""
-        if not self.possible or kind_of(self.v.op) != "map":
+        if not self.possible or self.v in self.leaves or kind_of(self.v.op) != "map":
             return False
         known = {base_of(w) for g in self._neighbours() for w in g.outside}
         moved = sum(size_of(w) for w in self.leaves if w not in known and kind_of(w.op) != "generate")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.kernels import logsumexp_safe
 
 ROWS, COLUMNS = 130, 70
 
@@ -60,3 +61,9 @@ def test_the_bits_are_those_of_values_from_memory(arguments: tuple[Any, Any]) ->
 def test_what_is_dear_is_stored(arguments: tuple[Any, Any]) -> None:
     rows, _ = kernels(dear, *arguments)
     assert f"[{ROWS}, {COLUMNS}] f32" in rows.partition(") : ")[2]
+
+
+def test_a_row_of_one_element() -> None:
+    """Its elements are as few as what is kept for a row: nothing is computed again."""
+    for x in (np.full(1, 0.5, np.float32), np.full((1, 1), 0.5, np.float32)):
+        np.testing.assert_allclose(np.asarray(logsumexp_safe(x)), x[..., 0], rtol=1e-6)
