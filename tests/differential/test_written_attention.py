@@ -10,6 +10,9 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, bf16, bool_, f32, knobs
+from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.ir.readable import readable
+from tessera.compiler.pipeline import to_graph
 from tests.conftest import require
 from tests.unit.graph.test_recognize import found
 
@@ -128,6 +131,28 @@ def test_what_is_not_finite_goes_where_the_text_says(where: str) -> None:
     flat = arrays[at].reshape(-1, arrays[at].shape[-1])
     flat[len(flat) // 2, 5], flat[-1, 3], flat[len(flat) // 3, 2] = math.nan, math.inf, -math.inf
     agree(masked(*arrays), expected_masked(*map(torch.tensor, arrays)))
+
+
+@ts.function
+def repeated(q: Tensor["B", 6, "S", 8, f32], k: Tensor["B", 2, "T", 8, f32], v: Tensor["B", 2, "T", 8, f32]):
+    def loss(k):
+        batch, _, keys, _ = k.shape
+        a, b = (x[:, :, None].broadcast_to(batch, 2, 3, keys, 8).reshape(batch, 6, keys, 8) for x in (k, v))
+        return ts.sum(ts.square(ts.softmax(q @ a.mT) @ b))
+
+    uneven = ts.softmax(q @ ts.repeat(k, 3, axis=1).mT) @ v.permute(0, 2, 1, 3).repeat(3, axis=2).permute(0, 2, 1, 3)
+    return ts.softmax(q @ ts.repeat(k, 3, axis=1).mT) @ ts.repeat(v, 3, axis=1), uneven, ts.grad(loss)(k)
+
+
+def test_repeated_heads_are_read_once() -> None:
+    text = readable(to_graph(analyse(repeated.definition()).unit())).text
+    assert "broadcast_to" not in text and "contract" not in text
+    arrays = drawn((2, 6, 9, 8), (2, 2, 30, 8), (2, 2, 30, 8))
+    q, k, v = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in arrays)
+    wide = [x.repeat_interleave(3, 1) for x in (k, v)]
+    out = torch.softmax(q @ wide[0].mT, -1) @ wide[1]
+    (dk,) = torch.autograd.grad((out**2).sum(), k)
+    agree(repeated(*arrays), [out.detach(), out.detach(), dk], 1e-5)
 
 
 def test_axes_in_any_order() -> None:

@@ -128,7 +128,7 @@ def _read(text: WrittenText, last: Op, at: int) -> WrittenAttention:
     free = [c for c in axes if c not in of_k]
     demand(len(summed) == 1 and bool(free) and all(c in of_q for c in axes if c != key))
     demand(set(of_k) == set(axes) - set(free) | summed)
-    demand(_in_memory(text, k, of_k)[-1] in summed)  # two layers with a softmax between have keys in columns
+    demand(_in_memory(text, k, of_k)[1][-1] in summed)  # two layers with a softmax between have keys in columns
     # the second product in the letters of the scores
     same = dict(zip(own, axes, strict=True))
     features = "".join(c for c in others if c not in own)
@@ -141,13 +141,13 @@ def _read(text: WrittenText, last: Op, at: int) -> WrittenAttention:
     return WrittenAttention(scores, q, k, v, (of_q, of_k, of_v, result), axes, heads, *summed)
 
 
-def _in_memory(text: WrittenText, v: Value, labels: str) -> str:
-    """The letters of `v` in the order of memory, as far as transpositions tell."""
+def _in_memory(text: WrittenText, v: Value, labels: str) -> tuple[Value, str]:
+    """What `v` is a transposition of, and its letters in that order."""
     while (op := text.peek(v)) is not None and op.name == "graph.transpose":
         perm, given = cast("tuple[int, ...]", op.attrs["perm"]), labels
         labels = "".join(given[perm.index(i)] for i in range(len(perm)))
         v = op.operands[0]
-    return labels
+    return v, labels
 
 
 def _plain(v: Value) -> bool:
@@ -255,13 +255,17 @@ def _capped(text: WrittenText, x: Value, most: float) -> Scores:
 
 
 def _write(g: GraphBuilder, text: WrittenText, found: WrittenAttention) -> Value:
-    heads, scores, size = found.heads, found.scores, _sizes(found)
+    heads, scores = found.heads, found.scores
     batch, several, query, key = heads.groups
     held = "".join(c for c in several if c in heads.shared)
     of_q, of_k, of_v, result = found.labels
-    q = _grouped(g, text.own(g, found.q), of_q, (batch, several, query, found.features), size)
-    k = _grouped(g, text.own(g, found.k), of_k, (batch, held, key, found.features), size)
-    v = _grouped(g, text.own(g, found.v), of_v, (batch, held, key, "*"), size)
+    size = _sizes(scores.product.result, found.axes) | _sizes(found.v, of_v)
+    k, v = (found.k, of_k), (found.v, of_v)
+    if held and not heads.served and (few := [_once(g, text, *x, held) for x in (k, v)]) and few[0][2] == few[1][2]:
+        k, v = ((x, labels) for x, labels, _ in few)
+    q = _grouped(g, text.own(g, found.q), of_q, (batch, several, query, found.features))
+    k = _grouped(g, text.own(g, k[0]), k[1], (batch, held, key, found.features))
+    v = _grouped(g, text.own(g, v[0]), v[1], (batch, held, key, "*"))
     hidden = -math.inf if scores.hidden is None else scores.hidden
     causal, masks = _parted(text, found, hidden)
     if masks:
@@ -281,15 +285,32 @@ def _write(g: GraphBuilder, text: WrittenText, found: WrittenAttention) -> Value
     return out if perm == tuple(range(len(perm))) else g.transpose(out, perm)
 
 
-def _sizes(found: WrittenAttention) -> dict[str, Dim]:
-    size: dict[str, Dim] = {}
-    for v, labels in zip((found.q, found.k, found.v), found.labels, strict=False):
-        size |= zip(labels, tensor(v).shape, strict=True)
-    return size
+def _sizes(v: Value, labels: str) -> dict[str, Dim]:
+    return dict(zip(labels, tensor(v).shape, strict=True))
 
 
-def _grouped(g: GraphBuilder, x: Value, labels: str, groups: Sequence[str], size: dict[str, Dim]) -> Value:
+def _once(g: GraphBuilder, text: WrittenText, x: Value, labels: str, head: str) -> tuple[Value, str, Dim]:
+    """Keys or values without repetitions of each head for a group of queries' heads, and how many these were."""
+    base, order = _in_memory(text, x, labels)
+    wide = _operand(text, base, "graph.reshape")
+    single = None if wide is None else _operand(text, wide, "graph.broadcast_to")
+    if wide is None or single is None:
+        return x, labels, 1
+    shape, at = tensor(wide).shape, order.index(head)
+    (*before, count, times), rest = shape[: at + 2], shape[at + 2 :]
+    if tensor(single).shape != (*before, count, 1, *rest) or tensor(base).shape != (*before, count * times, *rest):
+        return x, labels, 1
+    return g.reshape(text.own(g, single), (*before, count, *rest)), order, times
+
+
+def _operand(text: WrittenText, v: Value, name: str) -> Value | None:
+    op = text.peek(v)
+    return op.operands[0] if op is not None and op.name == name else None
+
+
+def _grouped(g: GraphBuilder, x: Value, labels: str, groups: Sequence[str]) -> Value:
     """`x` with one axis for each group of letters."""
+    size = _sizes(x, labels)
     perm = tuple(labels.index(c) for group in groups for c in group)
     x = x if perm == tuple(range(len(perm))) else g.transpose(x, perm)
     shape = tuple(dims.prod(size[c] for c in group) for group in groups)
@@ -305,7 +326,7 @@ def _spread(g: GraphBuilder, x: Value, found: WrittenAttention, size: dict[str, 
     wide = tuple(wanted.get(c, 1) for c in axes)
     x = x if full == have else g.reshape(x, full)
     x = x if wide == full else g.broadcast_to(x, wide)
-    return _grouped(g, x, axes, found.heads.groups, dict(zip(axes, wide, strict=True)))
+    return _grouped(g, x, axes, found.heads.groups)
 
 
 def _parted(text: WrittenText, found: WrittenAttention, hidden: float) -> tuple[bool, list[MaskTerm]]:
