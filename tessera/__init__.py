@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tessera.collector import collector_paused
+
 __version__ = "0.1.0"
 
 _HOME: dict[str, str] = {
@@ -77,7 +79,8 @@ _DTYPES = (
 
 def __getattr__(name: str) -> Any:
     try:
-        value = _find(name)
+        with collector_paused():
+            value = _find(name)
     except AttributeError as error:  # of a name that is not there
         from tessera.language.tracebacks import leave  # slow: for a name that is not known
 

@@ -122,7 +122,10 @@ class Op:
         for region in self.regions:
             for block in region.blocks:
                 for op in list(block.ops):
-                    yield from op.walk()
+                    if op.regions:
+                        yield from op.walk()
+                    else:
+                        yield op
 
     @property
     def parent(self) -> Op | None:
@@ -170,7 +173,9 @@ class Block:
         return op
 
     def append(self, op: Op) -> Op:
-        return self.insert(len(self.ops), op)
+        op.block = self
+        self.ops.append(op)
+        return op
 
 
 class Region:
@@ -281,8 +286,10 @@ class Module:
 
 def clone(op: Op, mapping: dict[Value, Value]) -> Op:
     """A deep copy of `op` with operands looked up in `mapping`, which receives the new results and arguments."""
-    new = Op(op.name, [mapping.get(v, v) for v in op.operands], (), op.span, dict(op.attrs))
-    new.results = [Value(r.type, new, r.index, r.hint) for r in op.results]
+    new = Op(op.name, [mapping.get(v, v) for v in op.operands], (), op.span, op.attrs.copy())
+    for r in op.results:
+        mapping[r] = made = Value(r.type, new, r.index, r.hint)
+        new.results.append(made)
     new.origin = op.origin
     for region in op.regions:
         blocks: list[Block] = []
@@ -294,5 +301,4 @@ def clone(op: Op, mapping: dict[Value, Value]) -> Op:
             blocks.append(copy)
         new.regions.append(Region(blocks))
         new.regions[-1].op = new
-    mapping.update(zip(op.results, new.results, strict=True))
     return new

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera import knobs
+from tessera.collector import collector_paused
 from tessera.compiler import extensions
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
@@ -120,6 +121,7 @@ class Launcher(Locked):
                 site.add(site.key(*args), ready)
         return ready
 
+    @collector_paused()
     def prepare(self, args: tuple[Any, ...], complete: bool) -> Ready:
         """Compiles for the arguments of a call."""
         if complete:

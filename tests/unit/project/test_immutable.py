@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import ClassVar
 
 import pytest
 
@@ -135,3 +136,23 @@ def test_a_mutable_record_changes_and_is_no_key():
     assert draft == Draft(["a"], open=False) != Draft() and repr(draft) == "Draft(lines=['a'], open=False)"
     with pytest.raises(TypeError, match="unhashable"):
         hash(draft)
+
+
+def test_the_standard_library_knows_a_record_that_nobody_has_made():
+    @immutable
+    class Base:
+        kind: ClassVar[str] = "base"
+        x: int
+
+    @immutable
+    class Derived(Base):
+        y: list[int] = field(default_factory=list[int], metadata={"unit": "m"})
+
+    assert is_dataclass(Derived) and [(f.name, f.type) for f in fields(Derived)] == [("x", "int"), ("y", "list[int]")]
+    assert fields(Derived)[1].metadata == {"unit": "m"} and Derived.kind == "base" and Derived.__slots__ == ("y",)
+
+    @dataclass
+    class Plain(Derived):
+        z: int = 0
+
+    assert Plain(1, [2], 3) == Plain(1, [2], 3) and asdict(Derived(1)) == {"x": 1, "y": []}
