@@ -60,7 +60,7 @@ def _record(cls: type[_C], names: tuple[str, ...]) -> type[_C]:
 class _Fields:
     """The `__dataclass_fields__` of a record's class, found when they are asked for: `dataclasses` knows it then."""
 
-    cls: type[Any]
+    cls: Any
 
     def __init__(self, own: dict[str, Any], values: dict[str, Any]) -> None:
         self.own, self.values = own, values

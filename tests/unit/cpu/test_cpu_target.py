@@ -374,3 +374,20 @@ def test_no_programs_no_work() -> None:
 
     loaded(build("none", [Arg("y", (4,), dt.f32, out=True)], (0,), body)).run(pointers(y), [], [])
     assert (y == 7).all()
+
+
+@pytest.mark.parametrize("level", ["avx2", "baseline"])
+def test_bytes_that_a_mask_selects_are_accessed_in_one_place(level):
+    """Without mask registers that is a branch for each lane, and each access would have its own."""
+
+    def body(t: LineBuilder, x: Value, y: Value) -> None:
+        lanes = t.value("tile.iota", (), TileType((8,), dt.int64), {"axis": 0})
+        mask = t.map("lt", lanes, t.full((8,), 5, dt.int64))
+        for i in range(16):
+            row = t.load(x, t.ints(5 * i), (8,), mask)
+            t.store(y, t.map("add", row, row), t.ints(5 * i), mask)
+
+    program = build("twice", [Arg("x", (80,), dt.uint8), Arg("y", (80,), dt.uint8, out=True)], (1,), body)
+    text = generate(program, CpuTarget(level)).source
+    assert text.count("@llvm.masked.load") == text.count("@llvm.masked.store") == 2, "declared and called"
+    assert text.count("@masked_load") > 16

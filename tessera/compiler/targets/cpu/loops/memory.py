@@ -123,8 +123,7 @@ class ElementMemory:
             return choose(mask, unpack(self._plain(safe, t, d, pure), d, self.vm), fill, self.fn)
         mask = self.fn.splat(mask, lanes)
         wide = self._storage_mask(mask, d)
-        self.fn.module.declare(f"declare {t.text} @llvm.masked.load.{t.suffix}.p0(ptr, {wide.ty.text}, {t.text})")
-        text = f"call {t.text} @llvm.masked.load.{t.suffix}.p0({_at(p, d)}, {wide!r}, {t.text} zeroinitializer)"
+        text = self._masked_load(t, p, wide, d)
         raw = self.fn.op(text, t, (p, wide)) if pure else self.fn.load_once(text, t, (p, wide), self.floor)
         x = unpack(raw, d, self.vm)
         return x if _is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
@@ -187,12 +186,7 @@ class ElementMemory:
             self.fn.store(raw, self.fn.select(mask, p, self._safe(d)), _align(d))
         else:
             wide = self._storage_mask(self.fn.splat(mask, lanes), d)
-            self.fn.module.declare(
-                f"declare void @llvm.masked.store.{raw.ty.suffix}.p0({raw.ty.text}, ptr, {wide.ty.text})"
-            )
-            self.fn.do(
-                f"call void @llvm.masked.store.{raw.ty.suffix}.p0({raw!r}, ptr align {_align(d)} {p.ref}, {wide!r})"
-            )
+            self.fn.do(self._masked_store(raw, p, wide, d))
 
     def scatter(self, x: Elem, pointers: Val, d: DType, mask: Val | None) -> None:
         self._scatter(pack(widen(x, pointers.ty.lanes, self.fn), d, self.vm), pointers, d, mask)
@@ -211,6 +205,36 @@ class ElementMemory:
             fn.do(f"call void @{name}({v!r}, {_at(p, d)}, {m!r})")
 
     # -- details -----------------------------------------------------------------------------------------------------
+    def _masked_load(self, t: Ty, p: Val, mask: Val, d: DType) -> str:
+        """The call that loads where the mask holds, and gives zeros elsewhere."""
+        module, m, align = self.fn.module, mask.ty.text, _align(d)
+        name = f"@llvm.masked.load.{t.suffix}.p0"
+        module.declare(f"declare {t.text} {name}(ptr, {m}, {t.text})")
+        if self._by_mask(t):
+            return f"call {t.text} {name}(ptr align {align} {p.ref}, {mask!r}, {t.text} zeroinitializer)"
+        own = f"@masked_load.{t.suffix}.{align}"
+        text = f"%x = call {t.text} {name}(ptr align {align} %p, {m} %m, {t.text} zeroinitializer) ret {t.text} %x"
+        module.declare(f"define internal {t.text} {own}(ptr %p, {m} %m) #0 {{ {text} }}")
+        return f"call {t.text} {own}(ptr {p.ref}, {mask!r})"
+
+    def _masked_store(self, x: Val, p: Val, mask: Val, d: DType) -> str:
+        """The call that stores where the mask holds."""
+        module, t, m, align = self.fn.module, x.ty, mask.ty.text, _align(d)
+        name = f"@llvm.masked.store.{t.suffix}.p0"
+        module.declare(f"declare void {name}({t.text}, ptr, {m})")
+        if self._by_mask(t):
+            return f"call void {name}({x!r}, ptr align {align} {p.ref}, {mask!r})"
+        own = f"@masked_store.{t.suffix}.{align}"
+        text = f"call void {name}({t.text} %x, ptr align {align} %p, {m} %m) ret void"
+        module.declare(f"define internal void {own}({t.text} %x, ptr %p, {m} %m) #0 {{ {text} }}")
+        return f"call void {own}({x!r}, ptr {p.ref}, {mask!r})"
+
+    def _by_mask(self, t: Ty) -> bool:
+        """Whether one instruction accesses the lanes that a mask selects. Otherwise it is a branch for each lane, which
+        a function holds once: LLVM takes seconds where each access of a kernel has its own."""
+        isa = self.vm.isa
+        return isa.masks or (isa.bits == 256 and t.bits >= 32)
+
     def _safe(self, d: DType) -> Val:
         """A place of this function's own for accesses that must not happen."""
         if d.itemsize not in self._dummy:
