@@ -40,4 +40,12 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     check: Any = partial(harness.check, target="cpu")
     monkeypatch.setattr(test_tile_ops, "check", check)
     monkeypatch.setattr(test_typical_kernels, "check", check)
+    monkeypatch.setattr(harness, "ready", lambda case, _="", ready=harness.ready: ready(case, "cpu"))
     yield
+
+
+@pytest.fixture
+def built(level: None, request: pytest.FixtureRequest) -> Any:
+    """The case of a test, compiled for its instruction set; the emulator's are compiled together."""
+    parameters: dict[str, Any] = getattr(request.node, "callspec").params  # noqa: B009 (not declared)
+    return request.node.function.builds(**{n: v for n, v in parameters.items() if n != "level"})  # type: ignore[attr-defined]

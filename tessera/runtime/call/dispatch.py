@@ -117,11 +117,11 @@ class Launcher(Locked):
             site = sites[types]
             ready = site.table.get(site.key(*args))  # another thread may have been here before
             if ready is None or not ready.guard():
-                ready = self.prepare(args, complete)
+                with collector_paused():
+                    ready = self.prepare(args, complete)
                 site.add(site.key(*args), ready)
         return ready
 
-    @collector_paused()
     def prepare(self, args: tuple[Any, ...], complete: bool) -> Ready:
         """Compiles for the arguments of a call."""
         if complete:

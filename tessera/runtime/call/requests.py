@@ -9,7 +9,6 @@ from typing import Any
 
 import tessera
 from tessera import knobs
-from tessera.collector import collector_paused
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.evaluate import launches
 from tessera.compiler.frontend.names.definition import Definition
@@ -44,7 +43,6 @@ def compile_call(
     return compile_with(fn, parameters, arguments, shown, target, watch, dims or {}, profile, debug, screen, recorded)
 
 
-@collector_paused()
 def compile_with(
     fn: Any, parameters: Parameters, arguments: Mapping[str, Any] | None, shown: Mapping[str, Any], target: Target,
     watch: Watch, dims: Mapping[str, int], profile: bool = False, debug: bool | None = None,
