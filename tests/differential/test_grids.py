@@ -16,7 +16,7 @@ import tessera as ts
 from tessera import Tensor
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
-from tessera.compiler.tile.order import in_order
+from tessera.compiler.tile.program_order import in_order
 from tests.kernel_runner import check, codes, program, run
 
 TARGETS = ("reference", "cpu", "emulator:sm_80")

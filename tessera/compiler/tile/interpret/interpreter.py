@@ -19,9 +19,9 @@ from tessera.compiler.tile.dialect import matrix_sizes
 from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, reduce, scalar_map
 from tessera.compiler.tile.interpret.memory import SharedTile, WatchedView, fault, outside_text, user_axis
 from tessera.compiler.tile.interpret.pipelines import run_pipeline
-from tessera.compiler.tile.order import in_order
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.printing import say
+from tessera.compiler.tile.program_order import in_order
 from tessera.errors import Note, Span
 from tessera.immutable import mutable
 from tessera.language import dtypes

@@ -17,13 +17,14 @@ from tessera.compiler.frontend.kernel.builtins import (
     reductions,
     selection,
     shaping,
+    sorting,
 )
 from tessera.compiler.tile.builtin import BUILTINS, as_function, public
 
 __all__ = ["BUILTINS", "FAMILIES", "as_function", "public"]
 
 FAMILIES = (
-    grid, loops, creation, random, memory, shaping, joining, gather_scatter, reductions, custom_reductions,
-    products, selection, elementwise, checking,
+    grid, loops, creation, random, memory, shaping, joining, gather_scatter, reductions, sorting,
+    custom_reductions, products, selection, elementwise, checking,
 )  # fmt: skip
 """in the order of the reference page"""

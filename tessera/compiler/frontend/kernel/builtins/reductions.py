@@ -1,4 +1,4 @@
-"""Reductions, scans and sorting along an axis."""
+"""Reductions and scans along an axis."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ for _name in WHAT:
     register(OfColumns(_name, "col_"))
 
 
-def _whole(k: KernelState, x: Any, axis: Any, what: str) -> Value:
+def whole(k: KernelState, x: Any, axis: Any, what: str) -> Value:
     """A tile that this program holds completely along `axis`."""
     value = k.tile(x)
     k.demand_whole(value, (k.tiles.axis_of(value, axis, what),))
@@ -150,56 +150,10 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
 """
 
     def build(self, k: KernelState, x: Any, axis: int = -1) -> Value:
-        return k.tiles.scan(self.op, _whole(k, x, axis, f"a running {self.op}"), axis)
+        return k.tiles.scan(self.op, whole(k, x, axis, f"a running {self.op}"), axis)
 
 
 register(Scan("cumsum", "sum", "sum", "[2. 3. 6. 7.]"))
 register(Scan("cumprod", "prod", "product", "[2. 2. 6. 6.]"))
 register(Scan("cummax", "max", "maximum", "[2. 2. 3. 3.]"))
 register(Scan("cummin", "min", "minimum", "[2. 1. 1. 1.]"))
-
-
-class Sort(TileBuiltin):
-    """The elements along `axis` in ascending order, NaN last; with `descending` in descending order, NaN first. Equal
-    elements keep their order. For bf16, f16 and smaller floats the result is f32, as in all arithmetic."""
-
-    shapes = "`[..., N, ...] -> [..., N, ...]`"
-    dtypes = "real numbers and bools -> the dtype, f32 for narrower floats"
-    cost = "N log N comparisons of each line on a CPU (merge sort); on a GPU N log² N in a network, in shared memory: "
-    cost += "an element's size and 4 bytes for each element of the tile."
-    example = """
-@ts.kernel
-def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
-    return ts.tile.sort(x, descending=True)
-
->>> example(np.array([3, 1, 2, 5], np.float32))
-[5. 3. 2. 1.]
-"""
-
-    def build(self, k: KernelState, x: Any, axis: int = -1, descending: bool = False) -> Value:
-        return _sorted(k, x, axis, descending, positions=False)
-
-
-class Argsort(TileBuiltin):
-    """The positions from which `sort` takes its elements."""
-
-    shapes = Sort.shapes
-    dtypes = "real numbers and bools -> int64"
-    cost = Sort.cost
-    example = """
-@ts.kernel
-def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.int64]:
-    return ts.tile.argsort(x)
-
->>> example(np.array([3, 1, 2, 5], np.float32))
-[1 2 0 3]
-"""
-
-    def build(self, k: KernelState, x: Any, axis: int = -1, descending: bool = False) -> Value:
-        return _sorted(k, x, axis, descending, positions=True)
-
-
-def _sorted(k: KernelState, x: Any, axis: Any, descending: Any, positions: bool) -> Value:
-    if not isinstance(descending, bool):
-        raise KernelFault("TS105", f"descending is True or False, known at compile time, not {descending!r}")
-    return k.tiles.sort(_whole(k, x, axis, "sort"), axis, descending, positions)

@@ -148,7 +148,7 @@ class KernelFunction:
             fn.do("call void @llvm.x86.sse.sfence()")
 
     def _program(self, n: Index, grid: Sequence[Index]) -> Index:
-        """The number of the program that runs as the n-th one, as `tile/order.py` says."""
+        """The number of the program that runs as the n-th one, as `tile/program_order.py` says."""
         fn, rows = self.fn, self.kernel.attrs.get("grouped")
         if rows is None:
             return n
