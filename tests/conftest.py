@@ -18,6 +18,8 @@ import pytest
 from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
+from tests import generators
+
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 # Peers must not fight Tessera's workers, or each other's test processes, for the cores. JAX reads these when imported.
@@ -122,9 +124,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What is there now stays to the end: the collector of garbage need not look at it again, which takes a tenth of
     the time of all tests."""
+    generators.remember()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)  # a worker comes to hold millions of objects, and Python's own is 700, 10, 10
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """No number that a test draws depends on the tests before it."""
+    if isinstance(item, pytest.Function):
+        generators.rewind(item.module)
 
 
 @pytest.fixture

@@ -142,6 +142,7 @@ def test_attention_agrees_with_float64(case: str, name: str, target: str) -> Non
 
 
 def test_attention_agrees_with_pytorch() -> None:
+    torch.manual_seed(0)
     q, k, v = (torch.randn(2, 3, 33, 8) for _ in range(3))
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     got = attention_safe(q, k, v, causal=True)
@@ -169,6 +170,7 @@ def test_heads_of_keys_serve_groups_of_queries(heads: int, shared: int, target: 
 
 
 def test_grouped_heads_agree_with_pytorch() -> None:
+    torch.manual_seed(0)
     q, k, v = (torch.randn(2, h, 33, 8) for h in (6, 2, 2))
     want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     torch.testing.assert_close(attention_safe(q, k, v, causal=True), want, rtol=1e-5, atol=1e-5)
