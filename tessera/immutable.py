@@ -51,6 +51,9 @@ def _record(cls: type[_C], names: tuple[str, ...]) -> type[_C]:
     inherited = {n for base in cls.__mro__[1:] for n in base.__dict__.get("__slots__", ())}
     held["__slots__"] = tuple(n for n in own if n not in inherited)
     held["__dataclass_fields__"] = told
+    before = getattr(cls, "__match_args__", ())
+    given = (n for n in own if n not in before and getattr(values.get(n), "init", True))
+    held.setdefault("__match_args__", (*before, *given))
     made: Any = type(cls)(cls.__name__, cls.__bases__, held)
     made.__qualname__ = cls.__qualname__
     told.cls = made

@@ -156,3 +156,21 @@ def test_the_standard_library_knows_a_record_that_nobody_has_made():
         z: int = 0
 
     assert Plain(1, [2], 3) == Plain(1, [2], 3) and asdict(Derived(1)) == {"x": 1, "y": []}
+
+
+def test_records_can_be_matched_by_position() -> None:
+    """As dataclasses: the fields of the classes above first, without those that no call is given."""
+
+    @immutable
+    class Above:
+        a: int
+
+    @immutable
+    class Below(Above):
+        b: int = 2
+        c: int = field(default=3, init=False)
+
+    assert Below.__match_args__ == ("a", "b")  # type: ignore[attr-defined]
+    match Below(1):
+        case Below(a, b):
+            assert (a, b) == (1, 2)
