@@ -79,7 +79,7 @@ class KernelWriter:
     def inside(self, space: Space, offsets: list[Value]) -> KernelWriter:
         """Writes into the same kernel, inside of a loop: tiles of another space, that begin at `offsets`."""
         new = copy(self)
-        new.space, new.offsets, new.tiles, new._loaded, new._sizes = space, offsets, {}, {}, {}
+        new.space, new.offsets, new.tiles, new.loaded, new._sizes = space, offsets, {}, {}, {}
         return new
 
     def size(self, d: Dim) -> Value:
