@@ -12,7 +12,7 @@ import tessera as ts
 from tessera import Tensor, bf16, bool_, f32, f64
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.graph.passes.recognize import recognize
-from tessera.compiler.graph.recognize.attention import PRODUCTS
+from tessera.compiler.graph.recognize import PRODUCTS
 from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.verifier import verify

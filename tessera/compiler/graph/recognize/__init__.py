@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tessera.compiler.graph.builder import GraphBuilder
-from tessera.compiler.graph.recognize.attention import PRODUCTS, attention
 from tessera.compiler.ir.core import Op, Value
 
+PRODUCTS = frozenset(("graph.contract", "graph.matmul", "graph.einsum", "graph.dot"))
+"""ops that may be the last one"""
 EXPONENTIALS = frozenset(("graph.softmax", "graph.exp"))
 
 
@@ -27,4 +28,8 @@ def worth_reading(ops: Iterable[Op]) -> bool:
 
 def recognized(g: GraphBuilder, op: Op) -> Value | None:
     """What stands for the result of `op`, emitted by `g`; None where it is not the last op of anything known."""
-    return attention(g, op) if op.name in PRODUCTS else None
+    if op.name not in PRODUCTS:
+        return None
+    from tessera.compiler.graph.recognize.attention import attention  # most programs have none
+
+    return attention(g, op)

@@ -23,9 +23,6 @@ from tessera.immutable import immutable
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 
-PRODUCTS = frozenset(("graph.contract", "graph.matmul", "graph.einsum", "graph.dot"))
-"""ops that may be the last one"""
-
 
 @immutable
 class Scores:
