@@ -21,10 +21,10 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The built documentation; strict mode fails on a broken link or anchor between pages."""
+    """The built documentation; strict mode fails on a broken link or anchor between pages (not with `--quiet`)."""
     require("mkdocs")
     out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return out
