@@ -58,7 +58,7 @@ gpu: ## bring up this machine's GPU: STAGE=smoke|tests|sanitizer|table, OUT=fold
 
 docs: $(VENV)/.dev ## build the documentation into site/
 	$(say) "Building the documentation into site/"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict # --quiet would hide broken links from --strict
 	$(say) "Open site/index.html"
 
 dev-setup: $(VENV)/.dev $(VENV)/.labextension ## everything for development into .venv
