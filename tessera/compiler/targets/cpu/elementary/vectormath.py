@@ -1,7 +1,7 @@
 """The vector functions of `language.scalars` for f32 and f64, in one class.
 
-Results are within 1 to 3.5 ulp of the exact value, gelu's within 8 (tests/unit/cpu/test_cpu_vectormath.py has the bound of
-each), with IEEE behaviour for infinities, NaN, signed zero and subnormal numbers. The error function uses
+Results are within 1 to 3.5 ulp of the exact value, gelu's within 8 (tests/unit/cpu/test_cpu_vectormath.py has each
+bound), with IEEE behaviour for infinities, NaN, signed zero and subnormal numbers. The error function uses
 erfc(x) = exp(-x^2) R((x - k) / (x + k)), as in Shepherd & Laframboise, Math. Comp. 36 (1981).
 """
 
