@@ -115,7 +115,7 @@ async def test_distributing_in_a_cell(editor):
 
 async def test_what_says_it_is_explained_and_completed(editor):
     doc = editor.open(LAYER.replace("@ts.function\ndef layer", "@ts.distributed(ts.mesh(4))\ndef layer"))
-    for mark, said in (("ts.me|sh(4)", "A mesh of devices"), ("@ts.distri|buted", "several devices share")):
+    for mark, said in (("ts.me|sh(4)", "A mesh of devices"), ("@ts.distri|buted", "on several devices")):
         hover = await editor.client.text_document_hover_async(lsp.HoverParams(doc, editor.at(doc, mark)))
         assert said in hover.contents.value
     editor.replace(doc, "@ts.distributed(ts.mesh(4))", "@ts.dis")

@@ -35,7 +35,7 @@ CALLS: dict[str, list[list[str]]] = {
     "`[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`": [["a", "a, keepdim=True"]],
     "`[M, N] -> [N]`, or `[1, N]` with `keepdim=True`": [["a", "a, keepdim=True"]],
     "`[M, N] -> [1, M, N]`, `[M, 1, N]` or `[M, N, 1]`": [["a, 0", "a, 1", "a, 2"]],
-    "`[M, N] -> [N, M]`; of more axes as `axes` says": [["a"]],
+    "`[M, N] -> [N, M]`; with `axes` any order": [["a"]],
     "`[M, N] -> [M, N]`; `q0` and `k0` are indices": [["a, 0, 0"]],
     "`[..., M, K], [..., K, N] -> [..., M, N]`; up to 64 matrices; scales as above": [["a, b"]],
     "`[..., N, ...] -> [..., N * repeats, ...]`": [["a, 2, axis=1"]],

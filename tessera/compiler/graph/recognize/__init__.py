@@ -30,6 +30,6 @@ def recognized(g: GraphBuilder, op: Op) -> Value | None:
     """What stands for the result of `op`, emitted by `g`; None where it is not the last op of anything known."""
     if op.name not in PRODUCTS:
         return None
-    from tessera.compiler.graph.recognize.attention import attention  # most programs have none
+    from tessera.compiler.graph.recognize.attention import attention  # slow: most programs have no attention
 
     return attention(g, op)
