@@ -68,7 +68,7 @@ class KernelWriter:
         self.b = TileBuilder(self.block, span=span)
         self.arguments: list[Argument] = []
         self.tiles: dict[Value, Value] = {}
-        self.loaded: dict[tuple[Value, tuple[Dim | None, ...], Dim], Value] = {}
+        self._loaded: dict[tuple[Value, tuple[Dim | None, ...], Dim], Value] = {}
         self._windows: dict[tuple[Value, Dim, object], Value] = {}
         self._sizes: dict[Dim, Value] = {}
         self.writes: list[int] = []
@@ -76,10 +76,10 @@ class KernelWriter:
         self.grid = tuple(n for n in counts if n != 1)
         self.offsets = self._program_offsets(counts)
 
-    def inside(self, space: Space, offsets: list[Value]) -> KernelWriter:
-        """Writes into the same kernel, inside of a loop: tiles of another space, that begin at `offsets`."""
+    def over(self, space: Space, offsets: list[Value]) -> KernelWriter:
+        """Writes into the same kernel, perhaps inside of a loop: tiles of another space, that begin at `offsets`."""
         new = copy(self)
-        new.space, new.offsets, new.tiles, new.loaded, new._sizes = space, offsets, {}, {}, {}
+        new.space, new.offsets, new.tiles, new._loaded, new._sizes = space, offsets, {}, {}, {}
         return new
 
     def size(self, d: Dim) -> Value:
@@ -162,12 +162,12 @@ class KernelWriter:
     def load(self, a: Access, named: Value | str) -> Value:
         strides = self.strides(a)
         key = (a.base, strides, a.offset)
-        if key not in self.loaded:
+        if key not in self._loaded:
             view = self.window(a.base, a.offset, self.view_of(a), named)
             zero = self.size(0)
             at = [o if s is not None else zero for o, s in zip(self.offsets, strides, strict=True)]
-            self.loaded[key] = self.b.load(view, at, self.tile_shape([s is not None for s in strides]))
-        return self.loaded[key]
+            self._loaded[key] = self.b.load(view, at, self.tile_shape([s is not None for s in strides]))
+        return self._loaded[key]
 
     def linear(self, strides: Sequence[Dim | None], offset: Dim) -> Value:
         """`offset + sum(index * stride)` as an int64 tile: positions in memory order."""

@@ -3,7 +3,6 @@ are one for it, whatever else is in the kernel. So the order of a sum does not d
 
 from __future__ import annotations
 
-from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -70,16 +69,12 @@ class RowWriter(KernelWriter):
         if gone not in self._flat:
             first, behind = gone[0], gone[-1] + 1
             old = self.space
-
-            flat = copy(self)
-            flat.space = Space(
+            space = Space(
                 old.original,
                 [*old.groups[:first], tuple(a for g in gone for a in old.groups[g]), *old.groups[behind:]],
                 (*old.dims[:first], prod(old.dims[a] for a in gone), *old.dims[behind:]),
                 (*old.block[:first], prod(old.block[a] for a in gone), *old.block[behind:]),
                 (*old.inner[:first], True, *old.inner[behind:]),
             )
-            flat.offsets = [*self.offsets[:first], self.size(0), *self.offsets[behind:]]
-            flat.tiles, flat.loaded = {}, {}
-            self._flat[gone] = flat
+            self._flat[gone] = self.over(space, [*self.offsets[:first], self.size(0), *self.offsets[behind:]])
         return self._flat[gone]

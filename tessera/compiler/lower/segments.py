@@ -203,7 +203,7 @@ class _Fold:
             return []
 
         def walk(i: Value) -> list[Value]:
-            line = writer.inside(Space((n,), [(0,)], (n,), (ahead,), (False,)), [i])
+            line = writer.over(Space((n,), [(0,)], (n,), (ahead,), (False,)), [i])
             b.store(numbers, b.reshape(b.cast(self._numbers(line), made.dtype), (1, 1, ahead)), [outer, mine, zero])
             here = b.iop("imin", b.iop("isub", end, i), b.index(ahead))
             whole = here
