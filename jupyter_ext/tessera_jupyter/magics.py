@@ -275,7 +275,7 @@ class TesseraMagics(Magics):
         display(tessera.why_recompiled(self._program(request.expression)))
 
     def _doctor(self, request: MagicRequest) -> None:
-        command_line = [sys.executable, "-P", "-m", "tessera.cli", "doctor", "--json"]
+        command_line = [sys.executable, "-P", "-m", "tessera", "doctor", "--json"]
         answer = subprocess.run(command_line, capture_output=True, text=True, check=False)
         if answer.returncode:
             raise UsageError(f"tessera doctor failed: {answer.stderr.strip()[-500:]}")

@@ -28,7 +28,8 @@ def lab(
         raise typer.BadParameter(f"there is no notebook {path}")
     words = [sys.executable, "-P", "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
     if (built := _labextensions()) is not None:
-        words += [f"--LabApp.extra_labextensions_path={built}", "--LspStdIoReader.max_wait=0.01"]
+        words += [f"--{app}.extra_labextensions_path={built}" for app in ("LabApp", "JupyterNotebookApp")]
+        words.append("--LspStdIoReader.max_wait=0.01")
     if not browser:
         words.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -39,7 +40,7 @@ def lab(
 
 
 def _labextensions() -> Path | None:
-    """The extension as built in a source checkout. An installed package has put it where JupyterLab looks."""
+    """The extension as built in a source checkout. An installed package has put it where Jupyter looks."""
     found = importlib.util.find_spec("tessera_jupyter")
     built = Path(found.origin).parent / "labextensions" if found and found.origin else None
     return built if built is not None and built.is_dir() else None

@@ -89,7 +89,7 @@ async def compiled(
         raise NoIR("this server came without the compiler; install tessera in the project's environment")
     definition = analysis.definition
     line = definition.span.line  # of several functions of one name, this one
-    command = [sys.executable, "-P", "-m", "tessera.cli", "ir", f"{definition.file}:{line}", "--stdin", "--json"]
+    command = [sys.executable, "-P", "-m", "tessera", "ir", f"{definition.file}:{line}", "--stdin", "--json"]
     command += ["--level", level, "--target", target]
     given = [f"{name}={size}" for name, size in dims.items() if name in analysis.dims]
     command += ["--dims", ",".join(given)] if given else []

@@ -51,7 +51,7 @@ def found(tmp_path_factory) -> dict[str, list[dict]]:
     file: Path = tmp_path_factory.mktemp("facts") / "programs.py"
     parts = [PROGRAM.format(name=n, parameters=p, fact=f, result=r) for n, (p, f, r, _, _) in CASES.items()]
     file.write_text(HEAD + "".join(parts))
-    command = [sys.executable, "-m", "tessera.cli", "check", "--json", file.name]
+    command = [sys.executable, "-m", "tessera", "check", "--json", file.name]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, timeout=120)
     out: dict[str, list[dict]] = {n: [] for n in CASES}
     for d in json.loads(done.stdout)["diagnostics"]:

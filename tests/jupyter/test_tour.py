@@ -55,7 +55,7 @@ def test_the_program_has_no_errors():
 
 def test_the_program_runs():
     ran = subprocess.run(
-        [sys.executable, "-m", "tessera.cli", "run", str(PROGRAM)], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "tessera", "run", str(PROGRAM)], cwd=ROOT, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stderr
     loss = re.search(r"text: ([\d.]+); a guess costs ([\d.]+)", ran.stdout)
@@ -133,7 +133,7 @@ def test_the_tour_in_jupyterlab(lab):
     for number, index in enumerate(tessera):
         output = page.output(index)
         if number == 0:
-            expect(output).to_contain_text("Did you forget keepdim=True")
+            expect(output).to_contain_text("Did you forget keepdims=True")
         else:
             output.get_by_role("tab", name="Shapes").click()
             expect(output.locator(".ts-typed")).to_contain_text("│")

@@ -183,7 +183,7 @@ async function runTask(
   const folder = vscode.workspace.getWorkspaceFolder(file);
   const cwd = folder?.uri.fsPath ?? path.dirname(file.fsPath);
   const what = called ? [`${file.fsPath}:${called.name}`, ...called.options] : [file.fsPath];
-  const args = ["-P", "-m", "tessera.cli", "profile", ...what, "--html", page.fsPath];
+  const args = ["-P", "-m", "tessera", "profile", ...what, "--html", page.fsPath];
   const python = client.server?.interpreter.path ?? "python";
   const definition = { type: "tessera", file: file.fsPath, function: called?.name };
   const execution = new vscode.ProcessExecution(python, args, { cwd });

@@ -25,6 +25,15 @@ def adaptive_pooling_right(x: Tensor["B", "C", "H", "W"]) -> Tensor["B", "C", 1,
 
 
 @ts.function
+def as_numpy_calls_it(x: Tensor["B", "D"]) -> Tensor["B", "D"]:
+    shifted = x - x.max(axis=-1, keepdims=True)
+    return shifted / shifted.sum(axis=-1)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS202
+    # says: Did you forget keepdims=True in the sum operation?
+    # fix: return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+@ts.function
 def two_axes_of_three(x: Tensor["B", "S", "D"]):
     y = x.permute(0, -1)
     #   ^^^^^^^^^^^^^^^^ TS204

@@ -92,7 +92,7 @@ def test_commands(tmp_path):
     (tmp_path / "kernels.py").write_text(PROGRAM.partition('if "frozen"')[0])
 
     def tessera(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-        return run_python(["-m", "tessera.cli", *words], cwd=tmp_path, text=text)
+        return run_python(["-m", "tessera", *words], cwd=tmp_path, text=text)
 
     first = tessera("tune", "kernels.py:scaled", "--dims", "n=777", "--json")
     assert first.returncode == 0, first.stderr

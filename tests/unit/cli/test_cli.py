@@ -35,7 +35,7 @@ WRONG = PROGRAM.replace("x * w", "x @ w + x.mean(axis=5)")
 
 
 def tessera(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return run_python(["-m", "tessera.cli", *words], cwd=cwd)
+    return run_python(["-m", "tessera", *words], cwd=cwd)
 
 
 def answered(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -230,7 +230,7 @@ def test_every_rule_is_found_by_the_compiler_too() -> None:
 
 
 def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tessera.cli", "check", *words]
+    command = [sys.executable, "-m", "tessera", "check", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 

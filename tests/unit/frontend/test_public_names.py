@@ -166,7 +166,7 @@ def test_what_is_offered_is_near():
 
 def test_checking_examples_finds_no_such_name():
     """The package's own examples use names that it has."""
-    command = [sys.executable, "-P", "-m", "tessera.cli", "check", "--json"]
+    command = [sys.executable, "-P", "-m", "tessera", "check", "--json"]
     command += [str(ROOT / "examples"), str(ROOT / "benchmarks")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "TS104" not in done.stdout

@@ -42,4 +42,4 @@ def test_exceptions_signals_and_a_limit_of_time() -> None:
     assert run_python(["-c", "import os; os.kill(os.getpid(), 9)"]).returncode == -9
     with pytest.raises(subprocess.TimeoutExpired):
         run_python(["-c", "import time; time.sleep(600)"], timeout=1)
-    assert run_python(["-m", "tessera.cli", "--version"]).returncode == 0
+    assert run_python(["-m", "tessera", "--version"]).returncode == 0

@@ -23,18 +23,21 @@ from tessera.language.dtypes import DType
 
 
 def keepdim(ev: Evaluator, values: Iterable[Value]) -> list[CandidateFix]:
-    """`keepdim=True` at the reductions of this function that the values come from, nearest first."""
+    """`keepdim=True` at the reductions of this function that the values come from, nearest first; `keepdims=True`, as
+    NumPy calls it, where the function says so elsewhere."""
     out: list[CandidateFix] = []
+    named = {k.arg for k in ast.walk(ev.definition.tree) if isinstance(k, ast.keyword)}
+    kept = "keepdims=True" if "keepdims" in named else "keepdim=True"
     for op in _reductions(values):
         call = _call_at(ev.definition.tree, ev.definition.text, op.span)
         if call is None or any(k.arg in ("keepdim", "keepdims") for k in call.keywords):
             continue
         end = op.span
         inside = Span(end.file, end.end_line, end.end_col - 1, end.end_line, end.end_col - 1)
-        text = ", keepdim=True" if call.args or call.keywords else "keepdim=True"
+        text = f", {kept}" if call.args or call.keywords else kept
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
-        message = f"Did you forget keepdim=True in the {name} operation?"
-        out.append(CandidateFix(Fix(f"Add keepdim=True to {name}", (Edit(inside, text),)), message))
+        message = f"Did you forget {kept} in the {name} operation?"
+        out.append(CandidateFix(Fix(f"Add {kept} to {name}", (Edit(inside, text),)), message))
     return out[:TRIALS]
 
 

@@ -1,4 +1,4 @@
-"""`python -m tessera.cli`."""
+"""`python -m tessera`."""
 
 from __future__ import annotations
 
