@@ -128,19 +128,21 @@ class KernelStats:
 
 
 def kernel_stats(recording: Recording) -> list[KernelStats]:
-    """One entry per (kernel, target, device, dtype), longest first. Launches that never ran are left out.
+    """One entry per (kernel, title, target, device, dtype), longest first. Launches that never ran are left out. Titles
+    count, because a kernel of Tessera's own has one name in all functions.
 
     A kernel above a ceiling that no cache explains shows that the ceiling was measured too low: see `Recording.beaten`.
     """
-    groups: dict[tuple[str, str, str, str], list[LaunchEvent]] = {}
+    groups: dict[tuple[str, ...], list[LaunchEvent]] = {}
     for launch in recording.launches:
         if launch.duration is not None:
-            key = (launch.kernel, launch.target, launch.device, str(launch.attributes.get("dtype", "f32")))
+            dtype = str(launch.attributes.get("dtype", "f32"))
+            key = (launch.kernel, launch.title, launch.target, launch.device, dtype)
             groups.setdefault(key, []).append(launch)
     total = sum(launch.duration or 0 for group in groups.values() for launch in group)
 
     def all_stats() -> list[KernelStats]:
-        return [_stats(group, key[3], total, recording.machine(key[2])) for key, group in groups.items()]
+        return [_stats(group, key[4], total, recording.machine(key[3])) for key, group in groups.items()]
 
     stats = all_stats()
     beaten = [(entry, *what) for entry in stats for what in _above(entry, recording.machine(entry.device))]

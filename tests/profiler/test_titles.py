@@ -66,6 +66,55 @@ def test_kernels_of_one_expression_are_numbered() -> None:
     assert any(t.endswith("(2)") for t in titles), titles
 
 
+HEADS = ts.Tensor["B", "H", "S", 16, ts.f32]
+
+
+@ts.function
+def heads(q: HEADS, k: HEADS, v: HEADS):
+    doubled = q * 2.0
+    return ts.attention(doubled, k, v, causal=True)
+
+
+@ts.function
+def written(q: ts.Tensor["S", 16, ts.f32], k: ts.Tensor["S", 16, ts.f32]):
+    scores = q @ k.T
+    return ts.softmax(scores) @ k
+
+
+def test_kernels_of_tesseras_own_are_named_after_what_the_author_wrote(tmp_path: Path) -> None:
+    """And so are their tiles: their lines are lines of the program, also where attention was written out."""
+    first = heads.definition().span.line + 2
+    other = written.definition().span.line
+    x, y = np.ones((1, 2, 64, 16), np.float32), np.ones((64, 16), np.float32)
+    gradient = ts.grad(lambda q, k, v: ts.sum(ts.attention(q, k, v)), argnums=(0, 1))
+    heads(x, x, x), written(y, y), gradient(x, x, x)  # compiled
+    with ts.profiler() as prof:
+        heads(x, x, x)
+        written(y, y)
+        gradient(x, x, x)
+    titles = {launch.launch: launch.title for launch in prof.launches()}
+    of_heads = f"heads:{first} attention(doubled, k, v)"
+    of_written = f"written:{other + 1}-{other + 2} attention(q, k, k)"
+    assert {of_heads, of_written} < set(titles.values())
+    assert {"gradient of q in attention(q, k, v)", "gradient of k and v in attention(q, k, v)"} < {
+        title.partition(" ")[2] for title in titles.values()
+    }
+    lines = {(titles[tile.launch], tile.line) for tile in prof.tiles()}
+    assert {line for title, line in lines if title == of_heads} == {first}
+    assert {line for title, line in lines if title == of_written} == {other + 1}
+    text = str(prof.summary())
+    assert f"  {of_heads}: " in text and f"  {of_written}: " in text
+    prof.export_chrome_trace(tmp_path / "trace.json")
+    prof.to_html(tmp_path / "page.html")
+    prof.export_perfetto(tmp_path / "trace.pftrace")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {event["name"] for event in events if event["ph"] == "X"}
+    assert set(titles.values()) <= names and "attention_forward" not in names
+    page = (tmp_path / "page.html").read_text()
+    assert of_heads in page and "attention_forward" not in page
+    assert of_heads.encode() in (tmp_path / "trace.pftrace").read_bytes()
+
+
 def test_long_expressions_are_cut() -> None:
     @ts.function
     def f(x: ts.Tensor["N", ts.f32]):

@@ -16,6 +16,7 @@ from tessera.compiler.ir.core import Attr, Op, Value, clone
 from tessera.compiler.ir.launches import launching
 from tessera.compiler.ir.rewriter import with_sizes
 from tessera.compiler.ir.types import TensorType
+from tessera.compiler.schedule.views import views_to
 from tessera.deferred import deferred
 from tessera.language.annotations import TensorAnn
 from tessera.language.dims import Dim
@@ -29,17 +30,19 @@ def launch(op: Op, kernel: TileKernel, config: Mapping[str, int]) -> list[Op]:
     where it does not fit."""
     chosen = tuple(sorted({**kernel.config, **config}.items()))
     operands: list[Value | None] = split_operands(op)
-    own = definition_signature(_definition(kernel.name, chosen)).parameters[len(operands) :]
-    wanted = [r if r.uses or not _optional(p) else None for p, r in zip(own, op.results, strict=False)]
+    own = definition_signature(_definition(kernel.name, chosen)).parameters
+    stored = zip(own[len(operands) :], op.results, strict=False)
+    wanted = [r if r.uses or not _optional(p) else None for p, r in stored]
     parts = [[r if r is w else None for r in wanted] for w in wanted if w is not None] if kernel.apart else [wanted]
     constants = tuple((attributes_of(op) | dict(kernel.constants)).items())
+    names = [_name(v, p) for p, v in zip(own[: len(operands)], operands, strict=True) if v is not None]
     made: list[Op] = []
     assert op.block is not None
     for results in parts:
         types = tuple(None if v is None else replace(tensor(v), policy=None) for v in (*operands, *results))
         region = launching(clone(_analysed(kernel.name, chosen, types, constants), {}), "graph", op.span)
         given, found = ([v for v in values if v is not None] for values in (operands, results))
-        attrs: dict[str, Attr] = {"label": _written(op)} if op.attrs.get("literal") else {}
+        attrs: dict[str, Attr] = {"label": kernel.computes.format(*names)}
         new = Op("graph.launch", given, [r.type for r in found], op.span, attrs, [region], [r.hint for r in found])
         op.block.insert(op.block.ops.index(op), new)
         for result, value in zip(found, new.results, strict=True):
@@ -49,10 +52,10 @@ def launch(op: Op, kernel: TileKernel, config: Mapping[str, int]) -> list[Op]:
     return made
 
 
-def _written(op: Op) -> str:
-    """What people are told of a kernel that computes what they wrote out in other operators."""
-    first, last = op.span.line, op.span.end_line
-    return f"{op.name.removeprefix('graph.')} of {f'line {first}' if first == last else f'lines {first} to {last}'}"
+def _name(v: Value, p: Parameter) -> str:
+    """What the author calls a value, or what it is a view of; the kernel's name for it where the author has none."""
+    places = (v, *(view.operands[0] for view in reversed(views_to(v))))
+    return next((place.hint for place in places if place.hint), p.name)
 
 
 def _optional(p: Parameter) -> bool:

@@ -46,7 +46,7 @@ def launch_kernel(op: Op, out: ProgramBuilder) -> None:
     for s in apart:
         second = _once(s.kernel, str(s.kernel.attrs["sym_name"]), out)
         given = args[s.shares], args[s.target]
-        out.steps.append(Launch(second, given, op.span, *_figures(second, out), "shares"))
+        out.steps.append(Launch(second, given, op.span, *_figures(second, out), f"shares of {label}"))
 
 
 def _memory(argument: Value) -> Value:

@@ -67,7 +67,12 @@ class Launch:
     flops: Dim
     bytes: Dim
     label: str
-    """for people: the operators it fuses, e.g. "matmul+bias+gelu" """
+    """for people: the operators it fuses, e.g. "matmul+bias+gelu", or what a kernel of Tessera's own computes"""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the kernel's text stands in another file than the launch: its lines are not lines of that file."""
+        return self.kernel.span.file != self.span.file
 
 
 @immutable

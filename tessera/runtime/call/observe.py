@@ -80,7 +80,7 @@ def observe(
     if run.call is not None and ids:
         events.publish(run.call(ids[0]))
     for columns in batches:
-        events.publish(_batch(columns, ids, [info.line for info in launches], run.built.artifact.meta))
+        events.publish(_batch(columns, ids, launches, run.built.artifact.meta))
     ended = max((begin + length for begin, length, _ in extents if length is not None), default=start + duration)
     events.publish(ProfilingEvent(ended, perf_counter_ns() - ended))
 
@@ -166,7 +166,14 @@ def _event(run: ObservedRun, info: LaunchInfo, number: int, extent: Extent, more
                        size(info.flops), size(info.bytes), source, attributes, unavailable)  # fmt: skip
 
 
-def _batch(columns: dict[str, Any], ids: Sequence[int], lines: Sequence[int], meta: Mapping[str, Any]) -> TileBatch:
+def _batch(
+    columns: dict[str, Any], ids: Sequence[int], launches: Sequence[LaunchInfo], meta: Mapping[str, Any]
+) -> TileBatch:
+    """The records of launches by number, with lines of the files that the launches stand in."""
     which = columns.get("launch", 0)
-    known = {"line": np.asarray(lines)[which], **columns, "launch": np.asarray(ids)[which]}
+    line = np.asarray([info.line for info in launches])[which]
+    if "line" in columns:
+        elsewhere = np.asarray([info.elsewhere for info in launches])[which]
+        line = np.where(elsewhere | (columns["line"] == 0), line, columns["line"])
+    known = {**columns, "line": line, "launch": np.asarray(ids)[which]}
     return TileBatch.from_columns(meta.get("phases") or ["tile"], **known)

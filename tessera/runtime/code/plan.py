@@ -56,6 +56,8 @@ class LaunchInfo:
     dtype: str
     reads: tuple[tuple[int, Dim], ...]
     writes: tuple[tuple[int, Dim], ...]
+    elsewhere: bool = False
+    """whether the kernel's own lines are those of another file"""
 
 
 @immutable
@@ -121,7 +123,7 @@ class LaunchPlan:
                 "pairs": [[p.written, p.other, p.in_place] for p in self.pairs],
                 "launches": [
                     [k.kernel, k.title, k.label, _texts(k.grid), k.file, k.line, str(k.flops), str(k.bytes), k.dtype,
-                     [[i, str(d)] for i, d in k.reads], [[i, str(d)] for i, d in k.writes]]
+                     [[i, str(d)] for i, d in k.reads], [[i, str(d)] for i, d in k.writes], k.elsewhere]
                     for k in self.launches
                 ],
             }
@@ -140,8 +142,8 @@ class LaunchPlan:
             tuple(LaunchCheck(_dim(a), _dim(b), why) for a, b, why in data["checks"]),
             of_json(data["structure"], value_of),
             tuple(
-                LaunchInfo(k, title, label, _shape(g) or (), file, line, _dim(f), _dim(b), d, _sizes(r), _sizes(w))
-                for k, title, label, g, file, line, f, b, d, r, w in data["launches"]
+                LaunchInfo(k, title, label, _shape(g) or (), file, line, _dim(f), _dim(b), d, _sizes(r), _sizes(w), x)
+                for k, title, label, g, file, line, f, b, d, r, w, x in data["launches"]
             ),
             tuple(
                 Temporary(
@@ -177,20 +179,25 @@ def _titles(program: Program) -> dict[str, str]:
     for launch in program.launches:
         name = _name(launch.kernel, program)
         if name not in found:
-            title = name if launch.label == name else _title(launch.span, program)
+            title = name if launch.label == name else _title(launch, program)
             times[title] += 1
             found[name] = title if times[title] == 1 else f"{title} ({times[title]})"
     return found
 
 
-def _title(span: Span, program: Program) -> str:
-    """Where an expression stands, by its function or, if it was called, by its file, and what is written there."""
+def _title(launch: Launch, program: Program) -> str:
+    """Where an expression stands, by its function or, if it was called, by its file, and what is written there. What a
+    kernel of Tessera's own computes is said in its words: it may stand in many lines."""
+    span = launch.span
     own = program.span is not None and program.span.file == span.file
+    place = f"{program.name if own else Path(span.file).name}:{span.line}"
+    if launch.elsewhere:
+        return f"{place}{f'-{span.end_line}' if span.end_line > span.line else ''} {launch.label}"
     line = source_line(span.file, span.line) or ""
     text = line[span.col - 1 : span.end_col - 1 if span.end_line == span.line else None].strip()
     if span.end_line > span.line or len(text) > LONGEST:
         text = text[:LONGEST].rstrip() + "…"
-    return f"{program.name if own else Path(span.file).name}:{span.line} {text}".strip()
+    return f"{place} {text}".strip()
 
 
 def _name(kernel: Op, program: Program) -> str:
@@ -212,7 +219,8 @@ def _info(
     name = _name(launch.kernel, program)
     at = launch.span
     return LaunchInfo(name, titles[name], launch.label, tuple(attrs.get("grid", ())), at.file, at.line,  # type: ignore[arg-type]
-                      launch.flops, launch.bytes, _dtype(launch), tuple(reads), tuple(writes))  # fmt: skip
+                      launch.flops, launch.bytes, _dtype(launch), tuple(reads), tuple(writes),
+                      launch.elsewhere)  # fmt: skip
 
 
 def _dtype(launch: Launch) -> str:

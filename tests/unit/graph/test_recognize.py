@@ -17,6 +17,7 @@ from tessera.compiler.ir.core import Op, clone
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.pipeline import to_graph, to_program
+from tessera.runtime.code.plan import LaunchPlan
 
 Q = Tensor["S", 16, f32]
 K = Tensor["T", 16, f32]
@@ -54,8 +55,9 @@ def test_it_stands_at_all_lines_of_the_text() -> None:
     (op,) = [op for op in read(causal).walk() if op.name == "graph.attention_forward"]
     start = causal.definition().span.line
     assert (op.span.line - start, op.span.end_line - start) == (2, 5)
-    label = to_program(analyse(causal.definition()).unit(), "cpu").program.launches[-1].label
-    assert label == f"attention_forward of lines {start + 2} to {start + 5}"
+    program = to_program(analyse(causal.definition()).unit(), "cpu").program
+    assert program.launches[-1].label == "attention(q, k, v)"
+    assert LaunchPlan.of(program).launches[-1].title == f"causal:{start + 2}-{start + 5} attention(q, k, v)"
 
 
 @ts.function

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
@@ -33,6 +33,7 @@ class _Step(Operator, abstract=True):
     functions = ()
     methods = ()
     apart = ("bias", "lengths")
+    computes: ClassVar[str] = "attention({0}, {1}, {2})"
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         """None where features are counted at launch, or the kernel does not have the requested numerics."""
@@ -52,7 +53,7 @@ class _Step(Operator, abstract=True):
         config["num_stages"] = 2 if row < 2048 else 1
         apart = self.name == "attention_backward_keys" and sum(widths) > 256  # registers for one of dk and dv
         even = {"ROWS": _rows(rows), "COLUMNS": _columns(columns)}
-        return TileKernel(f"flash_attention.{self.name}", {"spread": spread}, config, even, apart)
+        return TileKernel(f"flash_attention.{self.name}", self.computes, {"spread": spread}, config, even, apart)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         q, k, v = operands[:3]
@@ -146,6 +147,8 @@ class AttentionBackwardQueries(_Backward):
     """The cotangent of q, given that of the result, the logarithms `lse` and `along` [B, H, S]: for each row the sum of
     the products of the result and its cotangent."""
 
+    computes = f"gradient of {{0}} in {_Step.computes}"
+
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None,
         lengths: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False,
@@ -166,6 +169,7 @@ class AttentionBackwardKeys(_Backward):
     """The cotangents of k and v, from the operands of `attention_backward_queries`."""
 
     multiple = True
+    computes = f"gradient of {{1}} and {{2}} in {_Step.computes}"
 
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None,
@@ -188,6 +192,8 @@ class AttentionBackwardKeys(_Backward):
 
 class AttentionBackwardBias(_Backward):
     """The cotangent of what is added to the scores, from the operands of `attention_backward_queries`."""
+
+    computes = f"gradient of the bias in {_Step.computes}"
 
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType, lengths: TensorType | None,

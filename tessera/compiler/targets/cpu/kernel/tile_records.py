@@ -42,7 +42,7 @@ class RecordWriter:
         ticks: list[Val] = []
 
         def planned(stages: Sequence[Stage]) -> Callable[[int], None]:
-            starts = phases_of(stages)
+            starts = phases_of(stages, kernel.kernel.span.file)
             found[:] = list(starts.values())
             ticks.clear()
 
@@ -93,14 +93,15 @@ def store_records(
         fn.store(fn.index(fn.add(fn.load(fn.here(dropped), I64), len(whats))), dropped)
 
 
-def phases_of(stages: Sequence[Stage]) -> dict[int, tuple[str, int]]:
-    """Phase and source line by the index of the stage that starts it; empty for kernels that are one phase."""
+def phases_of(stages: Sequence[Stage], file: str) -> dict[int, tuple[str, int]]:
+    """Phase and line of the kernel's file by the index of the stage that starts it, 0 for what stands in another file;
+    empty for kernels that are one phase."""
     out: dict[int, tuple[str, int]] = {}
     last = ""
     for i, stage in enumerate(stages):
         name = stage.name[5:] if isinstance(stage, Op) else _kind(stage)
         if name != last:
-            out[i] = name, _line(stage)
+            out[i] = name, _line(stage, file)
             last = name
     return out if 2 <= len(out) <= LIMIT else {}
 
@@ -110,12 +111,13 @@ def _kind(group: LoopGroup) -> str:
     return "reduce" if "tile.reduce" in ops else "store" if ops else "compute"
 
 
-def _line(stage: Stage) -> int:
+def _line(stage: Stage, file: str) -> int:
     if isinstance(stage, Op):
-        return stage.span.line
-    root = stage.nests[0].roots[0]
-    op = root.op or root.value.op
-    return op.span.line if op is not None else 0
+        op = stage
+    else:
+        root = stage.nests[0].roots[0]
+        op = root.op or root.value.op
+    return op.span.line if op is not None and op.span.file == file else 0
 
 
 def tick(fn: LLVMFunction) -> Val:
