@@ -26,10 +26,10 @@ from tessera.profiler import Profiler
 from tessera.profiler.quantity import format_time
 from tessera.profiler.trial.intervals import MedianInterval, median_interval
 from tessera.profiler.trial.paired import LEAST, SAME, PairedTimes, Timed, paired, timed
+from tessera.profiler.views.markup import table
+from tessera.profiler.views.markup import text as escaped
 from tessera.runtime import events
 from tessera_jupyter.actions import cell_number
-from tessera_jupyter.markup import table
-from tessera_jupyter.markup import text as escaped
 
 MOST = 10
 """versions of a function that are kept, the newest"""

@@ -7,8 +7,8 @@ from typing import Any
 
 from tessera.compiler.targets.base import platform_of
 from tessera.errors import MissingDependency
+from tessera.profiler.views.markup import hinted, origin, table, text, unknown
 from tessera_jupyter.instructions import instruction_mix
-from tessera_jupyter.markup import hinted, origin, table, text, unknown
 from tessera_jupyter.subject import Subject
 
 # resource -> (heading, unit), in the order of the table. Those of the target's device are always shown.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.compiler.machines import TILE_IR, code_of
+from tessera.profiler.views.markup import text
 from tessera.runtime.levels import Level, LevelLine
-from tessera_jupyter.markup import ir, python, text
+from tessera_jupyter.markup import ir, python
 from tessera_jupyter.shapes import source_lines
 from tessera_jupyter.subject import Subject
 

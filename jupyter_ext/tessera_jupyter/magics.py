@@ -24,6 +24,7 @@ from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError
 from tessera.language.decorators import Decorated, Function
 from tessera.profiler import Profiler, side_by_side
+from tessera.profiler.views.markup import table, text
 from tessera.runtime import events
 from tessera.runtime.arrays import devices
 from tessera.runtime.compiled import Compiled
@@ -31,7 +32,6 @@ from tessera_jupyter import cell as cells
 from tessera_jupyter import command, findings
 from tessera_jupyter.actions import named_hint
 from tessera_jupyter.command import MagicRequest
-from tessera_jupyter.markup import table, text
 from tessera_jupyter.panel import OutputPanel, fill, show, show_tried
 from tessera_jupyter.progress import Waits, progress
 from tessera_jupyter.session.cards import Session

@@ -17,12 +17,12 @@ from tessera.errors import Diagnostic
 from tessera.language.decorators import Decorated
 from tessera.profiler import Profiler
 from tessera.profiler.style import resource
+from tessera.profiler.views.markup import text
 from tessera_jupyter.actions import bundle, shown_hints
 from tessera_jupyter.command import TABS
 from tessera_jupyter.findings import as_text
 from tessera_jupyter.kernel_table import kernel_tab
 from tessera_jupyter.linked_ir import ir_tab
-from tessera_jupyter.markup import text
 from tessera_jupyter.profile_tabs import hints_tab, profile_tab
 from tessera_jupyter.shapes import shapes_tab
 from tessera_jupyter.subject import Subject, as_run

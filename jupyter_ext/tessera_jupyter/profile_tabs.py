@@ -8,15 +8,13 @@ from statistics import median
 from tessera.errors import Diagnostic
 from tessera.profiler import Profiler
 from tessera.profiler.hints import Hint
-from tessera.profiler.kernel_stats import KernelStats
-from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
+from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.trial.outcome import TriedHint
+from tessera.profiler.views.kernels import kernel_table
+from tessera.profiler.views.markup import origin, table, text
 from tessera_jupyter.actions import shown_hints
 from tessera_jupyter.findings import as_html
-from tessera_jupyter.markup import hinted, origin, table, text, unknown
 
-_MOST_COPIES = 60
-"""of one expression that are listed"""
 _NOT_RUN = "Not run yet: <code>%tessera profile {}</code> fills this tab."
 
 
@@ -32,7 +30,7 @@ def profile_tab(profile: Profiler | None, example: str, since: str = "") -> str:
     facts += f"{_count(launches, 'launch', 'es')} · {_count(tiles, 'tile')}"
     plain = f"<summary>As text</summary><pre>{text(summary)}\n\n{text(profile.timeline())}</pre>"
     return (
-        f"{said}<p>{text(facts)} · {text(summary.overhead)}</p>{_kernels(summary.rows)}"
+        f"{said}<p>{text(facts)} · {text(summary.overhead)}</p>{kernel_table(summary.rows)}"
         f"{profile.timeline().view()}{profile.roofline().view()}{profile.memory().view()}"
         f'<details class="ts-plain">{plain}</details>'
     )
@@ -85,60 +83,3 @@ def _tried(outcome: TriedHint | None) -> str:
     said += "".join(f"<br><small>{text(note)}</small>" for note in outcome.notes)
     edit = f"<details><summary>The edit</summary><pre>{text(outcome.diff)}</pre></details>" if outcome.diff else ""
     return f"{said}{edit}</div>"
-
-
-def _kernels(rows: Sequence[tuple[KernelStats, Sequence[KernelStats]]]) -> str:
-    """By time, longest first. How a figure is known stands in the head of its column where all rows agree."""
-    if not rows:
-        return "<p>No kernel was launched.</p>"
-    kernels = [kernel for kernel, _ in rows]
-    columns = {
-        "time": [Quantity(k.duration, "ns", k.source) for k in kernels],
-        "intensity": [k.intensity for k in kernels],
-        "bandwidth": [k.bandwidth for k in kernels],
-        "rate": [k.rate for k in kernels],
-    }
-    common = {name: _common(figures) for name, figures in columns.items()}
-    cells = [
-        (
-            _title(k, parts),
-            f"{len(k.launches):,}",
-            _share(k.share),
-            *(_figure(figures[i], not common[name]) for name, figures in columns.items()),
-            unknown(k.ideal.reason) if k.roof_fraction is None else format_percent(k.roof_fraction),
-            hinted(text(k.bound), k.ideal.reason),
-        )
-        for i, (k, parts) in enumerate(rows)
-    ]
-    measures = (f"{name} {origin(common[name])}" for name in columns)
-    names = ("launches", "share", *columns, "of roof", "bound by")
-    return table(("kernel", "launches", "share", *measures, "of roof", "bound by"), cells, names)
-
-
-def _title(kernel: KernelStats, parts: Sequence[KernelStats]) -> str:
-    """What an unrolled loop makes of one expression is one row, which opens."""
-    if len(parts) == 1:
-        return text(kernel.title)
-    each = "".join(
-        f"<li>({part.copy}) {format_time(part.duration)}"
-        f"{'' if part.roof_fraction is None else f', {format_percent(part.roof_fraction)} of roof'}</li>"
-        for part in parts[:_MOST_COPIES]
-    )
-    if len(parts) > _MOST_COPIES:
-        each += f"<li>and {len(parts) - _MOST_COPIES} more, each shorter than these</li>"
-    return f"<details><summary>{text(kernel.title)} <b>× {len(parts)}</b></summary><ul>{each}</ul></details>"
-
-
-def _share(share: float) -> str:
-    return f'<span class="ts-meter" style="width:{max(2, min(share, 1) * 60):.0f}px"></span> {format_percent(share)}'
-
-
-def _common(figures: Sequence[Quantity]) -> str:
-    sources = {f.source for f in figures if f.value is not None}
-    return sources.pop() if len(sources) == 1 else ""
-
-
-def _figure(quantity: Quantity, labelled: bool) -> str:
-    if quantity.value is None:
-        return unknown(quantity.reason)
-    return format_value(quantity.value, quantity.unit) + (f" {origin(quantity.source)}" if labelled else "")

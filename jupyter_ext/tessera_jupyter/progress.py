@@ -10,8 +10,8 @@ from time import monotonic
 
 from IPython.display import display
 
+from tessera.profiler.views.markup import text
 from tessera.runtime.events import WaitEvent
-from tessera_jupyter.markup import text
 
 PATIENCE = 1.0
 """seconds before anything is shown"""

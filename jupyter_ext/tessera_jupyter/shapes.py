@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.result import Analysis, ExprInfo
-from tessera_jupyter.markup import python, text
+from tessera.profiler.views.markup import text
+from tessera_jupyter.markup import python
 from tessera_jupyter.subject import Subject
 
 _MARGIN = 68

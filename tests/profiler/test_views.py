@@ -321,6 +321,31 @@ def test_half_an_editor_has_room_for_kernels_and_their_times(chromium: Any, tmp_
     assert box["x"] > 0 and share["x"] + share["width"] <= 560
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_table_scrolls_sideways(chromium: Any, tmp_path: Path, scheme: str) -> None:
+    """Also where a kernel with a long name ran with several long-named sizes."""
+    dims = ("Batch", "Sequence", "Features", "Hidden", "Heads")
+    recording = recorded(
+        *(
+            launch(
+                n, "attend:7 ts.softmax(query @ key.transpose(-2, -1), axis=-1)", flops=10**9, bytes=10**7,
+                grid=(8, 16, 4), attributes={"file": "/a/folder/model.py", "line": 7, "sizes": dict.fromkeys(dims, n)},
+            )
+            for n in (1, 2)
+        )
+    )  # fmt: skip
+    path = profile(recording).to_html(tmp_path / "page.html")
+    for width in (1200, 800, 560):
+        page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.goto(path.as_uri())
+        assert "several Batch, several Sequence" in page.locator(".scroll").first.inner_text()
+        wide = page.locator("html, .scroll").evaluate_all(
+            "all => all.filter(e => e.scrollWidth > e.clientWidth).length"
+        )
+        assert wide == 0, width
+        page.close()
+
+
 def test_names_from_the_program_cannot_run_as_script(chromium: Any, tmp_path: Path) -> None:
     attributes = {"file": HOSTILE, "line": 3}
     recording = recorded(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera_jupyter.markup import hinted, origin, table
-from tessera_jupyter.markup import text as escaped
+from tessera.profiler.views.markup import hinted, origin, table
+from tessera.profiler.views.markup import text as escaped
 from tessera_jupyter.session.cards import Card, Figure
 
 _HEADS = ("function", "sizes", "predicted time", "bound by", "memory", "last profile, a call", "last edit")

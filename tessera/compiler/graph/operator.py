@@ -74,8 +74,8 @@ class TileKernel:
     """A kernel of `tessera.kernels`, as `module.name`, that computes an operator. Its parameters are the operands, then
     the results, then the attributes and `constants` by name; a result that may be None is not computed where it is not
     read. `config`: its schedule's parameters; `even`: those that differ where products take any number of rows
-    (`Sizes.any_rows`). `apart`: each result by a launch of its own. `computes`: what people read that it does, `{0}` being the
-    author's name for the first operand."""
+    (`Sizes.any_rows`). `apart`: each result by a launch of its own. `computes`: what people read that it
+    does, `{0}` being the author's name for the first operand."""
 
     name: str
     computes: str

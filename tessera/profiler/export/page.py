@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from importlib.resources import files
 from pathlib import Path
 
-from tessera.compiler.predict import sizes_text
 from tessera.profiler.hints import Hint
-from tessera.profiler.kernel_stats import KernelStats
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
@@ -16,6 +13,8 @@ from tessera.profiler.roofline import Roofline
 from tessera.profiler.style import resource
 from tessera.profiler.summary import Summary
 from tessera.profiler.views import tiles
+from tessera.profiler.views.kernels import kernel_table, sizes_note
+from tessera.profiler.views.markup import hinted, table, text
 from tessera.runtime.events import LaunchEvent
 
 _MOST_ROWS = 1000
@@ -44,7 +43,7 @@ def page(recording: Recording) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{_style()}{resource("views.css")}</style></head>'
         f"<body><main><h1>Tessera profile</h1>{_headline(summary, recording)}{_hints(summary.hints)}{shown}"
         f"<section><h2>Launches</h2>{_launches(recording.launches)}</section>"
-        f"<section><details><summary>As text</summary><pre>{html.escape(str(summary))}</pre></details></section>"
+        f"<section><details><summary>As text</summary><pre>{text(str(summary))}</pre></details></section>"
         f"</main><script>{resource('tiles.js')}</script></body></html>"
     )
 
@@ -55,75 +54,53 @@ def _headline(summary: Summary, recording: Recording) -> str:
     facts = [f"{format_time(summary.region)} recorded", f"{format_time(kernels)} in kernels"]
     count = len(recording.launches)
     facts += [f"{count:,} launch{'es' if count != 1 else ''}", records, str(summary.overhead)]
-    rows = "".join(
-        f'<tr><th title="{html.escape(kernel.title)}">{_title(kernel, parts)}</th>'
-        f"<td>{format_time(kernel.duration)}</td><td>{_meter(kernel.share)}</td>"
-        f"<td>{len(kernel.launches):,}</td><td>{html.escape(sizes_text(kernel.sizes))}</td>"
-        f"<td>{_optional(kernel.intensity.value, 'ops/byte')}</td>"
-        f"<td>{_optional(kernel.bandwidth.value, 'B/s')}</td><td>{_optional(kernel.rate.value, 'FLOP/s')}</td>"
-        f"<td>{'-' if kernel.roof_fraction is None else format_percent(kernel.roof_fraction)}</td>"
-        f"<td>{kernel.bound}</td><td>{kernel.source}</td></tr>"
-        for kernel, parts in summary.rows
+    return (
+        f'<p class="facts">{text(" · ".join(facts))}</p><section class="scroll">{kernel_table(summary.rows)}</section>'
     )
-    titles = ("kernel", "time", "share", "launches", "sizes", "intensity", "bandwidth", "rate", "of roof", "bound by")
-    table = _table((*titles, "time is"), rows) if rows else "<p>No launch.</p>"
-    return f'<p class="facts">{html.escape(" · ".join(facts))}</p><section class="scroll">{table}</section>'
-
-
-def _title(kernel: KernelStats, parts: list[KernelStats]) -> str:
-    """What an unrolled loop makes of one expression is one row, which opens."""
-    name = html.escape(kernel.title)
-    if len(parts) == 1:
-        return name
-    each = "".join(f"<li>{html.escape(part.title)}: {format_time(part.duration)}</li>" for part in parts[:_MOST_ROWS])
-    return f"<details><summary>{name} × {len(parts)}</summary><ul>{each}</ul></details>"
 
 
 def _hints(hints: list[Hint]) -> str:
     if not hints:
         return ""
     items = "".join(
-        f"<li><b>{html.escape(hint.title or 'whole run')}: {html.escape(hint.kind)}</b> "
+        f"<li><b>{text(hint.title or 'whole run')}: {text(hint.kind)}</b> "
         f"<span>saves {format_time(hint.saving[0])} to {format_time(hint.saving[1])}, up to "
         f"{format_percent(hint.whole_run[1])} of the run ({hint.source})</span><br>"
-        f"{html.escape(hint.measured)}; ideal {html.escape(hint.ideal)}; {html.escape(hint.cause)}.<br>"
-        f"<em>{html.escape(hint.change)}</em></li>"
+        f"{text(hint.measured)}; ideal {text(hint.ideal)}; {text(hint.cause)}.<br>"
+        f"<em>{text(hint.change)}</em></li>"
         for hint in hints
     )
     return f"<section><h2>Hints</h2><ol>{items}</ol></section>"
 
 
 def _launches(launches: list[LaunchEvent]) -> str:
-    rows = "".join(
-        f"<tr><td>{launch.launch}</td><th>{html.escape(launch.title)}</th><td>{html.escape(launch.device)}</td>"
-        f"<td>{html.escape(sizes_text(launch.attributes.get('sizes', {})))}</td>"
-        f"<td>{'×'.join(map(str, launch.grid))}</td>"
-        f"<td>{_optional(launch.duration, 'ns')}</td>"
-        f"<td>{_optional(launch.flops, 'FLOP')}</td><td>{_optional(launch.bytes, 'B')}</td>"
-        f"<td>{launch.source}</td><td>{html.escape(_place(launch))}</td></tr>"
+    heads = ("number", "device", "grid", "time", "FLOP", "bytes", "time is", "line")
+    rows = [
+        (
+            f"{text(launch.title)}{sizes_note(launch.attributes.get('sizes', {}))}",
+            str(launch.launch),
+            text(launch.device),
+            "×".join(map(str, launch.grid)),
+            _optional(launch.duration, "ns"),
+            _optional(launch.flops, "FLOP"),
+            _optional(launch.bytes, "B"),
+            launch.source,
+            _place(launch),
+        )
         for launch in launches[:_MOST_ROWS]
-    )
+    ]
     more = f"<p>The first {_MOST_ROWS:,} of {len(launches):,}.</p>" if len(launches) > _MOST_ROWS else ""
-    titles = ("id", "kernel", "device", "sizes", "grid", "time", "FLOP", "bytes", "time is", "source")
-    return f'<div class="scroll">{_table(titles, rows)}</div>{more}'
-
-
-def _table(titles: tuple[str, ...], rows: str) -> str:
-    head = "".join(f"<th>{title}</th>" for title in titles)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="scroll">{table(("kernel", *heads), rows, heads)}</div>{more}'
 
 
 def _place(launch: LaunchEvent) -> str:
-    file, line = launch.attributes.get("file"), launch.attributes.get("line")
-    return f"{file}:{line}" if file and line else str(file or "")
+    """File and line; the file's folder is in the tooltip."""
+    file, line = str(launch.attributes.get("file", "")), launch.attributes.get("line")
+    return hinted(text(f"{Path(file).name}:{line}"), file) if file and line else text(file)
 
 
 def _optional(value: float | None, unit: str) -> str:
     return "-" if value is None else format_value(value, unit)
-
-
-def _meter(share: float) -> str:
-    return f'<span class="meter"><i style="width:{min(share, 1) * 100:.1f}%"></i></span>{format_percent(share)}'
 
 
 def _style() -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tessera.profiler.quantity import format_bytes
 from tessera.profiler.style import PALETTE
-from tessera.profiler.views.svg import LEFT, RIGHT, WIDTH, label, line, picture, round_step, text, time_axis
+from tessera.profiler.views.markup import text
+from tessera.profiler.views.svg import LEFT, RIGHT, WIDTH, label, line, picture, round_step, time_axis
 from tessera.runtime.arrays.holders import Holder
 from tessera.runtime.events import MemoryEvent
 

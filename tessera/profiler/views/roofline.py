@@ -9,7 +9,8 @@ from tessera.profiler.kernel_stats import KernelStats
 from tessera.profiler.machine import Ceiling
 from tessera.profiler.quantity import format_percent, format_value
 from tessera.profiler.style import PALETTE, shorten
-from tessera.profiler.views.svg import LEFT, RIGHT, WIDTH, label, line, picture, text
+from tessera.profiler.views.markup import text
+from tessera.profiler.views.svg import LEFT, RIGHT, WIDTH, label, line, picture
 
 
 def view(points: Sequence[KernelStats], missing: Mapping[str, str], ceilings: Iterable[Ceiling]) -> str:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 
 from tessera.profiler.style import time_unit
+from tessera.profiler.views.markup import text
 
 WIDTH, LEFT, RIGHT = 760, 96, 14
-
-
-def text(value: object) -> str:
-    """Escaped, so that nothing in a program, a file name or an error can become markup."""
-    return html.escape(str(value))
 
 
 def picture(name: str, label: str, height: int, parts: Sequence[str]) -> str:

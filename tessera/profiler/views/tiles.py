@@ -20,7 +20,8 @@ from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import PALETTE, shorten, time_unit
 from tessera.profiler.views.lanes import Bars, bars_of
-from tessera.profiler.views.svg import LEFT, RIGHT, WIDTH, label, line, picture, text, time_axis
+from tessera.profiler.views.markup import text
+from tessera.profiler.views.svg import LEFT, RIGHT, WIDTH, label, line, picture, time_axis
 
 IN_CELL, IN_PAGE = 5_000, 250_000
 """blocks that a saved notebook and a page of its own may hold"""
