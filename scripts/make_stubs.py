@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -49,6 +50,7 @@ HEAD = '''"""Public names of Tessera, for type checkers and editors. Made by scr
 # fmt: off
 from __future__ import annotations
 
+from builtins import bool as _bool
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
@@ -220,17 +222,21 @@ def signature(found: inspect.Signature) -> str:
     return str(found).replace("'", "")
 
 
+_BOOL = re.compile(r"(?<=[:>|=] )bool\b")
+"""Python's own, where it annotates: the stub has a dtype of this name"""
+
+
 def text() -> str:
     """The whole stub file."""
     names = vars(tessera)
     parts = [HEAD.format(imports=imports(names["_HOME"], names["_MODULES"]))]
-    known = {n: d for n in names["_DTYPES"] if (d := dtypes.of("bool" if n == "bool_" else n)) is not None}
+    known = {n: d for n in names["_DTYPES"] if (d := dtypes.of(n)) is not None}
     # As a variable, a dtype would be refused where it annotates a scalar: `alpha: ts.f32`.
     parts.append("\n".join(f"{n}: TypeAlias = Any" for n in known))
     parts.append(tensor_class())
     parts += [creation(name, maker) for name, maker in CREATION.items()]
     parts += [function(name, operator) for name, operator in sorted(FUNCTIONS.items())]
-    return "\n\n".join(parts) + "\n"
+    return _BOOL.sub("_bool", "\n\n".join(parts)) + "\n"
 
 
 def tile_parameter(p: inspect.Parameter) -> str:

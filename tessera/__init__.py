@@ -72,7 +72,20 @@ _MODULES = {
 _DTYPES = (
     *("f64", "f32", "tf32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp8_e8m0"),
     *("fp6_e2m3", "fp6_e3m2", "fp4_e2m1"),
-    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool_", "complex64", "complex128"),
+    *(
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "complex64",
+        "complex128",
+        "bool",
+        "bool_",
+    ),
     *("fp64", "fp32", "fp16", "fp8", "float64", "float32", "float16", "bfloat16"),
 )
 
@@ -96,7 +109,7 @@ def _find(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name in _DTYPES:
-        return importlib.import_module("tessera.language.dtypes").of("bool" if name == "bool_" else name)
+        return importlib.import_module("tessera.language.dtypes").of(name)
     if not name.startswith("_"):
         found = importlib.import_module("tessera.runtime.eager.operators").function(name)
         if found is not None:

@@ -4,6 +4,7 @@
 # fmt: off
 from __future__ import annotations
 
+from builtins import bool as _bool
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
@@ -106,7 +107,7 @@ from tessera.training.run import train as train
 Dim: TypeAlias = int | _Expr
 Shape: TypeAlias = Dim | Sequence[Dim]
 Axes: TypeAlias = int | tuple[int, ...] | None
-Number: TypeAlias = bool | int | float | complex
+Number: TypeAlias = _bool | int | float | complex
 DType: TypeAlias = _DType | str | type | Any
 Array: TypeAlias = Any
 """a Tensor, a number, or an array of NumPy, CuPy, PyTorch or JAX"""
@@ -155,9 +156,10 @@ uint8: TypeAlias = Any
 uint16: TypeAlias = Any
 uint32: TypeAlias = Any
 uint64: TypeAlias = Any
-bool_: TypeAlias = Any
 complex64: TypeAlias = Any
 complex128: TypeAlias = Any
+bool: TypeAlias = Any
+bool_: TypeAlias = Any
 fp64: TypeAlias = Any
 fp32: TypeAlias = Any
 fp16: TypeAlias = Any
@@ -182,13 +184,13 @@ class Tensor(_Tensor):
         """The number from 0 on whose hyperbolic cosine is x; NaN below 1."""
     def add(self, y: Array) -> Tensor:
         """x + y."""
-    def all(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def all(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """Whether all elements along `axis` are true (not zero)."""
-    def amax(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def amax(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """The largest element along `axis`; NaN if there is one."""
-    def amin(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def amin(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """The smallest element along `axis`; NaN if there is one."""
-    def any(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def any(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """Whether any element along `axis` is true (not zero)."""
     def arccos(self) -> Tensor:
         """The angle from 0 to pi whose cosine is x; NaN outside of [-1, 1]."""
@@ -204,11 +206,11 @@ class Tensor(_Tensor):
         """The angle of the point (y, x)."""
     def arctanh(self) -> Tensor:
         """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    def argmax(self, axis: int | None = None, keepdims: _bool = False) -> Tensor:
         """The index of the first largest element along `axis`; the first NaN if there is one."""
-    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    def argmin(self, axis: int | None = None, keepdims: _bool = False) -> Tensor:
         """The index of the first smallest element along `axis`; the first NaN if there is one."""
-    def argsort(self, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    def argsort(self, axis: int = -1, descending: _bool = False, stable: _bool = True) -> Tensor:
         """The positions of the elements along `axis` in ascending order, or in descending order, as int64.
 
         Equal elements keep their order; NaN counts as the largest.
@@ -381,7 +383,7 @@ class Tensor(_Tensor):
         """x or y."""
     def logical_xor(self, y: Array) -> Tensor:
         """x xor y."""
-    def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def logsumexp(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """log(sum(exp(x))) along `axis`, without overflow. Of elements that are all -inf it is -inf."""
     def lt(self, y: Array) -> Tensor:
         """x < y."""
@@ -391,13 +393,13 @@ class Tensor(_Tensor):
         """`value` where `mask` holds, else `x`."""
     def matmul(self, y: Array) -> Tensor:
         """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
-    def max(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def max(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """The largest element along `axis`; NaN if there is one."""
     def maximum(self, y: Array) -> Tensor:
         """The larger of x and y; NaN if either is NaN."""
-    def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def mean(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """The sum of the elements along `axis` divided by their number."""
-    def min(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def min(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """The smallest element along `axis`; NaN if there is one."""
     def minimum(self, y: Array) -> Tensor:
         """The smaller of x and y; NaN if either is NaN."""
@@ -419,7 +421,7 @@ class Tensor(_Tensor):
         """-x."""
     def nextafter(self, y: Array) -> Tensor:
         """The number next to x on the way to y; f32 and f64 only."""
-    def norm(self, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def norm(self, ord: float = 2, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
 
         The orders `inf` and `-inf` are the largest and the smallest |x|.
@@ -442,7 +444,7 @@ class Tensor(_Tensor):
         """x to the power y."""
     def power(self, y: Array) -> Tensor:
         """x to the power y."""
-    def prod(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def prod(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
     def put(self, indices: Array, updates: Array, axis: int = 0) -> Tensor:
         """`x` with `updates` in place of its slices at `indices` along `axis`: `out[:, indices[i]] = updates[:, i]` for 1.
@@ -506,7 +508,7 @@ class Tensor(_Tensor):
         """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""
     def softplus(self) -> Tensor:
         """log(1 + e**x) without overflow."""
-    def sort(self, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    def sort(self, axis: int = -1, descending: _bool = False, stable: _bool = True) -> Tensor:
         """The elements along `axis` in ascending order, or in descending order; NaN counts as the largest."""
     def split(self, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Tensor, ...]:
         """`x` split along `axis` into `sections` equal parts, or at the positions `sections`, as in NumPy."""
@@ -519,7 +521,7 @@ class Tensor(_Tensor):
         """`x` without axes of size 1: those named by `axis`, or all whose size is known to be 1."""
     @overload
     def squeeze(self, *axis: int) -> Tensor: ...
-    def std(self, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
+    def std(self, axis: Axes = None, correction: float = 0, keepdims: _bool = False) -> Tensor:
         """The standard deviation along `axis`: the square root of the variance."""
     def stop_gradient(self) -> Tensor:
         """`x` itself, but a constant for derivatives: no gradient flows through it."""
@@ -527,7 +529,7 @@ class Tensor(_Tensor):
         """x - y."""
     def subtract(self, y: Array) -> Tensor:
         """x - y."""
-    def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    def sum(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
         """The sum of the elements along `axis`. Integers and bools are summed as 64-bit integers."""
     def swapaxes(self, axis1: int, axis2: int) -> Tensor:
         """`x` with two axes swapped."""
@@ -544,7 +546,7 @@ class Tensor(_Tensor):
         """Hyperbolic tangent."""
     def tile(self, *reps: Any) -> Tensor:
         """`x` repeated as a whole, `reps` times along each axis, as in NumPy."""
-    def topk(self, k: Dim, axis: int = -1, largest: bool = True) -> tuple[Tensor, ...]:
+    def topk(self, k: Dim, axis: int = -1, largest: _bool = True) -> tuple[Tensor, ...]:
         """The `k` largest elements along `axis` in descending order, and their positions as int64.
 
         With `largest=False` the smallest, in ascending order. Of equal elements the first come first.
@@ -571,7 +573,7 @@ class Tensor(_Tensor):
         """`x` with new axes of size 1 at the positions `axis` of the result."""
     def unstack(self, axis: int = 0) -> tuple[Tensor, ...]:
         """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
-    def var(self, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> Tensor:
+    def var(self, axis: Axes = None, correction: float = 0, keepdims: _bool = False) -> Tensor:
         """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
 
         Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.
@@ -654,16 +656,16 @@ def acosh(x: A) -> A:
 def add(x: A, y: Array) -> A:
     """x + y."""
 
-def all(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def all(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """Whether all elements along `axis` are true (not zero)."""
 
-def amax(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def amax(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """The largest element along `axis`; NaN if there is one."""
 
-def amin(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def amin(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """The smallest element along `axis`; NaN if there is one."""
 
-def any(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def any(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """Whether any element along `axis` is true (not zero)."""
 
 def arange(start: float | Dim, stop: float | Dim | None = None, step: float | Dim = 1, dtype: DType | None = None) -> Tensor:
@@ -690,13 +692,13 @@ def arctan2(y: A, x: Array) -> A:
 def arctanh(x: A) -> A:
     """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
 
-def argmax(x: A, axis: int | None = None, keepdims: bool = False) -> A:
+def argmax(x: A, axis: int | None = None, keepdims: _bool = False) -> A:
     """The index of the first largest element along `axis`; the first NaN if there is one."""
 
-def argmin(x: A, axis: int | None = None, keepdims: bool = False) -> A:
+def argmin(x: A, axis: int | None = None, keepdims: _bool = False) -> A:
     """The index of the first smallest element along `axis`; the first NaN if there is one."""
 
-def argsort(x: A, axis: int = -1, descending: bool = False, stable: bool = True) -> A:
+def argsort(x: A, axis: int = -1, descending: _bool = False, stable: _bool = True) -> A:
     """The positions of the elements along `axis` in ascending order, or in descending order, as int64.
 
     Equal elements keep their order; NaN counts as the largest.
@@ -724,7 +726,7 @@ def atan2(y: A, x: Array) -> A:
 def atanh(x: A) -> A:
     """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
 
-def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, causal: bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
+def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
     """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
 
     `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
@@ -736,19 +738,19 @@ def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Arra
     FlashAttention. Neither it nor its gradient holds the scores in memory.
     """
 
-def avg_pool1d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: bool = True) -> A:
+def avg_pool1d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: _bool = True) -> A:
     """The mean of each window of `kernel_size` along the last axis, `stride` apart (default: side by side).
 
     Padding counts as zeros; without `count_include_pad` it does not count.
     """
 
-def avg_pool2d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: bool = True) -> A:
+def avg_pool2d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: _bool = True) -> A:
     """The mean of each window of `kernel_size` along the last 2 axes, `stride` apart (default: side by side).
 
     Padding counts as zeros; without `count_include_pad` it does not count.
     """
 
-def avg_pool3d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: bool = True) -> A:
+def avg_pool3d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: _bool = True) -> A:
     """The mean of each window of `kernel_size` along the last 3 axes, `stride` apart (default: side by side).
 
     Padding counts as zeros; without `count_include_pad` it does not count.
@@ -885,7 +887,7 @@ def cos(x: A) -> A:
 def cosh(x: A) -> A:
     """Hyperbolic cosine."""
 
-def count_nonzero(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def count_nonzero(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """How many elements along `axis` are not zero, as int64."""
 
 def cross_entropy(logits: A, labels: Array, reduction: str = 'mean', label_smoothing: float = 0.0) -> A:
@@ -900,10 +902,10 @@ def cumprod(x: A, axis: int | None = None) -> A:
 def cumsum(x: A, axis: int | None = None) -> A:
     """Running sums along `axis` (None: of the flattened tensor). Integers and bools are summed as 64-bit integers."""
 
-def cumulative_prod(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False) -> A:
+def cumulative_prod(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: _bool = False) -> A:
     """Running products along `axis`; with `include_initial` a 1 stands before them."""
 
-def cumulative_sum(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False) -> A:
+def cumulative_sum(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: _bool = False) -> A:
     """Running sums along `axis`; with `include_initial` a 0 stands before them."""
 
 def detach(x: A) -> A:
@@ -1095,7 +1097,7 @@ def logical_or(x: A, y: Array) -> A:
 def logical_xor(x: A, y: Array) -> A:
     """x xor y."""
 
-def logsumexp(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def logsumexp(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """log(sum(exp(x))) along `axis`, without overflow. Of elements that are all -inf it is -inf."""
 
 def lt(x: A, y: Array) -> A:
@@ -1113,7 +1115,7 @@ def matmul(x: A, y: Array) -> A:
 def matrix_transpose(x: A) -> A:
     """`x` with its last two axes swapped."""
 
-def max(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def max(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """The largest element along `axis`; NaN if there is one."""
 
 def max_pool1d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1) -> A:
@@ -1137,10 +1139,10 @@ def max_pool3d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[in
 def maximum(x: A, y: Array) -> A:
     """The larger of x and y; NaN if either is NaN."""
 
-def mean(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def mean(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """The sum of the elements along `axis` divided by their number."""
 
-def min(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def min(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """The smallest element along `axis`; NaN if there is one."""
 
 def minimum(x: A, y: Array) -> A:
@@ -1179,7 +1181,7 @@ def negative(x: A) -> A:
 def nextafter(x: A, y: Array) -> A:
     """The number next to x on the way to y; f32 and f64 only."""
 
-def norm(x: A, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> A:
+def norm(x: A, ord: float = 2, axis: Axes = None, keepdims: _bool = False) -> A:
     """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
 
     The orders `inf` and `-inf` are the largest and the smallest |x|.
@@ -1221,7 +1223,7 @@ def pow(x: A, y: Array) -> A:
 def power(x: A, y: Array) -> A:
     """x to the power y."""
 
-def prod(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def prod(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
 
 def put(x: A, indices: Array, updates: Array, axis: int = 0) -> A:
@@ -1287,7 +1289,7 @@ def saturate_cast(x: A, dtype: DType) -> A:
     to the range of `dtype`, where `cast` wraps.
     """
 
-def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, causal: bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
+def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
     """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
 
     `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
@@ -1369,7 +1371,7 @@ def softmax(x: A, axis: int = -1) -> A:
 def softplus(x: A) -> A:
     """log(1 + e**x) without overflow."""
 
-def sort(x: A, axis: int = -1, descending: bool = False, stable: bool = True) -> A:
+def sort(x: A, axis: int = -1, descending: _bool = False, stable: _bool = True) -> A:
     """The elements along `axis` in ascending order, or in descending order; NaN counts as the largest."""
 
 def split(x: A, sections: int | tuple[int, ...], axis: int = 0) -> tuple[A, ...]:
@@ -1387,7 +1389,7 @@ def squeeze(x: A, axis: int | Sequence[int] | None = None) -> A:
 def stack(xs: Sequence[A], axis: int = 0) -> A:
     """Tensors of one shape along a new axis at position `axis` of the result."""
 
-def std(x: A, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> A:
+def std(x: A, axis: Axes = None, correction: float = 0, keepdims: _bool = False) -> A:
     """The standard deviation along `axis`: the square root of the variance."""
 
 def stochastic_cast(x: A, dtype: DType, key: Array) -> A:
@@ -1408,7 +1410,7 @@ def sub(x: A, y: Array) -> A:
 def subtract(x: A, y: Array) -> A:
     """x - y."""
 
-def sum(x: A, axis: Axes = None, keepdims: bool = False) -> A:
+def sum(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
     """The sum of the elements along `axis`. Integers and bools are summed as 64-bit integers."""
 
 def swapaxes(x: A, axis1: int, axis2: int) -> A:
@@ -1432,7 +1434,7 @@ def tanh(x: A) -> A:
 def tensordot(x: A, y: Array, axes: int | tuple[tuple[int, ...], tuple[int, ...]] = 2) -> A:
     """Products summed over pairs of axes: the last `axes` of x with the first of y, or two tuples of axes."""
 
-def topk(x: A, k: Dim, axis: int = -1, largest: bool = True) -> tuple[A, ...]:
+def topk(x: A, k: Dim, axis: int = -1, largest: _bool = True) -> tuple[A, ...]:
     """The `k` largest elements along `axis` in descending order, and their positions as int64.
 
     With `largest=False` the smallest, in ascending order. Of equal elements the first come first.
@@ -1468,7 +1470,7 @@ def unsqueeze(x: A, *axis: Any) -> A:
 def unstack(x: A, axis: int = 0) -> tuple[A, ...]:
     """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
 
-def var(x: A, axis: Axes = None, correction: float = 0, keepdims: bool = False) -> A:
+def var(x: A, axis: Axes = None, correction: float = 0, keepdims: _bool = False) -> A:
     """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
 
     Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.

@@ -33,8 +33,8 @@ def annotation(scope: TextScope, type: Any) -> str | None:
 
 
 def dtype_name(scope: TextScope, dtype: DType) -> str:
-    """`bf16`, `ts.bf16`, or the name in quotes, which always is understood. Python has a `bool` of its own."""
-    return own_name(scope, "bool_" if dtype is dtypes.bool_ else str(dtype), dtype) or f'"{dtype}"'
+    """`bf16`, `ts.bf16`, or the name in quotes, which always is understood."""
+    return own_name(scope, str(dtype), dtype) or f'"{dtype}"'
 
 
 def own_name(scope: TextScope, name: str, value: Any) -> str | None:

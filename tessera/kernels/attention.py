@@ -13,7 +13,7 @@ def attention_safe(
     Q: Tensor["...", "S", "D"],
     K: Tensor["...", "T", "D"],
     V: Tensor["...", "T", "E"],
-    mask: Tensor["...", "S", "T", ts.bool_] | None = None,
+    mask: Tensor["...", "S", "T", ts.bool] | None = None,
     causal: bool = False,
     scale=None,
 ) -> Tensor["...", "S", "E"]:

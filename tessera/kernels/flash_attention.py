@@ -279,12 +279,12 @@ def turned(block, spread):
 
 
 def biased(s, block, hidden, like, literal):
-    return ts.tile.where(block, s, hidden) if block.dtype == ts.bool_ else rounded(s + block, like, literal)
+    return ts.tile.where(block, s, hidden) if block.dtype == ts.bool else rounded(s + block, like, literal)
 
 
 def seen_only(ds, block, literal):
     """Scores that are replaced by `hidden` have no cotangent; if that is not infinite, their weights may be above 0."""
-    return ts.tile.where(block, ds, 0.0) if literal and block.dtype == ts.bool_ else ds
+    return ts.tile.where(block, ds, 0.0) if literal and block.dtype == ts.bool else ds
 
 
 def scaled(s, scale, features, like, literal):

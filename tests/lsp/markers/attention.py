@@ -105,7 +105,7 @@ def mha(x: Tensor["B", "S", "D"], w: Tensor["D", "3*D"], wo: Tensor["D", "D"], H
     qkv = (x @ w).reshape(B, S, 3, H, -1).permute(2, 0, 3, 1, 4)  #: [3, B, H, S, D//H] f32
     q, k, v = qkv[0], qkv[1], qkv[2]  #: [B, H, S, D//H] f32 | [B, H, S, D//H] f32 | [B, H, S, D//H] f32
     s = (q @ k.transpose(-1, -2)) * (1.0 / E ** 0.5)  #: [B, H, S, S] f32
-    mask = ts.tril(ts.ones((S, S), dtype=ts.bool_))  #: [S, S] bool
+    mask = ts.tril(ts.ones((S, S), dtype=ts.bool))  #: [S, S] bool
     s = ts.where(mask, s, float("-inf"))
     o = ts.softmax(s, -1) @ v  #: [B, H, S, D//H] f32
     return o.transpose(1, 2).reshape(B, S, -1) @ wo

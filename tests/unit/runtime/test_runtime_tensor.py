@@ -55,7 +55,7 @@ def test_tensor_copies():
     [
         (3, ts.int64, ()),
         (2.5, ts.f32, ()),
-        (True, ts.bool_, ()),
+        (True, ts.bool, ()),
         (1j, ts.complex64, ()),
         ([[1, 2], [3, 4]], ts.int64, (2, 2)),
         ([1.5, 2], ts.f32, (2,)),

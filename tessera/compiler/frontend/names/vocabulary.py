@@ -101,7 +101,7 @@ def member(path: str, name: str) -> Any:
         return UNKNOWN
     if path == "tessera.tile":
         return Builtin(f"tessera.tile.{name}")
-    dtype = dtypes.named(name) if name not in ("float", "int", "bool", "long") else None
+    dtype = dtypes.named(name) if name not in ("float", "int", "long") else None
     if dtype is not None:
         return dtype
     if path in _OPERATOR_SPACES and (operator := _operator(name)) is not None:

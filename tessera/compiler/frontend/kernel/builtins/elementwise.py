@@ -56,7 +56,7 @@ class Elementwise(TileBuiltin, abstract=True):
         """A program whose result is computed with the function's meaning in NumPy, for what it prints."""
         kind, numpy, rows = _operands(self.scalar)
         wanted = self._expected(numpy, rows)
-        gives = {"b": "bool_", "i": "int32", "f": "f32", "c": "complex64"}[wanted.dtype.kind]
+        gives = {"b": "bool", "i": "int32", "f": "f32", "c": "complex64"}[wanted.dtype.kind]
         names = self.scalar.parameters
         taken = ", ".join(f'{n}: Tensor["n", ts.{kind}]' for n in names)
         given = (

@@ -47,7 +47,7 @@ class Reduction(TileBuiltin, abstract=True):
         truth = self.op in ("any", "all")
         x = np.array([[1, 5, 3], [4, 0, 2]], np.float32)
         wanted = getattr(np, self.op)(x != 5 if truth else x, axis=self.along)
-        kind = {"b": "bool_", "i": "int64", "f": "f32"}[wanted.dtype.kind]
+        kind = {"b": "bool", "i": "int64", "f": "f32"}[wanted.dtype.kind]
         dim, part = ("M", "0:2") if self.along else ("N", ":")
         axis = ", axis=1" if "axis" in self.parameters else ""
         return f"""
