@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.language.lazy import np
@@ -90,7 +91,7 @@ def balance(launch: LaunchEvent, tiles: TileBatch) -> Balance | None:
     first, last = int(start.min()), int(end.max())
     resources = max(int(launch.attributes.get("resources", 0)), len(np.unique(extents["resource"])))
     slots = max(int(launch.attributes.get("slots", 0)), int(extents["slot"].max()) + 1)
-    _, lane = np.unique(extents[["resource", "slot"]], return_inverse=True)
+    _, lane = numbered([extents["resource"], extents["slot"]])
     finished = np.zeros(lane.max() + 1, np.int64)
     np.maximum.at(finished, lane, end)
     unused = resources * slots - len(finished)  # lanes that never got a tile are finished from the beginning
@@ -123,15 +124,12 @@ def imbalance_cause(found: Balance, tiles: TileBatch) -> str:
     return "imbalance"
 
 
-def occupancy(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def occupancy(extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Tiles in flight over time as a step function: (times, counts); counts[i] holds from times[i] to times[i + 1]."""
-    extents, _ = tile_extents(records)
-    start, end = extents["start"], extents["start"] + extents["duration"]
-    times, position = np.unique(np.concatenate([start, end]), return_inverse=True)
-    change = np.zeros(len(times), np.int64)
-    np.add.at(change, position[: len(start)], 1)
-    np.add.at(change, position[len(start) :], -1)
-    return times, np.cumsum(change)
+    start, end = np.sort(extents["start"]), np.sort(extents["start"] + extents["duration"])
+    times = np.sort(np.concatenate([start, end]), kind="stable")
+    times = times[np.diff(times, prepend=times[:1] - 1) != 0]
+    return times, start.searchsorted(times, "right") - end.searchsorted(times, "right")
 
 
 def phase_stats(tiles: TileBatch) -> list[PhaseStats]:
@@ -214,21 +212,39 @@ def tile_extents(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if len(records) == 0:
         return records.copy(), np.zeros(0, np.int64)
     keys = ("slot", "resource", "tile", "launch", "device", "rank")
-    columns = [np.ascontiguousarray(records[key]) for key in keys]
-    columns = [column for column in columns if column.min() != column.max()]  # most of them are the same throughout
-    order = np.lexsort((records["start"], *columns))
-    ordered = records[order]
-    first = np.ones(len(records), bool)
-    first[1:] = False
-    for column in columns:
-        first[1:] |= np.diff(column[order]) != 0
-    heads = np.flatnonzero(first)
-    extents = ordered[heads].copy()
+    first, membership = numbered([records[key] for key in reversed(keys)])
+    if len(first) == len(records):  # every tile has one phase
+        return records[first], membership
+    ordered = records[np.lexsort((records["start"], membership))]
+    heads = np.concatenate([[0], np.cumsum(np.bincount(membership))[:-1]])
+    extents = ordered[heads]
     ends = np.maximum.reduceat(ordered["start"] + ordered["duration"], heads)
     extents["duration"] = ends - extents["start"]
-    membership = np.empty(len(records), np.int64)
-    membership[order] = np.cumsum(first) - 1
     return extents, membership
+
+
+def numbered(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of columns of whole numbers, equal ones as one: (index of the first of each, number of each row).
+
+    They are counted in the order of their values.
+    """
+    key, size = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:  # as the digits of one number: far quicker to sort than rows
+        low = int(column.min()) if len(column) else 0
+        extent = int(column.max()) - low + 1 if len(column) else 1
+        if size * extent > 1 << 62:
+            key, column, low = *(np.unique(c, return_inverse=True)[1] for c in (key, column)), 0
+            size, extent = (int(c.max()) + 1 for c in (key, column))
+        key, size = key * extent + (column.astype(np.int64) - low), size * extent
+    if size <= 4 * len(key):
+        occurs = np.zeros(size, bool)
+        occurs[key] = True
+        row = (np.cumsum(occurs) - 1)[key]
+    else:
+        row = np.unique(key, return_inverse=True)[1]
+    first = np.empty(int(row.max(initial=-1)) + 1, np.int64)
+    first[row[::-1]] = np.arange(len(row))[::-1]  # of several the first, which is stored last
+    return first, row
 
 
 def assign_slots(records: np.ndarray) -> np.ndarray:
@@ -261,8 +277,10 @@ def nesting_lanes(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     slices of one thread are drawn as a stack.
     """
     lanes = np.zeros(len(start), np.int64)
-    stacks: list[list[int]] = []  # per lane: ends of the open intervals, outermost first
     order = np.lexsort((np.arange(len(start)), -end, start))
+    if _nest(start[order], end[order]):
+        return lanes
+    stacks: list[list[int]] = []  # per lane: ends of the open intervals, outermost first
     for index, begin, finish in zip(order.tolist(), start[order].tolist(), end[order].tolist(), strict=True):
         for stack in stacks:
             while stack and stack[-1] <= begin:
@@ -273,3 +291,17 @@ def nesting_lanes(start: np.ndarray, end: np.ndarray) -> np.ndarray:
         stacks[lane].append(finish)
         lanes[index] = lane
     return lanes
+
+
+def _nest(start: np.ndarray, end: np.ndarray) -> bool:
+    """Whether intervals, in order of start and the longer first, nest: each ends before the one ends that is open."""
+    if (end[:-1] <= start[1:]).all():
+        return True
+    brief = np.concatenate([[0], np.cumsum(end == start)[:-1]])  # those without length among the earlier ones
+    depth = np.arange(len(start)) - brief - np.sort(end[end > start]).searchsorted(start, "right")
+    inside = np.flatnonzero(depth == 0)
+    for level in range(1, int(depth.max()) + 1):
+        outside, inside = inside, np.flatnonzero(depth == level)
+        if (end[inside] > end[outside[outside.searchsorted(inside) - 1]]).any():
+            return False
+    return True

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tessera.profiler.export.chrome import export_chrome_trace
-from tessera.profiler.export.layout import FIRST_PID, legible
+from tessera.profiler.export.chrome import export_chrome_trace, legible
+from tessera.profiler.export.layout import FIRST_PID
 from tessera.profiler.export.lint import lint_trace
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import CompileEvent, MemoryEvent, TileEvent

@@ -152,15 +152,16 @@ def test_any_events_at_all_are_read_back(
     held: list[MemoryEvent],
 ) -> None:
     recording = loaded(processor, recorded(*launched, *compiled, *held, batch(found), start=0, end=200), tmp_path)
+    trace = lay_out(recording)
     expected = Counter(
-        (process.name, row, item.name.replace("\0", "\u2400") or "(no name)", item.start, item.end - item.start)
-        for process in lay_out(recording)
-        for row, slices in process.threads()
-        for item in slices
+        (process.name, thread.name, trace.labels[label].name.replace("\0", "\u2400") or "(no name)", start, end - start)
+        for process in trace.processes
+        for thread in process.threads
+        for label, start, end in zip(thread.slices.label, thread.slices.start, thread.slices.end, strict=True)
     )
     seen = Counter((row.process, row.thread, row.name, row.start, row.duration) for row in processor.slices())
     assert seen == expected
-    steps = sum(len(points) for process in lay_out(recording) for _, _, points in process.counters)
+    steps = sum(len(counter.times) for process in trace.processes for counter in process.counters)
     assert processor.query("select count(*) as n from counter") == [(steps,)]
-    linked = sum(len(i.flows) for p in lay_out(recording) for _, row in p.threads() for i in row)
+    linked = sum(int((t.slices.flow != 0).sum()) for p in trace.processes for t in p.threads)
     assert processor.query("select count(*) as n from flow") == [(linked // 2,)]

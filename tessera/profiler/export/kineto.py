@@ -15,8 +15,8 @@ from typing import Any
 from tessera.compiler.targets.base import PLATFORMS
 from tessera.language.lazy import np
 from tessera.profiler.balance import nesting_lanes
-from tessera.profiler.export.chrome import metadata, us
-from tessera.profiler.export.layout import FIRST_PID, text
+from tessera.profiler.export.chrome import metadata, text, us
+from tessera.profiler.export.layout import FIRST_PID
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import LaunchEvent
 

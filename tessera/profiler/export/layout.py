@@ -6,18 +6,17 @@ must nest and co-resident tiles do not.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.predict import sizes_text
 from tessera.language.lazy import np
-from tessera.profiler.balance import busy_map, nesting_lanes, occupancy
+from tessera.profiler.balance import busy_map, nesting_lanes, numbered, occupancy
+from tessera.profiler.export.slices import Label, Slices, Trace, TraceCounter, TraceProcess, TraceThread
 from tessera.profiler.host import place_text, sampled_slices
 from tessera.profiler.recording import Recording
+from tessera.profiler.sampler import HostPlace
 from tessera.profiler.style import RESOURCE_NAMES
 from tessera.runtime.events import LaunchEvent
 
@@ -27,255 +26,224 @@ FIRST_PID = 1000
 # A counter with more steps than this is given as averages over as many time slices.
 _COUNTER_STEPS = 10_000
 
-
-@dataclass(slots=True, eq=False)
-class TraceSlice:
-    """A span of time with a name, ns. `args` is JSON text. `flows` are (phase letter "s" or "f", id, time in it)."""
-
-    start: int
-    end: int
-    name: str
-    category: str
-    args: str = "{}"
-    flows: tuple[tuple[str, int, int], ...] = ()
+Span = tuple[int, int, int]
+"""start, end, label"""
 
 
-@dataclass(slots=True, eq=False)
-class TraceProcess:
-    """Rows by sort key, and counters as (name, series, steps of (time, value))."""
-
-    name: str
-    rows: dict[tuple[int, ...], tuple[str, list[TraceSlice]]] = field(default_factory=dict)
-    counters: list[tuple[str, str, Sequence[tuple[int, float]]]] = field(default_factory=list)
-
-    def row(self, key: tuple[int, ...], name: str) -> list[TraceSlice]:
-        return self.rows.setdefault(key, (name, []))[1]
-
-    def threads(self) -> Iterator[tuple[str, list[TraceSlice]]]:
-        """Rows in order, each split so that its slices nest, parents before children."""
-        for key in sorted(self.rows):
-            name, slices = self.rows[key]
-            for lane, members in enumerate(_nested(slices)):
-                yield (f"{name} (+{lane})" if lane else name), members
-
-
-def lay_out(recording: Recording) -> list[TraceProcess]:
+def lay_out(recording: Recording) -> Trace:
     """The processes of a trace: the host first, then the devices by rank and name."""
+    labels: list[Label] = []
+    host = _host(recording, labels)
     devices = _Devices()
-    launches = _launch_slices(recording, devices)
-    _tile_slices(recording, devices, launches)
-    for device in dict.fromkeys(event.device for event in recording.memory):
-        held = sorted((event.time, event.total) for event in recording.memory if event.device == device)
-        devices.get(0, device, 0).counters.append(("memory", "bytes", held))
-    return [_host(recording), *devices.ordered()]
+    timed = [launch for launch in recording.launches if launch.duration is not None]
+    launches = _slices([_launch_span(launch, labels) for launch in timed])
+    if len(recording.tiles):
+        tiles = _tiles(recording, {launch.launch: launch for launch in timed}, labels)
+        _link({launch.launch: index for index, launch in enumerate(timed)}, launches, tiles)
+        _tile_rows(tiles, devices)
+    for (rank, device), which in _alike([(launch.rank, launch.device) for launch in timed]).items():
+        devices.get(rank, device, 0).row((0,), "launches", launches.take(which))
+    for device, which in _alike([event.device for event in recording.memory]).items():
+        held = sorted((recording.memory[i].time, recording.memory[i].total) for i in which.tolist())
+        times, totals = (np.array(column) for column in zip(*held, strict=True))
+        devices.get(0, device, 0).process.counters.append(TraceCounter("memory", "bytes", times, totals))
+    return Trace(labels, [host, *devices.ordered()])
 
 
-def first_time(processes: list[TraceProcess]) -> int:
-    """The earliest moment that anything in them has, ns: a trace counts from it."""
-    slices = (item.start for process in processes for _, row in process.rows.values() for item in row)
-    steps = (time for process in processes for _, _, points in process.counters for time, _ in points)
-    return min(min(slices, default=0), min(steps, default=2**63))
+def _alike(keys: Sequence[Any]) -> dict[Any, np.ndarray]:
+    """The indices of each key."""
+    found: dict[Any, list[int]] = {}
+    for index, key in enumerate(keys):
+        found.setdefault(key, []).append(index)
+    return {key: np.array(which) for key, which in found.items()}
 
 
-def edges(row: list[TraceSlice]) -> Iterator[tuple[int, TraceSlice, bool]]:
-    """(time, slice, whether it begins there) in order of time, each slice inside of those that are open: for formats
-    that write beginnings and ends. `row` is one of `TraceProcess.threads`."""
-    stack: list[TraceSlice] = []
-    for item in row:
-        while stack and stack[-1].end <= item.start:
-            yield stack[-1].end, stack.pop(), False
-        yield item.start, item, True
-        stack.append(item)
-    while stack:
-        yield stack[-1].end, stack.pop(), False
+def _labelled(labels: list[Label], name: str, category: str, **args: Any) -> int:
+    labels.append(Label(name, category, args))
+    return len(labels) - 1
+
+
+def _slices(spans: Sequence[Span]) -> Slices:
+    start, end, label = np.array(spans, np.int64).reshape(-1, 3).T
+    return Slices(start, end, label, np.zeros_like(start), np.zeros_like(start))
+
+
+def _threads(name: str, slices: Slices) -> Iterator[TraceThread]:
+    """The row as so many threads that slices nest; of two at one time the longer is outside, then the earlier one."""
+    slices = slices.take(np.lexsort((-slices.end, slices.start)))
+    lanes = nesting_lanes(slices.start, slices.end)
+    for lane in range(int(lanes.max(initial=0)) + 1):
+        mine = slices.take(np.flatnonzero(lanes == lane)) if lanes.any() else slices
+        yield TraceThread(f"{name} (+{lane})" if lane else name, mine)
+
+
+class _Device:
+    """A process while its rows are collected, each with what it is sorted by."""
+
+    def __init__(self, name: str) -> None:
+        self.process = TraceProcess(name)
+        self.rows: list[tuple[tuple[int, ...], str, Slices]] = []
+
+    def row(self, key: tuple[int, ...], name: str, slices: Slices) -> None:
+        self.rows.append((key, name, slices))
 
 
 class _Devices:
     """Processes by (rank, device name, index within the launch), made when first asked for."""
 
     def __init__(self) -> None:
-        self._processes: dict[tuple[int, str, int], TraceProcess] = {}
+        self._devices: dict[tuple[int, str, int], _Device] = {}
 
-    def get(self, rank: int, device: str, index: int) -> TraceProcess:
+    def get(self, rank: int, device: str, index: int) -> _Device:
         name = device + (f", device {index}" if index else "") + (f", rank {rank}" if rank else "")
-        return self._processes.setdefault((rank, device, index), TraceProcess(name))
+        return self._devices.setdefault((rank, device, index), _Device(name))
 
-    def ordered(self) -> list[TraceProcess]:
-        return [self._processes[key] for key in sorted(self._processes)]
+    def ordered(self) -> Iterator[TraceProcess]:
+        for _, device in sorted(self._devices.items()):
+            for _, name, slices in sorted(device.rows, key=lambda row: row[0]):
+                device.process.threads += _threads(name, slices)
+            yield device.process
 
 
-def _host(recording: Recording) -> TraceProcess:
-    host = TraceProcess("host")
-    host.row((0,), "profiled region").append(TraceSlice(recording.start, recording.end, "profiled region", "region"))
+def _host(recording: Recording, labels: list[Label]) -> TraceProcess:
+    region = [(recording.start, recording.end, _labelled(labels, "profiled region", "region"))]
+    compiler: list[Span] = []
     for event in recording.compiles:
-        row = host.row((1,), "compiler")
         end = event.start + event.duration
-        row.append(TraceSlice(event.start, end, f"compile {event.name}", "compile", args_text(cache=event.cache)))
+        about = _labelled(labels, f"compile {event.name}", "compile", cache=event.cache)
+        compiler.append((event.start, end, about))
         begin = event.start
         for stage, spent in event.stages:
-            row.append(TraceSlice(begin, min(begin + spent, end), stage, "compile"))
+            compiler.append((begin, min(begin + spent, end), _labelled(labels, stage, "compile")))
             begin = min(begin + spent, end)
+    python: list[Span] = []
+    known: dict[HostPlace, int] = {}
     for begin, end, place in sampled_slices(recording):
-        about = args_text(file=place.file, line=place.line, function=place.function, doing=place.doing)
-        host.row((2,), "Python, sampled").append(TraceSlice(begin, end, place_text(place), "python", about))
+        if place not in known:
+            known[place] = _labelled(labels, place_text(place), "python", **place._asdict())
+        python.append((begin, end, known[place]))
+    host = TraceProcess("host")
+    for name, spans in (("profiled region", region), ("compiler", compiler), ("Python, sampled", python)):
+        host.threads += _threads(name, _slices(spans)) if spans else []
     return host
 
 
-def _launch_slices(recording: Recording, devices: _Devices) -> dict[int, tuple[LaunchEvent, TraceSlice]]:
-    found: dict[int, tuple[LaunchEvent, TraceSlice]] = {}
-    for launch in recording.launches:
-        if launch.duration is None:
-            continue
-        figures = {name: getattr(launch, name) for name in ("flops", "bytes") if getattr(launch, name) is not None}
-        plain = {
-            name: value
-            for name, value in launch.attributes.items()
-            if isinstance(value, (str, int, float)) and name != "title"
-        }
-        grid = "x".join(map(str, launch.grid))
-        plain |= {"sizes": text} if (text := sizes_text(launch.attributes.get("sizes", {}))) else {}
-        args = args_text(
-            **{
-                **plain,
-                **figures,
-                "launch": launch.launch,
-                "kernel": launch.kernel,
-                "grid": grid,
-                "source": launch.source,
-            }
-        )
-        item = TraceSlice(launch.start, launch.start + launch.duration, launch.title, "launch", args)
-        devices.get(launch.rank, launch.device, 0).row((0,), "launches").append(item)
-        found[launch.launch] = (launch, item)
-    return found
+def _launch_span(launch: LaunchEvent, labels: list[Label]) -> Span:
+    args = {
+        name: value
+        for name, value in launch.attributes.items()
+        if isinstance(value, (str, int, float)) and name != "title"
+    }
+    args |= {"sizes": text} if (text := sizes_text(launch.attributes.get("sizes", {}))) else {}
+    args |= {name: value for name in ("flops", "bytes") if (value := getattr(launch, name)) is not None}
+    args |= {"launch": launch.launch, "kernel": launch.kernel, "grid": "x".join(map(str, launch.grid))}
+    args |= {"source": launch.source}
+    return launch.start, launch.start + (launch.duration or 0), _labelled(labels, launch.title, "launch", **args)
 
 
-def _tile_slices(recording: Recording, devices: _Devices, launches: dict[int, tuple[LaunchEvent, TraceSlice]]) -> None:
-    """Rows of tiles: a tile of several phases is a parent named after the kernel, with the phases as children."""
+@dataclass(slots=True)
+class _Tiles:
+    """Slices of tiles and phases: a tile of several phases is a parent named after the kernel, and comes first."""
+
+    slices: Slices
+    records: np.ndarray
+    """as the slices, with the columns of tile records"""
+    outer: int
+    """so many of them are tiles, the others phases within these"""
+    launches: list[int]
+    """numbers of the launches"""
+    launch: np.ndarray
+    """index into `launches`"""
+    devices: list[str]
+    """of the launches"""
+
+
+def _tiles(recording: Recording, known: dict[int, LaunchEvent], labels: list[Label]) -> _Tiles:
     tiles = recording.tiles
-    if not len(tiles):
-        return
     extents, membership = recording.extents
-    owners = _owners(extents, devices, launches)
-    crowded = len(np.unique(extents["slot"])) > 1
     several = np.bincount(membership, minlength=len(extents)) > 1
-    children = several[membership]
-    records, record_owners = tiles.records, owners[membership]
-    # Parents come first: where one phase fills its whole tile, this order decides which of the two is outside.
-    outer = [
-        *_place(extents[several], owners[several], launches, None, crowded),
-        *_place(records[~children], record_owners[~children], launches, tiles.phases, crowded),
+    records, kind = tiles.records, tiles.records["phase"] + 1
+    if several.any():
+        # Parents come first: where one phase fills its whole tile, this order decides which of the two is outside.
+        children = several[membership]
+        parents = extents[several]
+        kind = np.concatenate([np.zeros(len(parents), kind.dtype), kind[~children], kind[children]])
+        records = np.concatenate([parents, records[~children], records[children]])
+    numbers, launch = np.unique(records["launch"], return_inverse=True)
+    events = [known.get(number) for number in numbers.tolist()]
+    names = ["", *tiles.phases]
+    pair = launch * len(names) + kind
+    occurs = np.zeros(len(numbers) * len(names), bool)
+    occurs[pair] = True
+    label = np.zeros(len(occurs), np.int64)
+    shared: dict[tuple[str, str, str], int] = {}
+    for index in np.flatnonzero(occurs).tolist():
+        event, phase = events[index // len(names)], names[index % len(names)]
+        kernel, source = (event.title, event.source) if event else ("tile", "measured")
+        inside = index % len(names) != 0
+        key = (phase if inside and phase != "tile" else kernel, "phase" if inside else "tile", source)
+        if key not in shared:
+            shared[key] = _labelled(labels, key[0], key[1], source=source)
+        label[index] = shared[key]
+    start = np.ascontiguousarray(records["start"])
+    about = {name: np.ascontiguousarray(records[name]) for name in ("tile", "launch", "line")}
+    nothing = np.zeros(len(records), np.int64), np.zeros(len(records), np.int64)
+    slices = Slices(start, start + records["duration"], label[pair], *nothing, about)
+    devices = [event.device if event else "unknown device" for event in events]
+    return _Tiles(slices, records, len(extents), numbers.tolist(), launch, devices)
+
+
+def _tile_rows(tiles: _Tiles, devices: _Devices) -> None:
+    """Puts the slices on the rows of their devices, and counts the tiles in flight."""
+    records, outer = tiles.records, slice(tiles.outer)
+    names = sorted(set(tiles.devices))
+    device = np.array([names.index(name) for name in tiles.devices])[tiles.launch]
+    crowded = int(records["slot"].min()) != int(records["slot"].max())
+    first, process_of = numbered([records["rank"], device, records["device"]])
+    found = [
+        devices.get(rank, names[name], index)
+        for rank, name, index in zip(
+            *(column[first].tolist() for column in (records["rank"], device, records["device"])), strict=True
+        )
     ]
-    for _ in _place(records[children], record_owners[children], launches, tiles.phases, crowded):
-        pass
-    first: dict[int, TraceSlice] = {}
-    for launch_id, item in outer:
-        if launch_id not in first or item.start < first[launch_id].start:
-            first[launch_id] = item
-    _link(launches, first)
-    _count_tiles(extents, owners)
+    first, row = numbered([process_of, records["resource"], records["slot"]])
+    order = np.argsort(row.astype(np.uint16 if len(first) <= 1 << 16 else np.int64), kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(row))]).tolist()
+    for at, begin, end in zip(first.tolist(), bounds, bounds[1:], strict=False):
+        process, resource, slot = found[process_of[at]], int(records["resource"][at]), int(records["slot"][at])
+        kind = RESOURCE_NAMES.get(names[device[at]].partition(":")[0], "resource")
+        title = f"{kind} {resource}, slot {slot}" if crowded else f"{kind} {resource}"
+        process.row((1, resource, slot), title, tiles.slices.take(order[begin:end]))
+    for index, one in enumerate(found):
+        mine = np.flatnonzero(process_of[outer] == index)
+        one.process.counters.append(_in_flight(records[mine]))
 
 
-def _place(
-    records: np.ndarray,
-    owners: np.ndarray,
-    launches: dict[int, tuple[LaunchEvent, TraceSlice]],
-    phases: Sequence[str] | None,
-    crowded: bool,
-) -> Iterator[tuple[int, TraceSlice]]:
-    """Puts a slice for each record on its row, named by phase or, without phases, by kernel; gives (launch, slice)."""
-    category = "tile" if phases is None else "phase"
-    known: dict[tuple[int, int, int, int], tuple[list[TraceSlice], str, str]] = {}
-    """where the records of a launch on a slot go, and what is the same for all of them"""
-    for record, process in zip(records.tolist(), owners.tolist(), strict=True):
-        launch_id, tile, start, duration, resource, line, slot, phase, rank, device = record
-        place = (launch_id, resource, slot, rank << 16 | device)
-        if place not in known:
-            launch = launches[launch_id][0] if launch_id in launches else None
-            kind = RESOURCE_NAMES.get(launch.device.partition(":")[0] if launch else "", "resource")
-            title = f"{kind} {resource}, slot {slot}" if crowded else f"{kind} {resource}"
-            kernel, source = (launch.title, launch.source) if launch else ("tile", "measured")
-            row = process.row((1, resource, slot), title)
-            known[place] = row, kernel, f',"launch":{launch_id},"source":"{source}","line":'
-        row, kernel, after = known[place]
-        name = kernel if phases is None or phases[phase] == "tile" else phases[phase]
-        item = TraceSlice(start, start + duration, name, category, f'{{"tile":{tile}{after}{line}}}')
-        row.append(item)
-        yield launch_id, item
+def _in_flight(tiles: np.ndarray) -> TraceCounter:
+    times, counts = occupancy(tiles)
+    if len(times) <= _COUNTER_STEPS:
+        return TraceCounter("tiles in flight", "tiles", times, counts)
+    first, last = int(times[0]), int(times[-1])
+    averages = busy_map(tiles, np.zeros(len(tiles), np.int64), 1, first, last, _COUNTER_STEPS)[0]
+    times = np.linspace(first, last, _COUNTER_STEPS, endpoint=False).astype(np.int64)
+    return TraceCounter("tiles in flight, average", "tiles", times, averages.round(3))
 
 
-def _owners(extents: np.ndarray, devices: _Devices, launches: dict[int, tuple[LaunchEvent, TraceSlice]]) -> np.ndarray:
-    """The process that each tile belongs to, as an array of objects."""
-    key = extents["launch"] << 32 | (extents["rank"].astype(np.int64) << 16) | extents["device"]  # quicker than rows
-    _, first, group_of = np.unique(key, return_index=True, return_inverse=True)
-    processes = np.empty(len(first), object)
-    for index, (rank, device, launch_id) in enumerate(extents[["rank", "device", "launch"]][first].tolist()):
-        name = launches[launch_id][0].device if launch_id in launches else "unknown device"
-        processes[index] = devices.get(rank, name, device)
-    return processes[group_of]
-
-
-def _count_tiles(extents: np.ndarray, owners: np.ndarray) -> None:
-    for process in dict.fromkeys(owners.tolist()):
-        mine = extents[owners == process]
-        times, counts = occupancy(mine)
-        name = "tiles in flight"
-        if len(times) > _COUNTER_STEPS:
-            first, last = int(times[0]), int(times[-1])
-            averages = busy_map(mine, np.zeros(len(mine), np.int64), 1, first, last, _COUNTER_STEPS)[0]
-            times = np.linspace(first, last, _COUNTER_STEPS, endpoint=False).astype(np.int64)
-            counts, name = averages.round(3), "tiles in flight, average"
-        process.counters.append((name, "tiles", list(zip(times.tolist(), counts.tolist(), strict=True))))
-
-
-def _link(launches: dict[int, tuple[LaunchEvent, TraceSlice]], first: dict[int, TraceSlice]) -> None:
+def _link(known: dict[int, int], launches: Slices, tiles: _Tiles) -> None:
     """Joins each launch with its earliest tile. A flow needs two spans that are open, and goes forward in time."""
-    for flow, (launch_id, (_, source)) in enumerate(launches.items(), start=1):
-        target = first.get(launch_id)
-        if target is None or source.start == source.end or target.start < source.start:
+    start, launch = tiles.slices.start[: tiles.outer], tiles.launch[: tiles.outer]
+    earliest = np.full(len(tiles.launches), np.iinfo(np.int64).max)
+    np.minimum.at(earliest, launch, start)
+    first = np.full(len(tiles.launches), -1)
+    candidates = np.flatnonzero(start == earliest[launch])[::-1]
+    first[launch[candidates]] = candidates  # of several the first, which is stored last
+    targets = dict(zip(tiles.launches, first.tolist(), strict=True))
+    for flow, (number, source) in enumerate(known.items(), start=1):
+        target = targets.get(number, -1)
+        begins = int(launches.start[source])
+        if target < 0 or begins == launches.end[source] or start[target] < begins:
             continue
-        arrives = max(target.start, source.start + 1)  # of two at one time the order in the file would decide
-        if arrives < target.end:
-            source.flows += (("s", flow, source.start),)
-            target.flows += (("f", flow, arrives),)
-
-
-def _nested(slices: list[TraceSlice]) -> Iterator[list[TraceSlice]]:
-    start = np.array([item.start for item in slices], np.int64)
-    end = np.array([item.end for item in slices], np.int64)
-    order = np.lexsort((np.arange(len(slices)), -end, start))
-    apart = bool((end[order][:-1] <= start[order][1:]).all())
-    lanes = np.zeros(len(slices), np.int64) if apart else nesting_lanes(start, end)
-    for lane in range(int(lanes.max(initial=0)) + 1):
-        yield [slices[index] for index in order[lanes[order] == lane].tolist()]
-
-
-def args_text(**values: Any) -> str:
-    """Strict JSON: what has no number in it (NaN, infinity, beyond 64 bits) becomes its text."""
-    members = (f"{text(name)}:{text(value if _is_plain(value) else str(value))}" for name, value in values.items())
-    return f"{{{','.join(members)}}}"
-
-
-@lru_cache(maxsize=4096, typed=True)  # a trace of a million tiles has a handful of names
-def text(value: str | float | None) -> str:
-    """Strict JSON for one value, with every string written so that Perfetto reads it back."""
-    return json.dumps(legible(value) if isinstance(value, str) else value, ensure_ascii=False, allow_nan=False)
-
-
-def legible(name: str) -> str:
-    """`name` without the characters that viewers garble; what stands in for them is recognisable.
-
-    Perfetto undoes JSON's escapes only in strings that hold a quote, and takes a backslash before the closing quote for
-    an escape: so control characters become their pictures and backslashes set-minus signs. Half a surrogate pair, which
-    UTF-8 cannot say, becomes a question mark.
-    """
-    return name.encode("utf-8", "replace").decode().translate(_STAND_INS)
-
-
-_STAND_INS = {code: chr(0x2400 + code) for code in range(0x20)} | {ord("\\"): "\u2216"}
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return not isinstance(value, int) or -(2**63) <= value < 2**63
+        arrives = max(int(start[target]), begins + 1)  # of two at one time the order in the file would decide
+        if arrives < tiles.slices.end[target]:
+            launches.flow[source], launches.bound[source] = flow, begins
+            tiles.slices.flow[target], tiles.slices.bound[target] = -flow, arrives

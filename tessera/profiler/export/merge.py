@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.language.lazy import np
-from tessera.profiler.export.chrome import events_of
-from tessera.profiler.export.layout import FIRST_PID, TraceProcess, first_time, lay_out, text
+from tessera.profiler.export.chrome import ChromeWriter, write_document
+from tessera.profiler.export.layout import FIRST_PID, lay_out
+from tessera.profiler.export.slices import TraceProcess
 from tessera.profiler.recording import Recording
 from tessera.profiler.storage import ProfileError, load
 from tessera.runtime.events import TileBatch
@@ -48,20 +48,19 @@ def merge_traces(profiles: Sequence[Path], path: Path, tiles: int = TILES) -> Me
     for file, shift in zip(profiles, shifts, strict=True):
         recording = load(file)
         left_out += _shorten(recording, tiles)
-        start = first_time(lay_out(recording)) + shift
+        start = lay_out(recording).first + shift
         base = start if base is None else min(base, start)
     how = "on one clock" if shared else "aligned by the time of day"
-    with gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8") as file:
-        about = f'{{"producer":"tessera","clock":{text(how)},"tiles left out":"{left_out}"}}'
-        file.write(f'{{"displayTimeUnit":"ns","otherData":{about},"traceEvents":[\n')
-        separator = ""
+
+    def parts() -> Iterator[bytes]:
         for i, (source, name, shift) in enumerate(zip(profiles, names, shifts, strict=True)):
             recording = load(source)
             _shorten(recording, tiles)
-            for line in events_of(_group(lay_out(recording), name, i), FIRST_PID + i, (base or 0) - shift):
-                file.write(separator + line)
-                separator = ",\n"
-        file.write("\n]}\n")
+            trace = lay_out(recording)
+            group = _group(trace.processes, name, i)
+            yield from ChromeWriter(trace.labels).process(group, FIRST_PID + i, (base or 0) - shift)
+
+    write_document(path, {"clock": how, "tiles left out": str(left_out)}, parts())
     return MergedTrace(path, names, left_out, how)
 
 
@@ -90,10 +89,13 @@ def _shorten(recording: Recording, most: int) -> int:
 def _group(processes: Sequence[TraceProcess], name: str, number: int) -> TraceProcess:
     """The rows of a process's host and devices in one group."""
     group = TraceProcess(name)
-    for n, process in enumerate(processes):
-        for key, (row, slices) in process.rows.items():
-            for item in slices:
-                item.flows = tuple((phase, flow + number * _FLOWS, time) for phase, flow, time in item.flows)
-            group.rows[n, *key] = (f"{process.name}: {row}", slices)
-        group.counters += [(f"{process.name}: {what}", series, points) for what, series, points in process.counters]
+    for process in processes:
+        for thread in process.threads:
+            flow = thread.slices.flow
+            thread.slices.flow = flow + np.sign(flow) * number * _FLOWS
+            thread.name = f"{process.name}: {thread.name}"
+        for counter in process.counters:
+            counter.name = f"{process.name}: {counter.name}"
+        group.threads += process.threads
+        group.counters += process.counters
     return group

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.language.lazy import np
+from tessera.profiler.balance import numbered
 from tessera.profiler.kernel_stats import without_copy
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import RESOURCE_NAMES
@@ -91,11 +92,7 @@ def _rows(records: np.ndarray, launch: np.ndarray, launches: list[LaunchEvent | 
     devices = sorted({_device(event) for event in launches})
     device = np.array([devices.index(_device(event)) for event in launches], np.int64)[launch]
     columns = [records["rank"], device, records["device"], records["resource"], records["slot"]]
-    key = np.zeros(len(records), np.int64)  # the columns as the digits of one number: far quicker to sort than rows
-    for column in columns:
-        values, digit = np.unique(column, return_inverse=True)
-        key = key * len(values) + digit
-    _, first, row = np.unique(key, return_index=True, return_inverse=True)
+    first, row = numbered(columns)
     places = np.stack([column[first] for column in columns])
     names = []
     for rank, name, index, resource, slot in places.T.tolist():
@@ -106,7 +103,7 @@ def _rows(records: np.ndarray, launch: np.ndarray, launches: list[LaunchEvent | 
         parts += [f"{kind} {resource}"]
         parts += [f"slot {slot}"] if places[4].max() else []
         names.append(" · ".join(parts))
-    return names, row.reshape(-1)
+    return names, row
 
 
 def _device(launch: LaunchEvent | None) -> str:

@@ -67,7 +67,7 @@ def test_sleeping_between_calls_is_blamed_on_its_line() -> None:
     assert "time.sleep(0.1)" in str(prof.summary())
     (hint,) = [hint for hint in prof.hints() if hint.kind == "outside kernels"]
     assert f"test_host_lines.py:{first.place.line} time.sleep(0.1)" in hint.change
-    names = [item.name for process in lay_out(prof.recording) for _, row in process.threads() for item in row]
+    names = [label.name for label in lay_out(prof.recording).labels]
     assert any("time.sleep(0.1)" in name for name in names)
 
 
