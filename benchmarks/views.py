@@ -5,7 +5,7 @@ python -m benchmarks.views [--json] [--tiles 1000000]
 - Ten million tiles of one kernel, a hundred calls, each recorded: what the recording holds of them, what it takes.
 - A page of a million tiles on 264 lanes: its size, the time to write it, and in a headless Chromium when it is first
   painted, when it can be zoomed, and how long a zoom takes (ms, the median and the longest of twenty).
-- A Chrome trace of a million events: the time to write it.
+- Traces of a million tiles in each form, and all events as a table: the processor time to write them, in seconds.
 """
 
 from __future__ import annotations
@@ -90,19 +90,22 @@ def written(tiles: int, folder: Path) -> dict[str, float]:
     prof = Profiler()
     prof.recording = large(tiles, 264)
     prof.recording.machine("cpu:0")  # the ceilings are measured once a machine
-    begin = time.perf_counter()
-    page = prof.to_html(folder / "page.html")
-    shown = time.perf_counter()
-    prof.export_chrome_trace(folder / "trace.json")
-    traced = time.perf_counter()
-    prof.export_perfetto(folder / "trace.pftrace")
-    packed = time.perf_counter()
-    return {
-        "page, MB": page.stat().st_size / 1e6,
-        "page written, s": shown - begin,
-        "Chrome trace written, s": traced - shown,
-        "TrackEvent trace written, s": packed - traced,
+    forms = {
+        "page": (prof.to_html, "page.html"),
+        "Chrome trace": (prof.export_chrome_trace, "trace.json"),
+        "Chrome trace, compressed": (prof.export_chrome_trace, "trace.json.gz"),
+        "TrackEvent trace": (prof.export_perfetto, "trace.pftrace"),
+        "speedscope": (prof.export_speedscope, "speedscope.json"),
+        "events as JSON": (prof.export_events, "events.json"),
+        "events as Parquet": (prof.export_events, "events.parquet"),
     }
+    found: dict[str, float] = {}
+    for what, (write, name) in forms.items():
+        begin = time.process_time()
+        path = write(folder / name)
+        found[f"{what}, s"] = time.process_time() - begin
+        found[f"{what}, MB"] = path.stat().st_size / 1e6
+    return found
 
 
 def in_a_browser(page: Path) -> dict[str, float]:

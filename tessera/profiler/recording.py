@@ -167,13 +167,13 @@ def this_clock() -> tuple[str, int]:
 
 def _join(batches: list[TileBatch]) -> TileBatch:
     phases: dict[str, int] = {}
-    parts = []
+    empty = np.empty(0, TileBatch.dtype())
+    records = np.concatenate([empty, *(batch.records for batch in batches)])
+    end = 0
     for batch in batches:
         index = np.array([phases.setdefault(name, len(phases)) for name in batch.phases], np.int16)
-        part = batch.records.copy()
-        if len(part):
-            part["phase"] = index[part["phase"]]
-        parts.append(part)
-    records = np.concatenate(parts) if parts else np.empty(0, TileBatch.dtype())
+        mine = records["phase"][end : end + len(batch)]
+        mine[:] = index[mine] if len(batch) else mine
+        end += len(batch)
     records = assign_slots(records)
     return TileBatch(records[np.argsort(records["start"], kind="stable")], tuple(phases))

@@ -64,10 +64,12 @@ class ChromeWriter:
             for rows in blocks(widths):
                 yield from self._slices(thread.slices.take(rows), f',"pid":{pid},"tid":{tid},"ts":', base)
         for counter in process.counters:
-            head = f',\n{{"ph":"C","name":{text(counter.name)},"pid":{pid},"tid":1,"ts":'
-            args = f',"args":{{{text(counter.series)}:'
-            steps = zip((counter.times - base).tolist(), counter.values.tolist(), strict=True)
-            yield "".join([f"{head}{us(time)}{args}{value}}}}}" for time, value in steps]).encode()
+            head = constant(f',\n{{"ph":"C","name":{text(counter.name)},"pid":{pid},"tid":1,"ts":'.encode())
+            args = constant(f',"args":{{{text(counter.series)}:'.encode())
+            values = Texts([b"%r" % value for value in counter.values.tolist()])
+            for rows in blocks(values.lengths):
+                time, value = thousandths(counter.times[rows] - base), values.of(np.arange(rows.start, rows.stop))
+                yield joined(rows.stop - rows.start, [head, *time, args, value, constant(b"}}")])
 
     def _slices(self, slices: Slices, place: str, base: int) -> Iterator[bytes]:
         parts = [self._heads.of(slices.label), constant(place.encode()), *thousandths(slices.start - base)]

@@ -1,7 +1,7 @@
 """Bytes of whole columns: numbers as decimals or varints, texts of a table, joined row by row.
 
-A million rows that are formatted one by one take seconds in Python. Here a column is a matrix of bytes, a row of it for
-each row of the table, with a mask of those that count; matrices stand side by side, and the mask picks the file's bytes.
+A million rows that are formatted one by one take seconds in Python. Here a column is a matrix of bytes with a mask of
+those that count. Matrices are put side by side, and the mask picks the bytes of the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST = 1 << 25
 
 
 class Cells(NamedTuple):
-    """A column. Row i has the bytes `cells[i][used[i]]`, `lengths[i]` of them; what is the same in all rows is given once."""
+    """A column: row i has the bytes `cells[i][used[i]]`, `lengths[i]` of them. What rows share stands in it once."""
 
     cells: np.ndarray
     used: np.ndarray

@@ -13,6 +13,8 @@ from typing import Any
 
 from tessera.errors import MissingDependency, TesseraError
 from tessera.language.lazy import np
+from tessera.profiler.balance import numbered
+from tessera.profiler.export.columns import Texts, blocks, constant, decimal, joined
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, ProfilingEvent
 
@@ -37,15 +39,25 @@ def export_events(recording: Recording, path: Path) -> Path:
 def _json(recording: Recording, path: Path) -> None:
     """An object a line, without what is null."""
     about = {"format": "tessera-events", "version": 1, "duration": recording.duration}
-    with path.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(about)[:-1] + ', "events": [\n')
-        columns = {name: column.tolist() for name, column in _columns(recording).items()}
-        separator = ""
-        for row in zip(*columns.values(), strict=True):
-            known = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
-            file.write(separator + json.dumps(known))
-            separator = ",\n"
-        file.write("\n]}\n")
+    with path.open("wb") as file:
+        file.write(json.dumps(about)[:-1].encode() + b', "events": [')
+        separator = b"\n"
+        for row in _rows(recording):
+            file.write(separator + _object(row).encode())
+            separator = b",\n"
+        numbers, names, which = _tiles(recording)
+        heads = Texts([f",\n{_object(row)[:-1]}".encode() for row in names])
+        for rows in blocks(heads.lengths[which]):
+            parts = [heads.of(which[rows])]
+            for name, values in numbers.items():
+                parts += [constant(f', "{name}": '.encode()), decimal(values[rows])]
+            written = joined(rows.stop - rows.start, [*parts, constant(b"}")])
+            file.write(written.removeprefix(b",\n") if separator == b"\n" and not rows.start else written)
+        file.write(b"\n]}\n")
+
+
+def _object(row: Mapping[str, Any]) -> str:
+    return json.dumps({name: row[name] for name in (*TEXTS, *NUMBERS) if row.get(name) is not None})
 
 
 def _parquet(recording: Recording, path: Path) -> None:
@@ -55,12 +67,17 @@ def _parquet(recording: Recording, path: Path) -> None:
     except ImportError:
         raise MissingDependency("pyarrow", "parquet", "Writing Parquet") from None
     kinds: Mapping[str, Any] = {**dict.fromkeys(TEXTS, arrow.string()), **dict.fromkeys(NUMBERS, arrow.int64())}
-    columns = {name: arrow.array(column, kinds[name]) for name, column in _columns(recording).items()}
-    parquet.write_table(arrow.table(columns), str(path), compression="zstd")
+    schema = arrow.schema(list(kinds.items()))
+    events = arrow.Table.from_pylist(_rows(recording), schema)
+    numbers, names, which = _tiles(recording)
+    columns = arrow.Table.from_pylist(names, schema).take(arrow.array(which))
+    for name, values in numbers.items():
+        columns = columns.set_column(schema.get_field_index(name), name, arrow.array(values))
+    parquet.write_table(arrow.concat_tables([events, columns]), str(path), compression="zstd")
 
 
-def _columns(recording: Recording) -> dict[str, np.ndarray]:
-    """Arrays of objects of one length: the events in order of kind, then as they were published."""
+def _rows(recording: Recording) -> list[dict[str, Any]]:
+    """The events that are no tiles, in order of kind, then as they were published."""
     rows = [_row(event, recording.start) for event in recording.launches]
     for event in recording.compiles:
         rows.append(_row(event, recording.start))
@@ -69,23 +86,23 @@ def _columns(recording: Recording) -> dict[str, np.ndarray]:
             rows.append({"kind": "stage", "name": stage, "start": begin - recording.start, "duration": took})
             begin += took
     rows += [_row(event, recording.start) for event in (*recording.profiling, *recording.memory)]
+    return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+
+def _tiles(recording: Recording) -> tuple[dict[str, np.ndarray], list[dict[str, Any]], np.ndarray]:
+    """Tiles in order of start: their numbers as columns, the texts that occur, and which of these each has."""
     tiles = recording.tiles
-    count = len(rows) + len(tiles)
-    columns = {name: np.full(count, None, object) for name in (*TEXTS, *NUMBERS)}
-    for index, row in enumerate(rows):
-        for name, value in row.items():
-            columns[name][index] = _plain(value)
     records = tiles.records
-    for name in ("duration", "launch", "rank", "line", "tile", "resource", "slot"):
-        columns[name][len(rows) :] = records[name].tolist()
-    columns["start"][len(rows) :] = (records["start"] - recording.start).tolist()
-    columns["kind"][len(rows) :] = "tile"
-    columns["name"][len(rows) :] = [tiles.phases[phase] for phase in records["phase"].tolist()]
     known = {event.launch: event for event in recording.launches}
-    owners = [known.get(number) for number in records["launch"].tolist()]
-    columns["kernel"][len(rows) :] = [_plain(event.kernel) if event else None for event in owners]
-    columns["device"][len(rows) :] = [_plain(event.device) if event else None for event in owners]
-    return columns
+    first, which = numbered([records["launch"], records["phase"]])
+    names: list[dict[str, Any]] = []
+    for launch, phase in records[["launch", "phase"]][first].tolist():
+        event = known.get(launch)
+        about = {"kernel": _plain(event.kernel), "device": _plain(event.device)} if event else {}
+        names.append({"kind": "tile", "name": _plain(tiles.phases[phase]), **about})
+    numbers = {name: records[name].astype(np.int64) for name in NUMBERS if name in (records.dtype.names or ())}
+    numbers["start"] -= recording.start
+    return numbers, names, which
 
 
 def _row(event: LaunchEvent | CompileEvent | ProfilingEvent | MemoryEvent, zero: int) -> dict[str, Any]:
