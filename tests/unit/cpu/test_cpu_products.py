@@ -19,6 +19,8 @@ from tessera.language.dims import ceildiv
 from tests.emulator.harness import Arg, LineBuilder, build
 
 SIZES = [(1, 1), (3, 5), (17, 64), (70, 63), (33, 129), (5, 2001), (101, 4230)]
+PAGES = [(70, 2048, 1024), (150, 2300, 1024), (70, 4096, 1024), (300, 1000, 1024)]
+"""rows, columns, and a page of memory in elements, of which the distance of rows is a multiple"""
 
 
 @ts.function
@@ -40,12 +42,15 @@ def test_every_layout(size: tuple[int, int], dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_blocks_and_widths_do_not_change_a_bit(size: tuple[int, int], turned: bool) -> None:
-    """`turned`: the vector on the left and the matrix seen transposed."""
-    m, k = size
+@pytest.mark.parametrize("size", [*((*size, 1) for size in SIZES), *PAGES], ids=str)
+def test_blocks_and_widths_do_not_change_a_bit(size: tuple[int, int, int], turned: bool) -> None:
+    """Rows, columns, and of how many elements the distance of rows is a multiple. `turned`: the vector on the left and
+    the matrix seen transposed."""
+    m, k, unit = size
+    pitch = ceildiv(k, unit) * unit
     rng = np.random.default_rng(2)
-    matrix, vector = rng.standard_normal(size).astype(np.float32), rng.standard_normal(k).astype(np.float32)
+    held, vector = rng.standard_normal((m, pitch)).astype(np.float32), rng.standard_normal(k).astype(np.float32)
+    matrix = held[:, :k]
     found: list[Any] = []
     for level in LEVELS:
         for block in (1, 4, 32, 96):
@@ -55,10 +60,10 @@ def test_blocks_and_widths_do_not_change_a_bit(size: tuple[int, int], turned: bo
                 where, shape = ((zero, at), (1, block)) if turned else ((at, zero), (block, 1))
                 t.store(y, t.value("tile.contract", (a, b, *where), TileType(shape, dt.f32)), list(where))
 
-            a = Arg("a", (m, k), dt.f32)
+            a = Arg("a", (m, k), dt.f32, strides=(pitch, 1))
             b = Arg("b", (k, 1), dt.f32)
             if turned:
-                a, b = Arg("a", (1, k), dt.f32), Arg("b", (k, m), dt.f32, strides=(1, k))
+                a, b = Arg("a", (1, k), dt.f32), Arg("b", (k, m), dt.f32, strides=(1, pitch))
             y = Arg("y", (1, m) if turned else (m, 1), dt.f32, out=True)
             target = CpuTarget(level)
             executable = target.load(generate(build("product", [a, b, y], (ceildiv(m, block),), body), target))

@@ -1,16 +1,16 @@
-"""A matrix with contiguous rows times a vector, row by row: lanes are the chains of a row.
+"""A matrix with contiguous rows of one group of chains or more times a vector, row by row: lanes are a row's chains.
 
-Whole groups of chains fill the lanes, so a row is read from one end to the other. Rows that are read side by side would
-be read at many places in memory, often in one set of the cache. The vector is brought into the order of the lanes once
-for all rows. Elements behind the last whole group are handled as in small_matmul.py. The bits are those of every other
-path.
+Rows that lie a multiple of a page apart are in the same sets of the cache, which has no room for as many as are read
+side by side; so each is read from one end to the other. The vector is brought into the order of the lanes once for all
+rows. Elements behind the group are handled as in turned.py. The bits are those of every other path.
 """
 
 from __future__ import annotations
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element
 from tessera.compiler.targets.cpu.kernel.chains import added
-from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, Writer, written
+from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, written
+from tessera.compiler.targets.cpu.kernel.turned import AHEAD, TurnedProduct
 from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
@@ -25,7 +25,7 @@ def lines_function(module: LLVMModule, shape: Shape) -> str:
     return written(module, shape, "lines", _Lines, _Lines.write)
 
 
-class _Lines(Writer):
+class _Lines(TurnedProduct):
     @property
     def vectors(self) -> int:
         """Vectors that hold the sums of a group's chains."""
@@ -33,42 +33,34 @@ class _Lines(Writer):
 
     def write(self) -> None:
         fn, lanes = self.fn, self.shape.lanes
-        n, k = fn.param(9) if self.shape.n_is_bound else self.shape.n, fn.param(10)
-        k = k if self.shape.k is None else self.shape.k
+        n, k = fn.param(9) if self.shape.n_is_bound else self.shape.n, self.shape.k
+        assert k is not None
         element = memory_element(self.shape.dtype)
         turned, found = fn.alloca(element, SPAN), fn.alloca(element, lanes * GROUP)
-        whole = fn.mul(fn.div(k, SPAN), SPAN)
+        self._turn(turned)
         with fn.loop(0, n, lanes) as at:
-            self._put(const(-0.0, self.shape.vector), fn.param(6), at.index)
-        with fn.loop(0, whole, SPAN) as lo:
-            self._turn(lo.index, turned)
-            with fn.loop(0, n, lanes) as at:
-                self._add(at.index, self._group(at.index, fn.sub(n, at.index), lo.index, turned, found))
-        with fn.loop(whole, k, SPAN), fn.loop(0, n, lanes) as at:  # the outer one runs once or not at all
-            self._add(at.index, self.turned_group(at.index, fn.sub(n, at.index), whole, k))
-        with fn.when(fn.icmp("eq", k, 0)), fn.loop(0, n, lanes) as at:
-            self._put(const(0, self.shape.vector), fn.param(6), at.index)
+            total = self._group(at.index, fn.sub(n, at.index), turned, found)
+            if k > SPAN:
+                total = added(fn, total, self.turned_group(at.index, fn.sub(n, at.index), SPAN, k))
+            self._put(total, fn.param(6), at.index)
 
-    def _add(self, column: Index, v: Val) -> None:
-        self._put(added(self.fn, self._get(self.fn.param(6), column), v), self.fn.param(6), column)
-
-    def _turn(self, lo: Index, turned: Val) -> None:
-        """Stores the vector's chains from `lo` on to `turned`, as vectors that hold one element of each chain."""
+    def _turn(self, turned: Val) -> None:
+        """Stores the vector's first chains to `turned`, as vectors that hold one element of each chain."""
         fn, lanes, one = self.fn, self.shape.lanes, self.shape.vector.scalar
         with fn.loop(0, GROUP) as chain:
-            first = fn.add(lo, fn.mul(chain.index, CHAIN))
+            first = fn.mul(chain.index, CHAIN)
             to = fn.add(fn.mul(fn.div(chain.index, lanes), CHAIN * lanes), fn.mod(chain.index, lanes))
             with fn.loop(0, CHAIN) as at:
                 x = fn.load(self.at(fn.param(0), (fn.add(first, at.index), self.strides[1])), one)
                 fn.store(x, self.at(turned, (fn.add(to, fn.mul(at.index, lanes)), 1)))
 
-    def _group(self, column: Index, left: Index, lo: Index, turned: Val, found: Val) -> Val:
+    def _group(self, column: Index, left: Index, turned: Val, found: Val) -> Val:
         """The sums of a group for as many rows as there are lanes; where fewer are left, the last one is repeated."""
         fn, lanes = self.fn, self.shape.lanes
         together = max(1, 2 // self.vectors)
         with fn.loop(0, lanes, together) as at:
             rows = [fn.smin(fn.add(at.index, i), fn.sub(left, 1)) for i in range(together)]
-            starts = [self.at(fn.param(3), (fn.add(column, r), self.strides[3]), (lo, 1)) for r in rows]
+            starts = [self.at(fn.param(3), (fn.add(column, r), self.strides[3])) for r in rows]
             for i, v in enumerate(self._chains(starts, turned)):
                 place = fn.add(fn.mul(fn.add(at.index, i // self.vectors), GROUP), i % self.vectors * lanes)
                 self._put(v, found, place)
@@ -82,13 +74,15 @@ class _Lines(Writer):
         """The sums of a group's chains, for each row that starts there."""
         fn, lanes = self.fn, self.shape.lanes
         pieces = [(p, v) for p in starts for v in range(self.vectors)]
+        rows_ahead = AHEAD // (SPAN * self.shape.dtype.itemsize)
         with fn.loop(0, CHAIN, lanes, [const(0, self.shape.vector)] * len(pieces)) as at:
             sums: list[Val] = []
             for (p, v), total in zip(pieces, at.carried, strict=True):
                 rows = [self.at(p, (at.index, 1), ((v * lanes + i) * CHAIN, 1)) for i in range(lanes)]
                 if self.shape.large:
-                    for row in rows:
-                        self.fetch(self.at(row, (len(starts), self.strides[3])))
+                    ahead = self.at(p, (rows_ahead, self.strides[3]), (at.index, lanes), (v * lanes * CHAIN, 1))
+                    for i in range(lanes):
+                        self.fetch(self.at(ahead, (i * lanes, 1)), 2)
                 for i, line in enumerate(self.square(rows, lanes)):
                     place = fn.mul(fn.add(fn.add(at.index, i), v * CHAIN), lanes)
                     total = self.fma(self._get(turned, place), line, total)

@@ -15,6 +15,7 @@ from tessera.compiler.targets.cpu.kernel.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.packed_matmul import PackedMatmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.packing.scattered import Walk
 from tessera.compiler.targets.cpu.kernel.small_matmul import LARGE, Shape, direct_function, direct_kind
+from tessera.compiler.targets.cpu.kernel.turned import turned_function
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.axes import shape_of
@@ -146,8 +147,10 @@ class Product:
                 direct = dots_function(k.module, shape)
             case "lines":
                 direct = lines_function(k.module, shape)
+            case "turned":
+                direct = turned_function(k.module, shape)
             case _:
-                direct = direct_function(k.module, shape, kind)
+                direct = direct_function(k.module, shape)
         if isinstance(self.m, int) and (shape.n_is_bound or isinstance(self.n, int)):
             _call(fn, direct, self._arguments())
         else:

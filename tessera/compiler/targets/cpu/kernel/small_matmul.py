@@ -1,9 +1,8 @@
 """Small matrix products straight from the operands' own memory, without packing.
 
 The direct way keeps a block of C in registers, as the packed product does, but broadcasts elements of A and loads rows
-of B in place; it pays where there is too little work to repay copying. The turned way is for a few rows of A and a B
-whose columns are contiguous (a matrix times a vector is its simplest case): squares of B are transposed in registers.
-dots.py is for products with so few results that lanes would stay empty.
+of B in place; it pays where there is too little work to repay copying. turned.py is for a few rows of A and a B whose
+columns are contiguous, dots.py for products with so few results that lanes would stay empty.
 
 All add in the order of language/order.py with fused multiply-adds, so that the bits are those of every other path.
 """
@@ -32,10 +31,10 @@ FEW_ROWS = 4
 ROWS = 8
 """rows of B that are added to C together where A is a vector"""
 
-LARGE = 1 << 23
-"""bytes of a matrix that is not expected in any cache"""
-AHEAD = 256
-"""bytes by which parts of the rows of such a matrix are prefetched ahead of their reads"""
+PAGE = 1 << 12
+"""bytes from one element to the next one in the same set of a first-level cache"""
+LARGE = 1 << 20
+"""bytes of a matrix that is not expected in a core's own caches"""
 
 Step: TypeAlias = "Callable[[Index, Index, list[Val]], list[Val]]"
 """Adds products to sums: those from a place on, how many."""
@@ -55,7 +54,7 @@ class Shape:
     n_is_bound: bool = False
     """fewer columns may be left; not for the direct way"""
     large: bool = False
-    """B is a part of a large matrix, or of one of unknown size; only the turned way uses it"""
+    """B is a part of a large matrix, or of one of unknown size; only turned.py and lines.py use it"""
 
     @property
     def lanes(self) -> int:
@@ -100,9 +99,10 @@ def direct_kind(shape: Shape) -> str:
         return ""
     if shape.strides[1] == 1 and not shape.accumulate and n < shape.lanes and _dots_are_faster(n, k):
         return "dots"
-    if m == 1 and not shape.accumulate and n >= 4 * shape.lanes and (k is None or k >= SPAN):
-        return "lines"
-    return "turned"
+    one_group = k is not None and SPAN <= k < 2 * SPAN
+    in_one_set = shape.strides[3] is not None and shape.strides[3] * shape.dtype.itemsize % PAGE == 0
+    long = m == 1 and not shape.accumulate and n >= 4 * shape.lanes
+    return "lines" if long and one_group and in_one_set else "turned"
 
 
 def _dots_are_faster(n: int, k: int | None) -> bool:
@@ -110,19 +110,9 @@ def _dots_are_faster(n: int, k: int | None) -> bool:
     return k is None or n * (4 * CHAIN + k // 4) < 4 * k
 
 
-def direct_function(module: LLVMModule, shape: Shape, kind: str) -> str:
+def direct_function(module: LLVMModule, shape: Shape) -> str:
     """The name of a function with the parameters of `matmul_function`, written into `module` at first use."""
-
-    def write(writer: Writer) -> None:
-        match kind:
-            case "direct" if shape.m == 1:
-                writer.rows_of_b()
-            case "direct":
-                writer.direct()
-            case _:
-                writer.turned()
-
-    return written(module, shape, kind, Writer, write)
+    return written(module, shape, "direct", Writer, Writer.rows_of_b if shape.m == 1 else Writer.direct)
 
 
 W = TypeVar("W", bound="Writer")
@@ -163,13 +153,14 @@ class Writer:
         for p, v in zip(places, values, strict=True):
             self.fn.store(v, p, self.shape.dtype.itemsize)
 
-    def fetch(self, p: Val) -> None:
-        """Asks memory for the line at `p`, which the processor does not foresee where many places are read in turn.
+    def fetch(self, p: Val, cache: int = 1) -> None:
+        """Asks memory for the line at `p`, which the processor does not foresee where many places are read in turn;
+        it is kept in that level of cache.
 
         To ask for what does not exist does nothing.
         """
         self.fn.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.fn.do(f"call void @llvm.prefetch.p0(ptr {p.ref}, i32 0, i32 3, i32 1)")
+        self.fn.do(f"call void @llvm.prefetch.p0(ptr {p.ref}, i32 0, i32 {4 - cache}, i32 1)")
 
     def square(self, rows: list[Val], left: Index) -> list[Val]:
         """A vector from each of these places, transposed; the first `left` elements of each are read.
@@ -340,66 +331,6 @@ class Writer:
         fn.module.declare(f"declare {t.text} @llvm.masked.load.{t.suffix}.p0(ptr, {m.text}, {t.text})")
         args = f"ptr align {self.shape.dtype.itemsize} {p.ref}, {mask!r}, {t.text} zeroinitializer"
         return fn.effect(f"call {t.text} @llvm.masked.load.{t.suffix}.p0({args})", t)
-
-    # -- B along its columns -----------------------------------------------------------------------------------------
-    def turned(self) -> None:
-        """Lanes are columns. Where fewer are left, the last of them fills the lanes: its results are filler of C."""
-        shape, fn = self.shape, self.fn
-        lanes, n = shape.lanes, fn.param(9) if shape.n_is_bound else shape.n
-        side_by_side = 2 if shape.m == 1 and levels(shape.k) == 1 else 1
-        wide, whole = (fn.mul(fn.div(n, x), x) for x in (side_by_side * lanes, lanes))
-        with fn.loop(0, wide, side_by_side * lanes) as q:
-            self._turned_columns(q.index, [range(i * lanes, (i + 1) * lanes) for i in range(side_by_side)])
-        with fn.loop(wide, whole, lanes) as q:
-            self._turned_columns(q.index, [range(lanes)])
-        last = fn.sub(fn.sub(n, whole), 1)
-        with fn.when(fn.icmp("sge", last, 0)):
-            self._turned_columns(whole, [[fn.smin(i, last) for i in range(lanes)]])
-
-    def _turned_columns(self, column: Index, taken: Sequence[Sequence[Index]]) -> None:
-        """Vectors of the columns that are `taken`, counted from `column` on, for all rows of A."""
-        fn, m = self.fn, self.shape.m
-        c, ldc = self.at(fn.param(6), (column, 1)), self.strides[4]
-        places = [self.at(c, (i, ldc), (j * self.shape.lanes, 1)) for j in range(len(taken)) for i in range(m)]
-        together = 2 if m == 1 and not self.shape.large else 1
-        self.finish(places, self.sums(self.start(places), self._turned_chains(column, taken), together))
-
-    def turned_group(self, column: Index, left: Index, lo: Index, hi: Index) -> Val:
-        """The products of range(lo, hi), which is a group, for a vector of `left` or more columns and one row of A."""
-        fn = self.fn
-        chains = self._turned_chains(column, [[fn.smin(i, fn.sub(left, 1)) for i in range(self.shape.lanes)]])
-        total = const(-0.0, self.shape.vector)
-        with fn.loop(lo, hi, CHAIN, [total]) as at:
-            count = fn.smin(CHAIN, fn.sub(hi, at.index))
-            at.next = [added(fn, at.carried[0], chains([at.index], count, [const(0, self.shape.vector)])[0])]
-        return at.results[0]
-
-    def _turned_chains(self, column: Index, taken: Sequence[Sequence[Index]]) -> Chains:
-        fn, shape = self.fn, self.shape
-        sbn, lanes, m = self.strides[3], shape.lanes, shape.m
-        b = self.at(fn.param(3), (column, sbn))
-        steps = [[fn.mul(i, sbn) for i in own] for own in taken]
-
-        def add(values: list[Val], lines: Sequence[Val], ks: list[Index]) -> list[Val]:
-            """`lines` of B, for each chain and vector of columns, times all rows of A."""
-            chosen = [(line, ks[j // len(taken)], i) for j, line in enumerate(lines) for i in range(m)]
-            return [self.fma(self._left(i, k), line, v) for (line, k, i), v in zip(chosen, values, strict=True)]
-
-        def chains(starts: list[Index], count: Index, values: list[Val]) -> list[Val]:
-            def step(at: Index, left: Index, so_far: list[Val]) -> list[Val]:
-                corners = [self.at(b, (fn.add(k, at), 1)) for k in starts]
-                if shape.large and left == lanes:
-                    for s in steps[0]:
-                        self.fetch(self.at(corners[0], (s, 1), (AHEAD // shape.dtype.itemsize, 1)))
-                squares = [self.square([self.at(p, (s, 1)) for s in own], left) for p in corners for own in steps]
-                for i, lines in enumerate(zip(*squares, strict=True)):
-                    place = fn.add(at, self.inside(i, left))
-                    so_far = self.kept(i, left, add(so_far, lines, [fn.add(k, place) for k in starts]), so_far)
-                return so_far
-
-            return self.by_squares(count, values, step)
-
-        return chains
 
     def by_squares(self, count: Index, values: list[Val], step: Step) -> list[Val]:
         """`step` for groups of `lanes` products, then once more for the rest of `count`."""
