@@ -90,6 +90,12 @@ def _autotune(text: str) -> str:
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
+def _figures(text: str) -> str:
+    if text.lower() in ("measured", "usual"):
+        return text.lower()
+    raise ValueError("it is measured or usual")
+
+
 def _size(text: str) -> int:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2].upper() not in _UNITS:
@@ -133,6 +139,12 @@ autotune = _knob(
 debug = _knob(
     "TESSERA_DEBUG", "1 checks computed indices, asserts and NaN in kernels while they run.", "0", lambda: False, _flag
 )
+figures = _knob(
+    "TESSERA_FIGURES",
+    "usual takes the figures of a usual processor for predictions instead of those measured on this one, so that they "
+    "are the same everywhere.",
+    "measured", lambda: "measured", _figures,
+)  # fmt: skip
 tracebacks = _knob(
     "TESSERA_TRACEBACKS", "1 shows Tessera's own frames in the tracebacks of its errors.", "0", lambda: False, _flag
 )

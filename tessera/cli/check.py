@@ -129,8 +129,12 @@ class _Costs:
         return cls(target, sizes(dims))
 
     def of(self, analysis: Analysis) -> tuple[Span, str, str]:
+        from tessera.compiler.machines import HOST, predicted_machine  # slow: as below
         from tessera.compiler.predict import predict  # slow: the passes, for those who ask for costs
+        from tessera.runtime.processor import measured_figures  # slow: as above
 
+        if predicted_machine(self.target) == HOST:
+            measured_figures()
         found = predict(analysis, self.dims, self.target, largest=math.inf)
         return analysis.definition.span, analysis.name, found.text
 

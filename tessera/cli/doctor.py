@@ -7,6 +7,8 @@ import importlib.util
 import json
 import platform
 import shutil
+import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -14,6 +16,8 @@ import typer
 
 import tessera
 from tessera import knobs
+from tessera.compiler.figures import LEVELS
+from tessera.errors import MissingDependency
 from tessera.runtime.arrays import devices
 
 
@@ -38,9 +42,12 @@ LIBRARIES = (
 )
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
-    """Show what works on this machine, and what to install for the rest."""
-    found = [*_machine(), *_devices(), *map(_library, LIBRARIES), _compiler()]
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure the processor again.")] = False,
+) -> None:
+    """Show what works on this machine and what its processor does, and what to install for the rest."""
+    found = [*_machine(), *_processor(measure), *_devices(), *map(_library, LIBRARIES), _compiler()]
     if as_json:
         print(json.dumps([asdict(f) for f in found], indent=1))
         return
@@ -61,6 +68,39 @@ def _machine() -> list[Checkup]:
         Checkup("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         Checkup("cache", True, str(knobs.cache_dir())),
         Checkup("default target", True, devices.resolve("auto")),
+    ]
+
+
+def _processor(again: bool) -> list[Checkup]:
+    """Its figures by one thread and by all, measured now where they are not known."""
+    from tessera.runtime.processor import measured_again, measured_figures  # slow: the code generator of the CPU target
+
+    try:
+        known = measured_again() if again else measured_figures()
+    except MissingDependency as error:
+        return [Checkup("processor", False, str(error).splitlines()[0])]
+    first, second, last = (f"{size >> 10:,} KiB" for size in known.caches)
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.when))
+    said = f"measured, best until {when}" if known.measured else "not measured (TESSERA_FIGURES=usual)"
+    remedy = "tessera doctor --measure: again, when nothing else runs" if known.measured else ""
+    threads = f"{known.threads} threads" if known.threads > 1 else "1 thread"
+    about = f"{known.processor}, {threads}; caches of {first} and {second} a core, {last} together; {said}"
+
+    def rates(what: str, names: Sequence[str], unit: str) -> str:
+        there = [(n, known.rates[f"{what} {n}".strip()]) for n in names if f"{what} {n}".strip() in known.rates]
+        return (
+            ", ".join(f"{n.removesuffix(' f32')} {one / 1e9:.3g} | {all_ / 1e9:.3g}" for n, (one, all_) in there) + unit
+        )
+
+    functions = ("exp f32", "log f32", "tanh f32", "sin f32", "gelu f32", "pow f32")
+    one, together = (1e9 / rate for rate in known.rates["launch"])
+    return [
+        Checkup("processor", True, about, remedy),
+        Checkup("  reading", True, rates("read", LEVELS, " GB/s, by one thread | by all")),
+        Checkup("  copying", True, rates("copy", LEVELS, " GB/s, read and written")),
+        Checkup("  products", True, rates("product", ("f32", "f64", "bf16", "int8"), " G operations/s")),
+        Checkup("  functions", True, rates("", functions, " G elements/s of f32")),
+        Checkup("  launches", True, f"{one:.0f} ns by one thread | {together:.0f} ns by all"),
     ]
 
 

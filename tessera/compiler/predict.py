@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.sizes import defaults, usual_sizes
 from tessera.compiler.ir.core import Op
 from tessera.compiler.levels import NoIR, schedule, unit
-from tessera.compiler.machines import MACHINES, Peaks, predicted_machine
-from tessera.compiler.schedule.cost import parts_us, predicted_us, sequential_us
+from tessera.compiler.machines import MACHINES, predicted_machine
+from tessera.compiler.schedule.cost import LaunchTime
 from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.tile.lifetimes import peak
 from tessera.compiler.tile.program import Branch, Launch, Program, Step
+from tessera.compiler.timing import launch_times
 from tessera.errors import TesseraError
 from tessera.files import read_record, write_record
 from tessera.immutable import immutable
@@ -199,8 +200,8 @@ def _predicted(analysis: Analysis, dims: Mapping[str, int], target: str, largest
     return of_program(made, name)
 
 
-def of_program(made: Program, name: str) -> Prediction:
-    """The prediction for a lowered program on a machine of this name."""
+def of_program(made: Program, name: str, threads: int | None = None) -> Prediction:
+    """The prediction for a lowered program on a machine of this name; on a processor, on that many threads."""
     count, machine = len(made.launches), MACHINES.get(name)
     if made.free:
         return Prediction(name, count, why=f"its arguments decide about {', '.join(made.free)}")
@@ -208,10 +209,12 @@ def of_program(made: Program, name: str) -> Prediction:
     flops, moved = (sum(each) for each in zip(*work, strict=True)) if work else (None, None)
     if machine is None or machine.peaks is None:
         return Prediction(name, count, None, peak(made), f"there is no model of {name}", flops, moved)
-    us, most = (_time(made.steps, machine.peaks, model) for model in (predicted_us, sequential_us))
-    why = "" if us is not None else "how often it loops depends on its data"
-    bound = _bound(work, machine.peaks)
-    return Prediction(name, count, us, peak(made), why, flops, moved, bound, most_us=most)
+    times = launch_times(made, machine, threads)
+    total = _time(made.steps, times)
+    if total is None:
+        return Prediction(name, count, None, peak(made), "how often it loops depends on its data", flops, moved)
+    least, most = (us * 1e6 for us in total)
+    return Prediction(name, count, least, peak(made), "", flops, moved, _bound(times.values()), most_us=most)
 
 
 def refused(analysis: Analysis, dims: Mapping[str, int], target: str) -> list[Refusal]:
@@ -250,21 +253,23 @@ def _assuming(
     return Prediction(predicted_machine(target), 0, why=why)
 
 
-def _time(steps: tuple[Step, ...], peaks: Peaks, model: Callable[[Dim, Dim, Peaks], float | None]) -> float | None:
-    """Of two branches the longer one; None with a loop, whose trips only a running program knows."""
-    total = 0.0
+def _time(steps: tuple[Step, ...], times: Mapping[int, LaunchTime]) -> tuple[float, float] | None:
+    """The least and the most seconds. Of two branches the longer one; None with a loop, whose trips only a running
+    program knows."""
+    least = most = 0.0
     for step in steps:
         if isinstance(step, Launch):
-            took = model(step.flops, step.bytes, peaks)
+            found = times.get(id(step))
+            took = (found.least, found.most) if found is not None else None
         elif isinstance(step, Branch):
-            sides = [_time(side, peaks, model) for side in (step.then, step.orelse)]
+            sides = [_time(side, times) for side in (step.then, step.orelse)]
             took = max((t for t in sides if t is not None), default=None) if None not in sides else None
         else:
             took = None
         if took is None:
             return None
-        total += took
-    return total
+        least, most = least + took[0], most + took[1]
+    return least, most
 
 
 def _work(steps: tuple[Step, ...]) -> list[tuple[int, int]]:
@@ -274,14 +279,12 @@ def _work(steps: tuple[Step, ...]) -> list[tuple[int, int]]:
     return known if len(known) == len(steps) else []
 
 
-def _bound(work: list[tuple[int, int]], peaks: Peaks) -> str:
-    shares: dict[str, float] = {}
-    for flops, moved in work:
-        parts = parts_us(flops, moved, peaks)
-        roof = max(("compute", "memory"), key=parts.__getitem__)
-        for part in (roof, "launches"):
-            shares[part] = shares.get(part, 0.0) + parts[part]
-    return max(shares, key=shares.__getitem__) if shares else ""
+def _bound(times: Iterable[LaunchTime]) -> str:
+    shares = dict.fromkeys(("compute", "memory", "launches"), 0.0)
+    for each in times:
+        shares["compute" if each.compute >= each.memory else "memory"] += max(each.compute, each.memory)
+        shares["launches"] += each.launch
+    return max(shares, key=shares.__getitem__) if any(shares.values()) else ""
 
 
 def quantity(value: float, unit: str) -> str:

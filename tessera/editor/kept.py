@@ -9,10 +9,11 @@ from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.core import Op
 from tessera.compiler.levels import NoIR, schedule
 from tessera.compiler.lower.memory_limit import shown
-from tessera.compiler.machines import MACHINES, predicted_machine
+from tessera.compiler.machines import predicted_machine
 from tessera.compiler.predict import quantity
-from tessera.compiler.schedule.cost import predicted_us
+from tessera.compiler.schedule.cost import time_by_peaks
 from tessera.compiler.schedule.saved_values import KeptValue, kept
+from tessera.compiler.timing import peaks_for
 from tessera.editor.functions import Known, takes_gradients
 from tessera.errors import TesseraError
 
@@ -62,9 +63,9 @@ def why(value: KeptValue, target: str) -> str:
         lines.setdefault(span.line, []).append(operator)
     readers = " and ".join(f"line {line} ({', '.join(dict.fromkeys(names))})" for line, names in sorted(lines.items()))
     reads = "reads" if len(lines) == 1 else "read"
-    machine = MACHINES.get(predicted_machine(target))
-    us = predicted_us(value.flops, value.moved, machine.peaks) if machine is not None and machine.peaks else None
-    again = quantity(us * 1e-6, "s") if us is not None else f"{value.flops} FLOP"
+    peaks = peaks_for(target)
+    time = time_by_peaks(value.flops, value.moved, peaks) if peaks is not None else None
+    again = quantity(time.least, "s") if time is not None else f"{value.flops} FLOP"
     what = f" ({value.operator})" if value.operator.startswith("slope") else ""
     size = shown(value.bytes) if isinstance(value.bytes, int) else f"{value.bytes} B"
     return (

@@ -17,7 +17,8 @@ from tessera.runtime.events import Source
 from tessera.runtime.locks import Locked
 
 _SCHEMA = 2
-# One for each platform. It has `identity(index)`, what a measurement holds for, and `measure(device, index)`.
+# One for each platform. It has `identity(index)`, what a measurement holds for, None where it keeps its measurements
+# itself, and `measure(device, index, again)`.
 _MEASURERS = {platform: f"tessera.profiler.measure.{platform}" for platform in PLATFORMS}
 
 
@@ -25,7 +26,7 @@ _MEASURERS = {platform: f"tessera.profiler.measure.{platform}" for platform in P
 class Ceiling:
     """One limit. `kind` is "bandwidth" (B/s; `name` is the memory level) or "compute" (FLOP/s; `name` is the dtype).
 
-    `value` is the best of several rounds; `spread` is how far their median stayed behind it, as a part of it.
+    `value` is the best that was ever measured.
     """
 
     kind: str
@@ -33,7 +34,6 @@ class Ceiling:
     value: float
     source: Source
     how: str
-    spread: float = 0.0
 
     @property
     def unit(self) -> str:
@@ -76,7 +76,8 @@ class DeviceCeilings:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> DeviceCeilings:
         """Raises KeyError, TypeError or ValueError when `data` is not what `to_json` gives."""
-        machine = cls(**{**data, "ceilings": tuple(Ceiling(**ceiling) for ceiling in data["ceilings"])})
+        ceilings = ({k: v for k, v in ceiling.items() if k != "spread"} for ceiling in data["ceilings"])  # of old files
+        machine = cls(**{**data, "ceilings": tuple(Ceiling(**ceiling) for ceiling in ceilings)})
         if not all(ceiling.value > 0 for ceiling in machine.ceilings):
             raise ValueError("a ceiling must be positive")
         return machine
@@ -121,14 +122,16 @@ def measured_again(device: str) -> DeviceCeilings:
 
 def _kept_or_measured(measurer: str, device: str, index: int, before: DeviceCeilings | None = None) -> DeviceCeilings:
     module = importlib.import_module(measurer)
-    identity = repr((_SCHEMA, *module.identity(index)))
-    path = knobs.cache_dir() / f"ceilings-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
-    machine = load_machine(path) if before is None else None
+    identity: tuple[Any, ...] | None = module.identity(index)
+    name = hashlib.sha256(repr((_SCHEMA, *(identity or ()))).encode()).hexdigest()[:16]
+    path = knobs.cache_dir() / f"ceilings-{name}.json" if identity is not None else None
+    machine = load_machine(path) if before is None and path is not None else None
     if machine is None:
-        machine = module.measure(device, index)
+        machine = module.measure(device, index, before is not None)
         for c in before.ceilings if before is not None else ():
             machine = machine.raised(c.kind, c.name, c.value, c.how)
-        save_machine(path, machine)
+        if path is not None:
+            save_machine(path, machine)
     return replace(machine, device=device)  # equal devices share one file
 
 

@@ -14,7 +14,7 @@ from tessera.compiler.frontend.names.signature import is_scalar
 from tessera.compiler.frontend.names.values import Static, remade
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType, shape_text
-from tessera.compiler.machines import code_of
+from tessera.compiler.machines import HOST, code_of
 from tessera.compiler.predict import Prediction, of_program
 from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.targets import base as targets
@@ -35,6 +35,7 @@ from tessera.runtime.code.build import Built
 from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
 from tessera.runtime.explanation import Explanation
+from tessera.runtime.processor import measured_figures
 
 if TYPE_CHECKING:
     from tessera.runtime.autotune.choose import Choice
@@ -151,7 +152,9 @@ class Compiled:
 
     def predicted(self) -> Prediction:
         """What a call should take by the model of its machine, which editors show too. Never a measurement."""
-        return of_program(self.lowered.program, self.target.name)
+        if self.target.name == HOST:
+            measured_figures()
+        return of_program(self.lowered.program, self.target.name, devices.get_num_threads())
 
     def refusals(self) -> list[Refusal]:
         """Which operators that follow one another are in two kernels, and why."""

@@ -14,9 +14,10 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import shape_text
 from tessera.compiler.levels import NoIR, schedule
 from tessera.compiler.lower.memory_limit import shown
-from tessera.compiler.machines import MACHINES, predicted_machine
-from tessera.compiler.schedule.cost import predicted_us
+from tessera.compiler.machines import predicted_machine
+from tessera.compiler.schedule.cost import time_by_peaks
 from tessera.compiler.schedule.saved_values import KeptValue, kept
+from tessera.compiler.timing import peaks_for
 from tessera.errors import CompileError, Diagnostic
 from tessera.immutable import immutable
 from tessera.language.annotations import TensorAnn
@@ -48,8 +49,9 @@ class SavedValue:
 
     @staticmethod
     def of(k: KeptValue, target: str) -> SavedValue:
-        machine = MACHINES.get(target)
-        us = predicted_us(k.flops, k.moved, machine.peaks) if machine and machine.peaks and k.operator else None
+        peaks = peaks_for(target)
+        time = time_by_peaks(k.flops, k.moved, peaks) if peaks is not None and k.operator else None
+        us = time.least * 1e6 if time is not None else None
         used_by = tuple((operator, span.line) for operator, span in k.readers)
         return SavedValue(
             k.name, k.operator, k.at.file, k.at.line, k.type.shape, str(k.type.dtype), k.bytes, used_by, k.flops, us

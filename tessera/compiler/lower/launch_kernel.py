@@ -9,12 +9,13 @@ from tessera.compiler.ir.core import Op, Value, clone
 from tessera.compiler.ir.launches import kernel_of, stored
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.types import TensorType, TileType, ViewType
-from tessera.compiler.lower.kernel_to_program import demand_static_tiles, flops, traffic, zeros_launch
+from tessera.compiler.lower.kernel_to_program import demand_static_tiles, zeros_launch
 from tessera.compiler.lower.program_builder import ProgramBuilder
 from tessera.compiler.lower.reduce_across import stages
 from tessera.compiler.schedule.views import layout_of
 from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.program import BufferArg, Launch, ScalarArg
+from tessera.compiler.tile.work import flops, traffic
 from tessera.errors import NOWHERE, Note
 from tessera.language.dims import Dim
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tessera.compiler.machines import Peaks
+from tessera.immutable import immutable
 from tessera.language.dims import Dim
 
 MAX_OPERANDS = 24
@@ -15,25 +16,27 @@ def worth_fusing(ops: int, operands: int) -> bool:
     return ops <= MAX_OPS and operands <= MAX_OPERANDS
 
 
-def predicted_us(flops: Dim, bytes: Dim, peaks: Peaks) -> float | None:
-    """Roofline time of one launch in microseconds; None while sizes are symbolic. A model, never a measurement."""
+@immutable
+class LaunchTime:
+    """Seconds of a launch by a model, by what they go into. Never a measurement."""
+
+    compute: float
+    memory: float
+    launch: float
+
+    @property
+    def least(self) -> float:
+        """Where arithmetic and memory traffic overlap wholly."""
+        return max(self.compute, self.memory) + self.launch
+
+    @property
+    def most(self) -> float:
+        """Where they do not overlap."""
+        return self.compute + self.memory + self.launch
+
+
+def time_by_peaks(flops: Dim, bytes: Dim, peaks: Peaks) -> LaunchTime | None:
+    """The roofline of one launch; None while sizes are symbolic."""
     if not isinstance(flops, int) or not isinstance(bytes, int):
         return None
-    parts = parts_us(flops, bytes, peaks)
-    return max(parts["compute"], parts["memory"]) + parts["launches"]
-
-
-def sequential_us(flops: Dim, bytes: Dim, peaks: Peaks) -> float | None:
-    """The same where arithmetic and memory traffic do not overlap: the longer end of what the roofline allows."""
-    if not isinstance(flops, int) or not isinstance(bytes, int):
-        return None
-    return sum(parts_us(flops, bytes, peaks).values())
-
-
-def parts_us(flops: int, bytes: int, peaks: Peaks) -> dict[str, float]:
-    """The time of a launch by each of its bounds, in microseconds: "compute", "memory", and "launches" itself."""
-    return {
-        "compute": flops / (peaks.gflops * 1e3),
-        "memory": bytes / (peaks.gbytes * 1e3),
-        "launches": peaks.launch_us,
-    }
+    return LaunchTime(flops / (peaks.gflops * 1e9), bytes / (peaks.gbytes * 1e9), peaks.launch_us * 1e-6)

@@ -19,9 +19,10 @@ from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.kernel_source.axes import NoKernel
 from tessera.compiler.kernel_source.spelling import all_written, written
 from tessera.compiler.levels import NoIR, schedule
-from tessera.compiler.machines import machine_of, predicted_machine
+from tessera.compiler.machines import predicted_machine
 from tessera.compiler.predict import quantity
 from tessera.compiler.schedule.views import is_view, kind_of
+from tessera.compiler.timing import peaks_for
 from tessera.editor import signatures
 from tessera.editor.annotations import own_name
 from tessera.editor.functions import Known
@@ -117,10 +118,10 @@ def saved(total: Dim, launches: int, settings: Preferences) -> str:
     """Bytes kept out of memory, and the time of that and of so many launches less, where a model knows it."""
     if total == 0:
         return ""
-    machine = machine_of(predicted_machine(settings.target))
-    if not isinstance(total, int) or machine is None or machine.peaks is None:
+    peaks = peaks_for(settings.target)
+    if not isinstance(total, int) or peaks is None:
         return f", which keeps {total} bytes out of memory"
-    us = total / (machine.peaks.gbytes * 1e3) + launches * machine.peaks.launch_us
+    us = total / (peaks.gbytes * 1e3) + launches * peaks.launch_us
     return f", which keeps {total:,} bytes out of memory and saves {quantity(us * 1e-6, 's')} at most (modelled)"
 
 

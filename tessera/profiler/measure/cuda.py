@@ -17,8 +17,8 @@ def identity(index: int) -> tuple[Any, ...]:
     return (ANY_GPU, name, cupy.cuda.runtime.driverGetVersion(), cupy.__version__)
 
 
-def measure(device: str, index: int) -> DeviceCeilings:
-    """The ceilings of GPU `index`; takes 1.5 GiB of its memory for a moment."""
+def measure(device: str, index: int, again: bool) -> DeviceCeilings:
+    """The ceilings of GPU `index`; the first time and again alike. Takes 1.5 GiB of its memory for a moment."""
     properties = cupy.cuda.runtime.getDeviceProperties(index)
     with cupy.cuda.Device(index):
         ceilings = [Ceiling("bandwidth", "memory", _copy_rate(256 << 20), "measured", "copy within its memory")]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 
+from tessera.compiler.figures import cached_bytes, caches
 from tessera.immutable import immutable
 
 
@@ -62,11 +62,11 @@ def from_features(features: Mapping[str, bool], cpu: str = "", level: str | None
     text = ",".join(("+" if k in on else "-") + k for k in sorted(features))
     if on.issuperset(AVX512):
         narrow = {"bf16_products": "avx512bf16" in on, "byte_products": "avx512vnni" in on}
-        return VectorISA("avx512", 512, 32, text, cpu, masks=True, cached_bytes=cached_bytes(), **narrow)
+        return VectorISA("avx512", 512, 32, text, cpu, masks=True, cached_bytes=cached_bytes(caches()), **narrow)
     if on.issuperset(AVX2):
-        return VectorISA("avx2", 256, 16, text, cpu, byte_products="avxvnni" in on, cached_bytes=cached_bytes())
+        return VectorISA("avx2", 256, 16, text, cpu, byte_products="avxvnni" in on, cached_bytes=cached_bytes(caches()))
     arm = platform.machine().lower() in ("arm64", "aarch64")
-    return VectorISA("neon" if arm else "sse2", 128, 32 if arm else 16, text, cpu, cached_bytes=cached_bytes())
+    return VectorISA("neon" if arm else "sse2", 128, 32 if arm else 16, text, cpu, cached_bytes=cached_bytes(caches()))
 
 
 @lru_cache(maxsize=8)
@@ -75,21 +75,3 @@ def host(level: str | None = None) -> VectorISA:
     from llvmlite import binding as llvm  # slow: LLVM, where the machine has been looked at before
 
     return from_features(dict(llvm.get_host_cpu_features()), llvm.get_host_cpu_name(), level)
-
-
-@lru_cache(maxsize=1)
-def cached_bytes() -> int:
-    """Four second-level caches, or half the last-level cache where that is larger."""
-    return max(4 * _cache(2, 1 << 20), _cache(3, 0) // 2)
-
-
-def _cache(level: int, unknown: int) -> int:
-    """Bytes of the first core's cache of that level, as Linux reports it."""
-    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        try:
-            if int((folder / "level").read_text()) == level and (folder / "type").read_text().strip() != "Instruction":
-                size = (folder / "size").read_text().strip()
-                return int(size[:-1]) << {"K": 10, "M": 20, "G": 30}[size[-1]]
-        except (OSError, ValueError, KeyError, IndexError):
-            continue
-    return unknown

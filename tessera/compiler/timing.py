@@ -1,0 +1,237 @@
+"""How long a program should take on a processor: a model of its launches, by the figures of that processor.
+
+A launch computes and moves data; the two overlap more or less, so that its time is a range. What it computes is the sum
+over the ops of its kernel, each by the rate of its kind. What it moves comes from where the program touched it last: a
+cache that holds all that was touched since, or memory. A program is taken to run again and again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+from tessera import knobs
+from tessera.compiler.figures import LEVELS, Figures, cached_bytes, figures
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import TileType, ViewType
+from tessera.compiler.machines import HOST, MACHINES, Machine, Peaks, predicted_machine
+from tessera.compiler.schedule.cost import LaunchTime, time_by_peaks
+from tessera.compiler.tile.program import BufferArg, Launch, Program
+from tessera.compiler.tile.work import Amount, Work, users_of
+from tessera.language import dtypes
+from tessera.language.dims import prod
+from tessera.language.dtypes import DType
+from tessera.language.scalars import TABLE
+
+ALONE = 15e-6
+"""seconds on one thread that a launch takes at least to be worth sharing, as launches themselves are measured by
+(targets/cpu/kernel/program.py)"""
+PIECES = 64
+"""in which the programs of a launch are shared"""
+BLOCK = 14
+"""rows that a product computes together"""
+LONGEST_NETWORK = 16384
+"""elements of a line that is sorted beside others"""
+ROUNDING = 2
+"""operations"""
+_STEPS = {"philox": 50, "load": 0.5}
+"""of what is no function of `scalars.TABLE`; Philox: ten rounds of two products, an addition and two exclusive ors"""
+_MOVES = frozenset({"load", "store", "gather", "scatter", "copy"})
+_FREE = frozenset({"broadcast", "reshape", "transpose", "iota", "to_scalar", "dim", "program_id", "to_index", "return"})
+
+
+def peaks_for(target: str) -> Peaks | None:
+    """The peaks of a target's machine: for the processor at hand, by its figures. None: there is no model of it."""
+    machine = MACHINES.get(predicted_machine(target))
+    if machine is None or machine.name != HOST:
+        return machine.peaks if machine is not None else None
+    known, threads = figures(), knobs.num_threads()
+    steps, moved = known.rate("step f32", threads), known.rate("copy memory", threads)
+    return Peaks(steps / 1e9, moved / 1e9, 1e6 / known.rate("launch", threads))
+
+
+def launch_times(program: Program, machine: Machine, threads: int | None = None) -> dict[int, LaunchTime]:
+    """The time of each launch whose sizes are known, by its `id`; on the processor at hand on that many threads, or
+    those that TESSERA_NUM_THREADS says."""
+    if machine.name != HOST:
+        assert machine.peaks is not None
+        found = {id(s): time_by_peaks(s.flops, s.bytes, machine.peaks) for s in program.launches}
+        return {key: time for key, time in found.items() if time is not None}
+    return _on_processor(program, figures(), threads or knobs.num_threads())
+
+
+def _on_processor(program: Program, known: Figures, threads: int) -> dict[int, LaunchTime]:
+    launches = [s for s in program.launches if _is_known(s)]
+    places, compute = _Places(program, launches, known, threads), _Compute(known)
+    found: dict[int, LaunchTime] = {}
+    for launch in launches:
+        share = _threads_of(launch, threads)
+        busiest = compute.seconds(launch.kernel) * _waiting(launch, share) / share
+        found[id(launch)] = LaunchTime(busiest, places.seconds(launch, share), 1 / known.rate("launch", share))
+    return found
+
+
+def _is_known(launch: Launch) -> bool:
+    shapes = [a.type.shape for a in launch.kernel.region.block.args if isinstance(a.type, ViewType)]
+    sizes = (launch.flops, launch.bytes, _programs(launch), *(d for shape in shapes for d in shape))
+    return all(isinstance(d, int) for d in sizes)
+
+
+def _programs(launch: Launch) -> object:
+    return prod(cast("tuple[int, ...]", launch.kernel.attrs["grid"]))
+
+
+def _threads_of(launch: Launch, threads: int) -> int:
+    programs, work = cast(int, _programs(launch)), cast(int, launch.flops) + cast(int, launch.bytes)
+    return 1 if work / 8 < ALONE * 1e9 else min(threads, programs)
+
+
+def _waiting(launch: Launch, threads: int) -> float:
+    """How much longer the busiest thread works than all do on average: pieces are whole programs."""
+    programs = cast(int, _programs(launch))
+    pieces = -(-programs // -(-programs // PIECES)) if programs else 1
+    return -(-pieces // threads) * threads / pieces if programs else 1.0
+
+
+class _Compute:
+    """The arithmetic of a kernel, on one thread."""
+
+    def __init__(self, figures: Figures) -> None:
+        self.figures = figures
+        self.step = 1 / figures.rate("step f32")
+        """seconds of a single operation on an element of four bytes"""
+
+    def seconds(self, kernel: Op) -> float:
+        return float(cast(float, Work(kernel).total(self.op)))
+
+    def op(self, op: Op, work: Work) -> float:
+        name = op.name.partition(".")[2]
+        if name in ("contract", "mma"):
+            return self.product(op, work)
+        if name in _FREE or not op.results or not all(isinstance(v.type, TileType) for v in op.results):
+            return 0.0
+        source = op.operands[0] if name in ("reduce", "scan", "sort", "cast") else op.results[0]
+        elements = _number(work.elements(source))
+        kind = cast(TileType, source.type).dtype
+        if name == "scan":
+            return elements / self.figures.rate("chain f32")
+        if name == "sort":
+            return elements * self.sorting(_number(work.shape(source)[-1]), kind)
+        return elements * self.element(name, kind)
+
+    def element(self, name: str, dtype: DType) -> float:
+        """Seconds for one element of an op."""
+        wide = max(dtype.itemsize, 4) / 4
+        if dtype.is_float and name not in _MOVES and f"{name} f32" in self.figures.rates:
+            return wide / self.figures.rate(f"{name} f32") + self.rounding(dtype)
+        known = TABLE.get(name)
+        steps = _STEPS.get(name) or (known.flops if known is not None else 1)
+        return steps * wide * self.step + self.rounding(dtype)
+
+    def rounding(self, dtype: DType) -> float:
+        """What it takes to widen an element of a narrow type, or to round it."""
+        return ROUNDING * self.step if dtype.itemsize < 4 and dtype.kind != "bool" else 0.0
+
+    def sorting(self, length: float, dtype: DType) -> float:
+        """Seconds for one element of a line of this length: a network of lines side by side, or bytes counted."""
+        if length <= LONGEST_NETWORK:
+            depth = math.log2(max(length, 2))
+            return depth * (depth + 1) / 2 * self.step * dtype.itemsize / 4
+        return 2 * dtype.itemsize / self.figures.rate("chain f32")
+
+    def product(self, op: Op, work: Work) -> float:
+        """Multiply-adds of blocks of rows, and the packing of both operands where it is a large one."""
+        rows, columns, length = map(_number, work.product(op))
+        dtype = cast("TileType | ViewType", op.operands[0].type).dtype
+        if op.name == "tile.mma":
+            return (
+                2 * rows * columns * length / self.figures.rate("product f64" if dtype == dtypes.f64 else "product f32")
+            )
+        lanes = self.figures.vector // max(dtype.itemsize, 4)
+        filled = -(-columns // lanes) * lanes
+        packed = (rows + columns) * length * dtype.itemsize if rows > BLOCK else 0.0
+        return 2 * rows * filled * length / self.product_rate(dtype) + 2 * packed / self.figures.rate("copy L2")
+
+    def product_rate(self, dtype: DType) -> float:
+        """Operations in a second, by one thread."""
+        name = "int8" if dtype == dtypes.uint8 else dtype.name
+        name = f"product {name}"
+        return self.figures.rate(name if name in self.figures.rates else "product f32") / (4 if dtype.is_complex else 1)
+
+
+def _number(amount: Amount) -> float:
+    return float(cast(float, amount))
+
+
+class _Places:
+    """Where the data of launches come from."""
+
+    def __init__(self, program: Program, launches: Sequence[Launch], figures: Figures, threads: int) -> None:
+        self.figures, self.threads = figures, threads
+        self.sizes = {b.id: cast(int, prod(b.shape)) * b.dtype.itemsize for b in program.buffers}
+        first, second, last = figures.caches
+        self.limits = (first * threads, second * threads, last)
+        self.total = 0
+        self.read: set[int] = set()
+        self.last: dict[int, int] = {}
+        for launch in launches:  # the run before
+            self._touch(launch)
+
+    def seconds(self, launch: Launch, threads: int) -> float:
+        """Reads and writes of a launch, one after the other."""
+        before = dict(self.last)
+        self._touch(launch)
+        total = 0.0
+        for buffer, (read, written) in self._moved(launch).items():
+            level = self._level(self.total - before.get(buffer, 0))
+            total += read / self.figures.rate(f"read {level}", threads)
+            streams = written > cached_bytes(self.figures.caches) and buffer not in self.read
+            total += (
+                written / self.figures.rate("stream memory", threads)
+                if streams
+                else (written * self._write(level, threads))
+            )
+        return total
+
+    def _write(self, level: str, threads: int) -> float:
+        """Seconds for a byte: what a copy takes beyond reading."""
+        copied, read = (self.figures.rate(f"{what} {level}", threads) for what in ("copy", "read"))
+        return max(2 / copied - 1 / read, 0.5 / copied)
+
+    def _level(self, distance: int) -> str:
+        return next((level for level, limit in zip(LEVELS, self.limits, strict=False) if distance <= limit), LEVELS[-1])
+
+    def _touch(self, launch: Launch) -> None:
+        for buffer, (read, written) in self._moved(launch).items():
+            self.total += max(read, written)
+            self.last[buffer] = self.total
+            if read:
+                self.read.add(buffer)
+
+    def _moved(self, launch: Launch) -> dict[int, tuple[int, int]]:
+        """Of each buffer, the bytes read of it and written to it: those of it at most, however often."""
+        kernel = launch.kernel
+        writes = cast("tuple[int, ...]", kernel.attrs.get("writes", ()))
+        found: dict[int, tuple[int, int]] = {}
+        for i, (arg, given) in enumerate(zip(kernel.region.block.args, launch.args, strict=True)):
+            if isinstance(arg.type, ViewType) and isinstance(given, BufferArg):
+                size, (read, written) = self.sizes[given.buffer], found.get(given.buffer, (0, 0))
+                read = min(read + _read_bytes(kernel, arg), size)
+                found[given.buffer] = read, min(written + _bytes(arg) * (i in writes), size)
+        return found
+
+
+def _bytes(view: Value) -> int:
+    assert isinstance(view.type, ViewType)
+    return cast(int, prod(view.type.shape)) * view.type.dtype.itemsize
+
+
+def _read_bytes(kernel: Op, view: Value) -> int:
+    """All of what is read at places that are known; where only data tell the places, as much as is taken."""
+    readers = [user for user in users_of(view) if user.name not in ("tile.store", "tile.scatter")]
+    if any(op.name != "tile.gather" for op in readers):
+        return _bytes(view)
+    size = cast(ViewType, view.type).dtype.itemsize
+    taken = Work(kernel).total(lambda op, work: work.elements(op.result) if op in readers else 0) if readers else 0
+    return int(_number(taken)) * size

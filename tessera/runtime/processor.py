@@ -1,0 +1,25 @@
+"""The figures of this processor, measured when somebody first asks what it can do."""
+
+from __future__ import annotations
+
+from tessera import knobs
+from tessera.compiler.figures import Figures, figures, keep
+from tessera.runtime.locks import Locked
+
+_measuring = Locked()
+
+
+def measured_figures() -> Figures:
+    """Those that are kept, measured now if there are none. With TESSERA_FIGURES=usual nothing is measured."""
+    with _measuring.lock:
+        known = figures()
+        return known if known.measured or knobs.figures() == "usual" else measured_again()
+
+
+def measured_again() -> Figures:
+    """Measures them now, within about a second, and keeps the best of now and before. Raises MissingDependency without
+    llvmlite."""
+    from tessera.compiler.targets.cpu.measure import measure  # slow: LLVM, where the figures are known
+
+    with _measuring.lock:  # measurements at the same time would measure each other
+        return keep(measure())
