@@ -48,7 +48,7 @@ class Sizes:
 
 @immutable
 class Peaks:
-    """Ceilings used for predictions: GFLOP/s, GB/s, and the cost of one launch in microseconds."""
+    """Ceilings used for schedules and predictions: GFLOP/s, GB/s, and the cost of one launch in microseconds."""
 
     gflops: float
     gbytes: float
@@ -140,6 +140,7 @@ def _gpu(name: str, peaks: Peaks | None, aliases: tuple[str, ...], *limits: int,
 # each architecture (T4, A100, A10, 4090, H100, B200, 5090). An architecture that ends in `a` has instructions of its
 # own and runs on that capability alone; one that ends in `f` has those of its family, and runs on the later ones of its
 # major version; the others do so too, and as PTX on any later GPU. `sm_120f` multiplies by scales of blocks itself.
+# Those of a CPU are what schedules go by, the same everywhere; predictions go by what was measured (figures.py).
 _TABLE = (
     Machine("cpu", CPU, Peaks(100, 20, 1), ("llvm",), code=LLVM),
     Machine("reference", CPU, None, ("numpy",), code=TILE_IR),

@@ -28,7 +28,6 @@ from tessera.compiler.timing import launch_times
 from tessera.errors import TesseraError
 from tessera.files import read_record, write_record
 from tessera.immutable import immutable
-from tessera.language.dims import Dim
 
 _SCHEMA = 3
 

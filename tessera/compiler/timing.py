@@ -31,12 +31,15 @@ PIECES = 64
 """in which the programs of a launch are shared"""
 BLOCK = 14
 """rows that a product computes together"""
+REACHED = 0.9
+"""of the rate of multiply-adds in registers: what products reach beside their loads and ragged edges"""
 LONGEST_NETWORK = 16384
 """elements of a line that is sorted beside others"""
 ROUNDING = 2
 """operations"""
 _STEPS = {"philox": 50, "load": 0.5}
 """of what is no function of `scalars.TABLE`; Philox: ten rounds of two products, an addition and two exclusive ors"""
+_DIVIDES = frozenset({"tile.div", "tile.sqrt", "tile.reciprocal", "tile.rsqrt"})
 _MOVES = frozenset({"load", "store", "gather", "scatter", "copy"})
 _FREE = frozenset({"broadcast", "reshape", "transpose", "iota", "to_scalar", "dim", "program_id", "to_index", "return"})
 
@@ -95,7 +98,7 @@ def _waiting(launch: Launch, threads: int) -> float:
 
 
 class _Compute:
-    """The arithmetic of a kernel, on one thread."""
+    """The arithmetic of a kernel, on one thread. Divisions and roots have a unit of their own."""
 
     def __init__(self, figures: Figures) -> None:
         self.figures = figures
@@ -103,22 +106,37 @@ class _Compute:
         """seconds of a single operation on an element of four bytes"""
 
     def seconds(self, kernel: Op) -> float:
-        return float(cast(float, Work(kernel).total(self.op)))
+        work = Work(kernel)
+        first = next((op for op in kernel.walk() if op.name == "tile.reduce"), None)
+        most = work.total(lambda op, work: 0 if op.name in _DIVIDES else self.op(op, work, op is first))
+        divided = work.total(lambda op, work: self.op(op, work, False) if op.name in _DIVIDES else 0)
+        return max(_number(most), _number(divided))
 
-    def op(self, op: Op, work: Work) -> float:
+    def op(self, op: Op, work: Work, first: bool) -> float:
+        """`first`: of the sums of a kernel, that which reads what they are of from memory."""
         name = op.name.partition(".")[2]
         if name in ("contract", "mma"):
             return self.product(op, work)
         if name in _FREE or not op.results or not all(isinstance(v.type, TileType) for v in op.results):
             return 0.0
         source = op.operands[0] if name in ("reduce", "scan", "sort", "cast") else op.results[0]
-        elements = _number(work.elements(source))
-        kind = cast(TileType, source.type).dtype
+        elements, kind = _number(work.elements(source)), cast(TileType, source.type).dtype
         if name == "scan":
             return elements / self.figures.rate("chain f32")
         if name == "sort":
             return elements * self.sorting(_number(work.shape(source)[-1]), kind)
-        return elements * self.element(name, kind)
+        again = self.reading(op, work) if name == "reduce" and not first else 0.0
+        return elements * self.element(name, kind) + again
+
+    def reading(self, op: Op, work: Work) -> float:
+        """What a further sum takes to read its operand again: of a row, from the cache that holds the row, else from
+        the one that holds all rows."""
+        tile, shape = cast(TileType, op.operands[0].type), work.shape(op.operands[0])
+        axes = cast("tuple[int, ...]", op.attrs["axes"])
+        all_bytes = _number(work.elements(op.operands[0])) * tile.dtype.itemsize
+        kept = all_bytes if axes != (len(shape) - 1,) else _number(shape[-1]) * tile.dtype.itemsize
+        level = next((n for n, size in zip(LEVELS, self.figures.caches, strict=False) if kept <= size), LEVELS[-1])
+        return all_bytes / self.figures.rate(f"read {level}")
 
     def element(self, name: str, dtype: DType) -> float:
         """Seconds for one element of an op."""
@@ -134,10 +152,11 @@ class _Compute:
         return ROUNDING * self.step if dtype.itemsize < 4 and dtype.kind != "bool" else 0.0
 
     def sorting(self, length: float, dtype: DType) -> float:
-        """Seconds for one element of a line of this length: a network of lines side by side, or bytes counted."""
+        """Seconds for one element of a line of this length: a network of lines side by side, where each step takes three
+        operations for two elements; or bytes counted."""
         if length <= LONGEST_NETWORK:
             depth = math.log2(max(length, 2))
-            return depth * (depth + 1) / 2 * self.step * dtype.itemsize / 4
+            return 0.75 * depth * (depth + 1) * self.step * dtype.itemsize / 4
         return 2 * dtype.itemsize / self.figures.rate("chain f32")
 
     def product(self, op: Op, work: Work) -> float:
@@ -151,7 +170,8 @@ class _Compute:
         lanes = self.figures.vector // max(dtype.itemsize, 4)
         filled = -(-columns // lanes) * lanes
         packed = (rows + columns) * length * dtype.itemsize if rows > BLOCK else 0.0
-        return 2 * rows * filled * length / self.product_rate(dtype) + 2 * packed / self.figures.rate("copy L2")
+        packing = 2 * packed / self.figures.rate("copy L3")
+        return 2 * rows * filled * length / (REACHED * self.product_rate(dtype)) + packing
 
     def product_rate(self, dtype: DType) -> float:
         """Operations in a second, by one thread."""

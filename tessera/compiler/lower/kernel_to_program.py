@@ -14,7 +14,7 @@ from tessera.compiler.tile.program import Buffer, BufferArg, Launch, Program, Sc
 from tessera.compiler.tile.work import flops, traffic
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import CompileError, Diagnostic, Note, Span
-from tessera.language.dims import Dim, ceildiv, symbols
+from tessera.language.dims import Dim, ceildiv, prod, symbols
 
 ZEROS = 4096
 """elements that a program fills"""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera.compiler.figures import USUAL, Figures
 from tessera.profiler.kernel_stats import kernel_stats
 from tessera.profiler.machine import DeviceCeilings, load_machine, machine_for, measured_again, save_machine
 from tessera.profiler.measure import cpu as measure_cpu
@@ -18,9 +19,12 @@ from tessera.profiler.summary import Summary
 from tests.profiler.synthetic import MACHINE, launch, recorded
 
 
-def test_this_machine_is_measured_and_its_ceilings_are_plausible() -> None:
+def test_this_machine_is_measured_and_its_ceilings_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TESSERA_FIGURES")
+    machine_for.cache_clear()
     found = machine_for("cpu:0")
-    assert {(ceiling.kind, ceiling.name) for ceiling in found.ceilings} == {
+    machine_for.cache_clear()
+    assert {(ceiling.kind, ceiling.name) for ceiling in found.ceilings} >= {
         ("bandwidth", "memory"),
         ("bandwidth", "cache"),
         ("compute", "f32"),
@@ -34,12 +38,13 @@ def test_this_machine_is_measured_and_its_ceilings_are_plausible() -> None:
 
 def test_the_measurement_is_kept_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(measure_cpu, "measure", lambda device, index: MACHINE)
+    monkeypatch.setattr(measure_cpu, "identity", lambda index: ("a device that keeps nothing itself",))
+    monkeypatch.setattr(measure_cpu, "measure", lambda device, index, again: MACHINE)
     machine_for.cache_clear()
     assert machine_for("cpu:0") == MACHINE
     (path,) = tmp_path.glob("*.json")
 
-    def refuse(device: str, index: int) -> DeviceCeilings:
+    def refuse(device: str, index: int, again: bool) -> DeviceCeilings:
         raise OSError("measured again")
 
     monkeypatch.setattr(measure_cpu, "measure", refuse)
@@ -97,12 +102,14 @@ def test_quantities_are_written_for_people() -> None:
     assert [format_percent(part) for part in (0.673, 1.0, 0.0)] == ["67.3%", "100%", "0.0%"]
 
 
-def test_a_ceiling_says_how_far_its_rounds_were_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = iter([4e9, 10e9, 8e9, 9e9, 2e9])
-    monkeypatch.setattr(measure_cpu, "_copy_rate", lambda size, threads: next(rates) if size > 1 << 23 else 1e11)
-    memory, *_ = measure_cpu.measure("cpu:0", 0).ceilings
-    assert (memory.value, memory.how) == (10e9, f"copy by {measure_cpu._threads()} threads, best of 5")
-    assert memory.spread == pytest.approx(0.2)
+def test_ceilings_are_the_figures_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = machine_for("cpu:0")
+    assert found.ceiling("bandwidth", "cache").value == USUAL.rates["read L2"][1]
+    assert {c.source for c in found.ceilings} == {"static"}  # TESSERA_FIGURES=usual
+    quick = Figures("one", 2, USUAL.caches, 64, {**USUAL.rates, "product bf16": (3e12, 6e12)}, 1e9)
+    monkeypatch.setattr(measure_cpu, "measured_figures", lambda: quick)
+    found = measure_cpu.measure("cpu:0", 0, False)
+    assert found.ceiling("compute", "bf16") == Quantity(6e12, "FLOP/s")
 
 
 def machine(bandwidth: float, rate: float) -> DeviceCeilings:
@@ -116,7 +123,8 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[D
     """What measuring gives, one after the other: a busy moment first."""
     found = [machine(10e9, 100e9), machine(20e9, 150e9)]
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(measure_cpu, "measure", lambda device, index: found.pop(0))
+    monkeypatch.setattr(measure_cpu, "identity", lambda index: ("a device that keeps nothing itself",))
+    monkeypatch.setattr(measure_cpu, "measure", lambda device, index, again: found.pop(0))
     machine_for.cache_clear()
     measured_again.cache_clear()
     yield found

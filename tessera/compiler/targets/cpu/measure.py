@@ -30,9 +30,8 @@ LAUNCHES = 200
 UNROLLED, STREAMS = 8, 4
 """vectors of a round, and places in memory that are read at a time: programs read several arrays"""
 PAGE = 4096
-FUNCTIONS = sorted(name for name in FLOAT if TABLE[name].arity == 1 and TABLE[name].flops > 1) + [
-    "add", "div", "sqrt", "reciprocal", "maximum", "pow", "atan2", "mod", "floordiv",
-]  # fmt: skip
+_DEAR = sorted(name for name in FLOAT if TABLE[name].arity == 1 and TABLE[name].flops > 1)
+FUNCTIONS = (*_DEAR, "div", "sqrt", "reciprocal", "pow", "atan2", "mod", "floordiv")
 """functions whose time is measured in f32"""
 _ALL_THREADS = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
@@ -137,7 +136,7 @@ class _Kernel:
 
 
 def _bandwidths(module: LLVMModule, host: VectorISA, sizes: tuple[int, int, int], threads: int) -> list[_Figure]:
-    """Reading all of a thread's bytes, and copying the first half of them to the second, at several places at a time."""
+    """Reading all of a thread's bytes, and copying their first half to the second, at several places at a time."""
     vector = I32.wide(host.bits // 32)
     width = host.bits // 8
 
@@ -178,7 +177,7 @@ def _bandwidths(module: LLVMModule, host: VectorISA, sizes: tuple[int, int, int]
     copy("stream_apart", STREAMS, nontemporal=True)
     first, second, last = sizes
     own = {"L1": first // 2, "L2": max(second // 2, first)}
-    parted = {"L3": max(last // 4, 2 * second * threads), "memory": min(max(3 * last, 64 << 20), 256 << 20)}
+    parted = {"L3": max(last // 2, 2 * second * threads), "memory": min(max(3 * last, 64 << 20), 256 << 20)}
     found: list[_Figure] = []
     for level, size in (own | parted).items():
         size = size // PAGE * PAGE
@@ -209,7 +208,7 @@ def _products(module: LLVMModule, host: VectorISA) -> list[_Figure]:
             _: Val, held: list[Val], fn: LLVMFunction = fn, factors: list[Val] = factors,
             product: Callable[[LLVMFunction, Val, Val, Val], Val] = product,
         ) -> list[Val]:  # fmt: skip
-            return [product(fn, *factors, v) for v in held]
+            return [product(fn, factors[0], factors[1], v) for v in held]
 
         kernel.over(1, const(rounds, I64), [const(0, t)] * sums, body)
         fn.do("ret void")
@@ -243,12 +242,12 @@ def _functions(module: LLVMModule, host: VectorISA) -> list[_Figure]:
 
 
 def _waits(module: LLVMModule, host: VectorISA) -> list[_Figure]:
-    """What is too quick to be timed by itself: sums where each waits for the one before, and launches that do nothing."""
+    """Sums where each waits for the one before, single operations side by side, and launches that do nothing."""
     chain = _Kernel(module, "chain")
     one = chain.fn.load(chain.memory, F32, 4)
 
     def after_each_other(_: Val, held: list[Val]) -> list[Val]:
-        for _ in range(8):
+        for _again in range(8):
             held = [chain.fn.effect(f"fadd float {held[0].ref}, {one.ref}", F32)]
         return held
 
