@@ -12,7 +12,7 @@ import tessera
 COMMANDS = {
     "demo": "Compile and run the tour on this machine's best target, and show where the time went.",
     "lab": "Open JupyterLab on the tour.",
-    "doctor": "Show what works on this machine, and what to install for the rest.",
+    "doctor": "Show what works on this machine and what its processor does, and what to install for the rest.",
     "check": "Check files without running them. Exits with 1 if there are errors.",
     "run": "Run a script. A .tess file may use Tessera's dialect of Python (type parameters, keywords, policies).",
     "compile": "Compile ahead of time: .cubin and .cu for a GPU, object and assembly for a CPU.",

@@ -152,8 +152,8 @@ class _Compute:
         return ROUNDING * self.step if dtype.itemsize < 4 and dtype.kind != "bool" else 0.0
 
     def sorting(self, length: float, dtype: DType) -> float:
-        """Seconds for one element of a line of this length: a network of lines side by side, where each step takes three
-        operations for two elements; or bytes counted."""
+        """Seconds for one element of a line of this length: by a network of lines side by side, where each step takes
+        three operations for two elements, or by counting bytes."""
         if length <= LONGEST_NETWORK:
             depth = math.log2(max(length, 2))
             return 0.75 * depth * (depth + 1) * self.step * dtype.itemsize / 4
@@ -195,22 +195,22 @@ class _Places:
         self.total = 0
         self.read: set[int] = set()
         self.last: dict[int, int] = {}
+        self.moved = {id(launch): self._moved(launch) for launch in launches}
         for launch in launches:  # the run before
             self._touch(launch)
 
     def seconds(self, launch: Launch, threads: int) -> float:
         """Reads and writes of a launch, one after the other."""
-        before = dict(self.last)
+        moved = self.moved[id(launch)]
+        before = [self.last[buffer] for buffer in moved]
         self._touch(launch)
         total = 0.0
-        for buffer, (read, written) in self._moved(launch).items():
-            level = self._level(self.total - before.get(buffer, 0))
+        for (buffer, (read, written)), last in zip(moved.items(), before, strict=True):
+            level = self._level(self.total - last)
             total += read / self.figures.rate(f"read {level}", threads)
             streams = written > cached_bytes(self.figures.caches) and buffer not in self.read
-            total += (
-                written / self.figures.rate("stream memory", threads)
-                if streams
-                else (written * self._write(level, threads))
+            total += written * (
+                1 / self.figures.rate("stream memory", threads) if streams else self._write(level, threads)
             )
         return total
 
@@ -223,7 +223,7 @@ class _Places:
         return next((level for level, limit in zip(LEVELS, self.limits, strict=False) if distance <= limit), LEVELS[-1])
 
     def _touch(self, launch: Launch) -> None:
-        for buffer, (read, written) in self._moved(launch).items():
+        for buffer, (read, written) in self.moved[id(launch)].items():
             self.total += max(read, written)
             self.last[buffer] = self.total
             if read:

@@ -17,7 +17,7 @@ from tests import conftest
 
 def test_the_cache_is_private_to_the_run():
     assert Path(os.environ["TESSERA_CACHE_DIR"]).is_dir()
-    assert {v for v in os.environ if v.startswith("TESSERA_")} == {"TESSERA_CACHE_DIR"}
+    assert {v for v in os.environ if v.startswith("TESSERA_")} == {"TESSERA_CACHE_DIR", "TESSERA_FIGURES"}
 
 
 def test_require_gives_modules_and_programs():
