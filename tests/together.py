@@ -10,12 +10,14 @@ it raises for a test is raised by that test.
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import tessera as ts
 from tessera.compiler.targets.cuda import host_library
 
 BLOCK = 24
@@ -27,6 +29,14 @@ def builds(make: Callable[..., Any]) -> Callable[[Any], Any]:
         return test
 
     return mark
+
+
+def ahead(target: str, f: Any, *args: Any, **kwargs: Any) -> None:
+    """Compiles what the call `f(*args, **kwargs)` runs on an emulator, so that the call finds it: within
+    `host_library.together()`, or for a test that `builds` its program, beside others."""
+    if target.startswith("emulator"):
+        bound = inspect.signature(f.__wrapped__).bind(*args, **kwargs)
+        ts.compile(f, target=target, arguments=bound.arguments)
 
 
 class Blocks:

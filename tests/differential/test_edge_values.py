@@ -14,9 +14,11 @@ import tessera as ts
 from tessera import knobs
 from tessera.language.dtypes import BY_NAME
 from tests.conftest import require
+from tests.together import ahead, builds
 
 require("g++")
-TARGETS = ("cpu", "reference", "emulator:sm_80")
+EMULATOR = "emulator:sm_80"
+TARGETS = ("cpu", "reference", EMULATOR)
 LENGTH = 32
 
 FLOATS = [
@@ -94,15 +96,27 @@ def pairs(values: list[Any], dtype: str) -> tuple[Any, Any]:
     return np.repeat(x, len(x)), np.tile(x, len(x))
 
 
+def whole(dtype: str) -> tuple[Any, Any]:
+    """Pairs of integers, the least and the largest among them."""
+    ends = [np.iinfo(dtype).min, np.iinfo(dtype).max]
+    return pairs([*(np.array(INTEGERS).astype(dtype)), *(np.array(ends, dtype))], dtype)
+
+
+def single(dtype: str) -> Any:
+    return np.array([*INTEGERS, np.iinfo(dtype).max]).astype(dtype)
+
+
+@builds(lambda name, dtype: ahead(EMULATOR, PROGRAMS[name], np.array(FLOATS).astype(dtype)))
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", UNARY)
-def test_unary_floats(name: str, dtype: str) -> None:
+def test_unary_floats(name: str, dtype: str, built: None) -> None:
     agree(name, np.array(FLOATS).astype(dtype))
 
 
+@builds(lambda name, dtype: ahead(EMULATOR, PROGRAMS[name], *pairs(FLOATS, dtype)))
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", BINARY)
-def test_binary_floats(name: str, dtype: str) -> None:
+def test_binary_floats(name: str, dtype: str, built: None) -> None:
     agree(name, *pairs(FLOATS, dtype))
 
 
@@ -129,33 +143,42 @@ def parts_agree(got: Any, want: Any, about: str) -> None:
             pytest.fail(f"{about}: {got[~right]} instead of {want[~right]}")
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-@pytest.mark.parametrize("name", COMPLEX)
-def test_complex_functions(name: str, dtype: str) -> None:
+OF_COMPLEX = {name: ts.function(program) for name, (program, _) in COMPLEX.items()}
+
+
+def numbers(dtype: str) -> Any:
     re, im = pairs(PARTS, dtype.replace("complex64", "float32").replace("complex128", "float64"))
     z = np.empty(re.shape, dtype)
     z.real, z.imag = re, im
     if dtype == "complex128":
         z.real[np.abs(z.real) == 88.9] = 709.9
-    program, of = COMPLEX[name]
+    return z
+
+
+@builds(lambda name, dtype: ahead(EMULATOR, OF_COMPLEX[name], numbers(dtype)))
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_functions(name: str, dtype: str, built: None) -> None:
+    z, of = numbers(dtype), COMPLEX[name][1]
     with np.errstate(all="ignore"):
         want = of(z)
     for target in TARGETS:
         with knobs.target.override(target):
-            parts_agree(ts.function(program)(z), want, f"{name} of {dtype} on {target}")
+            parts_agree(OF_COMPLEX[name](z), want, f"{name} of {dtype} on {target}")
 
 
+@builds(lambda name, dtype: ahead(EMULATOR, PROGRAMS[name], *whole(dtype)))
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint32"])
 @pytest.mark.parametrize("name", WHOLE)
-def test_binary_integers(name: str, dtype: str) -> None:
-    ends = [np.iinfo(dtype).min, np.iinfo(dtype).max]
-    agree(name, *pairs([*(np.array(INTEGERS).astype(dtype)), *(np.array(ends, dtype))], dtype))
+def test_binary_integers(name: str, dtype: str, built: None) -> None:
+    agree(name, *whole(dtype))
 
 
+@builds(lambda name, dtype: ahead(EMULATOR, PROGRAMS[name], single(dtype)))
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint16"])
 @pytest.mark.parametrize("name", ["sign", "abs", "neg", "square"])
-def test_unary_integers(name: str, dtype: str) -> None:
-    agree(name, np.array([*INTEGERS, np.iinfo(dtype).max]).astype(dtype))
+def test_unary_integers(name: str, dtype: str, built: None) -> None:
+    agree(name, single(dtype))
 
 
 @pytest.mark.parametrize("name", ["mod", "floordiv", "sign", "round", "maximum"])
@@ -197,11 +220,16 @@ def cast_to(dtype: str) -> Any:
 CASTS = {dtype: cast_to(dtype) for dtype in INTEGER_TYPES}
 
 
+def outside(source: str) -> Any:
+    with np.errstate(all="ignore"):
+        return np.array(OUTSIDE).astype(source)
+
+
+@builds(lambda dtype, source: ahead(EMULATOR, CASTS[dtype], outside(source)))
 @pytest.mark.parametrize("source", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("dtype", INTEGER_TYPES)
-def test_floats_become_integers(dtype: str, source: str) -> None:
-    with np.errstate(all="ignore"):
-        x = np.array(OUTSIDE).astype(source)
+def test_floats_become_integers(dtype: str, source: str, built: None) -> None:
+    x = outside(source)
     for target in TARGETS:
         with knobs.target.override(target):
             same(CASTS[dtype](x), saturated(x, dtype), f"{source} to {dtype} on {target}")

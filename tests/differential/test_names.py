@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.compiler.pipeline import generate
+from tessera.compiler.targets import base
+from tessera.compiler.targets.base import Artifact
 from tessera.compiler.targets.cpu.llvm import jit
+from tessera.compiler.targets.cuda import host_library
 from tests.conftest import require
-from tests.kernel_runner import run
+from tests.kernel_runner import program
 
 INTERNAL = (
     "i", "n", "lane", "pid0", "pid1", "batch0", "batch1", "tile_0", "tile_m", "tile_n", "rows_M", "rows_N",
@@ -120,7 +124,7 @@ def made(text: str, folder: Path, number: int) -> Any:
     return next(v for k, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == path.stem)
 
 
-def result(kernel: Any, tree: ast.FunctionDef, target: str) -> bytes:
+def arguments(tree: ast.FunctionDef) -> list[np.ndarray]:
     sizes = {"M": 5, "N": 11, "K": 9}
     rng = np.random.default_rng(0)
     arrays: list[np.ndarray] = []
@@ -128,7 +132,12 @@ def result(kernel: Any, tree: ast.FunctionDef, target: str) -> bytes:
         dims = [c.value for c in ast.walk(a.annotation) if isinstance(c, ast.Constant)]  # type: ignore[arg-type]
         arrays.append(rng.integers(-8, 12, [sizes[d] for d in dims]).astype(np.float32))
     arrays[-1][...] = 0
-    run(kernel, *arrays, target=target, debug=False)
+    return arrays
+
+
+def result(compiled: Artifact, tree: ast.FunctionDef, target: str) -> bytes:
+    arrays = arguments(tree)
+    base.get(target).load(compiled).run([a.ctypes.data for a in arrays], [], [])
     return arrays[-1].tobytes()
 
 
@@ -151,7 +160,13 @@ def test_kernels_under_other_names(
     monkeypatch.setattr(jit, "_object", cache(jit._object))  # names seldom reach LLVM's text: the same code, then
     if target.startswith("emulator"):
         require("g++")
-    want = result(made(ast.unparse(tree), tmp_path, 0), tree, target)
-    for number, names in enumerate(renamings(tree, random.Random(tree.name), many), 1):
-        text = renamed(tree, names)
-        assert result(made(text, tmp_path, number), tree, target) == want, text
+    texts = [ast.unparse(tree)]
+    texts += [renamed(tree, names) for names in renamings(tree, random.Random(tree.name), many)]
+    compiled: list[Artifact] = []
+    with host_library.together():
+        for number, text in enumerate(texts):
+            kernel = made(text, tmp_path, number)
+            compiled.append(generate(program(kernel, *arguments(tree)), base.get(target)))
+    want = result(compiled[0], tree, target)
+    for text, artifact in zip(texts, compiled, strict=True):
+        assert result(artifact, tree, target) == want, text

@@ -18,9 +18,11 @@ from hypothesis.extra import numpy as hnp
 
 import tessera as ts
 from tessera import Tensor, kernels, knobs
+from tessera.compiler.targets.cuda import host_library
 from tessera.errors import CompileError
 from tessera.kernels import attention_safe, layernorm_safe, logsumexp_safe, rmsnorm_safe, softmax_safe
 from tests.conftest import require
+from tests.together import ahead, builds
 
 INF, NAN = math.inf, math.nan
 TARGETS = pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80"])
@@ -93,7 +95,11 @@ def test_rows_agree_with_float64(shape: tuple[int, ...], name: str, target: str)
     x, tolerance = normal(*shape, dtype=DTYPES[name]), TOLERANCE[name]
     weight, bias = normal(shape[-1], dtype=x.dtype), normal(shape[-1], dtype=x.dtype)
     cases = [(softmax_safe, softmax, ()), (logsumexp_safe, logsumexp, ()), (rmsnorm_safe, rmsnorm, (weight,))]
-    for ours, theirs, parameters in [*cases, (layernorm_safe, layernorm, (weight, bias))]:
+    cases += [(layernorm_safe, layernorm, (weight, bias))]
+    with host_library.together():
+        for ours, _, parameters in cases:
+            ahead(target, ours, x, *parameters)
+    for ours, theirs, parameters in cases:
         got = on(target, ours, x, *parameters)
         assert got.dtype == x.dtype
         want = theirs(x, *(p.astype(np.float64) for p in parameters))
@@ -107,6 +113,11 @@ def test_any_axis(axis: int, target: str) -> None:
     weight, bias = normal(x.shape[axis]), normal(x.shape[axis])
     line_up = (-1, *(1,) * (2 - axis % 3))
     near = {"rtol": 1e-5, "atol": 1e-5}
+    with host_library.together():
+        for f in (softmax_safe, logsumexp_safe):
+            ahead(target, f, x, axis=axis)
+        ahead(target, layernorm_safe, x, weight, bias, axis=axis, eps=1e-3)
+        ahead(target, rmsnorm_safe, x, weight, axis=axis)
     np.testing.assert_allclose(on(target, softmax_safe, x, axis=axis), softmax(x, axis), **near)
     np.testing.assert_allclose(on(target, logsumexp_safe, x, axis=axis), logsumexp(x, axis), **near)
     want = layernorm(x, weight.reshape(line_up), bias.reshape(line_up), axis, 1e-3)
@@ -125,16 +136,27 @@ def test_logsumexp_over_several_axes(axis: Any, keepdims: bool) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-@TARGETS
-@pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("case", ["plain", "causal", "mask", "mask of all heads", "scale"])
-def test_attention_agrees_with_float64(case: str, name: str, target: str) -> None:
+def attention_call(case: str, name: str) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """Arguments of a case, by position and by name."""
     q, k, v = normal(2, 2, 70, 16), normal(2, 2, 50, 16), normal(2, 2, 50, 24)
-    q, k, v = (x.astype(DTYPES[name]) for x in (q, k, v))
     mask = RNG.random((2, 2, 70, 50)) < 0.3
     mask[0, 1, 3] = False  # sees nothing
     cases: dict[str, dict[str, Any]] = {"causal": {"causal": True}, "mask": {"mask": mask}, "scale": {"scale": 0.5}}
     kwargs = {**cases, "mask of all heads": {"mask": mask[0, 1]}}.get(case, {})
+    return [x.astype(DTYPES[name]) for x in (q, k, v)], kwargs
+
+
+def attention_ahead(case: str, name: str, target: str) -> None:
+    args, kwargs = attention_call(case, name)
+    ahead(target, attention_safe, *args, **kwargs)
+
+
+@builds(attention_ahead)
+@TARGETS
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("case", ["plain", "causal", "mask", "mask of all heads", "scale"])
+def test_attention_agrees_with_float64(case: str, name: str, target: str, built: None) -> None:
+    (q, k, v), kwargs = attention_call(case, name)
     got = on(target, attention_safe, q, k, v, **kwargs)
     assert got.dtype == q.dtype
     tolerance = TOLERANCE[name]
@@ -158,9 +180,15 @@ def test_heads_of_keys_serve_groups_of_queries(heads: int, shared: int, target: 
     mask = RNG.random((2, heads, 35, 35)) < 0.4
     mask[1, heads - 1, 5] = False  # sees nothing
     repeated = [np.repeat(x, heads // shared, axis=1) for x in (k, v)]
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for kwargs in ({"causal": True}, {"mask": mask}, {"mask": mask[:, :1], "causal": True}):
+        cases.append((kwargs, {n: np.broadcast_to(x, mask.shape) if n == "mask" else x for n, x in kwargs.items()}))
+    with host_library.together():
+        for kwargs, full in cases:
+            ahead(target, attention_safe, q, k, v, **kwargs)
+            ahead(target, attention_safe, q, *repeated, **full)
+    for kwargs, full in cases:
         got = on(target, attention_safe, q, k, v, **kwargs)
-        full = {n: np.broadcast_to(x, mask.shape) if n == "mask" else x for n, x in kwargs.items()}
         want = on(target, attention_safe, q, *repeated, **full)
         assert got.shape == q.shape and got.tobytes() == want.tobytes()
         close = attention(q, *repeated, **full)

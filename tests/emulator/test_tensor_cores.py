@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tessera.language import dtypes as dt
 from tests.conftest import require
 from tests.emulator import kernels as k
 from tests.emulator.harness import Case, Ready, check, checked, ready, run
+from tests.machine_code import instructions
 
 ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_120")
 DTYPES = (dt.fp8_e4m3, dt.fp8_e5m2, dt.bf16, dt.f16, dt.int8, dt.uint8, dt.f64)
@@ -75,27 +77,33 @@ def test_every_8_bit_float_keeps_its_value(arch: str, dtype: dt.DType) -> None:
     np.testing.assert_array_equal(got[: len(odd)], want)
 
 
-def sass(arch: str, dtype: dt.DType) -> str:
-    target: Any = base.get(arch)
-    return target.assembly(generate(product(dtype).program, target))
+INSTRUCTIONS: dict[dt.DType, dict[str, str]] = {
+    dt.fp8_e4m3: {"sm_75": "HMMA.1688", "sm_80": "HMMA.16816", "sm_89": "QMMA", "sm_120": "QMMA"},
+    dt.fp8_e5m2: {"sm_80": "HMMA.16816", "sm_89": "QMMA", "sm_100": "MMA", "sm_120": "QMMA"},
+    dt.int8: {"sm_75": "IMMA.8816", "sm_80": "IMMA.16832", "sm_90a": "IMMA", "sm_120": "IMMA"},
+    dt.uint8: {"sm_80": "IMMA.16832.U8.U8"},
+    dt.f64: {"sm_80": "DMMA", "sm_86": "DFMA", "sm_90a": "DMMA", "sm_100": "DMMA"},
+}
 
 
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [
-        (dt.fp8_e4m3, {"sm_75": "HMMA.1688", "sm_80": "HMMA.16816", "sm_89": "QMMA", "sm_120": "QMMA"}),
-        (dt.fp8_e5m2, {"sm_80": "HMMA.16816", "sm_89": "QMMA", "sm_100": "MMA", "sm_120": "QMMA"}),
-        (dt.int8, {"sm_75": "IMMA.8816", "sm_80": "IMMA.16832", "sm_90a": "IMMA", "sm_120": "IMMA"}),
-        (dt.uint8, {"sm_80": "IMMA.16832.U8.U8"}),
-        (dt.f64, {"sm_80": "DMMA", "sm_90a": "DMMA", "sm_100": "DMMA"}),
-    ],
-    ids=lambda x: str(x) if isinstance(x, dt.DType) else "",
-)
-def test_the_instructions_are_there(dtype: dt.DType, expected: dict[str, str]) -> None:
+@cache
+def sass(arch: str) -> dict[dt.DType, str]:
+    """The machine code of a product of each dtype that one instruction of the architecture is looked for in."""
+    dtypes = [d for d, expected in INSTRUCTIONS.items() if arch in expected]
+    cubins = [generate(product(d).program, base.get(arch)).files["code.cubin"] for d in dtypes]
+    return dict(zip(dtypes, instructions(arch, cubins), strict=True))
+
+
+@pytest.mark.parametrize("dtype", INSTRUCTIONS, ids=str)
+def test_the_instructions_are_there(dtype: dt.DType) -> None:
     require("cuda.bindings")
-    for arch, instruction in expected.items():
-        assert instruction in sass(arch, dtype), (arch, instruction)
-    assert "MMA" not in sass("sm_86", dt.f64)
+    for arch, instruction in INSTRUCTIONS[dtype].items():
+        assert instruction in sass(arch)[dtype], (arch, instruction)
+
+
+def test_without_an_instruction_none_multiplies() -> None:
+    require("cuda.bindings")
+    assert "MMA" not in sass("sm_86")[dt.f64]
 
 
 @pytest.mark.parametrize("transposed", ["", "A", "B", "AB"])

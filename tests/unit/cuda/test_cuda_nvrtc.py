@@ -24,6 +24,7 @@ from tessera.language import dtypes as dt
 from tessera.runtime.compiled import assembly_of
 from tests.conftest import IN_CI, require
 from tests.emulator import kernels as k
+from tests.machine_code import instructions
 
 require("cuda.bindings")
 
@@ -57,9 +58,6 @@ KERNELS: dict[str, Callable[[], Any]] = {
 }
 
 
-disassembled = lru_cache(cubin.disassemble)
-
-
 @lru_cache
 def compiled(arch: str, name: str) -> Artifact:
     case = KERNELS[name]()
@@ -90,12 +88,18 @@ MULTIPLIES = {
 }
 
 
+@lru_cache
+def sass(arch: str) -> dict[str, str]:
+    """The instructions of the products for one architecture."""
+    names = (*MULTIPLIES, "matmul_bf16")
+    return dict(zip(names, instructions(arch, [compiled(arch, n).files["code.cubin"] for n in names]), strict=True))
+
+
 @pytest.mark.parametrize("arch", [a for a in ARCHITECTURES if a != "sm_70"])
 def test_every_product_has_its_architectures_instruction(arch: str) -> None:
     others = [a for a in CUDA_ARCHITECTURES if a != "sm_70"]
     for name, wanted in MULTIPLIES.items():
-        sass = disassembled(compiled(arch, name).files["code.cubin"])
-        found = set(re.findall(r"\s((?:[HIQD]G?MMA|[FD]FMA)(?:\.\w+)?)", sass))
+        found = set(re.findall(r"\s((?:[HIQD]G?MMA|[FD]FMA)(?:\.\w+)?)", sass(arch)[name]))
         expected = wanted.split()[others.index(arch.rstrip("f"))]
         assert any(instruction.startswith(expected) for instruction in found), (name, found)
         if "MMA" not in expected:
@@ -103,18 +107,15 @@ def test_every_product_has_its_architectures_instruction(arch: str) -> None:
 
 
 def test_tensor_cores_and_async_copies_where_the_architecture_has_them() -> None:
-    def sass(arch: str, name: str) -> str:
-        return disassembled(compiled(arch, name).files["code.cubin"])
-
     for arch in ("sm_80", "sm_86", "sm_89"):
         for name in ("gemm_bf16", "gemm_f16", "matmul_bf16", "attention"):
-            text = sass(arch, name)
+            text = sass(arch)[name]
             assert "HMMA.16816" in text and "LDGSTS" in text and "LDSM" in text, (arch, name)
-    older = sass("sm_75", "gemm_f16")
+    older = sass("sm_75")["gemm_f16"]
     assert "HMMA.1688" in older and "LDGSTS" not in older
-    assert "HMMA" in sass("sm_120", "gemm_bf16")
-    assert "HMMA" not in sass("sm_80", "matmul_f32")
-    assert "FFMA" in sass("sm_80", "matmul_f32")
+    assert "HMMA" in sass("sm_120")["gemm_bf16"]
+    assert "HMMA" not in sass("sm_80")["matmul_f32"]
+    assert "FFMA" in sass("sm_80")["matmul_f32"]
 
 
 def test_rows_are_read_in_whole_vectors() -> None:
