@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.errors import MissingDependency
 from tessera.profiler import Profiler
 from tessera.profiler.export.page import page
@@ -19,6 +20,7 @@ from tessera.profiler.recording import Recording
 from tessera.profiler.roofline import roofline_figure
 from tessera.profiler.style import EDGE, GRID, escape, shorten
 from tessera.profiler.timeline import gantt_figure, histogram_figure
+from tessera.profiler.views import parts
 from tessera.profiler.views import tiles as views
 from tessera.profiler.views.lanes import MOST_BARS, bars_of
 from tessera.runtime.events import MemoryEvent, TileBatch, TileEvent
@@ -319,6 +321,42 @@ def test_half_an_editor_has_room_for_kernels_and_their_times(chromium: Any, tmp_
     box, share = time.bounding_box(), cells.nth(2).bounding_box()
     page.close()
     assert box["x"] > 0 and share["x"] + share["width"] <= 560
+
+
+def test_a_tile_says_what_it_read(chromium: Any, tmp_path: Path) -> None:
+    """In the table without scripts and, by the same words, in the table of the script; also what is not known."""
+
+    @ts.kernel(BM=16, BN=32)
+    def product(a: ts.Tensor["M", "K"], w: ts.Tensor["K", "N"]) -> ts.Tensor["M", "N"]:
+        c = ts.tile.context()
+        return a[tile_m : tile_m + c.BM, :] @ w[:, tile_n : tile_n + c.BN]
+
+    @ts.function
+    def picked(x: ts.Tensor["M", "N", ts.f32], at: ts.Tensor["K", ts.int64]):
+        return ts.take(x, at, axis=0)
+
+    def step() -> None:
+        product(a, w)
+        picked(a, np.arange(3))
+
+    a, w = np.ones((40, 24), np.float32), np.ones((24, 50), np.float32)
+    step()
+    with ts.profiler() as prof:
+        step()
+    saved = Profiler.load(prof.save(tmp_path / "run.tsprof"))
+    for own in (prof, saved):
+        launches = {e.title: e for e in own.recording.launches}
+        said = parts.text_of(parts.trees(launches["product"]), (2, 1))
+        assert said == "a[32:40, 0:24], w[0:24, 32:50]"
+        (other,) = (e for title, e in launches.items() if title != "product")
+        said = parts.text_of(parts.trees(other), (0,))
+        assert said == "x[?, ?], at[0:3] (? is computed from data)"
+    static = re.findall(r"a\[[\d:]+, 0:24\], w\[0:24, [\d:]+\]", views.view(prof.recording))
+    page, problems = open_page(chromium, prof.recording, tmp_path)
+    live = [row.inner_text() for row in page.locator(".ts-slow tbody tr").all()]
+    assert sorted(re.findall(r"a\[[\d:]+, 0:24\], w\[0:24, [\d:]+\]", " ".join(live))) == sorted(static)
+    assert len(set(static)) >= 4 and not problems
+    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -30,15 +30,33 @@
     return `${Number((ns / size).toPrecision(3))} ${unit}`;
   }
 
-  // A tile by its coordinates in the grid, whose last axis is the fastest.
-  function place(index, grid) {
-    if (grid.length < 2) return String(index);
+  // A tile's coordinates in the grid, whose last axis is the fastest.
+  function coordinates(index, grid) {
     const found = [];
     for (const extent of [...grid].reverse()) {
       found.unshift(index % Math.max(1, extent));
       index = Math.floor(index / Math.max(1, extent));
     }
-    return `(${found.join(", ")})`;
+    return found.length ? found : [index];
+  }
+
+  // What a tile read of each operand: see parts.py.
+  const OPERATORS = { min: Math.min, max: Math.max, "//": (a, b) => Math.floor(a / b), "%": (a, b) => a - Math.floor(a / b) * b };
+  function value(tree, place) {
+    if (typeof tree === "number") return tree;
+    const [kind, ...rest] = tree;
+    if (kind === "p") return place[rest[0]];
+    if (kind !== "+") return OPERATORS[kind](...rest.map(part => value(part, place)));
+    return rest.reduce((sum, [factor, ...atoms]) => sum + atoms.reduce((x, atom) => x * value(atom, place), factor), 0);
+  }
+  function read(operands, place, unknown) {
+    const axis = part => {
+      if (!part) return "?";
+      const [from, to, extent] = part.map(tree => value(tree, place)), low = Math.max(from, 0), high = Math.min(to, extent);
+      return high === low + 1 ? String(low) : `${low}:${Math.max(low, high)}`;
+    };
+    const said = operands.map(([operand, axes]) => `${operand}[${axes.map(axis).join(", ")}]`).join(", ");
+    return operands.some(([, axes]) => axes.includes(null)) ? `${said} (${unknown})` : said;
   }
 
   // Where the largest of `value` stands, over any range, from maxima over runs of 2, 4, 8 ...
@@ -369,7 +387,12 @@
     // Words
 
     rowOf(i) { return bound(this.first, i, 0, this.first.length, false, true) - 1; }
-    name(i) { return `tile ${place(this.tile[i], this.kinds[this.kind[i]][1])}`; }
+    place(i) { return coordinates(this.tile[i], this.kinds[this.kind[i]][1]); }
+    name(i) {
+      const place = this.place(i);
+      return `tile ${place.length > 1 ? `(${place.join(", ")})` : place[0]}`;
+    }
+    read(i) { return read(this.kinds[this.kind[i]][3], this.place(i), this.unknown); }
     times(i) {
       const { median } = this.kernels[this.kinds[this.kind[i]][2]];
       return median ? `, ${Number((this.took[i] * this.grain / median).toPrecision(3))} × the median` : "";
@@ -384,8 +407,8 @@
     }
     describe(i) {
       const [title] = this.kinds[this.kind[i]], line = this.line[i] ? `, line ${this.line[i]}` : "";
-      const phases = this.phases[i] ? ` (${this.phases[i]})` : "";
-      return `${this.name(i)} of ${title}: ${time(this.took[i] * this.grain)}${this.times(i)}${phases}, from ${time(this.slowStart[i])} on ${this.rows[this.rowOf(i)]}${line}`;
+      const phases = this.phases[i] ? ` (${this.phases[i]})` : "", read = this.read(i) && `; it read ${this.read(i)}`;
+      return `${this.name(i)} of ${title}: ${time(this.took[i] * this.grain)}${this.times(i)}${phases}, from ${time(this.slowStart[i])} on ${this.rows[this.rowOf(i)]}${line}${read}`;
     }
 
     // The slowest tiles of the window, of those that are chosen.
@@ -414,7 +437,7 @@
         const { median } = this.kernels[kernel], took = this.took[i] * this.grain;
         const row = make("tr", this.phases[i] ? { title: this.phases[i] } : {}, make("th", {}, go));
         const times = median ? `${Number((took / median).toPrecision(3))} ×` : "-";
-        const cells = [title, time(took), times, time(this.slowStart[i]), this.rows[this.rowOf(i)], this.line[i] || "-"];
+        const cells = [title, time(took), times, time(this.slowStart[i]), this.rows[this.rowOf(i)], this.line[i] || "-", this.read(i) || "-"];
         cells.forEach((cell, n) => row.append(make("td", { "data-h": this.heads[n] }, String(cell))));
         const light = on => this.light(on ? i : -1);
         row.addEventListener("pointerenter", () => light(true));

@@ -19,9 +19,11 @@ from tessera.language.lazy import np
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import PALETTE, shorten, time_unit
+from tessera.profiler.views import parts
 from tessera.profiler.views.lanes import Bars, bars_of
 from tessera.profiler.views.markup import text
 from tessera.profiler.views.svg import LEFT, RIGHT, WIDTH, label, line, picture, time_axis
+from tessera.runtime.events import LaunchEvent
 
 IN_CELL, IN_PAGE = 5_000, 250_000
 """blocks that a saved notebook and a page of its own may hold"""
@@ -30,7 +32,7 @@ _KEPT = 256
 _ROW, _MOST_ROWS, _MOST_BARS = 20, 24, 160
 """of the picture"""
 _LISTED = 8
-_HEADS = ("kernel", "took", "of its median", "from", "on", "line")
+_HEADS = ("kernel", "took", "of its median", "from", "on", "line", "read")
 _BINS = 48
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 4", "1 2")
 
@@ -75,12 +77,12 @@ def _phases(recording: Recording, slowest: np.ndarray) -> dict[int, str]:
     records, names = recording.tiles.records, recording.tiles.phases
     _, membership = recording.extents
     mine = np.flatnonzero(np.isin(membership, slowest))
-    parts: dict[int, list[tuple[int, str]]] = {}
+    found: dict[int, list[tuple[int, str]]] = {}
     for i in mine.tolist():
-        parts.setdefault(int(membership[i]), []).append((int(records["duration"][i]), names[records["phase"][i]]))
+        found.setdefault(int(membership[i]), []).append((int(records["duration"][i]), names[records["phase"][i]]))
     return {
         tile: ", ".join(f"{name} {format_percent(took / max(1, sum(t for t, _ in own)))}" for took, name in own)
-        for tile, own in parts.items()
+        for tile, own in found.items()
     }
 
 
@@ -165,10 +167,8 @@ def _grain(most: int) -> int:
 def data(tiles: RecordedTiles, most: int) -> dict[str, Any]:
     """What tiles.js draws from."""
     bars, blocks = tiles.bars, blocks_of(tiles, most)
-    kinds: dict[tuple[str, tuple[int, ...]], int] = {}
-    kind_of_launch = np.array(
-        [kinds.setdefault((e.title, e.grid) if e else ("unknown launch", ()), len(kinds)) for e in bars.events]
-    )
+    kinds: dict[str, int] = {}
+    kind_of_launch = np.array([kinds.setdefault(json.dumps(_kind(e)), len(kinds)) for e in bars.events])
     group_of_kind = np.zeros(len(kinds), np.int64)
     group_of_kind[kind_of_launch[bars.launch]] = bars.group
     tick, grain = _grain(bars.span), _grain(int(blocks.busy.max()))
@@ -200,11 +200,19 @@ def data(tiles: RecordedTiles, most: int) -> dict[str, Any]:
             {"name": name, "median": float(median), "colour": PALETTE[i % len(PALETTE)]}
             for i, (name, median) in enumerate(zip(bars.groups, tiles.medians, strict=True))
         ],
-        "kinds": [[title, list(grid), int(group_of_kind[i])] for (title, grid), i in kinds.items()],
+        "kinds": [
+            [title, grid, int(group_of_kind[i]), read] for i, (title, grid, read) in enumerate(map(json.loads, kinds))
+        ],
+        "unknown": parts.UNKNOWN,
         "edges": [round(float(e), 1) for e in edges],
         "counts": counts.tolist(),
         "phases": {where[tile]: said for tile, said in tiles.phases.items() if tile in where},
     }
+
+
+def _kind(event: LaunchEvent | None) -> tuple[str, Sequence[int], list[Any]]:
+    """What tiles of equal launches share: title, grid, and what their programs read."""
+    return (event.title, event.grid, parts.trees(event)) if event else ("unknown launch", (), [])
 
 
 # The view: a picture, the slowest tiles and a histogram; tiles.js makes the picture one that can be zoomed.
@@ -222,19 +230,27 @@ def view(recording: Recording, most: int = IN_CELL) -> str:
     )
 
 
-def place(index: int, grid: Sequence[int]) -> str:
-    """A tile by its coordinates in the grid, whose last axis is the fastest."""
+def coordinates(index: int, grid: Sequence[int]) -> tuple[int, ...]:
+    """Of a tile in the grid, whose last axis is the fastest."""
     found: list[int] = []
     for extent in reversed(grid):
         index, at = divmod(index, max(1, extent))
         found.append(at)
-    return f"({', '.join(map(str, reversed(found)))})" if len(found) > 1 else str(found[0] if found else index)
+    return tuple(reversed(found)) or (index,)
 
 
 def _name(tiles: RecordedTiles, i: int) -> str:
     """`tile (3, 5)`."""
     event = tiles.bars.events[tiles.bars.launch[i]]
-    return f"tile {place(int(tiles.bars.tile[i]), event.grid if event else ())}"
+    place = coordinates(int(tiles.bars.tile[i]), event.grid if event else ())
+    return f"tile {place if len(place) > 1 else place[0]}"
+
+
+def _read(tiles: RecordedTiles, i: int) -> str:
+    """`x[256:512, 0:64]`."""
+    event = tiles.bars.events[tiles.bars.launch[i]]
+    place = coordinates(int(tiles.bars.tile[i]), event.grid if event else ())
+    return parts.text_of(parts.trees(event), place) or "-"
 
 
 def _slow_table(tiles: RecordedTiles) -> str:
@@ -243,7 +259,7 @@ def _slow_table(tiles: RecordedTiles) -> str:
     for i in tiles.slowest[:_LISTED].tolist():
         median, took = float(tiles.medians[bars.group[i]]), int(bars.duration[i])
         times = f"{took / median:.3g} ×" if median else "-"
-        where = (format_time(int(bars.start[i])), bars.rows[bars.row[i]], str(bars.line[i] or "-"))
+        where = (format_time(int(bars.start[i])), bars.rows[bars.row[i]], str(bars.line[i] or "-"), _read(tiles, i))
         cells = (bars.groups[bars.group[i]], format_time(took), times, *where)
         said = f' title="{text(tiles.phases[i])}"' if i in tiles.phases else ""
         told = "".join(f'<td data-h="{h}">{text(c)}</td>' for h, c in zip(_HEADS, cells, strict=True))
@@ -271,16 +287,16 @@ def _gantt(tiles: RecordedTiles) -> str:
     top = 38
     base = top + _ROW * len(rows)
     scale = (WIDTH - LEFT - RIGHT) / bars.span
-    parts = [label(LEFT - 8, top + _ROW * i + 14, r, "end") for i, r in enumerate(rows)] + _legend(bars)
+    drawing = [label(LEFT - 8, top + _ROW * i + 14, r, "end") for i, r in enumerate(rows)] + _legend(bars)
     drawn = [run for run in _runs(tiles, scale) if run.row < len(rows)]
     drawn = sorted(drawn, key=lambda run: run.start - run.end)[:_MOST_BARS]
-    parts += [_bar(tiles, run, scale, top) for run in drawn] + _mark(tiles, scale, top, len(rows))
-    parts += time_axis(bars.span, base)
+    drawing += [_bar(tiles, run, scale, top) for run in drawn] + _mark(tiles, scale, top, len(rows))
+    drawing += time_axis(bars.span, base)
     total, count, lanes = len(bars.start), sum(run.count for run in drawn), len(bars.rows)
     shown = f"{total:,}" if count == total else f"{count:,} of {total:,}"
     what = f"Tiles over time: {shown} on {lanes} lane{'s' * (lanes != 1)} in {format_time(bars.span)}"
     what += f"; {tiles.missing}" if tiles.missing else ""
-    return picture("gantt", what, base + 34, parts)
+    return picture("gantt", what, base + 34, drawing)
 
 
 def _mark(tiles: RecordedTiles, scale: float, top: int, rows: int) -> list[str]:
@@ -330,14 +346,14 @@ def _bar(tiles: RecordedTiles, run: _Run, scale: float, top: int) -> str:
 
 def _legend(bars: Bars) -> list[str]:
     """What colours stand for, as far as it fits into one row; tooltips have the rest."""
-    parts, x = [], float(LEFT)
+    drawing, x = [], float(LEFT)
     for i, name in enumerate(bars.groups):
         said = shorten(name)
         if i == len(PALETTE) or x + 110 + 6.6 * len(said) > WIDTH:
-            return [*parts, label(x, 14, f"and {len(bars.groups) - i} more")]
-        parts += [f'<rect x="{x:.0f}" y="5" width="10" height="10" fill="{PALETTE[i]}"/>', label(x + 14, 14, said)]
+            return [*drawing, label(x, 14, f"and {len(bars.groups) - i} more")]
+        drawing += [f'<rect x="{x:.0f}" y="5" width="10" height="10" fill="{PALETTE[i]}"/>', label(x + 14, 14, said)]
         x += 30 + 6.6 * len(said)
-    return parts
+    return drawing
 
 
 # How long tiles took.
@@ -360,10 +376,10 @@ def _histogram_picture(tiles: RecordedTiles) -> str:
     top, base, right = 8, 118, WIDTH - RIGHT
     most = math.log10(1 + float(counts.max()))
     width = (right - LEFT) / _BINS
-    parts: list[str] = []
+    drawing: list[str] = []
     for power in range(math.floor(most) + 1):
         y = base - (base - top) * math.log10(1 + 10**power) / most
-        parts += [line(LEFT, y, right, y, "grid"), label(LEFT - 6, y + 4, f"{10**power:,}", "end")]
+        drawing += [line(LEFT, y, right, y, "grid"), label(LEFT - 6, y + 4, f"{10**power:,}", "end")]
     ranked = np.argsort(-counts.sum(axis=1), kind="stable")[: len(PALETTE)].tolist()
     for g in ranked:
         name, own = tiles.bars.groups[g], tiles.bars.duration[tiles.bars.group == g]
@@ -373,14 +389,14 @@ def _histogram_picture(tiles: RecordedTiles) -> str:
         said = f"{name}: {len(own):,} tiles, {_tail(own)}"
         colour, dash = PALETTE[g % len(PALETTE)], _DASHES[g % len(_DASHES)]
         look = f'stroke="{colour}" fill="{colour}"' + (f' stroke-dasharray="{dash}"' if dash else "")
-        parts.append(f'<path d="{path}V{base}" class="ts-steps" {look}><title>{text(said)}</title></path>')
+        drawing.append(f'<path d="{path}V{base}" class="ts-steps" {look}><title>{text(said)}</title></path>')
     scale, unit = time_unit(float(np.median(tiles.bars.duration)))
     span = math.log(edges[-1] / edges[0])
     for mark in _round_marks(float(edges[0]) / scale, float(edges[-1]) / scale):
         x = LEFT + (right - LEFT) * math.log(mark * scale / edges[0]) / span
-        parts += [line(x, base, x, base + 4), label(x, base + 16, f"{mark:,g}", "middle")]
-    parts += [line(LEFT, base, right, base), label(right, base + 30, f"time of a tile ({unit})", "end")]
-    return picture("histogram", f"Tile times: {_tail(tiles.bars.duration)}", base + 34, parts)
+        drawing += [line(x, base, x, base + 4), label(x, base + 16, f"{mark:,g}", "middle")]
+    drawing += [line(LEFT, base, right, base), label(right, base + 30, f"time of a tile ({unit})", "end")]
+    return picture("histogram", f"Tile times: {_tail(tiles.bars.duration)}", base + 34, drawing)
 
 
 def _tail(took: np.ndarray) -> str:

@@ -153,6 +153,7 @@ def _event(run: ObservedRun, info: LaunchInfo, number: int, extent: Extent, more
         "sizes": dict(run.env),
         "label": info.label,
         "dtype": info.dtype,
+        **({"parts": info.parts} if info.parts else {}),
         **{k: tuple((buffer, size(d)) for buffer, d in more[k]) for k in ("reads", "writes")},
         **{k: v for k, v in more.items() if k not in ("reads", "writes")},
         **{k: resources[k] for k in ("occupancy", "occupancy_limiter", "slots") if resources.get(k) is not None},

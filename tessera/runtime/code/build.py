@@ -199,7 +199,7 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
             label = f"{request.name} ({artifact.target})"
             disk.put(key, {_HEADER: artifact.header().encode(), **artifact.files}, label)
         _resident.put(key, code)
-    its = LaunchPlan.of(lowered.program)
+    its = LaunchPlan.of(lowered.program, request.profile)
     captured = dict(
         zip((p.name for p in its.params[len(its.params) - len(unit.captures) :]), unit.captures, strict=True)
     )

@@ -21,6 +21,7 @@ from tessera.immutable import immutable
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
+from tessera.runtime.code.parts import OperandText, parts_read
 
 
 @immutable
@@ -58,6 +59,8 @@ class LaunchInfo:
     writes: tuple[tuple[int, Dim], ...]
     elsewhere: bool = False
     """whether the kernel's own lines are those of another file"""
+    parts: tuple[OperandText, ...] = ()
+    """what each program reads of the operands, where programs are recorded"""
 
 
 @immutable
@@ -79,14 +82,18 @@ class LaunchPlan:
     """parameters whose arrays must not overlap"""
 
     @staticmethod
-    def of(program: Program) -> LaunchPlan:
-        """The plan of a lowered program."""
+    def of(program: Program, profile: bool = False) -> LaunchPlan:
+        """The plan of a lowered program. `profile`: it records what its tiles do."""
         passed = [b for b in program.buffers if b.role in ("input", "output")]
         position = {b.id: i for i, b in enumerate(passed)}
         slots = tuple(PlanSlot(b.shape, b.dtype, b.param if b.role == "input" else None) for b in passed)
         constants = sum(len(b.data or b"") for b in program.buffers)
         titles, buffers = _titles(program), {b.id: b for b in program.buffers}
-        launches = tuple(_info(program, launch, titles, position, buffers) for launch in program.launches)
+        parts = parts_read(program, titles) if profile else [()] * len(program.launches)
+        launches = tuple(
+            _info(program, launch, titles, position, buffers, read)
+            for launch, read in zip(program.launches, parts, strict=True)
+        )
         outputs = tuple(position[i] for i in program.outputs)
         stored = {b for k in launches for b, _ in k.writes}
         written = {s.param for i, s in enumerate(slots) if i in stored}
@@ -123,7 +130,8 @@ class LaunchPlan:
                 "pairs": [[p.written, p.other, p.in_place] for p in self.pairs],
                 "launches": [
                     [k.kernel, k.title, k.label, _texts(k.grid), k.file, k.line, str(k.flops), str(k.bytes), k.dtype,
-                     [[i, str(d)] for i, d in k.reads], [[i, str(d)] for i, d in k.writes], k.elsewhere]
+                     [[i, str(d)] for i, d in k.reads], [[i, str(d)] for i, d in k.writes], k.elsewhere,
+                     k.parts]
                     for k in self.launches
                 ],
             }
@@ -142,8 +150,22 @@ class LaunchPlan:
             tuple(LaunchCheck(_dim(a), _dim(b), why) for a, b, why in data["checks"]),
             of_json(data["structure"], value_of),
             tuple(
-                LaunchInfo(k, title, label, _shape(g) or (), file, line, _dim(f), _dim(b), d, _sizes(r), _sizes(w), x)
-                for k, title, label, g, file, line, f, b, d, r, w, x in data["launches"]
+                LaunchInfo(
+                    k,
+                    title,
+                    label,
+                    _shape(g) or (),
+                    file,
+                    line,
+                    _dim(f),
+                    _dim(b),
+                    d,
+                    _sizes(r),
+                    _sizes(w),
+                    x,
+                    tuple((name, tuple(a and tuple(a) for a in axes)) for name, axes in p),
+                )
+                for k, title, label, g, file, line, f, b, d, r, w, x, p in data["launches"]
             ),
             tuple(
                 Temporary(
@@ -206,7 +228,7 @@ def _name(kernel: Op, program: Program) -> str:
 
 def _info(
     program: Program, launch: Launch, titles: Mapping[str, str], position: Mapping[int, int],
-    buffers: Mapping[int, Buffer],
+    buffers: Mapping[int, Buffer], parts: tuple[OperandText, ...],
 ) -> LaunchInfo:  # fmt: skip
     attrs = launch.kernel.attrs
     written = set(attrs.get("writes", ()))  # type: ignore[arg-type]
@@ -220,7 +242,7 @@ def _info(
     at = launch.span
     return LaunchInfo(name, titles[name], launch.label, tuple(attrs.get("grid", ())), at.file, at.line,  # type: ignore[arg-type]
                       launch.flops, launch.bytes, _dtype(launch), tuple(reads), tuple(writes),
-                      launch.elsewhere)  # fmt: skip
+                      launch.elsewhere, parts)  # fmt: skip
 
 
 def _dtype(launch: Launch) -> str:

@@ -1,0 +1,76 @@
+"""The parts of its inputs that a tile read: worked out from what its kernel reads in each program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.compiler.tile.reads import program
+from tessera.language import dims
+from tessera.language.dims import Dim, Expr
+from tessera.runtime.events import LaunchEvent
+
+Tree = int | list[Any]
+"""a dim over the program's numbers, for tiles.js: a number, ["p", axis], [operator, a, b], or ["+", [factor, a, b],
+[factor] ...], a sum of products"""
+UNKNOWN = "? is computed from data"
+
+
+def trees(launch: LaunchEvent | None) -> list[tuple[str, list[list[Tree] | None]]]:
+    """The operands of a launch with the first index, the end and the extent of what its programs read of each axis, at
+    the launch's sizes; None where that is not known."""
+    out: list[tuple[str, list[list[Tree] | None]]] = []
+    for operand, axes in launch.attributes.get("parts", ()) if launch is not None else ():
+        out.append((operand, [None if axis is None else _axis(launch, axis) for axis in axes]))
+    return out
+
+
+def _axis(launch: LaunchEvent, texts: Sequence[str]) -> list[Tree] | None:
+    sizes = launch.attributes.get("sizes", {})
+    known = [dims.substitute(dims.parse(text), sizes) for text in texts]
+    own = {program(axis) for axis in range(len(launch.grid))}
+    return [_tree(d) for d in known] if all(dims.symbols(d) <= own for d in known) else None
+
+
+def _tree(d: Dim) -> Tree:
+    if not isinstance(d, Expr):
+        return d
+    return ["+", *([factor, *map(_atom, atoms)] for atoms, factor in d.terms)]
+
+
+def _atom(atom: dims.Atom) -> Tree:
+    if atom.op == "sym":
+        return ["p", int(str(atom.args[0]).rpartition("_")[2])]
+    return [atom.op, *(_tree(d) for d in atom.args)]  # type: ignore[arg-type]
+
+
+def text_of(operands: Sequence[tuple[str, Sequence[Sequence[Tree] | None]]], place: Sequence[int]) -> str:
+    """`x[256:512, 0:64], w[0:64, 3]` for the tile with these coordinates; "" where nothing is known."""
+    said = [f"{operand}[{', '.join(_axis_text(axis, place) for axis in axes)}]" for operand, axes in operands]
+    text = ", ".join(said)
+    return f"{text} ({UNKNOWN})" if any(None in axes for _, axes in operands) else text
+
+
+def _axis_text(axis: Sequence[Tree] | None, place: Sequence[int]) -> str:
+    if axis is None:
+        return "?"
+    low, high, extent = (_value(tree, place) for tree in axis)
+    low, high = max(low, 0), min(high, extent)
+    return str(low) if high == low + 1 else f"{low}:{max(low, high)}"
+
+
+def _value(tree: Tree, place: Sequence[int]) -> int:
+    if isinstance(tree, int):
+        return tree
+    kind, *rest = tree
+    if kind == "p":
+        return place[rest[0]]
+    if kind == "+":
+        total = 0
+        for factor, *atoms in rest:
+            for atom in atoms:
+                factor *= _value(atom, place)
+            total += factor
+        return total
+    a, b = (_value(part, place) for part in rest)
+    return {"min": min, "max": max, "//": int.__floordiv__, "%": int.__mod__}[kind](a, b)
