@@ -11,13 +11,14 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tessera
 from tessera.compiler.frontend.kernel.builtins import public
-from tessera.compiler.graph.operator import FUNCTIONS, METHODS, PROPERTIES, Operator, OperatorParameter
+from tessera.compiler.graph.operator import ALIASES, FUNCTIONS, METHODS, PROPERTIES, Operator, OperatorParameter
+from tessera.compiler.tile.builtin import ALIASES as TILE_ALIASES
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
@@ -127,18 +128,27 @@ def annotation(p: OperatorParameter, kind: str) -> str:
     return f"{kind} | None" if p.optional else kind
 
 
-def parameters(operator: Operator, of_method: bool = False) -> Iterable[str]:
+def parameters(operator: Operator, of_method: bool = False) -> list[str]:
     """The parameters as in a `def`; of a method without the first, which is self."""
     lead, last = -1 if of_method else leader(operator), len(operator.parameters) - 1
+    out: list[str] = []
     for i, p in enumerate(operator.parameters):
         if of_method and i == 0:
             continue
         kind = "A" if i == lead else "Array"
         if i == last and i and p.spread and (p.variadic or p.required):
-            yield f"*{p.name}: {kind if p.variadic else 'Any'}"  # may be spelled out
+            out.append(f"*{p.name}: {kind if p.variadic else 'Any'}")  # may be spelled out
         else:
             text = f"{p.name}: {annotation(p, kind)}"
-            yield text if p.required else f"{text} = {default(p.default)}"
+            out.append(text if p.required else f"{text} = {default(p.default)}")
+    return with_aliases(out, ALIASES, {p.name: annotation(p, "Array") for p in operator.parameters})
+
+
+def with_aliases(written: list[str], aliases: Mapping[str, str], annotations: Mapping[str, str]) -> list[str]:
+    """Parameters with their names in other libraries, which are given by keyword."""
+    others = [f"{alias}: {annotations[name]} = ..." for alias, name in aliases.items() if name in annotations]
+    star = ["*"] if others and not any(p.startswith("*") for p in written) else []
+    return written + star + others
 
 
 def result(operator: Operator, of_method: bool = False) -> str:
@@ -202,8 +212,11 @@ def imports(home: Mapping[str, str], modules: Mapping[str, str]) -> str:
     for name, module in modules.items():
         if name in ("profiler", "checkpoint"):
             continue
-        parent = module.rpartition(".")[0]
-        lines.append(f"from {'.' if parent == 'tessera' else parent} import {name} as {name}")
+        parent, _, own = module.rpartition(".")
+        if own == name:
+            lines.append(f"from {'.' if parent == 'tessera' else parent} import {name} as {name}")
+        else:  # under another name, an import is not for others
+            lines += [f"import {module} as _{own}", f"{name} = _{own}"]
     return "\n".join(sorted(lines))
 
 
@@ -247,7 +260,8 @@ def tile_parameter(p: inspect.Parameter) -> str:
 
 
 def tile_function(name: str, builtin: TileBuiltin) -> str:
-    parameters = ", ".join(map(tile_parameter, builtin.parameters.values()))
+    written = [tile_parameter(p) for p in builtin.parameters.values()]
+    parameters = ", ".join(with_aliases(written, TILE_ALIASES, dict.fromkeys(builtin.parameters, "Any")))
     return f"def {name}({parameters}) -> Any:\n{docstring(builtin.text, '    ')}"
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 import tessera.checkpoint as _checkpoint
 from tessera.language.dims import Expr as _Expr
 from tessera.language.dtypes import DType as _DType
+array_api = _standard
 from . import compiler as compiler
 from . import dist as dist
 from . import errors as errors
@@ -86,7 +87,6 @@ from tessera.profiler import Profiler as Profiler
 from tessera.profiler import analyze_performance as analyze_performance
 from tessera.profiler import profile_memory as profile_memory
 from tessera.profiler import profiler as profiler
-from tessera.runtime import array_api as array_api
 from tessera.runtime.arrays.devices import devices as devices
 from tessera.runtime.arrays.devices import get_num_threads as get_num_threads
 from tessera.runtime.arrays.devices import set_num_threads as set_num_threads
@@ -103,6 +103,7 @@ from tessera.training.meta import meta_learning as meta_learning
 from tessera.training.monitor import progress as progress
 from tessera.training.run import TrainingRun as TrainingRun
 from tessera.training.run import train as train
+import tessera.runtime.standard as _standard
 
 Dim: TypeAlias = int | _Expr
 Shape: TypeAlias = Dim | Sequence[Dim]
@@ -184,13 +185,13 @@ class Tensor(_Tensor):
         """The number from 0 on whose hyperbolic cosine is x; NaN below 1."""
     def add(self, y: Array) -> Tensor:
         """x + y."""
-    def all(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def all(self, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """Whether all elements along `axis` are true (not zero)."""
-    def amax(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def amax(self, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """The largest element along `axis`; NaN if there is one."""
-    def amin(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def amin(self, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """The smallest element along `axis`; NaN if there is one."""
-    def any(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def any(self, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """Whether any element along `axis` is true (not zero)."""
     def arccos(self) -> Tensor:
         """The angle from 0 to pi whose cosine is x; NaN outside of [-1, 1]."""
@@ -206,11 +207,11 @@ class Tensor(_Tensor):
         """The angle of the point (y, x)."""
     def arctanh(self) -> Tensor:
         """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
-    def argmax(self, axis: int | None = None, keepdims: _bool = False) -> Tensor:
+    def argmax(self, axis: int | None = None, keepdims: _bool = False, *, dim: int | None = ..., dims: int | None = ..., keepdim: _bool = ...) -> Tensor:
         """The index of the first largest element along `axis`; the first NaN if there is one."""
-    def argmin(self, axis: int | None = None, keepdims: _bool = False) -> Tensor:
+    def argmin(self, axis: int | None = None, keepdims: _bool = False, *, dim: int | None = ..., dims: int | None = ..., keepdim: _bool = ...) -> Tensor:
         """The index of the first smallest element along `axis`; the first NaN if there is one."""
-    def argsort(self, axis: int = -1, descending: _bool = False, stable: _bool = True) -> Tensor:
+    def argsort(self, axis: int = -1, descending: _bool = False, stable: _bool = True, *, dim: int = ..., dims: int = ...) -> Tensor:
         """The positions of the elements along `axis` in ascending order, or in descending order, as int64.
 
         Equal elements keep their order; NaN counts as the largest.
@@ -259,7 +260,7 @@ class Tensor(_Tensor):
         """
     def ceil(self) -> Tensor:
         """Smallest integer >= x."""
-    def chunk(self, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
+    def chunk(self, chunks: int, axis: int = 0, *, dim: int = ..., dims: int = ...) -> tuple[Tensor, ...]:
         """`x` split along `axis` into `chunks` parts; all but the last have size ceil(size / chunks), as in PyTorch.
 
         The size must be known, because the number of parts depends on it.
@@ -278,9 +279,9 @@ class Tensor(_Tensor):
         """Cosine of radians."""
     def cosh(self) -> Tensor:
         """Hyperbolic cosine."""
-    def cumprod(self, axis: int | None = None) -> Tensor:
+    def cumprod(self, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> Tensor:
         """Running products along `axis` (None: of the flattened tensor). Integers and bools count as 64-bit integers."""
-    def cumsum(self, axis: int | None = None) -> Tensor:
+    def cumsum(self, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> Tensor:
         """Running sums along `axis` (None: of the flattened tensor). Integers and bools are summed as 64-bit integers."""
     def detach(self) -> Tensor:
         """`x` itself, but a constant for derivatives: no gradient flows through it."""
@@ -306,14 +307,14 @@ class Tensor(_Tensor):
         """2**x."""
     def expand(self, *shape: Any) -> Tensor:
         """`x` broadcast to `shape` by NumPy's rule; -1 keeps the size of the operand."""
-    def expand_dims(self, *axis: Any) -> Tensor:
+    def expand_dims(self, *axis: Any, dim: int | Sequence[int] = ..., dims: int | Sequence[int] = ...) -> Tensor:
         """`x` with new axes of size 1 at the positions `axis` of the result."""
     def expm1(self) -> Tensor:
         """e**x - 1, exact near 0."""
     def flatten(self, start: int = 0, end: int = -1) -> Tensor:
         """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
     @overload
-    def flip(self, axis: int | Sequence[int] | None = None) -> Tensor:
+    def flip(self, axis: int | Sequence[int] | None = None, *, dim: int | Sequence[int] | None = ..., dims: int | Sequence[int] | None = ...) -> Tensor:
         """`x` in reverse order along `axis`; None means along all axes."""
     @overload
     def flip(self, *axis: int) -> Tensor: ...
@@ -325,7 +326,7 @@ class Tensor(_Tensor):
         """floor(x / y)."""
     def fma(self, y: Array, z: Array) -> Tensor:
         """x * y + z, rounded once where the target can."""
-    def gather(self, indices: Array, axis: int = -1) -> Tensor:
+    def gather(self, indices: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> Tensor:
         """`out[i, j, k] = x[i, indices[i, j, k], k]` for axis 1: one index per element. Other axes broadcast."""
     def ge(self, y: Array) -> Tensor:
         """x >= y."""
@@ -349,7 +350,7 @@ class Tensor(_Tensor):
         """Whether x is infinite."""
     def isnan(self) -> Tensor:
         """Whether x is NaN."""
-    def layer_norm(self, weight: Array | None = None, bias: Array | None = None, axis: Axes = -1, eps: float = 1e-05) -> Tensor:
+    def layer_norm(self, weight: Array | None = None, bias: Array | None = None, axis: Axes = -1, eps: float = 1e-05, *, dim: Axes = ..., dims: Axes = ...) -> Tensor:
         """(x - mean) / sqrt(var + eps) * weight + bias over `axis`; weight and bias have the shape of those axes."""
     def le(self, y: Array) -> Tensor:
         """x <= y."""
@@ -371,7 +372,7 @@ class Tensor(_Tensor):
         """log(1 + x), exact near 0."""
     def log2(self) -> Tensor:
         """Logarithm to base 2."""
-    def log_softmax(self, axis: int = -1) -> Tensor:
+    def log_softmax(self, axis: int = -1, *, dim: int = ..., dims: int = ...) -> Tensor:
         """log(softmax(x)) along `axis`, computed as x - max - log(sum(exp(x - max)))."""
     def logaddexp(self, y: Array) -> Tensor:
         """log(exp(x) + exp(y)) without overflow."""
@@ -383,7 +384,7 @@ class Tensor(_Tensor):
         """x or y."""
     def logical_xor(self, y: Array) -> Tensor:
         """x xor y."""
-    def logsumexp(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def logsumexp(self, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """log(sum(exp(x))) along `axis`, without overflow. Of elements that are all -inf it is -inf."""
     def lt(self, y: Array) -> Tensor:
         """x < y."""
@@ -393,13 +394,13 @@ class Tensor(_Tensor):
         """`value` where `mask` holds, else `x`."""
     def matmul(self, y: Array) -> Tensor:
         """The matrix product over the last two axes; leading axes are batches and broadcast. 1-D operands as in NumPy."""
-    def max(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def max(self, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """The largest element along `axis`; NaN if there is one."""
     def maximum(self, y: Array) -> Tensor:
         """The larger of x and y; NaN if either is NaN."""
-    def mean(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def mean(self, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """The sum of the elements along `axis` divided by their number."""
-    def min(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def min(self, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """The smallest element along `axis`; NaN if there is one."""
     def minimum(self, y: Array) -> Tensor:
         """The smaller of x and y; NaN if either is NaN."""
@@ -421,7 +422,7 @@ class Tensor(_Tensor):
         """-x."""
     def nextafter(self, y: Array) -> Tensor:
         """The number next to x on the way to y; f32 and f64 only."""
-    def norm(self, ord: float = 2, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def norm(self, ord: float = 2, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
 
         The orders `inf` and `-inf` are the largest and the smallest |x|.
@@ -444,9 +445,9 @@ class Tensor(_Tensor):
         """x to the power y."""
     def power(self, y: Array) -> Tensor:
         """x to the power y."""
-    def prod(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def prod(self, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
-    def put(self, indices: Array, updates: Array, axis: int = 0) -> Tensor:
+    def put(self, indices: Array, updates: Array, axis: int = 0, *, dim: int = ..., dims: int = ...) -> Tensor:
         """`x` with `updates` in place of its slices at `indices` along `axis`: `out[:, indices[i]] = updates[:, i]` for 1.
 
         The counterpart of `take`: the axes of `indices` stand in `updates` where `axis` is in `x`. Negative indices count
@@ -463,26 +464,26 @@ class Tensor(_Tensor):
         """max(x, 0)."""
     def remainder(self, y: Array) -> Tensor:
         """x - y * floor(x / y): the sign of y."""
-    def repeat(self, repeats: int, axis: int | None = None) -> Tensor:
+    def repeat(self, repeats: int, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> Tensor:
         """Each element `repeats` times along `axis`; None: of the flattened tensor."""
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in C order under another shape; one size may be -1 and is solved for."""
     def right_shift(self, y: Array) -> Tensor:
         """x >> y, arithmetic when signed."""
-    def rms_norm(self, weight: Array | None = None, axis: Axes = -1, eps: float = 1e-06) -> Tensor:
+    def rms_norm(self, weight: Array | None = None, axis: Axes = -1, eps: float = 1e-06, *, dim: Axes = ..., dims: Axes = ...) -> Tensor:
         """x / sqrt(mean(x * x) + eps) * weight over `axis`; weight has the shape of those axes (Zhang, Sennrich 2019)."""
-    def roll(self, shift: Any, axis: Any = None) -> Tensor:
+    def roll(self, shift: Any, axis: Any = None, *, dim: Any = ..., dims: Any = ...) -> Tensor:
         """`x` shifted along `axis` by `shift` places; elements moved past the end return at the start. None: flattened."""
     def round(self) -> Tensor:
         """Nearest integer, halves to even."""
     def rsqrt(self) -> Tensor:
         """1 / sqrt(x)."""
-    def scatter(self, indices: Array, updates: Array, axis: int = -1) -> Tensor:
+    def scatter(self, indices: Array, updates: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> Tensor:
         """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
 
         Negative indices count from the end; indices outside are ignored. Of several updates of one place the last counts.
         """
-    def scatter_add(self, indices: Array, updates: Array, axis: int = -1) -> Tensor:
+    def scatter_add(self, indices: Array, updates: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> Tensor:
         """`x` with `updates` added to the elements at `indices` along `axis`: `out[indices[i, j], j] += updates[i, j]`.
 
         Negative indices count from the end; indices outside are ignored. Several updates of one place are added in
@@ -504,24 +505,24 @@ class Tensor(_Tensor):
         """Sine of radians."""
     def sinh(self) -> Tensor:
         """Hyperbolic sine."""
-    def softmax(self, axis: int = -1) -> Tensor:
+    def softmax(self, axis: int = -1, *, dim: int = ..., dims: int = ...) -> Tensor:
         """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""
     def softplus(self) -> Tensor:
         """log(1 + e**x) without overflow."""
-    def sort(self, axis: int = -1, descending: _bool = False, stable: _bool = True) -> Tensor:
+    def sort(self, axis: int = -1, descending: _bool = False, stable: _bool = True, *, dim: int = ..., dims: int = ...) -> Tensor:
         """The elements along `axis` in ascending order, or in descending order; NaN counts as the largest."""
-    def split(self, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Tensor, ...]:
+    def split(self, sections: int | tuple[int, ...], axis: int = 0, *, dim: int = ..., dims: int = ...) -> tuple[Tensor, ...]:
         """`x` split along `axis` into `sections` equal parts, or at the positions `sections`, as in NumPy."""
     def sqrt(self) -> Tensor:
         """Square root."""
     def square(self) -> Tensor:
         """x * x."""
     @overload
-    def squeeze(self, axis: int | Sequence[int] | None = None) -> Tensor:
+    def squeeze(self, axis: int | Sequence[int] | None = None, *, dim: int | Sequence[int] | None = ..., dims: int | Sequence[int] | None = ...) -> Tensor:
         """`x` without axes of size 1: those named by `axis`, or all whose size is known to be 1."""
     @overload
     def squeeze(self, *axis: int) -> Tensor: ...
-    def std(self, axis: Axes = None, correction: float = 0, keepdims: _bool = False) -> Tensor:
+    def std(self, axis: Axes = None, correction: float = 0, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ..., ddof: float = ...) -> Tensor:
         """The standard deviation along `axis`: the square root of the variance."""
     def stop_gradient(self) -> Tensor:
         """`x` itself, but a constant for derivatives: no gradient flows through it."""
@@ -529,16 +530,16 @@ class Tensor(_Tensor):
         """x - y."""
     def subtract(self, y: Array) -> Tensor:
         """x - y."""
-    def sum(self, axis: Axes = None, keepdims: _bool = False) -> Tensor:
+    def sum(self, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> Tensor:
         """The sum of the elements along `axis`. Integers and bools are summed as 64-bit integers."""
     def swapaxes(self, axis1: int, axis2: int) -> Tensor:
         """`x` with two axes swapped."""
-    def take(self, indices: Array, axis: int | None = None) -> Tensor:
+    def take(self, indices: Array, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> Tensor:
         """The slices of `x` at `indices` along `axis`, which the axes of `indices` replace; None: of the flattened tensor.
 
         Negative indices count from the end; indices outside read as 0.
         """
-    def take_along_axis(self, indices: Array, axis: int = -1) -> Tensor:
+    def take_along_axis(self, indices: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> Tensor:
         """`out[i, j, k] = x[i, indices[i, j, k], k]` for axis 1: one index per element. Other axes broadcast."""
     def tan(self) -> Tensor:
         """Tangent of radians."""
@@ -546,7 +547,7 @@ class Tensor(_Tensor):
         """Hyperbolic tangent."""
     def tile(self, *reps: Any) -> Tensor:
         """`x` repeated as a whole, `reps` times along each axis, as in NumPy."""
-    def topk(self, k: Dim, axis: int = -1, largest: _bool = True) -> tuple[Tensor, ...]:
+    def topk(self, k: Dim, axis: int = -1, largest: _bool = True, *, dim: int = ..., dims: int = ...) -> tuple[Tensor, ...]:
         """The `k` largest elements along `axis` in descending order, and their positions as int64.
 
         With `largest=False` the smallest, in ascending order. Of equal elements the first come first.
@@ -567,13 +568,13 @@ class Tensor(_Tensor):
         """x / y; integers divide as f32."""
     def trunc(self) -> Tensor:
         """x without its fraction."""
-    def unbind(self, axis: int = 0) -> tuple[Tensor, ...]:
+    def unbind(self, axis: int = 0, *, dim: int = ..., dims: int = ...) -> tuple[Tensor, ...]:
         """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
-    def unsqueeze(self, *axis: Any) -> Tensor:
+    def unsqueeze(self, *axis: Any, dim: int | Sequence[int] = ..., dims: int | Sequence[int] = ...) -> Tensor:
         """`x` with new axes of size 1 at the positions `axis` of the result."""
-    def unstack(self, axis: int = 0) -> tuple[Tensor, ...]:
+    def unstack(self, axis: int = 0, *, dim: int = ..., dims: int = ...) -> tuple[Tensor, ...]:
         """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
-    def var(self, axis: Axes = None, correction: float = 0, keepdims: _bool = False) -> Tensor:
+    def var(self, axis: Axes = None, correction: float = 0, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ..., ddof: float = ...) -> Tensor:
         """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
 
         Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.
@@ -656,16 +657,16 @@ def acosh(x: A) -> A:
 def add(x: A, y: Array) -> A:
     """x + y."""
 
-def all(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def all(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """Whether all elements along `axis` are true (not zero)."""
 
-def amax(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def amax(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """The largest element along `axis`; NaN if there is one."""
 
-def amin(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def amin(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """The smallest element along `axis`; NaN if there is one."""
 
-def any(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def any(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """Whether any element along `axis` is true (not zero)."""
 
 def arange(start: float | Dim, stop: float | Dim | None = None, step: float | Dim = 1, dtype: DType | None = None) -> Tensor:
@@ -692,13 +693,13 @@ def arctan2(y: A, x: Array) -> A:
 def arctanh(x: A) -> A:
     """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
 
-def argmax(x: A, axis: int | None = None, keepdims: _bool = False) -> A:
+def argmax(x: A, axis: int | None = None, keepdims: _bool = False, *, dim: int | None = ..., dims: int | None = ..., keepdim: _bool = ...) -> A:
     """The index of the first largest element along `axis`; the first NaN if there is one."""
 
-def argmin(x: A, axis: int | None = None, keepdims: _bool = False) -> A:
+def argmin(x: A, axis: int | None = None, keepdims: _bool = False, *, dim: int | None = ..., dims: int | None = ..., keepdim: _bool = ...) -> A:
     """The index of the first smallest element along `axis`; the first NaN if there is one."""
 
-def argsort(x: A, axis: int = -1, descending: _bool = False, stable: _bool = True) -> A:
+def argsort(x: A, axis: int = -1, descending: _bool = False, stable: _bool = True, *, dim: int = ..., dims: int = ...) -> A:
     """The positions of the elements along `axis` in ascending order, or in descending order, as int64.
 
     Equal elements keep their order; NaN counts as the largest.
@@ -812,13 +813,13 @@ def cast(x: A, dtype: DType) -> A:
     zero, limited to the integer's range; NaN becomes 0.
     """
 
-def cat(xs: Sequence[A], axis: int = 0) -> A:
+def cat(xs: Sequence[A], axis: int = 0, *, dim: int = ..., dims: int = ...) -> A:
     """The tensors one after the other along `axis`; all other sizes agree."""
 
 def ceil(x: A) -> A:
     """Smallest integer >= x."""
 
-def chunk(x: A, chunks: int, axis: int = 0) -> tuple[A, ...]:
+def chunk(x: A, chunks: int, axis: int = 0, *, dim: int = ..., dims: int = ...) -> tuple[A, ...]:
     """`x` split along `axis` into `chunks` parts; all but the last have size ceil(size / chunks), as in PyTorch.
 
     The size must be known, because the number of parts depends on it.
@@ -830,10 +831,10 @@ def clamp(x: A, min: Array | None = None, max: Array | None = None) -> A:
 def clip(x: A, min: Array | None = None, max: Array | None = None) -> A:
     """`x` limited to the range from `min` to `max`, either of which may be None; NaN stays NaN."""
 
-def concat(xs: Sequence[A], axis: int = 0) -> A:
+def concat(xs: Sequence[A], axis: int = 0, *, dim: int = ..., dims: int = ...) -> A:
     """The tensors one after the other along `axis`; all other sizes agree."""
 
-def concatenate(xs: Sequence[A], axis: int = 0) -> A:
+def concatenate(xs: Sequence[A], axis: int = 0, *, dim: int = ..., dims: int = ...) -> A:
     """The tensors one after the other along `axis`; all other sizes agree."""
 
 def conj(x: A) -> A:
@@ -887,7 +888,7 @@ def cos(x: A) -> A:
 def cosh(x: A) -> A:
     """Hyperbolic cosine."""
 
-def count_nonzero(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def count_nonzero(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """How many elements along `axis` are not zero, as int64."""
 
 def cross_entropy(logits: A, labels: Array, reduction: str = 'mean', label_smoothing: float = 0.0) -> A:
@@ -896,22 +897,22 @@ def cross_entropy(logits: A, labels: Array, reduction: str = 'mean', label_smoot
     `label_smoothing` e adds the mean over all classes with weight e. The loss of a label outside the classes is 0.
     """
 
-def cumprod(x: A, axis: int | None = None) -> A:
+def cumprod(x: A, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> A:
     """Running products along `axis` (None: of the flattened tensor). Integers and bools count as 64-bit integers."""
 
-def cumsum(x: A, axis: int | None = None) -> A:
+def cumsum(x: A, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> A:
     """Running sums along `axis` (None: of the flattened tensor). Integers and bools are summed as 64-bit integers."""
 
-def cumulative_prod(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: _bool = False) -> A:
+def cumulative_prod(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: _bool = False, *, dim: int | None = ..., dims: int | None = ...) -> A:
     """Running products along `axis`; with `include_initial` a 1 stands before them."""
 
-def cumulative_sum(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: _bool = False) -> A:
+def cumulative_sum(x: A, axis: int | None = None, dtype: DType | None = None, include_initial: _bool = False, *, dim: int | None = ..., dims: int | None = ...) -> A:
     """Running sums along `axis`; with `include_initial` a 0 stands before them."""
 
 def detach(x: A) -> A:
     """`x` itself, but a constant for derivatives: no gradient flows through it."""
 
-def diff(x: A, prepend: Array | None = None, append: Array | None = None, axis: int = -1, n: int = 1) -> A:
+def diff(x: A, prepend: Array | None = None, append: Array | None = None, axis: int = -1, n: int = 1, *, dim: int = ..., dims: int = ...) -> A:
     """x[i + 1] - x[i] along `axis`, taken `n` times; `prepend` and `append` are joined on first."""
 
 def div(x: A, y: Array) -> A:
@@ -954,7 +955,7 @@ def exp(x: A) -> A:
 def exp2(x: A) -> A:
     """2**x."""
 
-def expand_dims(x: A, *axis: Any) -> A:
+def expand_dims(x: A, *axis: Any, dim: int | Sequence[int] = ..., dims: int | Sequence[int] = ...) -> A:
     """`x` with new axes of size 1 at the positions `axis` of the result."""
 
 def expm1(x: A) -> A:
@@ -966,7 +967,7 @@ def eye(n: Dim, m: Dim | None = None, k: int = 0, dtype: DType = f32) -> Tensor:
 def flatten(x: A, start: int = 0, end: int = -1) -> A:
     """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
 
-def flip(x: A, axis: int | Sequence[int] | None = None) -> A:
+def flip(x: A, axis: int | Sequence[int] | None = None, *, dim: int | Sequence[int] | None = ..., dims: int | Sequence[int] | None = ...) -> A:
     """`x` in reverse order along `axis`; None means along all axes."""
 
 def floor(x: A) -> A:
@@ -987,7 +988,7 @@ def full(shape: Shape, value: Number | Dim, dtype: DType | None = None) -> Tenso
 def full_like(x: A, value: Number | Dim, dtype: DType | None = None) -> A:
     """A tensor of one value with the shape, and by default the dtype, of `x`."""
 
-def gather(x: A, indices: Array, axis: int = -1) -> A:
+def gather(x: A, indices: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:
     """`out[i, j, k] = x[i, indices[i, j, k], k]` for axis 1: one index per element. Other axes broadcast."""
 
 def ge(x: A, y: Array) -> A:
@@ -1024,7 +1025,7 @@ def hypot(x: A, y: Array) -> A:
 def imag(x: A) -> A:
     """The imaginary part of x; 0 of a real number."""
 
-def iota(shape: Shape, dtype: DType = int64, axis: int = 0) -> Tensor:
+def iota(shape: Shape, dtype: DType = int64, axis: int = 0, *, dim: int = ..., dims: int = ...) -> Tensor:
     """0, 1, 2 ... along `axis`, repeated along the others."""
 
 def isfinite(x: A) -> A:
@@ -1036,7 +1037,7 @@ def isinf(x: A) -> A:
 def isnan(x: A) -> A:
     """Whether x is NaN."""
 
-def layer_norm(x: A, weight: Array | None = None, bias: Array | None = None, axis: Axes = -1, eps: float = 1e-05) -> A:
+def layer_norm(x: A, weight: Array | None = None, bias: Array | None = None, axis: Axes = -1, eps: float = 1e-05, *, dim: Axes = ..., dims: Axes = ...) -> A:
     """(x - mean) / sqrt(var + eps) * weight + bias over `axis`; weight and bias have the shape of those axes."""
 
 def le(x: A, y: Array) -> A:
@@ -1079,7 +1080,7 @@ def log1p(x: A) -> A:
 def log2(x: A) -> A:
     """Logarithm to base 2."""
 
-def log_softmax(x: A, axis: int = -1) -> A:
+def log_softmax(x: A, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:
     """log(softmax(x)) along `axis`, computed as x - max - log(sum(exp(x - max)))."""
 
 def logaddexp(x: A, y: Array) -> A:
@@ -1097,7 +1098,7 @@ def logical_or(x: A, y: Array) -> A:
 def logical_xor(x: A, y: Array) -> A:
     """x xor y."""
 
-def logsumexp(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def logsumexp(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """log(sum(exp(x))) along `axis`, without overflow. Of elements that are all -inf it is -inf."""
 
 def lt(x: A, y: Array) -> A:
@@ -1115,7 +1116,7 @@ def matmul(x: A, y: Array) -> A:
 def matrix_transpose(x: A) -> A:
     """`x` with its last two axes swapped."""
 
-def max(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def max(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """The largest element along `axis`; NaN if there is one."""
 
 def max_pool1d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1) -> A:
@@ -1139,10 +1140,10 @@ def max_pool3d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[in
 def maximum(x: A, y: Array) -> A:
     """The larger of x and y; NaN if either is NaN."""
 
-def mean(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def mean(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """The sum of the elements along `axis` divided by their number."""
 
-def min(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def min(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """The smallest element along `axis`; NaN if there is one."""
 
 def minimum(x: A, y: Array) -> A:
@@ -1181,7 +1182,7 @@ def negative(x: A) -> A:
 def nextafter(x: A, y: Array) -> A:
     """The number next to x on the way to y; f32 and f64 only."""
 
-def norm(x: A, ord: float = 2, axis: Axes = None, keepdims: _bool = False) -> A:
+def norm(x: A, ord: float = 2, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """The norm of order `ord` of the elements along `axis`: (sum |x|**ord)**(1/ord).
 
     The orders `inf` and `-inf` are the largest and the smallest |x|.
@@ -1223,10 +1224,10 @@ def pow(x: A, y: Array) -> A:
 def power(x: A, y: Array) -> A:
     """x to the power y."""
 
-def prod(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def prod(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """The product of the elements along `axis`. Integers and bools are multiplied as 64-bit integers."""
 
-def put(x: A, indices: Array, updates: Array, axis: int = 0) -> A:
+def put(x: A, indices: Array, updates: Array, axis: int = 0, *, dim: int = ..., dims: int = ...) -> A:
     """`x` with `updates` in place of its slices at `indices` along `axis`: `out[:, indices[i]] = updates[:, i]` for 1.
 
     The counterpart of `take`: the axes of `indices` stand in `updates` where `axis` is in `x`. Negative indices count
@@ -1234,7 +1235,7 @@ def put(x: A, indices: Array, updates: Array, axis: int = 0) -> A:
     old `x` afterwards, as in a loop that carries it, its memory is changed in place: only `updates` are copied.
     """
 
-def put_along_axis(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
+def put_along_axis(x: A, indices: Array, updates: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:
     """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
 
     Negative indices count from the end; indices outside are ignored. Of several updates of one place the last counts.
@@ -1261,7 +1262,7 @@ def relu(x: A) -> A:
 def remainder(x: A, y: Array) -> A:
     """x - y * floor(x / y): the sign of y."""
 
-def repeat(x: A, repeats: int, axis: int | None = None) -> A:
+def repeat(x: A, repeats: int, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> A:
     """Each element `repeats` times along `axis`; None: of the flattened tensor."""
 
 def reshape(x: A, *shape: Any) -> A:
@@ -1270,10 +1271,10 @@ def reshape(x: A, *shape: Any) -> A:
 def right_shift(x: A, y: Array) -> A:
     """x >> y, arithmetic when signed."""
 
-def rms_norm(x: A, weight: Array | None = None, axis: Axes = -1, eps: float = 1e-06) -> A:
+def rms_norm(x: A, weight: Array | None = None, axis: Axes = -1, eps: float = 1e-06, *, dim: Axes = ..., dims: Axes = ...) -> A:
     """x / sqrt(mean(x * x) + eps) * weight over `axis`; weight has the shape of those axes (Zhang, Sennrich 2019)."""
 
-def roll(x: A, shift: Any, axis: Any = None) -> A:
+def roll(x: A, shift: Any, axis: Any = None, *, dim: Any = ..., dims: Any = ...) -> A:
     """`x` shifted along `axis` by `shift` places; elements moved past the end return at the start. None: flattened."""
 
 def round(x: A) -> A:
@@ -1301,32 +1302,32 @@ def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = 
     FlashAttention. Neither it nor its gradient holds the scores in memory.
     """
 
-def scatter(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
+def scatter(x: A, indices: Array, updates: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:
     """`x` with `updates` in place of the elements at `indices` along `axis`: `out[indices[i, j], j] = updates[i, j]`.
 
     Negative indices count from the end; indices outside are ignored. Of several updates of one place the last counts.
     """
 
-def scatter_add(x: A, indices: Array, updates: Array, axis: int = -1) -> A:
+def scatter_add(x: A, indices: Array, updates: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:
     """`x` with `updates` added to the elements at `indices` along `axis`: `out[indices[i, j], j] += updates[i, j]`.
 
     Negative indices count from the end; indices outside are ignored. Several updates of one place are added in
     ascending order of their positions.
     """
 
-def segment_max(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A:
+def segment_max(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0, *, dim: int = ..., dims: int = ...) -> A:
     """The largest of the slices of `x` along `axis` that have the same number in `segment_ids`, element by element.
 
     A segment without elements gives the smallest value of the dtype; NaN wins. Slices with other numbers are ignored.
     """
 
-def segment_min(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A:
+def segment_min(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0, *, dim: int = ..., dims: int = ...) -> A:
     """The smallest of the slices of `x` along `axis` that have the same number in `segment_ids`, element by element.
 
     A segment without elements gives the largest value of the dtype; NaN wins. Slices with other numbers are ignored.
     """
 
-def segment_sum(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0) -> A:
+def segment_sum(x: A, segment_ids: Array, num_segments: Dim, axis: int = 0, *, dim: int = ..., dims: int = ...) -> A:
     """Sums of the slices of `x` along `axis` that have the same number in `segment_ids`: `num_segments` of them.
 
     Slices whose number is negative or too large are ignored. The others are added one after the other, in ascending
@@ -1358,23 +1359,23 @@ def sin(x: A) -> A:
 def sinh(x: A) -> A:
     """Hyperbolic sine."""
 
-def sliding_window_view(x: A, window_shape: int | Sequence[int], axis: int | Sequence[int] | None = None, step: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1) -> A:
+def sliding_window_view(x: A, window_shape: int | Sequence[int], axis: int | Sequence[int] | None = None, step: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1, *, dim: int | Sequence[int] | None = ..., dims: int | Sequence[int] | None = ...) -> A:
     """Windows of `x` along the axes `axis`, `step` apart; new last axes hold the elements of a window.
 
     `dilation` is the distance between elements of a window. An axis of n elements has
     (n - dilation * (window - 1) - 1) // step + 1 windows.
     """
 
-def softmax(x: A, axis: int = -1) -> A:
+def softmax(x: A, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:
     """exp(x) / sum(exp(x)) along `axis`, with the maximum subtracted first. Of elements that are all -inf it is NaN."""
 
 def softplus(x: A) -> A:
     """log(1 + e**x) without overflow."""
 
-def sort(x: A, axis: int = -1, descending: _bool = False, stable: _bool = True) -> A:
+def sort(x: A, axis: int = -1, descending: _bool = False, stable: _bool = True, *, dim: int = ..., dims: int = ...) -> A:
     """The elements along `axis` in ascending order, or in descending order; NaN counts as the largest."""
 
-def split(x: A, sections: int | tuple[int, ...], axis: int = 0) -> tuple[A, ...]:
+def split(x: A, sections: int | tuple[int, ...], axis: int = 0, *, dim: int = ..., dims: int = ...) -> tuple[A, ...]:
     """`x` split along `axis` into `sections` equal parts, or at the positions `sections`, as in NumPy."""
 
 def sqrt(x: A) -> A:
@@ -1383,13 +1384,13 @@ def sqrt(x: A) -> A:
 def square(x: A) -> A:
     """x * x."""
 
-def squeeze(x: A, axis: int | Sequence[int] | None = None) -> A:
+def squeeze(x: A, axis: int | Sequence[int] | None = None, *, dim: int | Sequence[int] | None = ..., dims: int | Sequence[int] | None = ...) -> A:
     """`x` without axes of size 1: those named by `axis`, or all whose size is known to be 1."""
 
-def stack(xs: Sequence[A], axis: int = 0) -> A:
+def stack(xs: Sequence[A], axis: int = 0, *, dim: int = ..., dims: int = ...) -> A:
     """Tensors of one shape along a new axis at position `axis` of the result."""
 
-def std(x: A, axis: Axes = None, correction: float = 0, keepdims: _bool = False) -> A:
+def std(x: A, axis: Axes = None, correction: float = 0, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ..., ddof: float = ...) -> A:
     """The standard deviation along `axis`: the square root of the variance."""
 
 def stochastic_cast(x: A, dtype: DType, key: Array) -> A:
@@ -1410,19 +1411,19 @@ def sub(x: A, y: Array) -> A:
 def subtract(x: A, y: Array) -> A:
     """x - y."""
 
-def sum(x: A, axis: Axes = None, keepdims: _bool = False) -> A:
+def sum(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ...) -> A:
     """The sum of the elements along `axis`. Integers and bools are summed as 64-bit integers."""
 
 def swapaxes(x: A, axis1: int, axis2: int) -> A:
     """`x` with two axes swapped."""
 
-def take(x: A, indices: Array, axis: int | None = None) -> A:
+def take(x: A, indices: Array, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> A:
     """The slices of `x` at `indices` along `axis`, which the axes of `indices` replace; None: of the flattened tensor.
 
     Negative indices count from the end; indices outside read as 0.
     """
 
-def take_along_axis(x: A, indices: Array, axis: int = -1) -> A:
+def take_along_axis(x: A, indices: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:
     """`out[i, j, k] = x[i, indices[i, j, k], k]` for axis 1: one index per element. Other axes broadcast."""
 
 def tan(x: A) -> A:
@@ -1434,7 +1435,7 @@ def tanh(x: A) -> A:
 def tensordot(x: A, y: Array, axes: int | tuple[tuple[int, ...], tuple[int, ...]] = 2) -> A:
     """Products summed over pairs of axes: the last `axes` of x with the first of y, or two tuples of axes."""
 
-def topk(x: A, k: Dim, axis: int = -1, largest: _bool = True) -> tuple[A, ...]:
+def topk(x: A, k: Dim, axis: int = -1, largest: _bool = True, *, dim: int = ..., dims: int = ...) -> tuple[A, ...]:
     """The `k` largest elements along `axis` in descending order, and their positions as int64.
 
     With `largest=False` the smallest, in ascending order. Of equal elements the first come first.
@@ -1458,26 +1459,26 @@ def true_divide(x: A, y: Array) -> A:
 def trunc(x: A) -> A:
     """x without its fraction."""
 
-def unbind(x: A, axis: int = 0) -> tuple[A, ...]:
+def unbind(x: A, axis: int = 0, *, dim: int = ..., dims: int = ...) -> tuple[A, ...]:
     """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
 
 def uniform(seed: Array, shape: Shape, low: float = 0.0, high: float = 1.0, dtype: DType = f32) -> Tensor:
     """Uniformly distributed floats in [low, high) of 24 random bits (f64: 53). Narrow floats may round up to high."""
 
-def unsqueeze(x: A, *axis: Any) -> A:
+def unsqueeze(x: A, *axis: Any, dim: int | Sequence[int] = ..., dims: int | Sequence[int] = ...) -> A:
     """`x` with new axes of size 1 at the positions `axis` of the result."""
 
-def unstack(x: A, axis: int = 0) -> tuple[A, ...]:
+def unstack(x: A, axis: int = 0, *, dim: int = ..., dims: int = ...) -> tuple[A, ...]:
     """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
 
-def var(x: A, axis: Axes = None, correction: float = 0, keepdims: _bool = False) -> A:
+def var(x: A, axis: Axes = None, correction: float = 0, keepdims: _bool = False, *, dim: Axes = ..., dims: Axes = ..., keepdim: _bool = ..., ddof: float = ...) -> A:
     """The variance along `axis`: squared distances from the mean, summed, divided by the number less `correction`.
 
     Two passes, so that nothing cancels. `correction` (NumPy's `ddof`) 0 is the population's, 1 the sample's variance.
     Complex numbers have the real variance of their distances from the mean.
     """
 
-def vecdot(x: A, y: Array, axis: int = -1) -> A:
+def vecdot(x: A, y: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:
     """The inner products of the vectors along `axis` (counted from the end): of the conjugates of x with y."""
 
 def where(c: A, x: Array, y: Array) -> A:

@@ -33,7 +33,7 @@ def add(x: Any, y: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def all(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+def all(x: Any, axis: Any = None, keepdim: bool = False, *, dim: Any = ..., keepdims: Any = ...) -> Any:
     """Whether every element is true, along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
@@ -52,7 +52,7 @@ def alloc_shared(shape: Any, dtype: Any = 'f32', swizzle: str = 'none') -> Any:
     - *Cost:* Its bytes of a multiprocessor's shared memory (TS405 where there are too few); on a CPU scratch memory.
     """
 
-def any(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+def any(x: Any, axis: Any = None, keepdim: bool = False, *, dim: Any = ..., keepdims: Any = ...) -> Any:
     """Whether any element is true, along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
@@ -68,7 +68,7 @@ def arange(start: Any, stop: Any = None) -> Any:
     - *Cost:* Nothing: computed from the position where it is used.
     """
 
-def argmax(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+def argmax(x: Any, axis: Any = None, keepdim: bool = False, *, dim: Any = ..., keepdims: Any = ...) -> Any:
     """The position of the largest element (the first of equal ones) along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
@@ -76,7 +76,7 @@ def argmax(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def argmin(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+def argmin(x: Any, axis: Any = None, keepdim: bool = False, *, dim: Any = ..., keepdims: Any = ...) -> Any:
     """The position of the smallest element (the first of equal ones) along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
@@ -84,7 +84,7 @@ def argmin(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def argsort(x: Any, axis: int = -1, descending: bool = False) -> Any:
+def argsort(x: Any, axis: int = -1, descending: bool = False, *, dim: Any = ...) -> Any:
     """The positions from which `sort` takes its elements.
 
     - *Shapes:* `[..., N, ...] -> [..., N, ...]`
@@ -92,7 +92,7 @@ def argsort(x: Any, axis: int = -1, descending: bool = False) -> Any:
     - *Cost:* N log N comparisons of each line on a CPU (merge sort); on a GPU N log² N in a network, in shared memory: an element's size and 4 bytes for each element of the tile.
     """
 
-def associative_scan(values: Any, combine: Any, axis: Any = -1, reverse: Any = False, identity: Any = None) -> Any:
+def associative_scan(values: Any, combine: Any, axis: Any = -1, reverse: Any = False, identity: Any = None, *, dim: Any = ...) -> Any:
     """An inclusive scan by your own function along `axis`: element i combines elements 0 to i. With `reverse`, it
     combines elements i to the last, and `combine` takes the later element first.
 
@@ -171,7 +171,7 @@ def cast(x: Any, dtype: Any) -> Any:
     - *Cost:* One conversion for each element; none if the dtype does not change.
     """
 
-def cat(tiles: Any, axis: Any = -1) -> Any:
+def cat(tiles: Any, axis: Any = -1, *, dim: Any = ...) -> Any:
     """Tiles joined along `axis`.
 
     - *Shapes:* `([M, N], [M, K], ...) -> [M, N + K + ...]`
@@ -203,7 +203,7 @@ def ceil(x: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def col_all(x: Any, keepdim: bool = False) -> Any:
+def col_all(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """Whether every element is true, in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
@@ -211,7 +211,7 @@ def col_all(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def col_any(x: Any, keepdim: bool = False) -> Any:
+def col_any(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """Whether any element is true, in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
@@ -219,7 +219,7 @@ def col_any(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def col_argmax(x: Any, keepdim: bool = False) -> Any:
+def col_argmax(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The position of the largest element (the first of equal ones) in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
@@ -227,7 +227,7 @@ def col_argmax(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def col_argmin(x: Any, keepdim: bool = False) -> Any:
+def col_argmin(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The position of the smallest element (the first of equal ones) in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
@@ -235,7 +235,7 @@ def col_argmin(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def col_max(x: Any, keepdim: bool = False) -> Any:
+def col_max(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The largest element in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
@@ -243,7 +243,7 @@ def col_max(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def col_mean(x: Any, keepdim: bool = False) -> Any:
+def col_mean(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The mean of the elements that exist in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
@@ -251,7 +251,7 @@ def col_mean(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def col_min(x: Any, keepdim: bool = False) -> Any:
+def col_min(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The smallest element in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
@@ -259,7 +259,7 @@ def col_min(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def col_prod(x: Any, keepdim: bool = False) -> Any:
+def col_prod(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The product in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
@@ -267,7 +267,7 @@ def col_prod(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def col_sum(x: Any, keepdim: bool = False) -> Any:
+def col_sum(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The sum in each column of a tile with two axes, as a vector of the columns.
 
     - *Shapes:* `[M, N] -> [N]`, or `[1, N]` with `keepdim=True`
@@ -275,7 +275,7 @@ def col_sum(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def concat(tiles: Any, axis: Any = -1) -> Any:
+def concat(tiles: Any, axis: Any = -1, *, dim: Any = ...) -> Any:
     """Tiles joined along `axis`.
 
     - *Shapes:* `([M, N], [M, K], ...) -> [M, N + K + ...]`
@@ -283,7 +283,7 @@ def concat(tiles: Any, axis: Any = -1) -> Any:
     - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
     """
 
-def concatenate(tiles: Any, axis: Any = -1) -> Any:
+def concatenate(tiles: Any, axis: Any = -1, *, dim: Any = ...) -> Any:
     """Tiles joined along `axis`.
 
     - *Shapes:* `([M, N], [M, K], ...) -> [M, N + K + ...]`
@@ -330,7 +330,7 @@ def cp_async(shared: Any, source: Any) -> Any:
     - *Cost:* The block's bytes from memory, while the program continues; on a CPU immediately.
     """
 
-def cummax(x: Any, axis: int = -1) -> Any:
+def cummax(x: Any, axis: int = -1, *, dim: Any = ...) -> Any:
     """The running maximum along `axis`, in ascending order: element i is that of elements 0 to i.
 
     - *Shapes:* `[..., N, ...] -> [..., N, ...]`
@@ -338,7 +338,7 @@ def cummax(x: Any, axis: int = -1) -> Any:
     - *Cost:* One operation for each element, one after the other on a CPU; on a GPU segments of 32 at once, in shared memory.
     """
 
-def cummin(x: Any, axis: int = -1) -> Any:
+def cummin(x: Any, axis: int = -1, *, dim: Any = ...) -> Any:
     """The running minimum along `axis`, in ascending order: element i is that of elements 0 to i.
 
     - *Shapes:* `[..., N, ...] -> [..., N, ...]`
@@ -346,7 +346,7 @@ def cummin(x: Any, axis: int = -1) -> Any:
     - *Cost:* One operation for each element, one after the other on a CPU; on a GPU segments of 32 at once, in shared memory.
     """
 
-def cumprod(x: Any, axis: int = -1) -> Any:
+def cumprod(x: Any, axis: int = -1, *, dim: Any = ...) -> Any:
     """The running product along `axis`, in ascending order: element i is that of elements 0 to i.
 
     - *Shapes:* `[..., N, ...] -> [..., N, ...]`
@@ -354,7 +354,7 @@ def cumprod(x: Any, axis: int = -1) -> Any:
     - *Cost:* One operation for each element, one after the other on a CPU; on a GPU segments of 32 at once, in shared memory.
     """
 
-def cumsum(x: Any, axis: int = -1) -> Any:
+def cumsum(x: Any, axis: int = -1, *, dim: Any = ...) -> Any:
     """The running sum along `axis`, in ascending order: element i is that of elements 0 to i.
 
     - *Shapes:* `[..., N, ...] -> [..., N, ...]`
@@ -457,7 +457,7 @@ def exp2(x: Any) -> Any:
     - *Cost:* 9 operations for each element, in registers.
     """
 
-def expand_dims(x: Any, axis: Any) -> Any:
+def expand_dims(x: Any, axis: Any, *, dim: Any = ...) -> Any:
     """A new axis of size 1 at `axis`, as in `x[:, None]`.
 
     - *Shapes:* `[M, N] -> [1, M, N]`, `[M, 1, N]` or `[M, N, 1]`
@@ -481,7 +481,7 @@ def fabs(x: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def flip(x: Any, axis: Any = -1) -> Any:
+def flip(x: Any, axis: Any = -1, *, dim: Any = ...) -> Any:
     """The elements along `axis` in reverse order, like `x[::-1]`. Elements that do not exist, at a ragged edge, come
     first.
 
@@ -522,7 +522,7 @@ def full(shape: Any, value: Any, dtype: Any = 'f32') -> Any:
     - *Cost:* Nothing: one number stands for all elements.
     """
 
-def gather(source: Any, index: Any, *more: Any, axis: Any = -1) -> Any:
+def gather(source: Any, index: Any, *more: Any, axis: Any = -1, dim: Any = ...) -> Any:
     """Elements of a tensor at computed indices, one integer tile per axis. For a tile, elements along `axis`, as in
     NumPy's `take_along_axis`: `index` is as long as the tile along the other axes. An index out of range gives padding:
     0, and left out of reductions.
@@ -730,7 +730,7 @@ def make_complex(x: Any, y: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def max(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+def max(x: Any, axis: Any = None, keepdim: bool = False, *, dim: Any = ..., keepdims: Any = ...) -> Any:
     """The largest element along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
@@ -746,7 +746,7 @@ def maximum(x: Any, y: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def mean(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+def mean(x: Any, axis: Any = None, keepdim: bool = False, *, dim: Any = ..., keepdims: Any = ...) -> Any:
     """The mean of the elements that exist along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
@@ -754,7 +754,7 @@ def mean(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def min(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+def min(x: Any, axis: Any = None, keepdim: bool = False, *, dim: Any = ..., keepdims: Any = ...) -> Any:
     """The smallest element along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
@@ -831,7 +831,7 @@ def negative(x: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def num_programs(axis: int = 0) -> Any:
+def num_programs(axis: int = 0, *, dim: Any = ...) -> Any:
     """The number of programs along grid axis `axis`.
 
     - *Shapes:* gives an index
@@ -880,7 +880,7 @@ def print(*values: Any) -> Any:
     - *Cost:* Every element is written out: for looking, not for kernels that should be fast.
     """
 
-def prod(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+def prod(x: Any, axis: Any = None, keepdim: bool = False, *, dim: Any = ..., keepdims: Any = ...) -> Any:
     """The product along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
@@ -888,7 +888,7 @@ def prod(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def program_id(axis: int = 0) -> Any:
+def program_id(axis: int = 0, *, dim: Any = ...) -> Any:
     """This program's number on grid axis `axis` (0, 1 or 2); what the number indexes gives the axis its length.
 
     - *Shapes:* gives an index
@@ -939,7 +939,7 @@ def reciprocal(x: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def reduce(values: Any, combine: Any, axis: Any = None, identity: Any = None, keepdim: bool = False) -> Any:
+def reduce(values: Any, combine: Any, axis: Any = None, identity: Any = None, keepdim: bool = False, *, dim: Any = ..., keepdims: Any = ...) -> Any:
     """Reduces the elements along `axis` (one, a tuple, or all by default) by your own function.
 
     Elements that do not exist, at a ragged edge or behind a mask, are left out. If no element exists, the result is
@@ -976,7 +976,7 @@ def relu(x: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def repeat(x: Any, repeats: int, axis: int = -1) -> Any:
+def repeat(x: Any, repeats: int, axis: int = -1, *, dim: Any = ...) -> Any:
     """Each element along `axis`, `repeats` times, as in `np.repeat`.
 
     - *Shapes:* `[..., N, ...] -> [..., N * repeats, ...]`
@@ -1001,7 +1001,7 @@ def round(x: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def row_all(x: Any, keepdim: bool = False) -> Any:
+def row_all(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """Whether every element is true, in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
@@ -1009,7 +1009,7 @@ def row_all(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def row_any(x: Any, keepdim: bool = False) -> Any:
+def row_any(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """Whether any element is true, in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
@@ -1017,7 +1017,7 @@ def row_any(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def row_argmax(x: Any, keepdim: bool = False) -> Any:
+def row_argmax(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The position of the largest element (the first of equal ones) in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
@@ -1025,7 +1025,7 @@ def row_argmax(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def row_argmin(x: Any, keepdim: bool = False) -> Any:
+def row_argmin(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The position of the smallest element (the first of equal ones) in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
@@ -1033,7 +1033,7 @@ def row_argmin(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def row_max(x: Any, keepdim: bool = False) -> Any:
+def row_max(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The largest element in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
@@ -1041,7 +1041,7 @@ def row_max(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def row_mean(x: Any, keepdim: bool = False) -> Any:
+def row_mean(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The mean of the elements that exist in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
@@ -1049,7 +1049,7 @@ def row_mean(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def row_min(x: Any, keepdim: bool = False) -> Any:
+def row_min(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The smallest element in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
@@ -1057,7 +1057,7 @@ def row_min(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def row_prod(x: Any, keepdim: bool = False) -> Any:
+def row_prod(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The product in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
@@ -1065,7 +1065,7 @@ def row_prod(x: Any, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def row_sum(x: Any, keepdim: bool = False) -> Any:
+def row_sum(x: Any, keepdim: bool = False, *, keepdims: Any = ...) -> Any:
     """The sum in each row of a tile with two axes, as a vector of the rows.
 
     - *Shapes:* `[M, N] -> [M]`, or `[M, 1]` with `keepdim=True`
@@ -1081,7 +1081,7 @@ def rsqrt(x: Any) -> Any:
     - *Cost:* 2 operations for each element, in registers.
     """
 
-def scatter(target: Any, index: Any, value: Any, axis: Any = -1) -> Any:
+def scatter(target: Any, index: Any, value: Any, axis: Any = -1, *, dim: Any = ...) -> Any:
     """Writes elements of a tensor at computed indices, which must be distinct. For a tile, returns a new one with
     `value` at the indices `index` along `axis`: of several values for one element the last one stays, and indices out
     of range are ignored. `x[:, index] = value` is the same.
@@ -1091,7 +1091,7 @@ def scatter(target: Any, index: Any, value: Any, axis: Any = -1) -> Any:
     - *Cost:* One access for each element, and the more the further apart they lie; of a tile N times K comparisons for each line along the axis.
     """
 
-def scatter_add(x: Any, index: Any, value: Any, axis: int = -1) -> Any:
+def scatter_add(x: Any, index: Any, value: Any, axis: int = -1, *, dim: Any = ...) -> Any:
     """Adds each element of `value` at its index along `axis`, in the order of `index` on every target, and returns the
     new tile. Indices out of range are ignored. `index` has one axis, or those of `value`.
 
@@ -1172,7 +1172,7 @@ def softplus(x: Any) -> Any:
     - *Cost:* 22 operations for each element, in registers.
     """
 
-def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
+def sort(x: Any, axis: int = -1, descending: bool = False, *, dim: Any = ...) -> Any:
     """The elements along `axis` in ascending order, NaN last; with `descending` in descending order, NaN first. Equal
     elements keep their order. For bf16, f16 and smaller floats the result is f32, as in all arithmetic.
 
@@ -1181,7 +1181,7 @@ def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
     - *Cost:* N log N comparisons of each line on a CPU (merge sort); on a GPU N log² N in a network, in shared memory: an element's size and 4 bytes for each element of the tile.
     """
 
-def split(x: Any, parts: Any, axis: Any = -1) -> Any:
+def split(x: Any, parts: Any, axis: Any = -1, *, dim: Any = ...) -> Any:
     """A tuple of `parts` tiles of equal size, split along `axis`.
 
     - *Shapes:* `[..., N, ...] -> ([..., N / parts, ...], ...)`
@@ -1205,7 +1205,7 @@ def square(x: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def stack(tiles: Any, axis: Any = 0) -> Any:
+def stack(tiles: Any, axis: Any = 0, *, dim: Any = ...) -> Any:
     """Tiles of one shape along a new axis at `axis`.
 
     - *Shapes:* `([M, N], [M, N], ...) -> [..., M, N]`, `[M, ..., N]` or `[M, N, ...]`
@@ -1245,7 +1245,7 @@ def sub(x: Any, y: Any) -> Any:
     - *Cost:* One operation for each element, in registers.
     """
 
-def sum(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
+def sum(x: Any, axis: Any = None, keepdim: bool = False, *, dim: Any = ..., keepdims: Any = ...) -> Any:
     """The sum along `axis` (a number or a tuple; default: all axes). `keepdim=True` leaves the axis with size 1.
 
     - *Shapes:* `[M, N] -> [N]` for axis 0, `[M]` for axis 1, `[]` for both
@@ -1253,7 +1253,7 @@ def sum(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     - *Cost:* One operation for each element, in an order that depends on the length alone; on a GPU threads exchange what they have.
     """
 
-def take(x: Any, places: Any, axis: int = -1) -> Any:
+def take(x: Any, places: Any, axis: int = -1, *, dim: Any = ...) -> Any:
     """Elements of a tile along `axis` at computed indices `places`, like `x[:, places]`. An index out of range gives
     padding: 0, and left out of reductions. A single number as index removes the axis.
 
@@ -1314,7 +1314,7 @@ def uniform(seed: Any, at: Any) -> Any:
     - *Cost:* About 80 integer operations an element.
     """
 
-def unpack_fp4(x: Any, axis: Any = -1) -> Any:
+def unpack_fp4(x: Any, axis: Any = -1, *, dim: Any = ...) -> Any:
     """Unpacks bytes that hold two fp4_e2m1 numbers, the first one in the lower half, along `axis`.
 
     - *Shapes:* `[..., N, ...] -> [..., 2 N, ...]`
@@ -1322,7 +1322,7 @@ def unpack_fp4(x: Any, axis: Any = -1) -> Any:
     - *Cost:* Every byte moves through scratch memory, or through shared memory on a GPU; 15 operations for each element.
     """
 
-def unsqueeze(x: Any, axis: Any) -> Any:
+def unsqueeze(x: Any, axis: Any, *, dim: Any = ...) -> Any:
     """A new axis of size 1 at `axis`, as in `x[:, None]`.
 
     - *Shapes:* `[M, N] -> [1, M, N]`, `[M, 1, N]` or `[M, N, 1]`

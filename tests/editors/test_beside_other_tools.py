@@ -33,13 +33,16 @@ def project(x: Tensor["B", "S", "D", bf16], w: Tensor["D", "H*E"]) -> Tensor["B"
 @ts.function
 def split[D](x: Tensor["B", "S", D], gain: Tensor[D]) -> Tensor["B", "S", HEADS, "D//4"]:
     assert D % HEADS == 0
+    x = x - x.mean(axis=-1, keepdim=True)
+    x = x / ts.sqrt(ts.sum(x * x, dim=-1, keepdim=True))
     return (x * gain).reshape(B, S, HEADS, D // HEADS)
 
 
 @ts.kernel
 def scale(x: Tensor["M", "K", ts.f16], y: Tensor["M", "K", ts.f16]) -> None:
     ctx = ts.tile.context()
-    y[tile_m : tile_m + 16] = x[tile_m : tile_m + 16] * ctx.K
+    rows = x[tile_m : tile_m + 16]
+    y[tile_m : tile_m + 16] = rows * ctx.K + ts.tile.sum(rows, axis=1, keepdims=True)
 
 
 x = np.ones((2, 3, 8), np.float32)

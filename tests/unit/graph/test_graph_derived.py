@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -44,6 +45,17 @@ def test_stubs_declare_every_public_name() -> None:
         re.findall(r"    def (\w+)\(", (ROOT / "tessera/runtime/eager/tensor.py").read_text(encoding="utf-8"))
     )
     assert set(METHODS) | set(PROPERTIES) <= methods | inherited
+
+
+def test_stubs_import_what_is_there() -> None:
+    """A type checker takes a name that it cannot import for anything."""
+    tree = ast.parse((ROOT / "tessera/__init__.pyi").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            module = "tessera" + (f".{node.module}" if node.module else "") if node.level else node.module
+            for alias in node.names:
+                known = hasattr(importlib.import_module(module), alias.name)
+                assert known or importlib.util.find_spec(f"{module}.{alias.name}"), alias.name
 
 
 def test_numpy_and_pytorch_names_lead_to_the_same_operators() -> None:
