@@ -99,7 +99,32 @@ def unrolled(x: Tensor["N"]):
     return total
 
 
-PROGRAMS = [skipped, left, both, backwards, nested, conditions, unrolled]
+@ts.function
+def otherwise(x: Tensor["N"]):
+    """The else of a loop runs unless break left it; break in the else of an inner loop leaves the outer one."""
+    total = ts.zeros((), ts.f64)
+    for i in ts.range(x.shape[0]):
+        for j in ts.range(i):
+            if x[j] < -1.5:
+                break
+            total = total + x[j] * x[i]
+        else:
+            if total > 12.0:
+                break
+            total = total + x[i]
+            continue
+        total = total * 1.25
+    else:
+        total = total + 100.0
+    i = ts.zeros((), ts.int64)
+    while i < 3:
+        i = i + 1
+    else:
+        total = total * x[1]
+    return total
+
+
+PROGRAMS = [skipped, left, both, backwards, nested, conditions, unrolled, otherwise]
 
 
 def in_python(f, x, monkeypatch):
@@ -180,6 +205,15 @@ def test_what_stays_refused():
                 break
         return x
 
-    for f in (returns, at_compile_time):
+    @ts.kernel
+    def otherwise_in_a_kernel(x: Tensor["N"], y: Tensor["N"]):
+        i = tile_n
+        n = 0
+        while n < 3:
+            n += 1
+        else:
+            y[i : i + 8] = x[i : i + 8]
+
+    for f in (returns, at_compile_time, lambda x: otherwise_in_a_kernel(x, np.zeros_like(x))):
         with pytest.raises(ts.CompileError, match="TS102"):
             f(X)

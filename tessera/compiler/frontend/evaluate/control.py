@@ -276,7 +276,7 @@ def while_loop(ev: Evaluator, node: ast.While, mark: LoopMark = LoopMark()) -> F
     types = [v.type for v in carried.initial]
     op = ev.builder.op(f"{ev.layer.prefix}.while", carried.initial, types, regions=regions, span=ev.span(node))
     carried.after(op.results, set())
-    return Flow.NEXT
+    return ev.run(node.orelse)
 
 
 def _body(ev: Evaluator, node: ast.For | ast.While, block: Block, mark: LoopMark = LoopMark()) -> None:  # noqa: B008

@@ -1,7 +1,8 @@
 """`continue` and `break` under conditions that are known only when the program runs.
 
 The statements after `if c: continue` become the else branch. A loop with `break` carries a flag and runs while the flag
-is set and the loop's condition holds; a loop over `ts.range` becomes a `while` loop with a counter.
+is set and the loop's condition holds; a loop over `ts.range` becomes a `while` loop with a counter. The loop's `else`
+runs if the flag is still set.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ def repeat(ev: Evaluator, node: ast.While) -> Flow:
     test = ast.IfExp(ast.Name(going, ast.Load()), node.test, ast.Constant(False))
     made = ast.copy_location(ast.While(ast.copy_location(test, node.test), node.body, []), node)
     flow = control.while_loop(ev, ast.fix_missing_locations(made), LoopMark(going))
+    if node.orelse:
+        otherwise = ast.If(ast.copy_location(ast.Name(going, ast.Load()), node.test), node.orelse, [])
+        flow = ev.run([ast.copy_location(otherwise, node)])
     ev.frame.names.pop(going, None)
     ev.frame.maybe.discard(going)
     return flow
@@ -71,7 +75,7 @@ def counted(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
     test = ast.Compare(named(0), [order], [named(1)])
     further = ast.Assign([ast.Name(names[0], ast.Store())], ast.BinOp(named(0), ast.Add(), named(2)))
     body = [ast.Assign([node.target], named(0)), further, *node.body]
-    made = ast.While(test, body, [])
+    made = ast.While(test, body, node.orelse)
     for part in (test, *body[:2]):
         ast.copy_location(part, node.iter)
     flow = repeat(ev, ast.fix_missing_locations(ast.copy_location(made, node)))

@@ -63,9 +63,9 @@ def _jumps(body: list[ast.stmt], inside: bool) -> Iterator[ast.stmt]:
         if isinstance(s, ast.Return) or (isinstance(s, ast.Break) and not inside):
             yield s
         elif not isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            deeper = inside or isinstance(s, (ast.For, ast.While))
-            for part in ("body", "orelse"):
-                yield from _jumps(getattr(s, part, []), deeper)
+            # A break in the else of a loop leaves the loop around it.
+            yield from _jumps(getattr(s, "body", []), inside or isinstance(s, (ast.For, ast.While)))
+            yield from _jumps(getattr(s, "orelse", []), inside)
 
 
 def stored_names(statements: list[ast.stmt]) -> frozenset[str]:

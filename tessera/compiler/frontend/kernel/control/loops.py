@@ -29,10 +29,19 @@ if TYPE_CHECKING:
 def loop(k: KernelState, node: ast.For, counting: Counting) -> Flow:
     if not isinstance(node.target, ast.Name):
         raise KernelFault("TS102", "a tile loop needs a single name as its counter")
+    _refuse_else(k, node)
     parallel = k.grid_loop and ast.Break not in jumps(node)
     if node is k.plan.outer and counting.path == "tessera.tile.range" and parallel:
         return _grid_axis(k, node, node.target.id, counting)
     return _serial(k, node, node.target, counting)
+
+
+def _refuse_else(k: KernelState, node: ast.For | ast.While) -> None:
+    if node.orelse:
+        message = "without break, the else of a tile loop always runs; write its statements after the loop"
+        if ast.Break in jumps(node):
+            message = "a tile loop has no else; store in a variable whether it was left, and write an if after it"
+        k.ev.error("TS102", message, node.orelse[0])
 
 
 def _grid_axis(k: KernelState, node: ast.For, name: str, counting: Counting) -> Flow:
@@ -55,12 +64,6 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     ev = k.ev
     bounds = [k.index(b) for b in (counting.start, counting.stop, counting.step)]
     values = [k.indices.emit(b) for b in bounds]
-    if node.orelse:
-        ev.error(
-            "TS102",
-            "without break, the else of a tile loop always runs; write its statements after the loop",
-            node.orelse[0],
-        )
     extent = counting.stop if isinstance(counting.stop, (int, Expr)) else None
     changed = stored_names(node.body) | _parts(k, node)
     assigned = {n for n in changed - {target.id} if not isinstance(ev.frame.lookup(n), FIXED)}
@@ -119,6 +122,7 @@ def _parts(k: KernelState, node: ast.For | ast.While) -> set[str]:
 def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
     """`while` on something that a whole program agrees on, or that each lane has its own of."""
     ev = k.ev
+    _refuse_else(k, node)
     first = lanes.condition_over_lanes(k, value)
     if first is None and condition(k, node.test, value) is None:  # says whether it can be one
         ev.frame.names.update(dict.fromkeys(stored_names(node.body), UNKNOWN))
