@@ -132,3 +132,18 @@ def test_the_rule_of_what_is_differentiated_itself():
     _, pullback = ts.vjp(product, X, y)
     np.testing.assert_allclose(pullback(np.ones(3))[0], 20 * X * y, rtol=1e-14)
     np.testing.assert_allclose(ts.jacobian(product)(X, y), np.diag(20 * X * y), rtol=1e-14)
+
+
+@ts.function
+def slope(x: Tensor["N", f64]):
+    return ts.grad(lambda y: ts.sum(y * y))(x)
+
+
+@slope.vjp
+def slope_back(result, cotangent, x):
+    return 100.0 * cotangent
+
+
+def test_a_rule_is_not_that_of_functions_within():
+    np.testing.assert_array_equal(slope(X), 2 * X)
+    np.testing.assert_array_equal(ts.grad(lambda x: ts.sum(slope(x)))(X), np.full(3, 100.0))

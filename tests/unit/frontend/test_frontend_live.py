@@ -246,6 +246,28 @@ def test_a_file_that_has_changed_is_a_finding(tmp_path: Path, monkeypatch: pytes
     assert e.value.code == "TS109" and "has changed" in str(e.value)
 
 
+def test_nested_functions_see_the_names_of_their_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+import tessera as ts
+
+K = 10.0
+
+def mapped(x):
+    def scaled(y):
+        return y * K
+
+    return ts.remat(lambda y: scaled(y) + K)(x)
+"""
+    (tmp_path / "another_module.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("another_module")
+
+    def f(x):
+        return module.mapped(x) * K
+
+    np.testing.assert_array_equal(golden(f, X), (X * 10 + 10) * K)  # and not those of the caller's file
+
+
 def test_a_fix_that_does_not_mend_is_not_offered() -> None:
     def f(x: Tensor["B", "D"], weigth_t: Tensor["E", "D"]):
         return x @ weigth

@@ -122,7 +122,8 @@ def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any]
     if other and closure.definition.kind == "function":
         fix = "use the functions of ts.tile here, or put the lines that both need into a plain function"
         return ev.error("TS401", f"the function {closure.name} cannot be called from a kernel; {fix}", node)
-    if ev.differentiating and not closure.definition.options.keys().isdisjoint(RULES):
+    own = closure.frame is None  # a nested function has none of the options of the one around it
+    if own and ev.differentiating and not closure.definition.options.keys().isdisjoint(RULES):
         return ev.layer.ruled(node, closure, args, kwargs, functools.partial(_bound_call, ev, node, closure))
     return _bound_call(ev, node, closure, args, kwargs)
 

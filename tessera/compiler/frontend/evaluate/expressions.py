@@ -305,7 +305,7 @@ def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
 @evaluates(ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 def comprehension(ev: Evaluator, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Any:
     outer = ev.frame
-    frame = Frame(outer.name, outer.source, outer.scope, outer=outer, caller=outer.caller, call_span=outer.call_span,
+    frame = Frame(outer.name, outer.definition, outer=outer, caller=outer.caller, call_span=outer.call_span,
                   key=outer.key, records=outer.records, depth=outer.depth)  # fmt: skip
     found: list[Any] = []
     with ev.inside(frame):
@@ -356,7 +356,7 @@ def _generate(ev: Evaluator, node: Any, depth: int, found: list[Any]) -> bool:
 
 @evaluates(ast.Lambda)
 def lambda_(ev: Evaluator, node: ast.Lambda) -> Any:
-    return Closure(node, ev.definition, ev.frame, calls.defaults_of(ev, node))
+    return Closure(node, ev.frame.definition, ev.frame, calls.defaults_of(ev, node))
 
 
 @evaluates(ast.NamedExpr)

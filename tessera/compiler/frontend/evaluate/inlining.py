@@ -133,8 +133,8 @@ def _as_types(ev: Evaluator, value: Any) -> Any:
 def callee_frame(ev: Evaluator, node: ast.AST, closure: Closure) -> Frame:
     nested = closure.definition is ev.definition and closure.frame is not None
     return Frame(
-        closure.name, closure.definition.text, closure.definition.scope, outer=closure.frame, caller=ev.frame,
-        call_span=ev.span(node), key=closure.node, locals=assigned_names(closure.node),
+        closure.name, closure.definition, outer=closure.frame, caller=ev.frame, call_span=ev.span(node),
+        key=closure.node, locals=assigned_names(closure.node),
         records=nested and ev.frame.records, depth=ev.frame.depth + 1,
         effect=str(closure.definition.options.get("effect", "")),
     )  # fmt: skip

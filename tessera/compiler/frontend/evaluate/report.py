@@ -49,7 +49,7 @@ class Report:
         self.look_at = budget.PAUSE
         """the number of steps at which to look again"""
         locals_ = assigned_names(definition.tree)
-        self.frame = Frame(definition.name, definition.text, definition.scope, key=definition.tree, locals=locals_)
+        self.frame = Frame(definition.name, definition, key=definition.tree, locals=locals_)
         self.frame.effect = str(definition.options.get("effect", ""))
         """the function that is evaluated now: findings speak of it and of those that called it"""
 

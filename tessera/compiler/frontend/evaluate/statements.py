@@ -241,7 +241,7 @@ def _raised(ev: Evaluator, exception: ast.expr | None) -> str:
 
 @evaluates(ast.FunctionDef)
 def function(ev: Evaluator, node: ast.FunctionDef) -> Flow:
-    closure = Closure(node, ev.definition, ev.frame, calls.defaults_of(ev, node))
+    closure = Closure(node, ev.frame.definition, ev.frame, calls.defaults_of(ev, node))
     for decorator in node.decorator_list:
         ev.error("TS102", "a nested function cannot be decorated", decorator)
     ev.frame.names[node.name] = closure

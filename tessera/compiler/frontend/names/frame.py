@@ -56,11 +56,11 @@ class Path:
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """`outer` is the lexically enclosing frame, `caller` the dynamically enclosing one with the place of the call."""
+    """`definition`: the function of a module whose text holds this one's. `outer` is the lexically enclosing frame,
+    `caller` the dynamically enclosing one with the place of the call."""
 
     name: str
-    source: Source
-    scope: Scope
+    definition: Definition
     names: dict[str, Any] = field(default_factory=dict[str, Any])
     outer: Frame | None = None
     caller: Frame | None = None
@@ -84,6 +84,11 @@ class Frame:
     """what a method does to the state that it is a method of: "append" """
     records: bool = True
     """whether the types of its expressions are kept: the analysed function itself and functions nested in it"""
+    source: Source = field(init=False)
+    scope: Scope = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.source, self.scope = self.definition.text, self.definition.scope
 
     def lookup(self, name: str) -> Any:
         frame: Frame | None = self
@@ -137,7 +142,8 @@ class Frame:
 class Closure(Described):
     """A function given by its text: nested def, lambda, another function of the file, or a live function's source.
 
-    `frame` holds the enclosing function's names (None at module level); `defaults` are evaluated where it was made.
+    `frame` holds the enclosing function's names (None at module level), and `definition` is then the one of the
+    outermost of these; `defaults` are evaluated where it was made.
     """
 
     node: FunctionNode
