@@ -10,6 +10,7 @@ from typing import Any, Self, dataclass_transform
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.records import members
+from tessera.language.tracebacks import outward
 from tessera.nn import tree
 
 
@@ -31,8 +32,13 @@ class Module:
     module is its `__call__` or, as in PyTorch, its `forward`.
     """
 
+    @outward
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        taken = [n for n in vars(cls).get("__annotations__", {}) if n in vars(Module) and not n.startswith("__")]
+        if taken:
+            message = f"the field {taken[0]!r} of {cls.__name__} has the name of an attribute that each module has"
+            raise LaunchError(Diagnostic("TS105", f"{message}, Module.{taken[0]}; give it another name"))
         adds = bool(vars(cls).get("__annotations__"))  # a base's `__init__` sets all fields where none is added
         made = "__init__" not in vars(cls) and (adds or cls.__init__ is object.__init__)
         dataclasses.dataclass(init=made, repr=False, eq=False)(cls)

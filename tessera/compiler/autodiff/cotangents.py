@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
-from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
+from tessera.compiler.graph.operator import Operator, attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.graph.operators.elementwise import sum_to
 from tessera.compiler.graph.operators.reductions import expanded
 from tessera.compiler.ir.core import Op, Value
@@ -24,7 +24,11 @@ from tessera.language.dtypes import DType
 HARMLESS = frozenset({"add", "sub", "neg", "cast", "where", "relu", "maximum", "minimum", "sum", "mean"})
 """operators whose rules give 0 for a cotangent of 0, whatever their operands are"""
 
-REDUCTIONS = frozenset({"sum", "mean", "max", "min", "logsumexp"})
+LINEAR = frozenset({"view", "join", "gather", "scatter", "put", "sort"})
+"""kinds of operators whose adjoints move and add the elements of cotangents, and read no others"""
+
+ELEMENTWISE = frozenset({"dropout", "saturate_cast", "stochastic_cast"})
+"""elementwise operators with operands that are not, such as keys"""
 
 
 @immutable
@@ -85,21 +89,25 @@ def _kept_in(value: Value) -> DType:
 def by_adjoint(g: GraphBuilder, op: Op, ct: Cotangent) -> list[Cotangent | None]:
     """The cotangent of each operand by the operator's own rule, with the masks that hold for them."""
     operator = operator_of(op)
-    name, operands = operator.name, split_operands(op)
+    name, operands, attrs = operator.name, split_operands(op), attributes_of(op)
     chosen = _chosen(g, op)
-    if operator.kind != "map" or (ct.mask is None and chosen is None):
-        found = along(op, operator.adjoint(g, op.result, ct.value, *operands, **attributes_of(op)))  # type: ignore[misc]
-        masks = [None] * len(found) if ct.mask is None else _moved(g, op, ct.mask)
+    if not _is_map(operator) or (ct.mask is None and chosen is None):
+        found = along(op, operator.adjoint(g, op.result, ct.value, *operands, **attrs))  # type: ignore[misc]
+        masks = _moved(g, op, ct.mask) if chosen is None else chosen
         return [None if v is None else _masked(g, v, m, name) for v, m in zip(found, masks, strict=True)]
     # Operands are stretched first: what a mask excludes must be left out before it is summed.
     shape = tensor(op.result).shape
-    wide = [x if tensor(x).shape == shape else g.broadcast_to(x, shape) for x in op.operands]
-    found = along(op, operator.adjoint(g, op.result, ct.value, *wide, **attributes_of(op)))  # type: ignore[misc]
+    wide = [x if x is None or tensor(x).shape == shape else g.broadcast_to(x, shape) for x in operands]
+    found = along(op, operator.adjoint(g, op.result, ct.value, *wide, **attrs))  # type: ignore[misc]
     masks = [ct.mask] * len(found)
     if chosen is not None:
         masks = [m if ct.mask is None else g.logical_and(m, ct.mask) for m in chosen]
     parts = [None if v is None else _masked(g, v, m, name) for v, m in zip(found, masks, strict=True)]
     return [None if c is None else _shrunk(g, c, tensor(x).shape) for c, x in zip(parts, op.operands, strict=True)]
+
+
+def _is_map(operator: Operator) -> bool:
+    return operator.kind == "map" or operator.batching == "map"
 
 
 def along(op: Op, found: Sequence[Any]) -> list[Value | None]:
@@ -129,6 +137,15 @@ def _chosen(g: GraphBuilder, op: Op) -> list[Value] | None:
             found = [g.ge(xs[0], xs[1]), g.ge(xs[1], xs[0])]
         case "graph.minimum":
             found = [g.le(xs[0], xs[1]), g.le(xs[1], xs[0])]
+        case "graph.clip":
+            _, low, high = split_operands(op)
+            limited = xs[0] if low is None else g.maximum(xs[0], low)
+            over = None if high is None else g.gt(limited, high)
+            under = None if low is None else g.lt(xs[0], low)
+            if under is not None and over is not None:
+                under = g.logical_and(under, g.logical_not(over))
+            outside = [m for m in (under, over) if m is not None]
+            found = [g.logical_not(g.logical_or(*outside) if len(outside) == 2 else outside[0]), *outside]
         case _:
             return None
     return [m if tensor(m).shape == shape else g.broadcast_to(m, shape) for m in found]
@@ -142,19 +159,28 @@ def _shrunk(g: GraphBuilder, ct: Cotangent, shape: Shape) -> Cotangent:
     return Cotangent(sum_to(g, ct.value, shape), mask)
 
 
-def _moved(g: GraphBuilder, op: Op, mask: Value) -> list[Value | None]:
-    """The mask of each operand of an op that moves or sums elements; None where that is not known."""
-    operator = operator_of(op)
-    axis = op.attrs.get("axis")
-    if operator.kind in ("view", "join"):  # its adjoint, applied to the mask as 0 and 1
+def _moved(g: GraphBuilder, op: Op, mask: Value | None) -> Sequence[Value | None]:
+    """The mask of each operand of an op that is not elementwise; None where that is not known."""
+    operator, xs = operator_of(op), op.operands
+    name, axis = operator.name, op.attrs.get("axis")
+    if name in ("max", "min"):
+        other = g.lt if name == "max" else g.gt
+        hit = g.logical_not(other(xs[0], _expanded(g, op.result, xs[0], axis)))  # true of NaN
+        return [hit if mask is None else g.logical_and(hit, _expanded(g, mask, xs[0], axis))]
+    if mask is None:
+        return [None] * len(xs)
+    if operator.kind in LINEAR or name == "cumsum":  # its adjoint, applied to the mask as 0 and 1
         ones = g.to(mask, tensor(op.result).dtype)
         found = along(op, operator.adjoint(g, op.result, ones, *split_operands(op), **attributes_of(op)))  # type: ignore[misc]
         return [None if v is None else g.ne(v, 0) for v in found]
-    if (
-        isinstance(axis, tuple)
-        and len(op.operands) == 1
-        and operator.name in ("sum", "mean", "max", "min", "logsumexp")
-    ):
-        x = op.operands[0]
-        return [g.broadcast_to(expanded(g, mask, x, cast("tuple[int, ...]", axis)), tensor(x).shape)]
-    return [None] * len(op.operands)
+    if name in ELEMENTWISE:
+        return [mask if tensor(x).shape == tensor(mask).shape else None for x in xs]
+    if name == "sum" or operator.batching == "axis":
+        if isinstance(axis, tuple):
+            return [g.broadcast_to(_expanded(g, mask, xs[0], axis), tensor(xs[0]).shape)]
+        return [g.broadcast_to(g.any(mask, axis=axis, keepdims=True), tensor(xs[0]).shape)]
+    return [None] * len(xs)
+
+
+def _expanded(g: GraphBuilder, v: Value, x: Value, axis: Any) -> Value:
+    return expanded(g, v, x, cast("tuple[int, ...]", axis))

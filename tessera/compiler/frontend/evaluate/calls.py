@@ -63,7 +63,7 @@ def call_node(ev: Evaluator, node: ast.Call) -> Any:
         if keyword.arg is not None:
             kwargs[keyword.arg] = value
         elif is_dict(value) and all(isinstance(k, str) for k in value):
-            kwargs |= value
+            kwargs |= {k: adopt(ev, keyword.value, v) for k, v in value.items()}
         elif not isinstance(value, Unknown):
             ev.error("TS105", f"** needs a dict with string keys, not {type_name(value)}", keyword.value)
             return UNKNOWN

@@ -280,7 +280,7 @@ def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
     value = as_items(value)
     if is_sequence(value):
         ev.steps += len(value)
-        return list(value)
+        return [calls.adopt(ev, node, v) for v in value]
     if ev.layer.owns(value):
         return ev.layer.iterate(node, value)
     if isinstance(value, (Expr, Number)):

@@ -107,7 +107,8 @@ def _of_exponent(g: G, v: Value, out: Value, x: Value, y: Value) -> Value:
 def _turned(g: G, v: Value, by: Value, y: Value, x: Value) -> Value:
     """For atan2: v times `by` over the squared distance from the origin; 0 at the origin."""
     square = g.add(g.square(x), g.square(y))
-    return g.mul(v, g.div(by, g.where(g.eq(square, 0), 1, square)))
+    none = g.eq(square, 0)
+    return g.where(none, 0, g.mul(v, g.div(by, g.where(none, 1, square))))
 
 
 UNARY: dict[str, Unary] = {

@@ -264,5 +264,6 @@ class Hypot(Operator):
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, y: Value) -> tuple[Value, ...]:
         """The direction from the origin; at the origin 0."""
-        far = g.where(g.eq(out, 0), 1, out)
-        return tuple(sum_to(g, g.mul(ct, g.div(v, far)), tensor(v).shape) for v in (x, y))
+        none = g.eq(out, 0)
+        along = g.where(none, 0, g.div(ct, g.where(none, 1, out)))
+        return tuple(sum_to(g, g.mul(along, v), tensor(v).shape) for v in (x, y))

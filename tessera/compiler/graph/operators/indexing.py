@@ -179,12 +179,6 @@ class Tril(Operator):
         rest = False if tensor(x).dtype.kind == "bool" else 0
         return g.where((g.le if self.lower else g.ge)(column, g.add(row, k)), x, rest)
 
-    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, k: int) -> tuple[Value]:
-        return (g.emit(self, [ct], {"k": k}),)
-
-    def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value, k: int) -> Value:
-        return g.emit(self, [tangents[0]], {"k": k})
-
 
 class Triu(Tril):
     """`x` with zeros below diagonal number k of its last two axes."""

@@ -226,8 +226,9 @@ class Norm(Statistic):
             hit = g.to(g.eq(g.to(size, tensor(out).dtype), expanded(g, out, x, axis)), real)
             weight = g.div(g.mul(hit, share), g.sum(hit, axis=axis, keepdims=True))
         elif ord == 2:
-            safe = g.where(g.eq(whole, 0), 1, whole)
-            return (g.to(g.mul(g.conj(wide), g.to(g.div(share, safe), tensor(wide).dtype)), tensor(x).dtype),)
+            none = g.eq(whole, 0)
+            weight = g.where(none, 0, g.div(share, g.where(none, 1, whole)))
+            return (g.to(g.mul(g.conj(wide), g.to(weight, tensor(wide).dtype)), tensor(x).dtype),)
         elif ord == 1:
             weight = share
         else:  # without ratios of 0, whose powers may be infinite
