@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 import opcode
+import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from tessera import knobs
 from tessera.errors import TesseraError
 
+OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+"""the folder of the package"""
 P = ParamSpec("P")
 R = TypeVar("R")
 

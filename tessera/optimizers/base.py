@@ -217,8 +217,10 @@ def _numerics(given: ts.Policy | str | None) -> ts.Policy:
     return policy
 
 
-def check(rule: Optimizer, trained: dict[str, Any], gradients: dict[str, Any], state: OptimizerState) -> None:
+def check(rule: Optimizer, trained: dict[str, Any], gradients: dict[str, Any], state: OptimizerState | None) -> None:
     """Raises LaunchError TS362 unless gradient and state belong to these parameters."""
+    if state is None:
+        raise LaunchError(Diagnostic("TS362", "the state of the optimizer is missing: opt.init(model) makes it"))
     faults = [f"the state has no {n}" for n in trained if n not in state.moments]
     faults += [
         f"the state has {n}, which is not a parameter that is trained" for n in state.moments if n not in trained

@@ -10,9 +10,9 @@ from types import CodeType, FrameType
 from typing import TypeAlias
 
 from tessera.errors import NOWHERE, Span, source_line
+from tessera.language.tracebacks import OWN
 
 _KINDS = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")  # such as the command tessera
-OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 @cache

@@ -92,8 +92,10 @@ def compile_with(
 def _at_the_call(error: CompileError, definition: Definition) -> CompileError:
     """A kernel of the library is right: what is wrong with it is what it was given, at the user's line."""
     call = call_span()
-    if not definition.file.startswith(_LIBRARY) or not call.line:
+    if not call.line:
         return error
+    if not definition.file.startswith(_LIBRARY):
+        return CompileError([d if d.span.line else replace(d, span=call) for d in error.diagnostics])
     where = f"{definition.name} with these arguments: "
     checked = [d for d in error.diagnostics if d.code == "TS106"]  # the library's own asserts say it all
     found = (

@@ -268,6 +268,28 @@ def mapped(x):
     np.testing.assert_array_equal(golden(f, X), (X * 10 + 10) * K)  # and not those of the caller's file
 
 
+def test_captured_arrays_are_taken_out_of_containers() -> None:
+    pair, named = [X, X + 1], {"a": X, "b": X * 2}
+
+    def summed(x, *arrays, a=0, b=0):
+        for array in arrays:
+            x = x + array
+        return x + a + b
+
+    def f(x):
+        first, second = pair
+        return summed(x, *pair, **named) + first * second + sum([v for _, v in named.items()])
+
+    def wanted() -> np.ndarray:
+        return X + sum(pair) + sum(named.values()) * 2 + pair[0] * pair[1]
+
+    compiled = ts.function(f)
+    np.testing.assert_array_equal(compiled(X), wanted())
+    pair[0] = X * 5
+    pair[1][:] = 7
+    np.testing.assert_array_equal(compiled(X), wanted())
+
+
 def test_a_fix_that_does_not_mend_is_not_offered() -> None:
     def f(x: Tensor["B", "D"], weigth_t: Tensor["E", "D"]):
         return x @ weigth

@@ -253,3 +253,11 @@ def test_what_nn_has():
     assert nn.relu is ts.relu and nn.Linear is ts.nn.Linear
     with pytest.raises(AttributeError, match="did you mean"):
         nn.rellu
+
+
+def test_fields_do_not_take_names_of_modules():
+    with pytest.raises(ts.LaunchError, match=r"TS105(?s:.)*the field 'count' of Counter"):
+
+        class Counter(nn.Module):
+            inner: nn.Linear
+            count: Tensor[(), ts.int64]

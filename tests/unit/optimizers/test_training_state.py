@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import linecache
 from typing import Any
 
 import numpy as np
@@ -103,9 +104,17 @@ def test_another_model_s_gradient_is_refused() -> None:
     def wrong(state: TrainingState, other: nn.MLP, x: Tensor["B", "D"]):
         state.step(ts.grad(loss_of)(other, x))
 
-    with pytest.raises(ts.TesseraError, match=r"up\.bias is \[8\] and its gradient \[9\]"):
-        wrong(state, other, X)
+    before = {n: a.numpy().tobytes() for n, a in ts.nn.tree.arrays(state.model).items()}
+    for call, line in (
+        (lambda: wrong(state, other, X), "state.step("),
+        (lambda: state.step(other), "state.step(other)"),
+    ):
+        with pytest.raises(ts.TesseraError, match=r"up\.bias is \[8\] and its gradient \[9\]") as caught:
+            call()
+        (d,) = caught.value.diagnostics
+        assert d.code == "TS362" and d.span.file == __file__ and line in linecache.getline(__file__, d.span.line)
     assert int(state.memory.step) == 0
+    assert {n: a.numpy().tobytes() for n, a in ts.nn.tree.arrays(state.model).items()} == before
 
 
 def test_one_function_steps_states_of_other_numerics():

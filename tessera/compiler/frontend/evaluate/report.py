@@ -24,6 +24,7 @@ from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
 from tessera.language.dims import DimError, DimLimitError, Facts
 from tessera.language.dims.remembering import RememberingFacts
+from tessera.language.tracebacks import OWN
 from tessera.nearest import nearest
 
 _WEIGHED = frozenset({int, str, bytes, list, tuple, dict, set, frozenset})
@@ -73,7 +74,10 @@ class Report:
         self, code: str, message: str, at: ast.AST | Span, *, label: str = "", notes: Iterable[Note] = (),
         fixes: Iterable[Fix] = (), severity: str = "error",
     ) -> Unknown:  # fmt: skip
-        """Reports a finding at a node and returns UNKNOWN, so that what depends on it stays quiet."""
+        """Reports a finding at a node and returns UNKNOWN, so that what depends on it stays quiet. What is found in
+        Tessera's own functions after an error follows from that error, and is left out."""
+        if self.findings.errors and self.frame.source.file.startswith(OWN):
+            return UNKNOWN
         self.findings.add(self.diagnostic(code, message, at, label=label, notes=notes, fixes=fixes, severity=severity))
         return UNKNOWN
 

@@ -29,7 +29,8 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.compiler.frontend.syntax.fragments import Broken
 from tessera.compiler.frontend.syntax.parse import Sample
-from tessera.errors import Diagnostics, Span
+from tessera.errors import Diagnostic, Diagnostics, Span
+from tessera.language.tracebacks import OWN
 
 
 @evaluates(ast.Expr)
@@ -226,14 +227,29 @@ def raise_(ev: Evaluator, node: ast.Raise) -> Flow:
             "TS102", "whether this is raised would depend on tensor elements; use ts.where or check it outside", node
         )
     elif not ev.speculative:
-        ev.error("TS107", _raised(ev, node.exc), node)
+        _refuse(ev, node)
     ev.frame.returned, ev.frame.return_span = UNKNOWN, ev.span(node)
     return Flow.RETURN
 
 
-def _raised(ev: Evaluator, exception: ast.expr | None) -> str:
+def _refuse(ev: Evaluator, node: ast.Raise) -> None:
+    """Reports what is raised. What Tessera's own functions raise is said at the line that called the first of them,
+    with the code of the diagnostic that it contains."""
+    said = [ev.eval(a) for a in node.exc.args] if isinstance(node.exc, ast.Call) else []
+    found = next((s for s in said if isinstance(s, Diagnostic)), None)
+    code, message = ("TS107", _raised(node.exc, said)) if found is None else (found.code, found.message)
+    within, place, frame = ev.frame, ev.span(node), ev.frame
+    while frame.source.file.startswith(OWN) and frame.caller is not None and frame.call_span is not None:
+        place, frame = frame.call_span, frame.caller
+    ev.frame = frame
+    if frame.source.file.startswith(OWN) and found is not None:
+        place = found.span  # such a function is called from outside of programs
+    ev.error(code, message, place)
+    ev.frame = within
+
+
+def _raised(exception: ast.expr | None, said: list[Any]) -> str:
     if isinstance(exception, ast.Call):
-        said = [ev.eval(a) for a in exception.args]
         text = ", ".join(str(s) for s in said if not isinstance(s, Unknown))
         return f"{ast.unparse(exception.func)}: {text}" if text else ast.unparse(exception.func)
     return ast.unparse(exception) if exception is not None else "raise"
