@@ -25,7 +25,8 @@ CODES: dict[str, CodeEntry] = {
     "TS103": CodeEntry("Unknown name", "no variable, parameter, dim, global or operator has this name",
                        "compiler.frontend.evaluate.machine"),
     "TS104": CodeEntry("Unknown attribute", "the value has no such attribute or method",
-                       "compiler.frontend.evaluate, compiler.frontend.kernel, compiler.frontend.public_names"),
+                       "compiler.frontend.evaluate, compiler.frontend.function.builtins, compiler.frontend.kernel, "
+                       "compiler.frontend.public_names"),
     "TS105": CodeEntry("Bad call", "the arguments do not fit the callee's parameters",
                        "checkpoint, compiler, language, runtime, training"),
     "TS106": CodeEntry("Failed assertion", "an assert over compile-time values is false",
@@ -101,7 +102,7 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.frontend.function, runtime.eager"),
     "TS353": CodeEntry("Gradient error", "an operator on the way has no derivative", "compiler.autodiff"),
     "TS354": CodeEntry("Gradient warning", "the result does not depend on the differentiated argument",
-                       "compiler.frontend.function.gradients, training.findings"),
+                       "compiler.frontend.function.gradients, compiler.frontend.trainings"),
     "TS355": CodeEntry("Gradient error", "a kernel on the way has no derivative of its own",
                        "compiler.autodiff.rules, compiler.frontend.backward, compiler.frontend.function, "
                        "language.transforms, runtime.eager"),

@@ -6,15 +6,20 @@ Only one of the two threads runs at a time, so their shared state needs no locks
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from tessera.compiler.frontend.budget import interruptible
 
 STACK = 64 << 20
 """bytes: trees are walked by recursion, and some systems give threads little"""
 _starting = threading.Lock()
+_TURN = 0.004
+"""seconds that work runs before messages that have come are handled"""
+T = TypeVar("T")
 
 
 class EndedError(BaseException):
@@ -81,3 +86,15 @@ class Aside:
         finally:
             self._ended = True
             self._theirs.release()
+
+
+async def in_turns(work: Callable[[], T]) -> T:
+    """What `work` gives, while messages are handled at each of its pauses."""
+    found: list[T] = []
+    aside = Aside(lambda _: found.append(work()))
+    try:
+        while not aside.turn(_TURN):
+            await asyncio.sleep(_TURN)
+    finally:
+        aside.end()
+    return found[0]

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
@@ -34,6 +35,9 @@ from tessera.editor.functions import Known
 from tessera.errors import Diagnostic, Edit, Note, Span
 from tessera_lsp.background import Aside
 from tessera_lsp.text import Text
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.trainings import Training
 
 log = logging.getLogger(__name__)
 _NUMBERS = itertools.count(1)
@@ -83,6 +87,11 @@ class Document:
     def scope(self) -> TextScope:
         """The names of the module."""
         return self._files.scope
+
+    @property
+    def trainings(self) -> list[Training]:
+        """The calls of `ts.train`."""
+        return self._files.trainings
 
     @property
     def source(self) -> Source:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
@@ -30,6 +30,9 @@ from tessera.errors import Diagnostic, Edit, Span
 from tessera.language import dtypes
 from tessera_lsp.document import Document
 from tessera_lsp.text import Text
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.trainings import Training
 
 MAGIC = re.compile(r"\s*%%tessera(?![\w.])(.*)")
 _HARMLESS = re.compile(r"\s*%%(?:time|capture)(?!\w)")
@@ -325,6 +328,10 @@ class NotebookCell:
     @property
     def known(self) -> list[Known]:
         return [k for k in self._document.known if self.holds(k.first_line)]
+
+    @property
+    def trainings(self) -> list[Training]:
+        return [t for t in self._document.trainings if self.holds(t.call.lineno)]
 
     @property
     def diagnostics(self) -> list[Diagnostic]:

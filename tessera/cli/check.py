@@ -16,6 +16,7 @@ from tessera.compiler.frontend.checks.precision import accumulations
 from tessera.compiler.frontend.checks.project_file import project_files, unread
 from tessera.compiler.frontend.incremental import FileAnalysis, read_text
 from tessera.compiler.frontend.result import Analysis
+from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.workspace import Modules
 from tessera.errors import CompileError, Diagnostic, Span, render
 
@@ -128,15 +129,19 @@ class _Costs:
 
         return cls(target, sizes(dims))
 
-    def of(self, analysis: Analysis) -> tuple[Span, str, str]:
+    def of(self, file: FileAnalysis) -> Iterator[tuple[Span, str, str]]:
         from tessera.compiler.machines import HOST, predicted_machine  # slow: as below
-        from tessera.compiler.predict import predict  # slow: the passes, for those who ask for costs
+        from tessera.compiler.predict import predict, predict_training  # slow: the passes, for those who ask for costs
         from tessera.runtime.processor import measured_figures  # slow: as above
 
         if predicted_machine(self.target) == HOST:
             measured_figures()
-        found = predict(analysis, self.dims, self.target, largest=math.inf)
-        return analysis.definition.span, analysis.name, found.text
+        for a in (a for a in file.analyses if a.definition.owner is None):
+            yield a.definition.span, a.name, predict(a, self.dims, self.target, largest=math.inf).text
+        source = source_of(file.file, file.text)
+        for t in file.trainings:
+            said = predict_training(t, self.dims, self.target, math.inf).text
+            yield source.span(t.call), f"ts.train of {t.name}", said
 
 
 def _check(path: Path, modules: Modules, shapes: bool, numerics: bool, costs: _Costs | None) -> _Found:
@@ -152,7 +157,7 @@ def _check(path: Path, modules: Modules, shapes: bool, numerics: bool, costs: _C
         analysis.diagnostics,
         [item for a in analysis.analyses for item in _assigned(a)] if shapes else [],
         list({item: None for a in analysis.analyses for item in accumulations(a)}) if numerics else [],
-        [costs.of(a) for a in analysis.analyses if a.definition.owner is None] if costs is not None else [],
+        list(costs.of(analysis)) if costs is not None else [],
     )
 
 

@@ -14,20 +14,25 @@ from typing import Any
 
 from tessera import knobs
 from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.budget import pause
 from tessera.compiler.frontend.called import AsCalled, MadeArgument, called
+from tessera.compiler.frontend.names.values import leaves
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.sizes import defaults, usual_sizes
+from tessera.compiler.frontend.trainings import Training
 from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.types import TensorType
 from tessera.compiler.levels import NoIR, schedule, unit
 from tessera.compiler.machines import MACHINES, predicted_machine
 from tessera.compiler.schedule.cost import LaunchTime
 from tessera.compiler.schedule.refusals import Refusal, refusals
-from tessera.compiler.tile.lifetimes import peak
+from tessera.compiler.tile.lifetimes import held, peak
 from tessera.compiler.tile.program import Branch, Launch, Program, Step
 from tessera.compiler.timing import launch_times
 from tessera.errors import TesseraError
 from tessera.files import read_record, write_record
 from tessera.immutable import immutable
+from tessera.language.dims import prod
 
 _SCHEMA = 3
 
@@ -94,8 +99,8 @@ def _path(file: str) -> Path:
 
 # What a function should cost on a target, from its lowered program. A model, never a measurement.
 
-LARGEST = 1000
-"""operators of a program that is lowered while its author types: as many take a few tenths of a second"""
+LARGEST = 2000
+"""operators of a program that is lowered while its author types: as many take up to a second, in turns with all else"""
 SHOWN = 40
 """characters of an expression that makes an argument"""
 WIDEST = 80
@@ -125,6 +130,8 @@ class Prediction:
     made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
     """arguments that the file's text makes, for which it is predicted"""
     most_us: float | None = None
+    arguments: int = 0
+    """bytes of the arguments, as far as their sizes are known"""
 
     @property
     def text(self) -> str:
@@ -163,11 +170,11 @@ def _short(text: str) -> str:
 def program(analysis: Analysis, dims: Mapping[str, int], target: str, largest: float = LARGEST) -> Program:
     """The launches of a function or kernel with some of its sizes known. Raises NoIR, of more than `largest` operators
     too, and TesseraError."""
-    from tessera.compiler.pipeline import to_program  # slow: the passes are loaded by the first prediction
+    from tessera.compiler.pipeline import Run, to_program  # slow: the passes are loaded by the first prediction
 
     made = unit(analysis, dims)
     _bounded(made.op, largest)
-    return to_program(made, target).program
+    return to_program(made, target, Run(lambda name, op: pause())).program
 
 
 def predict(
@@ -179,6 +186,44 @@ def predict(
     said = defaults(analysis, dims)
     sized = _predicted(found.analysis, {**dims, **found.sizes}, target, largest)
     return replace(sized, defaults=said, made=found.made)
+
+
+def predict_training(training: Training, dims: Mapping[str, int], target: str, largest: float = LARGEST) -> Prediction:
+    """A step of `ts.train`: the loss with its gradient, then the update, which are two programs. While one runs, what
+    the other one takes and gives is in memory too: the optimizer's state, and the batch."""
+    name, step, update = predicted_machine(target), training.step, training.update()
+    if step is None or update is None:
+        return Prediction(name, 0, why=training.problem or "the text does not tell the optimizer's state")
+    if wrong := next((d for d in step.analysis.diagnostics if d.severity == "error"), None):
+        return Prediction(name, 0, why=wrong.message.partition("\n")[0])
+    if "accumulate" in training.given:
+        return Prediction(name, 0, why="steps of several batches (accumulate=) are not predicted")
+    first = predict(step.analysis, dims, target, step, largest)
+    second = predict(update, {}, target, AsCalled(update), largest)
+    if first.bytes is None or second.bytes is None:
+        return first if first.bytes is None else second
+    batch = first.arguments - _bytes(training.made["model"].type)
+    return replace(
+        first,
+        launches=first.launches + second.launches,
+        us=_sum(first.us, second.us),
+        most_us=_sum(first.most_us, second.most_us),
+        bytes=max(first.bytes + _bytes(training.state()), second.bytes + batch),
+        arguments=first.arguments + _bytes(training.state()),
+        flops=_sum(first.flops, second.flops),
+        moved=_sum(first.moved, second.moved),
+        made=training.made,
+    )
+
+
+def _bytes(type: Any) -> int:
+    """Of all tensors that it holds."""
+    tensors = (t for t in leaves(type) if isinstance(t, TensorType))
+    return sum(size * t.dtype.itemsize for t in tensors if isinstance(size := prod(t.shape), int))
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return None if a is None or b is None else a + b
 
 
 def _predicted(analysis: Analysis, dims: Mapping[str, int], target: str, largest: float) -> Prediction:
@@ -208,12 +253,15 @@ def of_program(made: Program, name: str, threads: int | None = None) -> Predicti
     flops, moved = (sum(each) for each in zip(*work, strict=True)) if work else (None, None)
     if machine is None or machine.peaks is None:
         return Prediction(name, count, None, peak(made), f"there is no model of {name}", flops, moved)
+    given = sum(size for buffer, size in held(made).items() if made.buffers[buffer].role == "input")
     times = launch_times(made, machine, threads)
     total = _time(made.steps, times)
     if total is None:
-        return Prediction(name, count, None, peak(made), "how often it loops depends on its data", flops, moved)
+        why = "how often it loops depends on its data"
+        return Prediction(name, count, None, peak(made), why, flops, moved, arguments=given)
     least, most = (us * 1e6 for us in total)
-    return Prediction(name, count, least, peak(made), "", flops, moved, _bound(times.values()), most_us=most)
+    bound = _bound(times.values())
+    return Prediction(name, count, least, peak(made), "", flops, moved, bound, most_us=most, arguments=given)
 
 
 def refused(analysis: Analysis, dims: Mapping[str, int], target: str) -> list[Refusal]:

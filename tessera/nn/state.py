@@ -27,9 +27,7 @@ class StatefulObject(Module):
 
     def copy(self) -> Self:
         """A copy with its own arrays."""
-        with ts.no_grad():
-            arrays = {name: ts.asarray(a).copy() for name, a in self.state_dict().items()}
-        return ts.nn.tree.renewed(self, arrays)
+        return ts.nn.tree.copied(self)
 
 
 class StatefulTensor(StatefulObject):

@@ -91,6 +91,13 @@ def renewed(tree: Any, arrays: Mapping[str, Any]) -> Any:
 
 
 @_inside
+def copied(tree: Any) -> Any:
+    """The tree with its own copies of all arrays."""
+    with ts.no_grad():
+        return renewed(tree, {leaf.path: ts.asarray(leaf.array).copy() for leaf in leaves(tree)})
+
+
+@_inside
 def arrays(tree: Any) -> dict[str, Any]:
     """All arrays of a tree by path."""
     return {leaf.path: leaf.array for leaf in leaves(tree)}
@@ -100,3 +107,14 @@ def arrays(tree: Any) -> dict[str, Any]:
 def parameters(tree: Any) -> dict[str, Any]:
     """The parameters of a tree by path: its arrays of floats, without buffers."""
     return {leaf.path: leaf.array for leaf in leaves(tree) if leaf.trained}
+
+
+@_inside
+def same_array(arrays: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the first two of these arrays that are one object; () if each is its own."""
+    places: dict[int, str] = {}
+    for name, array in arrays.items():
+        if id(array) in places:
+            return places[id(array)], name
+        places[id(array)] = name
+    return ()

@@ -20,7 +20,7 @@ _HOME = {
     **dict.fromkeys(("Adafactor", "SOAP", "Shampoo"), "preconditioned"),
     **dict.fromkeys(("Constant", "Linear", "Cosine"), "schedules"),
     **dict.fromkeys(("EMA", "accumulate", "clip_grad_norm"), "gradients"),
-    "TrainingState": "state",
+    **dict.fromkeys(("TrainingState",), "state"),
 }
 __all__ = [
     "EMA", "SGD", "SOAP", "Adafactor", "Adam", "AdamW", "Constant", "Cosine", "Group", "Linear", "Lion", "Muon",

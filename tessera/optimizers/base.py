@@ -144,14 +144,11 @@ class Optimizer:
     def init(self, model: Any) -> OptimizerState:
         """The state before the first step. Raises LaunchError TS362 if one array is two parameters."""
         trained = self._trained(model)
-        places: dict[int, str] = {}
-        for name, array in trained.items():
-            if id(array) in places:
-                message = f"{places[id(array)]} and {name} are one array: hold it at one place, and use that twice"
-                raise LaunchError(
-                    Diagnostic("TS362", f"parameters that share one array would become different: {message}.")
-                )
-            places[id(array)] = name
+        if shared := tree.same_array(trained):
+            message = f"{' and '.join(shared)} are one array: hold it at one place, and use that twice"
+            raise LaunchError(
+                Diagnostic("TS362", f"parameters that share one array would become different: {message}.")
+            )
         arrays = {n: p.detach() for n, p in zip(trained, map(ts.asarray, trained.values()), strict=True)}
         return OptimizerState(
             {n: {m: self._first(m, p) for m in self._kept(n, p)} for n, p in arrays.items()},

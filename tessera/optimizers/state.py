@@ -27,10 +27,8 @@ class TrainingState(StatefulObject):
     optimizer: Optimizer
 
     def __init__(self, model: Any, optimizer: Optimizer) -> None:
-        with ts.no_grad():
-            own = {name: ts.asarray(a).copy() for name, a in ts.nn.tree.arrays(model).items()}
         self.memory = optimizer.init(model)
-        self.model = ts.nn.tree.renewed(model, own)
+        self.model = ts.nn.tree.copied(model)
         self.optimizer = optimizer
 
     def step(self, gradient=None, lr=None):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.trainings import idle_finding, idle_parts
 from tessera.errors import CompileError, DebugCheckError, Diagnostic, Note, Span
 from tessera.language.decorators import Decorated, Function
 from tessera.optimizers import OptimizerState
@@ -47,14 +47,9 @@ def unreached(name: str, loss: Any, step: Any, call: tuple[Any, ...], state: Opt
         return
     parameters = launcher_of(step).parameters
     found = analyse(parameters.definition, parameters.bind(parameters.positions(call, {})).arguments, {}).diagnostics
-    said = [d.message.partition(" depend on ")[2].partition(":")[0] for d in found if d.code == "TS354"]
-    paths = [re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", place) for place in said]  # model['w'] is model.w
-    trained = [f"model.{name}." for name in state.moments]
-    idle = [path for path in paths if any(name.startswith(f"{path}.") for name in trained)]
+    idle = idle_parts(found, state.moments)
     if idle:
-        more = "freeze them, groups=(ts.optimizers.Group(..., frozen=True),), or take them out"
-        d = Diagnostic("TS354", f"{name} does not depend on {', '.join(idle)}: {more}", span_of(loss), "warning")
-        warnings.warn(d.render(), TrainingWarning, stacklevel=7)
+        warnings.warn(idle_finding(name, idle, span_of(loss)).render(), TrainingWarning, stacklevel=7)
 
 
 def at_loss(error: CompileError, loss: Any) -> CompileError:

@@ -106,6 +106,36 @@ async def test_a_step_of_a_model_that_the_file_constructs(start):
     assert (await lenses(editor, doc))["step"][0].title == "no prediction for sm_90a: what model holds must be known"
 
 
+TRAIN = """import tessera as ts
+from tessera import Tensor, nn
+
+def loss(model, x: Tensor["B", "D"]):
+    return ts.mse(model.down(x), x)
+
+opt = ts.optimizers.AdamW(1e-3)
+run = ts.train(nn.MLP(64, 64, key=0), opt, loss, data)
+"""
+
+
+async def test_a_step_of_train(start):
+    """Above the call, with the update; and what the loss does not use is found where it stands."""
+    editor = await start(options={"target": "cpu", "dims": {"B": 128}})
+    doc = editor.open(TRAIN, "trains.py")
+    ((found,),) = (await lenses(editor, doc)).values()
+    assert found.title.startswith(
+        "a step: modelled on cpu at model=nn.MLP(64, 64, key=0) (line 8), optimizer=opt (line 8): "
+    )
+    assert re.search(r": [\d.]+ to [\d.]+ µs in \d+ launches, \d+ kB$", found.title) and not found.command
+    (idle,) = await editor.diagnostics(doc)
+    assert idle.code == "TS354" and "loss does not depend on model.up" in idle.message
+    assert editor.covered(doc, idle.range) == "loss"
+    editor.replace(doc, "AdamW", "SGD")
+    ((less,),) = (await lenses(editor, doc)).values()
+    assert bytes_of(less.title) < bytes_of(found.title)
+    editor.replace(doc, "model.down(x)", "model(x)")
+    assert not await editor.diagnostics(doc)
+
+
 def bytes_of(title: str) -> float:
     return float(title.split()[-2])
 
@@ -126,7 +156,7 @@ async def test_large_programs_are_not_lowered_while_typing(editor):
     loop = "    for i in range(600):\n        x = x * 2 + i\n    return x\n"
     doc = editor.open(f'import tessera as ts\n@ts.function\ndef f(x: ts.Tensor["N"]):\n{loop}', "large.py")
     (found,) = (await lenses(editor, doc)).values()
-    assert "it has 2,402 operators; up to 1,000 are predicted" in found[0].title
+    assert "it has 2,402 operators; up to 2,000 are predicted" in found[0].title
 
 
 async def test_the_line_of_a_magic_has_the_last_word(start):

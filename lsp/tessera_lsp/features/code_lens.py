@@ -9,10 +9,20 @@ from typing import Any
 from lsprotocol import types as lsp
 
 from tessera.compiler import levels
-from tessera.compiler.frontend.called import AsCalled, called
-from tessera.compiler.predict import Measured, Prediction, digest, last, predict, quantity, sizes_text
+from tessera.compiler.frontend.called import AsCalled, called, content
+from tessera.compiler.predict import (
+    Measured,
+    Prediction,
+    digest,
+    last,
+    predict,
+    predict_training,
+    quantity,
+    sizes_text,
+)
 from tessera.editor.functions import Known
 from tessera.editor.names import definition_name
+from tessera_lsp.background import in_turns
 from tessera_lsp.document import Document
 from tessera_lsp.notebook import NotebookCell
 from tessera_lsp.server import TesseraServer
@@ -45,21 +55,37 @@ def register(server: TesseraServer) -> None:
                 if name in measured:
                     out.append(lsp.CodeLens(place, lsp.Command("Try hints", TRY, arguments=[document.uri, name])))
             out.append(lsp.CodeLens(place, lsp.Command("Show IR", SHOW_IR, arguments=[document.uri, name])))
+        for number, training in enumerate(document.trainings):
+            place = document.text.span_range(document.source.span(training.call))
+            out.append(lsp.CodeLens(place, data={"uri": document.uri, "training": number}))
         return out
 
     kept: dict[tuple[str, str], tuple[AsCalled, Any, Prediction]] = {}
+    trained: dict[tuple[str, int], tuple[Any, Prediction]] = {}
 
-    def predicted(document: Document, known: Known) -> lsp.Command:
+    async def of_training(document: Document, number: int) -> lsp.Command:
+        """A step of `ts.train`, lowered anew only where its loss, its model or its optimizer has changed."""
+        settings, training, key = server.settings_for(document), document.trainings[number], (document.uri, number)
+        step = training.step.analysis.op if training.step is not None else None
+        state = settings.target, dict(settings.dims), training.problem, content(training.made), step
+        if key not in trained or trained[key][0] != state:
+            for closed in [k for k in trained if not server.is_open(k[0])]:
+                del trained[closed]
+            found = await in_turns(lambda: predict_training(training, settings.dims, settings.target))
+            trained[key] = state, found
+        return lsp.Command(f"a step: {trained[key][1].text}", "")
+
+    async def predicted(document: Document, known: Known) -> lsp.Command:
         """Lowered anew only where the function or what it is predicted for has changed, not at each stroke."""
         settings, analysis = server.settings_for(document), known.analysis
         key, state = (document.uri, analysis.name), (settings.target, dict(settings.dims))
         old = kept.get(key)
-        now = called(analysis, old[0] if old is not None else None)
+        now = await in_turns(lambda: called(analysis, old[0] if old is not None else None))
         op = now.analysis.op
         if old is None or old[0].analysis.op is not op or old[1] != state or op is None:
             for closed in [k for k in kept if not server.is_open(k[0])]:
                 del kept[closed]
-            kept[key] = now, state, predict(analysis, settings.dims, settings.target, now)
+            kept[key] = now, state, await in_turns(lambda: predict(analysis, settings.dims, settings.target, now))
         level = "schedule" if "schedule" in levels.of(analysis) else "tile"  # what is launched
         return lsp.Command(kept[key][2].text, SHOW_IR, arguments=[*key, level])
 
@@ -68,9 +94,13 @@ def register(server: TesseraServer) -> None:
         data = lens.data
         if lens.command is None and isinstance(data, dict):
             document = await server.document(lsp.TextDocumentIdentifier(str(data["uri"])))
+            if "training" in data:
+                if int(data["training"]) < len(document.trainings):
+                    lens.command = await of_training(document, int(data["training"]))
+                return lens
             known = document.function_at(document.text.place(lsp.Position(int(data["line"]), 0))[0])
             if known is not None:
-                lens.command = predicted(document, known)
+                lens.command = await predicted(document, known)
         return lens
 
 

@@ -78,22 +78,22 @@ def called(analysis: Analysis, before: AsCalled | None = None) -> AsCalled:
         known = {p.span for p in signature.parameters if p.name in made}
         return AsCalled(replace(analysis, undecided=tuple(d for d in analysis.undecided if d.span not in known)), made)
     given = {n: m.type for n, m in made.items()}
-    sizes = _sizes(analysis.definition, signature, given)
+    sizes = decided_sizes(analysis.definition, signature, given)
     return AsCalled(analyse(analysis.definition, given, sizes), made, sizes)
 
 
 def _same(before: AsCalled, now: Definition, made: Mapping[str, MadeArgument]) -> bool:
     """Whether the function, the names that it reads and its arguments are all unchanged."""
     was = before.analysis.definition
-    unmoved = was.line == now.line and was.options == now.options and _lines(was) == _lines(now)
-    return unmoved and _content(before.made) == _content(made) and not changed(before.analysis, now.scope)
+    unmoved = was.line == now.line and was.options == now.options and lines(was) == lines(now)
+    return unmoved and content(before.made) == content(made) and not changed(before.analysis, now.scope)
 
 
-def _lines(definition: Definition) -> list[str]:
+def lines(definition: Definition) -> list[str]:
     return definition.text.lines[definition.line - 1 : definition.tree.end_lineno]
 
 
-def _content(made: Mapping[str, MadeArgument]) -> Any:
+def content(made: Mapping[str, MadeArgument]) -> Any:
     """The part of the arguments that decides the analysis, to be compared; classes are compared by their text."""
     texts: dict[int, str] = {}
 
@@ -111,7 +111,7 @@ def _content(made: Mapping[str, MadeArgument]) -> Any:
     return {n: of(m.type) for n, m in made.items()}
 
 
-def _sizes(definition: Definition, signature: Signature, given: Mapping[str, ArgType]) -> dict[str, int]:
+def decided_sizes(definition: Definition, signature: Signature, given: Mapping[str, ArgType]) -> dict[str, int]:
     """The sizes of named dims that the arguments decide: the function is analysed for tensors of open sizes, and the
     checks of these sizes at launch are solved for them."""
     open_ = {name: symbol(f"?{name}") for name in signature.dims}
@@ -150,7 +150,7 @@ def arguments(definition: Definition) -> dict[str, MadeArgument]:
     wanted = {p.name: p for p in definition_signature(definition).parameters if _is_open(p)}
     found: dict[str, MadeArgument] = {}
     names = [p.name for p in definition_signature(definition).parameters if not p.variadic]
-    for call, inside in _calls(scope) if wanted else ():
+    for call, inside in calls(scope) if wanted else ():
         if isinstance(call.func, ast.Name) and call.func.id == definition.name:
             given = {**dict(zip(names, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
             for name in [n for n in wanted if n not in found]:
@@ -160,7 +160,7 @@ def arguments(definition: Definition) -> dict[str, MadeArgument]:
     classes = {
         n: p.annotation.type for n, p in wanted.items() if n not in found and isinstance(p.annotation, RecordAnn)
     }
-    for call, inside in _calls(scope) if classes else ():
+    for call, inside in calls(scope) if classes else ():
         for name, cls in classes.items():
             if name not in found and inside.meaning(call.func) is cls:
                 made = inside.made(call)
@@ -178,27 +178,27 @@ def _is_open(p: Parameter) -> bool:
     return not p.variadic and not isinstance(p.annotation, (TensorAnn, TileAnn, ScalarAnn, ConstAnn))
 
 
-def _calls(scope: TextScope) -> Iterator[tuple[ast.Call, _Names]]:
+def calls(scope: TextScope) -> Iterator[tuple[ast.Call, Names]]:
     """All calls of a file, and the names that each sees."""
-    yield from _calls_in(scope.tree, _Names(scope, scope, scope.tree))
+    yield from calls_in(scope.tree, Names(scope, scope, scope.tree))
 
 
-def _functions(scope: TextScope) -> Iterator[_Names]:
+def _functions(scope: TextScope) -> Iterator[Names]:
     """The names of each function of a file."""
-    yield from dict.fromkeys(names for _, names in _calls(scope))
+    yield from dict.fromkeys(names for _, names in calls(scope))
 
 
-def _calls_in(node: ast.AST, names: _Names) -> Iterator[tuple[ast.Call, _Names]]:
+def calls_in(node: ast.AST, names: Names) -> Iterator[tuple[ast.Call, Names]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef):
-            yield from _calls_in(child, _Names(names.file, names, child))
+            yield from calls_in(child, Names(names.file, names, child))
             continue
         if isinstance(child, ast.Call):
             yield child, names
-        yield from _calls_in(child, names)
+        yield from calls_in(child, names)
 
 
-class _Names:
+class Names:
     """The names in scope of an expression, evaluated when they are looked up.
 
     A name that is assigned at several places has the first value that is known: an update returns a model with the
@@ -235,7 +235,7 @@ class _Names:
             return self._outer.lookup(name)
         self._values[name] = UNKNOWN  # while it is evaluated: a value that depends on itself is unknown
         for node, item in candidates:
-            value = self._evaluated(node)
+            value = self.value(node)
             if item is not None:
                 value = value[item] if is_sequence(value) and item < len(value) else UNKNOWN
             if value is not UNKNOWN:
@@ -264,14 +264,14 @@ class _Names:
 
     def made(self, node: ast.expr) -> MadeArgument | None:
         """The argument that an expression makes; None where the text does not determine it."""
-        value = self._evaluated(node)
+        value = self.value(node)
         if isinstance(value, Unknown):
             return None
         while isinstance(node, ast.Name) and node.id in self._texts:
             node = self._texts[node.id]
-        return MadeArgument(_typed(value), ast.unparse(node), node.lineno)
+        return MadeArgument(typed(value), ast.unparse(node), node.lineno)
 
-    def _evaluated(self, node: ast.expr) -> Any:
+    def value(self, node: ast.expr) -> Any:
         from tessera.compiler.frontend.evaluation import constant  # slow: 0.2 s before a server's first answer
 
         return constant(self.file.file, self.file.text, self, node, tensors=True)[0]
@@ -304,12 +304,12 @@ def _bind(node: ast.stmt, bound: dict[str, list[Assigned]]) -> None:
                     bound.setdefault(item.id, []).append((parts[i], None) if parts is not None else (value, i))
 
 
-def _typed(value: Any) -> Any:
+def typed(value: Any) -> Any:
     """A value that the text makes, as an argument of `analyse`."""
     if isinstance(value, Value):
         return value.type
     if isinstance(value, Record):
-        return replace(value, members={n: _typed(v) for n, v in value.members.items()}, outside=True)
+        return replace(value, members={n: typed(v) for n, v in value.members.items()}, outside=True)
     if is_sequence(value):
-        return remade(value, map(_typed, value))
-    return {k: _typed(v) for k, v in value.items()} if is_dict(value) else Static(value)
+        return remade(value, map(typed, value))
+    return {k: typed(v) for k, v in value.items()} if is_dict(value) else Static(value)

@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakKeyDictionary
 
 import tessera.compiler.frontend.library  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers `ts.nn`
@@ -33,6 +33,9 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.launches import kernel_of, outside_kernels
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_source
 from tessera.immutable import mutable
+
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.trainings import Training
 
 _NAMES = frozenset({"TS103", "TS104", "TS105", "TS211"})
 """findings that may depend on names that were not there"""
@@ -56,6 +59,8 @@ class FileAnalysis:
     analyses: list[Analysis] = field(default_factory=list[Analysis])
     problems: list[Diagnostic] = field(default_factory=list[Diagnostic])
     """findings that belong to no function: the places that do not parse"""
+    trainings: list[Training] = field(default_factory=list["Training"])
+    """the calls of `ts.train`"""
     gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """first and last lines of what could not be read, and counts as it was when it last could"""
     scope: TextScope = field(init=False)
@@ -107,8 +112,18 @@ class FileAnalysis:
             self._kept |= kept  # what has moved must not be moved again
             raise
         self._kept = kept
+        found: list[Training] = []
+        if "train" in text:
+            from tessera.compiler.frontend.trainings import trainings  # slow: the evaluator, at a server's start
+
+            for training in trainings(self.scope, self.trainings, unchanged):
+                found += [training] if training is not None else []
+                yield
+        self.trainings = found
         self.analyses = [k.analysis for k in kept.values()]
-        self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names()]
+        source = source_of(self.file, text)
+        idle = [d for t in found for d in t.findings(source) if not self.in_gap(d.span)]
+        self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names(), *idle]
 
     def _given_up(self) -> list[Diagnostic]:
         """Constants that would take too long to compute here; Python computes them when it runs."""

@@ -1,4 +1,5 @@
-"""`tessera.nn` as editors know it: its classes and functions are read from their texts, as a user's files are."""
+"""`tessera.nn` and `tessera.optimizers` as editors know them: their classes and functions are read from their texts, as
+a user's files are."""
 
 from __future__ import annotations
 
@@ -58,4 +59,5 @@ class TextLibrary:
         return self.homes
 
 
-LIBRARIES["tessera.nn"] = TextLibrary("tessera.nn")
+for _package in ("tessera.nn", "tessera.optimizers"):
+    LIBRARIES[_package] = TextLibrary(_package)

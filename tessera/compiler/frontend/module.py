@@ -10,7 +10,7 @@ import builtins
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 from weakref import WeakKeyDictionary
 
 from tessera.compiler.frontend.names import vocabulary
@@ -269,7 +269,7 @@ class TextScope:
 
     def _class(self, node: ast.ClassDef) -> Any:
         members: dict[str, Any] = {}
-        buffers, static = set[str](), set[str]()
+        buffers, static, by_name = set[str](), set[str](), set[str]()
         fields: list[str] = []
         decorators = {
             dotted_name(d.func if isinstance(d, ast.Call) else d) for d in (*node.decorator_list, *node.bases)
@@ -282,6 +282,7 @@ class TextScope:
                 members |= base.members
                 buffers |= base.buffers
                 static |= base.static
+                by_name |= base.by_name
                 fields += base.fields
             elif makes_data:
                 return UNKNOWN
@@ -298,6 +299,12 @@ class TextScope:
                         fields.append(name)
                     if isinstance(value, ast.Call) and _is_buffer(read(self, dotted_name(value.func) or "?")):
                         buffers.add(name)
+                    if _is_field(value):
+                        options = {k.arg: k.value for k in value.keywords}
+                        by_name |= (
+                            {name} if self.constant(options.get("kw_only", ast.Constant(False))) is True else set()
+                        )
+                        value = options.get("default", value if "default_factory" in options else None)
                     if value is not None:
                         members[name] = self.constant(value)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -328,7 +335,7 @@ class TextScope:
         bases = tuple(b for b in above if isinstance(b, ClassRef))
         return ClassRef(
             node.name, members, every, annotations, self, named, makes_data, bases, frozenset(buffers),
-            frozenset(static), data,
+            frozenset(static), data, frozenset(by_name),
         )  # fmt: skip
 
     def _unpacked(self, name: str, targets: list[ast.expr], value: ast.expr) -> Any:
@@ -353,6 +360,11 @@ class TextScope:
         if given_up:
             GIVEN_UP[node] = given_up
         return value
+
+
+def _is_field(value: ast.expr | None) -> TypeGuard[ast.Call]:
+    """`dataclasses.field(...)`."""
+    return isinstance(value, ast.Call) and dotted_name(value.func) in ("field", "dataclasses.field")
 
 
 def _is_buffer(value: Any) -> bool:
@@ -388,8 +400,6 @@ class _Defaults(dict[str, Any]):
 
 def imported(module: str, name: str) -> Any:
     """`from module import name`; what Tessera does not have inside functions (its profiler, say) is merely unknown."""
-    if module in ("typing", "dataclasses", "__future__", "collections"):
-        return UNKNOWN
     found = vocabulary.member(module, name)
     if found is not MISSING:
         return found

@@ -53,6 +53,8 @@ def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
         return _of_classes_above(ev, node, value, name)
     if isinstance(value, Closure):
         return Method(value, name) if name == "with_config" else value.name if name == "__name__" else UNKNOWN
+    if value == Builtin("object") and name == "__setattr__":
+        return Builtin("object.__setattr__")
     if isinstance(value, (Expr, Number)):
         return unknown_attribute(ev, node, value, name, ())
     if isinstance(value, ABSTRACT):
@@ -95,10 +97,9 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
 
 def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, name: str) -> Any:
     if name in value.members:
-        found = value.members[name]
         if isinstance(value, Record):
             states.read(ev, value)
-        return Method(value, name) if isinstance(found, Closure) and isinstance(value, Record) else found
+        return value.members[name]  # of an instance, a function too, which is no method
     if isinstance(value, Record) and isinstance(value.cls, ClassRef) and name in value.cls.members:
         found = value.cls.members[name]
         if isinstance(found, Property):

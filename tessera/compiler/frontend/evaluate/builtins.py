@@ -12,16 +12,19 @@ from typing import Any
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
 from tessera.compiler.frontend.evaluate.attributes import attribute
-from tessera.compiler.frontend.evaluate.calls import BUILTINS, adopt
+from tessera.compiler.frontend.evaluate.calls import BUILTINS, adopt, has_call
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.operators import compare_sizes
 from tessera.compiler.frontend.evaluate.spelling import keyword_span
+from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Builtin,
     ClassRef,
     Counting,
+    Method,
     Number,
+    OperatorRef,
     Partial,
     Record,
     Several,
@@ -324,6 +327,24 @@ def _unshared(value: Any) -> Any:
     return remade(value, [_unshared(v) for v in value]) if is_sequence(value) else value
 
 
+def setattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`object.__setattr__(self, name, value)`, by which the `__post_init__` of a frozen dataclass sets a field."""
+    if len(args) != 3 or not isinstance(args[0], Record) or args[0].outside or not isinstance(args[1], str):
+        return ev.error("TS102", "only an object that is made here can be given attributes by object.__setattr__", node)
+    args[0].members[args[1]] = args[2]
+    return None
+
+
+def callable_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 1 or has_unknown(args):
+        return UNKNOWN if args else ev.error("TS105", "callable takes one argument", node)
+    if isinstance(args[0], Record):
+        return has_call(args[0])
+    if isinstance(args[0], (Builtin, ClassRef, Closure, OperatorRef, Partial, Method)):
+        return True
+    return not ev.layer.owns(args[0]) and callable(args[0])
+
+
 def partial_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`functools.partial(function, ...)`."""
     if not args:
@@ -354,5 +375,5 @@ BUILTINS.update({
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
     "tessera.replace": replace_, "functools.partial": partial_, "super": super_,
-    "type": type_,
+    "type": type_, "callable": callable_, "object.__setattr__": setattr_,
 })  # fmt: skip

@@ -268,7 +268,7 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
     if (
         isinstance(callee, types.MethodType)
         and isinstance(callee.__func__, types.FunctionType)
-        and not (ev.live and plain)
+        and not (plain and (ev.live or is_pure(callee)))
     ):
         return live_call(ev, node, callee.__func__, [callee.__self__, *args], kwargs)
     if isinstance(callee, types.FunctionType) or (hasattr(callee, "__wrapped__") and hasattr(callee, "definition")):
@@ -400,14 +400,18 @@ def _instance(ev: Evaluator, node: ast.AST, cls: ClassRef, args: list[Any], kwar
         made = Record(cls.name, {}, cls)
         call(ev, node, cls.members["__init__"], [made, *args], kwargs)
         return made if all(n in made.members for n in cls.fields) else UNKNOWN
-    if len(args) > len(cls.fields) or any(k not in cls.fields for k in kwargs):
+    positional = [n for n in cls.fields if n not in cls.by_name]
+    if len(args) > len(positional) or any(k not in cls.fields for k in kwargs):
         return ev.error("TS105", f"{cls.name} takes {', '.join(cls.fields)}", node)
     members = {n: cls.members[n] for n in cls.fields if n in cls.members}
-    members |= dict(zip(cls.fields, args, strict=False)) | kwargs
+    members |= dict(zip(positional, args, strict=False)) | kwargs
     missing = [n for n in cls.fields if n not in members]
     if missing:
         return ev.error("TS105", f"{cls.name} needs {' and '.join(map(repr, missing))}", node)
-    return Record(cls.name, members, cls)
+    made = Record(cls.name, members, cls)
+    if "__post_init__" in cls.members:
+        call(ev, node, cls.members["__post_init__"], [made], {})
+    return made
 
 
 def has_call(record: Record) -> bool:

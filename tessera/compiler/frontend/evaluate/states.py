@@ -18,6 +18,7 @@ from tessera.compiler.frontend.names.values import (
     Number,
     Record,
     Unknown,
+    has_unknown,
     is_dict,
     is_list,
     is_sequence,
@@ -199,7 +200,7 @@ def change(ev: Evaluator, target: ast.Attribute, owner: Record, value: Any) -> N
         ev.error("TS381", f"{owner.type_name} holds {known}: an effect cannot add {target.attr!r}", target)
         return
     was = owner.members[target.attr]
-    if (why := unlike(ev, was, value)) and not isinstance(value, Unknown):
+    if (why := unlike(ev, was, value)) and not has_unknown(value):
         ev.error("TS381", f"{state.place}.{target.attr} is {why}: state keeps its shape and dtype", target)
         return
     state.effects[_DOES[kind]] = None

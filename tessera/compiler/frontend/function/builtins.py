@@ -67,6 +67,15 @@ def _cast(dtype: DType) -> Callable[..., Any]:
     return run
 
 
+def _asarray(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`ts.asarray(x)`: a tensor is one already."""
+    given = [*args, *kwargs.values()]
+    if len(given) == 1 and isinstance(given[0], Value):
+        return given[0]
+    message = "tessera.asarray in a function takes a tensor, and nothing else; make tensors from data outside"
+    return ev.error("TS104", message, node)
+
+
 def _len(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     type: Any = args[0].type
     return type.shape[0] if type.rank else ev.error("TS105", "a scalar has no length", node)
@@ -97,5 +106,5 @@ TENSOR_BUILTINS: dict[str, Callable[..., Any]] = {
     "abs": _operator("abs"), "round": _operator("round"), "any": _operator("any"), "all": _operator("all"),
     "max": _extremum("maximum", "max"), "min": _extremum("minimum", "min"), "sum": _sum, "pow": _power, "len": _len,
     "float": _cast(dtypes.f32), "int": _cast(dtypes.int64), "bool": _cast(dtypes.bool_), "print": _effect,
-    **TREES,
+    "tessera.asarray": _asarray, **TREES,
 }  # fmt: skip

@@ -71,5 +71,16 @@ def replaced(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return of(args[0], "")
 
 
-TREES = {f"tessera.nn.tree.{f.__name__}": f for f in (arrays, parameters, replaced)}
+def copied(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`tree.copied(tree)`: tensors are values, which nothing changes."""
+    return replaced(ev, node, [args[0], {}], {})
+
+
+def same_array(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`tree.same_array(arrays)`."""
+    places: dict[Value, str] = {}
+    return next(((places[v], name) for name, v in args[0].items() if places.setdefault(v, name) != name), ())
+
+
+TREES = {f"tessera.nn.tree.{f.__name__}": f for f in (arrays, parameters, replaced, copied, same_array)}
 TREES["tessera.nn.tree.renewed"] = replaced

@@ -135,6 +135,8 @@ class ClassRef:
     """methods that take no instance"""
     data: bool = False
     """whether it is a dataclass"""
+    by_name: frozenset[str] = frozenset()
+    """fields that the constructor takes by name only"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,9 +16,9 @@ from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Builtin, Fi
 from tessera.language import dtypes, policies, saving
 
 PYTHON_BUILTINS = frozenset(
-    ("abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset", "getattr",
-     "hasattr", "int", "isinstance", "len", "list", "map", "max", "min", "pow", "print", "range", "repr", "reversed",
-     "round", "set", "slice", "sorted", "str", "sum", "super", "tuple", "type", "zip")
+    ("abs", "all", "any", "bool", "callable", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset",
+     "getattr", "hasattr", "int", "isinstance", "len", "list", "map", "max", "min", "object", "pow", "print", "range",
+     "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "super", "tuple", "type", "zip")
 )  # fmt: skip
 """The builtins of Python that functions may call. They run at compile time; some also mean something over tensors."""
 
@@ -31,6 +31,7 @@ OUTSIDE = frozenset({"mesh"})
 """calls that decorators are given, and that stand outside of functions"""
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
 LOOPS = frozenset({"range", "static_range", "cdiv"})
+CREATION = frozenset({"asarray"})
 RECORDS = frozenset({"replace"})
 TRANSFORMS = frozenset(
     (
@@ -52,9 +53,9 @@ TRANSFORMS = frozenset(
 """functions of functions, inside of programs and outside"""
 STATES = frozenset({"StatefulObject", "StatefulTensor", "KVCache"})
 """objects that functions change; their text is a library's, under the package's own name"""
-TREES = frozenset({"arrays", "parameters", "replaced"})
+TREES = frozenset({"arrays", "parameters", "replaced", "renewed", "copied", "same_array"})
 """functions of `ts.nn.tree` that functions may call"""
-NAMESPACES = frozenset({"op", "tensor", "tile", "nn"})
+NAMESPACES = frozenset({"op", "tensor", "tile", "nn", "optimizers"})
 """modules of the package whose members functions and kernels may use"""
 
 
@@ -73,7 +74,12 @@ _POLICIES: dict[str, Any] = {
         *("stochastic_round", "saturate", "deterministic", "NumericalPolicy"),
     )
 }
-_POLICIES["save"] = saving.save
+_POLICIES["Policy"], _POLICIES["save"] = policies.Policy, saving.save
+_PYTHONS = {
+    ("functools", "partial"): Builtin("functools.partial"),
+    ("dataclasses", "replace"): Builtin("tessera.replace"),
+}
+"""members of Python's modules that functions may call"""
 _OPERATOR_SPACES = ("tessera", "tessera.op", "tessera.tensor", "tessera.nn")
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None}
 
@@ -95,8 +101,8 @@ def member(path: str, name: str) -> Any:
         return getattr(math, name, MISSING)
     if path in ("numpy", "np"):
         return _numpy(name)
-    if (path, name) == ("functools", "partial"):
-        return Builtin("functools.partial")
+    if (path, name) in _PYTHONS:
+        return _PYTHONS[path, name]
     if not is_own_module(path):
         return UNKNOWN
     if path == "tessera.tile":
@@ -129,7 +135,7 @@ def _operator(name: str) -> OperatorRef | None:
 
 
 def _language(name: str) -> Any:
-    if name in _DECORATORS or name in OUTSIDE or name in ANNOTATIONS or name in LOOPS | RECORDS | TRANSFORMS:
+    if name in _DECORATORS or name in OUTSIDE or name in ANNOTATIONS or name in LOOPS | CREATION | RECORDS | TRANSFORMS:
         return Builtin(f"tessera.{name}")
     return _POLICIES.get(name, _CONSTANTS.get(name, MISSING))
 
@@ -166,6 +172,7 @@ def members(path: str) -> Iterable[str]:
             *OUTSIDE,
             *ANNOTATIONS,
             *LOOPS,
+            *CREATION,
             *RECORDS,
             *TRANSFORMS,
             *_POLICIES,

@@ -33,7 +33,7 @@ overlap: two numbers of arrays, whether they may be one and the same"""
 FLOAT32, FLOAT64, INTEGER = range(3)
 CONTIGUOUS, WRITABLE = 0x38, 1
 BUFFER_BYTES = 80
-LIMIT = 24
+LIMIT = 256
 """arguments"""
 
 _PYTHON = (

@@ -1,0 +1,246 @@
+"""`ts.train` as a file calls it: the step of its loss and the update of its optimizer, from their texts.
+
+The step is that of `tessera/training/step.py`, whose text is read, with the parameters of the loss as its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import tessera
+from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.called import (
+    AsCalled,
+    MadeArgument,
+    Names,
+    calls_in,
+    content,
+    decided_sizes,
+    lines,
+)
+from tessera.compiler.frontend.module import TextScope
+from tessera.compiler.frontend.names.definition import Definition, Scope
+from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.signature import Signature, definition_signature
+from tessera.compiler.frontend.names.values import ClassRef, Namespace, Record
+from tessera.compiler.frontend.result import Analysis, ArgType, changed
+from tessera.compiler.frontend.syntax.parse import Source, parse_module
+from tessera.errors import Diagnostic, Span
+from tessera.immutable import mutable
+from tessera.language.annotations import dotted_name
+
+STEP = Path(tessera.__path__[0], "training", "step.py")
+_PARAMETERS = ("model", "optimizer", "loss", "data")
+_MENTIONS: WeakKeyDictionary[ast.stmt, frozenset[str]] = WeakKeyDictionary()
+"""of statements that have been asked about: the names that they read, none where they do not call `ts.train`"""
+
+
+@mutable
+class Training:
+    """One call of `ts.train`. `problem`: why there is no step, or no update."""
+
+    name: str
+    """of the loss"""
+    call: ast.Call
+    names: Names
+    """what the call sees"""
+    statement: ast.stmt
+    """at the top of the file, in which it stands"""
+    loss: Definition
+    given: Mapping[str, ast.expr]
+    """the arguments of the call"""
+    problem: str = ""
+    made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
+    """the model and the optimizer"""
+    step: AsCalled | None = None
+    """the loss and its gradient, for the model that the text makes"""
+    _state: ArgType = None
+
+    def findings(self, source: Source) -> list[Diagnostic]:
+        """TS354 of layers that are trained and that the loss does not use: at the loss, in this file or where it is
+        passed."""
+        if self.step is None or not (found := [d for d in self.step.analysis.diagnostics if d.code == "TS354"]):
+            return []
+        state = self.state()
+        idle = idle_parts(found, state.members["moments"] if state is not None else None)
+        here = self.loss.file == source.file
+        place = replace(self.loss, source=source.text).span if here else source.span(self.given["loss"])
+        return [idle_finding(self.name, idle, place)] if idle else []
+
+    def state(self) -> Record | None:
+        """The optimizer's state before the first step; None where the text does not tell it."""
+        if self._state is None and "optimizer" in self.made:
+            made = ast.Call(ast.Attribute(self.given["optimizer"], "init", ast.Load()), [self.given["model"]], [])
+            found = self.names.made(ast.fix_missing_locations(ast.copy_location(made, self.call)))
+            self._state = found.type if found is not None else None
+        return self._state if isinstance(self._state, Record) else None
+
+    def update(self) -> Analysis | None:
+        """The update of all parameters; None where the text does not tell the optimizer or its state."""
+        state, rule = self.state(), self.made["optimizer"].type if "optimizer" in self.made else None
+        if state is None or not isinstance(rule, Record) or not isinstance(rule.cls, ClassRef):
+            return None
+        method, model = rule.cls.members.get("update"), self.made["model"].type
+        if not isinstance(method, Closure):
+            return None
+        given: dict[str, ArgType] = {"self": rule, "model": model, "gradient": model, "state": state, "lr": None}
+        return analyse(method.definition, given, {})
+
+
+def idle_parts(found: Iterable[Diagnostic], trained: Iterable[str] | None) -> list[str]:
+    """The parts of a model that TS354 is said of in a step of `ts.train`, by path: `model.blocks.0` for
+    `model.blocks[0]`. `trained`: the names of what is; None: all of the model."""
+    said = [d.message.partition(" depend on ")[2].partition(":")[0] for d in found if d.code == "TS354"]
+    paths = [re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", place.replace("<model>", "model")) for place in said]
+    if trained is None:
+        return [path for path in paths if path.startswith("model.")]
+    names = [f"model.{name}." for name in trained]
+    return [path for path in paths if any(name.startswith(f"{path}.") for name in names)]
+
+
+def idle_finding(name: str, idle: Iterable[str], span: Span) -> Diagnostic:
+    """TS354 of parts of a model that the loss of this name does not use."""
+    more = "freeze them, groups=(ts.optimizers.Group(..., frozen=True),), or take them out"
+    return Diagnostic("TS354", f"{name} does not depend on {', '.join(idle)}: {more}", span, "warning")
+
+
+def trainings(
+    scope: TextScope, before: Sequence[Training], unchanged: Callable[[str, Scope], bool]
+) -> Iterator[Training | None]:
+    """Each call of `ts.train` in a file, and None between two of them. `before`: those of an earlier text of the file,
+    which are taken where they still hold; `unchanged` says whether a name is surely as it was in another scope."""
+    names = Names(scope, scope, scope.tree)
+    for statement in scope.tree.body:
+        if statement not in _MENTIONS:
+            read = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            _MENTIONS[statement] = frozenset(read if any(_is_train(n) for n in ast.walk(statement)) else ())
+        if not _MENTIONS[statement]:
+            continue
+        old = [t for t in before if t.statement is statement]
+        if old and all(unchanged(name, old[0].names.file) for name in _MENTIONS[statement]):
+            yield from old
+            continue
+        for call, inside in calls_in(ast.Module([statement], []), names):
+            if _is_train(call) and _means_train(call.func, inside):
+                yield _training(call, inside, statement, before)
+                yield None
+
+
+def _is_train(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and dotted_name(node.func).rpartition(".")[2] == "train"
+
+
+def _means_train(function: ast.expr, names: Names) -> bool:
+    """Whether it is Tessera's, however it was imported."""
+    if isinstance(function, ast.Attribute):
+        return names.meaning(function.value) == Namespace("tessera")
+    bound = names.file.bound.get(dotted_name(function))
+    return isinstance(bound, ast.ImportFrom) and bound.module == "tessera"
+
+
+def _training(call: ast.Call, names: Names, statement: ast.stmt, before: Sequence[Training]) -> Training | None:
+    given = {**dict(zip(_PARAMETERS, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
+    loss = names.value(given["loss"]) if {"model", "optimizer", "loss"} <= given.keys() and STEP.is_file() else None
+    if not isinstance(loss, Closure) or not isinstance(loss.node, ast.FunctionDef) or loss.frame is not None:
+        return None
+    signature, name = definition_signature(loss.definition), loss.name
+    arguments = {n: names.made(given[n]) for n in ("model", "optimizer")}
+    made = {n: a for n, a in arguments.items() if a is not None}
+    found = Training(name, call, names, statement, loss.definition, given, made=made)
+    open_ = [p.name for p in signature.parameters[1:] if not p.annotated and p.default is None]
+    if "model" not in made:
+        found.problem = "the text does not tell what the model holds"
+    elif not signature.parameters or any(p.variadic for p in signature.parameters):
+        found.problem = f"the text does not tell what {name} is given"
+    elif open_:
+        found.problem = f"{name} has no annotation of {', '.join(open_)}"
+    else:
+        found.step = _step(loss, signature, made["model"], next((t for t in before if t.name == name), None))
+        found.problem = "" if "optimizer" in made else "the text does not tell the optimizer"
+    return found
+
+
+def _step(loss: Closure, signature: Signature, model: MadeArgument, before: Training | None) -> AsCalled:
+    definition = step_of(loss, signature)
+    made = {signature.parameters[0].name: model}
+    if before is not None and (old := before.step) is not None:
+        unmoved = lines(before.loss) == lines(loss.definition) and content(old.made) == content(made)
+        if unmoved and not changed(old.analysis, definition.scope):
+            return replace(old, made=made)
+    given = {name: m.type for name, m in made.items()}
+    sizes = decided_sizes(loss.definition, signature, given)
+    return AsCalled(analyse(definition, given, sizes), made, sizes)
+
+
+def step_of(loss: Closure, signature: Signature) -> Definition:
+    """The step as a definition that stands where the loss does. Its own names are in <>, so that none is the user's."""
+    own, original = loss.definition, loss.node
+    assert isinstance(original, ast.FunctionDef)
+    first, *others = [p.name for p in signature.parameters]
+    arguments = copy.copy(original.args)
+    scale = ast.arg("<scale>", ast.Attribute(ast.Name("<ts>", ast.Load()), "f32", ast.Load()))
+    arguments.kwonlyargs = [*original.args.kwonlyargs, scale]
+    arguments.kw_defaults = [*original.args.kw_defaults, None]
+    given = {"model": first, "given": "()", "named": f"{{{', '.join(f'{n!r}: {n}' for n in others)}}}"}
+    body: list[ast.stmt] = [
+        ast.Assign([ast.Name(f"<{n}>", ast.Store())], ast.parse(value, mode="eval").body) for n, value in given.items()
+    ]
+    body += [_Own().visit(copy.deepcopy(s)) for s in _text()]
+    at = original.body[0]
+    for node in (scale, *body):
+        for inner in ast.walk(node):
+            ast.copy_location(inner, at)
+    tree = ast.FunctionDef(original.name, arguments, body, [], None)
+    ast.copy_location(tree, original)
+    known = {"<loss>": loss, "<ts>": Namespace("tessera")}
+    return replace(own, kind="function", tree=tree, scope=_Beside(own.scope, known), options={}, problems=())
+
+
+@lru_cache(maxsize=1)
+def _text() -> list[ast.stmt]:
+    """The body of the step that `ts.train` compiles."""
+    text = STEP.read_text("utf-8")
+    tree = parse_module(text, str(STEP))[0]
+    around = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "step_of")
+    return next(n for n in around.body if isinstance(n, ast.FunctionDef)).body
+
+
+class _Own(ast.NodeTransformer):
+    """Puts all names but Python's in <>."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return node if node.id in ("isinstance", "tuple") else ast.Name(f"<{node.id}>", node.ctx)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.arg(f"<{node.arg}>")
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = f"<{node.name}>"
+        return self.generic_visit(node)
+
+
+class _Beside:
+    """Further names beside those of a scope."""
+
+    live = False
+
+    def __init__(self, scope: Scope, known: Mapping[str, Any]) -> None:
+        self._scope, self._known = scope, known
+        self.signatures: dict[Any, Any] = {}
+
+    def lookup(self, name: str) -> Any:
+        return self._known[name] if name in self._known else self._scope.lookup(name)
+
+    def names(self) -> Iterable[str]:
+        return self._scope.names()
+
+    def edited(self, definition: Definition, text: str) -> Definition | None:
+        return None
