@@ -53,19 +53,31 @@ def program(kernel: Callable[..., Any], *args: Any, **config: Any) -> Program:
     return lower(analysis.unit(), base.get("reference"), lambda _, op: verify(op)).program
 
 
-def run(kernel: Callable[..., Any], *args: Any, target: str = "reference", debug: bool = True, **config: Any) -> Any:
-    """Runs a kernel; arrays that it stores to are changed in place. Gives what it returns. Raises DebugCheckError."""
+def compiled(
+    kernel: Callable[..., Any], *args: Any, target: str = "reference", debug: bool = True, **config: Any
+) -> Callable[[], Any]:
+    """Compiles a kernel for these arguments. What it gives runs it on them; arrays that it stores to are changed in
+    place. Gives what the kernel returns. Raises DebugCheckError."""
     p = program(kernel, *args, **config)
     chosen = base.get(target)
-    executable = chosen.load(generate(p, chosen, debug=debug))
-    arrays = [a for a in args if isinstance(a, np.ndarray)]
-    scalars = [a for a in args if isinstance(a, float)]
-    given = iter(arrays)
-    memory = {b.id: next(given) if b.param is not None else np.empty(b.shape, b.dtype.numpy)
-              for b in p.buffers if b.role != "temp"}  # fmt: skip
-    executable.run([m.ctypes.data for m in memory.values()], scalars, [])
-    results = [memory[o] for o in p.outputs]
-    return results[0] if len(results) == 1 else tuple(results)
+    artifact = generate(p, chosen, debug=debug)
+
+    def launch() -> Any:
+        arrays = [a for a in args if isinstance(a, np.ndarray)]
+        scalars = [a for a in args if isinstance(a, float)]
+        given = iter(arrays)
+        memory = {b.id: next(given) if b.param is not None else np.empty(b.shape, b.dtype.numpy)
+                  for b in p.buffers if b.role != "temp"}  # fmt: skip
+        chosen.load(artifact).run([m.ctypes.data for m in memory.values()], scalars, [])
+        results = [memory[o] for o in p.outputs]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    return launch
+
+
+def run(kernel: Callable[..., Any], *args: Any, target: str = "reference", debug: bool = True, **config: Any) -> Any:
+    """Compiles a kernel and runs it."""
+    return compiled(kernel, *args, target=target, debug=debug, **config)()
 
 
 def codes(kernel: Callable[..., Any], *args: Any, **config: Any) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor
+from tessera.compiler.targets.cuda import host_library
 from tests.conftest import require
-from tests.kernel_runner import run
+from tests.kernel_runner import compiled, run
+from tests.together import builds
 
 HEADER = "import tessera as ts\nfrom tessera import Tensor\n\n\n"
 
@@ -77,11 +80,15 @@ def kernel(seed: int, folder: Path) -> tuple[Any, str]:
 def test_random_tiles(target: str, seeds: range, tmp_path: Path) -> None:
     if target.startswith("emulator"):
         require("g++")
-    for seed in seeds:
-        f, plain = kernel(seed, tmp_path)
-        t = np.random.default_rng(seed).integers(-4, 5, (8, 8)).astype(np.float32)
-        y = np.zeros((2, 8, 8), np.float32)
-        run(f, t.copy(), y, target=target, debug=False)
+    launches: list[tuple[Callable[[], None], str, np.ndarray, np.ndarray]] = []
+    with host_library.together():
+        for seed in seeds:
+            f, plain = kernel(seed, tmp_path)
+            t = np.random.default_rng(seed).integers(-4, 5, (8, 8)).astype(np.float32)
+            y = np.zeros((2, 8, 8), np.float32)
+            launches.append((compiled(f, t.copy(), y, target=target, debug=False), plain, t, y))
+    for launch, plain, t, y in launches:
+        launch()
         want = eval(plain, {"np": np, "t": t, "v": t.sum(1)})
         np.testing.assert_array_equal(y, np.stack([want] * 2), err_msg=plain)
 
@@ -213,20 +220,26 @@ def dot_with_itself(x: Tensor["M", "N"], w: Tensor["N", "K"], y: Tensor["M", "K"
 DTYPES = {"f32": ("f4", "f4"), "f16": ("f2", "f4"), "f64": ("f8", "f8"), "int8": ("i1", "i8")}
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, 4, 160])
-@pytest.mark.parametrize("f", [one_dot, dot_in_steps, dot_of_shared, dot_with_itself])
-def test_products_with_one_element_have_the_same_bits_on_every_target(f: Any, n: int, dtype: str) -> None:
+def with_one_element(f: Any, n: int, dtype: str, target: str = "emulator:sm_80") -> tuple[Callable[[], None], Any]:
+    """A launch, and its arrays."""
     require("g++")
     own, given = DTYPES[dtype]
     rng = np.random.default_rng(n)
     x, w = ((rng.standard_normal(s) * 20).astype(own) for s in ((2, n), (n, 3)))
-    found = {}
-    for target in ("cpu", "emulator:sm_80"):
-        y = np.zeros((2, 3), given)
-        run(f, x.copy(), w.copy(), y, target=target, debug=False)
-        found[target] = y.tobytes()
+    y = np.zeros((2, 3), given)
+    return compiled(f, x.copy(), w.copy(), y, target=target, debug=False), (x, w, y)
+
+
+@builds(with_one_element)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 4, 160])
+@pytest.mark.parametrize("f", [one_dot, dot_in_steps, dot_of_shared, dot_with_itself])
+def test_products_with_one_element_have_the_same_bits_on_every_target(f: Any, n: int, dtype: str, built: Any) -> None:
+    found: list[bytes] = []
+    for launch, (x, w, y) in (with_one_element(f, n, dtype, "cpu"), built):
+        launch()
+        found.append(y.tobytes())
         a, b = x.astype("f8"), w.astype("f8")
         want = a @ b if f is not dot_with_itself else np.repeat((a * a).sum(1)[:, None], 3, 1)
         np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-2)
-    assert found["cpu"] == found["emulator:sm_80"]
+    assert found[0] == found[1]

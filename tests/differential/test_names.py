@@ -6,7 +6,7 @@ import ast
 import importlib.util
 import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.compiler.pipeline import generate
-from tessera.compiler.targets import base
-from tessera.compiler.targets.base import Artifact
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cuda import host_library
 from tests.conftest import require
-from tests.kernel_runner import program
+from tests.kernel_runner import compiled
 
 INTERNAL = (
     "i", "n", "lane", "pid0", "pid1", "batch0", "batch1", "tile_0", "tile_m", "tile_n", "rows_M", "rows_N",
@@ -135,10 +132,16 @@ def arguments(tree: ast.FunctionDef) -> list[np.ndarray]:
     return arrays
 
 
-def result(compiled: Artifact, tree: ast.FunctionDef, target: str) -> bytes:
+def ready(kernel: Any, tree: ast.FunctionDef, target: str) -> Callable[[], bytes]:
+    """Compiles a kernel. What it gives is what the kernel computes."""
     arrays = arguments(tree)
-    base.get(target).load(compiled).run([a.ctypes.data for a in arrays], [], [])
-    return arrays[-1].tobytes()
+    launch = compiled(kernel, *arrays, target=target, debug=False)
+
+    def result() -> bytes:
+        launch()
+        return arrays[-1].tobytes()
+
+    return result
 
 
 def renamings(tree: ast.FunctionDef, draw: random.Random, many: int) -> Iterator[dict[str, str]]:
@@ -162,11 +165,8 @@ def test_kernels_under_other_names(
         require("g++")
     texts = [ast.unparse(tree)]
     texts += [renamed(tree, names) for names in renamings(tree, random.Random(tree.name), many)]
-    compiled: list[Artifact] = []
     with host_library.together():
-        for number, text in enumerate(texts):
-            kernel = made(text, tmp_path, number)
-            compiled.append(generate(program(kernel, *arguments(tree)), base.get(target)))
-    want = result(compiled[0], tree, target)
-    for text, artifact in zip(texts, compiled, strict=True):
-        assert result(artifact, tree, target) == want, text
+        results = [ready(made(text, tmp_path, number), tree, target) for number, text in enumerate(texts)]
+    want = results[0]()
+    for text, result in zip(texts, results, strict=True):
+        assert result() == want, text

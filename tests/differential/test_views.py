@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera import knobs
 from tests.conftest import require
+from tests.together import ahead, builds
 
 require("g++")
 TARGETS = ("cpu", "reference", "emulator:sm_80")
@@ -65,12 +66,16 @@ TAKEN: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
+PROGRAMS = {name: ts.function(program) for name, (program, _) in TAKEN.items()}
+
+
+@builds(lambda name, target: ahead(target, PROGRAMS[name], X, I))
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", TAKEN)
-def test_taken_from_a_view(name: str, target: str) -> None:
-    program, want = TAKEN[name]
+def test_taken_from_a_view(name: str, target: str, built: None) -> None:
+    _, want = TAKEN[name]
     with knobs.target.override(target):
-        np.testing.assert_array_equal(ts.function(program)(X, I), want(X, I))
+        np.testing.assert_array_equal(PROGRAMS[name](X, I), want(X, I))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -99,12 +104,16 @@ FOLDED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
+REDUCTIONS = {name: ts.function(program) for name, (program, _) in FOLDED.items()}
+
+
+@builds(lambda name, target: ahead(target, REDUCTIONS[name], LONG))
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", FOLDED)
-def test_long_reduction_of_a_view(name: str, target: str) -> None:
-    program, want = FOLDED[name]
+def test_long_reduction_of_a_view(name: str, target: str, built: None) -> None:
+    _, want = FOLDED[name]
     with knobs.target.override(target):
-        np.testing.assert_array_equal(ts.function(program)(LONG), want(LONG))
+        np.testing.assert_array_equal(REDUCTIONS[name](LONG), want(LONG))
 
 
 outside = ts.function(lambda x, i: (ts.take(x[1:3, 1:3], i, axis=0), ts.take(x[1:3, 1:3], i, axis=1)))
