@@ -205,7 +205,7 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.pipeline"),
     # TS7xx: profiling
     "TS701": CodeEntry("Profile error", "a file is not a saved profile, or is damaged", "profiler.storage"),
-    "TS702": CodeEntry("Profiler error", "a profiler is entered while it is recording", "profiler.session"),
+    "TS702": CodeEntry("Profiler error", "a profiler is entered while it is recording, or every=0", "profiler.session"),
     "TS703": CodeEntry("Profiler error", "events are asked for in a form that there is none for",
                        "profiler.export.table"),
     # TS8xx: distribution

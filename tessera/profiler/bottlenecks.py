@@ -42,7 +42,7 @@ def find_bottlenecks(recording: Recording) -> list[Bottleneck]:
     found = []
     for kernel in kernel_stats(recording):
         own = tuple(hint for hint in advice if hint.kernel == kernel.kernel)
-        share = kernel.duration / region
+        share = kernel.duration / (recording.represented or 1)
         found.append(Bottleneck(kernel.title, kernel.duration, share, _BOUND[kernel.bound], kernel.source, own))
     for what, spans, bound, kind in (
         ("compilation", _compiling(recording), "the compiler", "compilation"),

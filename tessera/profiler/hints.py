@@ -96,7 +96,8 @@ def hints(recording: Recording, silent: bool = False) -> list[Hint]:
     """All advice that the recording supports, largest possible saving first. With `silent`, also of rules whose ranges
     have held too few of what was measured (`ledger.Standing`)."""
     stats = kernel_stats(recording)
-    found = [hint for rule in RULES for hint in rule(recording, stats)]
+    rules = RULES if recording.calls_made is None else WITHIN_CALLS
+    found = [hint for rule in rules for hint in rule(recording, stats)]
     worth = [hint for hint in found if hint.whole_run[1] >= WORTH_SAYING]
     if worth and not silent:
         wrong = {standing.rule for standing in ledger.standings(VERSION) if standing.silent}
@@ -148,7 +149,7 @@ def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             change=change,
             saving=(typical.saving[0] * times, typical.saving[1] * times),
             local_time=kernel.duration,
-            region_time=recording.duration,
+            region_time=recording.represented,
             source=kernel.source,
             file=kernel.file,
             line=kernel.line,
@@ -175,7 +176,7 @@ def small_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint
             change="use larger tiles",
             saving=(0.0, max(0.0, kernel.duration - kernel.ideal.value)),
             local_time=kernel.duration,
-            region_time=recording.duration,
+            region_time=recording.represented,
             source="modelled",
             file=kernel.file,
             line=kernel.line,
@@ -236,7 +237,7 @@ def low_occupancy(recording: Recording, stats: list[KernelStats]) -> Iterator[Hi
             change=f"lower the use of {limiter}: smaller tiles or fewer pipeline stages",
             saving=(0.0, max(0.0, high)),
             local_time=kernel.duration,
-            region_time=recording.duration,
+            region_time=recording.represented,
             source="modelled",
             file=kernel.file,
             line=kernel.line,
@@ -271,7 +272,7 @@ def fusable_neighbours(recording: Recording, stats: list[KernelStats]) -> Iterat
             change=f"call {_function(producer)} and {_function(consumer)} in one @ts.function, so that they can fuse",
             saving=(sum(entry[2] for entry in found), sum(entry[3] for entry in found)),
             local_time=sum((a.duration or 0) + (b.duration or 0) + _gap(recording, a, b) for a, b, *_ in found),
-            region_time=recording.duration,
+            region_time=recording.represented,
             source="modelled",
             file=str(consumer.attributes.get("file", "")),
             line=int(consumer.attributes.get("line", 0)),
@@ -477,15 +478,10 @@ def compilation(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hin
         )
 
 
-RULES: tuple[Callable[[Recording, list[KernelStats]], Iterator[Hint]], ...] = (
-    load_balance,
-    small_tiles,
-    low_occupancy,
-    fusable_neighbours,
-    launch_overhead,
-    outside_kernels,
-    compilation,
-)
+Rule = Callable[[Recording, list[KernelStats]], Iterator[Hint]]
+WITHIN_CALLS: tuple[Rule, ...] = (load_balance, small_tiles, low_occupancy, compilation)
+RULES: tuple[Rule, ...] = (*WITHIN_CALLS, fusable_neighbours, launch_overhead, outside_kernels)
+"""The others look at what lies between calls, which is not known where only some are recorded."""
 
 
 def _parts(saving: tuple[float, float], of: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from tessera.language.lazy import np
 from tessera.profiler.kernel_stats import outside_spans
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
-from tessera.profiler.sampler import HostPlace
+from tessera.profiler.sampling.stacks import HostPlace
 from tessera.runtime.events import Source
 
 SHOWN = 5

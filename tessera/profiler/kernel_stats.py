@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tessera.compiler.predict import common
+from tessera.language.lazy import np
 from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.quantity import Quantity, weakest
 from tessera.profiler.recording import Recording
@@ -263,15 +264,16 @@ def time_outside(recording: Recording) -> int:
 
 def outside_spans(recording: Recording) -> list[tuple[int, int]]:
     """The stretches of that time as (start, end), in order."""
-    busy = [(event.start, event.start + event.duration) for event in (*recording.compiles, *recording.profiling)]
-    busy += [(event.start, event.start + (event.duration or 0)) for event in recording.launches]
-    found: list[tuple[int, int]] = []
-    reached = recording.start
-    for start, end in [*sorted(busy), (recording.end, recording.end)]:
-        if min(start, recording.end) > reached:
-            found.append((reached, min(start, recording.end)))
-        reached = max(reached, end)
-    return found
+    events = (*recording.compiles, *recording.profiling, *recording.launches)
+    start = np.array([recording.start, *(event.start for event in events), recording.end], np.int64)
+    took = np.array([0, *(event.duration or 0 for event in events), 0], np.int64)
+    if (calls := recording.calls_made) is not None:
+        start, took = np.concatenate([start, calls.start]), np.concatenate([took, calls.duration])
+    order = np.argsort(start, kind="stable")
+    reached = np.maximum.accumulate((start + took)[order]).clip(recording.start)[:-1]
+    following = start[order][1:].clip(max=recording.end)
+    gaps = np.flatnonzero(following > reached)
+    return list(zip(reached[gaps].tolist(), following[gaps].tolist(), strict=True))
 
 
 def covered(recording: Recording, spans: list[tuple[int, int]]) -> int:

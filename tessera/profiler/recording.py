@@ -12,15 +12,27 @@ from typing import TYPE_CHECKING
 from tessera.language.lazy import np
 from tessera.profiler.balance import assign_slots, tile_extents
 from tessera.profiler.machine import machine_for, measured_again
-from tessera.profiler.sampler import Samples
+from tessera.profiler.sampling.calls import CallTimes
+from tessera.profiler.sampling.stacks import Samples
 from tessera.runtime.arrays.holders import LARGE, Holder, holders
-from tessera.runtime.events import CallEvent, CompileEvent, Event, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
+from tessera.runtime.events import (
+    CallEvent,
+    CallTime,
+    CompileEvent,
+    Event,
+    LaunchEvent,
+    MemoryEvent,
+    ProfilingEvent,
+    TileBatch,
+)
 
 if TYPE_CHECKING:
     from tessera.profiler.machine import DeviceCeilings
 
 MOST_TILES = 1 << 22
 """tile records that a recording holds: 200 MB"""
+MOST_LAUNCHES = 1 << 16
+"""that a recording of sampled calls holds: about 200 MB"""
 _HIGHER = 1.1
 """by which more has to be held than when holders were looked for last"""
 
@@ -38,6 +50,8 @@ class Recording:
         self.profiling: list[ProfilingEvent] = []
         self.memory: list[MemoryEvent] = []
         self.batches: list[TileBatch] = []
+        self.calls_made: CallTimes | None = None
+        """all calls, where only some are recorded: launches and tiles are those of these"""
         self.one_in = 1
         """the tiles of one call in so many are kept: more calls had no room. Their launches are all there"""
         self.left_out = 0
@@ -74,6 +88,11 @@ class Recording:
             self._call_of[event.launch] = self._calls.setdefault(run, len(self._calls))
         elif isinstance(event, CallEvent):
             self.calls.append(event)
+        elif isinstance(event, CallTime):
+            if self.calls_made is not None:
+                self.calls_made.add(event)
+                if event.recorded and len(self.launches) > MOST_LAUNCHES:
+                    self._halve(self.calls_made)
         elif isinstance(event, ProfilingEvent):
             self.profiling.append(event)
         elif isinstance(event, MemoryEvent):
@@ -102,6 +121,31 @@ class Recording:
         call = self._call_of.get(int(batch.records["launch"][0]), 0) if len(batch) else 0
         return (call * 0x9E3779B1 >> 12) % self.one_in == 0
 
+    def _halve(self, calls: CallTimes) -> None:
+        """Every other recorded call of each program goes, and half as many are recorded from then on."""
+        with self._lock:
+            runs: dict[int, LaunchEvent] = {}
+            for launch in self.launches:
+                runs.setdefault(int(launch.attributes.get("run", launch.launch)), launch)
+            seen: dict[tuple[object, ...], int] = {}
+            kept: set[int] = set()
+            for run, launch in runs.items():
+                program = (launch.attributes.get("function"), *launch.attributes.get("sizes", {}).items())
+                seen[program] = seen.get(program, 0) + 1
+                if seen[program] % 2:
+                    kept.add(run)
+            if len(kept) == len(runs):
+                return
+            calls.every *= 2
+            self.launches = [e for e in self.launches if int(e.attributes.get("run", e.launch)) in kept]
+            self.calls = [e for e in self.calls if e.run in kept]
+            numbers = {e.launch for e in self.launches}
+            self.batches = [b for b in self.batches if len(b) and int(b.records["launch"][0]) in numbers]
+            self._table = None
+            for run in runs.keys() - kept:
+                about = runs[run].attributes
+                calls.forget(str(about.get("function")), about.get("sizes", {}))
+
     def _look(self, event: MemoryEvent) -> None:
         self.held["peak"] = holders(thorough=False)
         self.profiling.append(ProfilingEvent(event.time, time.perf_counter_ns() - event.time))
@@ -110,6 +154,14 @@ class Recording:
     def duration(self) -> int:
         """Wall time of the region in ns."""
         return self.end - self.start
+
+    @property
+    def represented(self) -> int:
+        """ns of the region that recorded launches stand for: all of it, or their calls' share of the calls' time."""
+        calls = self.calls_made
+        if calls is None or not calls.total:
+            return self.duration
+        return round(self.duration * calls.represented / calls.total)
 
     @property
     def tiles(self) -> TileBatch:

@@ -26,7 +26,8 @@ from tessera.profiler.host import HostReport
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.recording import Recording, this_clock
 from tessera.profiler.roofline import Roofline
-from tessera.profiler.sampler import Sampler
+from tessera.profiler.sampling.calls import CallTimes
+from tessera.profiler.sampling.stacks import MOST_SHARE, SMALL_SHARE, Sampler
 from tessera.profiler.storage import load, save
 from tessera.profiler.summary import Overhead, Summary, overhead
 from tessera.profiler.timeline import Timeline
@@ -49,13 +50,16 @@ class Profiler:
 
     Blocks may nest and may run in several threads at once; each records everything that happens during it. With
     `tiles=False` kernels run uninstrumented and there are no tile records; with `host=False` nothing is sampled, and
-    the time outside of kernels has no lines. An exception in the block passes through, and what was recorded until
-    then stays. Entering again starts afresh.
+    the time outside of kernels has no lines. With `every=50` the first of fifty calls of each program is recorded, of
+    the others only the time: for long runs, in bounded memory. An exception in the block passes through, and what was
+    recorded until then stays. Entering again starts afresh.
     """
 
-    def __init__(self, *, tiles: bool = True, host: bool = True) -> None:
+    def __init__(self, *, tiles: bool = True, host: bool = True, every: int = 1) -> None:
+        if every < 1:
+            raise TesseraError(f"every={every}: one call in so many is recorded, so it is at least 1", code="TS702")
         self.recording = Recording()
-        self._tiles, self._host = tiles, host
+        self._tiles, self._host, self._every = tiles, host, every
         self._sampler: Sampler | None = None
         self._token: int | None = None
         self._lock = threading.Lock()
@@ -66,9 +70,11 @@ class Profiler:
                 message = "this profiler is recording already; make a profiler of its own for each with block"
                 raise TesseraError(message, code="TS702")
             self.recording = Recording()
-            self._token = events.subscribe(self.recording.add, tiles=self._tiles)
+            calls = self.recording.calls_made = CallTimes(self._every) if self._every > 1 else None
+            choice = None if calls is None else calls.choose
+            self._token = events.subscribe(self.recording.add, tiles=self._tiles, choice=choice)
             if self._host:
-                self._sampler = Sampler(threading.get_ident())
+                self._sampler = Sampler(threading.get_ident(), MOST_SHARE if calls is None else SMALL_SHARE)
                 self._sampler.start()
             self.recording.start = self.recording.end = time.perf_counter_ns()
         return self
@@ -199,9 +205,9 @@ class Profiler:
         return loaded
 
 
-def profiler(*, tiles: bool = True, host: bool = True) -> Profiler:
+def profiler(*, tiles: bool = True, host: bool = True, every: int = 1) -> Profiler:
     """A profiler for a `with` block. See `Profiler`."""
-    return Profiler(tiles=tiles, host=host)
+    return Profiler(tiles=tiles, host=host, every=every)
 
 
 def profile_memory(function: Callable[P, R]) -> Callable[P, R]:

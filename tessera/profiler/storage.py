@@ -16,12 +16,13 @@ from tessera.errors import TesseraError
 from tessera.language.lazy import np
 from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.recording import Recording
-from tessera.profiler.sampler import HostPlace, Samples
+from tessera.profiler.sampling.calls import CallTimes
+from tessera.profiler.sampling.stacks import HostPlace, Samples
 from tessera.runtime.arrays.holders import Holder
 from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
-VERSION = 2
-"""Raised whenever a reader of the version before would misunderstand the file."""
+VERSION, SAMPLED = 2, 3
+"""Raised whenever a reader of the version before would misunderstand the file: it takes sampled calls for all calls."""
 
 _Event = TypeVar("_Event", LaunchEvent, CompileEvent, ProfilingEvent, MemoryEvent)
 
@@ -39,7 +40,7 @@ def save(recording: Recording, path: Path) -> Path:
     tiles = recording.tiles
     document = {
         "format": "tessera-profile",
-        "version": VERSION,
+        "version": VERSION if recording.calls_made is None else SAMPLED,
         "start": recording.start,
         "end": recording.end,
         "phases": tiles.phases,
@@ -51,6 +52,7 @@ def save(recording: Recording, path: Path) -> Path:
         "profiling": [asdict(event) for event in recording.profiling],
         "memory": [asdict(event) for event in recording.memory],
         "clock": recording.clock,
+        "calls": None if recording.calls_made is None else recording.calls_made.to_json(),
         "held": {when: [asdict(holder) for holder in found] for when, found in recording.held.items()},
         "samples": {
             "times": recording.samples.times.tolist(),
@@ -63,7 +65,8 @@ def save(recording: Recording, path: Path) -> Path:
     }
     text = json.dumps(document, default=_plain).encode()
     with path.open("wb") as file:
-        np.savez_compressed(file, tiles=tiles.records, document=np.frombuffer(text, np.uint8))
+        times = {} if recording.calls_made is None else {"calls": recording.calls_made.table()}
+        np.savez_compressed(file, tiles=tiles.records, document=np.frombuffer(text, np.uint8), **times)
     return path
 
 
@@ -73,9 +76,14 @@ def load(path: Path) -> Recording:
         with np.load(path, allow_pickle=False) as archive:
             document = json.loads(archive["document"].tobytes())
             records = archive["tiles"]
-        if document["version"] != VERSION:
-            raise ProfileError(f"{path} has format version {document['version']}; this Tessera reads {VERSION}")
-        return _recording(document, records)
+            calls = archive.get("calls")
+        if document["version"] not in (VERSION, SAMPLED):
+            known = f"{VERSION} and {SAMPLED}"
+            raise ProfileError(f"{path} has format version {document['version']}; this Tessera reads {known}")
+        recording = _recording(document, records)
+        if calls is not None:
+            recording.calls_made = CallTimes.from_json(document["calls"], calls)
+        return recording
     except (FileNotFoundError, ProfileError):
         raise
     except OSError as error:

@@ -76,9 +76,13 @@ class Summary:
         self.host = HostReport(recording)
         self.overhead = overhead(recording)
         self.region = recording.duration
+        self.calls = recording.calls_made
+        """where only some calls were recorded: the kernels are those of these"""
+        self._start = recording.start
 
     def __str__(self) -> str:
-        lines = ["Kernel Execution Summary:"]
+        lines = self.calls.lines(self._start) if self.calls is not None else []
+        lines += ["", "Kernels of the recorded calls:"] if lines else ["Kernel Execution Summary:"]
         for kernel, parts in self.rows[:SHOWN]:
             lines += self._kernel(kernel, parts)
         rest = [part for _, parts in self.rows[SHOWN:] for part in parts]
@@ -92,7 +96,8 @@ class Summary:
                 lines += ["", f"Whole run: {hint.measured}", f"  - Suggestion: {_suggestion(hint)}"]
         if self.host.lines:
             lines += ["", str(self.host)]
-        lines += ["", str(self.memory), "", str(self.overhead)]
+        memory = str(self.memory) if self.calls is None else "Memory is not recorded where calls are sampled"
+        lines += ["", memory, "", str(self.overhead)]
         return "\n".join(lines)
 
     def __repr__(self) -> str:

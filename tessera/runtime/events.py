@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from tessera.immutable import immutable
 from tessera.language.lazy import np
@@ -32,6 +32,7 @@ __all__ = [
     "UNASSIGNED",
     "CallArgument",
     "CallEvent",
+    "CallTime",
     "CompileEvent",
     "Event",
     "LaunchAttributes",
@@ -44,10 +45,13 @@ __all__ = [
     "WaitEvent",
     "active",
     "add_drain",
+    "details_wanted",
     "drain",
+    "memory_wanted",
     "new_launch",
     "paused",
     "publish",
+    "sampled",
     "subscribe",
     "subscribe_waits",
     "tiles_wanted",
@@ -200,6 +204,18 @@ class CallEvent:
 
 
 @immutable
+class CallTime:
+    """A call, where a listener samples: whether it was `recorded`, with launches and tiles, or not. Times in ns."""
+
+    name: str
+    """of the function or kernel"""
+    sizes: Mapping[str, int]
+    start: int
+    duration: int
+    recorded: bool
+
+
+@immutable
 class ProfilingEvent:
     """Time of a call, in ns, that went into recording it: the program alone would not have spent it."""
 
@@ -313,17 +329,27 @@ class TileBatch:
             yield TileEvent(**values)
 
 
-Event = LaunchEvent | CompileEvent | CallEvent | ProfilingEvent | MemoryEvent | TileBatch
+Event = LaunchEvent | CompileEvent | CallEvent | CallTime | ProfilingEvent | MemoryEvent | TileBatch
 Listener = Callable[[Event], None]
 Waiter = Callable[[WaitEvent], None]
+Choice = Callable[[str, Mapping[str, int]], bool]
+"""whether a call is to be recorded, by what is called and its sizes; asked once for each call"""
+
+
+class _Hearer(NamedTuple):
+    token: int
+    listener: Listener
+    tiles: bool
+    choice: Choice | None
+
 
 _lock = threading.Lock()
-_listeners: tuple[tuple[int, Listener, bool], ...] = ()  # replaced, never mutated: readers need no lock
+_listeners: tuple[_Hearer, ...] = ()  # replaced, never mutated: readers need no lock
 _waiters: tuple[tuple[int, Waiter], ...] = ()
 _quiet = threading.local()
 """the tokens that hear nothing of what this thread does"""
 _drains: tuple[Callable[[], None], ...] = ()
-_tiles_wanted = False
+_tiles_wanted = _sampled = False
 _tokens = itertools.count(1)
 _launches = itertools.count(1)
 _tasks = itertools.count(1)
@@ -336,13 +362,31 @@ def active() -> bool:
 
 def tiles_wanted() -> bool:
     """True when a listener asked for tile records: the launch should run the instrumented variant of its kernel."""
-    return _tiles_wanted and any(wants for _, _, wants in _hearing())
+    return _tiles_wanted and any(hearer.tiles for hearer in _hearing())
 
 
-def _hearing() -> tuple[tuple[int, Listener, bool], ...]:
+def sampled() -> bool:
+    """True when a listener records some calls only, and of the others hears how long they took."""
+    return _sampled
+
+
+def details_wanted(name: str, sizes: Mapping[str, int]) -> bool:
+    """Whether a listener wants the launches of the call that begins. Where none does, its CallTime is enough."""
+    if not _sampled:
+        return True
+    wanted = [hearer.choice is None or hearer.choice(name, sizes) for hearer in _hearing()]  # each counts its calls
+    return any(wanted)
+
+
+def memory_wanted() -> bool:
+    """True if a listener wants each allocation: all do that do not sample calls."""
+    return bool(_listeners) and any(hearer.choice is None for hearer in _hearing())
+
+
+def _hearing() -> tuple[_Hearer, ...]:
     """Who hears what this thread does."""
     quiet: frozenset[int] = getattr(_quiet, "tokens", frozenset())
-    return tuple(entry for entry in _listeners if entry[0] not in quiet) if quiet else _listeners
+    return tuple(entry for entry in _listeners if entry.token not in quiet) if quiet else _listeners
 
 
 def new_launch() -> int:
@@ -350,27 +394,32 @@ def new_launch() -> int:
     return next(_launches)
 
 
-def subscribe(listener: Listener, *, tiles: bool = True) -> int:
+def subscribe(listener: Listener, *, tiles: bool = True, choice: Choice | None = None) -> int:
     """Calls `listener(event)` for every event from any thread until `unsubscribe(token)`.
 
     The listener runs on the publishing thread: it should store and return. With `tiles=False` it does not ask for
-    tile records, though it receives those that another listener asked for.
+    tile records, though it receives those that another listener asked for. With `choice` it hears of a call that it
+    does not choose only a CallTime, and nothing of memory, unless another listener wants them.
     """
-    global _listeners, _tiles_wanted  # slow: a launch reads each with one look-up
     with _lock:
         token = next(_tokens)
-        _listeners = (*_listeners, (token, listener, tiles))
-        _tiles_wanted = any(wants for _, _, wants in _listeners)
+        _replace((*_listeners, _Hearer(token, listener, tiles, choice)))
     return token
+
+
+def _replace(listeners: tuple[_Hearer, ...]) -> None:
+    global _listeners, _tiles_wanted, _sampled  # slow: a launch reads each with one look-up
+    _listeners = listeners
+    _tiles_wanted = any(hearer.tiles for hearer in listeners)
+    _sampled = any(hearer.choice is not None for hearer in listeners)
 
 
 def unsubscribe(token: int) -> None:
     """Ends a subscription; a token that has ended already is ignored."""
-    global _listeners, _waiters, _tiles_wanted  # slow: a launch reads each with one look-up
+    global _waiters  # slow: a launch reads it with one look-up
     with _lock:
-        _listeners = tuple(entry for entry in _listeners if entry[0] != token)
+        _replace(tuple(entry for entry in _listeners if entry.token != token))
         _waiters = tuple(entry for entry in _waiters if entry[0] != token)
-        _tiles_wanted = any(wants for _, _, wants in _listeners)
 
 
 def subscribe_waits(listener: Waiter) -> int:
@@ -411,7 +460,7 @@ def paused() -> Generator[None]:
     """Inside it nobody who listens now hears what this thread does: the launches of a measurement are not the
     program's own."""
     before: frozenset[int] = getattr(_quiet, "tokens", frozenset())
-    _quiet.tokens = before | {token for token, _, _ in _listeners}
+    _quiet.tokens = before | {hearer.token for hearer in _listeners}
     try:
         yield
     finally:
@@ -433,7 +482,7 @@ def drain() -> None:
 
 def publish(event: Event) -> None:
     """Hands an event to every listener. A listener that raises is removed with a warning: the launch goes on."""
-    _tell([(token, listener) for token, listener, _ in _hearing()], event)
+    _tell([(hearer.token, hearer.listener) for hearer in _hearing()], event)
 
 
 def _tell(listeners: Iterable[tuple[int, Callable[[Any], None]]], event: Event | WaitEvent) -> None:

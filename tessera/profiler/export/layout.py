@@ -16,7 +16,7 @@ from tessera.profiler.balance import busy_map, nesting_lanes, numbered, occupanc
 from tessera.profiler.export.slices import Label, Slices, Trace, TraceCounter, TraceProcess, TraceThread
 from tessera.profiler.host import place_text, sampled_slices
 from tessera.profiler.recording import Recording
-from tessera.profiler.sampler import HostPlace
+from tessera.profiler.sampling.stacks import HostPlace
 from tessera.profiler.style import RESOURCE_NAMES
 from tessera.runtime.events import LaunchEvent
 
@@ -122,8 +122,15 @@ def _host(recording: Recording, labels: list[Label]) -> TraceProcess:
         if place not in known:
             known[place] = _labelled(labels, place_text(place), "python", **place._asdict())
         python.append((begin, end, known[place]))
+    calls: list[Span] = []
+    if recording.calls_made is not None:
+        made = recording.calls_made
+        programs = [_labelled(labels, program.title, "call") for program in made.programs]
+        columns = zip(made.which, made.start, made.duration, strict=True)
+        calls += [(begin, begin + took, programs[which]) for which, begin, took in columns]
     host = TraceProcess("host")
-    for name, spans in (("profiled region", region), ("compiler", compiler), ("Python, sampled", python)):
+    rows = {"profiled region": region, "calls": calls, "compiler": compiler, "Python, sampled": python}
+    for name, spans in rows.items():
         host.threads += _threads(name, _slices(spans)) if spans else []
     return host
 

@@ -54,6 +54,7 @@ def _headline(summary: Summary, recording: Recording) -> str:
     facts = [f"{format_time(summary.region)} recorded", f"{format_time(kernels)} in kernels"]
     count = len(recording.launches)
     facts += [f"{count:,} launch{'es' if count != 1 else ''}", records, str(summary.overhead)]
+    facts += summary.calls.lines(recording.start)[:1] if summary.calls is not None else []
     return (
         f'<p class="facts">{text(" · ".join(facts))}</p><section class="scroll">{kernel_table(summary.rows)}</section>'
     )

@@ -73,7 +73,7 @@ class _Meter(Locked):
         with self.lock:
             self.held += delta
             total = self.held
-        if events.active():
+        if events.memory_wanted():
             file, line = callsite()
             stack = call_stack() if delta > 0 else ()
             now = time.perf_counter_ns()
@@ -95,9 +95,9 @@ class _Block(holders.Owner):
         self.raw = raw if raw is not None else _aligned(size)
         self.__array_interface__ = {**self.raw.__array_interface__, "shape": (nbytes,)}
         self.number = holders.new_number()
-        if nbytes >= holders.LARGE or events.active():
+        if nbytes >= holders.LARGE or events.memory_wanted():
             holders.blocks[self.number] = holders.HeldBlock(nbytes, what, *callsite())
-        if events.active():
+        if events.memory_wanted():
             self.tracked = nbytes
             _meter.change(nbytes, what, self.number)
 
@@ -131,7 +131,7 @@ def empty(shape: tuple[int, ...], dtype: Any, nbytes: int, what: str = "result")
 
     Raises LaunchError TS505 when the machine has not that much memory free.
     """
-    if nbytes < RECYCLED and not events.active():
+    if nbytes < RECYCLED and not events.memory_wanted():
         return np.empty(shape, dtype)
     if nbytes >= _CHECKED:
         require(nbytes, what)
@@ -147,7 +147,7 @@ class Used:
     """Counts memory that another library provides while a block runs, for listeners."""
 
     def __init__(self, nbytes: int, what: str, kept: events.Held = ()) -> None:
-        self.nbytes = nbytes if events.active() else 0
+        self.nbytes = nbytes if events.memory_wanted() else 0
         self.what, self.kept, self.number = what, kept, holders.new_number()
 
     def __enter__(self) -> None:

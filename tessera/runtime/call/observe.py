@@ -16,7 +16,7 @@ from tessera.runtime.arrays import devices, host_memory
 from tessera.runtime.callsite import callsite
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.plan import LaunchInfo
-from tessera.runtime.events import CallEvent, LaunchEvent, ProfilingEvent, TileBatch
+from tessera.runtime.events import CallEvent, CallTime, LaunchEvent, ProfilingEvent, TileBatch
 
 
 class Recorder:
@@ -56,14 +56,13 @@ def observe(
     executable = run.built.code.executable()
     plan = run.built.plan
     with host_memory.Used(_workspace(run, executable, sizes), f"temporaries of {plan.name}", plan.held(run.env)):
-        stop = run.stopwatch() if run.stopwatch is not None else None
-        start = perf_counter_ns()
-        executable.run(pointers, scalars, sizes, stream=stream, record=recorder)
-        duration = stop() if stop is not None else perf_counter_ns() - start
+        start, duration = _timed(run, executable, pointers, scalars, sizes, stream, recorder)
     launches = run.built.plan.launches
     ids = [events.new_launch() for _ in launches]
     batches = recorder.batches if recorder is not None else []
-    exact = stop is not None or not batches  # the host's clock also sees the frame being built and records being read
+    exact = (
+        run.stopwatch is not None or not batches
+    )  # the host's clock also sees the frame being built and records being read
     extents = _extents(batches, len(launches), start, duration, exact)
     dropped = recorder.dropped if recorder is not None else 0
     if dropped and len(launches) > 1:
@@ -81,8 +80,28 @@ def observe(
         events.publish(run.call(ids[0]))
     for columns in batches:
         events.publish(_batch(columns, ids, launches, run.built.artifact.meta))
+    if events.sampled():
+        events.publish(CallTime(plan.name, run.env, start, duration, recorded=True))
     ended = max((begin + length for begin, length, _ in extents if length is not None), default=start + duration)
     events.publish(ProfilingEvent(ended, perf_counter_ns() - ended))
+
+
+def take_time(
+    run: ObservedRun, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int], stream: int
+) -> None:
+    """Runs, then publishes how long it took and nothing else."""
+    start, duration = _timed(run, run.built.code.executable(), pointers, scalars, sizes, stream, None)
+    events.publish(CallTime(run.built.plan.name, run.env, start, duration, recorded=False))
+
+
+def _timed(
+    run: ObservedRun, executable: Executable, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int],
+    stream: int, recorder: Recorder | None,
+) -> tuple[int, int]:  # fmt: skip
+    stop = run.stopwatch() if run.stopwatch is not None else None
+    start = perf_counter_ns()
+    executable.run(pointers, scalars, sizes, stream=stream, record=recorder)
+    return start, stop() if stop is not None else perf_counter_ns() - start
 
 
 def _workspace(run: ObservedRun, executable: Executable, sizes: Sequence[int]) -> int:

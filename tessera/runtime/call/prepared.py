@@ -26,7 +26,7 @@ from tessera.runtime.arrays.libraries import adapter_of, own_library
 from tessera.runtime.arrays.lifetimes import lifetimes
 from tessera.runtime.arrays.versions import changed, watched
 from tessera.runtime.call.arguments import Bound, Parameters
-from tessera.runtime.call.observe import ObservedRun, observe
+from tessera.runtime.call.observe import ObservedRun, observe, take_time
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.plan import LaunchPlan
@@ -188,12 +188,15 @@ class PreparedLaunch(Locked):
         self, values: Sequence[Any], pointers: list[int], scalars: list[Any], stream: int, copied: int
     ) -> None:
         built = self.built
+        stopwatch = None if self.device == HOST else self.library.stopwatch
+        if not events.details_wanted(self.plan.name, self.env):
+            take_time(ObservedRun(built, self.env, self.device, stopwatch, {}), pointers, scalars, self.sizes, stream)
+            return
         if events.tiles_wanted() and self.profiled is not None:
             with self.lock:
                 self._instrumented = self._instrumented or self.profiled()
             built = self._instrumented
         extra = {"copied": copied} if copied else {}
-        stopwatch = None if self.device == HOST else self.library.stopwatch
         call = None if self.program is None else functools.partial(self._call, values)
         observe(
             ObservedRun(built, self.env, self.device, stopwatch, extra, call), pointers, scalars, self.sizes, stream

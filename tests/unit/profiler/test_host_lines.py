@@ -24,7 +24,7 @@ from tessera.profiler.hints import hints
 from tessera.profiler.host import HostReport, place_text, sampled_slices
 from tessera.profiler.kernel_stats import outside_spans, time_outside
 from tessera.profiler.recording import Recording
-from tessera.profiler.sampler import MOST_SHARE, HostPlace, Sampler, Samples
+from tessera.profiler.sampling.stacks import MOST_SHARE, HostPlace, Sampler, Samples
 from tessera.profiler.storage import ProfileError
 from tessera.runtime.events import CompileEvent, ProfilingEvent
 from tests.profiler.synthetic import launch, recorded

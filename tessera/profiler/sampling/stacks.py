@@ -25,6 +25,8 @@ MOST_SAMPLES = 1 << 16
 """When there are as many, every second one goes, and from then on they are taken half as often."""
 MOST_SHARE = 0.02
 """of the time, that sampling may take"""
+SMALL_SHARE = 0.005
+"""of a long run, where there is time enough for as many samples"""
 
 SWITCH = 0.0002
 """s that a sample waits for the interpreter's lock before it is asked for, 5 ms by default: Python code that runs for
@@ -80,11 +82,11 @@ _switching = _Switching()
 
 
 class Sampler:
-    """Samples one thread from `start` to `stop`."""
+    """Samples one thread from `start` to `stop`, in at most `share` of the time."""
 
-    def __init__(self, thread: int) -> None:
+    def __init__(self, thread: int, share: float = MOST_SHARE) -> None:
         self.samples = Samples()
-        self._thread = thread
+        self._thread, self._share = thread, share
         self._known: dict[HostPlace, int] = {}
         self._user: dict[str, bool] = {}
         self._ended = threading.Event()
@@ -114,7 +116,7 @@ class Sampler:
             del frame  # or what its locals hold would live until the next sample
             now = thread_time_ns()
             samples.spent, cost, before = now - began, now - before, now
-            samples.interval = max(least, round((7 * samples.interval + cost / MOST_SHARE) / 8))
+            samples.interval = max(least, round((7 * samples.interval + cost / self._share) / 8))
             if len(samples.times) >= MOST_SAMPLES:
                 samples.times, samples.where = samples.times[1::2], samples.where[1::2]
                 least *= 2

@@ -1,0 +1,1 @@
+"""What is looked at now and then: stacks of threads, calls."""
