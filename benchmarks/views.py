@@ -3,6 +3,7 @@
 python -m benchmarks.views [--json] [--tiles 1000000]
 
 - Ten million tiles of one kernel, a hundred calls, each recorded: what the recording holds of them, what it takes.
+- Calls of 0.1 ms and more with `every=50`: the time of a call over its time without a profiler (medians of nine turns).
 - A page of a million tiles on 264 lanes: its size, the time to write it, and in a headless Chromium when it is first
   painted, when it can be zoomed, and how long a zoom takes (ms, the median and the longest of twenty).
 - Traces of a million tiles in each form, and all events as a table: the processor time to write them, in seconds.
@@ -51,6 +52,11 @@ def scaled(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     y[tile_n : tile_n + c.BLOCK] = x[tile_n : tile_n + c.BLOCK] * 2.0
 
 
+@ts.function
+def attended(x: ts.Tensor["N", "N", ts.f32], w: ts.Tensor["N", "N", ts.f32]):
+    return ts.softmax(x @ w) @ w
+
+
 def recorded(tiles: int) -> dict[str, float]:
     """Calls of 100,000 tiles each until there were so many."""
     x = np.ones(1_600_000, np.float32)
@@ -66,6 +72,29 @@ def recorded(tiles: int) -> dict[str, float]:
     gone = prof.summary().overhead.dropped
     assert kept + left + gone == tiles, (kept, left, gone)
     return {"tiles": tiles, "kept": kept, "left out, counted": left + gone, "recording grew by, MiB": round(grown)}
+
+
+def sampled() -> dict[str, float]:
+    """What it costs to profile a long run."""
+    found: dict[str, float] = {}
+    for size, times in ((640, 60), (256, 400)):
+        x = np.ones((size, size), np.float32)
+
+        def took(x: np.ndarray = x, times: int = times) -> float:
+            begin = time.perf_counter()
+            for _ in range(times):
+                attended(x, x)
+            return (time.perf_counter() - begin) / times
+
+        ratios: list[float] = []
+        with ts.profiler(every=50):
+            took()
+        for _ in range(9):
+            before = took()
+            with ts.profiler(every=50):
+                ratios.append(took() / before)
+        found[f"every=50, calls of {1e3 * took():.1f} ms"] = statistics.median(ratios)
+    return found
 
 
 def large(tiles: int, lanes: int) -> Recording:
@@ -136,7 +165,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = recorded(10 * options.tiles) | written(options.tiles, folder) | in_a_browser(folder / "page.html")
+        found = recorded(10 * options.tiles) | sampled() | written(options.tiles, folder)
+        found |= in_a_browser(folder / "page.html")
     if options.json:
         print(json.dumps(found, indent=1))
     else:

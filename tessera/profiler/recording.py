@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_TILES = 1 << 22
 """tile records that a recording holds: 200 MB"""
 MOST_LAUNCHES = 1 << 16
-"""that a recording of sampled calls holds: about 200 MB"""
+"""that a recording of sampled calls holds: about 140 MB"""
 _HIGHER = 1.1
 """by which more has to be held than when holders were looked for last"""
 

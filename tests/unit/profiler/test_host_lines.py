@@ -18,12 +18,13 @@ import pytest
 import tessera as ts
 from tessera import Tensor
 from tessera.errors import TesseraError
-from tessera.profiler import Profiler, sampler
+from tessera.profiler import Profiler
 from tessera.profiler.export.layout import lay_out
 from tessera.profiler.hints import hints
 from tessera.profiler.host import HostReport, place_text, sampled_slices
 from tessera.profiler.kernel_stats import outside_spans, time_outside
 from tessera.profiler.recording import Recording
+from tessera.profiler.sampling import stacks
 from tessera.profiler.sampling.stacks import MOST_SHARE, HostPlace, Sampler, Samples
 from tessera.profiler.storage import ProfileError
 from tessera.runtime.events import CompileEvent, ProfilingEvent
@@ -85,7 +86,7 @@ def test_work_in_a_library_is_blamed_on_the_line_that_calls_it() -> None:
 
 def test_sampling_stays_below_its_share_and_says_what_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sample takes 0.1 ms of processor time here: 5 ms later the next one may come."""
-    monkeypatch.setattr(sampler, "thread_time_ns", itertools.count(0, 100_000).__next__)
+    monkeypatch.setattr(stacks, "thread_time_ns", itertools.count(0, 100_000).__next__)
     with Profiler() as prof:
         while samples(prof) < 50:
             time.sleep(0.01)
