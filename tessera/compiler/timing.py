@@ -37,7 +37,7 @@ LONGEST_NETWORK = 16384
 """elements of a line that is sorted beside others"""
 ROUNDING = 2
 """operations"""
-_STEPS = {"philox": 50, "load": 0.5}
+_STEPS = {"philox": 50}
 """of what is no function of `scalars.TABLE`; Philox: ten rounds of two products, an addition and two exclusive ors"""
 _DIVIDES = frozenset({"tile.div", "tile.sqrt", "tile.reciprocal", "tile.rsqrt"})
 _MOVES = frozenset({"load", "store", "gather", "scatter", "copy"})
@@ -125,6 +125,8 @@ class _Compute:
             return elements / self.figures.rate("chain f32")
         if name == "sort":
             return elements * self.sorting(_number(work.shape(source)[-1]), kind)
+        if name == "load":
+            return elements * (kind.itemsize / self.figures.rate("read L1") + self.rounding(kind))
         again = self.reading(op, work) if name == "reduce" and not first else 0.0
         return elements * self.element(name, kind) + again
 
@@ -168,8 +170,8 @@ class _Compute:
                 2 * rows * columns * length / self.figures.rate("product f64" if dtype == dtypes.f64 else "product f32")
             )
         lanes = self.figures.vector // max(dtype.itemsize, 4)
-        filled = -(-columns // lanes) * lanes
-        packed = (rows + columns) * length * dtype.itemsize if rows > BLOCK else 0.0
+        filled = -(-columns // lanes) * lanes if columns > 1 else 1.0  # lanes hold columns, or steps of a single one
+        packed = (rows + columns) * length * dtype.itemsize if rows > BLOCK and columns > 1 else 0.0
         packing = 2 * packed / self.figures.rate("copy L3")
         return 2 * rows * filled * length / (REACHED * self.product_rate(dtype)) + packing
 
