@@ -81,7 +81,7 @@ def _processor(again: bool) -> list[Checkup]:
         return [Checkup("processor", False, str(error).splitlines()[0])]
     first, second, last = (f"{size >> 10:,} KiB" for size in known.caches)
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.when))
-    said = f"measured, best until {when}" if known.measured else "not measured (TESSERA_FIGURES=usual)"
+    said = f"measured, best until {when}" if known.measured else "not measured: figures of a usual processor"
     remedy = "tessera doctor --measure: again, when nothing else runs" if known.measured else ""
     threads = f"{known.threads} threads" if known.threads > 1 else "1 thread"
     about = f"{known.processor}, {threads}; caches of {first} and {second} a core, {last} together; {said}"

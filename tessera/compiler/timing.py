@@ -18,17 +18,12 @@ from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.machines import HOST, MACHINES, Machine, Peaks, predicted_machine
 from tessera.compiler.schedule.cost import LaunchTime, time_by_peaks
 from tessera.compiler.tile.program import BufferArg, Launch, Program
-from tessera.compiler.tile.work import Amount, Work, users_of
+from tessera.compiler.tile.work import ALONE_NS, CHUNKS, Amount, Work, users_of
 from tessera.language import dtypes
 from tessera.language.dims import prod
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
-ALONE = 15e-6
-"""seconds on one thread that a launch takes at least to be worth sharing, as launches themselves are measured by
-(targets/cpu/kernel/program.py)"""
-PIECES = 64
-"""in which the programs of a launch are shared"""
 BLOCK = 14
 """rows that a product computes together"""
 REACHED = 0.9
@@ -40,7 +35,6 @@ ROUNDING = 2
 _STEPS = {"philox": 50}
 """of what is no function of `scalars.TABLE`; Philox: ten rounds of two products, an addition and two exclusive ors"""
 _DIVIDES = frozenset({"tile.div", "tile.sqrt", "tile.reciprocal", "tile.rsqrt"})
-_MOVES = frozenset({"load", "store", "gather", "scatter", "copy"})
 _FREE = frozenset({"broadcast", "reshape", "transpose", "iota", "to_scalar", "dim", "program_id", "to_index", "return"})
 
 
@@ -87,13 +81,13 @@ def _programs(launch: Launch) -> object:
 
 def _threads_of(launch: Launch, threads: int) -> int:
     programs, work = cast(int, _programs(launch)), cast(int, launch.flops) + cast(int, launch.bytes)
-    return 1 if work / 8 < ALONE * 1e9 else min(threads, programs)
+    return 1 if work // 8 < ALONE_NS else min(threads, programs)
 
 
 def _waiting(launch: Launch, threads: int) -> float:
     """How much longer the busiest thread works than all do on average: pieces are whole programs."""
     programs = cast(int, _programs(launch))
-    pieces = -(-programs // -(-programs // PIECES)) if programs else 1
+    pieces = -(-programs // -(-programs // CHUNKS)) if programs else 1
     return -(-pieces // threads) * threads / pieces if programs else 1.0
 
 
@@ -143,7 +137,7 @@ class _Compute:
     def element(self, name: str, dtype: DType) -> float:
         """Seconds for one element of an op."""
         wide = max(dtype.itemsize, 4) / 4
-        if dtype.is_float and name not in _MOVES and f"{name} f32" in self.figures.rates:
+        if dtype.is_float and f"{name} f32" in self.figures.rates:
             return wide / self.figures.rate(f"{name} f32") + self.rounding(dtype)
         known = TABLE.get(name)
         steps = _STEPS.get(name) or (known.flops if known is not None else 1)

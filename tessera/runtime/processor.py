@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from tessera import knobs
 from tessera.compiler.figures import Figures, figures, keep
+from tessera.errors import MissingDependency
 from tessera.runtime.locks import Locked
 
 _measuring = Locked()
 
 
 def measured_figures() -> Figures:
-    """Those that are kept, measured now if there are none. With TESSERA_FIGURES=usual nothing is measured."""
+    """Those that are kept, measured now if there are none. With TESSERA_FIGURES=usual, and without llvmlite, nothing is
+    measured."""
     with _measuring.lock:
         known = figures()
-        return known if known.measured or knobs.figures() == "usual" else measured_again()
+        if known.measured or knobs.figures() == "usual":
+            return known
+        try:
+            return measured_again()
+        except MissingDependency:
+            return known
 
 
 def measured_again() -> Figures:

@@ -19,6 +19,10 @@ from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.language.dims import Dim, Expr, ceildiv, dim_max, dim_min, floordiv, mod, prod
 from tessera.language.scalars import TABLE
 
+ALONE_NS = 15_000
+"""a launch that takes less than this on one core, at 8 bytes and 8 operations a ns, is not worth waking workers for"""
+CHUNKS = 64
+"""pieces a launch is handed out in: enough to balance, few enough to keep memory accesses long"""
 Amount: TypeAlias = "Dim | Fraction | float"
 
 

@@ -213,6 +213,9 @@ def test_a_script_that_raises_has_the_traceback_that_python_gives_it(folder: Pat
 
 def test_doctor_and_cache_speak_json(folder: Path) -> None:
     found = json.loads(tessera("doctor", "--json", cwd=folder).stdout)
+    (processor,) = (f for f in found if f["what"] == "processor")
+    assert "not measured" in processor["detail"]  # TESSERA_FIGURES=usual
+    assert {"  reading", "  copying", "  products", "  functions", "  launches"} <= {f["what"] for f in found}
     assert {"tessera", "python", "device", "llvmlite"} <= {f["what"] for f in found}
     assert json.loads(tessera("cache", "stats", "--json", cwd=folder).stdout)
     assert "every entry is whole" in tessera("cache", "verify", cwd=folder).stdout

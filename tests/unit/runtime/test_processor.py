@@ -15,6 +15,7 @@ import tessera as ts
 from tessera.compiler import figures as known
 from tessera.compiler.figures import USUAL, Figures, figures, keep
 from tessera.compiler.targets.cpu import measure as measuring
+from tessera.errors import MissingDependency
 from tessera.runtime.compiled import Compiled
 from tessera.runtime.processor import measured_again, measured_figures
 
@@ -129,6 +130,16 @@ def test_nothing_is_measured_where_figures_are_to_be_usual(
     monkeypatch.setenv("TESSERA_FIGURES", "fast")
     with pytest.raises(ts.TesseraError, match="it is measured or usual"):
         figures()
+
+
+def test_without_llvm_predictions_go_by_a_usual_processor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Figures:
+        raise MissingDependency("llvmlite", "all", "The CPU target")
+
+    monkeypatch.setattr(measuring, "measure", refuse)
+    assert measured_figures() is USUAL
+    with pytest.raises(MissingDependency):
+        measured_again()
 
 
 def test_compiling_and_calling_measure_nothing(folder: Path, measurements: list[Figures]) -> None:

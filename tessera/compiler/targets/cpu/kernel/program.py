@@ -23,12 +23,9 @@ from tessera.compiler.targets.cpu.loops.elements import ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import memory_of
 from tessera.compiler.tile.equal import shape_of_code
 from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, ScalarArg, Step
+from tessera.compiler.tile.work import ALONE_NS, CHUNKS
 from tessera.language.dims import Dim, dim_max, prod
 
-ALONE_NS = 15_000
-"""a launch that takes less than this on one core is not worth waking workers for"""
-CHUNKS = 64
-"""pieces a launch is handed out in: enough to balance, few enough to keep memory accesses long"""
 _WRITERS = (control, fold, host_calls, primitives, products, scan, sorting)
 """imported for the writers of ops that they register"""
 
