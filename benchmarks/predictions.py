@@ -80,6 +80,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     off = sorted(abs(r["off"]) for r in rows)
     middle, within = statistics.median(off), sum(o <= GOAL for o in off)
     said = f"{len(rows)} predictions, half of them within {middle:.1%} of the measured time; {within} within {GOAL:.0%}"
+    clean, samples = (sum(int(r["clean"].split("/")[i]) for r in rows) for i in (0, 1))
+    if clean < 0.9 * samples:
+        said += f"\nRough: {samples - clean} of {samples} samples waited for a processor."
     return {"median_off": middle, "within_goal": within, "said": said}
 
 

@@ -82,7 +82,9 @@ def _processor(again: bool) -> list[Checkup]:
     first, second, last = (f"{size >> 10:,} KiB" for size in known.caches)
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.when))
     said = f"measured, best until {when}" if known.measured else "not measured: figures of a usual processor"
-    remedy = "tessera doctor --measure: again, when nothing else runs" if known.measured else ""
+    if known.disturbed:
+        said += f"; other work took {known.waited:.0%} of the time, so figures of all threads may be too low"
+    remedy = "tessera doctor --measure: measures again" if known.measured else ""
     threads = f"{known.threads} threads" if known.threads > 1 else "1 thread"
     about = f"{known.processor}, {threads}; caches of {first} and {second} a core, {last} together; {said}"
 

@@ -18,7 +18,7 @@ from tessera import knobs
 from tessera.files import read_record, write_record
 from tessera.immutable import immutable
 
-_SCHEMA = 3
+_SCHEMA = 4
 LEVELS = ("L1", "L2", "L3", "memory")
 """where data lie; the first two are those of each core"""
 
@@ -51,6 +51,14 @@ class Figures:
     when: float = 0.0
     """when they were measured last, in seconds since the epoch; 0: they are those of a usual processor"""
 
+    waited: float = 0.0
+    """the least part of a measurement's time that a thread waited for a processor, because of other work"""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether figures of all threads may be far too low."""
+        return self.waited > 0.05
+
     @property
     def measured(self) -> bool:
         return self.when > 0
@@ -63,7 +71,8 @@ class Figures:
     def with_best_of(self, other: Figures) -> Figures:
         """Each rate at its best: what was reached can be reached."""
         best = {name: better(other.rates.get(name), found) for name, found in self.rates.items()}
-        return Figures(self.processor, self.threads, self.caches, self.vector, {**other.rates, **best}, self.when)
+        return Figures(self.processor, self.threads, self.caches, self.vector, {**other.rates, **best}, self.when,
+                       min(self.waited, other.waited))  # fmt: skip
 
 
 # A core of 3 GHz with 256-bit vectors. What is not given here goes by the rate of single operations.
@@ -113,7 +122,8 @@ def _read(path: Path) -> Figures | None:
             (first, second, last),
             int(value["vector"]),
             rates,
-            value["when"],
+            float(value["when"]),
+            float(value["waited"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
@@ -129,7 +139,7 @@ def keep(found: Figures) -> Figures:
     best = found.with_best_of(before) if before is not None else found
     value = {
         "processor": best.processor, "threads": best.threads, "caches": best.caches, "vector": best.vector,
-        "rates": dict(best.rates), "when": best.when,
+        "rates": dict(best.rates), "when": best.when, "waited": best.waited,
     }  # fmt: skip
     if not write_record(path, _what(), value):
         _unwritten[path] = best
