@@ -38,8 +38,11 @@ def field_names(kind: type) -> tuple[str, ...]:
 def members(record: Any) -> dict[str, Any]:
     """What an instance of a dataclass holds: its fields in order, then what else was set."""
     kind: type = record.__class__
-    held = {n: getattr(record, n) for n in field_names(kind) if hasattr(record, n)}
-    held.update(getattr(record, "__dict__", {}))
+    names, inner = field_names(kind), getattr(record, "__dict__", None)
+    if inner is not None and tuple(inner)[: len(names)] == names:
+        return dict(inner)
+    held = {n: getattr(record, n) for n in names if hasattr(record, n)}
+    held.update(inner or {})
     return held
 
 

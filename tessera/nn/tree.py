@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import tessera as ts
@@ -36,23 +37,52 @@ def is_array(value: Any) -> bool:
 
 def leaves(tree: Any, path: str = "", buffer: bool = False) -> Iterator[Leaf]:
     """The arrays of a tree in order."""
+    found: list[Leaf] = []
+    _collect(tree, path, buffer, found)
+    return iter(found)
+
+
+def _collect(tree: Any, path: str, buffer: bool, found: list[Leaf]) -> None:
     if is_array(tree):
-        yield Leaf(path, tree, buffer)
+        found.append(Leaf(path, tree, buffer))
         return
     for name, held, is_state in _parts(tree):
-        yield from leaves(held, f"{path}.{name}" if path else name, buffer or is_state)
+        if held.__class__ not in _PLAIN:
+            _collect(held, f"{path}.{name}" if path else name, buffer or is_state, found)
 
 
-def _parts(tree: Any) -> Iterator[tuple[str, Any, bool]]:
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+"""classes of values that hold no arrays"""
+
+
+def _parts(tree: Any) -> Iterable[tuple[str, Any, bool]]:
     """The children of a tree: names, values, and whether they are buffers."""
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        state, fields = getattr(type(tree), STATE, False), type(tree).__dataclass_fields__
-        for name, held in members(tree).items():  # also what `__init__` has set without declaring it
-            yield name, held, state or (name in fields and BUFFER in fields[name].metadata)
-    elif isinstance(tree, Mapping):
-        yield from ((str(k), v, False) for k, v in tree.items())
-    elif isinstance(tree, (list, tuple)):
-        yield from ((str(i), v, False) for i, v in enumerate(tree))
+    kind = tree.__class__
+    state, buffers = _states(kind)
+    if buffers is not None:  # of a dataclass, also what `__init__` has set without declaring it
+        return [(name, held, state or name in buffers) for name, held in members(tree).items()]
+    if isinstance(tree, Mapping):
+        return [(str(k), v, False) for k, v in tree.items()]
+    if isinstance(tree, (list, tuple)):
+        return [(str(i), v, False) for i, v in enumerate(tree)]
+    return ()
+
+
+@lru_cache(maxsize=1024)
+def _states(kind: type) -> tuple[bool, frozenset[str] | None]:
+    """Whether all that a dataclass holds is state, and its fields that are buffers; None for other classes."""
+    if not dataclasses.is_dataclass(kind) or issubclass(kind, type):
+        return False, None
+    buffers = frozenset(n for n, f in kind.__dataclass_fields__.items() if BUFFER in f.metadata)
+    return getattr(kind, STATE, False), buffers
+
+
+@lru_cache(maxsize=1024)
+def _is_plain(kind: type) -> bool:
+    """Whether an object of a class is its `__dict__`, so that a copy needs no code of the class."""
+    own = (getattr(kind, "__copy__", None), kind.__reduce_ex__, kind.__reduce__, kind.__getstate__)
+    usual = (None, object.__reduce_ex__, object.__reduce__, object.__getstate__)
+    return own == usual and not any(vars(c).get("__slots__") for c in kind.__mro__) and kind.__dictoffset__ != 0
 
 
 def _inside(function: Any) -> Any:
@@ -64,16 +94,41 @@ def _inside(function: Any) -> Any:
 @_inside
 def replaced(tree: Any, arrays: Mapping[str, Any], path: str = "") -> Any:
     """A copy of the tree with these arrays at their paths; all else is shared with it."""
+    return _with(tree, path, lambda path, array: arrays.get(path, array))
+
+
+@_inside
+def renewed(tree: Any, arrays: Mapping[str, Any]) -> Any:
+    """As `replaced`, and a tensor that replaces one with `requires_grad` also requires a gradient."""
+
+    def new(path: str, array: Any) -> Any:
+        found = arrays.get(path, array)
+        if isinstance(array, ts.Tensor) and array.requires_grad and found is not array:
+            return ts.Tensor(found, requires_grad=True)
+        return found
+
+    return _with(tree, "", new)
+
+
+def _with(tree: Any, path: str, new: Callable[[str, Any], Any]) -> Any:
+    """A copy of the tree with `new(path, array)` in place of each array."""
+    if tree.__class__ in _PLAIN:
+        return tree
     if is_array(tree):
-        return arrays.get(path, tree)
+        return new(path, tree)
 
     def inner(name: Any, held: Any) -> Any:
-        return replaced(held, arrays, f"{path}.{name}" if path else str(name))
+        return _with(held, f"{path}.{name}" if path else str(name), new)
 
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+    if _states(tree.__class__)[1] is not None:
+        held = {n: v if v.__class__ in _PLAIN else inner(n, v) for n, v in members(tree).items()}
+        if _is_plain(tree.__class__):
+            changed = object.__new__(tree.__class__)
+            changed.__dict__.update(held)
+            return changed
         changed = copy.copy(tree)
-        for name, held, _ in _parts(tree):
-            object.__setattr__(changed, name, inner(name, held))
+        for name, value in held.items():
+            object.__setattr__(changed, name, value)
         return changed
     if isinstance(tree, Mapping):
         return {k: inner(k, v) for k, v in tree.items()}
@@ -81,13 +136,6 @@ def replaced(tree: Any, arrays: Mapping[str, Any], path: str = "") -> Any:
         items = [inner(i, v) for i, v in enumerate(tree)]
         return items if isinstance(tree, list) else type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
     return tree
-
-
-@_inside
-def renewed(tree: Any, arrays: Mapping[str, Any]) -> Any:
-    """As `replaced`, and a tensor that replaces one with `requires_grad` also requires a gradient."""
-    wanted = {leaf.path for leaf in leaves(tree) if isinstance(leaf.array, ts.Tensor) and leaf.array.requires_grad}
-    return replaced(tree, {n: ts.Tensor(a, requires_grad=True) if n in wanted else a for n, a in arrays.items()})
 
 
 @_inside

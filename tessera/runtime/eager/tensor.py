@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html as markup
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
@@ -30,6 +31,9 @@ from tessera.runtime.eager.protocols import Protocols, is_operand
 
 if TYPE_CHECKING:
     from tessera.language.annotations import TensorAnn
+
+_dtype_of = lru_cache(maxsize=64)(dtype_of)
+"""an array's dtype is asked for many times in a call"""
 
 
 class Tensor(Protocols):
@@ -62,7 +66,7 @@ class Tensor(Protocols):
 
     @property
     def dtype(self) -> DType:
-        return dtype_of(self._data.dtype)
+        return _dtype_of(self._data.dtype)
 
     @property
     def device(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -261,3 +262,31 @@ def test_fields_do_not_take_names_of_modules():
         class Counter(nn.Module):
             inner: nn.Linear
             count: Tensor[(), ts.int64]
+
+
+def test_trees_of_any_dataclasses_are_copied():
+    """With slots, frozen, and with a copy of their own."""
+
+    @dataclasses.dataclass(slots=True)
+    class Slots:
+        a: object
+        b: int = 1
+
+    @dataclasses.dataclass(frozen=True)
+    class Frozen:
+        a: object
+        more: tuple = ()
+
+    @dataclasses.dataclass
+    class Copied:
+        a: object
+        copies: int = 0
+
+        def __copy__(self):
+            return Copied(self.a, self.copies + 1)
+
+    x, y = np.ones(2, np.float32), np.zeros(2, np.float32)
+    tree = [Slots(x, 3), Frozen(x, (x, "name")), Copied(x)]
+    new = ts.nn.tree.replaced(tree, {"0.a": y, "1.more.0": y, "2.a": y})
+    assert new[0].a is y and new[0].b == 3 and new[1].a is x and new[1].more == (y, "name") and new[2].a is y
+    assert tree[0].a is x and tree[1].more[0] is x and tree[2].a is x

@@ -21,6 +21,7 @@ from tessera.optimizers import (
     Lion,
     Muon,
     accumulate,
+    base,
     clip_grad_norm,
 )
 from tessera.optimizers.base import updated
@@ -300,3 +301,12 @@ def test_averages():
     found = ema.update(ema.update(model, moved), moved)
     a, b = weights(model)["up.weight"], weights(moved)["up.weight"]
     np.testing.assert_allclose(found.up.weight, 0.81 * a + 0.19 * b, rtol=1e-4, atol=1e-6)
+
+
+def test_an_update_of_many_arrays_runs_without_python_in_between():
+    """Parameters, gradients, two moments of each, their new values: more than 80 arrays."""
+    model = {f"p{i}": ts.ones((3,)) for i in range(12)}
+    opt = AdamW(0.1)
+    changed, _ = opt.update(model, model, opt.init(model))
+    assert all(p.tolist() == pytest.approx([0.899] * 3) for p in changed.values())
+    assert base.updated.launcher.ready.prepared.built.code.executable().fast() is not None
