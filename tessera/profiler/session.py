@@ -27,7 +27,7 @@ from tessera.profiler.memory import MemoryReport
 from tessera.profiler.recording import Recording, this_clock
 from tessera.profiler.roofline import Roofline
 from tessera.profiler.sampling.calls import CallTimes
-from tessera.profiler.sampling.stacks import MOST_SHARE, SMALL_SHARE, Sampler
+from tessera.profiler.sampling.stacks import Sampler
 from tessera.profiler.storage import load, save
 from tessera.profiler.summary import Overhead, Summary, overhead
 from tessera.profiler.timeline import Timeline
@@ -74,7 +74,7 @@ class Profiler:
             choice = None if calls is None else calls.choose
             self._token = events.subscribe(self.recording.add, tiles=self._tiles, choice=choice)
             if self._host:
-                self._sampler = Sampler(threading.get_ident(), MOST_SHARE if calls is None else SMALL_SHARE)
+                self._sampler = Sampler(threading.get_ident(), long=calls is not None)
                 self._sampler.start()
             self.recording.start = self.recording.end = time.perf_counter_ns()
         return self

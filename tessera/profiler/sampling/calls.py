@@ -145,7 +145,8 @@ class CallTimes:
                 text += f", median {format_time(middle)}, 99 % below {format_time(late)}"
                 longest, number, start = max(program.slowest)
                 text += f"; the slowest is call {number:,}, {format_time(longest)}"
-                text += f" ({longest / middle:.3g} × the median)" if middle else ""
+                times = longest / middle if middle else 0
+                text += f" ({times:,.{0 if times >= 100 else 1}f} × the median)" if middle else ""
                 text += f", {format_time(start - begin)} after the start"
             found.append(text)
         if len(ranked) > _SLOWEST:

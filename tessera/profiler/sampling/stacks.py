@@ -25,8 +25,8 @@ MOST_SAMPLES = 1 << 16
 """When there are as many, every second one goes, and from then on they are taken half as often."""
 MOST_SHARE = 0.02
 """of the time, that sampling may take"""
-SMALL_SHARE = 0.005
-"""of a long run, where there is time enough for as many samples"""
+SMALL_SHARE, SELDOM = 0.005, 20_000_000
+"""of a long run, which has time for as many samples: the share, and ns between two samples at first"""
 
 SWITCH = 0.0002
 """s that a sample waits for the interpreter's lock before it is asked for, 5 ms by default: Python code that runs for
@@ -82,11 +82,11 @@ _switching = _Switching()
 
 
 class Sampler:
-    """Samples one thread from `start` to `stop`, in at most `share` of the time."""
+    """Samples one thread from `start` to `stop`, of a long run more seldom."""
 
-    def __init__(self, thread: int, share: float = MOST_SHARE) -> None:
-        self.samples = Samples()
-        self._thread, self._share = thread, share
+    def __init__(self, thread: int, long: bool = False) -> None:
+        self.samples = Samples(interval=SELDOM if long else INTERVAL)
+        self._thread, self._share = thread, SMALL_SHARE if long else MOST_SHARE
         self._known: dict[HostPlace, int] = {}
         self._user: dict[str, bool] = {}
         self._ended = threading.Event()
