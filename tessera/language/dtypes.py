@@ -7,7 +7,7 @@ store; memory always holds the storage type.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 Kind = Literal["float", "int", "uint", "bool", "complex"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """`bits` counts storage bits; `numpy_name` is NumPy's or ml_dtypes' name; `accumulate` is the least accumulator."""
+    """`bits` counts storage bits; `numpy_name` is NumPy's or ml_dtypes' name; `accumulate` is the least accumulator.
+
+    Each dtype is one object, in copies as well: types are compared and hashed all the time.
+    """
 
     name: str
     kind: Kind
@@ -80,6 +83,9 @@ class DType:
         return self.name
 
     __repr__ = __str__
+
+    def __reduce__(self) -> tuple[Callable[[str], DType | None], tuple[str]]:
+        return named, (self.name,)
 
     @property
     def numpy(self) -> np.dtype[np.generic]:

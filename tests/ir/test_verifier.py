@@ -136,7 +136,7 @@ def missing_attribute(f: Op) -> None:
 
 
 def missing_region(f: Op) -> None:
-    find(f, "for").regions.clear()
+    find(f, "for").regions = ()
 
 
 def yield_of_the_wrong_type(f: Op) -> None:

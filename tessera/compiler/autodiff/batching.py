@@ -17,7 +17,7 @@ from tessera.compiler.autodiff.rules import reads
 from tessera.compiler.graph.batching import Batched, rule_of
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.control import for_, if_, while_
-from tessera.compiler.graph.operator import REGISTRY, attributes_of, split_operands, tensor
+from tessera.compiler.graph.operator import BY_OP, REGISTRY, attributes_of, split_operands, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value, clone
 from tessera.language import dtypes
 from tessera.language.dims import Dim
@@ -56,7 +56,7 @@ class Batching:
             self.decomposed(op)
 
     def decomposed(self, op: Op) -> None:
-        rule = REGISTRY[op.name.removeprefix("graph.")].decompose
+        rule = BY_OP[op.name].decompose
         block = Block()
         element = GraphBuilder(Builder(block, span=op.span, origin=op.origin), self.g.facts)
         found = None if rule is None else rule(element, *split_operands(op), **attributes_of(op))

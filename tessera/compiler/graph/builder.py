@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 from tessera.compiler.graph.infer import Infer, InferError, shown
@@ -10,12 +11,13 @@ from tessera.compiler.graph.operator import (
     REGISTRY,
     Operator,
     all_single,
+    facts_of,
     flat,
     policy_for,
     tensor,
     types_of,
 )
-from tessera.compiler.ir.core import Attr, Builder, Value
+from tessera.compiler.ir.core import Attr, Builder, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic
@@ -28,13 +30,19 @@ from tessera.language.policies import Policy
 class GraphBuilder:
     """Emits operators by name: `g.exp(x)`, `g.sum(x, axis=(1,), keepdims=True)`. Python numbers become constants.
 
-    `infer` state (facts, checks) is shared over everything it emits.
+    `infer` state (facts, checks) is shared over everything it emits. Without `facts`, they are those in force at the op
+    `at`, looked for once something is emitted.
     """
 
-    def __init__(self, builder: Builder, facts: Facts | None = None) -> None:
-        self.builder = builder
-        self.facts = facts or Facts()
+    def __init__(self, builder: Builder, facts: Facts | None = None, at: Op | None = None) -> None:
+        self.builder, self.at = builder, at
         self.checks: list[LaunchCheck] = []
+        if facts is not None:
+            self.facts = facts
+
+    @cached_property
+    def facts(self) -> Facts:
+        return Facts() if self.at is None else facts_of(self.at)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in REGISTRY:

@@ -39,7 +39,7 @@ from tessera.language.policies import Policy
 from tessera.language.scalars import TABLE
 
 __all__ = [
-    "FUNCTIONS", "METHODS", "PROPERTIES", "REGISTRY", "Cost", "Infer", "InferError", "Kind", "Operator",
+    "BY_OP", "FUNCTIONS", "METHODS", "PROPERTIES", "REGISTRY", "Cost", "Infer", "InferError", "Kind", "Operator",
     "OperatorParameter", "Spread", "Suggestion", "TileKernel", "attributes_of", "facts_of", "flat", "kernel_for",
     "operator_of", "scalar_of", "split_operands", "tensor", "types_of", "verify_operator",
 ]  # fmt: skip
@@ -296,6 +296,8 @@ METHODS: dict[str, Operator] = {}
 """Tensor method name -> operator"""
 PROPERTIES: dict[str, Operator] = {}
 """Tensor property name -> operator"""
+BY_OP: dict[str, Operator] = {}
+"""op name, such as `graph.matmul` -> operator"""
 
 
 def register(operator: Operator) -> None:
@@ -308,6 +310,7 @@ def register(operator: Operator) -> None:
                 raise ValueError(f"{name} is taken by operator {table[name].name}")
             table[name] = operator
     op = f"graph.{operator.name}"
+    BY_OP[op] = operator
     doc = (type(operator).__doc__ or "").partition("\n")[0]
     defaults = {p.name: p.default for p in operator.parameters if not p.operand}
     reading = Reading(defaults, operands=split_operands, covers=("segments",))
@@ -316,7 +319,7 @@ def register(operator: Operator) -> None:
 
 def operator_of(op: Op) -> Operator:
     """The definition of a `graph.*` op."""
-    return REGISTRY[op.name.removeprefix("graph.")]
+    return BY_OP[op.name]
 
 
 def scalar_of(op: Op) -> str | None:
@@ -346,7 +349,7 @@ def attributes_of(op: Op) -> dict[str, Any]:
 
 def kernel_for(op: Op) -> TileKernel | None:
     """The kernel written in tiles that computes an op; None where it is lowered as its kind, or decomposed."""
-    operator = REGISTRY.get(op.name.removeprefix("graph."))
+    operator = BY_OP.get(op.name)
     if operator is None or operator.kernel is None or any(0 in tensor(v).shape for v in (*op.operands, *op.results)):
         return None
     return operator.kernel(types_of(split_operands(op)), attributes_of(op))

@@ -13,7 +13,7 @@ from typing import cast
 
 from tessera.compiler.graph.control import LOOPS
 from tessera.compiler.graph.cut import Combine, Cut, WholeNeeded
-from tessera.compiler.graph.operator import REGISTRY, attributes_of, split_operands, tensor, types_of
+from tessera.compiler.graph.operator import BY_OP, REGISTRY, attributes_of, split_operands, tensor, types_of
 from tessera.compiler.graph.passes.decompose import expand
 from tessera.compiler.ir.core import Block, Op, Region, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of
@@ -201,7 +201,7 @@ class _Walk:
 
     def passes(self, op: Op) -> Combine | None:
         """How the op's results on the parts give the whole ones; None where they are parts of them, or the same."""
-        cut, operator = self.cut, REGISTRY.get(op.name.removeprefix("graph."))
+        cut, operator = self.cut, BY_OP.get(op.name)
         if op.name in LOOPS:
             return self.regions(op)
         if not any(self.touched(o) for o in op.walk()):

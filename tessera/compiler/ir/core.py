@@ -23,16 +23,15 @@ Attr: TypeAlias = "bool | int | float | complex | str | DType | Dim | Type | tup
 class Value:
     """One result of an op, or one argument of a block (then `owner` is the block)."""
 
-    __slots__ = ("hint", "index", "owner", "type", "uses")
+    __slots__ = ("hint", "index", "op", "owner", "type", "uses")
+
+    op: Op | None
+    """the op that defines it; None for a block argument"""
 
     def __init__(self, type: Type, owner: Op | Block, index: int, hint: str = "") -> None:
         self.type, self.owner, self.index, self.hint = type, owner, index, hint
+        self.op = owner if isinstance(owner, Op) else None
         self.uses: list[tuple[Op, int]] = []  # in order of creation: deterministic, unlike a set
-
-    @property
-    def op(self) -> Op | None:
-        """The op that defines it; None for a block argument."""
-        return self.owner if isinstance(self.owner, Op) else None
 
     @property
     def users(self) -> list[Op]:
@@ -51,7 +50,10 @@ class Value:
 class Op:
     """One operation. Operands are set through `set_operand` so that use lists stay true."""
 
-    __slots__ = ("_operands", "attrs", "block", "name", "origin", "regions", "results", "span")
+    __slots__ = ("attrs", "block", "name", "operands", "origin", "regions", "results", "span")
+
+    operands: tuple[Value, ...]
+    """set by `set_operand` and `set_operands` alone"""
 
     def __init__(
         self,
@@ -66,21 +68,17 @@ class Op:
         self.name, self.span, self.origin = name, span, FORWARD
         self.attrs: dict[str, Attr] = attrs or {}
         self.block: Block | None = None
-        self._operands = list(operands)
-        for i, v in enumerate(self._operands):
+        self.operands = tuple(operands)
+        for i, v in enumerate(self.operands):
             v.uses.append((self, i))
         self.results = [Value(t, self, i, hints[i] if i < len(hints) else "") for i, t in enumerate(result_types)]
-        self.regions = list(regions)
+        self.regions = tuple(regions)
         for r in self.regions:
             r.op = self
 
     @property
     def dialect(self) -> str:
         return self.name.partition(".")[0]
-
-    @property
-    def operands(self) -> Sequence[Value]:
-        return self._operands
 
     @property
     def result(self) -> Value:
@@ -94,15 +92,15 @@ class Op:
         return region
 
     def set_operand(self, i: int, value: Value) -> None:
-        self._operands[i].uses.remove((self, i))
-        self._operands[i] = value
+        self.operands[i].uses.remove((self, i))
+        self.operands = (*self.operands[:i], value, *self.operands[i + 1 :])
         value.uses.append((self, i))
 
     def set_operands(self, values: Sequence[Value]) -> None:
-        for i, v in enumerate(self._operands):
+        for i, v in enumerate(self.operands):
             v.uses.remove((self, i))
-        self._operands = list(values)
-        for i, v in enumerate(self._operands):
+        self.operands = tuple(values)
+        for i, v in enumerate(self.operands):
             v.uses.append((self, i))
 
     def erase(self) -> None:
@@ -291,14 +289,19 @@ def clone(op: Op, mapping: dict[Value, Value]) -> Op:
         mapping[r] = made = Value(r.type, new, r.index, r.hint)
         new.results.append(made)
     new.origin = op.origin
-    for region in op.regions:
-        blocks: list[Block] = []
-        for block in region.blocks:
-            copy = Block([a.type for a in block.args], [a.hint for a in block.args])
-            mapping.update(zip(block.args, copy.args, strict=True))
-            for inner in block.ops:
-                copy.append(clone(inner, mapping))
-            blocks.append(copy)
-        new.regions.append(Region(blocks))
-        new.regions[-1].op = new
+    if op.regions:
+        new.regions = tuple(_clone_region(region, new, mapping) for region in op.regions)
+    return new
+
+
+def _clone_region(region: Region, op: Op, mapping: dict[Value, Value]) -> Region:
+    blocks: list[Block] = []
+    for block in region.blocks:
+        copy = Block([a.type for a in block.args], [a.hint for a in block.args])
+        mapping.update(zip(block.args, copy.args, strict=True))
+        for inner in block.ops:
+            copy.append(clone(inner, mapping))
+        blocks.append(copy)
+    new = Region(blocks)
+    new.op = op
     return new

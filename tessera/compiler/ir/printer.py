@@ -8,6 +8,7 @@ import struct
 from dataclasses import field
 
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
+from tessera.compiler.ir.types import type_text
 from tessera.errors import Span
 from tessera.immutable import mutable
 from tessera.language.dims import Expr
@@ -28,6 +29,8 @@ class Printed:
 
 def quote(text: str) -> str:
     """A string literal: printable ASCII and UTF-8 as they are, the rest as MLIR's two-digit escapes."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     out: list[str] = []
     for c in text:
         if c in '"\\':
@@ -92,7 +95,8 @@ class Printer:
 
     def name(self, v: Value) -> str:
         """`%hint`, made unique, or a number."""
-        if v not in self.names:
+        name = self.names.get(v)
+        if name is None:
             base = v.hint if _BARE.match(v.hint) else ""
             found, i = base, self._counts.get(base, 0)
             while not found or found in self._taken:
@@ -100,18 +104,17 @@ class Printer:
                 i += 1
             self._counts[base] = i
             self._taken.add(found)
-            self.names[v] = "%" + found
-        return self.names[v]
+            self.names[v] = name = "%" + found
+        return name
 
     def line(self, text: str, indent: int, span: Span | None) -> None:
         self.lines.append("  " * indent + text)
         self.spans.append(span)
 
     def op(self, op: Op, indent: int = 0) -> None:
-        results = ", ".join(self.name(r) for r in op.results)
-        head = (
-            (results + " = " if results else "") + f'"{op.name}"(' + ", ".join(self.name(v) for v in op.operands) + ")"
-        )
+        results = ", ".join([self.name(r) for r in op.results])
+        operands = ", ".join([self.name(v) for v in op.operands])
+        head = (results + " = " if results else "") + f'"{op.name}"({operands})'
         if op.regions:
             self.line(head + " ({", indent, op.span)
             for i, region in enumerate(op.regions):
@@ -122,9 +125,9 @@ class Printer:
         self.line(head + self.tail(op), indent, None if op.regions else op.span)
 
     def tail(self, op: Op) -> str:
-        attrs = ", ".join(f"{k} = {attribute(v)}" for k, v in op.attrs.items())
-        operands = ", ".join(str(v.type) for v in op.operands)
-        results = ", ".join(str(r.type) for r in op.results)
+        attrs = ", ".join([f"{k} = {attribute(v)}" for k, v in op.attrs.items()])
+        operands = ", ".join([type_text(v.type) for v in op.operands])
+        results = ", ".join([type_text(r.type) for r in op.results])
         arrow = results if len(op.results) == 1 else f"({results})"
         loc = f" {location(op.span)}" if self.locations else ""
         return (f" {{{attrs}}}" if attrs else "") + f" : ({operands}) -> {arrow}{loc}"

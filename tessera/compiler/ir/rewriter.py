@@ -73,18 +73,19 @@ class _Driver:
         patterns = (*self.patterns.get(op.name, ()), *self.any)
         if not patterns:
             return
-        assert op.block is not None
-        start = op.block.index(op)
+        builder = _BuilderBefore(op)
         for pattern in patterns:
-            builder = Builder(op.block, start, op.span, op.origin)
             found = pattern(builder, op)
-            new = builder.block.ops[start : builder.position]
+            if found is None and builder.position is None:
+                continue
+            new = builder.made()
             values = (found,) if isinstance(found, Value) else () if found is None else tuple(found)
             if found is not None and [v.type for v in values] == [r.type for r in op.results]:
                 self.replace(op, values, new, pattern)
                 return
             for unused in reversed(new):
                 unused.erase()
+            builder = _BuilderBefore(op)
 
     def replace(self, op: Op, values: Sequence[Value], new: Sequence[Op], pattern: Pattern) -> None:
         self.count += 1
@@ -98,6 +99,24 @@ class _Driver:
             self.waiting.extend(result.users)
         self.gone.update(op.walk())
         replace_op(op, values)
+
+
+class _BuilderBefore(Builder):
+    """Stands before an op. It looks for the op's position once something is built: most patterns build nothing."""
+
+    def __init__(self, op: Op) -> None:
+        assert op.block is not None
+        super().__init__(op.block, None, op.span, op.origin)
+        self.behind, self.start = op, 0
+
+    def insert(self, op: Op) -> Op:
+        if self.position is None and self.block is self.behind.block:
+            self.start = self.position = self.block.index(self.behind)
+        return super().insert(op)
+
+    def made(self) -> list[Op]:
+        """What has been built before the op."""
+        return [] if self.position is None else self.block.ops[self.start : self.position]
 
 
 def _lines(ops: Iterable[Op], values: Sequence[Value] = ()) -> str:

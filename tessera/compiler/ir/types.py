@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeAlias
 
 from tessera.immutable import immutable
@@ -115,3 +116,9 @@ class IndexType:
 
 INDEX = IndexType()
 Type: TypeAlias = TensorType | TileType | ViewType | SharedType | IndexType
+
+
+@lru_cache(maxsize=4096)
+def type_text(type: Type) -> str:
+    """MLIR's text of a type. The ops of a program have few types, and are printed for each key of the caches."""
+    return str(type)

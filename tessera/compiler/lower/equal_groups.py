@@ -7,7 +7,7 @@ only if the same lines of source make them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 from tessera.compiler.ir.core import Op, Value, clone
@@ -47,7 +47,10 @@ class RepeatedGroups:
 
 def _copied(first: LoweredGroup, group: Op, name: str) -> LoweredGroup:
     now: dict[Value | str, Value] = dict(zip(_values(first.group), _values(group), strict=True))
-    arguments = [replace(a, base=now.get(a.base, a.base), named=now.get(a.named, a.named)) for a in first.arguments]
+    arguments = [
+        Argument(now.get(a.base, a.base), a.offset, a.type, now.get(a.named, a.named), a.changed)
+        for a in first.arguments
+    ]
     kernel = clone(first.kernel, {})
     names: list[str] = []
     for arg, a in zip(kernel.region.block.args, arguments, strict=True):

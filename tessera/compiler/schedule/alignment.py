@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tessera.compiler.graph.operator import attributes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
-from tessera.compiler.schedule.views import kind_of, views_to
+from tessera.compiler.schedule.views import is_view, kind_of, views_to
 from tessera.language.dims import prod
 from tessera.language.order import CHUNK
 
@@ -91,17 +91,19 @@ def align_map(op: Op, axes: dict[Value, Axes], space: Shape) -> Axes | None:
 
 def base_of(v: Value) -> Value:
     """The value that `v` is a view of; itself if it is none."""
-    views = views_to(v)
-    return views[0].operands[0] if views else v
+    while (op := v.op) is not None and is_view(op):
+        v = op.operands[0]
+    return v
 
 
 def through_views(v: Value, axes: dict[Value, Axes], space: Shape) -> Axes | None:
     """The axes of an operand: () when it comes from outside the group; None when a view in it moves elements."""
-    base = base_of(v)
+    views = views_to(v)
+    base = views[0].operands[0] if views else v
     if base not in axes:
         return ()
     own = axes[base]
-    for op in views_to(v):
+    for op in views:
         moved = _realign(op, own, space)
         if moved is None:
             return None

@@ -9,7 +9,7 @@ What is refused keeps its reason (refusals.py).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tessera.compiler.graph.passes.rematerialize import orders
 from tessera.compiler.ir.core import Block, Op, Value
@@ -65,9 +65,9 @@ class FusionGroup:
 
     def with_op(self, op: Op, added: dict[Value, Axes], inner: tuple[int, ...]) -> FusionGroup:
         """The group with one more operator."""
-        new = replace(
-            self, inner=inner, ops=[*self.ops], axes={**self.axes}, moved=[*self.moved], outside={*self.outside},
-            walks={**self.walks},
+        new = FusionGroup(
+            self.kind, self.space, inner, [*self.ops], {**self.axes}, [*self.moved], {*self.outside}, {**self.walks},
+            self.needs,
         )  # fmt: skip
         new.add(op, added)
         return new

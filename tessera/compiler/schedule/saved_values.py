@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
-from tessera.compiler.graph.operator import REGISTRY, attributes_of, operator_of, split_operands, types_of
+from tessera.compiler.graph.operator import BY_OP, attributes_of, operator_of, split_operands, types_of
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.schedule.views import is_view, kind_of
@@ -59,8 +59,8 @@ def kept(schedule: Op) -> list[KeptValue]:
 def places(schedule: Op) -> Iterator[tuple[Value, str, Span]]:
     """The values that are kept for derivatives: the value, its name for people, and where it is computed."""
     block = schedule.region.block
-    if any(order_of(op) for op in block.ops):
-        found = _Walk(block)
+    found = _Walk(block)
+    if any(found.order(op) for op in block.ops):
         for v in (r for op in block.ops[:-1] if not is_view(op) for r in op.results):
             if found.readers(v):
                 op = _computing(v)
@@ -71,14 +71,21 @@ def places(schedule: Op) -> Iterator[tuple[Value, str, Span]]:
 class _Walk:
     block: Block
     costs: dict[Op, tuple[Dim, Dim]] = field(default_factory=dict[Op, "tuple[Dim, Dim]"])
+    orders: dict[Op, int] = field(default_factory=dict[Op, int])
+
+    def order(self, op: Op) -> int:
+        """`order_of`, found once for each op."""
+        found = self.orders.get(op)
+        if found is None:
+            found = self.orders[op] = order_of(op)
+        return found
 
     def readers(self, v: Value) -> list[tuple[str, Span]]:
         """The operators of derivatives that read an early value."""
-        if v.op is not None and (order_of(v.op) > 0 or kind_of(v.op) == "generate"):
+        if v.op is not None and (self.order(v.op) > 0 or kind_of(v.op) == "generate"):
             return []
-        return list(
-            dict.fromkeys(reader for user, seen in _users(v) if order_of(user) > 0 for reader in _inside(user, seen))
-        )
+        late = ((user, seen) for user, seen in _users(v) if self.order(user) > 0)
+        return list(dict.fromkeys(reader for user, seen in late for reader in _inside(user, seen)))
 
     def described(self, v: Value) -> KeptValue:
         assert isinstance(v.type, TensorType)
@@ -105,7 +112,7 @@ def work(op: Op) -> tuple[Dim, Dim]:
     """Operations of one run of a kernel, and bytes that it moves; of a loop those of one round."""
     flops: Dim = 0
     for inner in op.walk():
-        if inner.name.removeprefix("graph.") in REGISTRY:
+        if inner.name in BY_OP:
             results = [r.type for r in inner.results if isinstance(r.type, TensorType)]
             flops = flops + operator_of(inner).flops(types_of(split_operands(inner)), results, **attributes_of(inner))
     moved: Dim = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.compiler.graph.builder import number_of
-from tessera.compiler.graph.operator import REGISTRY, Kind, attributes_of, operator_of
+from tessera.compiler.graph.operator import BY_OP, Kind, attributes_of, operator_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.immutable import immutable
@@ -58,12 +58,12 @@ def kind_of(op: Op | None) -> Kind | None:
     """The structural kind of a graph op; None for no op and for those that are not an operator (graph.return ...)."""
     if op is None:
         return None
-    operator = REGISTRY.get(op.name.removeprefix("graph."))
+    operator = BY_OP.get(op.name)
     return operator.kind if operator else "generate" if op.name == "graph.constant" else None
 
 
 def is_view(op: Op | None) -> bool:
-    return kind_of(op) == "view"
+    return op is not None and (operator := BY_OP.get(op.name)) is not None and operator.kind == "view"
 
 
 def layout_of(v: Value) -> ViewLayout | None:
@@ -86,10 +86,9 @@ def layout_of(v: Value) -> ViewLayout | None:
 def views_to(v: Value) -> list[Op]:
     """The view ops between the memory and `v`, innermost first."""
     out: list[Op] = []
-    while is_view(v.op):
-        assert v.op is not None
-        out.append(v.op)
-        v = v.op.operands[0]
+    while (op := v.op) is not None and is_view(op):
+        out.append(op)
+        v = op.operands[0]
     return out[::-1]
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.core import Op, Value
 
 _NAMES = frozenset({"sym_name", "arg_names"})
 _TELLS = frozenset({"tile.assert", "tile.print"})
@@ -14,27 +13,23 @@ _TELLS = frozenset({"tile.assert", "tile.print"})
 
 def shape_of_code(kernel: Op) -> tuple[Any, ...]:
     """Equal for kernels that are the same code; hashable."""
-    return tuple(_of(kernel, {}))
+    out: list[Any] = []
+    _add(kernel, {}, out)
+    return tuple(out)
 
 
-def _of(op: Op, numbers: dict[Value, int]) -> Iterator[Any]:
-    yield op.name
-    yield tuple(numbers[v] for v in op.operands)
-    yield tuple(r.type for r in op.results)
-    yield repr(sorted((name, value) for name, value in op.attrs.items() if name not in _NAMES))
+def _add(op: Op, numbers: dict[Value, int], out: list[Any]) -> None:
+    attrs = repr(sorted([a for a in op.attrs.items() if a[0] not in _NAMES])) if op.attrs else ""
+    out += op.name, tuple([numbers[v] for v in op.operands]), tuple([r.type for r in op.results]), attrs
     if op.name in _TELLS:
-        yield op.span
+        out.append(op.span)
     for region in op.regions:
         for block in region.blocks:
-            yield from _block(block, numbers)
+            out.append(tuple([a.type for a in block.args]))
+            for a in block.args:
+                numbers[a] = len(numbers)
+            for inner in block.ops:
+                _add(inner, numbers, out)
+            out.append("end")
     for r in op.results:
         numbers[r] = len(numbers)
-
-
-def _block(block: Block, numbers: dict[Value, int]) -> Iterator[Any]:
-    yield tuple(a.type for a in block.args)
-    for a in block.args:
-        numbers[a] = len(numbers)
-    for op in block.ops:
-        yield from _of(op, numbers)
-    yield "end"

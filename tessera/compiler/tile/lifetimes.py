@@ -97,20 +97,21 @@ def _placed(spans: tuple[tuple[int, int, int], ...], alignment: int) -> tuple[li
     """Cached: a first call reads these places before it runs, and again when it runs."""
     sizes = [-(-size // alignment) * alignment for size, _, _ in spans]
     places = [0] * len(spans)
-    placed: list[int] = []  # in the order of their places
+    placed: list[tuple[int, int, int, int]] = []
+    """places, in order, with where each block ends and when it is used"""
     total = 0
     for i in sorted(range(len(spans)), key=lambda i: (-sizes[i], spans[i][1], i)):
-        _, first, last = spans[i]
+        size, (_, first, last) = sizes[i], spans[i]
         at = 0
-        for j in placed:
-            if places[j] >= at + sizes[i]:
+        for start, stop, begin, end in placed:
+            if start >= at + size:
                 break
-            _, begin, end = spans[j]
-            if begin <= last and first <= end and sizes[j]:
-                at = max(at, places[j] + sizes[j])
+            if begin <= last and first <= end and stop > at:
+                at = stop
         places[i] = at
-        total = max(total, at + sizes[i])
-        insort(placed, i, key=places.__getitem__)
+        total = max(total, at + size)
+        if size:
+            insort(placed, (at, at + size, first, last))
     return places, total
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from tessera import knobs
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.infer import shown
-from tessera.compiler.graph.operator import REGISTRY, InferError, Operator, attributes_of
+from tessera.compiler.graph.operator import BY_OP, InferError, Operator, attributes_of
 from tessera.compiler.graph.passes.decompose import decompose
 from tessera.compiler.ir.core import Block, Builder, Op, Region, Value, clone
 from tessera.compiler.ir.printer import print_op
@@ -161,7 +161,7 @@ def _only_views(func: Op) -> bool:
     """Whether the operator, taken apart, only re-indexes its operand."""
     parts = clone(func, {})
     decompose(parts)
-    operators = [REGISTRY.get(op.name.removeprefix("graph.")) for op in parts.region.block.ops[:-1]]
+    operators = [BY_OP.get(op.name) for op in parts.region.block.ops[:-1]]
     return all(o is not None and o.kind == "view" for o in operators)
 
 

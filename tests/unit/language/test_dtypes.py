@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import product
 
 import ml_dtypes
@@ -13,7 +14,6 @@ from tessera.language.dtypes import (
     ALIASES,
     ALL,
     BY_NAME,
-    DType,
     bf16,
     bool_,
     complex64,
@@ -183,8 +183,10 @@ def test_python_numbers_adapt(value, beside, want):
     assert weak(value, beside) is want
 
 
-def test_dtypes_are_values():
-    assert DType("f32", "float", 32, "float32", 8, 23, f32.maximum) == f32
+def test_each_dtype_is_one_object():
+    for dtype in ALL:
+        assert copy.deepcopy(dtype) is dtype
+        assert copy.copy(dtype) is dtype
     assert len(set(ALL)) == len(ALL)
     assert dtypes.BY_NAME["bool"] is bool_
     assert complex128.itemsize == 16

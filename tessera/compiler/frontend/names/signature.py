@@ -167,7 +167,7 @@ def item_of(p: Parameter, key: object) -> Parameter:
     """Item `key` of a parameter that takes a tuple, list or dict. Numbers among the items are known at compile time."""
     found = part(p.annotation, key)
     said = found if holds_tensors(found) else NOTHING
-    return replace(p, name=f"{p.name}.{key}", annotation=said, default=None, variadic="")
+    return Parameter(f"{p.name}.{key}", said, p.span, p.annotated, p.static)
 
 
 def number_dim(p: Parameter, named: Container[str]) -> Dim | None:

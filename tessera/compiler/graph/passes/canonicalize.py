@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
-from tessera.compiler.graph.operator import attributes_of, facts_of, tensor
+from tessera.compiler.graph.operator import attributes_of, tensor
 from tessera.compiler.graph.reference import evaluate_op
 from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.rewriter import Pattern, Step, rewrite
@@ -45,8 +45,8 @@ def _fold(builder: Builder, op: Op) -> Value | None:
 
 
 def _foldable(op: Op) -> bool:
-    exact = op.name.removeprefix("graph.") in EXACT and bool(op.operands)
-    return exact and tensor(op.result).dtype.bits >= 8 and all(constant_of(v) is not None for v in op.operands)
+    constants = bool(op.operands) and all(constant_of(v) is not None for v in op.operands)
+    return constants and tensor(op.result).dtype.bits >= 8
 
 
 def _as_array(v: Value) -> Any:
@@ -57,7 +57,8 @@ def _as_array(v: Value) -> Any:
 
 def constant_of(v: Value) -> bool | int | float | complex | None:
     """The number that a rank-0 constant holds; None for everything else."""
-    return cast("float", v.op.attrs["value"]) if v.op is not None and v.op.name == "graph.constant" else None
+    op = v.op
+    return cast("float", op.attrs["value"]) if op is not None and op.name == "graph.constant" else None
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -66,7 +67,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     def add(f: Rule) -> Rule:
         @functools.wraps(f)
         def pattern(builder: Builder, op: Op) -> Value | None:
-            return f(GraphBuilder(builder, facts_of(op)), op)
+            return f(GraphBuilder(builder, at=op), op)
 
         for name in names:
             PATTERNS.setdefault(f"graph.{name}", []).append(pattern)
@@ -81,19 +82,20 @@ for _name in EXACT:
 
 def _source(v: Value, name: str) -> Op | None:
     """The op that defines `v` if it is `graph.<name>`."""
-    return v.op if v.op is not None and v.op.name == f"graph.{name}" else None
+    op = v.op
+    return op if op is not None and op.name == f"graph.{name}" else None
 
 
 def _number_of(v: Value) -> bool | int | float | complex | None:
     """The number that all elements of `v` are, where it is a constant under another shape."""
-    while v.op is not None and v.op.name in ("graph.reshape", "graph.broadcast_to"):
-        v = v.op.operands[0]
+    while (op := v.op) is not None and op.name in ("graph.reshape", "graph.broadcast_to"):
+        v = op.operands[0]
     return constant_of(v)
 
 
 @rule("mul")
 def _times_one(g: GraphBuilder, op: Op) -> Value | None:
-    for x, one in (tuple(op.operands), tuple(op.operands)[::-1]):
+    for x, one in (op.operands, op.operands[::-1]):
         if _number_of(one) == 1 and tensor(x).shape == tensor(op.result).shape:
             return x
     return None
@@ -113,7 +115,7 @@ def _squared(g: GraphBuilder, op: Op) -> Value | None:
 
 @rule("add")
 def _plus_zero(g: GraphBuilder, op: Op) -> Value | None:
-    for x, c in (tuple(op.operands), tuple(op.operands)[::-1]):
+    for x, c in (op.operands, op.operands[::-1]):
         zero = constant_of(c)
         if zero == 0 and (tensor(x).dtype.is_integer or (isinstance(zero, float) and math.copysign(1, zero) < 0)):
             return x

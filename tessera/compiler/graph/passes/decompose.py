@@ -7,11 +7,9 @@ from typing import cast
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import (
-    REGISTRY,
+    BY_OP,
     attributes_of,
-    facts_of,
     kernel_for,
-    operator_of,
     split_operands,
     tensor,
 )
@@ -29,19 +27,19 @@ def decompose(func: Op, keep: Container[str] = (), kernels: bool = False) -> Non
 
 def expand(op: Op, keep: Container[str] = (), kernels: bool = False) -> None:
     """Replaces one op, and then the ops that replace it, until only primitives are left."""
-    name = op.name.removeprefix("graph.")
-    if name in keep or name not in REGISTRY or (kernels and kernel_for(op) is not None):
+    operator = BY_OP.get(op.name)
+    if operator is None or operator.name in keep or (kernels and kernel_for(op) is not None):
         return
     assert op.block is not None
     block = Block()
-    g = GraphBuilder(Builder(block, span=op.span, origin=op.origin), facts_of(op))
+    g = GraphBuilder(Builder(block, span=op.span, origin=op.origin), at=op)
     found = _nothing(g, op)
-    if found is None and (rule := operator_of(op).decompose) is not None:
-        found = rule(g, *split_operands(op), **attributes_of(op))
+    if found is None and operator.decompose is not None:
+        found = operator.decompose(g, *split_operands(op), **attributes_of(op))
     if found is None:
         return
     values = cast("tuple[Value, ...]", found if isinstance(found, tuple) else (found,))
-    at = op.block.ops.index(op)
+    at = op.block.index(op)
     new = list(block.ops)
     for i, inner in enumerate(new):
         op.block.insert(at + i, inner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.compiler.graph.operator import REGISTRY, tensor
+from tessera.compiler.graph.operator import BY_OP, tensor
 from tessera.compiler.ir.core import Op
 
 ASKING = ("contract", "scatter")
@@ -15,6 +15,6 @@ def drop_policy_casts(func: Op) -> None:
         if op.name != "graph.cast" or tensor(op.operands[0]).dtype != tensor(op.result).dtype:
             continue
         for user, i in list(op.result.uses):
-            operator = REGISTRY.get(user.name.removeprefix("graph."))
+            operator = BY_OP.get(user.name)
             if operator is not None and operator.kind not in ASKING:
                 user.set_operand(i, op.operands[0])

@@ -8,6 +8,7 @@ from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.ir.launches import LAUNCHES
 from tessera.compiler.ir.rewriter import replace_op
 from tessera.compiler.ir.spec import SPECS
+from tessera.compiler.ir.types import type_text
 
 Key: TypeAlias = tuple[str, tuple[int, ...], str, str]
 
@@ -40,4 +41,4 @@ def _sweep(block: Block, known: dict[Key, Op]) -> None:
 def _key(op: Op) -> Key:
     # as text, since 1 == 1.0 == True and 0.0 == -0.0 as values, and nan differs from itself
     attrs = repr(sorted(op.attrs.items()))
-    return op.name, tuple(map(id, op.operands)), attrs, repr([str(r.type) for r in op.results])
+    return op.name, tuple(map(id, op.operands)), attrs, repr([type_text(r.type) for r in op.results])

@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from tessera.compiler.graph.min_cut import INFINITE, Network
-from tessera.compiler.graph.operator import REGISTRY, attributes_of, operator_of, split_operands, types_of
+from tessera.compiler.graph.operator import BY_OP, attributes_of, operator_of, split_operands, types_of
 from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.ir.core import Block, Op, Value, clone
 from tessera.compiler.ir.origin import Section
@@ -116,7 +116,7 @@ def reads(op: Op) -> list[Value]:
 def kind_of(op: Op) -> str | None:
     if op.name == "graph.constant":
         return "generate"
-    operator = REGISTRY.get(op.name.removeprefix("graph."))
+    operator = BY_OP.get(op.name)
     return operator.kind if operator is not None else "control"
 
 

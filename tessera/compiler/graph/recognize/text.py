@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from tessera.compiler.graph.builder import GraphBuilder
-from tessera.compiler.graph.operator import REGISTRY, attributes_of, split_operands, tensor
+from tessera.compiler.graph.operator import BY_OP, attributes_of, split_operands, tensor
 from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
 from tessera.compiler.ir.spec import SPECS
 from tessera.language.dims import Facts
@@ -73,7 +73,7 @@ class WrittenText:
         return self.expanded[op]
 
     def _expand(self, op: Op) -> tuple[Value, ...] | None:
-        operator = REGISTRY.get(op.name.removeprefix("graph."))
+        operator = BY_OP.get(op.name)
         if operator is None or operator.decompose is None or any(0 in tensor(r).shape for r in op.results):
             return None
         block = Block()

@@ -51,12 +51,10 @@ def _pipeline(loop: Op, stages: int) -> bool:
     Builder(fetch, None, loop.span).op("tile.yield")
     for op in [x for x in body.ops if x.name == "tile.barrier"]:
         op.erase()
-    loop.regions = []
+    loop.regions = ()
     types, hints = [r.type for r in loop.results], [r.hint for r in loop.results]
-    made = Op("tile.pipeline", loop.operands, types, loop.span, {"stages": stages}, (), hints)
-    made.regions = [Region([fetch]), Region([body])]
-    for region in made.regions:
-        region.op = made
+    regions = Region([fetch]), Region([body])
+    made = Op("tile.pipeline", loop.operands, types, loop.span, {"stages": stages}, regions, hints)
     assert loop.block is not None
     loop.block.insert(loop.block.ops.index(loop), made)
     for old, new in zip(loop.results, made.results, strict=True):

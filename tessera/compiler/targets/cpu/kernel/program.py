@@ -26,6 +26,10 @@ from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Progr
 from tessera.compiler.tile.work import ALONE_NS, CHUNKS
 from tessera.language.dims import Dim, dim_max, prod
 
+_VIEWS_READ = {
+    "tile.load": slice(1), "tile.gather": slice(1), "tile.contract": slice(2), "tile.copy_async": slice(1, 2),
+}  # fmt: skip
+"""the operands that are memory which an op reads"""
 _WRITERS = (control, fold, host_calls, primitives, products, scan, sorting)
 """imported for the writers of ops that they register"""
 
@@ -129,9 +133,7 @@ class ProgramWriter:
         for launch in self.program.launches:
             names = dict(zip(launch.kernel.region.block.args, launch.args, strict=True))
             for op in launch.kernel.walk():
-                reads = {"tile.load": op.operands[:1], "tile.gather": op.operands[:1], "tile.contract": op.operands[:2],
-                         "tile.copy_async": op.operands[1:2]}.get(op.name, ())  # fmt: skip
-                for view in reads:
+                for view in op.operands[_VIEWS_READ.get(op.name, slice(0))]:
                     arg = names[memory_of(view)]
                     if isinstance(arg, BufferArg):
                         found.add(arg.buffer)
