@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import linecache
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tessera.codes import CODES
 from tessera.immutable import immutable
@@ -44,7 +44,7 @@ class Span:
 NOWHERE = Span("<unknown>", 0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Note:
     """A further place or remark: where a dim was bound, who called whom, a counterexample."""
 
@@ -52,7 +52,7 @@ class Note:
     span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Edit:
     """Replace the text of `span` (empty to insert) by `text`."""
 
@@ -60,7 +60,7 @@ class Edit:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Fix:
     """A change that has been re-checked before it is offered."""
 
@@ -68,7 +68,7 @@ class Fix:
     edits: tuple[Edit, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Diagnostic:
     """One finding. `function` names the function or kernel it was found in ("" at file level)."""
 
@@ -138,7 +138,7 @@ def register_source(file: str, text: str) -> None:
 _ANSI = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;36m", "dim": "\x1b[2m", "end": "\x1b[0m"}
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Style:
     """How text is made safe and coloured for one medium."""
 

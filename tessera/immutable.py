@@ -11,29 +11,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import get_annotations
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform, overload
 
 _C = TypeVar("_C")
 
 
+@overload
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def immutable(cls: type[_C]) -> type[_C]:
+def immutable(cls: type[_C], /) -> type[_C]: ...
+@overload
+def immutable(*, eq: bool) -> Callable[[type[_C]], type[_C]]: ...
+def immutable(cls: type[Any] | None = None, /, *, eq: bool = True) -> Any:
     """A dataclass with slots, compared and hashed by its fields; assigning to them is an error of types.
 
     Methods that the class defines itself are kept. As for frozen dataclasses, `field(compare=False)` leaves a field out
-    of comparisons and hashes, and `field(repr=False)` out of the text.
+    of comparisons and hashes, and `field(repr=False)` out of the text. With `eq=False` each instance equals itself
+    alone.
     """
-    return _record(cls, ("__init__", "__eq__", "__hash__", "__repr__"))
+    names = ("__init__", "__eq__", "__hash__", "__repr__") if eq else ("__init__", "__repr__")
+    return partial(_record, names=names) if cls is None else _record(cls, names)
 
 
+@overload
 @dataclass_transform(field_specifiers=(field,))
-def mutable(cls: type[_C]) -> type[_C]:
-    """A dataclass with slots, compared by its fields and without a hash; its class is defined as quickly."""
-    return _record(cls, ("__init__", "__eq__", "__repr__"))
+def mutable(cls: type[_C], /) -> type[_C]: ...
+@overload
+def mutable(*, eq: bool) -> Callable[[type[_C]], type[_C]]: ...
+def mutable(cls: type[Any] | None = None, /, *, eq: bool = True) -> Any:
+    """A dataclass with slots, compared by its fields and without a hash; its class is defined as quickly. With
+    `eq=False` each instance equals itself alone, and has a hash."""
+    names = ("__init__", "__eq__", "__repr__") if eq else ("__init__", "__repr__")
+    return partial(_record, names=names) if cls is None else _record(cls, names)
 
 
 def _record(cls: type[_C], names: tuple[str, ...]) -> type[_C]:
@@ -46,7 +58,7 @@ def _record(cls: type[_C], names: tuple[str, ...]) -> type[_C]:
     for name in names:
         if held.get(name) is None:
             held[name] = _METHODS[name](told)
-    if "__hash__" not in names:
+    if "__eq__" in names and "__hash__" not in names:
         held.setdefault("__hash__", None)
     inherited = {n for base in cls.__mro__[1:] for n in base.__dict__.get("__slots__", ())}
     held["__slots__"] = tuple(n for n in own if n not in inherited)

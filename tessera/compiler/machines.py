@@ -6,8 +6,6 @@ A target from outside adds its machine by `register`; one without a row is cut u
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
@@ -112,22 +110,30 @@ CPU = Sizes(
     any_axes=True,
     any_rows=True,
 )
+
+
 # 128 threads with eight elements each; a row is spread over the block's threads.
-GPU = Sizes(
-    elements=1024,
-    row_elements=4096,
-    rows=16,
-    columns=64,
-    most_columns=64,
-    contract_rows=64,
-    contract_columns=64,
-    programs=1,
-    diagonals=False,
-    sides=1,
-    sorted_block=1024,
-)
+def _gpu_sizes(products: tuple[tuple[int, int], ...] = (), multiprocessors: int = 1) -> Sizes:
+    return Sizes(
+        elements=1024,
+        row_elements=4096,
+        rows=16,
+        columns=64,
+        most_columns=64,
+        contract_rows=64,
+        contract_columns=64,
+        programs=1,
+        diagonals=False,
+        sides=1,
+        sorted_block=1024,
+        products=products,
+        multiprocessors=multiprocessors,
+    )
+
+
+GPU = _gpu_sizes()
 # wgmma takes 64 rows at a time; two warpgroups with 128 x 256 reuse operands most and leave registers for an epilogue.
-_WARPGROUPS = replace(GPU, products=((128, 256), (128, 128), (64, 128), (64, 64)), multiprocessors=132)
+_WARPGROUPS = _gpu_sizes(((128, 256), (128, 128), (64, 128), (64, 64)), 132)
 
 LLVM, CUDA_CPP, TILE_IR = Code("llvm", ".ll", ".s"), Code("cuda-cpp", ".cu", ".sass"), Code("tessera-ir", ".mlir", ".s")
 

@@ -30,11 +30,8 @@ from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.kernel_to_program import kernel_program
-from tessera.compiler.lower.memory_limit import fit
-from tessera.compiler.lower.schedule_to_tile import schedule_to_tile
 from tessera.compiler.machines import sizes_of
 from tessera.compiler.phases import phase, spend
-from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 from tessera.compiler.tile.passes.copies_as_loads import copies_ahead, copies_as_loads
 from tessera.compiler.tile.passes.debug import check_indices, check_nan, show_elements
 from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
@@ -78,7 +75,7 @@ PASSES: tuple[Pass, ...] = (
     # the others leave unused ops behind
     Pass("eliminate_dead", "graph", eliminate_dead),
     # last: eliminating common ops after it would undo it
-    Pass("rematerialize", "graph", lambda func: fit(func, to_schedule)),
+    Pass("rematerialize", "graph", lambda func: _fit(func)),
     # first: every later pass and target may rely on it that shared tiles are synchronised
     Pass("place_barriers", "kernel", place_barriers),
     # `acc += mma(a, b)` becomes one chain of products, whose operands are masked below
@@ -206,8 +203,16 @@ def to_graph(unit: Unit, run: Run | None = None) -> Op:
     return graph
 
 
+def _fit(func: Op) -> None:
+    from tessera.compiler.lower.memory_limit import fit  # slow: 10 ms for the first kernel, with the two below
+
+    fit(func, to_schedule)
+
+
 def to_schedule(graph: Op, target: str, run: Run | None = None) -> Op:
     """The groups of operators that become kernels, of what `to_graph` gave. Raises CompileError, TargetError."""
+    from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule  # slow: as above
+
     name = str(graph.attrs.get("scheduler", ""))
     graph = _with_launches(graph, target, run)
     if not name:
@@ -249,6 +254,8 @@ def to_program(unit: Unit, target: str, run: Run | None = None) -> Lowered:
         program = kernel_program(kernel, unit.params, unit.checks, unit.structure)
         run.done("kernel_to_program", kernel)
         return Lowered(program, None, None, run.stages)
+    from tessera.compiler.lower.schedule_to_tile import schedule_to_tile  # slow: as above
+
     graph = to_graph(unit, run)
     schedule = to_schedule(graph, target, run)
     program = schedule_to_tile(schedule, unit.params, unit.checks, target, unit.structure)

@@ -29,10 +29,9 @@ from tessera.compiler.frontend.names.values import (
     has_unknown,
     is_sequence,
 )
-from tessera.compiler.frontend.syntax.fragments import Broken
 from tessera.compiler.frontend.syntax.parse import Source, find_function, parse_module, source_of
 from tessera.compiler.frontend.syntax.reparse import reread
-from tessera.compiler.frontend.syntax.trees import first_line
+from tessera.compiler.frontend.syntax.trees import Broken, first_line
 from tessera.errors import CompileError, Diagnostic
 from tessera.language.annotations import dotted_name
 from tessera.language.policies import PolicyError

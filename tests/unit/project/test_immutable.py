@@ -39,6 +39,25 @@ def test_it_can_be_saved():
     assert pickle.loads(pickle.dumps(span)) == span  # noqa: S301 (written just here)
 
 
+@immutable(eq=False)
+class Place:
+    name: str
+
+
+@mutable(eq=False)
+class Counter:
+    name: str
+    count: int = 0
+
+
+@pytest.mark.parametrize("made", [Place, Counter])
+def test_some_are_equal_to_themselves_alone(made):
+    one, other = made("a"), made("a")
+    assert one == one != other
+    assert len({one, other, one}) == 2
+    assert fields(made)[0].name == "name" and repr(replace(one, name="b")).startswith(f"{made.__name__}(name='b'")
+
+
 @immutable
 class Empty:
     pass

@@ -77,6 +77,29 @@ def test_import_loads_no_heavy_library():
     assert done.stdout.strip() == ""
 
 
+def test_a_first_kernel_loads_no_scheduler(tmp_path):
+    """Imports are most of what the first compilation of a process takes. A kernel has no operators to group, and its
+    text, which Python has read before, no errors to recover from."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, numpy, tessera as ts\n"
+        "@ts.kernel\n"
+        "def twice(x: ts.Tensor['n', ts.f32]):\n"
+        "    i = ts.tile.linear_id()\n"
+        "    if i < n:\n"
+        "        x[i] = x[i] * 2\n"
+        "x = numpy.ones(8, numpy.float32)\n"
+        "twice(x)\n"
+        "assert x[0] == 2\n"
+        "later = 'schedule.grouping lower.schedule_to_tile lower.memory_limit frontend.syntax.fragments'.split()\n"
+        "print(*[m for m in later if f'tessera.compiler.{m}' in sys.modules])",
+        encoding="utf-8",
+    )
+    env = {**os.environ, "TESSERA_CACHE_DIR": str(tmp_path / "cache"), "TESSERA_TARGET": "cpu"}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True, cwd=ROOT, env=env)
+    assert done.stdout.strip() == ""
+
+
 def test_editable_install_has_no_import_hook():
     """A finder hook would cost every interpreter start; folders on sys.path do not."""
     files = metadata.distribution("tessera").files or []

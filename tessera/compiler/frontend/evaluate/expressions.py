@@ -28,7 +28,7 @@ from tessera.compiler.frontend.names.values import (
     is_static,
     type_name,
 )
-from tessera.compiler.frontend.syntax.fragments import Gap
+from tessera.compiler.frontend.syntax.trees import Gap
 from tessera.language.dims import Expr
 
 

@@ -27,8 +27,8 @@ from tessera.compiler.frontend.names.values import (
     is_static,
     type_name,
 )
-from tessera.compiler.frontend.syntax.fragments import Broken
 from tessera.compiler.frontend.syntax.parse import Sample
+from tessera.compiler.frontend.syntax.trees import Broken
 from tessera.errors import Diagnostic, Diagnostics, Span
 from tessera.language.tracebacks import OWN
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from tessera.compiler.frontend.names.values import LayerValue
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, SharedType, ViewType, shape_text
 from tessera.errors import Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language.dims import Dim, Expr, symbol, symbols
 from tessera.language.dtypes import DType
 
@@ -91,7 +91,7 @@ class Axis:
 Axes = tuple[Axis, ...]
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Coordinate:
     """An index that walks a dim. `offset` stands for it in Dims; `extent` is where it ends, None until that is known.
 
@@ -135,7 +135,7 @@ def marks(d: Dim) -> frozenset[str]:
     return frozenset(s for s in symbols(d) if s.startswith(MARK))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class View(LayerValue):
     """A tensor parameter, or a window onto one: the kernel's handle on global memory."""
 
@@ -158,7 +158,7 @@ class View(LayerValue):
         return f"the tensor {self.name}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Lanes(LayerValue):
     """The index numbers base, base + 1, ... along `axis`, at `position` among `rank` axes (`i[:, None]` has rank 2).
 
@@ -181,7 +181,7 @@ class Lanes(LayerValue):
         return f"a vector of {self.size} indices"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class EachIndex(LayerValue):
     """`ts.tile.each()`, an index: the one element of an axis that this program has."""
 
@@ -202,7 +202,7 @@ class LanesType:
         return f"lanes of {end}, {self.size} at a time" if end is not None else f"{self.size} lanes"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Share(LayerValue):
     """This program's share of a result, which is complete when all programs have run."""
 
@@ -214,7 +214,7 @@ class Share(LayerValue):
         return "what reduce_across gives"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class TileWindow(LayerValue):
     """A block of a view: `view[offsets : offsets + sizes]`, of which the tile has the axes `kept`."""
 
@@ -239,7 +239,7 @@ class TileWindow(LayerValue):
         return f"a block {shape_text(self.shape)} of {self.view.name}"
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Shared(LayerValue):
     """A shared tile. `axes` are those of what was last copied into it."""
 
@@ -258,14 +258,14 @@ class Shared(LayerValue):
         return f"a shared tile {self.type.pretty()}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Transposed(LayerValue):
     """`shared.T`: read with its two axes exchanged."""
 
     of: Shared
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Panel(LayerValue):
     """`tile.load(A, shape=(BM, BK))` where A's axis `open` is walked by a loop: one block of it is a partition."""
 
@@ -275,7 +275,7 @@ class Panel(LayerValue):
     axes: tuple[Axis | None, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class LaunchContext(LayerValue):
     """`ts.tile.context()`: the bound dims and the schedule's parameters."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
@@ -54,7 +54,7 @@ class Path:
     """names that may be unbound at the end"""
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Frame:
     """`definition`: the function of a module whose text holds this one's. `outer` is the lexically enclosing frame,
     `caller` the dynamically enclosing one with the place of the call."""
@@ -138,7 +138,7 @@ class Frame:
         return tuple(notes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Closure(Described):
     """A function given by its text: nested def, lambda, another function of the file, or a live function's source.
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeGuard
 
 from tessera.compiler.frontend.names.definition import FileScope, Scope
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 from tessera.language.records import STATE
@@ -114,7 +114,7 @@ class Method:
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class ClassRef:
     """A class of the file that is read as text: its name, its constants and its dataclass fields in order, and what
     its own ones are annotated with, to be read in `scope`."""
@@ -139,14 +139,14 @@ class ClassRef:
     """fields that the constructor takes by name only"""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Property:
     """A member of a class of a text that an instance computes when it is asked for it; `getter` is a function."""
 
     getter: Any
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Record:
     """An instance of a dataclass made while evaluating, or of a text-only class."""
 
@@ -190,7 +190,7 @@ class Partial(Described):
     keywords: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Super(Described):
     """`super()` in a method of a class of a text: the members of the classes above, for one instance."""
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from tessera.compiler.frontend.syntax.by_node import by_node
-from tessera.compiler.frontend.syntax.fragments import Broken
+from tessera.compiler.frontend.syntax.trees import Broken
 
 
 @by_node

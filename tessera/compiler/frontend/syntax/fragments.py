@@ -6,12 +6,12 @@ import ast
 import re
 from dataclasses import field, replace
 from keyword import kwlist
-from typing import Any, ClassVar
+from typing import Any
 
 from tessera.compiler.frontend.syntax.dialect import tokens
 from tessera.compiler.frontend.syntax.lines import Lines
 from tessera.compiler.frontend.syntax.parse import parse
-from tessera.compiler.frontend.syntax.trees import clone, first_line, shift, suites
+from tessera.compiler.frontend.syntax.trees import Broken, clone, first_line, shift, suites
 from tessera.errors import Diagnostic, Span
 from tessera.immutable import mutable
 
@@ -90,7 +90,7 @@ class Fragments:
             end -= 1
         self.gap(start, end, problem)
         text = "\n".join(self.lines.between(start, end))
-        return self.place(Broken(text, self.was(start, end)), start, end)
+        return self.place(broken(text, self.was(start, end)), start, end)
 
     def gap(self, start: int, end: int, problem: Diagnostic | None) -> None:
         self.gaps.append((start + 1, end))
@@ -140,11 +140,7 @@ class Before:
         return out
 
 
-# What stands in a tree where the text does not parse.
-#
-# A broken statement counts for nothing but what it may assign, which is unknown from there on: findings rest on
-# what can be read. Hints may also rest on what could be read last: a `recalled` definition evaluates the
-# statement as it was.
+# What the text of a broken statement tells.
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _LEADING = re.compile(r"\s*(?:for\s+)?([^\W\d]\w*(?:\s*,\s*[^\W\d]\w*)*)(?!\w|\s*[.(\[])")
@@ -155,28 +151,10 @@ _IMPORTED = re.compile(r"[^\W\d][\w.]*(?:\s+as\s+[^\W\d]\w*)?")
 _KEYWORDS = frozenset(kwlist)
 
 
-class Broken(ast.stmt):
-    """A statement that does not parse. Not among its fields, and so out of reach of walks over the tree: `was`, the
-    statements that stood here when they could be read last."""
-
-    _fields: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, text: str, was: list[ast.stmt]) -> None:
-        super().__init__()
-        self.was = was or salvaged(text)
-        self.binds = bound_names(text)
-        self.mentions = frozenset(_WORD.findall(text)) - _KEYWORDS
-        self.leaves = text.lstrip().startswith(("return", "raise"))
-
-
-class Gap(ast.expr):
-    """An expression in the head of a broken `if`, `for`, `while` or `with`."""
-
-    _fields: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, was: ast.expr | None = None) -> None:
-        super().__init__()
-        self.was = was
+def broken(text: str, was: list[ast.stmt]) -> Broken:
+    """A statement that does not parse, with what its text tells."""
+    mentions = frozenset(_WORD.findall(text)) - _KEYWORDS
+    return Broken(was or salvaged(text), bound_names(text), mentions, text.lstrip().startswith(("return", "raise")))
 
 
 def bound_names(text: str) -> frozenset[str]:

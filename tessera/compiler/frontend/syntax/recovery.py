@@ -13,9 +13,9 @@ import copy
 import re
 from typing import Any
 
-from tessera.compiler.frontend.syntax.fragments import Before, Broken, Fragments, Gap
+from tessera.compiler.frontend.syntax.fragments import Before, Fragments, broken
 from tessera.compiler.frontend.syntax.lines import CLAUSES, Lines
-from tessera.compiler.frontend.syntax.trees import clone, placed, suites
+from tessera.compiler.frontend.syntax.trees import Broken, Gap, clone, placed, suites
 from tessera.errors import Diagnostic
 
 DEPTH = 60
@@ -71,7 +71,7 @@ class Reader:
                 self.fragments.report(i)
             body += found
             if len(self.fragments.problems) > before:  # also where each part can be read: together they may not mean it
-                body.append(self.fragments.place(Broken("", []), i, i + 1))
+                body.append(self.fragments.place(broken("", []), i, i + 1))
             i = self.lines.code(end, last)
         return body
 
@@ -116,12 +116,12 @@ class Reader:
                 made = fragments.place(ast.If(Gap(), [], []), start, stop)
             elif made is not None and not word:  # behind another statement, which is as broken
                 text, was = "\n".join(self.lines.between(start, head)), fragments.was(start, head)
-                out.append(fragments.place(Broken(text, [s for s in was if not suites(s)]), start, head))
+                out.append(fragments.place(broken(text, [s for s in was if not suites(s)]), start, head))
             inline: list[ast.stmt] = made.body if made is not None else []
             body = [*inline, *self._block(head, stop, depth + 1, indent, quiet=len(fragments.problems) > said)]
             if not body:
                 blank = self.lines.code(head, len(self.lines))
-                body = [fragments.place(Broken("", fragments.was(head, blank) if blank > head else []), head - 1, head)]
+                body = [fragments.place(broken("", fragments.was(head, blank) if blank > head else []), head - 1, head)]
             if word not in ("if", "elif", "else"):
                 _go_on(body)
             tip = self._joined(tip, made, word, body, out)

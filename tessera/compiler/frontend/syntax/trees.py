@@ -1,9 +1,33 @@
-"""Small questions about Python's trees: where a statement starts, its suites, and moving it."""
+"""Small questions about Python's trees: where a statement starts, its suites, and moving it; and what stands in a tree
+where the text does not parse."""
 
 from __future__ import annotations
 
 import ast
-from typing import Any, cast
+from typing import Any, ClassVar, cast
+
+
+class Broken(ast.stmt):
+    """A statement that does not parse. It counts for nothing but what it may assign (`binds`), which is unknown from
+    there on: findings rest on what can be read. Hints may also rest on what could be read last: a `recalled` definition
+    evaluates the statement as it was. Not among its fields, and so out of reach of walks over the tree: `was`, the
+    statements that stood here when they could be read last."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, was: list[ast.stmt], binds: frozenset[str], mentions: frozenset[str], leaves: bool) -> None:
+        super().__init__()
+        self.was, self.binds, self.mentions, self.leaves = was, binds, mentions, leaves
+
+
+class Gap(ast.expr):
+    """An expression in the head of a broken `if`, `for`, `while` or `with`."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, was: ast.expr | None = None) -> None:
+        super().__init__()
+        self.was = was
 
 
 def first_line(node: ast.stmt) -> int:
