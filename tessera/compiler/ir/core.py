@@ -199,7 +199,8 @@ class Builder:
     def __init__(
         self, block: Block, position: int | None = None, span: Span | None = None, origin: OpOrigin = FORWARD
     ) -> None:
-        self.block, self.position, self.span, self.origin = block, position, span, origin
+        self.block, self.span, self.origin = block, span, origin
+        self.position: int | None = position
 
     def insert(self, op: Op) -> Op:
         if self.position is None:
