@@ -98,7 +98,9 @@ class Analysis:
         """What can be compiled. Raises CompileError with the errors, or with what is undecided."""
         errors = [d for d in self.diagnostics if d.severity == "error"]
         if errors or self.op is None:
-            raise CompileError(errors or list(self.undecided))
+            message = f"{self.name} computes with something that is not known when it is compiled"
+            unknown = Diagnostic("TS102", message, self.definition.span, function=self.name)
+            raise CompileError(errors or list(self.undecided) or unknown)
         return Unit(self.op, self.params, self.checks, self.captures, self.structure)
 
     def type_at(self, line: int, col: int) -> ExprInfo | None:

@@ -63,7 +63,34 @@ def _plain(name: str) -> Callable[..., Any]:
         given = [*leaves(args), *leaves(kwargs)]
         if any(map(ev.layer.owns, given)):
             return ev.layer.call(node, Builtin(name), args, kwargs)
-        return _of_sizes(ev, node, name, args)
+        return _of_sizes(ev, node, name, args, kwargs)
+
+    return run
+
+
+def _compared(name: str) -> Callable[..., Any]:
+    """max, min and sorted: of the items themselves, or by the keys that a function gives for them."""
+    plain = _plain(name)
+
+    def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+        key, rest = kwargs.get("key"), {k: v for k, v in kwargs.items() if k != "key"}
+        if key is None:
+            return plain(ev, node, args, rest)
+        items = args if len(args) > 1 else ev.iterate(node, args[0])
+        if items is None or has_unknown(rest):
+            return UNKNOWN
+        if not items and "default" in rest:
+            return rest["default"]
+        keys = [ev.call(node, key, [item], {}) for item in items]
+        if any(map(ev.layer.owns, keys)):
+            return ev.error("TS102", f"{name} compares keys, which are not known at compile time", node)
+        if not is_static(keys):
+            return UNKNOWN
+        order = {"reverse": rest["reverse"]} if "reverse" in rest else {}
+        found = evaluate(ev, node, name, [range(len(items))], {"key": keys.__getitem__, **order})
+        if isinstance(found, Unknown):
+            return UNKNOWN
+        return [items[i] for i in found] if name == "sorted" else items[found]
 
     return run
 
@@ -83,11 +110,11 @@ def evaluate(ev: Evaluator, node: ast.AST, name: str, args: Args, kwargs: Kwargs
         return ev.error("TS107", f"{name} raised {type(e).__name__}: {e}", node)
 
 
-def _of_sizes(ev: Evaluator, node: ast.AST, name: str, args: Args) -> Any:
+def _of_sizes(ev: Evaluator, node: ast.AST, name: str, args: Args, kwargs: Kwargs) -> Any:
     """min, max, abs, sum, int, float and str of symbolic sizes, and of numbers that depend on them."""
     flat = list(args[0]) if len(args) == 1 and is_sequence(args[0]) else args
     sizes = all(isinstance(v, (int, Expr)) for v in flat)
-    if name in ("min", "max") and sizes and flat:
+    if name in ("min", "max") and sizes and flat and not kwargs:
         out = flat[0]
         for v in flat[1:]:
             first = compare_sizes(ev, "<=" if name == "min" else ">=", out, v)
@@ -96,10 +123,12 @@ def _of_sizes(ev: Evaluator, node: ast.AST, name: str, args: Args) -> Any:
                 out = v if second else (dims.dim_min if name == "min" else dims.dim_max)(out, v)
         return out
     if name == "sum":
-        out = args[1] if len(args) > 1 else 0
+        out = args[1] if len(args) > 1 else kwargs.get("start", 0)
         for v in flat if len(args) == 1 else args[0]:
             out = ev.operate(node, "+", out, v)
         return out
+    if kwargs:
+        return UNKNOWN
     if name in ("int", "abs", "round") and isinstance(flat[0], Expr):
         return flat[0]
     if name == "str":
@@ -367,10 +396,11 @@ def super_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return Super(record, has[-1].bases) if has else UNKNOWN
 
 
-_PLAIN = ("abs", "all", "any", "bool", "complex", "divmod", "float", "int", "max", "min", "pow", "repr", "round",
-          "slice", "sorted", "str", "sum")  # fmt: skip
+_PLAIN = ("abs", "all", "any", "bool", "complex", "divmod", "float", "int", "pow", "repr", "round", "slice", "str",
+          "sum")  # fmt: skip
 BUILTINS.update({
     **{n: _plain(n) for n in _PLAIN},
+    **{n: _compared(n) for n in ("max", "min", "sorted")},
     **{n: _sequences(n) for n in _SEQUENCES},
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,

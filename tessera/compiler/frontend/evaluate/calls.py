@@ -337,7 +337,11 @@ def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], k
     if isinstance(method, types.FunctionType) and not isinstance(callee, NumpyFunction):
         return live_call(ev, node, method, [callee, *args], kwargs)
     if not tensors:
-        return ev.undecide(f"{name} needs sizes that are known", node)
+        own = next((v for v in given if isinstance(v, ABSTRACT) and not isinstance(v, (Expr, Number))), None)
+        if own is None:
+            return ev.undecide(f"{name} needs sizes that are known", node)
+        message = f"{name} is Python's own and cannot work with {type_name(own)} of a program; write a loop"
+        return ev.error("TS102", message, node)
     return _use_ours(ev, node, name, callee, tensors[0])
 
 
@@ -445,6 +449,11 @@ def _container_method(ev: Evaluator, node: ast.AST, method: Method, args: list[A
         return ev.error("TS102", f"{name} compares elements, which are not known at compile time", node)
     if name == "extend" and args and not is_sequence(args[0]):
         args = [ev.iterate(node, args[0]) or []]
+    if name == "sort" and kwargs.get("key") is not None:
+        ordered = BUILTINS["sorted"](ev, node, [owner], kwargs)
+        if is_collection(ordered):
+            owner[:] = ordered
+        return UNKNOWN if isinstance(ordered, Unknown) else None
     if name == "sort" and not is_static(owner):
         return ev.error("TS102", "sort compares elements, which are not known at compile time", node)
     if budget.method_explodes(owner, name, args):
