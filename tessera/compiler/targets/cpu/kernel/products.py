@@ -17,6 +17,7 @@ from tessera.compiler.targets.cpu.kernel.packing.scattered import Walk
 from tessera.compiler.targets.cpu.kernel.small_matmul import LARGE, Shape, direct_function, direct_kind
 from tessera.compiler.targets.cpu.kernel.turned import turned_function
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
+from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of, unsupported
@@ -109,6 +110,24 @@ def _check(op: Op, lhs: DType, rhs: DType, acc: DType) -> None:
         unsupported(op, f"a product of floats accumulated in {acc}")
 
 
+def _direct(
+    isa: VectorISA,
+    a: MatrixOperand,
+    b: MatrixOperand,
+    acc: DType,
+    sizes: tuple[int, int, Index],
+    pitch: int,
+    *,
+    accumulate: bool,
+) -> tuple[str, Shape]:
+    """How the product of these rows, columns and steps of k is computed without packing; "" where it is packed."""
+    rows, columns, k = sizes
+    strides = tuple(s if isinstance(s, int) else None for s in (*a.strides, *b.strides, pitch))
+    shape = Shape(isa, acc, rows, columns, k if isinstance(k, int) else None, strides, accumulate)
+    plain = a.dtype == b.dtype == acc and acc.is_float and a.walks is None and b.walks is None
+    return direct_kind(shape) if plain else "", shape
+
+
 @immutable
 class Product:
     """C (+)= A @ B with C in the scratch matrix at `c`, whose rows are `pitch` elements apart. `m` and `n` are the
@@ -134,7 +153,8 @@ class Product:
     def write(self, k: KernelFunction) -> None:
         """Calls the function that suits the sizes; at a ragged edge the packed product, which takes any."""
         fn = k.fn
-        kind, shape = self._direct(k)
+        sizes = (self.rows, self.columns, self.k)
+        kind, shape = _direct(k.isa, self.a, self.b, self.acc, sizes, self.pitch, accumulate=self.accumulate)
         if kind == "":
             self._packed(k)
             return
@@ -162,15 +182,6 @@ class Product:
 
     def _sizes(self) -> list[Index]:
         return [self.c, self.pitch, self.m, self.n, self.k]
-
-    def _direct(self, k: KernelFunction) -> tuple[str, Shape]:
-        """How the product is computed without packing; "" where it is packed."""
-        strides = tuple(s if isinstance(s, int) else None for s in (*self.a.strides, *self.b.strides, self.pitch))
-        depth = self.k if isinstance(self.k, int) else None
-        shape = Shape(k.isa, self.acc, self.rows, self.columns, depth, strides, self.accumulate)
-        plain = self.a.dtype == self.b.dtype == self.acc and self.acc.is_float
-        plain = plain and self.a.walks is None and self.b.walks is None
-        return direct_kind(shape) if plain else "", shape
 
     def _packed(self, k: KernelFunction) -> list[Val]:
         if self.acc.is_complex:
@@ -241,14 +252,16 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
     dtype = dtype_of(op.result)
     narrow = columns <= k.isa.lanes(8 * dtype.itemsize) // 2 and rows >= 2 * columns
     least = min(rows, columns) >= FEW and SAVED * _work(k, dtype, columns, rows) < _work(k, dtype, rows, columns)
-    # complex products have an order of their parts
-    swap = (narrow or least) and not dtype.is_complex and op.result not in ev.cells
-    cell = ev.cells.get(op.result) or k.matrix(op.result, turned=swap)
-    ev.cells[op.result] = cell
     left, right = (_whole(k, op, i) for i in range(2))
     _check(op, left.dtype, right.dtype, dtype_of(op.result))
     row, col = ev.index(op.operands[2]), ev.index(op.operands[3])
     (height, extent), (_, width) = (matrix_sizes(op, i) for i in range(2))
+    depth = ev.dim(extent)
+    # what is not packed has no panels to fill up; complex products have an order of their parts
+    packed = _direct(k.isa, left, right, dtype, (rows, columns, depth), PITCH, accumulate=False)[0] != "direct"
+    swap = (narrow or (least and packed)) and not dtype.is_complex and op.result not in ev.cells
+    cell = ev.cells.get(op.result) or k.matrix(op.result, turned=swap)
+    ev.cells[op.result] = cell
     m, n = _left(k, height, op.operands[2], rows), _left(k, width, op.operands[3], columns)
     pitch = cell.strides[1 if swap else 0] or PITCH
     assert isinstance(pitch, int)
@@ -259,7 +272,7 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
             size = (pitch * (lines - 1) + long) * cell.dtype.itemsize
             fn.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
             fn.do(f"call void @llvm.memset.p0.i64({cell.ptr!r}, i8 0, i64 {size}, i1 false)")
-    a, b, depth = left.moved(fn, 0, row), right.moved(fn, 1, col), ev.dim(extent)
+    a, b = left.moved(fn, 0, row), right.moved(fn, 1, col)
     product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False)
     (product.swapped if swap else product).write(k)
 

@@ -72,10 +72,10 @@ class Shape:
         across = -(-self.n // self.lanes)
         if room == 28 and self.m > 6 and across > 2:
             vectors = -(-across // -(-across // 4))
-            return min(self.m, (room + 3 - vectors) // vectors), vectors
+            return _evenly(self.m, (room + 3 - vectors) // vectors), vectors
         vectors = min(across, max(2 if across > 1 else 1, room // max(self.m, 1), 1), room // 2 if self.m > 1 else 8)
         vectors = min(vectors, 8)
-        return min(self.m, max(1, room // vectors)), vectors
+        return _evenly(self.m, max(1, room // vectors)), vectors
 
     def name(self, kind: str) -> str:
         strides = "_".join("x" if s is None else str(s) for s in self.strides)
@@ -86,6 +86,12 @@ class Shape:
         )
         k = "x" if self.k is None else self.k
         return f"{kind}_{self.dtype}_{self.m}x{self.n}x{k}_{strides}{add}"
+
+
+def _evenly(rows: int, most: int) -> int:
+    """Rows of a block, at most `most`, so that the last block is not much smaller than the others: sums of few rows
+    wait for themselves."""
+    return -(-rows // -(-rows // most))
 
 
 def direct_kind(shape: Shape) -> str:
@@ -296,6 +302,9 @@ class Writer:
         a, b = self.at(fn.param(0), (row, sam)), self.at(fn.param(3), (column, 1))
         c = self.at(fn.param(6), (row, ldc), (column, 1))
         places = [self.at(c, (i, ldc), (j * lanes, 1)) for i in range(rows) for j in range(vectors)]
+        # with few columns in the last vector, half or a quarter of it is enough, which takes some processors less time
+        last = min(lanes, max(1 << (tail - 1).bit_length(), 16 // shape.dtype.itemsize)) if tail else lanes
+        types = [shape.vector] * (vectors - 1) + [shape.vector.wide(last)]
 
         def chain(starts: list[Index], count: Index, values: list[Val]) -> list[Val]:
             (first,) = starts
@@ -303,18 +312,23 @@ class Writer:
                 k = fn.add(first, at.index)
                 line = self.at(b, (k, sbk))
                 rights = [
-                    self._load(self.at(line, (j * lanes, 1)), tail if j == vectors - 1 else 0) for j in range(vectors)
+                    self._first(self.at(line, (j * lanes, 1)), t, tail if tail and j == vectors - 1 else lanes, 0)
+                    for j, t in enumerate(types)
                 ]
                 left = self.at(a, (k, sak))
                 following: list[Val] = []
                 for i in range(rows):
                     x = fn.splat(fn.load(self.at(left, (i, sam)), shape.vector.scalar), lanes)
-                    for j in range(vectors):
-                        following.append(self.fma(x, rights[j], at.carried[i * vectors + j]))
+                    for j, t in enumerate(types):
+                        own = x if t is shape.vector else fn.shuffle(x, None, range(t.lanes))
+                        following.append(self.fma(own, rights[j], at.carried[i * vectors + j]))
                 at.next = following
             return at.results
 
-        self.finish(places, self.sums(self.start(places), chain))
+        given = [const(0, t) for t in types] * rows
+        if shape.accumulate:
+            given = [fn.load(p, t, shape.dtype.itemsize) for p, t in zip(places, types * rows, strict=True)]
+        self.finish(places, self.sums(given, chain))
 
     def sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:
         k = self.shape.k
