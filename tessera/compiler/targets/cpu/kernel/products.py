@@ -144,14 +144,19 @@ class Product:
     rows: int
     columns: int
     accumulate: bool
+    last: tuple[int, int] = (0, 0)
+    """how many rows and columns the last block has, where that is known and fewer; else 0"""
 
     @property
     def swapped(self) -> Product:
         """The same product as C^T = B^T @ A^T."""
-        return replace(self, a=self.b.turned, b=self.a.turned, m=self.n, n=self.m, rows=self.columns, columns=self.rows)
+        last = self.last[1], self.last[0]
+        turned = replace(self, a=self.b.turned, b=self.a.turned, m=self.n, n=self.m, last=last)
+        return replace(turned, rows=self.columns, columns=self.rows)
 
     def write(self, k: KernelFunction) -> None:
-        """Calls the function that suits the sizes; at a ragged edge the packed product, which takes any."""
+        """Calls the function that suits the sizes; at a ragged edge one for that, or the packed product, which takes
+        any."""
         fn = k.fn
         sizes = (self.rows, self.columns, self.k)
         kind, shape = _direct(k.isa, self.a, self.b, self.acc, sizes, self.pitch, accumulate=self.accumulate)
@@ -175,7 +180,24 @@ class Product:
             _call(fn, direct, self._arguments())
         else:
             full = fn.binary("and", fn.icmp("eq", self.m, self.rows), fn.icmp("eq", self.n, self.columns))
-            fn.choose(full, lambda: _call(fn, direct, self._arguments()), lambda: self._packed(k))
+            fn.choose(full, lambda: _call(fn, direct, self._arguments()), lambda: self._edge(k))
+
+    def _edge(self, k: KernelFunction) -> list[Val]:
+        """A block with fewer rows or columns."""
+        fn, (rows, columns) = k.fn, self.last
+        rows, columns = (self.rows, columns) if isinstance(self.m, int) else (rows, self.columns)
+        if not rows or not columns or not (isinstance(self.m, int) or isinstance(self.n, int)):
+            return self._packed(k)
+        sizes = (rows, columns, self.k)
+        kind, shape = _direct(k.isa, self.a, self.b, self.acc, sizes, self.pitch, accumulate=self.accumulate)
+        if kind != "direct":
+            return self._packed(k)
+        known = fn.icmp("eq", *((self.n, columns) if isinstance(self.m, int) else (self.m, rows)))
+        return fn.choose(
+            known,
+            lambda: _call(fn, direct_function(k.module, shape), self._arguments()),
+            lambda: self._packed(k),
+        )
 
     def _arguments(self) -> list[Index]:
         return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, *self._sizes()]
@@ -273,7 +295,8 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
             fn.module.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
             fn.do(f"call void @llvm.memset.p0.i64({cell.ptr!r}, i8 0, i64 {size}, i1 false)")
     a, b = left.moved(fn, 0, row), right.moved(fn, 1, col)
-    product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False)
+    last = _rest(height, rows), _rest(width, columns)
+    product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False, last)
     (product.swapped if swap else product).write(k)
 
 
@@ -316,6 +339,11 @@ def _whole(k: KernelFunction, op: Op, i: int) -> MatrixOperand:
         return found
     first, second = ([(k.ev.dim(v.type.shape[a]), s[a]) for a in axes] for axes in (rows, columns))
     return replace(found, walks=(first, second))
+
+
+def _rest(extent: Dim, size: int) -> int:
+    """How much of `extent` the last of its blocks has, where it has less than the others; 0 where that is not known."""
+    return extent % size if isinstance(extent, int) else 0
 
 
 def _left(k: KernelFunction, extent: Dim, start: Value, size: int) -> Index:
