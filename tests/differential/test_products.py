@@ -141,9 +141,9 @@ def test_many_equal_products() -> None:
         assert np.all(np.abs(np.asarray(got) - exact) < 0.02)
 
 
-@pytest.mark.parametrize(("rows", "fetches"), [(1024, False), (4096, True)])
-def test_what_no_cache_holds_is_asked_for_ahead(rows: int, fetches: bool) -> None:
-    """Lines that come next are fetched: twice the speed from memory, some less from a cache."""
+@pytest.mark.parametrize(("rows", "fetches"), [(128, False), (1024, True), (4096, True)])
+def test_what_no_core_caches_is_asked_for_ahead(rows: int, fetches: bool) -> None:
+    """Lines that come next are fetched: twice the speed from memory, a little more from a shared cache."""
     a = np.empty((rows, 1024), np.float32)
     text = ts.compile(plain, target="cpu", arguments=(a, a[0])).ir("target")
     assert ("call void @llvm.prefetch" in text) == fetches
