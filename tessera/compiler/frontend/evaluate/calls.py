@@ -9,7 +9,7 @@ import inspect
 import math
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
@@ -451,9 +451,10 @@ def _container_method(ev: Evaluator, node: ast.AST, method: Method, args: list[A
         args = [ev.iterate(node, args[0]) or []]
     if name == "sort" and kwargs.get("key") is not None:
         ordered = BUILTINS["sorted"](ev, node, [owner], kwargs)
-        if is_collection(ordered):
-            owner[:] = ordered
-        return UNKNOWN if isinstance(ordered, Unknown) else None
+        if isinstance(ordered, Unknown):
+            return UNKNOWN
+        cast("list[Any]", owner)[:] = ordered
+        return None
     if name == "sort" and not is_static(owner):
         return ev.error("TS102", "sort compares elements, which are not known at compile time", node)
     if budget.method_explodes(owner, name, args):
