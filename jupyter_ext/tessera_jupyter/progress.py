@@ -1,4 +1,5 @@
-"""Says what is being waited for, when it takes longer than a second; says nothing otherwise."""
+"""Says what is being waited for, when it takes longer than a second, and shows what it has found so far; says nothing
+otherwise."""
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ PATIENCE = 1.0
 _INTERVAL = 0.5
 _telling = threading.Lock()
 """held by the outermost wait, the one that is told: a run is made of compilations"""
+Bundle = dict[str, str]
 
 
 @contextmanager
-def progress(what: str | Callable[[], str]) -> Iterator[None]:
+def progress(what: str | Callable[[], str], found: Callable[[], Bundle] = dict) -> Iterator[None]:
     """Shows `what`, or what it says at the time, with the seconds that have passed while the block runs, and takes it
-    away afterwards.
+    away afterwards. What is `found` by then stands below it, and stays.
 
     The block stays in the main thread, so that interrupting the kernel stops it as it stops anything else.
     """
@@ -33,7 +35,7 @@ def progress(what: str | Callable[[], str]) -> Iterator[None]:
     try:
         done = threading.Event()
         context = contextvars.copy_context()  # a thread's display belongs to the cell that started it
-        ticker = threading.Thread(target=context.run, args=(_tick, what, done), daemon=True)
+        ticker = threading.Thread(target=context.run, args=(_tick, what, found, done), daemon=True)
         ticker.start()
         try:
             yield
@@ -45,38 +47,64 @@ def progress(what: str | Callable[[], str]) -> Iterator[None]:
 
 
 class Waits:
-    """Shows the runtime's waits: compilations, and tunings with the configuration that is being looked at."""
+    """Shows the runtime's waits: compilations, and tunings with what is known of each configuration."""
 
     def __init__(self) -> None:
-        self._open: dict[int, tuple[AbstractContextManager[None], list[str]]] = {}
+        self._open: dict[int, _Wait] = {}
 
     def __call__(self, event: WaitEvent) -> None:
         if event.state == "begin":
-            now = [event.title]
-            shown = progress(lambda: now[0])
-            self._open[event.task] = shown, now
-            shown.__enter__()
+            self._open[event.task] = wait = _Wait(event.title)
+            wait.shown.__enter__()
         elif event.task not in self._open:  # it began before anybody listened
             return
         elif event.state == "step":
-            self._open[event.task][1][0] = f"{event.title}: {event.doing} ({event.part or 0:.0%})"
+            self._open[event.task].step(event)
         else:
-            self._open.pop(event.task)[0].__exit__(None, None, None)
+            self._open.pop(event.task).shown.__exit__(None, None, None)
 
 
-def _tick(what: str | Callable[[], str], done: threading.Event) -> None:
+class _Wait:
+    """One wait. What it has found is drawn in its own thread, between its measurements, and sent by the ticker's."""
+
+    def __init__(self, title: str) -> None:
+        self.now, self.found = title, Bundle()
+        self.drawn = monotonic() + PATIENCE - _INTERVAL
+        self.shown: AbstractContextManager[None] = progress(lambda: self.now, lambda: self.found)
+
+    def step(self, event: WaitEvent) -> None:
+        self.now = f"{event.title}: {event.doing} ({event.part or 0:.0%})"
+        last = event.part == 1.0 and bool(self.found)
+        if event.so_far is not None and (last or monotonic() - self.drawn >= _INTERVAL):
+            self.found = _drawn(event.so_far)
+            self.drawn = monotonic()
+
+
+def _drawn(so_far: Callable[[], object]) -> Bundle:
+    try:
+        result = so_far()
+        return {"text/html": result._repr_html_(), "text/plain": str(result)}  # type: ignore[attr-defined]
+    except Exception:  # a metric of the author's that does not suit half of the samples ends no tuning
+        return {}
+
+
+def _tick(what: str | Callable[[], str], found: Callable[[], Bundle], done: threading.Event) -> None:
     begin = monotonic()
     if done.wait(PATIENCE):
         return
-    handle = display(_bundle(what, monotonic() - begin), raw=True, display_id=True)
+    handle = display(_below(_bundle(what, monotonic() - begin), found()), raw=True, display_id=True)
     if handle is None:  # no notebook listens any more
         return
     while not done.wait(_INTERVAL):
-        handle.update(_bundle(what, monotonic() - begin), raw=True)
-    handle.update({"text/html": "", "text/plain": ""}, raw=True)
+        handle.update(_below(_bundle(what, monotonic() - begin), found()), raw=True)
+    handle.update(_below({}, found()), raw=True)
 
 
-def _bundle(what: str | Callable[[], str], seconds: float) -> dict[str, str]:
+def _below(message: Bundle, found: Bundle) -> Bundle:
+    return {kind: message.get(kind, "") + found.get(kind, "") for kind in ("text/html", "text/plain")}
+
+
+def _bundle(what: str | Callable[[], str], seconds: float) -> Bundle:
     message = f"{what if isinstance(what, str) else what()} ... {seconds:.1f} s"
     style = "color:var(--jp-ui-font-color2,#777)"
     return {

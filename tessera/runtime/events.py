@@ -251,6 +251,8 @@ class WaitEvent:
     """Something that a person may have to wait for begins, goes on or ends: a compilation, a tuning.
 
     They may lie in one another, each on one thread. `doing` and `part` (0 to 1) tell how far it is, where it is known.
+    `so_far` gives what has been found, as a result that shows itself in a notebook; a listener may call it while it is
+    told of the event, when nothing is being measured.
     """
 
     task: int
@@ -260,6 +262,7 @@ class WaitEvent:
     state: Literal["begin", "step", "end"]
     doing: str = ""
     part: float | None = None
+    so_far: Callable[[], object] | None = None
 
 
 # Widest first, so that the record is 48 bytes without padding and native code can write it as a C struct.
@@ -437,12 +440,12 @@ def waits_heard() -> bool:
 
 
 @contextmanager
-def waiting(title: str) -> Generator[Callable[[str, float], None]]:
+def waiting(title: str, so_far: Callable[[], object] | None = None) -> Generator[Callable[[str, float], None]]:
     """Stands around what may take long; the function that it gives tells how far it is: what is done, which part."""
     task = next(_tasks)
 
     def step(doing: str, part: float) -> None:
-        _tell_waiters(WaitEvent(task, title, "step", doing, part))
+        _tell_waiters(WaitEvent(task, title, "step", doing, part, so_far))
 
     _tell_waiters(WaitEvent(task, title, "begin"))
     try:

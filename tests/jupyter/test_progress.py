@@ -88,3 +88,26 @@ def test_tuning_tells_which_configuration_it_is_at(nb, slow):
     assert ran.result == [3.0] * 20
     assert "Tuning tripled for slow: BLOCK=32" in ran.text or "Tuning tripled for slow: BLOCK=64" in ran.text
     assert "Compiling tripled" not in ran.text  # one thing is told at a time
+
+
+def test_what_a_tuning_has_found_is_drawn_while_it_goes_on_and_stays(nb, monkeypatch):
+    """With the reason of each failure, and why the others lost."""
+    monkeypatch.setattr(progress, "PATIENCE", 0.02)
+    monkeypatch.setattr(progress, "_INTERVAL", 0.02)
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+    nb.run(
+        "@ts.kernel.autotune(space=dict(BLOCK=[64, 4096, 3, 65536]))\n"
+        "def waves(x: ts.Tensor['n', ts.f32]) -> ts.Tensor['n', ts.f32]:\n"
+        "    c = ts.tile.context()\n"
+        "    assert c.BLOCK != 3, 'three is no size'\n"
+        "    return ts.tile.exp(x[tile_n : tile_n + c.BLOCK])"
+    )
+    ran = nb.run("y = waves(np.ones(1_000_000, np.float32))")
+    assert ran.error is None
+    drawn = [d["text/html"] for d in ran.displays if "tessera-tuning" in d.get("text/html", "")]
+    running = [html for html in drawn if "tessera-progress" in html]
+    assert len(running) >= 2 and any("untried" in html or "nothing is timed yet" in html for html in running)
+    assert "three is no size" in drawn[-1] and "<svg" in drawn[-1]
+    assert re.search(r"times (as long|slower)|within 2% of the best", drawn[-1])
+    assert "tessera-progress" not in drawn[-1] and ran.displays[-1]["text/html"] == drawn[-1]
+    assert str(nb["waves"].tuning_report().config["BLOCK"]) in drawn[-1].partition("</b>")[0]

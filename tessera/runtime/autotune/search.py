@@ -58,6 +58,11 @@ class _Entry:
     twins: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list[tuple[str, Mapping[str, Any]]])
     """configurations with the same code"""
 
+    def trial(self) -> Trial:
+        """What its samples say."""
+        work, detail = self.candidate.work(), "; ".join(filter(None, (self.left, self.candidate.facts())))
+        return Trial(dict(self.config), "stopped" if self.left else "timed", tuple(self.samples), detail, *work)
+
 
 class Search:
     """The tuning of one function or kernel for one signature. The first configuration says what the results are.
@@ -83,6 +88,8 @@ class Search:
         """outcomes that are not stored, since they may be others next time"""
         self.findings: list[Diagnostic] = []
         self._random: dict[int, Any] = {}
+        self._timed: list[_Entry] = []
+        """what is being timed"""
 
     def run(self, measure: bool) -> Tuning:
         """The tuning as the store has it; with `measure`, what is missing is timed first.
@@ -95,13 +102,14 @@ class Search:
             title = f"Tuning {self.fn.name} for {self.target.name}"
             with (
                 events.paused(),
-                shown(title) as step,
+                shown(title, self._so_far) as step,
                 self.store.measuring(lambda: step("waiting for another process that is tuning", 0.0)),
             ):
                 self._read()  # another process may have been here while we waited
                 if self._incomplete():
                     measured = self._look(step)
                     self._read()
+                step("done", 1.0)
         tuning = self._tuning(measured)
         if measure and tuning.best is None and len(self.distinct) > 1:
             self._refuse(tuning)
@@ -133,7 +141,13 @@ class Search:
             return bool(same) or same is None or self.fast
         return bool(outcome.samples) and same is None
 
-    def _tuning(self, measured: int) -> Tuning:
+    def _so_far(self) -> Tuning:
+        """What is known between two measurements."""
+        timed = [e for e in self._timed if e.samples]
+        return self._tuning(len(timed), {e.text: e.trial() for e in timed})
+
+    def _tuning(self, measured: int, running: Mapping[str, Trial] | None = None) -> Tuning:
+        """`running`: what has not been stored yet."""
         reference = self._reference()
         trials: list[Trial] = []
         seen: dict[str, Mapping[str, Any]] = {}
@@ -143,7 +157,7 @@ class Search:
                 trials.append(Trial(config, "same", (), detail))
                 continue
             seen[text] = config
-            trial = replace(self._outcome(text) or Trial(config), config=config)
+            trial = replace(self._outcome(text) or (running or {}).get(text) or Trial(config), config=config)
             same = self._same_bits(text, reference)
             if same is False:
                 trial = self._other_bits(trial)
@@ -180,6 +194,7 @@ class Search:
         step("comparing results", 0.6)
         entries = self._check(reference, entries)
         timed = [e for e in entries if self._outcome(e.text) is None]
+        self._timed = timed
         with self._keeping(timed):
             self._time(timed, step)
         return len(timed)
@@ -269,10 +284,7 @@ class Search:
         finally:
             done: dict[str, Trial] = {}
             for e in (e for e in entries if len(e.samples) >= least):
-                work = e.candidate.work()
-                detail = "; ".join(filter(None, (e.left, e.candidate.facts())))
-                trial = Trial(dict(e.config), "stopped" if e.left else "timed", tuple(e.samples), detail, *work)
-                done[e.text] = trial
+                done[e.text] = trial = e.trial()
                 for text, config in e.twins:
                     done[text] = replace(trial, config=config, status="same", detail=f"same code as {show(e.config)}")
             self.store.add(self.key, done)
@@ -351,9 +363,10 @@ def terminal(title: str) -> Generator[Step]:
 
 
 @contextmanager
-def shown(title: str) -> Generator[Step]:
+def shown(title: str, so_far: Callable[[], object]) -> Generator[Step]:
     """Reports the progress of a tuning to the listeners of waits; without one, a terminal shows a bar."""
-    with events.waiting(title) as tell, contextlib.nullcontext() if events.waits_heard() else terminal(title) as bar:
+    alone = contextlib.nullcontext() if events.waits_heard() else terminal(title)
+    with events.waiting(title, so_far) as tell, alone as bar:
 
         def step(text: str, part: float) -> None:
             tell(text, part)
