@@ -76,14 +76,15 @@ class _Wait:
         self.now = f"{event.title}: {event.doing} ({event.part or 0:.0%})"
         last = event.part == 1.0 and bool(self.found)
         if event.so_far is not None and (last or monotonic() - self.drawn >= _INTERVAL):
-            self.found = _drawn(event.so_far)
+            self.found = _drawn(event.so_far, whole=last)
             self.drawn = monotonic()
 
 
-def _drawn(so_far: Callable[[], object]) -> Bundle:
+def _drawn(so_far: Callable[[], object], whole: bool) -> Bundle:
+    """`whole`: as text too, which takes longer than the picture."""
     try:
         result = so_far()
-        return {"text/html": result._repr_html_(), "text/plain": str(result)}  # type: ignore[attr-defined]
+        return {"text/html": result._repr_html_(), "text/plain": str(result) if whole else ""}  # type: ignore[attr-defined]
     except Exception:  # a metric of the author's that does not suit half of the samples ends no tuning
         return {}
 

@@ -95,6 +95,7 @@ def test_what_a_tuning_has_found_is_drawn_while_it_goes_on_and_stays(nb, monkeyp
     monkeypatch.setattr(progress, "PATIENCE", 0.02)
     monkeypatch.setattr(progress, "_INTERVAL", 0.02)
     monkeypatch.setenv("TESSERA_TARGET", "cpu")
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)  # as in a kernel of its own process
     nb.run(
         "@ts.kernel.autotune(space=dict(BLOCK=[64, 4096, 3, 65536]))\n"
         "def waves(x: ts.Tensor['n', ts.f32]) -> ts.Tensor['n', ts.f32]:\n"
@@ -107,6 +108,8 @@ def test_what_a_tuning_has_found_is_drawn_while_it_goes_on_and_stays(nb, monkeyp
     drawn = [d["text/html"] for d in ran.displays if "tessera-tuning" in d.get("text/html", "")]
     running = [html for html in drawn if "tessera-progress" in html]
     assert len(running) >= 2 and any("untried" in html or "nothing is timed yet" in html for html in running)
+    assert sum("waves on cpu" in d.get("text/html", "") for d in ran.displays) == len(drawn), "nothing displays itself"
+    assert "three is no size" in ran.displays[-1]["text/plain"]
     assert "three is no size" in drawn[-1] and "<svg" in drawn[-1]
     assert re.search(r"times (as long|slower)|within 2% of the best", drawn[-1])
     assert "tessera-progress" not in drawn[-1] and ran.displays[-1]["text/html"] == drawn[-1]

@@ -194,7 +194,7 @@ def text(tuning: Tuning) -> str:
     for _, cells in rows(tuning):
         table.add_row(*(cell.replace("[", "\\[") for cell in cells))
     out = io.StringIO()
-    Console(file=out, width=120).print(table)
+    Console(file=out, width=120, force_jupyter=False).print(table)  # in a notebook it would display, not write
     lines = (line.rstrip() for line in out.getvalue().rstrip().splitlines())
     return "\n".join([*lines, *footnotes(tuning)])
 
