@@ -403,15 +403,16 @@ class Interpreter:
     def check(self, op: Op) -> None:
         if not self.options.check_asserts:
             return
-        holds = np.asarray(self.env[op.operands[0]])
+        condition, *indices = op.operands
+        holds = np.asarray(self.env[condition])
         if not holds.all():
             first = tuple(
                 int(i) for i in np.unravel_index(int(holds.argmin()), holds.shape)
             )  # of bools: the first false
-            if len(op.operands) > 1:
-                index, extent = self.env[op.operands[1]][first], self.size(op.attrs.get("extent", 0))  # type: ignore[arg-type]
+            if indices:
+                index, extent = self.env[indices[0]][first], self.size(op.attrs.get("extent", 0))  # type: ignore[arg-type]
                 fault(op, str(op.attrs["message"]).replace("{index}", str(index)).replace("{extent}", str(extent)))
-            about = tested_tile(op.operands[0])
+            about = tested_tile(condition)
             value = shown(np.asarray(self.env[about])[first], dtype_of(about)) if about is not None else None
             message = op.attrs.get("message") or "An assertion over a tile does not hold."
             fault(op, f"{message}\n{element_fault(first, self.where, value)}")
