@@ -86,7 +86,6 @@ def variables(frame: FrameType | None) -> dict[int, tuple[Any, list[str]]]:
     None of the program's code runs for it: attributes are read from where instances keep them.
     """
     out: dict[int, tuple[Any, list[str]]] = {}
-    seen: set[int] = set()
     queue: deque[tuple[Any, str, str, int]] = deque()
     scopes: dict[int, Any] = {}
     while frame is not None:
@@ -102,6 +101,7 @@ def variables(frame: FrameType | None) -> dict[int, tuple[Any, list[str]]]:
             if code.co_flags & CO_OPTIMIZED and type(local) is dict:
                 local.clear()  # a copy, which the frame would keep, and all that is in it, after its variables change
         frame = frame.f_back
+    seen = set(scopes)  # a shell has its user's variables as an attribute too
     while queue and len(seen) < REACHED:
         value, path, place, depth = queue.popleft()
         if issubclass(type(value), np.ndarray):

@@ -151,6 +151,15 @@ def test_looking_for_variables_keeps_nothing_alive() -> None:
     assert seen() is None
 
 
+def test_a_variable_is_named_once_in_a_shell_that_holds_all_variables() -> None:
+    shell = Cache()
+    variables = {"holders": holders, "shell": shell, "y": np.ones(SIZE, np.float32)}
+    shell.entries = variables
+    exec(compile("found = holders.holders()", "cell.py", "exec"), variables)
+    (paths,) = [h.paths for h in variables["found"] if any(p.startswith(("y ", "shell.")) for p in h.paths)]
+    assert paths == ("y (cell.py)",)
+
+
 class Hostile:
     """Runs code wherever it is looked at from outside, as proxies that load what they stand for do."""
 
