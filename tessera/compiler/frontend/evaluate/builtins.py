@@ -15,7 +15,7 @@ from tessera.compiler.frontend.evaluate.attributes import attribute
 from tessera.compiler.frontend.evaluate.calls import BUILTINS, adopt, has_call
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.operators import compare_sizes
-from tessera.compiler.frontend.evaluate.spelling import keyword_span
+from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,

@@ -16,7 +16,7 @@ from tessera.compiler.frontend.evaluate import undecided
 from tessera.compiler.frontend.evaluate.inlining import inline
 from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
-from tessera.compiler.frontend.evaluate.spelling import keyword_span, own_alias
+from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span, own_alias
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition, read_once, represent
 from tessera.compiler.frontend.names.numbers import NumpyFunction, of_numbers

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.evaluate import spelling
+from tessera.compiler.frontend.evaluate import suggested_fixes
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.parameters import axis_span, each_argument, policy_of, record_reads
 from tessera.compiler.frontend.evaluate.returns import check, declared, named_notes
@@ -345,7 +345,7 @@ def _same_dtype(
     if wanted is None or wanted == type.dtype:
         return True
     message = f"{p.name} of {closure.name} holds {wanted}, {_noun(type)} of {type.dtype} is given"
-    fixes = spelling.argument_cast(ev, node, wanted)
+    fixes = suggested_fixes.argument_cast(ev, node, wanted)
     notes = [Note("declared here", p.span)]
     ev.error("TS304", f"{message}\nConvert it with cast(..., {wanted})", node, notes=notes, fixes=fixes)
     return False

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Mapping, Set
 from typing import Any
 
-from tessera.compiler.frontend.evaluate import spelling
+from tessera.compiler.frontend.evaluate import suggested_fixes
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.binding import Equation, equations, solve
@@ -117,7 +117,7 @@ def _check_tensor(
         before = len(ev.findings.items)
         ev.error("TS303", message + hint, where, label=f"has dtype {type.dtype}")
         if len(ev.findings.items) > before:
-            ev.pending.append((before, spelling.cast_to(ev, where, annotation.dtype)))
+            ev.pending.append((before, suggested_fixes.cast_to(ev, where, annotation.dtype)))
         return False
     if (part := _unheld(type, annotation.policy)) is not None:
         text = f"{part} stands in {what}, and the value is computed without it"
@@ -137,8 +137,8 @@ def _check_tensor(
     before = len(ev.findings.items)
     ev.error("TS201", message, where, label=f"has shape {shape_text(type.shape)}", notes=notes)
     if len(ev.findings.items) > before:
-        candidates = [*spelling.keepdim(ev, [value]), *spelling.reshaped(ev, where, type, annotation)]
-        ev.pending.append((before, candidates + spelling.other_axis(ev, value, annotation)))
+        candidates = [*suggested_fixes.keepdim(ev, [value]), *suggested_fixes.reshaped(ev, where, type, annotation)]
+        ev.pending.append((before, candidates + suggested_fixes.other_axis(ev, value, annotation)))
     return False
 
 

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.evaluate import asserts, calls, spelling, states, undecided
+from tessera.compiler.frontend.evaluate import asserts, calls, states, suggested_fixes, undecided
 from tessera.compiler.frontend.evaluate.expressions import index_of, subscript_value
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
 from tessera.compiler.frontend.evaluate.operators import SYMBOLS
@@ -139,7 +139,7 @@ def for_(ev: Evaluator, node: ast.For) -> Flow:
         return ev.layer.loop(node, iterable)
     if isinstance(iterable, range) and len(iterable) > budget.ITERATIONS:
         message = f"the loop runs {len(iterable)} times at compile time; use ts.range(...)"
-        ev.error("TS111", message, node.iter, fixes=spelling.counted_by_tessera(ev, node.iter))
+        ev.error("TS111", message, node.iter, fixes=suggested_fixes.counted_by_tessera(ev, node.iter))
         return Flow.NEXT
     values = ev.iterate(node.iter, iterable)
     if values is None:

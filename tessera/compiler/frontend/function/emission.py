@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.compiler.frontend.evaluate import spelling
+from tessera.compiler.frontend.evaluate import suggested_fixes
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.returns import bound_notes
 from tessera.compiler.frontend.fixes import CandidateFix
@@ -159,11 +159,11 @@ class Emission:
         ev.error(d.code, d.message, at, label=label, notes=notes, fixes=d.fixes)
         if len(ev.findings.items) > before:
             candidates: list[CandidateFix | None] = []
-            candidates += spelling.keepdim(ev, values) if d.code == "TS202" else []
+            candidates += suggested_fixes.keepdim(ev, values) if d.code == "TS202" else []
             candidates += [
-                spelling.appended(ev, places[s.operand], s) for s in e.suggestions if s.operand < len(places)
+                suggested_fixes.appended(ev, places[s.operand], s) for s in e.suggestions if s.operand < len(places)
             ]
-            candidates += spelling.other_spellings(ev, node, d.code, values)
+            candidates += suggested_fixes.other_spellings(ev, node, d.code, values)
             ev.pending.append((before, [c for c in candidates if c is not None]))
         return UNKNOWN
 

@@ -8,7 +8,7 @@ from dataclasses import astuple
 from typing import Any, cast
 
 from tessera.compiler.autodiff.custom import inline_custom
-from tessera.compiler.frontend.evaluate import returns, spelling, states
+from tessera.compiler.frontend.evaluate import returns, states, suggested_fixes
 from tessera.compiler.frontend.evaluate.machine import Evaluator, Layer
 from tessera.compiler.frontend.evaluate.parameters import facts_pairs
 from tessera.compiler.frontend.function import custom_rules, gradients, loop_exits
@@ -219,7 +219,7 @@ class FunctionLayer(Layer):
         if symbol in ("==", "!="):
             return symbol == "!="
         hint = "; it is None on this path, so check `is not None` first" if value is None else ""
-        candidates = spelling.unless_none(self.ev, node) if value is None else ()
+        candidates = suggested_fixes.unless_none(self.ev, node) if value is None else ()
         message = f"{symbol} does not take a tensor and {type_name(value)}{hint}"
         return self.ev.error("TS105", message, node, fixes=candidates)
 
@@ -258,7 +258,7 @@ class FunctionLayer(Layer):
         type: TensorType = value.type
         if type.rank:
             message = f"the truth of a tensor {type.pretty()} is not one value"
-            fixes = spelling.reduced(self.ev, node)
+            fixes = suggested_fixes.reduced(self.ev, node)
             self.ev.error(
                 "TS213", f"{message}; reduce it with .any() or .all(), or choose with where(...)", node, fixes=fixes
             )
@@ -336,10 +336,10 @@ class FunctionLayer(Layer):
         wrong = next((k for k in kwargs if k not in known), None)
         if wrong is None:
             missing = [n for n in operator.says if n in operator.parameter_names and n not in kwargs]
-            return "", tuple(f for n in missing for f in spelling.with_key(self.ev, node, n))
+            return "", tuple(f for n in missing for f in suggested_fixes.with_key(self.ev, node, n))
         if wrong in operator.says:
             return "", ()
-        return self.ev.suggest(wrong, known, spelling.keyword_span(self.ev, node, wrong))
+        return self.ev.suggest(wrong, known, suggested_fixes.keyword_span(self.ev, node, wrong))
 
     def counter(self) -> Type:
         return COUNTER

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.evaluate import asserts
 from tessera.compiler.frontend.evaluate.machine import Layer
 from tessera.compiler.frontend.evaluate.returns import claimed
-from tessera.compiler.frontend.evaluate.spelling import around_index, rewritten
+from tessera.compiler.frontend.evaluate.suggested_fixes import around_index, rewritten
 from tessera.compiler.frontend.kernel import calls, names, operators, outputs, reduce_across, results
 from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import BUILTINS

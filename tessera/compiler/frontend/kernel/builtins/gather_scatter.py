@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel.access import storable
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
+from tessera.compiler.frontend.kernel.values import Shared, View
+from tessera.compiler.frontend.names.values import is_tuple
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType, shape_text
+from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.compiler.tile.primitive import At, Element, ElementWriter, Operand, TilePrimitive
 from tessera.language.dims import Dim, prod
 from tessera.language.lazy import np
@@ -18,6 +21,74 @@ if TYPE_CHECKING:
     from tessera.compiler.frontend.kernel.state import KernelState
 
 MOVES = "Every element moves through scratch memory, or through shared memory on a GPU."
+
+
+class Gather(TileBuiltin):
+    """Elements of a tensor at computed indices, one integer tile per axis. For a tile, elements along `axis`, as in
+    NumPy's `take_along_axis`: `index` is as long as the tile along the other axes. An index out of range gives padding:
+    0, and left out of reductions."""
+
+    shapes = "the index tiles' common shape; of a tile `[M, N], [M, K] -> [M, K]` for the last axis"
+    dtypes = "indices are integers; gives the dtype of the tensor or tile"
+    cost = (
+        "One access for each element, and the more the further apart they lie; of a tile in shared or scratch memory."
+    )
+    example = """
+@ts.kernel
+def example(x: Tensor["n", ts.f32], at: Tensor["m", ts.int32], y: Tensor["m", ts.f32]):
+    for i in ts.tile.range(0, m, 4):
+        y[i : i + 4] = ts.tile.gather(x, at[i : i + 4])
+
+>>> y = np.zeros(3, np.float32)
+>>> example(np.array([10, 20, 30, 40], np.float32), np.array([3, 0, 3], np.int32), y)
+>>> y
+[40. 10. 40.]
+"""
+
+    def build(self, k: KernelState, source: Any, index: Any, *more: Any, axis: Any = -1) -> Value:
+        if not isinstance(source, View):
+            if more:
+                raise KernelFault("TS402", "gather of a tile takes one index, and runs along one axis")
+            value = k.tile(source)
+            return gathered(k, value, k.tile(index), k.tiles.axis_of(value, axis, "gather"))
+        if axis != -1:
+            raise KernelFault("TS402", "gather of a tensor takes an index tile for each axis, and no axis=")
+        return k.memory.load(k.memory.place(source, tuple(map(k.operand, (index, *more)))))
+
+
+class Scatter(TileBuiltin):
+    """Writes elements of a tensor at computed indices, which must be distinct. For a tile, returns a new one with
+    `value` at the indices `index` along `axis`: of several values for one element the last one stays, and indices out
+    of range are ignored. `x[:, index] = value` is the same."""
+
+    shapes = "`index` is an integer tile, or a tuple of one for each axis; `value` has their shape. Of a tile \
+`[..., N, ...], [K], [..., K, ...] -> [..., N, ...]`, or the index as long as the values"
+    dtypes = "indices are integers; the value is rounded to the dtype of the tensor or tile"
+    cost = "One access for each element, and the more the further apart they lie; of a tile N times K comparisons for \
+each line along the axis."
+    example = """
+@ts.kernel
+def example(x: Tensor["m", ts.f32], at: Tensor["m", ts.int32], y: Tensor["n", ts.f32]):
+    for i in ts.tile.range(0, m, 4):
+        ts.tile.scatter(y, at[i : i + 4], x[i : i + 4])
+
+>>> y = np.zeros(4, np.float32)
+>>> example(np.array([10, 20], np.float32), np.array([3, 1], np.int32), y)
+>>> y
+[ 0. 20.  0. 10.]
+"""
+
+    def build(self, k: KernelState, target: Any, index: Any, value: Any, axis: Any = -1) -> Value | None:
+        if isinstance(target, Shared):
+            raise KernelFault("TS406", "scatter gives a new tile; to a shared one, store a part: s[index] = value")
+        if not isinstance(target, View):
+            return put(k, k.tile(target), k.tile(index), k.operand(value), axis)
+        if axis != -1:
+            raise KernelFault("TS402", "scatter to a tensor takes an index tile for each axis, and no axis=")
+        assert k.ev.builder.span is not None
+        at = tuple(map(k.operand, index)) if is_tuple(index) else k.operand(index)
+        k.memory.store(k.memory.place(target, at, storing=True), k.tile(value), k.ev.builder.span)
+        return None
 
 
 class Take(TilePrimitive):
