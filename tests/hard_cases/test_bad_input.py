@@ -63,6 +63,17 @@ def test_an_operator_without_a_rule(running: Any, by: Any) -> None:
     assert d.code == "TS353" and "ts.running(y)" in linecache.getline(__file__, d.span.line) and d.span.file == __file__
 
 
+def test_an_operator_of_a_kind_whose_operators_are_known(running: Any) -> None:
+    @ts.function
+    def run(x: Tensor["N", f64]):
+        return ts.running(x * 2)  # no target has code for it
+
+    with pytest.raises(ts.errors.TargetError, match="no target computes running") as caught:
+        run(X)
+    (d,) = caught.value.diagnostics
+    assert d.code == "TS602" and "ts.running(x * 2)" in linecache.getline(__file__, d.span.line)
+
+
 def test_arguments_of_transforms() -> None:
     refused = {
         "TS352": [lambda: ts.grad(lambda x: x * 2)(X), lambda: ts.grad(lambda x: (ts.sum(x), x))(X)],

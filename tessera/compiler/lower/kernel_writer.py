@@ -19,11 +19,16 @@ from tessera.compiler.schedule.alignment import Axes, base_of, reduced_axes, sha
 from tessera.compiler.schedule.blocks import grid
 from tessera.compiler.schedule.views import ViewLayout, contiguous, kind_of, layout_of
 from tessera.compiler.tile.builder import TileBuilder
+from tessera.errors import Diagnostic, TargetError
 from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim, Expr, prod
 from tessera.language.dtypes import DType
-from tessera.language.scalars import TABLE
+from tessera.language.scalars import REDUCERS, TABLE
+
+_SCANS = {"cumsum": "sum", "cumprod": "prod"}
+_WRITTEN = {"map": {*TABLE, "cast", "where"}, "reduce": {*REDUCERS, "argmax", "argmin", "any", "all"}, "scan": _SCANS}
+"""names of the operators that tiles compute themselves, by kind"""
 
 
 @immutable
@@ -233,8 +238,12 @@ class KernelWriter:
 
     # computing
     def compute(self, op: Op) -> None:
-        """Appends the tile ops for one graph op of the group."""
-        kind = kind_of(op)
+        """Appends the tile ops for one graph op of the group. Raises TargetError TS602 for an operator from outside
+        that says it is of a kind whose operators are all known."""
+        kind, name = kind_of(op), op.name.partition(".")[2]
+        if name not in _WRITTEN.get(kind or "map", (name,)):
+            message = f"no target computes {name}: of the kind {kind!r} are only Tessera's own operators"
+            raise TargetError(Diagnostic("TS602", f"{message}; leave kind out and write decompose", op.span))
         with self.b.at(op.span):
             result = {
                 "map": self._map, "reduce": self._reduce, "scan": self._scan,
@@ -312,8 +321,8 @@ class KernelWriter:
         x = self.stretch(self.operand(op, op.operands[0]), self.space.present(own))
         wide = self.b.cast(x, _accumulator(op.result.type))
         if axis:
-            combine = {"cumsum": "sum", "cumprod": "prod"}[op.name.partition(".")[2]]
-            wide = self.b.value("tile.scan", (wide,), wide.type, {"op": combine, "axis": axis[0]})
+            attrs: dict[str, Attr] = {"op": _SCANS[op.name.partition(".")[2]], "axis": axis[0]}
+            wide = self.b.value("tile.scan", (wide,), wide.type, attrs)
         return self.b.cast(wide, _dtype(op.result))
 
     def _random(self, op: Op) -> Value:
