@@ -158,7 +158,7 @@ def test_no_scores_in_memory() -> None:
     assert "300, 300]" not in value_and_gradients.ir()
     explained = str(value_and_gradients.explain())
     for step in ("attention_forward", "attention_backward_queries", "attention_backward_keys"):
-        assert explained.count(f"launches  {step}:") == 1
+        assert explained.count(f"= {step}: ") == 1
 
 
 def test_nothing_is_computed_that_nobody_asked_for() -> None:

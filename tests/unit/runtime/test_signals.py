@@ -15,6 +15,7 @@ import pytest
 import tessera as ts
 from tessera.compiler import pipeline
 from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.compiler.lower import schedule_to_tile
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.runtime.code import cache
 from tessera.signals import abandonable, raised_by_handler
@@ -53,7 +54,7 @@ def program(n: int) -> Callable[..., object]:
     ("n", "owner", "name"),
     [
         (11, Evaluator, "run"),
-        (12, pipeline, "schedule_to_tile"),
+        (12, schedule_to_tile, "schedule_to_tile"),
         (13, pipeline, "_finished"),
         (14, cache.DiskCache, "_open_index"),
     ],
