@@ -81,7 +81,7 @@ def _processor(again: bool) -> list[Checkup]:
         return [Checkup("processor", False, str(error).splitlines()[0])]
     first, second, last = (f"{size >> 10:,} KiB" for size in known.caches)
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.when))
-    said = f"measured, best until {when}" if known.measured else "not measured: figures of a usual processor"
+    said = f"the best measured up to {when}" if known.measured else "not measured: figures of a usual processor"
     if known.disturbed:
         said += f"; other work took {known.waited:.0%} of the time, so figures of all threads may be too low"
     remedy = "tessera doctor --measure: measures again" if known.measured else ""

@@ -20,7 +20,7 @@ def measure(device: str, index: int, again: bool) -> DeviceCeilings:
     """The ceilings of this processor: its figures by all threads, measured now if they are not known."""
     known = measured_again() if again else measured_figures()
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.when))
-    how = f"by {known.threads} threads, best until {when}" if known.measured else "a usual processor"
+    how = f"by {known.threads} threads, the best measured up to {when}" if known.measured else "a usual processor"
     source = "measured" if known.measured else "static"
     ceilings: list[Ceiling] = []
     for name, figures in _BANDWIDTHS.items():
