@@ -8,7 +8,6 @@ median over ours: above 1 we are faster.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.harness import Timing, Work, compare, cores
+from benchmarks.harness import Timing, Work, compare, parser_of
 
 
 def workloads(size: int) -> Iterator[Callable[[], Work]]:
@@ -399,12 +398,7 @@ def measure(work: Work, quick: bool, threads: int, budget: float = 4.0) -> dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=cores())
-    parser.add_argument("--only", default="")
-    parser.add_argument("--quick", action="store_true", help="an eighth of the sizes, a quarter of the time")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parser_of(__doc__).parse_args()
     load(options.threads)
     rows: list[dict[str, Any]] = []
     for make in workloads(8 if options.quick else 1):

@@ -7,6 +7,7 @@ does not count while enough undisturbed ones exist.
 
 from __future__ import annotations
 
+import argparse
 import glob
 import os
 import statistics
@@ -110,6 +111,16 @@ def compare(
         if turn >= 3 and (enough or time.perf_counter() - start > budget):
             break
     return {name: _timing(s) for name, s in found.items()}
+
+
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """The options that all suites of programs on the CPU take, for the command that `text` describes."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=cores())
+    parser.add_argument("--only", default="")
+    parser.add_argument("--quick", action="store_true", help="an eighth of the sizes, a quarter of the time")
+    parser.add_argument("--json", action="store_true")
+    return parser
 
 
 def cores() -> int:

@@ -10,26 +10,20 @@ programs disturb less.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 from typing import Any
 
 from benchmarks import cpu
-from benchmarks.harness import compare, cores
+from benchmarks.harness import compare, parser_of
 
 GOAL = 0.25
 """of the measured time: how far half of the predictions may be off at most"""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=cores())
-    parser.add_argument("--only", default="")
-    parser.add_argument("--quick", action="store_true", help="an eighth of the sizes, a quarter of the time")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parser_of(__doc__).parse_args()
     cpu.load(options.threads)
     from benchmarks.breadth.suite import MAKERS  # slow: it imports the peers, which read how many threads they have
 

@@ -10,23 +10,18 @@ machine that does nothing else; where it does, they are rough, and said to be.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
 from typing import Any
 
 from benchmarks import cpu, record
-from benchmarks.harness import cores
+from benchmarks.harness import parser_of
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=cores())
-    parser.add_argument("--only", default="")
-    parser.add_argument("--quick", action="store_true")
+    parser = parser_of(__doc__)
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
     cpu.load(options.threads)
