@@ -126,3 +126,34 @@ def test_mapped_over_samples():
     xs = np.stack([X, -X, 2 * X])
     want = jax.vmap(jax.hessian(looped_peer))(xs)
     np.testing.assert_allclose(ts.vmap(ts.hessian(looped))(xs), want, rtol=1e-8, atol=1e-12)
+
+
+ZEROS = np.array([[2.0, 3, 4, 5], [2, 0, 4, 5], [0, 3, 0, 1.5], [0, 0, 0, 2], [0, 0, 0, 0]])
+"""lines without a zero, with one, and with several"""
+
+
+@pytest.mark.parametrize("name", ["prod", "cumprod"])
+def test_products_of_zeros_have_all_derivatives(name):
+    """Three orders at once: what is wrong in a lower one is wrong in the next."""
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((5, 4) if name == "cumprod" else 5)
+    ways = rng.standard_normal((2, 5, 4))
+
+    def third(lib, grad):
+        def f(x):
+            return lib.sum(lib.exp(getattr(lib, name)(x, axis=1) * weights))
+
+        def slope(x):
+            return lib.sum(grad(f)(x) * ways[0])
+
+        def bend(x):
+            return lib.sum(grad(slope)(x) * ways[1])
+
+        return [grad(g)(ZEROS) for g in (f, slope, bend)]
+
+    for have, want in zip(third(ts, ts.grad), third(jnp, jax.grad), strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-9, atol=1e-12)
+    if name == "cumprod":
+        given, way = ZEROS.ravel(), ways[0].ravel()
+        have = ts.jvp(lambda x: ts.cumprod(x), (given,), (way,))
+        np.testing.assert_allclose(have, jax.jvp(jnp.cumprod, (given,), (way,)), rtol=1e-9)

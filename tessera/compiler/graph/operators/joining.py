@@ -12,7 +12,7 @@ from typing import Any
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
-from tessera.compiler.graph.infer import counterexample, items, several, shown
+from tessera.compiler.graph.infer import at_least_zero, counterexample, items, several, shown
 from tessera.compiler.graph.operator import Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
@@ -30,6 +30,23 @@ def part(g: GraphBuilder, x: Value, axis: int, start: Dim, stop: Dim) -> Value:
     shape = tensor(x).shape
     starts = tuple(start if i == axis else 0 for i in range(len(shape)))
     return g.slice(x, starts, tuple(stop if i == axis else d for i, d in enumerate(shape)))
+
+
+def preceding(g: GraphBuilder, x: Value, axis: int, first: float) -> Value:
+    """`x` moved on by one along `axis`, with `first` at the start: the exclusive prefix of an inclusive one."""
+    return g.concat([_end(g, x, axis, first), part(g, x, axis, 0, at_least_zero(tensor(x).shape[axis] - 1))], axis=axis)
+
+
+def following(g: GraphBuilder, x: Value, axis: int, last: float) -> Value:
+    """`x` moved back by one along `axis`, with `last` at the end."""
+    size = tensor(x).shape[axis]
+    return g.concat([part(g, x, axis, dims.dim_min(1, size), size), _end(g, x, axis, last)], axis=axis)
+
+
+def _end(g: GraphBuilder, x: Value, axis: int, value: float) -> Value:
+    """One element along `axis`; none where `x` has none."""
+    shape = tensor(x).shape
+    return g.full((*shape[:axis], dims.dim_min(1, shape[axis]), *shape[axis + 1 :]), value, tensor(x).dtype)
 
 
 class Concat(Operator):

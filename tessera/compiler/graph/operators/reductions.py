@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeAlias
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Combine, Cut
-from tessera.compiler.graph.infer import at_least_zero
 from tessera.compiler.graph.operator import Infer, Operator, tensor
+from tessera.compiler.graph.operators.joining import preceding
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.language import dims, dtypes
@@ -116,20 +116,11 @@ class Prod(Reduction):
         perm = (*rest, *axis)
         line = g.reshape(g.transpose(x, perm), (*(shape[i] for i in rest), elements(x, axis)))
         last = len(rest)
-        before = _before(g, g.cumprod(line, last), last, 1)
-        behind = g.flip(_before(g, g.cumprod(g.flip(line, last), last), last, 1), last)
+        before = preceding(g, g.cumprod(line, last), last, 1)
+        behind = g.flip(preceding(g, g.cumprod(g.flip(line, last), last), last, 1), last)
         others = g.reshape(g.mul(before, behind), tuple(shape[i] for i in perm))
         others = g.transpose(others, tuple(perm.index(i) for i in range(len(shape))))
         return (g.mul(expanded(g, ct, x, axis), others),)
-
-
-def _before(g: GraphBuilder, x: Value, axis: int, first: float) -> Value:
-    """`x` moved on by one along `axis`, with `first` at the start: the exclusive prefix of an inclusive one."""
-    shape = tensor(x).shape
-    one = g.full((*shape[:axis], dims.dim_min(1, shape[axis]), *shape[axis + 1 :]), first, tensor(x).dtype)
-    zero = (0,) * len(shape)
-    kept = tuple(at_least_zero(d - 1) if i == axis else d for i, d in enumerate(shape))
-    return g.concat([one, g.slice(x, zero, kept)], axis=axis)
 
 
 def extreme(x: Any, sign: int) -> Any:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
-from tessera.compiler.graph.operator import Infer, Operator, tensor
+from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
+from tessera.compiler.graph.operators.joining import following, preceding
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
-from tessera.language import dims, dtypes
+from tessera.language import dims
+from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 
@@ -60,24 +62,91 @@ class Cumprod(Scan):
         return np.cumprod(x, axis=axis)
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: int | None) -> tuple[Value]:
-        """Sums of what follows, over x. From the first 0 on all products are 0: it alone has a derivative there, and
-        its products are those of the elements around it."""
+        """The product of those before, times what follows: ct[i] + x[i + 1] (ct[i + 1] + x[i + 2] (...)). Nothing is
+        divided, so that derivatives of any order are right at 0."""
         if axis is None:
             line, axis = g.reshape(x, (dims.prod(tensor(x).shape),)), 0
         else:
             line = x
-        zero = g.eq(line, 0)
-        seen = g.cumsum(g.to(zero, dtypes.int64), axis)
-        first = g.logical_and(zero, g.eq(seen, 1))
-        filled = g.where(first, 1, line)
-
-        def behind(v: Value) -> Value:
-            return g.flip(g.cumsum(g.flip(v, axis), axis), axis)
-
-        regular = g.div(behind(g.mul(ct, out)), g.where(zero, 1, line))
-        at_zero = behind(g.mul(ct, g.cumprod(filled, axis)))
-        found = g.where(g.eq(seen, 0), regular, g.where(first, at_zero, 0))
+        before = preceding(g, out, axis, 1)
+        found = g.mul(before, g.recurrence(following(g, line, axis, 0), ct, axis, True))
         return (g.reshape(found, tensor(x).shape),)
+
+    def tangent(self, g: GraphBuilder, out: Value, tangents: Sequence[Value], x: Value, axis: int | None) -> Value:
+        line, change = x, tangents[0]
+        if axis is None:
+            axis, flat = 0, (dims.prod(tensor(x).shape),)
+            line, change = g.reshape(x, flat), g.reshape(change, flat)
+        return g.recurrence(line, g.mul(preceding(g, out, axis, 1), change), axis)
+
+
+LANES = 16
+"""lines that a program of a recurrence takes at once"""
+
+
+class Recurrence(Operator):
+    """h[i] = a[i] * h[i - 1] + b[i] along `axis`, from h = 0 before the first; `reverse`: from the last element on.
+
+    The derivative of running products. Its own derivative is of the same form, so that it has all orders.
+    """
+
+    kind = "scan"
+    batching = "axis"
+    functions = ()
+    methods = ()
+
+    def infer(self, t: Infer, a: TensorType, b: TensorType, axis: int = -1, reverse: bool = False) -> TensorType:
+        t.canonical(axis=t.axis(a, axis), reverse=t.flag(reverse, "reverse"))
+        return TensorType(t.broadcast(a.shape, b.shape), t.promote(a, b))
+
+    def reference(self, a: Any, b: Any, axis: int, reverse: bool) -> Any:
+        a, b = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0)
+        out, h = np.empty_like(b), np.zeros_like(b[0]) if len(b) else None
+        for i in range(len(b))[:: -1 if reverse else 1]:
+            h = out[i] = a[i] * h + b[i]
+        return np.moveaxis(out, 0, axis)
+
+    def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
+        shape = operands[0].shape
+        if len(shape) != 3 or attrs["axis"] != 1:
+            return None
+        lanes = {"ROWS": 1, "COLUMNS": LANES} if shape[2] != 1 else {"ROWS": LANES, "COLUMNS": 1}
+        if shape[0] == 1:
+            lanes["ROWS"] = 1
+        return TileKernel("recurrence.recurrence", "running products of {0}, differentiated", {"axis": 1}, lanes)
+
+    def decompose(self, g: GraphBuilder, a: Value, b: Value, axis: int, reverse: bool) -> Value | None:
+        """With one axis before and one behind; of nothing, nothing."""
+        shape = tensor(a).shape
+        if 0 in shape:
+            return b
+        if len(shape) == 3 and axis == 1:
+            return None
+        three = (dims.prod(shape[:axis]), shape[axis], dims.prod(shape[axis + 1 :]))
+        return g.reshape(g.recurrence(g.reshape(a, three), g.reshape(b, three), 1, reverse), shape)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, a: Value, b: Value, axis: int, reverse: bool) -> Any:
+        ahead, behind = (preceding, following) if reverse else (following, preceding)
+        back = g.recurrence(ahead(g, a, axis, 0), ct, axis, not reverse)
+        return (g.mul(back, behind(g, out, axis, 0)), back)
+
+    def tangent(
+        self, g: GraphBuilder, out: Value, tangents: Sequence[Value | None], a: Value, b: Value, axis: int,
+        reverse: bool,
+    ) -> Value:  # fmt: skip
+        behind = following if reverse else preceding
+        of_a, of_b = tangents
+        change = None if of_a is None else g.mul(of_a, behind(g, out, axis, 0))
+        change = of_b if change is None else change if of_b is None else g.add(change, of_b)
+        assert change is not None
+        return g.recurrence(a, change, axis, reverse)
+
+    def partition(self, cut: Cut, a: TensorType, b: TensorType, axis: int, reverse: bool) -> None:
+        if cut.axis(a) == axis:
+            cut.whole(f"it runs along {cut.dim}")
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        return dims.prod(operands[0].shape) * 2
 
 
 class Cumulative(Operator, abstract=True):
