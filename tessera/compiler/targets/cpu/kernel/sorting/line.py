@@ -1,156 +1,103 @@
-"""One line sorted by itself: a bottom-up merge sort, stable because the left run wins ties, and for longer lines a
-radix sort by the digits of words, the least one first (Knuth, The Art of Computer Programming 3, 5.2.5)."""
+"""One line sorted by itself: columns of a block of words side by side, one in each lane, then merges of the runs that
+this gives, two by two."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction
+from tessera.compiler.targets.cpu.kernel.sorting.merging import Pieces
+from tessera.compiler.targets.cpu.kernel.sorting.network import LaneNetwork, turned
 from tessera.compiler.targets.cpu.kernel.sorting.words import Words
-from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, Index, Val, const
-from tessera.language.dims import Dim
+from tessera.compiler.targets.cpu.llvm.values import I1, I64, Index, Val, const
+from tessera.language.dims import Dim, ceildiv
 
-RADIX_FROM = 32
-"""words of a line from which on counting digits is quicker than merging"""
-DIGIT = 8
-"""bits of a digit: its 256 places to write to fit in the first-level cache"""
+HEIGHT = 512
+"""words of a column: from here on a merge takes less time than another doubling of the network"""
 
 
 class OneLine:
-    """Room for the `n` words of one line, twice: every pass moves them from one half into the other. Positions move
-    along where words do not hold them."""
+    """Room for the `n` words of a line, of which the `first` are wanted. Lines and results may be read and written
+    a few vectors beyond their ends (`slack` elements)."""
 
-    def __init__(self, k: KernelFunction, words: Words, n: Dim) -> None:
-        self.fn, self.words = k.fn, words
-        self.n = k.ev.dim(n)
-        self.kinds = [words.type, I64] if words.paired else [words.type]
-        self.halves = [[k.raw(n * (t.bits // 8)) for t in self.kinds] for _ in range(2)]
-        self.digits = words.digits(DIGIT)
-        counted = not isinstance(self.n, int) or self.n >= RADIX_FROM
-        self.table = k.raw(sum(4 << bits for _, bits, _ in self.digits)) if counted else None
+    def __init__(self, k: KernelFunction, network: LaneNetwork, n: Dim, first: Dim) -> None:
+        self.fn, self.words, self.lanes, self.network = k.fn, network.words, network.lanes, network
+        self.height = HEIGHT
+        if isinstance(n, int):
+            self.height = min(HEIGHT, max(network.block, _power_of_two(-(-n // self.lanes))))
+        self.n, self.first = k.ev.dim(n), k.ev.dim(first)
+        self.columns = [k.raw(self.height * self.lanes * (t.bits // 8)) for t in self.words.kinds]
+        self.pieces = Pieces(k, network, ceildiv(n, self.height * self.lanes) * self.lanes, self.height)
+
+    @staticmethod
+    def slack(network: LaneNetwork) -> int:
+        return network.block * network.lanes
 
     def sort(self, source: Val, target: Val) -> list[Val]:
         """Sorts the elements at `source` and writes them, or their positions, to `target`. Where words do not determine
         every element, gives whether there is an element of that kind."""
-        n = self.n
-        if isinstance(n, int):
-            return (self._by_digits if n >= RADIX_FROM else self._merged)(source, target)
-        many = self.fn.icmp("sge", n, RADIX_FROM)
-        return self.fn.choose(many, lambda: self._by_digits(source, target), lambda: self._merged(source, target))
+        fn, lanes = self.fn, self.lanes
+        count = fn.mul(fn.div(fn.add(self.n, self.height * lanes - 1), self.height * lanes), lanes)
+        special = self._runs(source)
+        found = self.pieces.merge(count, self.first)
+        with fn.loop(0, self.first, lanes) as loop:
+            word = self.words.load(found, loop.index, lanes)
+            fn.store(self.words.found(word), fn.gep(target, loop.index, self.words.result.text))
+        return special
 
-    def _read(self, source: Val, count: Callable[[Val], None]) -> list[Val]:
-        """Reads all elements into the first half as words and calls `count` with them; gives what `sort` gives."""
-        fn, words = self.fn, self.words
-        flags = [fn.here(const(False, I1))] if words.restored else []
-        with fn.loop(0, self.n, 1, flags) as loop:
-            v = fn.load(fn.gep(source, loop.index, words.storage.text), words.storage)
-            word = words.of(v, loop.index)
-            for x, half, t in zip((word, loop.index), self.halves[0], self.kinds, strict=False):
-                fn.store(x, fn.gep(half, loop.index, t.text))
-            count(word)
-            loop.next = [fn.binary("or", flag, words.special(v)) for flag in loop.carried]
+    def _runs(self, source: Val) -> list[Val]:
+        """Sorted columns of all blocks."""
+        fn, lanes, step = self.fn, self.lanes, self.height * self.lanes
+        flags = [fn.here(const(False, I1.wide(lanes)))] if self.words.restored else []
+        with fn.loop(0, self.n, step, flags) as block:
+            left = fn.sub(self.n, block.index)
+            rows = fn.smin(fn.div(fn.add(left, lanes - 1), lanes), self.height)
+            block.next = self._enter(source, block.index, rows, block.carried)
+            self.network.merge(self.columns, rows, self.height)
+            self._leave(fn.div(block.index, self.height), rows)
+        return [fn.call_pure(f"llvm.vector.reduce.or.v{lanes}i1", I1, v) for v in block.results]
+
+    def _enter(self, source: Val, first: Index, rows: Index, flags: Sequence[Val]) -> list[Val]:
+        """The words of a block in sorted groups of rows, and the largest one behind them."""
+        fn, words, lanes, count = self.fn, self.words, self.lanes, self.network.block
+        storage = words.storage.wide(lanes)
+        with fn.loop(0, rows, count, flags) as loop:
+            special, group = list(loop.carried), []
+            for i in range(count):
+                at = fn.index(fn.add(first, fn.mul(fn.add(loop.index, i), lanes)))
+                numbers = fn.binary("add", fn.splat(at, lanes), fn.lane_numbers(I64.wide(lanes)))
+                real = fn.compare("icmp slt", numbers, fn.splat(fn.index(self.n), lanes))
+                v = fn.load(fn.gep(source, at, words.storage.text), storage)
+                group.append(words.select(real, words.of(v, numbers), words.last(lanes)))
+                special = [fn.binary("or", s, fn.binary("and", words.special(v), real)) for s in special]
+            at = [fn.add(loop.index, i) for i in range(count)]
+            self.network.store(self.columns, at, self.network.base(group))
+            loop.next = special
+        behind = fn.mul(fn.div(fn.add(rows, count - 1), count), count)
+        with fn.loop(behind, fn.smin(fn.mul(behind, 2), self.height)) as rest:
+            self.network.store(self.columns, [rest.index], [words.last(lanes)])
         return loop.results
 
-    def _write(self, found: list[Val], target: Val) -> None:
-        fn, t = self.fn, self.words.result
-        with fn.loop(0, self.n) as loop:
-            v = fn.load(fn.gep(found[-1], loop.index, self.kinds[-1].text), self.kinds[-1])
-            fn.store(v if self.words.paired else self.words.found(v), fn.gep(target, loop.index, t.text))
+    def _leave(self, first: Index, rows: Index) -> None:
+        """Columns become runs, from the piece with the number `first` on."""
+        fn, lanes = self.fn, self.lanes
+        starts = [fn.mul(fn.add(first, c), self.pieces.pitch) for c in range(lanes)]
+        with fn.loop(0, rows, lanes) as loop:
+            column = self.network.load(self.columns, [fn.add(loop.index, i) for i in range(lanes)])
+            for start, word in zip(starts, turned(fn, column), strict=True):
+                self.words.store(word, self.pieces.memory, fn.add(start, loop.index))
+        for c, start in enumerate(starts):
+            self.pieces.put(fn.add(first, c), start, rows)
 
-    def _by_digits(self, source: Val, target: Val) -> list[Val]:
-        """Counts all digits of all words, then moves the words once for each digit in which they differ."""
-        fn = self.fn
-        assert self.table is not None
-        tables: list[Val] = []
-        at = 0
-        for _, bits, _ in self.digits:
-            tables.append(fn.gep(self.table, at, I32.text))
-            at += 1 << bits
-        with fn.loop(0, at, 8) as loop:
-            fn.store(const(0, I32.wide(8)), fn.gep(self.table, loop.index, I32.text))
 
-        def count(word: Val) -> None:
-            for table, digit in zip(tables, self.digits, strict=True):
-                slot = self._slot(table, word, digit)
-                fn.store(fn.binary("add", fn.load(slot, I32), const(1, I32)), slot)
-
-        special = self._read(source, count)
-        first = fn.load(self.halves[0][0], self.kinds[0])
-        a, b = ([fn.here(v) for v in half] for half in self.halves)
-        for table, digit in zip(tables, self.digits, strict=True):
-            times = fn.load(self._slot(table, first, digit), I32)
-            same = fn.icmp("eq", fn.convert("zext", times, I64), self.n)
-            self._add_up(table, digit)
-            with fn.loop(0, fn.select(same, const(0, I64), fn.index(self.n))) as loop:
-                moved = [fn.load(fn.gep(p, loop.index, t.text), t) for p, t in zip(a, self.kinds, strict=True)]
-                slot = self._slot(table, moved[0], digit)
-                place = fn.load(slot, I32)
-                fn.store(fn.binary("add", place, const(1, I32)), slot)
-                for v, p, t in zip(moved, b, self.kinds, strict=True):
-                    fn.store(v, fn.gep(p, fn.convert("zext", place, I64), t.text))
-            pairs = list(zip(a, b, strict=True))
-            a = [fn.here(fn.select(same, x, y)) for x, y in pairs]
-            b = [fn.here(fn.select(same, y, x)) for x, y in pairs]
-        self._write(a, target)
-        return special
-
-    def _add_up(self, table: Val, digit: tuple[int, int, int]) -> None:
-        """How many words have a digit becomes how many have a lesser one."""
-        fn = self.fn
-        with fn.loop(0, 1 << digit[1], 1, [fn.here(const(0, I32))]) as loop:
-            slot = fn.gep(table, loop.index, I32.text)
-            many = fn.load(slot, I32)
-            fn.store(loop.carried[0], slot)
-            loop.next = [fn.binary("add", loop.carried[0], many)]
-
-    def _slot(self, table: Val, word: Val, digit: tuple[int, int, int]) -> Val:
-        """Where the table counts that digit of `word`."""
-        fn, t = self.fn, word.ty
-        shift, bits, turned = digit
-        found = fn.binary("and", fn.binary("lshr", word, const(shift, t)), const((1 << bits) - 1, t))
-        if turned:
-            found = fn.binary("xor", found, const(turned, t))
-        return fn.gep(table, fn.convert("zext", found, I64), I32.text)
-
-    def _merged(self, source: Val, target: Val) -> list[Val]:
-        """Merges runs of 1, 2, 4 ... words."""
-        fn, size = self.fn, len(self.kinds)
-        special = self._read(source, lambda _: None)
-        start = [fn.here(v) for v in (fn.index(1), *self.halves[0], *self.halves[1])]
-
-        def one_pass(state: list[Val]) -> list[Val]:
-            width, a, b = state[0], state[1 : 1 + size], state[1 + size :]
-            two = fn.index(fn.mul(width, 2))
-            with fn.loop(0, self.n, two) as run:
-                middle = fn.index(fn.smin(fn.add(run.index, width), self.n))
-                end = fn.index(fn.smin(fn.add(run.index, two), self.n))
-                self._merge(a, b, run.index, middle, end)
-            return [two, *b, *a]
-
-        state = fn.while_loop(start, lambda state: fn.icmp("slt", state[0], self.n), one_pass)
-        self._write(state[1 : 1 + size], target)
-        return special
-
-    def _merge(self, source: list[Val], target: list[Val], first: Val, middle: Val, end: Val) -> None:
-        fn = self.fn
-        last = fn.sub(self.n, 1)
-        with fn.loop(first, end, 1, [fn.here(first), fn.here(middle)]) as out:
-            i, j = out.carried
-            at = [fn.smin(c, last) for c in (i, j)]
-            pairs = [[fn.load(fn.gep(p, c, t.text), t) for c in at] for p, t in zip(source, self.kinds, strict=True)]
-            left, right = fn.icmp("slt", i, middle), fn.icmp("slt", j, end)
-            wins = fn.binary("and", right, fn.compare("icmp slt", pairs[0][1], pairs[0][0]))
-            taken = fn.select(left, wins, right)  # the right one, where the left run is used up or it comes before
-            for (a, b), p, t in zip(pairs, target, self.kinds, strict=True):
-                fn.store(fn.select(taken, b, a), fn.gep(p, out.index, t.text))
-            step = fn.convert("zext", taken, I64)
-            out.next = [fn.index(fn.sub(fn.add(i, 1), step)), fn.index(fn.add(j, step))]
+def _power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
 
 
 def restore(words: Words, n: Index, source: Val, target: Val, spare: Val) -> None:
     """Puts the line's own zeros and NaN, in their order, where words left any. `spare` is room for one element."""
     fn, t = words.fn, words.storage
-    zero = words.of(const(0.0, t), const(0, I64))
+    (zero,) = words.of(const(0.0, t), const(0, I64))
 
     def element(i: Val) -> tuple[Val, Val, Val]:
         v = fn.load(fn.gep(source, i, t.text), t)
@@ -159,7 +106,7 @@ def restore(words: Words, n: Index, source: Val, target: Val, spare: Val) -> Non
     none = fn.here(const(0, I64))
     with fn.loop(0, n, 1, [none, none]) as loop:
         v, _, unordered = element(loop.index)
-        before = fn.compare("icmp slt", words.of(v, loop.index), zero)
+        before = fn.compare("icmp slt", words.of(v, loop.index)[0], zero)
         loop.next = [
             fn.index(fn.add(c, fn.convert("zext", b, I64)))
             for c, b in zip(loop.carried, (before, unordered), strict=True)

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.compiler.targets.cpu.kernel.sorting.words import Word, Words
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
-from tessera.compiler.targets.cpu.llvm.values import Index, Ty, Val
+from tessera.compiler.targets.cpu.llvm.transpose import transpose
+from tessera.compiler.targets.cpu.llvm.values import Index, Val
 
 
 class LaneNetwork:
-    """Sorts vectors of type `t` in memory, which is filled behind them with the largest value up to the next power of
-    two."""
+    """Sorts vectors of words in memory, which is filled behind them with the largest value up to the next power of
+    two. Memory holds each part of words by itself; addresses count vectors."""
 
-    def __init__(self, fn: LLVMFunction, t: Ty, registers: int) -> None:
-        self.fn, self.t = fn, t
-        self.levels = 4 if registers >= 32 else 3
+    def __init__(self, words: Words, lanes: int, registers: int) -> None:
+        self.fn, self.words, self.lanes = words.fn, words, lanes
+        self.levels = (registers // len(words.kinds)).bit_length() - 2
         self.block = 1 << self.levels
         """vectors that registers hold at a time"""
 
-    def base(self, v: Sequence[Val]) -> list[Val]:
+    def base(self, v: Sequence[Word]) -> list[Word]:
         """A block of vectors sorted in registers, by odd-even merges."""
         v, n = list(v), len(v)
         p = 1
@@ -33,12 +35,12 @@ class LaneNetwork:
                 for j in range(k % p, n - k, 2 * k):
                     for i in range(min(k, n - j - k)):
                         if (i + j) // (2 * p) == (i + j + k) // (2 * p):
-                            v[i + j], v[i + j + k] = self._order(v[i + j], v[i + j + k])
+                            v[i + j], v[i + j + k] = self.words.ordered(v[i + j], v[i + j + k])
                 k //= 2
             p *= 2
         return v
 
-    def merge(self, memory: Val, n: Index, most: int) -> None:
+    def merge(self, memory: Sequence[Val], n: Index, most: int) -> None:
         """Sorted blocks at `memory` become one sorted run of `n` <= `most` vectors."""
         fn, width = self.fn, self.block
         while width < most:
@@ -47,14 +49,14 @@ class LaneNetwork:
                 self._below(memory, n, width >> self.levels)
             width *= 2
 
-    def _below(self, memory: Val, n: Index, stride: int) -> None:
+    def _below(self, memory: Sequence[Val], n: Index, stride: int) -> None:
         """The levels of comparators from `stride` down."""
         while stride:
             levels = min(self.levels, stride.bit_length())
             self._strides(memory, n, stride, levels)
             stride >>= levels
 
-    def keep(self, memory: Val, n: Index, width: int) -> None:
+    def keep(self, memory: Sequence[Val], n: Index, width: int) -> None:
         """The least `width` vectors, sorted, of sorted runs of `width` vectors; there are `n` vectors in all, `width`
         times a power of two. The lesser half of two runs is the minimum of one run and the other one reversed."""
         fn, count = self.fn, self.block
@@ -67,16 +69,16 @@ class LaneNetwork:
                 low = [fn.add(fn.add(source, loop.index), j * step) for j in range(count)]
                 top = fn.add(source, 2 * width - 1)
                 high = [fn.sub(fn.sub(top, loop.index), j * step) for j in range(count)]
-                pairs = zip(self._load(memory, low), self._load(memory, high), strict=True)
-                least = [fn.intrinsic("smin", self.t, a, b) for a, b in pairs]
+                pairs = zip(self.load(memory, low), self.load(memory, high), strict=True)
+                least = [self.words.least(a, b) for a, b in pairs]
                 target = [fn.add(fn.add(run.index, loop.index), j * step) for j in range(count)]
-                self._store(memory, target, self._halve(least))
+                self.store(memory, target, self.halve(least))
             self._below(memory, half, step // 2)
             return [half]
 
         fn.while_loop([fn.here(fn.index(n))], lambda state: fn.icmp("sgt", state[0], width), halve)
 
-    def _flip(self, memory: Val, n: Index, width: int) -> None:
+    def _flip(self, memory: Sequence[Val], n: Index, width: int) -> None:
         """The first levels of merging neighbouring runs: the first of one against the last of the other, then strides
         within either."""
         fn, half = self.fn, self.block // 2
@@ -85,36 +87,39 @@ class LaneNetwork:
             low = [fn.add(fn.add(pair.index, loop.index), j * step) for j in range(half)]
             top = fn.add(pair.index, 2 * width - 1)
             high = [fn.sub(fn.sub(top, loop.index), j * step) for j in range(half)]
-            a, b = self._load(memory, low), self._load(memory, high)
+            a, b = self.load(memory, low), self.load(memory, high)
             for j in range(half):
-                a[j], b[j] = self._order(a[j], b[j])
-            self._store(memory, low, self._halve(a))
-            self._store(memory, high[::-1], self._halve(b[::-1]))
+                a[j], b[j] = self.words.ordered(a[j], b[j])
+            self.store(memory, low, self.halve(a))
+            self.store(memory, high[::-1], self.halve(b[::-1]))
 
-    def _strides(self, memory: Val, n: Index, stride: int, levels: int) -> None:
+    def _strides(self, memory: Sequence[Val], n: Index, stride: int, levels: int) -> None:
         """Comparators of elements `stride` apart, half as far, and so on."""
         fn, count = self.fn, 1 << levels
         step = 2 * stride // count
         with fn.loop(0, n, 2 * stride) as part, fn.loop(0, step) as loop:
             at = [fn.add(fn.add(part.index, loop.index), j * step) for j in range(count)]
-            self._store(memory, at, self._halve(self._load(memory, at)))
+            self.store(memory, at, self.halve(self.load(memory, at)))
 
-    def _halve(self, v: list[Val]) -> list[Val]:
+    def halve(self, v: list[Word]) -> list[Word]:
+        """Vectors whose lanes are bitonic sequences, sorted."""
         stride = len(v) // 2
         while stride:
             for i in range(len(v)):
                 if not i & stride:
-                    v[i], v[i + stride] = self._order(v[i], v[i + stride])
+                    v[i], v[i + stride] = self.words.ordered(v[i], v[i + stride])
             stride //= 2
         return v
 
-    def _order(self, a: Val, b: Val) -> tuple[Val, Val]:
-        fn = self.fn
-        return fn.intrinsic("smin", self.t, a, b), fn.intrinsic("smax", self.t, a, b)
+    def load(self, memory: Sequence[Val], at: Sequence[Index]) -> list[Word]:
+        return [self.words.load(memory, self.fn.mul(i, self.lanes), self.lanes) for i in at]
 
-    def _load(self, memory: Val, at: Sequence[Index]) -> list[Val]:
-        return [self.fn.load(self.fn.gep(memory, i, self.t.text), self.t) for i in at]
-
-    def _store(self, memory: Val, at: Sequence[Index], v: Sequence[Val]) -> None:
+    def store(self, memory: Sequence[Val], at: Sequence[Index], v: Sequence[Word]) -> None:
         for i, x in zip(at, v, strict=True):
-            self.fn.store(x, self.fn.gep(memory, i, self.t.text))
+            self.words.store(x, memory, self.fn.mul(i, self.lanes))
+
+
+def turned(fn: LLVMFunction, rows: Sequence[Word]) -> list[Word]:
+    """As many vectors of words as lanes, transposed."""
+    parts = [transpose(fn, list(part)) for part in zip(*rows, strict=True)]
+    return [list(word) for word in zip(*parts, strict=True)]

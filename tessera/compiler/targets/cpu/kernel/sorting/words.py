@@ -1,16 +1,22 @@
 """Elements as signed integers of the same order: all ways of sorting compare and move these words.
 
 Equal elements have equal words, zeros of both signs too, and all NaN have the largest. Words of up to 32 bits take the
-element's position along in their lower half, so that no two are equal and any order of comparisons is stable; positions
-of wider words are in memory of their own.
+element's position along in their lower half; wider words have a second part, the position, which decides where the
+first parts are equal. So where positions matter no two words are equal, and any order of comparisons is stable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 from tessera.compiler.targets.cpu.elementary.convert import storage_type
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
-from tessera.compiler.targets.cpu.llvm.values import I32, I64, Ty, Val, const
+from tessera.compiler.targets.cpu.llvm.values import I32, I64, Index, Val, const
 from tessera.language.dtypes import DType
+
+Word: TypeAlias = "list[Val]"
+"""one or two parts, each a scalar or a vector"""
 
 
 class Words:
@@ -21,25 +27,57 @@ class Words:
         self.storage = storage_type(dtype, 1)
         self.key = I32 if self.storage.bits <= 32 else I64
         self.packed = positions and self.key is I32
-        self.paired = positions and self.key is I64
-        self.type = I64 if self.packed else self.key
+        self.kinds = [self.key, I64] if positions and self.key is I64 else [I64 if self.packed else self.key]
+        """the types of a word's parts"""
         self.result = I64 if positions else self.storage
         self.restored = dtype.is_float and not positions
         """whether elements with equal words differ: zeros of both signs, and NaN"""
 
-    @property
-    def last(self) -> Val:
+    def last(self, lanes: int) -> Word:
         """A word that nothing comes behind."""
-        return const((1 << (self.type.bits - 1)) - 1, self.type)
+        return [const((1 << (t.bits - 1)) - 1, t.wide(lanes)) for t in self.kinds]
 
-    def of(self, v: Val, position: Val) -> Val:
+    def of(self, v: Val, position: Val) -> Word:
         """The words of elements as memory holds them, at these positions (i64, as many lanes)."""
         key = self._key(v)
         if not self.packed:
-            return key
+            return [key, position][: len(self.kinds)]
         fn = self.fn
         high = fn.binary("shl", fn.convert("sext", key, I64), const(32, I64.wide(key.ty.lanes)))
-        return fn.binary("or", high, position)
+        return [fn.binary("or", high, position)]
+
+    def before(self, a: Word, b: Word) -> Val:
+        """Where `a` comes before `b`."""
+        fn = self.fn
+        found = fn.compare("icmp slt", a[-1], b[-1])
+        for x, y in zip(a[-2::-1], b[-2::-1], strict=True):
+            same = fn.binary("and", fn.compare("icmp eq", x, y), found)
+            found = fn.binary("or", fn.compare("icmp slt", x, y), same)
+        return found
+
+    def least(self, a: Word, b: Word) -> Word:
+        if len(a) == 1:
+            return [self.fn.intrinsic("smin", a[0].ty, a[0], b[0])]
+        return self.select(self.before(b, a), b, a)
+
+    def ordered(self, a: Word, b: Word) -> tuple[Word, Word]:
+        """The lesser and the greater, lane by lane."""
+        if len(a) == 1:
+            return self.least(a, b), [self.fn.intrinsic("smax", a[0].ty, a[0], b[0])]
+        swapped = self.before(b, a)
+        return self.select(swapped, b, a), self.select(swapped, a, b)
+
+    def select(self, condition: Val, a: Word, b: Word) -> Word:
+        return [self.fn.select(condition, x, y) for x, y in zip(a, b, strict=True)]
+
+    def load(self, memory: Sequence[Val], at: Index, lanes: int) -> Word:
+        """`memory` holds each part by itself."""
+        fn = self.fn
+        return [fn.load(fn.gep(p, at, t.text), t.wide(lanes)) for p, t in zip(memory, self.kinds, strict=True)]
+
+    def store(self, word: Word, memory: Sequence[Val], at: Index) -> None:
+        for v, p, t in zip(word, memory, self.kinds, strict=True):
+            self.fn.store(v, self.fn.gep(p, at, t.text))
 
     def _key(self, v: Val) -> Val:
         fn, k = self.fn, self.key.wide(v.ty.lanes)
@@ -63,11 +101,13 @@ class Words:
     def _half(self, v: Val) -> Val:
         return self.fn.binary("xor", v, const(-(1 << (v.ty.bits - 1)), v.ty))
 
-    def found(self, word: Val) -> Val:
+    def found(self, parts: Word) -> Val:
         """The result for a word: the element as memory holds it, but for which zero or NaN it was; or its position."""
-        fn = self.fn
+        fn, word = self.fn, parts[-1]
         if self.packed:
             return fn.binary("and", word, const((1 << 32) - 1, word.ty))
+        if self.positions:
+            return word
         key = fn.binary("xor", word, const(-1, word.ty)) if self.descending else word
         if self.dtype.is_float:
             return fn.convert("bitcast", self._mirrored(key), self.storage)
@@ -81,16 +121,3 @@ class Words:
         bits = fn.convert("bitcast", v, self.key)
         negative = fn.compare("icmp eq", bits, const(-(1 << (bits.ty.bits - 1)), bits.ty))
         return fn.binary("or", negative, fn.compare("fcmp uno", v, v))
-
-    def digits(self, wide: int) -> list[tuple[int, int, int]]:
-        """The digits that distinguish words, the least one first: shift, bits, and what turns them into the words'
-        order (the top bit is a sign). Positions are not among them."""
-        below = 32 if self.packed else 0
-        bits = self.key.bits if self.dtype.is_float else self.storage.bits
-        signed = self.dtype.is_float or self.dtype.kind == "int" or bits == self.key.bits
-        out = [(below + at, min(wide, bits - at), 0) for at in range(0, bits, wide)]
-        shift, size, _ = out[-1]
-        return [*out[:-1], (shift, size, 1 << (size - 1) if signed else 0)]
-
-    def vector(self, lanes: int) -> Ty:
-        return self.type.wide(lanes)

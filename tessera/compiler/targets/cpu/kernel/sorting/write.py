@@ -5,9 +5,8 @@ from __future__ import annotations
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, writes
 from tessera.compiler.targets.cpu.kernel.sorting.line import OneLine, restore
-from tessera.compiler.targets.cpu.kernel.sorting.network import LaneNetwork
-from tessera.compiler.targets.cpu.kernel.sorting.words import Words
-from tessera.compiler.targets.cpu.llvm.transpose import transpose
+from tessera.compiler.targets.cpu.kernel.sorting.network import LaneNetwork, turned
+from tessera.compiler.targets.cpu.kernel.sorting.words import Word, Words
 from tessera.compiler.targets.cpu.llvm.values import I1, I64, Index, Val, const
 from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of
@@ -52,15 +51,16 @@ class TileLines:
 
     def __init__(self, k: KernelFunction, words: Words, count: Dim, n: Dim, first: Dim) -> None:
         self.k, self.fn, self.words, self.first = k, k.fn, words, first
-        self.lanes = k.isa.lanes(words.type.bits)
-        self.network = LaneNetwork(k.fn, words.vector(self.lanes), k.isa.registers)
+        self.lanes = k.isa.lanes(words.kinds[0].bits)
+        self.network = LaneNetwork(words, self.lanes, k.isa.registers)
         self.count, self.n, self.length = k.ev.dim(count), k.ev.dim(n), n
-        self.together = False if words.paired else self._worth_it()
+        self.together = self._worth_it()
         block = self.network.block
         whole = n if self.together is False else ceildiv(n, block) * block
         room = count * whole
         if self.together is not False:
             room = dim_max(room, ceildiv(count, self.lanes) * self.lanes * dim_min(whole, TOGETHER))
+        room += OneLine.slack(self.network)
         self.source, self.target = (k.raw(room * (t.bits // 8)) for t in (words.storage, words.result))
         self.pitch = k.ev.dim(whole)
 
@@ -85,7 +85,7 @@ class TileLines:
         return self.fn.gep(memory, self.fn.mul(row, self.pitch), kind)
 
     def _one_by_one(self) -> None:
-        line = OneLine(self.k, self.words, self.length)
+        line = OneLine(self.k, self.network, self.length, self.first)
         with self.fn.loop(0, self.count) as row:
             source = self._row(self.source, self.words.storage.text, row.index)
             target = self._row(self.target, self.words.result.text, row.index)
@@ -104,14 +104,13 @@ class TileLines:
             size: Dim = most
         else:
             most, size = TOGETHER, dim_min(2 * self.length, 2 * TOGETHER) + block
-        held_lines = self.k.raw(size * (self.lanes * self.words.type.bits // 8))
+        held_lines = [self.k.raw(size * (self.lanes * t.bits // 8)) for t in self.words.kinds]
         with fn.loop(0, self.count, self.lanes) as group:
             special = self._enter(held_lines, group.index)
-            vector = self.network.t
-            last = const(self.words.last.const or 0, vector)
+            last = self.words.last(self.lanes)
             end = most if isinstance(self.n, int) else fn.mul(self.n, 2)
             with fn.loop(self.pitch, end) as loop:
-                fn.store(last, fn.gep(held_lines, loop.index, vector.text))
+                self.network.store(held_lines, [loop.index], [last])
             self._order(held_lines, most)
             self._leave(held_lines, group.index)
             if special is not None:
@@ -122,7 +121,7 @@ class TileLines:
                         target = self._row(self.target, self.words.storage.text, row.index)
                         restore(self.words, self.n, source, target, self._spare())
 
-    def _order(self, memory: Val, most: int) -> None:
+    def _order(self, memory: list[Val], most: int) -> None:
         """Sorts blocks as a whole, or keeps what comes first of them."""
         fn, network = self.fn, self.network
         width = most
@@ -140,7 +139,7 @@ class TileLines:
         )
         network.keep(memory, doubled[0], width)
 
-    def _enter(self, memory: Val, first: Val) -> Val | None:
+    def _enter(self, memory: list[Val], first: Val) -> Val | None:
         """Lines as columns of words, in sorted blocks; gives whether an element is special."""
         fn, words, lanes, block = self.fn, self.words, self.lanes, self.network.block
         storage = words.storage.wide(lanes)
@@ -148,36 +147,36 @@ class TileLines:
         rows = [self._row(self.source, words.storage.text, fn.add(first, i)) for i in range(lanes)]
         with fn.loop(0, self.n, block, flags) as loop:
             special = loop.carried[0] if flags else None
-            column: list[Val] = []
+            column: list[Word] = []
             for part in range(0, block, lanes):
                 at = fn.index(fn.add(loop.index, part))
                 numbers = fn.binary("add", fn.splat(at, lanes), fn.lane_numbers(I64.wide(lanes)))
                 real = fn.compare("icmp slt", numbers, fn.splat(fn.index(self.n), lanes))
-                found: list[Val] = []
+                found: list[Word] = []
                 for row in rows:
                     v = fn.load(fn.gep(row, at, words.storage.text), storage)
                     word, odd = words.of(v, numbers), words.special(v) if special is not None else None
                     if not isinstance(self.n, int) or self.n % block:
-                        word = fn.select(real, word, const(words.last.const or 0, word.ty))
+                        word = words.select(real, word, words.last(lanes))
                         odd = fn.binary("and", odd, real) if odd is not None else None
                     if special is not None and odd is not None:
                         special = fn.binary("or", special, odd)
                     found.append(word)
-                column += transpose(fn, found)
-            for i, v in enumerate(self.network.base(column)):
-                fn.store(v, fn.gep(memory, fn.add(loop.index, i), v.ty.text))
+                column += turned(fn, found)
+            places = [fn.add(loop.index, i) for i in range(block)]
+            self.network.store(memory, places, self.network.base(column))
             if special is not None:
                 loop.next = [special]
         if not flags:
             return None
         return fn.call_pure(f"llvm.vector.reduce.or.v{lanes}i1", I1, loop.results[0])
 
-    def _leave(self, memory: Val, first: Val) -> None:
+    def _leave(self, memory: list[Val], first: Val) -> None:
         """Stores columns of words as lines of the result."""
-        fn, words, lanes, vector = self.fn, self.words, self.lanes, self.network.t
+        fn, words, lanes = self.fn, self.words, self.lanes
         rows = [self._row(self.target, words.result.text, fn.add(first, i)) for i in range(lanes)]
         end = self.pitch if self.first is self.length else fn.smin(self.k.ev.dim(self.first), self.pitch)
         with fn.loop(0, end, lanes) as loop:
-            column = [fn.load(fn.gep(memory, fn.add(loop.index, i), vector.text), vector) for i in range(lanes)]
-            for row, v in zip(rows, transpose(fn, column), strict=True):
+            column = self.network.load(memory, [fn.add(loop.index, i) for i in range(lanes)])
+            for row, v in zip(rows, turned(fn, column), strict=True):
                 fn.store(words.found(v), fn.gep(row, loop.index, words.result.text))
