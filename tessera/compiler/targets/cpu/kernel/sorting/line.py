@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction
 from tessera.compiler.targets.cpu.kernel.sorting.merging import Pieces
 from tessera.compiler.targets.cpu.kernel.sorting.network import LaneNetwork, turned
-from tessera.compiler.targets.cpu.kernel.sorting.words import Words
+from tessera.compiler.targets.cpu.kernel.sorting.words import Word, Words
 from tessera.compiler.targets.cpu.llvm.values import I1, I64, Index, Val, const
 from tessera.language.dims import Dim, ceildiv
 
@@ -62,7 +62,8 @@ class OneLine:
         fn, words, lanes, count = self.fn, self.words, self.lanes, self.network.block
         storage = words.storage.wide(lanes)
         with fn.loop(0, rows, count, flags) as loop:
-            special, group = list(loop.carried), []
+            special = list(loop.carried)
+            group: list[Word] = []
             for i in range(count):
                 at = fn.index(fn.add(first, fn.mul(fn.add(loop.index, i), lanes)))
                 numbers = fn.binary("add", fn.splat(at, lanes), fn.lane_numbers(I64.wide(lanes)))
@@ -86,8 +87,8 @@ class OneLine:
             column = self.network.load(self.columns, [fn.add(loop.index, i) for i in range(lanes)])
             for start, word in zip(starts, turned(fn, column), strict=True):
                 self.words.store(word, self.pieces.memory, fn.add(start, loop.index))
-        for c, start in enumerate(starts):
-            self.pieces.put(fn.add(first, c), start, rows)
+        with fn.loop(first, fn.add(first, lanes)) as loop:
+            self.pieces.put(loop.index, fn.mul(loop.index, self.pieces.pitch), rows)
 
 
 def _power_of_two(n: int) -> int:

@@ -23,7 +23,7 @@ class Pieces:
 
     def __init__(self, k: KernelFunction, network: LaneNetwork, count: Dim, longest: int) -> None:
         self.fn, self.words, self.lanes, self.network = k.fn, network.words, network.lanes, network
-        self.vectors = max(1, network.block // 4)
+        self.vectors = max(2, network.block // 4)
         """vectors that a step of a merge writes"""
         self.wide = self.vectors * self.lanes
         self.pitch = -(-longest // self.wide) * self.wide + self.wide

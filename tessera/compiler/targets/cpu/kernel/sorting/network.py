@@ -41,20 +41,29 @@ class LaneNetwork:
         return v
 
     def merge(self, memory: Sequence[Val], n: Index, most: int) -> None:
-        """Sorted blocks at `memory` become one sorted run of `n` <= `most` vectors."""
-        fn, width = self.fn, self.block
-        while width < most:
-            with fn.when(fn.icmp("sgt", n, width)):
-                self._flip(memory, n, width)
-                self._below(memory, n, width >> self.levels)
-            width *= 2
+        """Sorted blocks among `n` vectors at `memory` become runs of `most` vectors, or one of all."""
+        fn = self.fn
+        end = fn.smin(n, most)
 
-    def _below(self, memory: Sequence[Val], n: Index, stride: int) -> None:
-        """The levels of comparators from `stride` down."""
-        while stride:
-            levels = min(self.levels, stride.bit_length())
-            self._strides(memory, n, stride, levels)
-            stride >>= levels
+        def double(state: list[Val]) -> list[Val]:
+            self._flip(memory, n, state[0])
+            self._below(memory, n, fn.div(state[0], self.block))
+            return [fn.index(fn.mul(state[0], 2))]
+
+        fn.while_loop([fn.here(fn.index(self.block))], lambda state: fn.icmp("slt", state[0], end), double)
+
+    def _below(self, memory: Sequence[Val], n: Index, stride: Index) -> None:
+        """The levels of comparators from `stride`, a power of two or 0, down."""
+        fn, half = self.fn, self.block // 2
+
+        def some(state: list[Val]) -> list[Val]:
+            self._strides(memory, n, state[0], self.levels)
+            return [fn.index(fn.div(state[0], self.block))]
+
+        (rest,) = fn.while_loop([fn.here(fn.index(stride))], lambda state: fn.icmp("sge", state[0], half), some)
+        for levels in range(1, self.levels):
+            with fn.when(fn.icmp("eq", rest, 1 << (levels - 1))):
+                self._strides(memory, n, 1 << (levels - 1), levels)
 
     def keep(self, memory: Sequence[Val], n: Index, width: int) -> None:
         """The least `width` vectors, sorted, of sorted runs of `width` vectors; there are `n` vectors in all, `width`
@@ -78,27 +87,28 @@ class LaneNetwork:
 
         fn.while_loop([fn.here(fn.index(n))], lambda state: fn.icmp("sgt", state[0], width), halve)
 
-    def _flip(self, memory: Sequence[Val], n: Index, width: int) -> None:
+    def _flip(self, memory: Sequence[Val], n: Index, width: Index) -> None:
         """The first levels of merging neighbouring runs: the first of one against the last of the other, then strides
         within either."""
         fn, half = self.fn, self.block // 2
-        step = width // half
-        with fn.loop(0, fn.sub(n, width), 2 * width) as pair, fn.loop(0, step) as loop:
-            low = [fn.add(fn.add(pair.index, loop.index), j * step) for j in range(half)]
-            top = fn.add(pair.index, 2 * width - 1)
-            high = [fn.sub(fn.sub(top, loop.index), j * step) for j in range(half)]
+        step, two = fn.div(width, half), fn.mul(width, 2)
+        with fn.loop(0, fn.sub(n, width), two) as pair, fn.loop(0, step) as loop:
+            low = [fn.add(fn.add(pair.index, loop.index), fn.mul(step, j)) for j in range(half)]
+            top = fn.add(pair.index, fn.sub(two, 1))
+            high = [fn.sub(fn.sub(top, loop.index), fn.mul(step, j)) for j in range(half)]
             a, b = self.load(memory, low), self.load(memory, high)
             for j in range(half):
                 a[j], b[j] = self.words.ordered(a[j], b[j])
             self.store(memory, low, self.halve(a))
             self.store(memory, high[::-1], self.halve(b[::-1]))
 
-    def _strides(self, memory: Sequence[Val], n: Index, stride: int, levels: int) -> None:
+    def _strides(self, memory: Sequence[Val], n: Index, stride: Index, levels: int) -> None:
         """Comparators of elements `stride` apart, half as far, and so on."""
         fn, count = self.fn, 1 << levels
-        step = 2 * stride // count
-        with fn.loop(0, n, 2 * stride) as part, fn.loop(0, step) as loop:
-            at = [fn.add(fn.add(part.index, loop.index), j * step) for j in range(count)]
+        two = fn.mul(stride, 2)
+        step = fn.div(two, count)
+        with fn.loop(0, n, two) as part, fn.loop(0, step) as loop:
+            at = [fn.add(fn.add(part.index, loop.index), fn.mul(step, j)) for j in range(count)]
             self.store(memory, at, self.halve(self.load(memory, at)))
 
     def halve(self, v: list[Word]) -> list[Word]:
