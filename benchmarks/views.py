@@ -6,6 +6,8 @@ python -m benchmarks.views [--json] [--tiles 1000000]
 - Calls of 0.1 ms and more with `every=50`: the time of a call over its time without a profiler (medians of nine turns).
 - A page of a million tiles on 264 lanes: its size, the time to write it, and in a headless Chromium when it is first
   painted, when it can be zoomed, and how long a zoom takes (ms, the median and the longest of twenty).
+- The static card of a cubin (attention and a layer norm for three architectures), in ms: until it is shown without what
+  a disassembler finds, until that is in it too, and once more with all of it on disk.
 - Traces of a million tiles in each form, and all events as a table: the processor time to write them, in seconds.
 """
 
@@ -18,12 +20,16 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tessera as ts
+from tessera import knobs
+from tessera.compiler.frontend.analyse import analyse
 from tessera.profiler import Profiler
 from tessera.profiler.recording import Recording
 from tessera.runtime.events import LaunchEvent, TileBatch
@@ -158,15 +164,52 @@ def in_a_browser(page: Path) -> dict[str, float]:
     }
 
 
+@ts.function
+def attention(q: ts.Tensor["S", "D", ts.f16], k: ts.Tensor["S", "D", ts.f16], v: ts.Tensor["S", "D", ts.f16]):
+    return ts.softmax(q @ k.T * 0.125) @ v
+
+
+@ts.function
+def normed(x: ts.Tensor["B", "D", ts.f32], weight: ts.Tensor["D", ts.f32], bias: ts.Tensor["D", ts.f32]):
+    return ts.layer_norm(x, weight, bias)
+
+
+def cards() -> dict[str, float]:
+    """The slowest of each: what follows the compilation of a cubin that nobody has looked at."""
+    from tessera_jupyter.panel import OutputPanel  # optional: the extra jupyter
+    from tessera_jupyter.subject import subject
+
+    early, whole, again = list[float](), list[float](), list[float]()
+
+    def ms(make: Callable[[], object]) -> float:
+        begin = time.perf_counter()
+        make()
+        return 1e3 * (time.perf_counter() - begin)
+
+    with tempfile.TemporaryDirectory() as folder, knobs.cache_dir.override(Path(folder)):
+        for program, dims in ((attention, {"S": 1024, "D": 64}), (normed, {"B": 1024, "D": 1024})):
+            for target in ("sm_80", "sm_90a", "sm_100"):
+                analysed = analyse(program.definition(), None, dims)
+                shown = OutputPanel((subject(program.name, program, analysed, target, dims),), show=("kernel",))
+                shown.begin()
+                early.append(ms(replace(shown, waiting=True).html))
+                whole.append(early[-1] + ms(shown.html))
+                again.append(ms(shown.html))
+    return {"card, ms": max(early), "card with its instructions, ms": max(whole), "card once more, ms": max(again)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--tiles", type=int, default=1_000_000)
+    parser.add_argument("--only-cards", action="store_true", help="only the cards of cubins")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        found = recorded(10 * options.tiles) | sampled() | written(options.tiles, folder)
-        found |= in_a_browser(folder / "page.html")
+    found = cards()
+    if not options.only_cards:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            found |= recorded(10 * options.tiles) | sampled() | written(options.tiles, folder)
+            found |= in_a_browser(folder / "page.html")
     if options.json:
         print(json.dumps(found, indent=1))
     else:

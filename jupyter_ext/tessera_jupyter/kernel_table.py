@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.compiler.targets.base import platform_of
-from tessera.errors import MissingDependency
+from tessera.errors import TesseraError
 from tessera.profiler.views.markup import hinted, origin, table, text, unknown
 from tessera_jupyter.instructions import instruction_mix
-from tessera_jupyter.subject import Subject
+from tessera_jupyter.machine_lines import machine_lines, machine_lines_table
+from tessera_jupyter.subject import WAITING, Subject
 
 # resource -> (heading, unit), in the order of the table. Those of the target's device are always shown.
 _GPU = {
@@ -34,11 +35,12 @@ _MERGED = ("occupancy_limiter", "stack")
 """shown beside another figure, or the same as one"""
 
 
-def kernel_tab(subjects: Sequence[Subject]) -> str:
-    return "".join(_subject(s) for s in subjects)
+def kernel_tab(subjects: Sequence[Subject], waiting: bool = False) -> str:
+    """`waiting`: where the machine code has still to be read, that is said in place of the figures."""
+    return "".join(_subject(s, waiting and not s.is_whole) for s in subjects)
 
 
-def _subject(subject: Subject) -> str:
+def _subject(subject: Subject, waiting: bool) -> str:
     if subject.compiled is None:
         body = f'<p class="ts-why">{text(subject.why)}</p>'
     else:
@@ -46,7 +48,7 @@ def _subject(subject: Subject) -> str:
         told = "".join(_tiles(k) for k in _different(explained.kernels))
         apart = dict.fromkeys(r["text"] for r in explained.apart)
         told += "".join(f'<p class="ts-apart">{text(why)}</p>' for why in apart)
-        body = f"<p>{_summary(subject)}</p>{_table(subject)}{told}"
+        body = f"<p>{_summary(subject)}</p>{_table(subject, waiting)}{_lines(subject, waiting)}{told}"
     return f'<section class="ts-subject" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>{body}</section>'
 
 
@@ -60,10 +62,11 @@ def _summary(subject: Subject) -> str:
     )
 
 
-def _table(subject: Subject) -> str:
+def _table(subject: Subject, waiting: bool) -> str:
     assert subject.compiled is not None
     kernels = subject.compiled.explain().kernels
-    mix = _instructions(subject, {k["kernel"] for k in kernels})
+    names = {k["kernel"] for k in kernels}
+    mix = {n: {"instructions_reason": WAITING} for n in names} if waiting else _instructions(subject, names)
     resources: list[Mapping[str, Any]] = [{**mix.get(k["kernel"], {}), **(k["resources"] or {})} for k in kernels]
     figures = _figures(subject, resources)
     columns: dict[tuple[str, ...], list[str]] = {}
@@ -84,6 +87,22 @@ def _alike(titles: Sequence[str]) -> str:
     """The kernels of one column: a loop that is unrolled makes many that are the same."""
     first, *others = titles
     return text(first) + (hinted(f" <small>and {len(others)} alike</small>", "\n".join(others)) if others else "")
+
+
+def _lines(subject: Subject, waiting: bool) -> str:
+    """Instructions and live registers by line, where the machine code tells."""
+    assert subject.compiled is not None
+    if waiting:
+        return f'<p class="ts-why">Instructions by line: {WAITING}.</p>'
+    try:
+        found = machine_lines(subject.compiled)
+    except TesseraError:  # the table above says why
+        return ""
+    own = subject.analysis.definition.file
+    return "".join(
+        f"<h5>Instructions and live registers of {text(kernel)} by line</h5>{machine_lines_table(lines, own)}"
+        for kernel, lines in found.items()
+    )
 
 
 _PARTS = {"line": "line", "what": "size", "where": "lies in", "takes": "takes", "how": "how"}
@@ -110,7 +129,7 @@ def _instructions(subject: Subject, kernels: set[str]) -> dict[str, dict[str, An
     assert subject.compiled is not None
     try:
         assembly = subject.compiled.assembly or ""
-    except MissingDependency as e:
+    except TesseraError as e:
         return {name: {"instructions_reason": str(e)} for name in kernels}
     same: Mapping[str, str] = subject.compiled.artifact.meta.get("same", {})  # kernels that run the code of another
     found = instruction_mix(assembly, kernels)

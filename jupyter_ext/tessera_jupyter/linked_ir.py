@@ -12,12 +12,13 @@ from tessera_jupyter.shapes import source_lines
 from tessera_jupyter.subject import Subject
 
 
-def ir_tab(subjects: Sequence[Subject], thorough: bool) -> str:
-    """One section for each function or kernel; `thorough`: with assembly, and less of everything is cut."""
-    return "".join(_subject(s, thorough) for s in subjects)
+def ir_tab(subjects: Sequence[Subject], thorough: bool, waiting: bool = False) -> str:
+    """One section for each function or kernel; `thorough`: with assembly, and less of everything is cut; `waiting`:
+    without what a disassembler has not read yet."""
+    return "".join(_subject(s, thorough, waiting) for s in subjects)
 
 
-def _subject(subject: Subject, thorough: bool) -> str:
+def _subject(subject: Subject, thorough: bool, waiting: bool) -> str:
     definition = subject.analysis.definition
     source = "".join(
         f'<span class="ts-l" data-l="{n}"><i class="ts-n">{n:>3} </i>{python(line)}\n</span>'
@@ -25,7 +26,7 @@ def _subject(subject: Subject, thorough: bool) -> str:
     )
     levels = "".join(
         _level(level, definition.file, subject.path, subject.target.name, subject.generic)
-        for level in subject.levels(thorough)
+        for level in subject.levels(thorough, waiting)
     )
     return (
         f'<section class="ts-subject ts-linked" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>'

@@ -32,7 +32,7 @@ from tessera_jupyter import cell as cells
 from tessera_jupyter import command, findings
 from tessera_jupyter.actions import named_hint
 from tessera_jupyter.command import MagicRequest
-from tessera_jupyter.panel import OutputPanel, fill, show, show_tried
+from tessera_jupyter.panel import OutputPanel, fill, show, show_early, show_tried
 from tessera_jupyter.progress import Waits, progress
 from tessera_jupyter.session.cards import Session
 from tessera_jupyter.session.message import tell
@@ -269,7 +269,7 @@ class TesseraMagics(Magics):
             level = found.level(request.level, sys.maxsize)
             print("\n".join(line.text for line in level.lines) or level.why)
             return
-        display(OutputPanel((found,), None, ("shapes", "ir", "kernel"), "ir", thorough=True))
+        show_early(OutputPanel((found,), None, ("shapes", "ir", "kernel"), "ir", thorough=True))
 
     def _why(self, request: MagicRequest) -> None:
         display(tessera.why_recompiled(self._program(request.expression)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 
 from tessera.errors import Diagnostic
@@ -18,6 +19,7 @@ from tessera.language.decorators import Decorated
 from tessera.profiler import Profiler
 from tessera.profiler.style import resource
 from tessera.profiler.views.markup import text
+from tessera.runtime.code.assembly import begin
 from tessera_jupyter.actions import bundle, shown_hints
 from tessera_jupyter.command import TABS
 from tessera_jupyter.findings import as_text
@@ -42,11 +44,23 @@ class OutputPanel:
     """what the last edit did, where the cell is watched"""
     thorough: bool = False
     """more of the IR, down to assembly"""
+    waiting: bool = False
+    """whether it is shown before all of its machine code has been read"""
 
     @property
     def remarks(self) -> list[Diagnostic]:
         """Warnings and notes of the analysis."""
         return [d for s in self.subjects for d in s.analysis.diagnostics if d.severity != "error"]
+
+    @property
+    def _run_subjects(self) -> list[Subject]:
+        """As the profile ran them."""
+        return [as_run(s) if self.profile is not None else s for s in self.subjects]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no tab waits for a disassembler."""
+        return ("kernel" not in self.show and not self.thorough) or all(s.is_whole for s in self._run_subjects)
 
     @property
     def _example(self) -> str:
@@ -60,8 +74,8 @@ class OutputPanel:
         """The panel as it stands in the notebook."""
         contents = {
             "shapes": lambda: shapes_tab(self.subjects),
-            "ir": lambda: ir_tab(self.subjects, self.thorough),
-            "kernel": lambda: kernel_tab([as_run(s) if self.profile is not None else s for s in self.subjects]),
+            "ir": lambda: ir_tab(self.subjects, self.thorough, self.waiting),
+            "kernel": lambda: kernel_tab(self._run_subjects, self.waiting),
             "profile": lambda: profile_tab(self.profile, self._example, self.since),
             "hints": lambda: hints_tab(self.profile, self.remarks, self._example),
         }
@@ -75,6 +89,12 @@ class OutputPanel:
         if self.profile is not None:
             style, script = style + resource("views.css"), f"{script}\n{resource('tiles.js')}"
         return f'<div class="tessera-panel"><style>{style}</style>{tabs}<script>{script}</script></div>'
+
+    def begin(self) -> None:
+        """Starts to disassemble what `html` will show."""
+        for subject in self._run_subjects:
+            if subject.compiled is not None:
+                begin(subject.compiled.artifact)
 
     def text(self) -> str:
         """The same in a few lines, for a terminal."""
@@ -117,12 +137,24 @@ _of_profiles: WeakKeyDictionary[Profiler, list[_Place]] = WeakKeyDictionary()
 def show(panel: OutputPanel) -> None:
     """Displays a panel and remembers where: a later profile of its functions fills its tabs, and a hint that was tried
     shows there what came of it."""
-    handle = display(panel, display_id=True)
+    handle = show_early(panel)
     if handle is not None:
         place = _Place(handle, panel)
         _of_programs.update((s.program, place) for s in panel.subjects)
         if panel.profile is not None:
             _of_profiles.setdefault(panel.profile, []).append(place)
+
+
+def show_early(panel: OutputPanel) -> DisplayHandle | None:
+    """Displays a panel. Machine code that has to be disassembled takes a second: where outputs can be replaced, the
+    panel is shown before that, and once more when it has been read."""
+    waiting = not panel.is_whole and hasattr(get_ipython(), "kernel")
+    if waiting:
+        panel.begin()
+    handle = display(replace(panel, waiting=waiting), display_id=True)
+    if waiting and handle is not None:
+        handle.update(panel)
+    return handle
 
 
 def fill(programs: Sequence[Decorated[Any, Any]], profile: Profiler) -> None:

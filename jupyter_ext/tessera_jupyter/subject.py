@@ -16,6 +16,7 @@ from tessera.compiler.targets.base import Target
 from tessera.errors import Diagnostic, TesseraError, render_all
 from tessera.language.decorators import Decorated
 from tessera.runtime.arrays import devices
+from tessera.runtime.code.assembly import is_at_hand
 from tessera.runtime.compiled import Compiled
 from tessera.runtime.levels import Level, assembly_lines, op_lines, target_lines
 from tessera_jupyter.command import LEVELS
@@ -24,6 +25,7 @@ BRIEF = 8_000
 """characters of one level under a cell"""
 THOROUGH = 60_000
 """the same in the panel of `%tessera ir f`; with `--level` it prints all of them"""
+WAITING = "the machine code is still being read: this follows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,19 @@ class Subject:
             returned = [e.text for e in self.analysis.expressions if e.kind == "return"]
         return ", ".join(given) + (f" -> {returned[-1]}" if any(returned) else "")
 
-    def levels(self, thorough: bool) -> list[Level]:
-        """From Graph IR to the target's code; if `thorough`, more of each, and the assembly."""
-        names = LEVELS if thorough else LEVELS[:-1]
-        return [self.level(name, THOROUGH if thorough else BRIEF) for name in names]
+    @property
+    def is_whole(self) -> bool:
+        """Whether the machine code can be shown without waiting for a disassembler."""
+        return self.compiled is None or is_at_hand(self.compiled.artifact)
+
+    def levels(self, thorough: bool, waiting: bool) -> list[Level]:
+        """From Graph IR to the target's code; if `thorough`, more of each, and the assembly, which is left out if it
+        is waited for."""
+        made = [self.level(name, THOROUGH if thorough else BRIEF) for name in LEVELS[:-1]]
+        if thorough:
+            last = LEVELS[-1]
+            made.append(Level(last, (), why=WAITING) if waiting and not self.is_whole else self.level(last, THOROUGH))
+        return made
 
     def level(self, name: str, most: int) -> Level:
         """As many whole lines of one level as fit into `most` characters."""

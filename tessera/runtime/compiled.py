@@ -31,6 +31,7 @@ from tessera.runtime.autotune.trials import show
 from tessera.runtime.call.arguments import Bound, Leaf, Parameters, holds_array
 from tessera.runtime.call.dispatch import Launcher
 from tessera.runtime.call.requests import compile_with
+from tessera.runtime.code.assembly import plain_assembly
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
@@ -114,7 +115,7 @@ class Compiled:
         Raises MissingDependency where the program that disassembles is not installed (CUDA's nvdisasm), TargetError
         where it does not read code for this architecture.
         """
-        return assembly_of(self.artifact)
+        return plain_assembly(self.artifact)
 
     @property
     def resources(self) -> dict[str, Any]:
@@ -173,14 +174,6 @@ class Compiled:
         return self.explain()._repr_html_()
 
 
-def assembly_of(artifact: Artifact) -> str | None:
-    """An artefact's assembly; targets that do not keep it make it on request. None if there is none."""
-    made = getattr(targets.get(artifact.target), "assembly", None)
-    if artifact.assembly is None and made is not None:
-        artifact.assembly = made(artifact)
-    return artifact.assembly
-
-
 def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> list[Path]:
     """Writes an artefact's source, binaries, assembly and a JSON of its resources; returns the files' paths."""
     folder, name = Path(directory), name or artifact.name
@@ -190,7 +183,7 @@ def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> 
     for file, data in artifact.files.items():
         contents[f"{name}{Path(file).suffix or '.' + file}"] = data
     try:
-        assembly = assembly_of(artifact)
+        assembly = plain_assembly(artifact)
     except TesseraError:  # the rest is worth saving without it
         assembly = None
     if assembly is not None:

@@ -11,7 +11,7 @@ from tessera.compiler.targets.base import Artifact
 from tessera.compiler.targets.cuda import cubin
 from tessera.errors import Span
 from tessera.immutable import immutable
-from tessera.runtime.compiled import assembly_of
+from tessera.runtime.code.assembly import assembly_of
 
 Origin = tuple[str, tuple[int, ...]]
 """a file and its lines"""
@@ -71,9 +71,9 @@ def assembly_lines(lowered: Lowered, artifact: Artifact) -> Iterator[LevelLine]:
     """
     if "code.cubin" in artifact.files:
         table = _origins(artifact)
-        sass = cubin.disassemble(artifact.files["code.cubin"])
-        for offset, number, instruction in cubin.line_map(sass, ".cu"):
-            yield LevelLine(f"{offset:04x}  {instruction}", *table.get(number, ("", ())))
+        for row in cubin.rows(assembly_of(artifact) or "", ".cu"):
+            live = f"{row.live:>3}" if row.live is not None else "  ?"
+            yield LevelLine(f"{row.offset:04x} {live}  {row.text}", *table.get(row.line, ("", ())))
         return
     kernels = _kernels(lowered.ops("tile"))
     for text in (assembly_of(artifact) or "").splitlines():

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from tessera_jupyter.findings import changed_lines
 from tessera_jupyter.instructions import instruction_mix
+from tessera_jupyter.machine_lines import machine_lines
 from tessera_jupyter.markup import ir, python
+from tessera_jupyter.panel import OutputPanel
+from tessera_jupyter.subject import subject
 
-from tessera.errors import Edit, Span, register_source
+from tessera.compiler.frontend.analyse import analyse
+from tessera.errors import Edit, Span, register_source, source_line
 from tessera.profiler.views.tiles import view
 from tests.conftest import require
 
@@ -282,6 +287,34 @@ def gemm(A: Tensor["M", "K", ts.bf16], B: Tensor["K", "N", ts.bf16]) -> Tensor["
     assert (
         "A_ahead, B_ahead: copied 1 step ahead, in 2 stages" in notes and "A is not moved 8 elements at a time" in notes
     )
+
+
+def test_a_card_is_shown_before_its_machine_code_is_read(nb, monkeypatch, tmp_path):
+    """And says what is missing; the line that holds the most registers is the one with the large tile."""
+    require("cuda.bindings")
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    fat = """@ts.kernel
+def fat(A: Tensor["M", "K", ts.bf16], B: Tensor["K", "N", ts.bf16]) -> Tensor["M", "N", ts.f32]:
+    acc = ts.tile.zeros((64, 64))
+    acc += ts.tile.mma(A[tile_m : tile_m + 64, tile_k : tile_k + 32], B[tile_k : tile_k + 32, tile_n : tile_n + 64])
+    return acc
+"""
+    nb.run("%%tessera\n" + fat)
+    program = nb["fat"]
+    found = subject("fat", program, analyse(program.definition(), None, {}), "sm_80", {"M": 1024, "K": 256, "N": 256})
+    shown = OutputPanel((found,))
+    assert found.compiled is not None, found.why
+    assert not shown.is_whole
+    early = Tree(replace(shown, waiting=True).html()).by_class("ts-kernel")[0][1]
+    assert "still being read" in early and "global memory" not in early and re.search(r"occupancy\s*\d+%", early)
+    assert found.compiled.artifact.assembly is None, "nothing was waited for"
+    (rows,) = machine_lines(found.compiled).values()
+    assert shown.is_whole and "still being read" not in shown.html()
+    most = max(rows, key=lambda row: row.live or 0)
+    assert (source_line(most.file, most.line) or "").strip().startswith("acc +="), rows
+    assert (most.live or 0) > 32 and all(row.line for row in rows)
+    found.compiled.artifact.assembly = None
+    assert shown.is_whole, "the disk has it"
 
 
 def test_what_is_not_known_says_why(nb):

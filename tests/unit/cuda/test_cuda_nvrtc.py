@@ -21,7 +21,7 @@ from tessera.compiler.targets.cuda import cubin, nvrtc, nvrtc_library
 from tessera.compiler.tile.program import Program
 from tessera.errors import MissingDependency, TargetError
 from tessera.language import dtypes as dt
-from tessera.runtime.compiled import assembly_of
+from tessera.runtime.code.assembly import plain_assembly
 from tests.conftest import IN_CI, require
 from tests.emulator import kernels as k
 from tests.machine_code import instructions
@@ -150,12 +150,18 @@ def test_figures_agree_with_cuobjdump() -> None:
 def test_machine_code_maps_to_generated_and_user_lines() -> None:
     artifact = compiled("sm_80", "gemm_bf16")
     target: Any = base.get("sm_80")
-    products = [i for i in target.machine_code(artifact) if "HMMA" in i.text]
+    code = target.machine_code(artifact, target.assembly(artifact))
+    products = [i for i in code if "HMMA" in i.text]
     source = artifact.source.splitlines()
     assert products and {source[i.line - 1].strip() for i in products} == {
         next(s.strip() for s in source if "ts::mma(" in s)
     }
     assert {i.file for i in products} == {"kernel.py"} and all(i.user_line > 1 for i in products)
+    assert {i.kernel for i in code} == set(artifact.resources)
+    attributed = [i for i in code if i.user_line]
+    assert len(attributed) >= 0.95 * len(code)
+    most = max(i.live or 0 for i in code)
+    assert most <= artifact.resources["gemm"]["registers"] < most + 32, "the compiler gives out few more than it needs"
 
 
 @pytest.mark.parametrize("dtype", [dt.complex64, dt.complex128, dt.f32, dt.f64, dt.bf16, dt.int64, dt.uint8], ids=str)
@@ -233,7 +239,7 @@ def test_a_compiler_that_warns_is_heard() -> None:
 
 def test_assembly_is_plain_sass(monkeypatch: pytest.MonkeyPatch) -> None:
     artifact = compiled("sm_80", "saxpy")
-    text = assembly_of(artifact)
+    text = plain_assembly(artifact)
     assert text is not None and "STG" in text and "//##" not in text
 
     def absent(name: str) -> str:
@@ -241,5 +247,8 @@ def test_assembly_is_plain_sass(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cubin, "binary", absent)
     artifact.assembly = None
+    assert plain_assembly(artifact) == text, "the disk has it"
+    artifact.assembly = None
+    monkeypatch.setenv("TESSERA_CACHE_SIZE", "0")
     with pytest.raises(MissingDependency, match="nvdisasm"):
-        assembly_of(artifact)
+        plain_assembly(artifact)

@@ -54,13 +54,16 @@ def settings_for(arch: int, profile: bool, debug: bool) -> EmitSettings:
 
 @immutable
 class Instruction:
-    """One SASS instruction. `line` counts in the generated source, `user_line` in the user's `file`; 0: unknown."""
+    """One SASS instruction of a kernel. `line` counts in the generated source, `user_line` in the user's `file`; 0:
+    unknown. `live`: registers of a thread that hold something there; None: unknown."""
 
+    kernel: str
     offset: int
     text: str
     line: int
     file: str
     user_line: int
+    live: int | None
 
 
 class CudaTarget:
@@ -109,18 +112,17 @@ class CudaTarget:
         return DeviceExecutable(artifact)
 
     def assembly(self, artifact: Artifact) -> str:
-        """The SASS, without the marks of lines that `machine_code` reads. Raises MissingDependency without nvdisasm."""
-        return cubin.plain(cubin.disassemble(artifact.files["code.cubin"]))
+        """The SASS with marks of lines and live registers. Raises MissingDependency without nvdisasm."""
+        return cubin.disassemble_with_registers(artifact.files["code.cubin"])
 
-    def machine_code(self, artifact: Artifact) -> list[Instruction]:
-        """Every SASS instruction with the line of `artifact.source` and the user's line that it comes from.
-
-        Raises MissingDependency without nvdisasm.
-        """
-        sass = cubin.disassemble(artifact.files["code.cubin"])
+    def machine_code(self, artifact: Artifact, assembly: str) -> list[Instruction]:
+        """Every SASS instruction with the line of `artifact.source` and the user's line that it comes from."""
         user: dict[int, tuple[str, int]] = {row[0]: (row[1], row[2]) for row in artifact.meta["lines"]}
-        rows = cubin.line_map(sass, f"{artifact.name}.cu")
-        return [Instruction(offset, text, line, *user.get(line, ("", 0))) for offset, line, text in rows]
+        kernels = {cxx.kernel_symbol(name): name for name in artifact.resources}
+        return [
+            Instruction(kernels.get(r.kernel, r.kernel), r.offset, r.text, r.line, *user.get(r.line, ("", 0)), r.live)
+            for r in cubin.rows(assembly, f"{artifact.name}.cu")
+        ]
 
 
 def occupancy(arch: int, threads: int, registers: int, shared: int) -> tuple[int, float, str]:

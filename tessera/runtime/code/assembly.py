@@ -1,0 +1,86 @@
+"""The machine's instructions of compiled code: made when somebody asks, kept on disk with the code.
+
+A disassembler may take a second to start (nvdisasm builds its tables anew each time), so a view can begin it, show what
+it knows without it, and add the instructions when they are there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from tessera.compiler.targets import base as targets
+from tessera.compiler.targets.base import Artifact
+from tessera.runtime.code import cache
+
+_NAME = "assembly"
+
+_running: dict[str, Future[str]] = {}
+"""key -> what a thread makes; removed when it is done"""
+_lock = threading.Lock()
+
+
+def assembly_of(artifact: Artifact) -> str | None:
+    """An artefact's assembly; None if there is none. Targets that do not keep it make it on request, with `//##` marks
+    of source lines where they know them."""
+    if (maker := _maker(artifact)) is not None and not is_at_hand(artifact):
+        artifact.assembly = _begun(artifact, maker).result()
+    return artifact.assembly
+
+
+def plain_assembly(artifact: Artifact) -> str | None:
+    """The same as one reads it: without the marks of source lines."""
+    text = assembly_of(artifact)
+    return text and "\n".join(line.rstrip() for line in text.splitlines() if "//##" not in line) + "\n"
+
+
+def is_at_hand(artifact: Artifact) -> bool:
+    """Whether `assembly_of` answers at once."""
+    if artifact.assembly is None and _maker(artifact) is not None:
+        store = cache.default()
+        kept = store.get(_key(artifact)) if store is not None else None
+        artifact.assembly = kept[_NAME].decode() if kept is not None else None
+        return kept is not None
+    return True
+
+
+def begin(artifact: Artifact) -> None:
+    """Makes the assembly in a thread, for `assembly_of` to find."""
+    if (maker := _maker(artifact)) is not None and not is_at_hand(artifact):
+        _begun(artifact, maker)
+
+
+def _maker(artifact: Artifact) -> Callable[[Artifact], str] | None:
+    return getattr(targets.get(artifact.target), "assembly", None)
+
+
+def _begun(artifact: Artifact, maker: Callable[[Artifact], str]) -> Future[str]:
+    """One thread for equal code, however many ask."""
+    key = _key(artifact)
+    with _lock:
+        if (found := _running.get(key)) is None:
+            found = _running[key] = Future()
+            threading.Thread(
+                target=_make, args=(found, key, artifact, maker), name="tessera-assembly", daemon=True
+            ).start()
+        return found
+
+
+def _make(found: Future[str], key: str, artifact: Artifact, maker: Callable[[Artifact], str]) -> None:
+    try:
+        made = maker(artifact)
+        if (store := cache.default()) is not None:
+            store.put(key, {_NAME: made.encode()}, f"assembly of {artifact.name} for {artifact.target}")
+        found.set_result(made)
+    except BaseException as error:  # whoever waits raises it
+        found.set_exception(error)
+    finally:
+        with _lock:
+            _running.pop(key, None)
+
+
+def _key(artifact: Artifact) -> str:
+    """By content; 2 is the version of what targets write."""
+    files = (part for name in sorted(artifact.files) for part in (name, artifact.files[name]))
+    return cache.digest("assembly 2", targets.get(artifact.target).fingerprint, artifact.source, *files)
