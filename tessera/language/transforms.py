@@ -7,8 +7,10 @@ other functions. What it computes is found by the front end from the function's 
 from __future__ import annotations
 
 import inspect
+import linecache
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 from tessera.deferred import deferred
@@ -129,9 +131,8 @@ def transformed(function: Callable[..., Any], transform: Transform) -> Transform
     if made is None or made[0] is not function:  # another's, whose attributes a decorator has copied
         made = (function, {})
     if transform not in made[1]:
-        python, options = (
-            (function.__wrapped__, function.options) if isinstance(function, Decorated) else (function, {})
-        )
+        own = _written(function) if hasattr(function, "__tessera_operator__") else function
+        python, options = (own.__wrapped__, own.options) if isinstance(own, Decorated) else (own, {})
         kept = {name: value for name, value in options.items() if name in _KEPT}
         made[1][transform] = Transformed(python, {**kept, "transforms": (*kept.get("transforms", ()), transform)})
         function.__dict__[_MADE] = made
@@ -139,6 +140,20 @@ def transformed(function: Callable[..., Any], transform: Transform) -> Transform
 
 
 _MADE = "__tessera_transformed__"
+
+
+@cache
+def _written(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator as a function with a text: `ts.grad(ts.sum)` is the gradient of one that calls `ts.sum`."""
+    name, parameters = operator.__name__, inspect.signature(operator).parameters
+    held = {f"_{n}": p.default for n, p in parameters.items() if p.default is not p.empty}
+    declared = ", ".join(f"{n}=_{n}" if f"_{n}" in held else n for n in parameters)
+    text = f"def {name}({declared}):\n    return _operator({', '.join(parameters)})\n"
+    file = f"<tessera.{name}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {**held, "_operator": operator, "__name__": __name__}
+    exec(compile(text, file, "exec"), scope)
+    return scope[name]
 
 
 def _builtin(function: Callable[..., Any]) -> Any:
@@ -302,4 +317,6 @@ def remat(
 
 def called(function: Callable[..., Any], primals: tuple[Any, ...]) -> Any:
     """The result of the function, decorated or plain."""
-    return function(*primals) if isinstance(function, Decorated) else Function(function)(*primals)
+    if isinstance(function, Decorated):
+        return function(*primals)
+    return Function(_written(function) if hasattr(function, "__tessera_operator__") else function)(*primals)

@@ -136,3 +136,13 @@ def test_check_grad_finds_rules_that_are_wrong():
         ts.check_grad(wrong, X)
     with pytest.raises(AssertionError, match="positions of arguments"):
         ts.check_grad(wrong, np.arange(3))
+
+
+def test_operators_are_functions_to_transform():
+    """They have no text of their own."""
+    np.testing.assert_array_equal(ts.grad(ts.sum)(X), np.ones(4))
+    np.testing.assert_array_equal(ts.grad(ts.sum)(np.ones((2, 3)), axis=None), np.ones((2, 3)))
+    np.testing.assert_allclose(ts.jvp(ts.sin, (X,), (V,))[1], V * np.cos(X), rtol=1e-14)
+    np.testing.assert_allclose(ts.vjp(ts.exp, X)[1](V)[0], V * np.exp(X), rtol=1e-14)
+    np.testing.assert_allclose(ts.value_and_grad(ts.mse)(X, V)[1], (X - V) / 2, rtol=1e-14)
+    np.testing.assert_array_equal(ts.vmap(ts.sum)(np.ones((3, 2))), [2, 2, 2])

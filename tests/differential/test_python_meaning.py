@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
+import operator
 
 import numpy as np
 import pytest
@@ -269,6 +272,33 @@ def default_of_nothing(x):
     return x * max([], key=lambda v: v, default=4) + max([], default=5)
 
 
+def reduced(x):
+    total = functools.reduce(operator.add, [x, x * 2, 3]) + functools.reduce(lambda a, b: a * 2 + b, (x, x), x)
+    return total + functools.reduce(operator.mul, [x.sum()], 2) + math.prod([x, x + 1], start=2)
+
+
+def chained(x):
+    firsts = [a * b for a, b in itertools.pairwise(itertools.chain([x], [x + 1, x + 2]))]
+    pairs = itertools.zip_longest(itertools.chain.from_iterable([[x], [x]]), [2], fillvalue=x)
+    return sum(firsts) + sum(a * b for a, b in pairs) + sum(itertools.islice([x, x, x], 1, None))
+
+
+def accumulated(x):
+    running = list(itertools.accumulate([x, x + 1, 2], operator.mul, initial=x))
+    return sum(running) + list(itertools.accumulate([x, x]))[-1] + len(running)
+
+
+def combined(x):
+    pairs = sum(a * b for a, b in itertools.combinations([x, x + 1, x + 2], 2))
+    grid = sum(x * a + b for a, b in itertools.product([1, 2], repeat=2))
+    return pairs + grid + sum(itertools.starmap(operator.sub, [(x, 2), (3, x)])) + sum(itertools.repeat(x, 3))
+
+
+def operators_by_name(x):
+    chosen = operator.getitem([x, 2], 0) + operator.neg(x) + operator.truediv(x, 4)
+    return chosen + sum(map(operator.mul, [x, x], [1, 2])) + (x if operator.gt(x.shape[0], 1) else 0)
+
+
 PROGRAMS = [f for name, f in list(globals().items()) if getattr(f, "__module__", "") == __name__]
 
 
@@ -290,7 +320,14 @@ def test_keys_that_only_the_program_knows_are_refused():
 def test_what_is_not_known_is_said():
     @ts.function
     def of_a_function(x):
-        return x * functools.reduce(lambda a, b: a + b, [1, 2])
+        return x * len(list(itertools.takewhile(lambda v: v < 2, [1, 2])))
 
-    with pytest.raises(ts.errors.CompileError, match="reduce is Python's own"):
+    with pytest.raises(ts.errors.CompileError, match="takewhile cannot be made of"):
         of_a_function(np.ones(3, np.float32))
+
+    @ts.function
+    def of_nothing(x):
+        return x * functools.reduce(operator.add, [])
+
+    with pytest.raises(ts.errors.CompileError, match="TS107"):
+        of_nothing(np.ones(3, np.float32))

@@ -8,9 +8,13 @@ from tessera.compiler.frontend.evaluate import (
     control,
     expressions,
     operators,
+    python_modules,
     statements,
     transforms,
     undecided,
 )
 
-__all__ = ["builtins", "calls", "control", "expressions", "operators", "statements", "transforms", "undecided"]
+__all__ = [
+    "builtins", "calls", "control", "expressions", "operators", "python_modules", "statements", "transforms",
+    "undecided",
+]  # fmt: skip

@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import functools
 import inspect
-import math
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -50,6 +49,8 @@ from tessera.language.transforms import RULES
 
 BUILTINS: dict[str, Callable[..., Any]] = {}
 """what builtins of Python, and a few of Tessera, do in both layers"""
+PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""what functions of Python's modules do with items that may be tensors; `python_modules` registers them"""
 SIMPLE = (int, float, str, bool, type(None), tuple, list, dict)
 
 
@@ -262,6 +263,8 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
     """Calls a live object: by source where tensors are involved, directly where all arguments are ordinary values."""
     if callee is functools.partial:
         return call(ev, node, Builtin("functools.partial"), args, kwargs)
+    if isinstance(callee, (types.BuiltinFunctionType, type)) and callee in PYTHON_FUNCTIONS:
+        return _of_python(ev, node, callee, args, kwargs)
     if isinstance(callee, functools.partial):
         return call(ev, node, represent(callee.func), [*callee.args, *args], {**callee.keywords, **kwargs})
     plain = is_static(args) and is_static(kwargs)
@@ -290,6 +293,18 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
     if is_static(args) and is_static(kwargs):
         return invoke(ev, node, callee, args, kwargs)
     return _abstract_call(ev, node, callee, args, kwargs)
+
+
+def _of_python(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A function of Python's modules whose arguments may be abstract."""
+    if has_unknown(args) or has_unknown(kwargs):
+        return UNKNOWN
+    rule = PYTHON_FUNCTIONS[callee]
+    try:
+        inspect.signature(rule).bind(ev, node, *args, **kwargs)
+    except TypeError as e:
+        return ev.error("TS105", f"{callee.__name__}: {e}", node)
+    return rule(ev, node, *args, **kwargs)
 
 
 def invoke(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -324,8 +339,6 @@ def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], k
     given = [*leaves(args), *leaves(kwargs)]
     tensors = [v for v in given if ev.layer.owns(v) and not isinstance(v, Expr)]
     name = getattr(callee, "__name__", type(callee).__name__)
-    if callee is math.prod and not kwargs and len(args) == 1 and is_sequence(args[0]) and not tensors:
-        return functools.reduce(lambda a, b: ev.operate(node, "*", a, b), args[0], 1)
     if getattr(callee, "__module__", "") == "math" and not tensors:
         whole = name in ("floor", "ceil", "isqrt", "gcd", "lcm", "comb", "perm", "factorial")
         text = f"{name}({', '.join(map(_text, args))})"

@@ -5,7 +5,10 @@ One table for both scopes. Tile names are the kernel layer's business: every mem
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
@@ -75,8 +78,10 @@ _POLICIES: dict[str, Any] = {
     )
 }
 _POLICIES["Policy"], _POLICIES["save"] = policies.Policy, saving.save
-_PYTHONS = {
+_PYTHONS: dict[tuple[str, str], Any] = {
     ("functools", "partial"): Builtin("functools.partial"),
+    ("functools", "reduce"): functools.reduce,
+    **{(m.__name__, n): getattr(m, n) for m in (itertools, operator) for n in dir(m) if not n.startswith("_")},
     ("dataclasses", "replace"): Builtin("tessera.replace"),
 }
 """members of Python's modules that functions may call"""
