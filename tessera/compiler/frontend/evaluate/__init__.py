@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from tessera.compiler.frontend.evaluate import (
-    builtins,
     calls,
     control,
     expressions,
     operators,
-    python_modules,
     statements,
     transforms,
     undecided,
 )
+from tessera.compiler.frontend.evaluate.python import builtins, modules
 
 __all__ = [
-    "builtins", "calls", "control", "expressions", "operators", "python_modules", "statements", "transforms",
-    "undecided",
+    "builtins", "calls", "control", "expressions", "modules", "operators", "statements", "transforms", "undecided",
 ]  # fmt: skip

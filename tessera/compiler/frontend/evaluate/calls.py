@@ -50,7 +50,7 @@ from tessera.language.transforms import RULES
 BUILTINS: dict[str, Callable[..., Any]] = {}
 """what builtins of Python, and a few of Tessera, do in both layers"""
 PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-"""what functions of Python's modules do with items that may be tensors; `python_modules` registers them"""
+"""what functions of Python's modules do with items that may be tensors; `python.modules` registers them"""
 SIMPLE = (int, float, str, bool, type(None), tuple, list, dict)
 
 

@@ -1,0 +1,1 @@
+"""What Python's own functions do in programs: its builtins, and functions of its modules."""
