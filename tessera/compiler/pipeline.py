@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field, replace
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tessera.compiler.schedule.dialect  # noqa: F401  # pyright: ignore[reportUnusedImport]: `verify` asks it
 from tessera.compiler import extensions
@@ -25,7 +25,7 @@ from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.graph.passes.for_to_while import for_to_while
 from tessera.compiler.graph.passes.hold_finite import hold_finite
 from tessera.compiler.graph.passes.recognize import recognize
-from tessera.compiler.ir.core import Op, clone
+from tessera.compiler.ir.core import Op, RenamedCopy, clone, original_of
 from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.verifier import verify
@@ -273,7 +273,7 @@ def lower(unit: Unit, target: Target, after: After | None = None) -> Lowered:
     try:
         lowered = to_program(unit, target.name, run)
         chosen = list(passes("tile", target.passes))
-        lowered.program = with_kernels(lowered.program, lambda kernel: run.all(chosen, kernel))
+        lowered.program = with_kernels(lowered.program, lambda kernel: run.all(chosen, kernel), _by_name(chosen))
     except TesseraError:
         raise
     except Exception as e:  # the cause keeps the passes' frames for a report
@@ -321,19 +321,34 @@ def _finished(program: Program, target: Target, debug: bool, run: Run) -> Progra
                 kernel = run.one(p, clone(kernel, {}) if kernel is shown else kernel)
         return kernel
 
-    return with_kernels(program, finished)
+    return with_kernels(program, finished, _by_name(chosen))
 
 
-def with_kernels(program: Program, change: Callable[[Op], Op]) -> Program:
-    """The Program with each of its kernels changed, once however often it is launched."""
+def _by_name(chosen: Iterable[Pass]) -> bool:
+    """Whether a pass may go by the names of kernels: one from outside."""
+    return any(p.version for p in chosen)
+
+
+def with_kernels(program: Program, change: Callable[[Op], Op], by_name: bool = False) -> Program:
+    """The Program with each of its kernels changed, once however often it is launched. What is a copy of another but
+    for its names is a copy of that one changed, unless the change goes `by_name`."""
     made: dict[Op, Op] = {}
+
+    def changed(kernel: Op) -> Op:
+        if kernel not in made:
+            code = kernel if by_name else original_of(kernel)
+            made[kernel] = change(kernel) if code is kernel else renamed(changed(code), kernel)
+        return made[kernel]
+
+    def renamed(code: Op, kernel: Op) -> Op:
+        names: Any = kernel.attrs["arg_names"]
+        new = RenamedCopy(code, str(kernel.attrs["sym_name"]), names)
+        return kernel if code is original_of(kernel) and new.attrs == kernel.attrs else new
 
     def of(step: Step) -> Step:
         match step:
             case Launch():
-                if step.kernel not in made:
-                    made[step.kernel] = change(step.kernel)
-                new = made[step.kernel]
+                new = changed(step.kernel)
                 return step if new is step.kernel else replace(step, kernel=new)
             case Branch():
                 return replace(step, then=tuple(map(of, step.then)), orelse=tuple(map(of, step.orelse)))

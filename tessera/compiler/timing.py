@@ -64,19 +64,19 @@ def _on_processor(program: Program, known: Figures, threads: int) -> dict[int, L
     found: dict[int, LaunchTime] = {}
     for launch in launches:
         share = _threads_of(launch, threads)
-        busiest = compute.seconds(launch.kernel) * _waiting(launch, share) / share
+        busiest = compute.seconds(launch.code) * _waiting(launch, share) / share
         found[id(launch)] = LaunchTime(busiest, places.seconds(launch, share), 1 / known.rate("launch", share))
     return found
 
 
 def _is_known(launch: Launch) -> bool:
-    shapes = [a.type.shape for a in launch.kernel.region.block.args if isinstance(a.type, ViewType)]
+    shapes = [a.type.shape for a in launch.code.region.block.args if isinstance(a.type, ViewType)]
     sizes = (launch.flops, launch.bytes, _programs(launch), *(d for shape in shapes for d in shape))
     return all(isinstance(d, int) for d in sizes)
 
 
 def _programs(launch: Launch) -> object:
-    return prod(cast("tuple[int, ...]", launch.kernel.attrs["grid"]))
+    return prod(cast("tuple[int, ...]", launch.code.attrs["grid"]))
 
 
 def _threads_of(launch: Launch, threads: int) -> int:
@@ -227,7 +227,7 @@ class _Places:
 
     def _moved(self, launch: Launch) -> dict[int, tuple[int, int]]:
         """Of each buffer, the bytes read of it and written to it: those of it at most, however often."""
-        kernel = launch.kernel
+        kernel = launch.code
         writes = cast("tuple[int, ...]", kernel.attrs.get("writes", ()))
         found: dict[int, tuple[int, int]] = {}
         for i, (arg, given) in enumerate(zip(kernel.region.block.args, launch.args, strict=True)):

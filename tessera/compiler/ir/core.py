@@ -266,6 +266,38 @@ class Builder:
         return Builder(op.block, op.block.index(op), op.span, op.origin)
 
 
+class RenamedCopy(Op):
+    """A copy of a function whose names are others: its own (`sym_name`), and its arguments' (`arg_names`).
+
+    What stands inside of it is copied when somebody first looks there. Until then it is the original's, and follows it
+    where a pass changes that.
+    """
+
+    __slots__ = ("_original",)
+
+    def __init__(self, original: Op, name: str, arguments: Sequence[str]) -> None:
+        self.name, self.span, self.origin = original.name, original.span, original.origin
+        self.attrs = original.attrs | {"sym_name": name, "arg_names": tuple(arguments)}
+        self.block, self.operands, self.results = None, (), list[Value]()
+        self._original: Op | None = original_of(original)
+
+    def __getattr__(self, name: str) -> tuple[Region, ...]:
+        if name != "regions":
+            raise AttributeError(name)
+        if self._original is not None:
+            self.regions = tuple(_clone_region(region, self, {}) for region in self._original.regions)
+            names: Sequence[str] = self.attrs["arg_names"]  # type: ignore[assignment]
+            for arg, hint in zip(self.region.block.args, names, strict=True):
+                arg.hint = hint
+            self._original = None
+        return self.regions
+
+
+def original_of(op: Op) -> Op:
+    """What a copy that nobody has looked into is a copy of, which differs in names alone; any other op itself."""
+    return op._original or op if isinstance(op, RenamedCopy) else op  # pyright: ignore[reportPrivateUsage]
+
+
 class Module:
     """The functions of one compilation, by name, in order."""
 

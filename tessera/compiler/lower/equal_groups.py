@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Any
 
-from tessera.compiler.ir.core import Op, Value, clone
+from tessera.compiler.ir.core import Op, RenamedCopy, Value
 from tessera.compiler.lower.kernel_writer import Argument
 from tessera.immutable import mutable
 from tessera.language.dims import Dim
@@ -51,13 +51,10 @@ def _copied(first: LoweredGroup, group: Op, name: str) -> LoweredGroup:
         Argument(now.get(a.base, a.base), a.offset, a.type, now.get(a.named, a.named), a.changed)
         for a in first.arguments
     ]
-    kernel = clone(first.kernel, {})
     names: list[str] = []
-    for arg, a in zip(kernel.region.block.args, arguments, strict=True):
-        arg.hint = a.name(names, a.named)
-        names.append(arg.hint)
-    kernel.attrs |= {"sym_name": name, "arg_names": tuple(names)}
-    return LoweredGroup(group, kernel, arguments, first.flops)
+    for a in arguments:
+        names.append(a.name(names, a.named))
+    return LoweredGroup(group, RenamedCopy(first.kernel, name, names), arguments, first.flops)
 
 
 def _values(group: Op) -> Iterator[Value]:

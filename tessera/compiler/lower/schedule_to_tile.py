@@ -61,7 +61,8 @@ def schedule_to_tile(
         out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), (), tuple(checks), func.span,
         structure, tuple(out.of[block.args[i]] for i in states),
     )  # fmt: skip
-    free |= {s for launch in program.launches for s in free_dims(launch.kernel)}  # also those that are only numbers
+    kernels = dict.fromkeys(launch.code for launch in program.launches)
+    free |= {s for kernel in kernels for s in free_dims(kernel)}  # also those that are only numbers
     return replace(program, free=tuple(sorted(free)))
 
 

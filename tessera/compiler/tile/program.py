@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Literal, TypeAlias
 
-from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.core import Op, original_of
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure
 from tessera.compiler.unit import LaunchCheck, Param
@@ -68,6 +68,11 @@ class Launch:
     bytes: Dim
     label: str
     """for people: the operators it fuses, e.g. "matmul+bias+gelu", or what a kernel of Tessera's own computes"""
+
+    @property
+    def code(self) -> Op:
+        """The kernel; where it is a copy that nobody has looked into, its original, which differs in names alone."""
+        return original_of(self.kernel)
 
     @property
     def elsewhere(self) -> bool:

@@ -63,10 +63,14 @@ def _canonical(program: Program) -> Iterator[str]:
         yield repr((b.id, b.shape, b.dtype, b.role, b.param, b.data))
     numbers: dict[int, int] = {}
     for launch in program.launches:
-        if id(launch.kernel) not in numbers:
-            numbers[id(launch.kernel)] = len(numbers)
-            yield print_op(launch.kernel)
-            yield repr([op.span.line for op in launch.kernel.walk()])
+        code, kernel = launch.code, launch.kernel
+        if id(code) not in numbers:
+            numbers[id(code)] = len(numbers)
+            yield print_op(code)
+            yield repr([op.span.line for op in code.walk()])
+        if id(kernel) not in numbers:
+            numbers[id(kernel)] = len(numbers)
+            yield repr((numbers[id(code)], kernel.attrs["sym_name"], kernel.attrs["arg_names"]))
     yield repr(_steps(program.steps, numbers))
 
 

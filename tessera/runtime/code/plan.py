@@ -236,7 +236,7 @@ def _info(
     writes: list[tuple[int, Dim]] = []
     for i, arg in enumerate(launch.args):
         if isinstance(arg, BufferArg):
-            size = dims.prod(launch.kernel.region.block.args[i].type.shape) * buffers[arg.buffer].dtype.itemsize  # type: ignore[union-attr]
+            size = dims.prod(launch.code.region.block.args[i].type.shape) * buffers[arg.buffer].dtype.itemsize  # type: ignore[union-attr]
             (writes if i in written else reads).append((position.get(arg.buffer, -1 - arg.buffer), size))
     name = _name(launch.kernel, program)
     at = launch.span
@@ -247,6 +247,6 @@ def _info(
 
 def _dtype(launch: Launch) -> str:
     """The dtype that the arithmetic is done in: of the widest float the kernel touches, which bounds its rate."""
-    found = [a.type.dtype for a in launch.kernel.region.block.args if hasattr(a.type, "dtype")]  # type: ignore[union-attr]
+    found = [a.type.dtype for a in launch.code.region.block.args if hasattr(a.type, "dtype")]  # type: ignore[union-attr]
     floats = [d for d in found if d.is_float]
     return max(floats or found or [dtypes.f32], key=lambda d: d.bits).name

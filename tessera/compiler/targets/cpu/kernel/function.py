@@ -301,7 +301,7 @@ def call_shared(kernel: KernelFunction, name: str, launch: Launch) -> None:
     fn.at = launch.span
     fn.attributes = QUICK
     given = [fn.param(i) for i in range(len(PARAMS))]
-    for arg, window in zip(launch.kernel.region.block.args, launch.args, strict=True):
+    for arg, window in zip(launch.code.region.block.args, launch.args, strict=True):
         if isinstance(window, BufferArg):
             assert isinstance(arg.type, ViewType) and isinstance(window.offset, int)
             base = kernel.frame.load_buffer(fn, fn.param(0), window.buffer)

@@ -42,7 +42,7 @@ class Row:
     def numbers(self, frame: FrameLayout, code: int) -> list[int]:
         """The row itself, with the number of its code."""
         found = [code, self.programs, self.grain, len(self.arrays)]
-        for arg, given in zip(self.launch.kernel.region.block.args, self.launch.args, strict=True):
+        for arg, given in zip(self.launch.code.region.block.args, self.launch.args, strict=True):
             if isinstance(given, BufferArg):
                 assert isinstance(arg.type, ViewType) and isinstance(given.offset, int)
                 found += [frame.buffer_slot(given.buffer), given.offset * arg.type.dtype.itemsize]

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
 from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
 from tessera.compiler.targets.cpu.kernel import control, fold, host_calls, primitives, products, scan
@@ -48,6 +49,9 @@ class ProgramWriter:
         self.sites = Sites(debug)
         self.talking: set[str] = set()
         """kernels that call the host"""
+        self._shapes: dict[Op, int] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        """of the kernels that are the same code, the number, found by the kernel and by its code"""
         self._write_kernels()
         self._write_run()
         self.table.write()
@@ -114,7 +118,10 @@ class ProgramWriter:
         if not all(isinstance(a.offset, int) for a in launch.args if isinstance(a, BufferArg)):
             return None
         scalars = tuple(a for a in launch.args if isinstance(a, ScalarArg))
-        return shape_of_code(launch.kernel), scalars, tuple(self._streamed(launch))
+        if (kernel := launch.code) not in self._shapes:
+            shape = shape_of_code(kernel)
+            self._shapes[kernel] = self._numbers.setdefault(shape, len(self._numbers))
+        return self._shapes[kernel], scalars, tuple(self._streamed(launch))
 
     def _streamed(self, launch: Launch) -> list[int]:
         """The arguments whose buffers are too large to stay cached and that no launch reads."""
@@ -130,13 +137,14 @@ class ProgramWriter:
     def _read(self) -> set[int]:
         """The buffers that some launch, branch or loop reads."""
         found: set[int] = {s.cond for s in _conditions(self.program.steps)}
+        places: dict[Op, list[int]] = {}
         for launch in self.program.launches:
-            names = dict(zip(launch.kernel.region.block.args, launch.args, strict=True))
-            for op in launch.kernel.walk():
-                for view in op.operands[_VIEWS_READ.get(op.name, slice(0))]:
-                    arg = names[memory_of(view)]
-                    if isinstance(arg, BufferArg):
-                        found.add(arg.buffer)
+            if (kernel := launch.code) not in places:
+                places[kernel] = _reads(kernel)
+            for i in places[kernel]:
+                arg = launch.args[i]
+                if isinstance(arg, BufferArg):
+                    found.add(arg.buffer)
         return found
 
     # -- run ---------------------------------------------------------------------------------------------------------
@@ -237,6 +245,12 @@ class ProgramWriter:
             "sites": self.sites.table,
             "kernels": [name for name, _ in self.kernels.values()],
         }
+
+
+def _reads(kernel: Op) -> list[int]:
+    """The numbers of the arguments that a kernel reads."""
+    views = [v for op in kernel.walk() for v in op.operands[_VIEWS_READ.get(op.name, slice(0))]]
+    return sorted({memory_of(v).index for v in views})
 
 
 def _conditions(steps: Sequence[Step]) -> Iterator[Branch | Loop]:
