@@ -81,8 +81,6 @@ def contract_block(
     """Rows and columns of a product that one program computes; `dtype` is its operands', `batch` how many there are,
     `k` how many products each element sums.
 
-    Sharing out rows repeats the packing of the right operand, which is a copy; sharing out columns repeats that of
-    the left one, which is a transposition. So rows are shared first, in multiples of the 14 that a register block has.
     A vector times a matrix packs nothing, and reads long pieces of the matrix' rows: short ones cost a page each. For a
     matrix times a few columns, the lanes of a vector hold rows. Two programs share a small product of long operands.
     Where few products are summed, memory takes the results: blocks of them leave one after the other, in whole lines.
@@ -102,7 +100,9 @@ def contract_block(
         shares = s.programs
         if isinstance(batch, int) and batch > 1:  # one of many products is shared no further than keeps threads busy
             shares = min(shares, -(-2 * s.programs // batch))
-        rows = min(rows, _up(-(-m // shares), _ROWS if n > _FEW else _LANES))
+        if n > _FEW:
+            return _least_work(m, n, s, batch if isinstance(batch, int) else 1, shares)
+        rows = min(rows, _up(-(-m // shares), _LANES))
     elif m * n >= 64 * 64:
         columns = min(columns, max(64, _up(-(-n // s.programs), 32)))
     if rows >= m and columns >= max(n, 2 * _LANES) and batch == 1 and isinstance(k, int) and m * n * k >= _LONG:
@@ -110,9 +110,37 @@ def contract_block(
     return max(1, min(rows, m)), max(1, min(columns, n))
 
 
+def _least_work(m: int, n: int, s: Sizes, batch: int, shares: int) -> tuple[int, int]:
+    """Even blocks, at least `shares` of them, whose programs have the least to do: sharing out rows repeats the packing
+    of the right operand, sharing out columns that of the left one, and register blocks of up to 14 by 32, either way
+    round, are filled up. The busiest of as many threads as a product is shared between counts."""
+    found: dict[tuple[int, int], float] = {}
+    least = -(-n // s.contract_columns)
+    for c in range(least, least + shares):
+        first = max(-(-m // s.contract_rows), -(-shares // c))
+        columns = min(n, _up(-(-n // c), _LANES))
+        across = -(-n // columns)
+        for r in range(first, first + shares):
+            for unit in (_ROWS, _LANES):
+                rows = min(m, _up(-(-m // r), unit))
+                down = -(-m // rows)
+                programs = down * across * batch
+                filled = min(_panels(rows) * _up(columns, _LANES), _up(rows, _LANES) * _panels(columns))
+                work = down * across * filled + _PACKED * (across * m + down * n)
+                if programs >= shares:
+                    found.setdefault((rows, columns), work * _up(programs, s.programs) / programs)
+    return min(found, key=lambda block: found[block])
+
+
+def _panels(n: int) -> int:
+    """As many rows, in equal panels of up to 14."""
+    panels = -(-n // _ROWS)
+    return panels * -(-n // panels)
+
+
 def diagonal_block(n: Dim, s: Sizes) -> int:
     """How many dot products of a batch one program takes: whole vectors of them."""
-    most = _clip(n, s.contract_rows)
+    most = _clip(n, s.contract_rows // _LANES * _LANES)
     return min(most, max(1, _up(-(-n // s.programs), _LANES))) if isinstance(n, int) and s.programs > 1 else most
 
 
@@ -129,6 +157,8 @@ _ROWS = 14
 _LONG = 1 << 23
 """multiplications that repay packing the left operand twice"""
 _FEW, _LANES = 8, 32
+_PACKED = 32
+"""multiplications that take as long as packing an element, roughly: it comes from another cache or from memory"""
 _SHORT = 64
 """products up to which to store the sum takes longer than to add them"""
 

@@ -48,7 +48,7 @@ def test_blocks_of_reductions(dims: tuple[Dim, ...], inner: tuple[bool, ...], bl
 def test_blocks_of_batches_of_dot_products() -> None:
     cpu = sizes_for("cpu")
     assert cpu.diagonals and not sizes_for("cuda").diagonals, "lanes are what they are for"
-    assert [diagonal_block(n, cpu) for n in (0, 2, 100, 10_000, symbol("N"))] == [1, 2, 32, 504, 504]
+    assert [diagonal_block(n, cpu) for n in (0, 2, 100, 10_000, symbol("N"))] == [1, 2, 32, 512, 512]
 
 
 @given(SHAPES, st.sets(st.integers(0, 3)), DEVICES)
@@ -67,6 +67,19 @@ def test_any_row_block_keeps_what_is_reduced_whole(dims: tuple[int, ...], inner:
         assert b == d if whole else 1 <= b <= max(1, d)  # type: ignore[operator]
 
 
+@given(st.integers(112, 3000), st.integers(9, 3000), st.sampled_from([1, 2, 3, 48, symbol("B")]))
+def test_a_product_is_shared_evenly_and_packs_little(m: int, n: int, batch: Dim) -> None:
+    """As much as sharing out rows alone would pack is the most; no program has much less to do than the others."""
+    rows, columns = contract_block(m, n, "cpu", batch=batch, k=500)
+    down, across = -(-m // rows), -(-n // columns)
+    assert rows <= 518 and columns <= 512 and 32 * (down - 1) < m and 32 * (across - 1) < n
+    assert down * across * (batch if isinstance(batch, int) else 1) >= 4
+    assert m > rows * (down - 1) and n > columns * (across - 1)
+    assert down * rows <= m + 32 * down and across * columns <= n + 32 * across, "even"
+    if n >= 4 * m:
+        assert down == -(-m // 518), "the right operand, which is the larger one, is packed as seldom as possible"
+
+
 @pytest.mark.parametrize(("n", "columns"), [(512, 512), (2047, 512), (2048, 1024), (4096, 1024), (16384, 2048)])
 def test_a_vector_times_a_matrix_reads_long_rows(n: int, columns: int) -> None:
     """Short pieces of rows cost a page each; a narrow matrix is still shared between programs."""
@@ -78,7 +91,7 @@ def test_a_small_product_of_long_operands_is_shared() -> None:
     assert contract_block(64, 64, "cpu", k=20_000) == (64, 32)
     assert contract_block(1000, 1000, "cpu", k=17) == (28, 1000)
     assert contract_block(3000, 2000, "cpu", k=64) == (28, 1024)
-    assert contract_block(1000, 1000, "cpu", k=65) == (252, 512)
+    assert contract_block(1000, 1000, "cpu", k=65) == (504, 512)
     assert contract_block(64, 64, "cpu", k=500) == (64, 64)
     assert contract_block(64, 64, "cpu", batch=2, k=20_000) == (64, 64)
     assert contract_block(64, 40, "cpu", k=20_000) == (64, 40)
