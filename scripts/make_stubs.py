@@ -20,6 +20,7 @@ from tessera.compiler.frontend.kernel.builtins import public
 from tessera.compiler.graph.operator import ALIASES, FUNCTIONS, METHODS, PROPERTIES, Operator, OperatorParameter
 from tessera.compiler.tile.builtin import ALIASES as TILE_ALIASES
 from tessera.compiler.tile.builtin import TileBuiltin
+from tessera.functions import HOME
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.scalars import BY_SYMBOL
@@ -242,7 +243,8 @@ _BOOL = re.compile(r"(?<=[:>|=] )bool\b")
 def text() -> str:
     """The whole stub file."""
     names = vars(tessera)
-    parts = [HEAD.format(imports=imports(names["_HOME"], names["_MODULES"]))]
+    made = {name: f"tessera.functions.{module}" for name, module in HOME.items()}
+    parts = [HEAD.format(imports=imports(names["_HOME"] | made, names["_MODULES"]))]
     known = {n: d for n in names["_DTYPES"] if (d := dtypes.of(n)) is not None}
     # As a variable, a dtype would be refused where it annotates a scalar: `alpha: ts.f32`.
     parts.append("\n".join(f"{n}: TypeAlias = Any" for n in known))

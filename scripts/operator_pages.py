@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from itertools import groupby
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from tessera import functions
 from tessera.compiler.graph import operators as _families  # noqa: F401  (fills the registry)
 from tessera.compiler.graph.operator import REGISTRY, Operator
 from tessera.compiler.graph.operators.elementwise import Elementwise
+from tessera.functions import HOME
 
 TITLES = {
     "elementwise": "Elementwise",
@@ -68,7 +71,20 @@ def operators_page() -> str:
         for operator in members:
             if not isinstance(operator, Elementwise):
                 lines += ["", *_entry(operator)]
-    return "\n".join(lines) + "\n"
+    lines += [
+        "",
+        "## Functions made of operators",
+        "",
+        "They are programs, to be read and copied: `tessera/functions`.",
+    ]
+    return "\n".join([*lines, *(line for name in sorted(HOME) for line in _made(name))]) + "\n"
+
+
+def _made(name: str) -> list[str]:
+    function = getattr(functions, name)
+    signature = inspect.signature(function)
+    bare = signature.replace(parameters=[p.replace(annotation=p.empty) for p in signature.parameters.values()])
+    return ["", f"### `{name}{bare}` {{ #{name} }}", "", inspect.getdoc(function) or ""]
 
 
 def _row(operator: Elementwise) -> str:

@@ -44,9 +44,8 @@ _HOME: dict[str, str] = {
     "why_recompiled": "tessera.runtime.code.why_recompiled",
     **dict.fromkeys(("devices", "set_num_threads", "get_num_threads"), "tessera.runtime.arrays.devices"),
     "Tensor": "tessera.runtime.eager.tensor",
-    **dict.fromkeys(
-        ("tensor", "asarray", "from_dlpack", "empty", "rand", "randn", "manual_seed"), "tessera.runtime.eager.creation"
-    ),
+    **dict.fromkeys(("tensor", "array", "asarray", "from_dlpack", "empty", "rand", "randn", "manual_seed"),
+                    "tessera.runtime.eager.creation"),
     "op": "tessera.runtime.eager.operators",
     # looking at them
     **dict.fromkeys(("Profiler", "profile_memory", "analyze_performance"), "tessera.profiler"),
@@ -114,6 +113,9 @@ def _find(name: str) -> Any:
         found = importlib.import_module("tessera.runtime.eager.operators").function(name)
         if found is not None:
             return found
+        functions = importlib.import_module("tessera.functions")
+        if name in functions.HOME:
+            return getattr(functions, name)
         try:
             return importlib.import_module(f"tessera.{name}")
         except ModuleNotFoundError as e:
@@ -137,4 +139,5 @@ def _hint(name: str) -> str:
 def __dir__() -> list[str]:
     importlib.import_module("tessera.compiler.graph")  # fills the registry
     operators = importlib.import_module("tessera.compiler.graph.operator").FUNCTIONS
-    return sorted({*_HOME, *_MODULES, *_DTYPES, *operators, "__version__"})
+    functions = importlib.import_module("tessera.functions").HOME
+    return sorted({*_HOME, *_MODULES, *_DTYPES, *operators, *functions, "__version__"})

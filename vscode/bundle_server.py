@@ -31,8 +31,8 @@ OMITTED = (
     *("cattrs/preconf/", "cattrs/strategies/"),
 )
 # Read by name: features when they are first asked for, others as text.
-WHOLE = ("tessera/language/", "tessera/kernels/", "tessera/nn/", "tessera_lsp/features/")
-TEXTS = ("tessera/kernels/", "tessera/nn/")
+TEXTS = ("tessera/kernels/", "tessera/nn/", "tessera/functions/")
+WHOLE = ("tessera/language/", *TEXTS, "tessera_lsp/features/")
 # Text that hovers show stands in these.
 SHOWN = ("tessera/language/", *TEXTS)
 DEFINED = ("tessera/compiler/graph/operators/", "tessera/compiler/frontend/kernel/builtins/")

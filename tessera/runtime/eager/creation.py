@@ -30,6 +30,10 @@ def asarray(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
     return data if isinstance(data, Tensor) and dtype is None and device is None else Tensor(data, dtype, device)
 
 
+array = asarray
+"""NumPy's and JAX's name for it"""
+
+
 @outward
 def from_dlpack(array: Any) -> Tensor:
     """A Tensor that shares the memory of any array with `__dlpack__`: PyTorch, JAX, CuPy, NumPy and others.

@@ -25,7 +25,7 @@ def test_words_folder_environment_input_and_status(tmp_path: Path) -> None:
         assert (found.stdout, found.stderr, found.returncode) == (said, "a warning\n", 3)
 
 
-@pytest.mark.parametrize("name", ["nn", "optimizers", "profiler", "kernels", "checkpoint"])
+@pytest.mark.parametrize("name", ["functions.images", "nn", "optimizers", "profiler", "kernels", "checkpoint"])
 def test_what_users_import_is_not_there_before(name: str) -> None:
     assert run_python(["-c", f"import sys; print('tessera.{name}' in sys.modules)"]).stdout == "False\n"
 

@@ -12,6 +12,7 @@ import tessera
 from tessera.compiler.frontend.evaluate import states, undecided
 from tessera.compiler.frontend.evaluate.calls import adopt, call, live_call
 from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.compiler.frontend.evaluate.suggested_fixes import own_alias
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
@@ -44,7 +45,7 @@ def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
         return undecided.attribute(value, name) if isinstance(value, Several) else UNKNOWN
     if ev.layer.owns(value):
         found = ev.layer.attribute(node, value, name)
-        return unknown_attribute(ev, node, value, name, ev.layer.attributes(value)) if found is MISSING else found
+        return _no_method(ev, node, value, name) if found is MISSING else found
     if isinstance(value, Namespace):
         return _member(ev, node, value, name)
     if isinstance(value, (Record, ClassRef)):
@@ -64,6 +65,14 @@ def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
     return _of_object(ev, node, value, name)
 
 
+def _no_method(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Unknown:
+    """Of a tensor: `x.median()`, where there is only `ts.median(x)`."""
+    if not ev.layer.has_function(name):
+        return unknown_attribute(ev, node, value, name, ev.layer.attributes(value))
+    ours = f"{own_alias(ev) or 'tessera'}{ev.layer.functions}.{name}({ast.unparse(node.value)}, ...)"
+    return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}; call {ours}", node)
+
+
 def unknown_attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str, known: Any) -> Unknown:
     hint, fixes = ev.suggest(name, known, name_span(ev, node))
     return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}{hint}", node, fixes=fixes)
@@ -76,7 +85,7 @@ def name_span(ev: Evaluator, node: ast.Attribute) -> Span:
 
 
 def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) -> Any:
-    if ev.live and module.path.partition(".")[2].partition(".")[0] == "nn":
+    if ev.live and _is_text(module.path, name):
         live = importlib.import_module(module.path)
         if hasattr(live, name):
             return adopt(ev, node, getattr(live, name))
@@ -93,6 +102,11 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
     return ev.error(
         "TS104", f"{module.path} has no {name!r} that can be used in a {ev.definition.kind}{hint}", node, fixes=fixes
     )
+
+
+def _is_text(path: str, name: str) -> bool:
+    """Whether a member of Tessera is written as programs are: layers, and functions that are made of operators."""
+    return f"{path}.".startswith("tessera.nn.") or (path == "tessera" and name in vocabulary.made())
 
 
 def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, name: str) -> Any:

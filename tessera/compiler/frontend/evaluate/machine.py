@@ -32,7 +32,7 @@ from tessera.compiler.frontend.names.values import (
     is_dict,
     is_tuple,
 )
-from tessera.compiler.frontend.names.vocabulary import operators
+from tessera.compiler.frontend.names.vocabulary import made, operators
 from tessera.compiler.frontend.result import Analysis, ArgType, ExprInfo, Kind
 from tessera.compiler.frontend.syntax.assigned import stored_names
 from tessera.compiler.frontend.syntax.parse import Sample
@@ -337,7 +337,7 @@ class Layer:
 
     def has_function(self, name: str) -> bool:
         """Whether there is a function of this name for its values."""
-        return name in operators()
+        return name in operators() or name in made()
 
     def capture_names(self) -> Sequence[str]:
         """The dotted names that `captures` were read from."""

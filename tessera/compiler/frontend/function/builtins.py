@@ -9,9 +9,10 @@ from typing import Any
 from tessera.compiler.frontend.evaluate.expressions import iterate
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.function.trees import TREES
-from tessera.compiler.frontend.names.values import UNKNOWN, OperatorRef, is_sequence, type_name
+from tessera.compiler.frontend.names.values import UNKNOWN, Number, OperatorRef, is_sequence, type_name
 from tessera.compiler.ir.core import Value
 from tessera.language import dtypes
+from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 
 Args = list[Any]
@@ -68,12 +69,41 @@ def _cast(dtype: DType) -> Callable[..., Any]:
 
 
 def _asarray(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
-    """`ts.asarray(x)`: a tensor is one already."""
-    given = [*args, *kwargs.values()]
-    if len(given) == 1 and isinstance(given[0], Value):
-        return given[0]
-    message = "tessera.asarray in a function takes a tensor, and nothing else; make tensors from data outside"
-    return ev.error("TS104", message, node)
+    """`ts.asarray(x, dtype)` of a tensor, a number, or nested lists of both."""
+    if not 1 <= len(args) <= 2 or not kwargs.keys() <= {"dtype"} or (len(args) == 2 and kwargs):
+        return ev.error("TS105", "tessera.asarray in a function takes data and a dtype", node)
+    data, dtype = args[0], kwargs.get("dtype", args[-1] if len(args) == 2 else None)
+    if (numbers := _numbers_of(data)) > MOST_NUMBERS:
+        message = (
+            f"{numbers} numbers in a list are compiled one by one; make the array outside of the function, which may "
+            "read it"
+        )
+        return ev.error("TS104", message, node)
+    return _stacked(ev, node, data, dtype)
+
+
+MOST_NUMBERS = 256
+"""as many as a list may hold that becomes a tensor in a function"""
+
+
+def _numbers_of(data: Any) -> int:
+    return sum(map(_numbers_of, data)) if is_sequence(data) else 1
+
+
+def _stacked(ev: Evaluator, node: ast.AST, data: Any, dtype: DType | None) -> Any:
+    if is_sequence(data) and data:
+        items = [_stacked(ev, node, item, dtype) for item in data]
+        broken = next((item for item in items if not isinstance(item, Value)), None)
+        return ev.layer.call(node, OperatorRef("stack"), [items], {}) if broken is None else broken
+    if isinstance(data, Value):
+        return data if dtype is None else ev.layer.call(node, OperatorRef("cast"), [data, dtype], {})
+    if is_sequence(data):
+        return ev.layer.call(node, OperatorRef("zeros"), [(0,)], {} if dtype is None else {"dtype": dtype})
+    if isinstance(data, (bool, int, float, complex, Number, Expr)):
+        kind = type(data) if isinstance(data, (bool, int, float, complex)) else getattr(data, "type", int)
+        usual = {bool: dtypes.bool_, int: dtypes.int64, complex: dtypes.complex64}.get(kind, dtypes.f32)
+        return ev.layer.call(node, OperatorRef("full"), [(), data], {"dtype": dtype or usual})
+    return ev.error("TS105", f"tessera.asarray takes tensors, numbers and lists of them, not {type_name(data)}", node)
 
 
 def _len(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
@@ -106,5 +136,5 @@ TENSOR_BUILTINS: dict[str, Callable[..., Any]] = {
     "abs": _operator("abs"), "round": _operator("round"), "any": _operator("any"), "all": _operator("all"),
     "max": _extremum("maximum", "max"), "min": _extremum("minimum", "min"), "sum": _sum, "pow": _power, "len": _len,
     "float": _cast(dtypes.f32), "int": _cast(dtypes.int64), "bool": _cast(dtypes.bool_), "print": _effect,
-    "tessera.asarray": _asarray, **TREES,
+    "tessera.asarray": _asarray, "tessera.array": _asarray, **TREES,
 }  # fmt: skip

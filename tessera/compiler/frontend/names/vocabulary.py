@@ -6,11 +6,12 @@ One table for both scopes. Tile names are the kernel layer's business: every mem
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import math
 import operator
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -34,7 +35,7 @@ OUTSIDE = frozenset({"mesh"})
 """calls that decorators are given, and that stand outside of functions"""
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
 LOOPS = frozenset({"range", "static_range", "cdiv"})
-CREATION = frozenset({"asarray"})
+CREATION = frozenset({"asarray", "array"})
 RECORDS = frozenset({"replace"})
 TRANSFORMS = frozenset(
     (
@@ -70,6 +71,8 @@ class _Library(Protocol):
 
 LIBRARIES: dict[str, _Library] = {}
 """packages whose texts are read, as users' files are; they register themselves"""
+FUNCTIONS = "tessera.functions"
+"""the one whose functions are the package's own: `ts.median`"""
 _POLICIES: dict[str, Any] = {
     name: getattr(policies, name)
     for name in (
@@ -122,8 +125,9 @@ def member(path: str, name: str) -> Any:
     if path == "tessera.nn.tree" and name in TREES:
         return Builtin(f"{path}.{name}")
     path = "tessera.nn" if path == "tessera" and name in STATES else path
-    library = LIBRARIES.get(".".join(path.split(".")[:2]))
-    if library is not None and (found := library.lookup(path, name)) is not MISSING:
+    home = FUNCTIONS if path == "tessera" and name in made() else path
+    library = LIBRARIES.get(".".join(home.split(".")[:2]))
+    if library is not None and (found := library.lookup(home, name)) is not MISSING:
         return found
     inner = f"{path.removeprefix('tessera').removeprefix('.')}.{name}".removeprefix(".")
     return Namespace(f"tessera.{inner}") if inner in NAMESPACES else MISSING
@@ -160,6 +164,12 @@ def operators() -> dict[str, Any]:
     return FUNCTIONS
 
 
+def made() -> Mapping[str, str]:
+    """Functions that are made of operators, and the module of each. They are programs, which the compiler knows by name
+    only."""
+    return importlib.import_module(FUNCTIONS).HOME
+
+
 def members(path: str) -> Iterable[str]:
     """Every name that `member(path, ...)` knows, for "did you mean" and completion."""
     if path == "math":
@@ -167,7 +177,9 @@ def members(path: str) -> Iterable[str]:
     if not is_own_module(path):
         return ()
     out = list(operators()) if path in _OPERATOR_SPACES else []
-    if path in LIBRARIES:
+    if path == "tessera":
+        out += made()
+    elif path in LIBRARIES:
         out += LIBRARIES[path].names()
     if path == "tessera":
         out += [

@@ -1,0 +1,220 @@
+"""The functions that are made of operators (`tessera.functions`), beside NumPy's and PyTorch's of the same name:
+compiled, called outside of functions, and their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tessera as ts
+from tessera.functions import HOME
+
+F = torch.nn.functional
+RNG = np.random.default_rng(11)
+NAN = math.nan
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape)
+
+
+@dataclass
+class Case:
+    name: str
+    ours: Callable[..., Any]
+    peer: Callable[..., Any]
+    args: tuple[np.ndarray, ...]
+    in_torch: bool = False
+    """whether the peer takes PyTorch's tensors; then gradients are compared, too"""
+
+
+def C(name: str, ours: Callable[..., Any], peer: Callable[..., Any], *args: np.ndarray) -> Case:
+    return Case(name, ours, peer, args)
+
+
+def T(name: str, ours: Callable[..., Any], peer: Callable[..., Any], *args: np.ndarray) -> Case:
+    return Case(name, ours, peer, args, True)
+
+
+M, SQUARE, LINE, IMAGE = normal(3, 5), normal(4, 4), normal(6), normal(2, 3, 4, 5)
+HOLES = np.where(RNG.uniform(size=(4, 6)) < 0.3, NAN, normal(4, 6))
+HOLES[2] = NAN
+ODD = np.array([NAN, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.5])
+ORDERED = np.array([-1.0, 0.0, 0.0, 1.0, 2.5, NAN])
+PLACES = np.array([-2.0, -1.0, 0.0, 0.5, 2.5, 3.0, np.inf, NAN])
+
+CASES = [
+    C("meshgrid", lambda x, y: ts.meshgrid(x, y), lambda x, y: np.meshgrid(x, y), LINE, LINE[:4]),
+    C("meshgrid", lambda x, y: ts.meshgrid(x, y, x, indexing="ij"), lambda x, y: np.meshgrid(x, y, x, indexing="ij"),
+      LINE, LINE[:4]),
+    C("vstack", lambda x, y: ts.vstack([x, y, x[0]]), lambda x, y: np.vstack([x, y, x[0]]), M, M[:2]),
+    C("hstack", lambda x, y: (ts.hstack([x, y]), ts.hstack([x[0], y[0]])),
+      lambda x, y: (np.hstack([x, y]), np.hstack([x[0], y[0]])), M, M[:, :2]),
+    C("dstack", lambda x: (ts.dstack([x, x]), ts.dstack([x[0], x[1]])),
+      lambda x: (np.dstack([x, x]), np.dstack([x[0], x[1]])), M),
+    C("column_stack", lambda x, y: ts.column_stack([x, y]), lambda x, y: np.column_stack([x, y]), M, normal(3)),
+    T("diag", lambda x: (ts.diag(x), ts.diag(x, 2), ts.diag(x, -1)),
+      lambda x: (torch.diag(x), torch.diag(x, 2), torch.diag(x, -1)), LINE),
+    T("diagonal", lambda x: (ts.diagonal(x), ts.diagonal(x, 1), ts.diagonal(x, -2), ts.diag(x, 3)),
+      lambda x: (torch.diagonal(x), torch.diagonal(x, 1), torch.diagonal(x, -2), torch.diag(x, 3)), M),
+    C("diagonal", lambda x: ts.diagonal(x, 1, 2, 0), lambda x: np.diagonal(x, 1, 2, 0), normal(3, 2, 4)),
+    T("trace", lambda x: ts.trace(x), torch.trace, M),
+    C("trace", lambda x: ts.trace(x, 1, 1, 2), lambda x: np.trace(x, 1, 1, 2), normal(3, 2, 4)),
+    C("rot90", lambda x: tuple(ts.rot90(x, k) for k in range(-1, 5)),
+      lambda x: tuple(np.rot90(x, k) for k in range(-1, 5)), M),
+    C("flipud", lambda x: (ts.flipud(x), ts.fliplr(x)), lambda x: (np.flipud(x), np.fliplr(x)), M),
+    C("fliplr", lambda x: ts.fliplr(x), np.fliplr, M),
+    T("narrow", lambda x: ts.narrow(x, 1, 1, 3), lambda x: torch.narrow(x, 1, 1, 3), M),
+    T("index_select", lambda x: ts.index_select(x, 1, ts.array([2, 0, 2])),
+      lambda x: torch.index_select(x, 1, torch.tensor([2, 0, 2])), M),
+    T("unflatten", lambda x: (ts.unflatten(x, 1, (2, 3)), ts.unflatten(x, -1, (-1, 2))),
+      lambda x: (x.unflatten(1, (2, 3)), x.unflatten(-1, (-1, 2))), normal(2, 6)),
+    T("inner", lambda x, y: ts.inner(x, y), torch.inner, M, normal(2, 5)),
+    C("vdot", lambda x, y: ts.vdot(x, y), np.vdot, M + 1j * normal(3, 5), M * 1j + 2),
+    T("kron", lambda x, y: (ts.kron(x, y), ts.kron(x[0], y[0])),
+      lambda x, y: (torch.kron(x, y), torch.kron(x[0], y[0])),
+      M, normal(2, 3)),
+    T("cross", lambda x, y: (ts.cross(x, y), ts.cross(x.T, y.T, 0)),
+      lambda x, y: (torch.linalg.cross(x, y), torch.linalg.cross(x.T, y.T, dim=0)), normal(4, 3), normal(4, 3)),
+    C("isclose", lambda x, y: (ts.isclose(x, y), ts.isclose(x, y, equal_nan=True)),
+      lambda x, y: (np.isclose(x, y), np.isclose(x, y, equal_nan=True)),
+      ODD, ODD * np.array([1, 1, -1, 1, 1, 1 + 1e-6, 1.1])),
+    C("allclose", lambda x: (ts.allclose(x, x + 1e-9), ts.allclose(x, x + 1)), lambda x: (True, False), M),
+    C("nan_to_num", lambda x: (ts.nan_to_num(x), ts.nan_to_num(x, 1.0, 2.0, 3.0)),
+      lambda x: (np.nan_to_num(x), np.nan_to_num(x, nan=1.0, posinf=2.0, neginf=3.0)), ODD),
+    C("nan_to_num", lambda x: ts.nan_to_num(x), np.nan_to_num, ODD.astype(np.float32)),
+    C("fmod", lambda x, y: ts.fmod(x, y), np.fmod, normal(50) * 100, normal(50)),
+    C("fmod", lambda x, y: ts.fmod(x, y), np.fmod, np.arange(-7, 8), np.array([3, -3] * 7 + [2])),
+    C("frac", lambda x: ts.frac(x), lambda x: x - np.trunc(x), ODD[3:]),
+    C("fmax", lambda x, y: (ts.fmax(x, y), ts.fmin(x, y)),
+      lambda x, y: (np.fmax(x, y), np.fmin(x, y)), ODD, ODD[::-1].copy()),
+    C("fmin", lambda x: ts.fmin(x, 0.0), lambda x: np.fmin(x, 0.0), ODD),
+    C("heaviside", lambda x: ts.heaviside(x, 0.5), lambda x: np.heaviside(x, 0.5), ODD),
+    T("logit", lambda x: (ts.logit(x), ts.logit(x, 0.3)),
+      lambda x: (torch.logit(x), torch.logit(x, 0.3)), RNG.uniform(0.1, 0.9, 5)),
+    T("sinc", lambda x: ts.sinc(x), torch.sinc, np.append(LINE, 0.0)),
+    T("deg2rad", lambda x: (ts.deg2rad(x), ts.rad2deg(x)), lambda x: (torch.deg2rad(x), torch.rad2deg(x)), LINE),
+    T("rad2deg", lambda x: ts.rad2deg(x), torch.rad2deg, LINE),
+    T("mish", lambda x: ts.mish(x), F.mish, 4 * M),
+    T("selu", lambda x: ts.selu(x), F.selu, 4 * M),
+    T("celu", lambda x: ts.celu(x, 0.7), lambda x: F.celu(x, 0.7), 4 * M),
+    T("hardtanh", lambda x: ts.hardtanh(x, -0.5, 2.0), lambda x: F.hardtanh(x, -0.5, 2.0), 4 * M),
+    T("relu6", lambda x: ts.relu6(x), F.relu6, 4 * M),
+    T("hardsigmoid", lambda x: ts.hardsigmoid(x), F.hardsigmoid, 4 * M),
+    T("hardswish", lambda x: ts.hardswish(x), F.hardswish, 4 * M),
+    T("logsigmoid", lambda x: ts.logsigmoid(x), F.logsigmoid, 40 * M),
+    T("softsign", lambda x: ts.softsign(x), F.softsign, 4 * M),
+    T("glu", lambda x: (ts.glu(x), ts.glu(x, axis=0)), lambda x: (F.glu(x), F.glu(x, dim=0)), SQUARE),
+    T("prelu", lambda x, w: ts.prelu(x, w), F.prelu, LINE, np.array([0.2])),
+    *(C(f.__name__, lambda x, f=f: (f(x), f(x, axis=1), f(x, axis=0, keepdims=True)),
+        lambda x, p=p: (p(x), p(x, axis=1), p(x, axis=0, keepdims=True)), HOLES)
+      for f, p in ((ts.nansum, np.nansum), (ts.nanmean, np.nanmean), (ts.nanmax, np.nanmax), (ts.nanmin, np.nanmin))),
+    C("quantile", lambda x: (ts.quantile(x, 0.3), ts.quantile(x, [0.0, 0.25, 1.0], axis=1), ts.quantile(x, 0.9, 0,
+      True)),
+      lambda x: (np.quantile(x, 0.3), np.quantile(x, [0.0, 0.25, 1.0], axis=1), np.quantile(x, 0.9, 0, keepdims=True)),
+      M),
+    C("quantile", lambda x: ts.quantile(x, 0.3, axis=1), lambda x: np.quantile(x, 0.3, axis=1), HOLES),
+    T("quantile", lambda x: ts.quantile(x, 0.3, axis=1), lambda x: torch.quantile(x, 0.3, dim=1), M),
+    C("median", lambda x: (ts.median(x), ts.median(x, axis=0), ts.median(x, keepdims=True)),
+      lambda x: (np.median(x), np.median(x, axis=0), np.median(x, keepdims=True)), SQUARE),
+    C("average", lambda x, w: (ts.average(x), ts.average(x, 1, w), ts.average(x, None, x * x)),
+      lambda x, w: (np.average(x), np.average(x, 1, w), np.average(x, None, x * x)), M, RNG.uniform(size=5)),
+    C("ptp", lambda x: (ts.ptp(x), ts.ptp(x, axis=1)), lambda x: (np.ptp(x), np.ptp(x, axis=1)), M),
+    T("cov", lambda x: (ts.cov(x), ts.cov(x, 0)), lambda x: (torch.cov(x), torch.cov(x, correction=0)), M),
+    T("corrcoef", lambda x: ts.corrcoef(x)[0, 1], lambda x: torch.corrcoef(x)[0, 1], M),
+    C("bincount", lambda x, w: (ts.bincount(x, length=7), ts.bincount(x, w, length=7)),
+      lambda x, w: (np.bincount(x, minlength=7), np.bincount(x, w, minlength=7)), RNG.integers(0, 6, 20), normal(20)),
+    C("histogram", lambda x: (*ts.histogram(x, 5), *ts.histogram(x, 4, (-1.0, 1.0))),
+      lambda x: (*np.histogram(x, 5), *np.histogram(x, 4, (-1.0, 1.0))), np.append(normal(60), [-1.0, 1.0, 0.5])),
+    T("trapezoid", lambda y, x: (ts.trapezoid(y, x), ts.trapezoid(y, dx=0.1, axis=0)),
+      lambda y, x: (torch.trapezoid(y, x), torch.trapezoid(y, dx=0.1, dim=0)), M, np.sort(normal(5))),
+    C("searchsorted", lambda a, v: (ts.searchsorted(a, v), ts.searchsorted(a, v, side="right")),
+      lambda a, v: (np.searchsorted(a, v), np.searchsorted(a, v, side="right")), ORDERED, PLACES),
+    C("searchsorted", lambda a, v: ts.searchsorted(a, v), np.searchsorted, np.array([1, 3, 5]), np.array([[0, 3], [4,
+      9]])),
+    C("digitize", lambda x, b: (ts.digitize(x, b), ts.digitize(x, b, right=True)),
+      lambda x, b: (np.digitize(x, b), np.digitize(x, b, right=True)), PLACES[:-1], ORDERED[:-1]),
+    C("bucketize", lambda x, b: (ts.bucketize(x, b), ts.bucketize(x, b, right=True)),
+      lambda x, b: (np.searchsorted(b, x, "left"), np.searchsorted(b, x, "right")), PLACES[:-1], ORDERED[:-1]),
+    C("isin", lambda x, v: ts.isin(x, v), np.isin, RNG.integers(0, 9, (3, 4)), np.array([[1, 2], [5, 8]])),
+    C("interp", lambda x, xp, fp: ts.interp(x, xp, fp), np.interp, 3 * normal(20), np.sort(LINE), normal(6)),
+    T("normalize", lambda x: (ts.normalize(x), ts.normalize(x, 1, 0)),
+      lambda x: (F.normalize(x), F.normalize(x, 1, 0)), M),
+    T("cosine_similarity", lambda x, y: ts.cosine_similarity(x, y), F.cosine_similarity, M, normal(3, 5)),
+    T("cdist", lambda x, y: (ts.cdist(x, y), ts.cdist(x, y, 1)), lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, 1)),
+      M, normal(4, 5)),
+    T("interpolate", lambda x: (ts.interpolate(x, (7, 3)), ts.interpolate(x, scale_factor=2)),
+      lambda x: (F.interpolate(x, (7, 3)), F.interpolate(x, scale_factor=2)), IMAGE),
+    T("interpolate", lambda x: ts.interpolate(x, (7, 3), mode="bilinear"),
+      lambda x: F.interpolate(x, (7, 3), mode="bilinear"), IMAGE),
+    T("interpolate", lambda x: ts.interpolate(x, (7, 1), mode="bilinear", align_corners=True),
+      lambda x: F.interpolate(x, (7, 1), mode="bilinear", align_corners=True), IMAGE),
+    T("interpolate", lambda x: ts.interpolate(x, scale_factor=1.6, mode="linear"),
+      lambda x: F.interpolate(x, scale_factor=1.6, mode="linear", recompute_scale_factor=False), IMAGE[0]),
+    T("pixel_shuffle", lambda x: ts.pixel_shuffle(x, 2), lambda x: F.pixel_shuffle(x, 2), normal(2, 8, 3, 2)),
+]  # fmt: skip
+
+
+def listed(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def agrees(ours: Any, theirs: Any) -> None:
+    found, wanted = np.asarray(ours), np.asarray(theirs)
+    assert found.shape == wanted.shape
+    assert found.dtype.kind == wanted.dtype.kind
+    np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_function_is_its_peers(case: Case) -> None:
+    given = [torch.from_numpy(a.copy()) for a in case.args] if case.in_torch else case.args
+    wanted = listed(case.peer(*given))
+    program = ts.function(case.ours)
+    for results in (listed(program(*case.args)), listed(case.ours(*map(ts.asarray, case.args)))):
+        assert len(results) == len(wanted)
+        for ours, theirs in zip(results, wanted, strict=True):
+            agrees(ours, theirs)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.in_torch], ids=lambda c: c.name)
+def test_gradient_is_pytorchs(case: Case) -> None:
+    def loss(*args: Any) -> Any:
+        return sum(ts.sum(y * y) for y in listed(case.ours(*args)))
+
+    places = tuple(range(len(case.args)))
+    given = [torch.from_numpy(a.copy()).requires_grad_() for a in case.args]
+    sum((y * y).sum() for y in listed(case.peer(*given))).backward()
+    for ours, theirs in zip(ts.grad(loss, argnums=places)(*case.args), given, strict=True):
+        agrees(ours, theirs.grad)
+
+
+def test_every_function_has_a_case() -> None:
+    assert {c.name for c in CASES} == set(HOME)
+
+
+@ts.function
+def of_lists(x: ts.Tensor["N"]):
+    n = x.shape[0]
+    return (
+        ts.array([[1, 2], [3, n]]),
+        ts.asarray([x[0], 2.0]),
+        ts.array([], dtype=ts.f64),
+        ts.array(True),
+        ts.array(x, ts.f32),
+    )
+
+
+def test_lists_become_tensors() -> None:
+    matrix, pair, empty, true, narrow = of_lists(np.arange(3.0))
+    agrees(matrix, np.array([[1, 2], [3, 3]]))
+    agrees(pair, np.array([0.0, 2.0]))
+    assert empty.shape == (0,) and empty.dtype == np.float64
+    assert true.dtype == np.bool_ and bool(true)
+    assert narrow.dtype == np.float32
