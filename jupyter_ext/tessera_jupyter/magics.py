@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import json
 import math
 import subprocess
@@ -21,7 +22,7 @@ from IPython.display import display
 import tessera
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.targets import base as targets
-from tessera.errors import CompileError
+from tessera.errors import CompileError, register_source
 from tessera.language.decorators import Decorated, Function
 from tessera.profiler import Profiler, side_by_side
 from tessera.profiler.views.markup import table, text
@@ -319,9 +320,11 @@ class TesseraMagics(Magics):
         run to run is known (see `Profiler.repeat`); `once` keeps to one run.
         """
         try:
-            code = compile(expression, "<%tessera>", "eval")
+            name = f"<%tessera {next(_expressions)}>"  # under it hints find the text
+            code = compile(expression, name, "eval")
         except SyntaxError as e:
             raise UsageError(f"{expression!r} is not an expression that could be run: {e.msg}") from None
+        register_source(name, expression + "\n")
         with progress(f"Running {expression}"):
             if not once:
                 with Profiler():  # the variant that records its tiles is compiled by this one
@@ -338,6 +341,9 @@ class TesseraMagics(Magics):
         if not found:
             raise TryNext
         return found
+
+
+_expressions = itertools.count(1)
 
 
 def _writable(name: str) -> Path:

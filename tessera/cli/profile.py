@@ -42,6 +42,10 @@ def profile(
     html: Annotated[Path | None, typer.Option(help="Write the interactive page here.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace here.")] = None,
     tiles: Annotated[bool, typer.Option(help="Record every tile.")] = True,
+    every: Annotated[
+        int,
+        typer.Option(min=1, help="For long runs: record one call in so many of each program; of the others, the time."),
+    ] = 1,
     tries: Annotated[
         bool, typer.Option("--try", help="Try the hints: make each change in memory, compare results, measure both.")
     ] = False,
@@ -57,7 +61,7 @@ def profile(
     if tries and as_json:
         raise typer.BadParameter("--try prints what comes of each change, and --json prints figures alone")
     file, colon, name = what.rpartition(":")
-    prof, about = Profiler(tiles=tiles), dict[str, Any]()
+    prof, about = Profiler(tiles=tiles, every=every), dict[str, Any]()
     if colon and name.isidentifier():
         call, about = _prepared(file, name, sizes(dims), target, given)
         if not as_json:
@@ -174,4 +178,10 @@ def _figures(prof: Profiler) -> dict[str, Any]:
          "change": h.change, "saving": h.saving, "saving_is": h.source, "file": h.file, "line": h.line}
         for h in summary.hints
     ]  # fmt: skip
-    return {"recorded": summary.region, "peak_bytes": summary.memory.peak, "kernels": kernels, "hints": hints}
+    made = prof.recording.calls_made
+    calls = None if made is None else [
+        {"function": p.name, "sizes": p.sizes, "calls": p.count, "recorded": p.recorded, "time": p.total}
+        for p in made.programs
+    ]  # fmt: skip
+    peak = summary.memory.peak if made is None else None  # of a long run it is not recorded
+    return {"recorded": summary.region, "peak_bytes": peak, "calls": calls, "kernels": kernels, "hints": hints}

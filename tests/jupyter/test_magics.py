@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 from IPython.core.error import UsageError
 from tessera_jupyter import command
 
 from tessera.profiler import Profiler
+from tessera.profiler.trial.fusing import fused
 from tessera.runtime import events
 
 DOUBLE = "%%tessera\n@ts.function\ndef double(x: Tensor['n']) -> Tensor['n']:\n    return x * 2\n"
@@ -259,3 +261,17 @@ def test_try(doubled):
     ran = doubled.run(f"%tessera try {CALL}")
     assert ran.error is None
     assert "Nothing worth changing" in ran.stdout or "not tried" in ran.html
+
+
+def test_calls_of_functions_of_other_cells_can_be_fused_on_trial(nb):
+    """The text of the calls is one expression; what it calls, and what that needs, stands in other cells."""
+    nb.run("SCALE = 2.0")
+    nb.run("%%tessera\n@ts.function\ndef g[N](x: Tensor[N, ts.f32]):\n    return ts.exp(x) * SCALE")
+    nb.run("@ts.function\ndef f(x: Tensor['N', ts.f32]):\n    return x + 1.0")
+    ran = nb.run("x = np.arange(64, dtype=np.float32) / 64\nprof = %tessera profile f(g(x))")
+    assert ran.error is None
+    *_, first, last = nb["prof"].launches()
+    made = fused(nb["prof"].recording, [first, last], last.target)
+    assert "\n@ts.function\ndef g_f(" in made.new and made.new.endswith("g_f(x)\n")
+    np.testing.assert_allclose(made.after(), np.exp(nb["x"]) * 2 + 1, rtol=1e-6)
+    assert made.before().tobytes() == made.after().tobytes()

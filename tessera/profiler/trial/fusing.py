@@ -20,9 +20,11 @@ from tessera.compiler.frontend.workspace import Modules
 from tessera.editor.functions import Known
 from tessera.editor.refactor import Selection, fuse_launches
 from tessera.errors import Diagnostic, Fix, register_source
+from tessera.files import is_plain
 from tessera.language.decorators import Decorated
 from tessera.profiler.recording import Recording
 from tessera.profiler.trial.calls import Again, NotTried, call_of
+from tessera.profiler.trial.definitions import definitions_above
 from tessera.runtime.events import LaunchEvent
 
 
@@ -86,24 +88,28 @@ def fused(recording: Recording, launches: Sequence[LaunchEvent], target: str) ->
     text = "".join(linecache.getlines(file))
     if files or not all(lines) or not text:
         raise NotTried("the calls do not stand in one text that can be read")
+    calls = [call_of(recording, launch) for launch in launches]
+    space = _namespace(file, calls)
     with _lines_kept(file):
         document = _File(file, text)
         statements = _statements(document, min(lines), max(lines))
+        if above := definitions_above(document.scope.tree, statements, space):  # of other cells, or of the session
+            count, text = above.count("\n"), above + text
+            document = _File(file, text)
+            statements = _statements(document, min(lines) + count, max(lines) + count)
         first, last = document.source.span(statements[0]), document.source.span(statements[-1])
         selection = Selection((first.line, first.col), (last.end_line, last.end_col))
         offer = next(fuse_launches.offers(document, selection, _Preferences(target)), None)
     if offer is None or offer.disabled:
         raise NotTried(offer.disabled if offer is not None else "the lines of the calls hold no two calls to join")
     new = apply(text, Fix("", offer.edits))
-    function = _new_function(text, new)
+    label = f"<tried: {Path(file).name}>"
+    function = _new_function(document, _File(label, new))
     names = [a.arg for a in function.args.args]
-    calls = [call_of(recording, launch) for launch in launches]
-    space = _namespace(file, calls)
     values, gone = _values(document, statements, calls, space)
     if missing := [n for n in names if n not in values and n not in space]:
         raise NotTried(f"the value of {missing[0]} is not known: it was made between the calls")
     given = {n: values.get(n, space.get(n)) for n in names}
-    label = f"<tried: {Path(file).name}>"
     register_source(label, new)
     made = dict(space)
     _run(ast.Module([function], []), label, made)
@@ -145,15 +151,17 @@ def _statements(document: _File, first: int, last: int) -> list[ast.stmt]:
     return found
 
 
-def _new_function(old: str, new: str) -> ast.FunctionDef:
-    known = {n.name for n in ast.parse(old).body if isinstance(n, ast.FunctionDef)}
-    return next(n for n in ast.parse(new).body if isinstance(n, ast.FunctionDef) and n.name not in known)
+def _new_function(old: _File, new: _File) -> ast.FunctionDef:
+    known = {n.name for n in old.scope.tree.body if isinstance(n, ast.FunctionDef)}
+    return next(n for n in new.scope.tree.body if isinstance(n, ast.FunctionDef) and n.name not in known)
 
 
 def _namespace(file: str, calls: Sequence[Again]) -> dict[str, Any]:
     """The names of the module in whose text the calls stand."""
     spaces = [c.program.__wrapped__.__globals__ for c in calls if c.program.__wrapped__.__code__.co_filename == file]
     spaces += [vars(m) for m in list(sys.modules.values()) if getattr(m, "__file__", None) == file]
+    if not spaces and not is_plain(file):  # a cell or an expression: it runs where the programs were made
+        spaces = [c.program.__wrapped__.__globals__ for c in calls]
     if not spaces:
         raise NotTried(f"the module of {file} is not loaded")
     return dict(spaces[0])

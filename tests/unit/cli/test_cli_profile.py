@@ -253,8 +253,15 @@ def test_what_holds_tensors(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     said = json.loads(result.stdout)
     assert said["sizes"] == {"B": 4, "D": 1024, "F": 24} and said["assumed"] == ["D"]
-    result = tessera("profile", "holders.py:feed", "--target", "cpu", "--dims", "B=4,F=24", "--json", cwd=tmp_path)
-    assert result.returncode == 0 and json.loads(result.stdout)["sizes"] == {"B": 4, "D": 1024, "F": 24}, result.stderr
+    seldom = ("--every", "2", "--repeat", "5")
+    result = tessera(
+        "profile", "holders.py:feed", "--target", "cpu", "--dims", "B=4,F=24", *seldom, "--json", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    said = json.loads(result.stdout)
+    assert said["sizes"] == {"B": 4, "D": 1024, "F": 24}
+    (calls,) = said["calls"]
+    assert (calls["calls"], calls["recorded"]) == (5, 3) and said["kernels"][0]["launches"] == 3
     result = tessera("profile", "holders.py:layered", "--target", "cpu", cwd=tmp_path)
     assert result.returncode == 1 and "TS501" in result.stderr and "p.activation has no default" in result.stderr
     for name in ("dense", "feed"):
