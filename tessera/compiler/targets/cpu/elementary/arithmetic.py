@@ -93,8 +93,12 @@ class Arithmetic:
 
     def clamp(self, x: Val, lo: float, hi: float) -> Val:
         """x limited to [lo, hi]; NaN stays NaN (two min/max instructions: they give the second operand for NaN)."""
-        low, high = self.k(lo, x), self.k(hi, x)
-        x = self.select(self.greater(low, x), low, x)
+        low = self.k(lo, x)
+        return self.at_most(self.select(self.greater(low, x), low, x), hi)
+
+    def at_most(self, x: Val, hi: float) -> Val:
+        """The less of the two; NaN stays NaN."""
+        high = self.k(hi, x)
         return self.select(self.less(high, x), high, x)
 
     def poly(self, z: Val, coefficients: Sequence[float]) -> Val:

@@ -45,6 +45,15 @@ class Exponential(Arithmetic):
         p = self.add(self.fma(self.mul(r, r), q, r), self.k(1, x))
         return self.scale(p, self.sub(n, self.k(halvings, x)) if halvings else n)
 
+    def exp_of_square(self, a: Val, h: float) -> Val:
+        """e**(-h a**2) to full accuracy, where h is 1 or 1/2: the square is rounded after what is divided out of it."""
+        b = a.ty.bits
+        n = self.rint(self.mul(self.mul(a, a), self.k(-h / math.log(2), a)))
+        r = self.fma(self.mul(a, self.k(-h, a)), a, self.mul(n, self.k(-LN2[b][0], a)))
+        r = self.fma(n, self.k(-LN2[b][1], a), r)
+        p = self.add(self.fma(self.mul(r, r), self.poly(r, EXP[b]), r), self.k(1, a))
+        return self.scale(p, n)
+
     def exp2(self, x: Val) -> Val:
         x = self.clamp(x, *EXP2_RANGE[x.ty.bits])
         n = self.rint(x)
