@@ -29,6 +29,8 @@ from tessera.language.scalars import REDUCERS, TABLE
 _SCANS = {"cumsum": "sum", "cumprod": "prod"}
 _WRITTEN = {"map": {*TABLE, "cast", "where"}, "reduce": {*REDUCERS, "argmax", "argmin", "any", "all"}, "scan": _SCANS}
 """names of the operators that tiles compute themselves, by kind"""
+_SHORT = frozenset({"gelu"})
+"""functions that take much less time where the result is narrow: `narrow` says to which dtype it is rounded next"""
 
 
 @immutable
@@ -270,7 +272,8 @@ class KernelWriter:
         work = common.compute
         if TABLE[name].gives == "float" and not (common.is_float or common.is_complex):
             work = out.compute  # integers divide and exponentiate as floats
-        return self.b.cast(self.b.map(name, *(self.b.cast(p, work) for p in parts)), out)
+        attrs: dict[str, Attr] = {"narrow": out} if name in _SHORT and common == out != work else {}
+        return self.b.cast(self.b.map(name, *(self.b.cast(p, work) for p in parts), **attrs), out)
 
     def folded_axes(self, op: Op, own: Axes) -> tuple[int, ...]:
         """The collapsed axes that a reduction or scan runs along."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tessera.compiler.ir.core import Block, Builder, Op, Region, Value
+from tessera.compiler.ir.core import Attr, Block, Builder, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType, ViewType
 from tessera.compiler.tile import dialect as dialect  # what it builds is verified by it
 from tessera.language import dtypes
@@ -41,7 +41,7 @@ class TileBuilder(Builder):
         t = _typed(x)
         return x if t.dtype == dtype else self.value("tile.cast", (x,), TileType(t.shape, dtype))
 
-    def map(self, name: str, *operands: Value) -> Value:
+    def map(self, name: str, *operands: Value, **attrs: Attr) -> Value:
         """An elementwise op; result dtype by the scalar's rule (operands already share shape and dtype)."""
         t = _typed(operands[-1])
         scalar = TABLE[name]
@@ -54,7 +54,7 @@ class TileBuilder(Builder):
             dtype = dtype.part
         elif scalar.gives == "complex":
             dtype = dtype.paired
-        return self.value(f"tile.{name}", operands, TileType(t.shape, dtype))
+        return self.value(f"tile.{name}", operands, TileType(t.shape, dtype), attrs)
 
     def reduce(self, op: str, x: Value, axes: tuple[int, ...], dtype: DType | None = None) -> Value:
         t = _typed(x)

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.emit import I64, PTR, LLVMFunction, LLVMModule, ty
@@ -179,3 +181,56 @@ def test_arguments_beyond_the_range_reduction(name: str) -> None:
     x = np.array([1e6, 1e10, -3e20, 2.5, 3.4e38, -1e38], np.float32)
     want = UNARY[name][0](x.astype("f8")).astype(np.float32)
     np.testing.assert_allclose(apply(name, host(), x), want, rtol=3e-7)
+
+
+def test_gelu_of_narrow_floats_is_nearly_rounded_once() -> None:
+    """All values of both dtypes; and the same bits from vectors of any width."""
+    every = np.arange(1 << 16, dtype=np.uint16)
+    for dtype, least, digits in ((np.dtype(np.float16), -14, 10), (np.dtype(ml_dtypes.bfloat16), -126, 7)):
+        with np.errstate(all="ignore"):
+            x = every.view(dtype).astype(np.float32)
+        results = [short(host(level), 5 if least == -14 else 8, x).astype(dtype) for level in LEVELS]
+        for other in results[1:]:
+            np.testing.assert_array_equal(results[0].view(np.uint16), other.view(np.uint16))
+        finite = np.isfinite(x) & (x < float(ml_dtypes.finfo(dtype).max))
+        wide = x[finite].astype(np.float64)
+        exact = wide * exact_erfc(-wide * math.sqrt(0.5)) / 2
+        unit = np.exp2(np.maximum(np.floor(np.log2(np.maximum(np.abs(exact), 1e-300))), least) - digits)
+        assert np.max(np.abs(results[0][finite].astype(np.float64) - exact) / unit) <= 0.51
+        assert np.isnan(results[0][np.isnan(x)]).all()
+        assert results[0][x == np.inf] == np.inf and results[0][x == -np.inf] == 0
+
+
+def short(isa: VectorISA, exponent: int, x: Any) -> Any:
+    module = LLVMModule(jit.attributes(isa))
+    fn = LLVMFunction(module, "f", [("x", PTR), ("out", PTR), ("n", I64)])
+    t = ty("f", 32, isa.lanes(32))
+    with fn.loop(0, fn.param(2), t.lanes) as at:
+        places = [fn.gep(fn.param(i), at.index, t.elem) for i in range(2)]
+        fn.store(VectorMath(fn, isa).short_gelu(fn.load(places[0], t), exponent), places[1])
+    code = jit.Loaded(jit.compile_object(module.render()[0], isa, "short"))
+    out = np.empty_like(x)
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, ctypes.c_int64)(code.address("f"))(
+        x.ctypes.data, out.ctypes.data, len(x)
+    )
+    return out
+
+
+def test_gelu_is_short_only_where_its_result_is_narrow() -> None:
+    @ts.function
+    def narrow(x: ts.Tensor["N", ts.f16]):
+        return ts.gelu(x)
+
+    @ts.function
+    def widened(x: ts.Tensor["N", ts.f16]):
+        return ts.gelu(x.to(ts.f32))
+
+    x = np.linspace(-6, 6, 999).astype(np.float16)
+    exact = x.astype(np.float64) * exact_erfc(-x.astype(np.float64) * math.sqrt(0.5)) / 2
+    # every result of the narrow function lies at most half a unit of the last place, and a little, from the exact one
+    unit = np.maximum(np.spacing(np.abs(exact).astype(np.float16)).astype(np.float64), 2.0**-24)
+    assert np.max(np.abs(narrow(x).astype(np.float64) - exact) / unit) <= 0.51
+    assert ulps(widened(x), exact.astype(WIDE)) <= 8
+    for function, short_one in ((narrow, True), (widened, False)):
+        compiled = ts.compile(function, target="cpu", dims={"N": 999})
+        assert ("narrow=f16" in compiled.ir("tile")) is short_one

@@ -35,8 +35,11 @@ def cost(name: str) -> int:
     return COST.get(name, 1 if TABLE[name].flops <= 1 else 2 * TABLE[name].flops)
 
 
-def apply(name: str, operands: Sequence[Elem], dtype: DType, result: DType, vm: VectorMath) -> Elem:
-    """`name` applied to elements of `dtype` (the last operands' dtype), giving an element of `result`."""
+def apply(
+    name: str, operands: Sequence[Elem], dtype: DType, result: DType, vm: VectorMath, narrow: DType | None = None
+) -> Elem:
+    """`name` applied to elements of `dtype` (the last operands' dtype), giving an element of `result`; `narrow`: what
+    the result is then rounded to, where it needs no more digits than that."""
     if name == "where":
         c, a, b = operands
         assert isinstance(c, Val)
@@ -58,6 +61,8 @@ def apply(name: str, operands: Sequence[Elem], dtype: DType, result: DType, vm: 
         values = [v for v in (cast(v, dtype, result, vm) for v in values) if isinstance(v, Val)]
         dtype = result
     if dtype.is_float:
+        if name == "gelu" and narrow is not None and narrow.bits <= 16:
+            return vm.short_gelu(values[0], narrow.exponent)
         y = _float(name, values, vm)
         return round_to(y, result, vm) if y.ty.kind == "f" else y
     return _integer(name, values, dtype, vm)

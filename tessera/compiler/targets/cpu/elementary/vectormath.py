@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from tessera.compiler.targets.cpu.elementary.coefficients import ERF, ERFC, ERFC_K, FIELDS, SINH
+from tessera.compiler.targets.cpu.elementary.coefficients import ERF, ERFC, ERFC_K, FIELDS, LOG2_PHI, SHORT_EXP2, SINH
 from tessera.compiler.targets.cpu.elementary.exponential import Power
 from tessera.compiler.targets.cpu.elementary.trigonometric import Trigonometric
 from tessera.compiler.targets.cpu.llvm.values import Val, const
@@ -52,10 +52,22 @@ class VectorMath(Power, Trigonometric):
         return self.select(self.is_nan(x), x, y)
 
     def gelu(self, x: Val) -> Val:
-        """x Phi(x): Phi through erfc of |x| / sqrt(2), so that the far negative side keeps its relative accuracy."""
-        half = self._erfc(self.at_most(self.abs(x), {32: 14.5, 64: 38.5}[x.ty.bits]), 0.5)
-        phi = self.select(self.less(x, self.k(0, x)), half, self.sub(self.k(1, x), half))
-        return self.mul(x, phi)
+        """x Phi(x) as max(x, 0) - |x| Phi(-|x|): the far negative side keeps its relative accuracy."""
+        a = self.at_most(self.abs(x), {32: 14.5, 64: 38.5}[x.ty.bits])
+        return self._gelu(x, a, self._erfc(a, 0.5))
+
+    def short_gelu(self, x: Val, exponent: int) -> Val:
+        """gelu(x) of f32 to 15 digits, for dtypes of 16 bits and less that have so many of exponent."""
+        most, coefficients = LOG2_PHI[5 if exponent <= 5 else 8]
+        a = self.at_most(self.abs(x), most)
+        power = self.poly(a, coefficients)
+        n = self.rint(power)
+        return self._gelu(x, a, self.scale(self.poly(self.sub(power, n), SHORT_EXP2), n))
+
+    def _gelu(self, x: Val, a: Val, tail: Val) -> Val:
+        """max(x, 0) - a tail, where a is |x| up to where the tail is 0."""
+        zero = self.k(0, x)
+        return self.fma(self.neg(a), tail, self.select(self.less(x, zero), zero, x))
 
     def gelu_tanh(self, x: Val) -> Val:
         """gelu's tanh form: x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x**3)."""

@@ -161,7 +161,7 @@ class ElementEmitter(Numbers):
     def apply(self, op: Op, name: str, operands: Sequence[Elem]) -> Elem:
         dtype, result = dtype_of(op.operands[-1]), dtype_of(op.result)
         try:
-            x = elementwise.apply(name, operands, dtype, result, self.vm)
+            x = elementwise.apply(name, operands, dtype, result, self.vm, op.attrs.get("narrow"))  # type: ignore[arg-type]
         except elementwise.Unsupported:
             unsupported(op)
         if name in ("add", "sub") and isinstance(x, Val):
