@@ -83,7 +83,8 @@ class _Fields:
     def __get__(self, _: object, owner: type[Any]) -> dict[str, Field[Any]]:
         for base in self.cls.__mro__[1:]:
             getattr(base, "__dataclass_fields__", None)
-        plain = type(self.cls.__name__, (), {"__doc__": "", "__annotations__": self.own, **self.of_own})
+        about = {"__doc__": "as they were given"}  # without a text, `dataclass` writes the class's signature
+        plain = type(self.cls.__name__, (), {**about, "__annotations__": self.own, **self.of_own})
         dataclass(init=False, eq=False, repr=False)(plain)
         self.cls.__dataclass_fields__ = self.all
         self.cls.__dataclass_params__ = plain.__dataclass_params__  # type: ignore[attr-defined]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import inspect
 import linecache
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
 from tessera.deferred import deferred
 from tessera.errors import CompileError, Diagnostic
+from tessera.immutable import immutable
 from tessera.language.decorators import Decorated, Function, Kernel
 from tessera.language.saving import Memory, Save, bytes_of
 from tessera.language.tracebacks import outward
@@ -23,7 +23,7 @@ Argnums: TypeAlias = "int | str | tuple[int | str, ...]"
 Axes: TypeAlias = "int | Sequence[int | None] | None"
 
 
-@dataclass(frozen=True)
+@immutable
 class Transform:
     """One transform. `argnums` are the parameters to differentiate by, by position or name, None for all of them; with
     `has_aux` the function returns `(value, aux)`, and `aux` is passed on."""

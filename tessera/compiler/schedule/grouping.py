@@ -9,7 +9,7 @@ What is refused keeps its reason (refusals.py).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tessera.compiler.graph.passes.rematerialize import orders
 from tessera.compiler.ir.core import Block, Op, Value
@@ -35,10 +35,11 @@ from tessera.compiler.schedule.matrices import contraction
 from tessera.compiler.schedule.refusals import Apart, Refusal
 from tessera.compiler.schedule.views import is_view, kind_of
 from tessera.errors import Diagnostic, TargetError
+from tessera.immutable import mutable
 from tessera.language.dims import Dim
 
 
-@dataclass(eq=False)
+@mutable(eq=False)
 class FusionGroup:
     """A kernel that is being built. `axes`: the axes of `space` that each of its values has; `moved`: the values that
     are transposed; `outside`: what it reads, `walks`: the strides of these reads; `needs`: what other groups compute

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tessera.immutable import immutable
@@ -48,7 +48,7 @@ class InputChange:
         return f"{self.field}: {_text(self.before)} -> {_text(self.after)}"
 
 
-@dataclass(frozen=True)
+@immutable
 class Recompilation:
     """The answer of `why_recompiled`: `changes` between the last two compilations; truthy where there were two."""
 

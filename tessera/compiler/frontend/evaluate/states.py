@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tessera.compiler.frontend.evaluate.machine import Evaluator
@@ -133,7 +133,7 @@ def _equal(a: Any, b: Any) -> bool:
 # State
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class State:
     """A stateful object of the caller. `place`: what it is called, "cache" or "model.caches[0]"."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tessera.compiler.autodiff.rules import smooth
@@ -17,7 +17,7 @@ from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.names.values import Number, Record, has_unknown, is_dict, is_sequence, remade, type_name
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
-from tessera.immutable import mutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dims
 
 
@@ -25,7 +25,7 @@ class Refused(Exception):
     """A finding has been reported."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable(eq=False)
 class Wanted:
     """One tensor to differentiate by. `place`: how it is called, "params['w']"."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import tessera.compiler.autodiff.custom  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers loops
@@ -33,6 +33,7 @@ from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.origin import Section
 from tessera.errors import CompileError
+from tessera.immutable import mutable
 from tessera.language import dims
 from tessera.language.saving import bytes_of, save
 from tessera.language.transforms import Transform
@@ -330,7 +331,7 @@ class TransformedCall:
         return self.opened.refused(code, message)
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class LinearMap:
     """What `vjp` and `linearize` give beside the result: the ops of the function, to be gone through when it is
     called."""

@@ -8,14 +8,13 @@ import re
 import warnings
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
 from typing import Any, cast
 
 from tessera.compiler.frontend.syntax.dialect import DialectForm, Form, rewrite
 from tessera.errors import CompileError, Diagnostic, Span
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 _REJECTED = (SyntaxError, ValueError, RecursionError, MemoryError)  # MemoryError: brackets nested too deeply
@@ -67,7 +66,7 @@ def source_of(file: str, text: str) -> Source:
     return Source(file, text)
 
 
-@dataclass
+@mutable
 class TypeParameter:
     """One name of `def f[B, *Ts]`. The positions are those of an `ast` node: columns count UTF-8 bytes from 0."""
 

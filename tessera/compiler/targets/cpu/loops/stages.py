@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.cpu.loops.axes import AxisId, shape_of
+from tessera.immutable import mutable
 
 STORES = ("tile.store", "tile.scatter", "tile.store_shared")
 READS = ("tile.load", "tile.gather", "tile.load_shared")
 
 
-@dataclass(eq=False, slots=True)
+@mutable(eq=False)
 class Root:
     """Something to be computed for every element of `value`: `op` stores or reduces it, None keeps it in scratch."""
 
@@ -35,7 +36,7 @@ class Root:
         return {c for c in self.classes if c is not None and c != self.reduced and c >= 0}
 
 
-@dataclass(eq=False, slots=True)
+@mutable(eq=False)
 class Nest:
     """Loops over `classes` that compute `roots`, in order; `also`: values kept on the way; `vector` runs in lanes."""
 
@@ -46,7 +47,7 @@ class Nest:
     vector: AxisId = None
 
 
-@dataclass(eq=False, slots=True)
+@mutable(eq=False)
 class LoopGroup:
     """Nests under common outer loops over `outer`. `inside` are results that are not read after the outer loops."""
 
