@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.kernel.coordinates import Said
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.kernel.values import Coordinate, EachIndex, Lanes, LaunchContext, marks
+from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.language.dims import Dim, Expr
 
@@ -65,17 +65,25 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
 
 def _called(k: KernelState, otherwise: str) -> str:
     """The variable that the call is assigned to, which is what messages call a coordinate."""
-    span = k.ev.builder.span
-    call = expression_at(k.ev.definition, span) if span is not None else None
-    for node in ast.walk(k.ev.definition.tree):
+    span, source = k.ev.builder.span, k.ev.definition.text
+    if span is not None and span.file == source.file:
+        for name, value in _assigned(k.ev.definition.tree):
+            if value.lineno == span.line and source.span(value) == span:
+                return name
+    return otherwise
+
+
+@by_node
+def _assigned(tree: ast.AST) -> list[tuple[str, ast.expr]]:
+    """The variables that a kernel assigns, with what it assigns to them."""
+    found: list[tuple[str, ast.expr]] = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             pairs = [(node.targets[0], node.value)]
             if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = list(zip(node.targets[0].elts, node.value.elts, strict=False))
-            for name, value in pairs:
-                if value is call and isinstance(name, ast.Name):
-                    return name.id
-    return otherwise
+            found += [(name.id, value) for name, value in pairs if isinstance(name, ast.Name)]
+    return found
 
 
 def _program(k: KernelState, axis: Any) -> Coordinate:
