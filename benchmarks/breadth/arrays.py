@@ -36,6 +36,12 @@ def sort(n: int) -> Row:
                arrays=lambda xp, x: xp.sort(x), tolerance=0)  # fmt: skip
 
 
+@row("argsort 1M")
+def argsort(n: int) -> Row:
+    return Row(lambda x: ts.argsort(x), (normal((1 << 20) // n),), torch=lambda x: torch.argsort(x),
+               arrays=lambda xp, x: xp.argsort(x), tolerance=0)  # fmt: skip
+
+
 @row("sort rows 4096 x 256")
 def sort_rows(n: int) -> Row:
     return Row(lambda x: ts.sort(x), (normal(4096 // n, 256),), torch=lambda x: torch.sort(x)[0],

@@ -30,6 +30,8 @@ REACHED = 0.9
 """of the rate of multiply-adds in registers: what products reach beside their loads and ragged edges"""
 LONGEST_NETWORK = 16384
 """elements of a line that is sorted beside others"""
+COLUMN, MERGED = 512, 20
+"""of a longer one: elements of a column that is sorted so, and operations for an element in each merge of two runs"""
 ROUNDING = 2
 """operations"""
 _STEPS = {"philox": 50}
@@ -119,6 +121,10 @@ class _Compute:
             return elements / self.figures.rate("chain f32")
         if name == "sort":
             return elements * self.sorting(_number(work.shape(source)[-1]), kind)
+        if name == "merge":
+            view = cast(ViewType, op.operands[-1].type)
+            runs = max(_number(view.shape[1]) / cast(int, op.attrs["run"]), 2)
+            return elements * MERGED * math.log2(runs) * self.step * kind.itemsize / 4
         if name == "load":
             return elements * (kind.itemsize / self.figures.rate("read L1") + self.rounding(kind))
         again = self.reading(op, work) if name == "reduce" and not first else 0.0
@@ -149,11 +155,11 @@ class _Compute:
 
     def sorting(self, length: float, dtype: DType) -> float:
         """Seconds for one element of a line of this length: by a network of lines side by side, where each step takes
-        three operations for two elements, or by counting bytes."""
-        if length <= LONGEST_NETWORK:
-            depth = math.log2(max(length, 2))
-            return 0.75 * depth * (depth + 1) * self.step * dtype.itemsize / 4
-        return 2 * dtype.itemsize / self.figures.rate("chain f32")
+        three operations for two elements, and behind it by merges."""
+        length = max(length, 2)
+        depth = math.log2(length if length <= LONGEST_NETWORK else COLUMN)
+        operations = 0.75 * depth * (depth + 1) + MERGED * (math.log2(length) - depth)
+        return operations * self.step * dtype.itemsize / 4
 
     def product(self, op: Op, work: Work) -> float:
         """Multiply-adds of blocks of rows, and the packing of both operands where it is a large one."""

@@ -96,6 +96,34 @@ def test_long_lines(shape: tuple[int, ...]) -> None:
         check(ts.function(lambda v: (ts.argsort(v), ts.sort(v)))(x), x, False)
 
 
+@pytest.mark.parametrize(
+    "dtype", ["f32", "f64", "f16", "bf16", "int8", "uint8", "uint16", "int32", "uint32", "int64", "uint64"]
+)
+def test_long_lines_in_parts(dtype: str) -> None:
+    """Runs of 16384 elements, the last one shorter, merged by any number of threads."""
+    x = elements(dtype, (2, 37_000), 8, "special")
+    before, descending = ts.get_num_threads(), dtype in ("f64", "uint8", "int32", "bf16")
+    f = ts.function(lambda v: (ts.argsort(v, descending=descending), ts.sort(v, descending=descending)))
+    try:
+        for count in (1, 2, 4):
+            ts.set_num_threads(count)
+            check(f(x), x, descending)
+    finally:
+        ts.set_num_threads(before)
+
+
+@given(st.sampled_from([16_385, 32_767, 32_768, 32_769, 49_152, 280_001]), st.integers(0, 99), st.booleans(),
+       st.sampled_from(["special", "plain", "equal", "few", "sorted"]))  # fmt: skip
+@settings(max_examples=8, deadline=None)
+def test_borders_of_runs_and_parts(n: int, seed: int, descending: bool, how: str) -> None:
+    x = elements("f32", (n,), seed, how)
+    check(
+        ts.function(lambda v: (ts.argsort(v, descending=descending), ts.sort(v, descending=descending)))(x),
+        x,
+        descending,
+    )
+
+
 def test_the_same_bits_for_any_number_of_threads() -> None:
     x = elements("f32", (100, 300), 7, "special")
     before, found = ts.get_num_threads(), []
@@ -115,7 +143,7 @@ def first_few(x: Any, k: int, largest: bool) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "int8", "uint32", "int64"])
 @pytest.mark.parametrize(("shape", "k"), [((20, 300), 16), ((3, 100), 100), ((20, 129), 17), ((2, 40), 1), ((4, 9), 0),
-                                          ((1500,), 3), ((17, 33), 32)])  # fmt: skip
+                                          ((1500,), 3), ((17, 33), 32), ((20_000,), 5)])  # fmt: skip
 def test_the_first_few(dtype: str, shape: tuple[int, ...], k: int) -> None:
     x = elements(dtype, shape, 2, "special")
     for largest in (False, True):

@@ -1,6 +1,7 @@
 """The kernels that put lines in order.
 
-Where one program can sort any line (`Sizes.sorted_block` is 0), there is one for each. Elsewhere a program sorts a
+Where one program can sort any line (`Sizes.sorted_block` is 0), there is one for each, but a long line that has a known
+length is sorted in runs, and programs merge a part of all runs each. Elsewhere a program sorts a
 block of a line, and merges follow, which double the sorted runs: every element finds its place by counting, with a
 binary search, how many of the run beside its own come before it. A left element comes before a right one that equals
 it, so that equal elements keep their order.
@@ -28,6 +29,11 @@ from tessera.language.dtypes import DType
 
 SIDE_BY_SIDE = 16384
 """elements of the longest lines that one program sorts several of"""
+RUNS, RUN = 16, 1 << 17
+"""A longer line is sorted in so many runs of at least SIDE_BY_SIDE elements, or in more that have so many elements."""
+PART = 1 << 16
+"""elements that a program merges from all runs; at least SHARE of each, for it looks for them in each"""
+SHARE = 2048
 LONGEST = 1 << 31
 """assumed length of lines whose length is known at launch only: it decides the number of merges"""
 
@@ -126,6 +132,9 @@ class Sorting:
         if block and not (isinstance(n, int) and n <= block):
             self._merged(values, positions, block)
             return
+        if not block and isinstance(n, int) and n > SIDE_BY_SIDE:
+            self._in_parts(n, values, positions)
+            return
         rows = max(1, block // max(1, int(n))) if block else self._side_by_side()  # type: ignore[call-overload]
         self._sort((rows, n), values, positions)
 
@@ -135,6 +144,27 @@ class Sorting:
         most = floordiv(s.sorted_lines * SIDE_BY_SIDE, dim_max(self.lines.n, 1))
         few = dim_min(dim_min(self.lines.count, s.sorted_lines), most)
         return dim_max(rows, few)
+
+    def _in_parts(self, n: int, values: Value | None, positions: Value | None) -> None:
+        """Sorted runs of each line, then parts of it, each merged from all runs."""
+        lines, first, self.first = self.lines, self.first, None
+        run = min(max(SIDE_BY_SIDE, -(-n // (RUNS * 1024)) * 1024), RUN)
+        part = max(min(run, PART), SHARE * -(-n // run))
+        dtype = lines.dtype if positions is None else dtypes.int64
+        runs = temporary(lines.view.shape, dtype, "runs", self.span, self.out)
+        self._sort((1, run), *((runs, None) if positions is None else (None, runs)))
+        size = (lines.count, n if first is None else first)
+        writer = KernelWriter(Space(size, [(0,), (1,)], size, (1, part), (False, False)), {}, set(), self.span)
+        b, view = writer.b, ViewType(lines.view.shape, dtype)
+        sources = [writer.window(runs, 0, view, "runs")]
+        if positions is not None:
+            sources.insert(0, writer.window(lines.base, lines.offset, lines.view, "x"))
+        attrs: dict[str, Attr] = {"run": run, "descending": self.descending}
+        found = b.value("tile.merge", (*writer.offsets, *sources), TileType((1, part), dtype), attrs)
+        target = values if positions is None else positions
+        assert target is not None
+        b.store(writer.window(target, 0, view, "out", write=True), found, writer.offsets)
+        self._launch(writer, "merge")
 
     def _writer(self, block: tuple[Dim, ...]) -> KernelWriter:
         size = (self.lines.count, self.lines.n)

@@ -247,6 +247,24 @@ def _sort(op: Op) -> None:
 
 
 @spec(
+    "tile.merge",
+    "A part of a line in order: its elements from place `at` on. Operands line, at, x [lines, n]; each line of x "
+    "consists of sorted runs of `run` elements (attr), in an order as for tile.sort (attr descending). Positions "
+    "[lines, m] int64 as a fourth operand: these are sorted in runs, by the elements of x at them, and the result is "
+    "positions. Behind the end of the line the result's elements are any.",
+)
+def _merge(op: Op) -> None:
+    line, at, x, *places = op.operands
+    _index(op, line, at)
+    kinds = [_view(op, v) for v in (x, *places)]
+    t, run = _result(op), op.attrs.get("run")
+    demand(len(places) < 2 and all(v.rank == 2 for v in kinds), op, "takes lines, and positions")
+    demand(not kinds[0].dtype.is_complex and isinstance(run, int) and run > 0, op, "orders real elements in runs")
+    demand(all(v.dtype == dtypes.int64 for v in kinds[1:]), op, "positions are int64")
+    demand(t.rank == 2 and t.shape[0] == 1 and t.dtype == kinds[-1].dtype, op, "gives a part of a line")
+
+
+@spec(
     "tile.mma",
     "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in acc's dtype in the order of "
     "language/order.py, the first chain starts at acc. Batches have axes before these, as many in a and b as in "

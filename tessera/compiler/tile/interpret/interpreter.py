@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.ir.types import SharedType, TileType
+from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.machines import BLOCK_SCALED, REFERENCE
 from tessera.compiler.tile.asserts import dtype_of, element_fault, shown, tested_tile
 from tessera.compiler.tile.dialect import matrix_sizes
@@ -214,6 +214,14 @@ class Interpreter:
         positions = order(to_compute(x, _dtype(op.operands[0])), axis, bool(op.attrs.get("descending")))
         found = positions if op.attrs.get("positions") else np.take_along_axis(x, positions, axis)
         return np.take(found, np.arange(self.shape(op.result)[axis]), axis)
+
+    def merge(self, op: Op) -> Any:
+        line, at, x, *places = self.operands(op)
+        lines = [self.window(op, v, (line, 0), (1, v.shape[1]), 0)[0] for v in (x, *places)]
+        keys = lines[0] if not places else lines[0][lines[1]]
+        positions = order(to_compute(keys, _dtype(op.operands[2])), 0, bool(op.attrs.get("descending")))
+        found = lines[-1][positions][at : at + self.shape(op.result)[1]]
+        return np.pad(found, (0, self.shape(op.result)[1] - len(found)))[None]
 
     def philox(self, op: Op) -> Any:
         return philox(*self.operands(op))
@@ -420,8 +428,8 @@ class Interpreter:
 
 _NAMED = (
     "program_id", "dim", "to_scalar", "to_index", "constant", "iota", "broadcast", "reshape", "transpose", "cast",
-    "bitcast", "reduce", "scan", "fold", "sort", "philox", "mma", "contract", "subview", "load", "store", "gather",
-    "scatter", "alloc_shared", "copy_async", "barrier", "load_shared", "store_shared", "print",
+    "bitcast", "reduce", "scan", "fold", "sort", "merge", "philox", "mma", "contract", "subview", "load", "store",
+    "gather", "scatter", "alloc_shared", "copy_async", "barrier", "load_shared", "store_shared", "print",
 )  # fmt: skip
 _METHODS: dict[str, Callable[[Interpreter, Op], Any]] = {
     **{f"tile.{name}": getattr(Interpreter, name) for name in _NAMED},
@@ -434,7 +442,7 @@ _METHODS: dict[str, Callable[[Interpreter, Op], Any]] = {
 
 
 def _dtype(v: Value) -> DType:
-    return cast("TileType", v.type).dtype
+    return cast("TileType | ViewType", v.type).dtype
 
 
 def _has_nan(values: Any) -> bool:

@@ -14,7 +14,7 @@ from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
 from tessera.compiler.targets.cpu.kernel import control, fold, host_calls, primitives, products, scan
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
 from tessera.compiler.targets.cpu.kernel.launch_table import LaunchTable, Row
-from tessera.compiler.targets.cpu.kernel.sorting import write as sorting
+from tessera.compiler.targets.cpu.kernel.sorting import parts, write
 from tessera.compiler.targets.cpu.kernel.tile_records import RecordWriter
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
@@ -29,9 +29,10 @@ from tessera.language.dims import Dim, dim_max, prod
 
 _VIEWS_READ = {
     "tile.load": slice(1), "tile.gather": slice(1), "tile.contract": slice(2), "tile.copy_async": slice(1, 2),
+    "tile.merge": slice(2, None),
 }  # fmt: skip
 """the operands that are memory which an op reads"""
-_WRITERS = (control, fold, host_calls, primitives, products, scan, sorting)
+_WRITERS = (control, fold, host_calls, primitives, products, scan, write, parts)
 """imported for the writers of ops that they register"""
 
 

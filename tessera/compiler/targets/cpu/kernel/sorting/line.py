@@ -4,6 +4,7 @@ this gives, two by two."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction
 from tessera.compiler.targets.cpu.kernel.sorting.merging import Pieces
@@ -27,7 +28,9 @@ class OneLine:
             self.height = min(HEIGHT, max(network.block, _power_of_two(-(-n // self.lanes))))
         self.n, self.first = k.ev.dim(n), k.ev.dim(first)
         self.columns = [k.raw(self.height * self.lanes * (t.bits // 8)) for t in self.words.kinds]
-        self.pieces = Pieces(k, network, ceildiv(n, self.height * self.lanes) * self.lanes, self.height)
+        count = ceildiv(n, self.height * self.lanes) * self.lanes
+        self.pitch = cast(int, Pieces.room(network, self.height))
+        self.pieces = Pieces(k, network, count, count * self.pitch)
 
     @staticmethod
     def slack(network: LaneNetwork) -> int:
@@ -82,13 +85,13 @@ class OneLine:
     def _leave(self, first: Index, rows: Index) -> None:
         """Columns become runs, from the piece with the number `first` on."""
         fn, lanes = self.fn, self.lanes
-        starts = [fn.mul(fn.add(first, c), self.pieces.pitch) for c in range(lanes)]
+        starts = [fn.mul(fn.add(first, c), self.pitch) for c in range(lanes)]
         with fn.loop(0, rows, lanes) as loop:
             column = self.network.load(self.columns, [fn.add(loop.index, i) for i in range(lanes)])
             for start, word in zip(starts, turned(fn, column), strict=True):
                 self.words.store(word, self.pieces.memory, fn.add(start, loop.index))
         with fn.loop(first, fn.add(first, lanes)) as loop:
-            self.pieces.put(loop.index, fn.mul(loop.index, self.pieces.pitch), rows)
+            self.pieces.put(loop.index, fn.mul(loop.index, self.pitch), rows)
 
 
 def _power_of_two(n: int) -> int:

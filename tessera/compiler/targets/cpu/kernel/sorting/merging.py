@@ -18,20 +18,26 @@ from tessera.language.dims import Dim
 
 
 class Pieces:
-    """Memory for at most `count` runs of at most `longest` words: `memory` holds them, a table says where they begin
-    and how long they are, and merges move them to and fro between it and as much again."""
+    """Memory for at most `count` runs that take the `room` of so many words: `memory` holds them, a table says where
+    they begin and how long they are, and merges move them to and fro between it and as much again."""
 
-    def __init__(self, k: KernelFunction, network: LaneNetwork, count: Dim, longest: int) -> None:
+    def __init__(self, k: KernelFunction, network: LaneNetwork, count: Dim, room: Dim) -> None:
         self.fn, self.words, self.lanes, self.network = k.fn, network.words, network.lanes, network
-        self.vectors = max(2, network.block // 4)
-        """vectors that a step of a merge writes"""
+        self.vectors = self._vectors(network)
         self.wide = self.vectors * self.lanes
-        self.pitch = -(-longest // self.wide) * self.wide + self.wide
-        """words from one run to the next that leave room for what is behind a run"""
-        self.memory, self.other = (
-            [k.raw(count * (self.pitch * t.bits // 8)) for t in self.words.kinds] for _ in range(2)
-        )
+        self.memory, self.other = ([k.raw(room * (t.bits // 8)) for t in self.words.kinds] for _ in range(2))
         self.starts, self.sizes = k.raw(count * 8), k.raw(count * 8)
+
+    @staticmethod
+    def _vectors(network: LaneNetwork) -> int:
+        """Vectors that a step of a merge writes."""
+        return max(2, network.block // 4)
+
+    @classmethod
+    def room(cls, network: LaneNetwork, size: Index) -> Index:
+        """Words that a run takes, with what is behind it: up to two steps of a merge more than it has."""
+        wide, fn = cls._vectors(network) * network.lanes, network.fn
+        return fn.mul(fn.add(fn.div(fn.add(size, wide - 1), wide), 1), wide)
 
     def put(self, number: Index, start: Index, size: Index) -> None:
         """A run that lies in memory is the piece with this number."""

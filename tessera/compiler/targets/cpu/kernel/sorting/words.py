@@ -33,13 +33,19 @@ class Words:
         self.restored = dtype.is_float and not positions
         """whether elements with equal words differ: zeros of both signs, and NaN"""
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the greatest key."""
+        bits = self.key.bits if self.dtype.is_float or self.storage.bits == self.key.bits else self.storage.bits + 1
+        return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
     def last(self, lanes: int) -> Word:
         """A word that nothing comes behind."""
         return [const((1 << (t.bits - 1)) - 1, t.wide(lanes)) for t in self.kinds]
 
     def of(self, v: Val, position: Val) -> Word:
         """The words of elements as memory holds them, at these positions (i64, as many lanes)."""
-        key = self._key(v)
+        key = self.key_of(v)
         if not self.packed:
             return [key, position][: len(self.kinds)]
         fn = self.fn
@@ -79,7 +85,8 @@ class Words:
         for v, p, t in zip(word, memory, self.kinds, strict=True):
             self.fn.store(v, self.fn.gep(p, at, t.text))
 
-    def _key(self, v: Val) -> Val:
+    def key_of(self, v: Val) -> Val:
+        """What decides the order of elements, by a signed comparison."""
         fn, k = self.fn, self.key.wide(v.ty.lanes)
         if self.dtype.is_float:
             key = self._mirrored(fn.convert("bitcast", v, self.key))
