@@ -1,4 +1,4 @@
-"""`tile.merge`: parts of lines whose runs are sorted, in every instruction set that this machine has, and interpreted."""
+"""`tile.merge`: parts of lines whose runs are sorted, in every instruction set, and interpreted."""
 
 from __future__ import annotations
 
