@@ -27,6 +27,12 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """What `ast.walk` gives of a module: each statement before what it holds."""
+    return list(ast.walk(tree(path)))
+
+
 def modules() -> dict[str, Path]:
     """Every module of the packages, by its dotted name."""
     found: dict[str, Path] = {}
@@ -40,7 +46,7 @@ def modules() -> dict[str, Path]:
 def imports(name: str, path: Path, known: Container[str]) -> Iterator[tuple[str, int]]:
     """The known modules that a module imports anywhere in its text, with the lines of the imports."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         targets: list[str] = []
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
@@ -118,6 +124,8 @@ def unexplained(text: str, parsed: ast.Module) -> list[int]:
     brings the library). State of a module that functions set is kept in an object, unless a hot path gains by it.
     """
     lines, found = text.splitlines(), set[int]()
+    if not re.search(r"^(?!import |from ).*\b(import|global)\b", text, re.MULTILINE):
+        return []  # without a walk
     for function in ast.walk(parsed):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for node in ast.walk(function):
@@ -160,7 +168,7 @@ def test_a_class_name_means_one_thing() -> None:
     for path in modules().values():
         if str(path.relative_to(ROOT)).startswith(FOR_USERS):
             continue
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     twice = {
@@ -177,11 +185,13 @@ ARCHAIC = re.compile(
 )
 
 
-def shown(parsed: ast.Module) -> Iterator[tuple[int, str]]:
+def shown(module: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """The texts of a module that its users may see: strings that are not documentation."""
-    documentation = {id(node.value) for node in ast.walk(parsed) if isinstance(node, ast.Expr)}
-    for node in ast.walk(parsed):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+    documentation = set[int]()
+    for node in module:
+        if isinstance(node, ast.Expr):
+            documentation.add(id(node.value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
             yield node.lineno, node.value
 
 
@@ -189,7 +199,7 @@ def test_texts_that_users_see_are_plain() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {match.group()}"
         for path in modules().values()
-        for line, text in shown(tree(path))
+        for line, text in shown(nodes(path))
         if (match := ARCHAIC.search(text))
     ]
     assert not found, "write 'is not a ...', and name who or what acts:\n" + "\n".join(found)
@@ -221,4 +231,4 @@ def test_an_archaic_turn_is_found() -> None:
     parsed = ast.parse(
         '"""it is no house"""\nraise ValueError(f"{x} is no kernel here")\nprint("there is no longer a way")\n'
     )
-    assert [line for line, text in shown(parsed) if ARCHAIC.search(text)] == [2]
+    assert [line for line, text in shown(ast.walk(parsed)) if ARCHAIC.search(text)] == [2]
