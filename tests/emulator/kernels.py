@@ -10,6 +10,7 @@ import numpy as np
 
 from tessera.compiler.ir.core import Block, Region, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType
+from tessera.compiler.tile.program import Program
 from tessera.language import dtypes as dt
 from tessera.language.dims import Dim, ceildiv, symbol
 from tests.emulator.harness import Arg, Case, LineBuilder, build
@@ -164,7 +165,7 @@ def gemm(
     return Case(program, {"A": a, "B": b, "C": c}, {"C": expected}, rtol=1e-4, atol=2e-4)
 
 
-def matmul(
+def product(
     m: int = 70,
     n: int = 50,
     k: int = 45,
@@ -173,7 +174,7 @@ def matmul(
     warps: int = 4,
     transposed: str = "",
     gelu: bool = False,
-) -> Case:
+) -> Program:
     """A contraction as lowering writes it; `transposed` names operands whose memory is the other way round."""
     bm, bn = block
 
@@ -189,17 +190,25 @@ def matmul(
         Arg("B", (k, n), dtype, strides=(1, k) if "B" in transposed else None),
         Arg("C", (m, n), dtype, out=True),
     ]
-    program = build("matmul", args, (ceildiv(m, bm), ceildiv(n, bn)), body, num_warps=warps)
+    return build("matmul", args, (ceildiv(m, bm), ceildiv(n, bn)), body, num_warps=warps)
+
+
+def matmul(
+    m: int = 70, n: int = 50, k: int = 45, dtype: dt.DType = dt.f32, *, transposed: str = "", gelu: bool = False,
+    **how: Any,
+) -> Case:  # fmt: skip
+    """`product` with operands and what is wanted of it."""
+    program = product(m, n, k, dtype, transposed=transposed, gelu=gelu, **how)
     a, b = normal(m, k).astype(dtype.numpy), normal(k, n).astype(dtype.numpy)
-    product = a.astype(np.float64) @ b.astype(np.float64)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
     if gelu:
-        product = 0.5 * product * (1 + np.vectorize(math.erf)(product / math.sqrt(2)))
+        exact = 0.5 * exact * (1 + np.vectorize(math.erf)(exact / math.sqrt(2)))
     tolerance = {"f32": 2e-5, "f64": 1e-12, "tf32": 3e-2}.get(dtype.name, 2e-2)
     given = {
         "A": a.T.copy().reshape(m, k) if "A" in transposed else a,
         "B": b.T.copy().reshape(k, n) if "B" in transposed else b,
     }
-    return Case(program, given, {"C": product}, rtol=tolerance, atol=tolerance)
+    return Case(program, given, {"C": exact}, rtol=tolerance, atol=tolerance)
 
 
 def attention(

@@ -308,8 +308,8 @@ def test_shared_memory_has_a_limit_per_architecture() -> None:
 
 
 def test_stages_of_a_product_fit_or_say_so() -> None:
-    assert "A_stages" in source(k.matmul(m=512, n=512, k=512, dtype=dt.f64, block=(256, 64), warps=8).program, 90)
-    message = refused(k.matmul(m=1024, n=1024, k=64, dtype=dt.f64, block=(1024, 512), warps=32).program, "TS405", 75)
+    assert "A_stages" in source(k.product(m=512, n=512, k=512, dtype=dt.f64, block=(256, 64), warps=8), 90)
+    message = refused(k.product(m=1024, n=1024, k=64, dtype=dt.f64, block=(1024, 512), warps=32), "TS405", 75)
     assert "Use a smaller tile" in message
 
 

@@ -44,8 +44,8 @@ read: dict[bytes, str] = {}
 def compiled(name: str, arch: str) -> Artifact:
     dtype, block, transposed, gelu = PRODUCTS[name]
     rows = 1024 if block[0] > 1 else 1
-    case = k.matmul(rows, 1536, 2048, dtype, block, warps=8, transposed=transposed, gelu=gelu)
-    return generate(case.program, base.get(arch))
+    program = k.product(rows, 1536, 2048, dtype, block, warps=8, transposed=transposed, gelu=gelu)
+    return generate(program, base.get(arch))
 
 
 @pytest.fixture(scope="module")
