@@ -12,6 +12,7 @@ import sys
 import threading
 from array import array
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
 from types import FrameType
 from typing import NamedTuple
@@ -31,6 +32,9 @@ SMALL_SHARE, SELDOM = 0.005, 20_000_000
 SWITCH = 0.0002
 """s that a sample waits for the interpreter's lock before it is asked for, 5 ms by default: Python code that runs for
 less than that between two calls that give up the lock would never be seen"""
+
+WINDOW = 10_000_000
+"""ns over which the processor time of threads is compared: the system updates it every few milliseconds"""
 
 _PARTS = ("tessera_jupyter", "tessera_lsp")
 """Tessera's packages beside its own, which a checkout does not keep where packages are installed"""
@@ -81,6 +85,44 @@ class _Switching(Locked):
 _switching = _Switching()
 
 
+class _Threads:
+    """Which other thread of the program worked while the sampled one waited, by their processor times. Where the system
+    does not tell these (it is Linux that does), none is found."""
+
+    def __init__(self, sampled: int) -> None:
+        self._sampled, self._marked = sampled, 0
+        self._used: dict[int, int] = {}
+        self.worker: threading.Thread | None = None
+
+    def look(self, now: int) -> None:
+        """Chooses `worker` anew where a window is over: one that ran for more than half of it, while the sampled thread
+        ran for less."""
+        if now - self._marked < WINDOW:
+            return
+        others = [t for t in threading.enumerate() if t.ident != threading.get_ident()]
+        self.worker = None
+        if len(others) < 2:
+            self._used.clear()
+            return
+        used = {t.ident or 0: _processor_time(t.native_id) for t in others}
+        half = (now - self._marked) // 2
+        took = {ident: used[ident] - self._used[ident] for ident in used.keys() & self._used.keys()}
+        self._used, self._marked = used, now
+        if took.pop(self._sampled, half) < half:
+            most = max(took, key=lambda ident: took[ident], default=0)
+            if took.get(most, 0) > half:
+                self.worker = next(t for t in others if t.ident == most)
+
+
+def _processor_time(thread: int | None) -> int:
+    """ns that a thread has run for, by its number in the system; 0 where that is not told."""
+    try:
+        with open(f"/proc/self/task/{thread}/schedstat", "rb", buffering=0) as file:
+            return int(file.read(64).split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 class Sampler:
     """Samples one thread from `start` to `stop`, of a long run more seldom."""
 
@@ -89,6 +131,7 @@ class Sampler:
         self._thread, self._share = thread, SMALL_SHARE if long else MOST_SHARE
         self._known: dict[HostPlace, int] = {}
         self._user: dict[str, bool] = {}
+        self._threads = _Threads(thread)
         self._ended = threading.Event()
         self._runner = threading.Thread(target=self._run, name="tessera-sampler", daemon=True)
 
@@ -108,18 +151,36 @@ class Sampler:
         samples, least = self.samples, INTERVAL
         began = before = thread_time_ns()
         while not self._ended.wait(samples.interval / 1e9):
-            frame = sys._current_frames().get(self._thread)
+            self._threads.look(perf_counter_ns())
+            frames = sys._current_frames()
+            frame = frames.get(self._thread)
             if frame is None:  # the thread has ended
                 break
             samples.times.append(perf_counter_ns())
-            samples.where.append(self._number(self._place(frame)))
-            del frame  # or what its locals hold would live until the next sample
+            samples.where.append(self._number(self._while_another_works(self._place(frame), frames)))
+            del frame, frames  # or what its locals hold would live until the next sample
             now = thread_time_ns()
             samples.spent, cost, before = now - began, now - before, now
             samples.interval = max(least, round((7 * samples.interval + cost / self._share) / 8))
             if len(samples.times) >= MOST_SAMPLES:
                 samples.times, samples.where = samples.times[1::2], samples.where[1::2]
                 least *= 2
+
+    def _while_another_works(self, place: HostPlace, frames: dict[int, FrameType]) -> HostPlace:
+        """The place with the line of the thread that worked meanwhile, where one did."""
+        worker = self._threads.worker
+        frame = frames.get(worker.ident or 0) if worker is not None else None
+        if worker is None or frame is None or place.doing == "tessera":
+            return place
+        other = self._place(frame)
+        if not other.file or other.doing == "tessera" or not self._known_file(other.file):
+            return place
+        at = f"thread {worker.name} ran {Path(other.file).name}:{other.line} {other.function}"
+        return place._replace(doing=f"{place.doing}, while {at}" if place.doing else f"wait, while {at}")
+
+    def _known_file(self, file: str) -> bool:
+        """Whether a file is the user's: of a thread without any such line nothing is said."""
+        return self._user.get(file, False)
 
     def _number(self, place: HostPlace) -> int:
         number = self._known.get(place)

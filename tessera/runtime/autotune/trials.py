@@ -220,7 +220,8 @@ def html(tuning: Tuning) -> str:
 
 
 _LOOK = (
-    ".tessera-tuning :is(th, td) { text-align: left !important; white-space: normal !important; vertical-align: top }"
+    ".tessera-tuning :is(th, td) { text-align: left !important; white-space: normal !important; vertical-align: top; "
+    "overflow-wrap: anywhere } .tessera-tuning table { max-width: 100% } .tessera-tuning svg { max-width: 100% }"
 )
 _WIDE = 150
 """pixels of `longest`"""

@@ -203,3 +203,30 @@ def test_advice_for_time_outside_names_what_the_author_can_change(place: HostPla
     sampled(recording, (5 * 10**8, place))
     (hint,) = [hint for hint in hints(recording) if hint.kind == "outside kernels"]
     assert hint.change == f"{advice}; faster kernels cannot make up for it"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processor time of other threads is Linux's to tell")
+def test_the_thread_that_worked_meanwhile_is_named() -> None:
+    """The program waits for a thread that loads data: the line of that thread is named, beside the one that waits."""
+    product(np.ones((8, 8), np.float32))
+    ended = threading.Event()
+
+    def load() -> None:
+        while not ended.is_set():
+            sum(i * i for i in range(20_000))
+
+    loader = threading.Thread(target=load, name="loader")
+    with Profiler() as prof:
+        product(np.ones((8, 8), np.float32))
+        loader.start()
+        for enough in range(20, 2000, 20):
+            while samples(prof) < enough:
+                loader.join(0.05)  # waits
+            if any("thread loader" in place.doing for place in list(prof._sampler.samples.places)):  # type: ignore[union-attr]
+                break
+        ended.set()
+        loader.join()
+    (found, *_) = [line for line in prof.host().lines if "thread loader" in line.place.doing]
+    lines = Path(__file__).read_text("utf-8").splitlines()
+    assert lines[found.place.line - 1].endswith("# waits")
+    assert "while thread loader ran test_host_lines.py:" in str(found), str(found)
