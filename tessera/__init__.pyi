@@ -299,6 +299,8 @@ class Tensor(_Tensor):
         """Bitwise or."""
     def bit_xor(self, y: Array) -> Tensor:
         """Bitwise xor."""
+    def bitcast(self, dtype: DType) -> Tensor:
+        """The bits of `x` as elements of `dtype`, which is as wide. 1.0 of f32 as uint32 is 0x3F800000."""
     def bitwise_and(self, y: Array) -> Tensor:
         """Bitwise and."""
     def bitwise_invert(self) -> Tensor:
@@ -844,6 +846,12 @@ def bit_or(x: A, y: Array) -> A:
 def bit_xor(x: A, y: Array) -> A:
     """Bitwise xor."""
 
+def bitcast(x: A, dtype: DType) -> A:
+    """The bits of `x` as elements of `dtype`, which is as wide. 1.0 of f32 as uint32 is 0x3F800000."""
+
+def bitcast_convert_type(x: A, dtype: DType) -> A:
+    """The bits of `x` as elements of `dtype`, which is as wide. 1.0 of f32 as uint32 is 0x3F800000."""
+
 def bitwise_and(x: A, y: Array) -> A:
     """Bitwise and."""
 
@@ -1309,8 +1317,11 @@ def put_along_axis(x: A, indices: Array, updates: Array, axis: int = -1, *, dim:
 def randint(seed: Array, shape: Shape, low: int, high: int, dtype: DType = int64) -> Tensor:
     """Integers from low up to, but not including, high. The bias is below (high - low) / 2**64."""
 
-def random_bits(seed: Array, shape: Shape, offset: Dim = 0) -> Tensor:
-    """64 random bits for each element, as uint64. Element i uses counter i + `offset` under the key `seed`."""
+def random_bits(seed: Array, shape: Shape, offset: Dim = 0, dtype: DType = uint64) -> Tensor:
+    """64 random bits for each element, as uint64. Element i uses counter i + `offset` under the key `seed`.
+
+    As uint16, 16 bits for each element, for which eight elements share a block: those of block (i + `offset`) // 8.
+    """
 
 def ravel(x: A, start: int = 0, end: int = -1) -> A:
     """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
@@ -1461,9 +1472,10 @@ def std(x: A, axis: Axes = None, correction: float = 0, keepdims: _bool = False,
 def stochastic_cast(x: A, dtype: DType, key: Array) -> A:
     """`x` rounded to one of its two neighbours in `dtype`, with probabilities that make the mean of the result `x`.
 
-    `key` is an integer: element number i draws from Philox4x32-10 under this key at counter i, so that the same key
+    `key` is an integer: element number i draws from Philox4x32-10 under this key by its number, so that the same key
     rounds the same way on every target, for any schedule and number of threads. Use another key for each step and
-    tensor: the same key always rounds a value the same way. The probability is within 2**-24 (from f64: 2**-53).
+    tensor: the same key always rounds a value the same way. The probability is exact from f32 to bf16, which draws
+    `random_bits(key, shape, dtype=uint16)`; others draw 64 bits, and it is within 2**-24 (from f64: 2**-53).
     Values that `dtype` represents exactly do not change; values beyond its largest finite one are rounded as by `cast`.
     """
 

@@ -175,6 +175,21 @@ def test_a_key_rounds_alike_everywhere(dtype):
     assert np.any(raw(STOCHASTIC[dtype](x, 6)) != raw(want))
 
 
+def test_random_bits_carry_into_bf16():
+    """The definition: 16 bits of a draw are added to the half that is cut off; what is not finite stays."""
+    x = np.concatenate(
+        [EDGES, np.random.default_rng(0).standard_normal(5000).astype(np.float32), np.float32(1e-40) * np.arange(99)]
+    )
+    x = x.astype(np.float32)
+    draws = np.asarray(ts.random_bits(5, x.shape, dtype=ts.uint16)).astype(np.uint32)
+    want = (((x.view(np.uint32) + draws) >> 16).astype(np.uint16)).view(BY_NAME["bf16"].numpy)
+    with np.errstate(all="ignore"):
+        inside = np.abs(x) < BY_NAME["bf16"].maximum
+        want = np.where(inside, want, x.astype(BY_NAME["bf16"].numpy))
+    same(STOCHASTIC["bf16"](x, 5), want)
+    assert 0.2 < np.mean(want[inside] != x[inside].astype(want.dtype)) < 0.3
+
+
 def test_a_gradient_goes_through_conversions():
     for f in (
         lambda x: ts.sum(ts.saturate_cast(x, f16).to(f32)),

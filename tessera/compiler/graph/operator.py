@@ -124,6 +124,8 @@ class Operator:
     differentiable: ClassVar[bool] = True
     """False: its derivatives are 0 or there are none (comparisons, rounding, positions, draws), so that no rule of it
     is missing. All others have an `adjoint`, or a decomposition to go through."""
+    stored: ClassVar[bool] = False
+    """Whether `reference` gets elements as they are stored, and not in the dtype that they are computed in."""
     batching: ClassVar[Literal["", "map", "axis", "leading"]] = ""
     """What `ts.vmap` makes of it: operands broadcast (map), attribute `axis` counts one axis more, or leading axes are
     batches. Nothing: what its kind says, or its decomposition (`graph/batching.py`)."""

@@ -81,7 +81,7 @@ def evaluate_op(op: Op, arrays: Sequence[Any], sizes: Mapping[str, int], env: Ar
     for v, a in zip(op.operands, arrays, strict=True):
         t = tensor(v)
         accum = t.policy.accum if sums and t.policy and not t.dtype.is_complex else None  # a policy asks for more
-        wide[v] = to_compute(a, t.dtype) if accum is None else round_to(a, accum)
+        wide[v] = a if operator.stored else to_compute(a, t.dtype) if accum is None else round_to(a, accum)
     operands = [_looked_up(wide, o) for o in split_operands(op)]
     found = operator.reference(*operands, **substituted(attributes_of(op), sizes))
     results = list(found) if operator.multiple else [found]

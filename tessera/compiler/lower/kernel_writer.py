@@ -27,7 +27,11 @@ from tessera.language.dtypes import DType
 from tessera.language.scalars import REDUCERS, TABLE
 
 _SCANS = {"cumsum": "sum", "cumprod": "prod"}
-_WRITTEN = {"map": {*TABLE, "cast", "where"}, "reduce": {*REDUCERS, "argmax", "argmin", "any", "all"}, "scan": _SCANS}
+_WRITTEN = {
+    "map": {*TABLE, "bitcast", "cast", "where"},
+    "reduce": {*REDUCERS, "argmax", "argmin", "any", "all"},
+    "scan": _SCANS,
+}
 """names of the operators that tiles compute themselves, by kind"""
 _SHORT = frozenset({"gelu"})
 """functions that take much less time where the result is narrow: `narrow` says to which dtype it is rounded next"""
@@ -261,6 +265,8 @@ class KernelWriter:
         parts = [self.stretch(self.operand(op, v), present) for v in op.operands]
         if name == "cast":
             return self.b.cast(parts[0], out)
+        if name == "bitcast":
+            return self.b.value("tile.bitcast", (parts[0],), TileType(_shape(parts[0]), out))
         values = op.operands[1:] if name == "where" else op.operands
         common = _dtype(values[0])
         for v in values[1:]:
@@ -334,6 +340,8 @@ class KernelWriter:
         counter = self.b.cast(self.linear(strides, int(attributes_of(op).get("offset") or 0)), dtypes.uint64)
         key = self.b.cast(self.operand(op, op.operands[0]), dtypes.uint64)
         key = self.stretch(key, self.space.present(own))
+        if (out := _dtype(op.result)) != dtypes.uint64:
+            return self.b.value("tile.philox_part", (counter, key), TileType(_shape(counter), out))
         return self.b.value("tile.philox", (counter, key), counter.type)
 
     def _gather(self, op: Op) -> Value:

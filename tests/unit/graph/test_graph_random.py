@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import Tensor
+from tessera import Tensor, knobs
 from tessera.compiler.frontend import fixes
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.graph.operators.random import philox
@@ -29,12 +29,16 @@ def test_philox_known_answer() -> None:
 
 
 def by_the_paper(counter: int, key: int) -> int:
+    return block_by_the_paper(counter, key) & (2**64 - 1)
+
+
+def block_by_the_paper(counter: int, key: int) -> int:
     c, k, mask = [counter & 0xFFFFFFFF, counter >> 32, 0, 0], [key & 0xFFFFFFFF, key >> 32], 0xFFFFFFFF
     for _ in range(10):
         p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
         c = [(q >> 32) ^ c[1] ^ k[0], q & mask, (p >> 32) ^ c[3] ^ k[1], p & mask]
         k = [(k[0] + 0x9E3779B9) & mask, (k[1] + 0xBB67AE85) & mask]
-    return c[0] | c[1] << 32
+    return c[0] | c[1] << 32 | c[2] << 64 | c[3] << 96
 
 
 @pytest.mark.parametrize("key", [0, 1, 2**32, 2**64 - 1, 0x0123456789ABCDEF])
@@ -51,6 +55,28 @@ def test_bits_depend_on_position_seed_and_offset_alone() -> None:
     np.testing.assert_array_equal(run(lambda g: g.random_bits(7, (8,), offset=4)), flat[4:])
     assert not (run(lambda g: g.random_bits(8, (12,))) == flat).any()
     assert run(lambda g: g.random_bits(-1, (1,)))[0] == by_the_paper(0, 2**64 - 1)
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80"])
+def test_eight_elements_share_a_block(target: str) -> None:
+    """Draws of 16 bits, where rows begin a block and where they do not, and in another order."""
+
+    @ts.function
+    def drawn(x: ts.Tensor["M", "N", ts.f32], key: ts.int64):
+        bits = ts.random_bits(key, x.shape, offset=3, dtype=ts.uint16)
+        flat = ts.random_bits(key, (x.size,), dtype=ts.uint16)
+        return bits, flat, (x * bits.to(ts.f32)).T, ts.sum(x * bits.to(ts.f32), axis=1)
+
+    key, shape = 2**40 + 7, (5, 27)
+    want = [block_by_the_paper(i // 8, key) >> 16 * (i % 8) & 0xFFFF for i in range(3 + 5 * 27)]
+    x = np.arange(5 * 27, dtype=np.float32).reshape(shape) % 3
+    with knobs.target.override(target):
+        bits, flat, turned, sums = map(np.asarray, drawn(x, key))
+    rows = np.array(want[3:]).reshape(shape)
+    np.testing.assert_array_equal(bits, rows)
+    np.testing.assert_array_equal(flat, want[:-3])
+    np.testing.assert_array_equal(turned, (x * rows).T)
+    np.testing.assert_array_equal(sums, (x * rows).sum(1))
 
 
 def test_moments() -> None:

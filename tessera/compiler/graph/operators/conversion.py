@@ -9,7 +9,7 @@ from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import REGISTRY, Infer, Operator, OperatorParameter, tensor
 from tessera.compiler.graph.operators.elementwise import Cast
-from tessera.compiler.graph.operators.random import UNIFORM
+from tessera.compiler.graph.operators.random import BITS, UNIFORM
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dtypes
@@ -78,9 +78,10 @@ class SaturateCast(Conversion):
 class StochasticCast(Conversion):
     """`x` rounded to one of its two neighbours in `dtype`, with probabilities that make the mean of the result `x`.
 
-    `key` is an integer: element number i draws from Philox4x32-10 under this key at counter i, so that the same key
+    `key` is an integer: element number i draws from Philox4x32-10 under this key by its number, so that the same key
     rounds the same way on every target, for any schedule and number of threads. Use another key for each step and
-    tensor: the same key always rounds a value the same way. The probability is within 2**-24 (from f64: 2**-53).
+    tensor: the same key always rounds a value the same way. The probability is exact from f32 to bf16, which draws
+    `random_bits(key, shape, dtype=uint16)`; others draw 64 bits, and it is within 2**-24 (from f64: 2**-53).
     Values that `dtype` represents exactly do not change; values beyond its largest finite one are rounded as by `cast`.
     """
 
@@ -112,26 +113,38 @@ class StochasticCast(Conversion):
         wide, own = x.dtype.type, dtypes.f64 if x.dtype.itemsize == 8 else dtypes.f32
         if dtypes.widens(own, dtype):
             return round_to(x, dtype)
+        seed = np.asarray(key).astype(np.uint64)
         with np.errstate(all="ignore"):
             size = np.abs(x)
-            place = np.maximum(np.ldexp(wide(1), np.frexp(size)[1] - 1), wide(_least(dtype)))
-            steps = size / place * wide(2.0**dtype.mantissa)
-            below = np.floor(steps)
-            up = UNIFORM.reference(np.asarray(key).astype(np.uint64), x.shape, 0.0, 1.0, own) < steps - below
-            chosen = (below + up) * wide(2.0**-dtype.mantissa) * place
-            return round_to(np.where(size < wide(dtype.maximum), np.copysign(chosen, x), x), dtype)
+            if _by_bits(own, dtype):
+                draws = BITS.reference(seed, x.shape, 0, dtypes.uint16).astype(np.uint32)
+                chosen = ((x.view(np.uint32) + draws) & np.uint32(0xFFFF0000)).view(np.float32)
+            else:
+                place = np.maximum(np.ldexp(wide(1), np.frexp(size)[1] - 1), wide(_least(dtype)))
+                steps = size / place * wide(2.0**dtype.mantissa)
+                below = np.floor(steps)
+                up = UNIFORM.reference(seed, x.shape, 0.0, 1.0, own) < steps - below
+                chosen = np.copysign((below + up) * wide(2.0**-dtype.mantissa) * place, x)
+            return round_to(np.where(size < wide(dtype.maximum), chosen, x), dtype)
 
     def decompose(self, g: GraphBuilder, x: Value, key: Value, dtype: DType) -> Value:
-        """|x| is counted in steps of `dtype`'s last place. They are powers of two, so that no product rounds."""
+        """bf16: the half of the bits that f32 has more, and 16 random ones, carry into those that stay. Others: |x| is
+        counted in steps of `dtype`'s last place. They are powers of two, so that no product rounds."""
         if dtypes.widens(tensor(x).dtype, dtype):
             return g.cast(x, dtype)
         x = g.compute(x)
-        size, wide = g.abs(x), tensor(x).dtype
-        power = g.cast(g.cast(size, dtypes.fp8_e8m0), wide)  # the nearest one, which may be the next above
-        place = g.maximum(g.where(g.gt(power, size), g.mul(power, 0.5), power), _least(dtype))
+        size, wide, shape = g.abs(x), tensor(x).dtype, tensor(x).shape
+        if _by_bits(wide, dtype):
+            draws = g.cast(g.random_bits(key, shape, dtype=dtypes.uint16), dtypes.uint32)
+            carried = g.shift_right(g.add(g.bitcast(x, dtypes.uint32), draws), 16)
+            chosen = g.bitcast(g.cast(carried, dtypes.uint16), dtype)
+            return g.where(g.lt(size, dtype.maximum), chosen, g.cast(x, dtype))
+        bits = dtypes.uint64 if wide == dtypes.f64 else dtypes.uint32
+        power = g.bitcast(g.bit_and(g.bitcast(size, bits), _exponents(wide)), wide)
+        place = g.maximum(power, _least(dtype))
         steps = g.mul(g.div(size, place), 2.0**dtype.mantissa)
         below = g.floor(steps)
-        up = g.lt(g.uniform(key, tensor(x).shape, dtype=wide), g.sub(steps, below))
+        up = g.lt(g.uniform(key, shape, dtype=wide), g.sub(steps, below))
         chosen = g.mul(g.mul(g.where(up, g.add(below, 1.0), below), 2.0**-dtype.mantissa), place)
         signed = g.where(g.signbit(x), g.neg(chosen), chosen)
         return g.cast(g.where(g.lt(size, dtype.maximum), signed, x), dtype)
@@ -141,6 +154,16 @@ class StochasticCast(Conversion):
 
     def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value, key: Value, dtype: DType) -> Value | None:
         return CAST.tangent(g, out, tangents, x, dtype=dtype)  # type: ignore[misc]
+
+
+def _by_bits(wide: DType, dtype: DType) -> bool:
+    """Whether elements of `dtype` are those of `wide` without the lower 16 bits."""
+    return wide == dtypes.f32 and dtype == dtypes.bf16
+
+
+def _exponents(wide: DType) -> int:
+    """The bits of the exponent: with the others 0, those of the greatest power of two that is not above."""
+    return (2**wide.exponent - 1) << wide.mantissa
 
 
 def _range(dtype: DType) -> tuple[int, int]:

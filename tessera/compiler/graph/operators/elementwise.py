@@ -160,6 +160,29 @@ class Cast(Operator):
         return g.cast(tangents[0], dtype) if tangents[0] is not None and (dtype.is_float or dtype.is_complex) else None
 
 
+class Bitcast(Operator):
+    """The bits of `x` as elements of `dtype`, which is as wide. 1.0 of f32 as uint32 is 0x3F800000."""
+
+    kind = "map"
+    stored = True
+    differentiable = False
+    functions = ("bitcast", "bitcast_convert_type")
+
+    def infer(self, t: Infer, x: TensorType, dtype: DType) -> TensorType:
+        target = t.dtype(dtype)
+        kinds = {x.dtype.kind, target.kind}
+        if x.dtype.bits != target.bits or target.bits < 8 or not kinds <= {"int", "uint", "float"}:
+            t.fail("TS301", f"bitcast from {x.dtype} to {target}: both are integers or floats of one width", operand=0)
+        t.canonical(dtype=target)
+        return x.with_dtype(target)
+
+    def reference(self, x: Any, dtype: DType) -> Any:
+        return np.ascontiguousarray(x).view(dtype.numpy).reshape(x.shape)
+
+    def partition(self, cut: Cut, x: TensorType, dtype: DType) -> None:
+        """Each element by itself."""
+
+
 class Clip(Operator):
     """`x` limited to the range from `min` to `max`, either of which may be None; NaN stays NaN."""
 

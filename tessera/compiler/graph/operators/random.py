@@ -2,7 +2,8 @@
 
 The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 Element number i in row-major order draws words 0 and 1 of the block whose counter is i + offset and whose key is the
-seed, so no two elements share a draw and none depends on another.
+seed, so no two elements share a draw and none depends on another. Draws of 16 bits divide a block among eight elements:
+element i has bits 16 (i % 8) to 16 (i % 8) + 15 of the 128 of the block whose counter is (i + offset) // 8.
 """
 
 from __future__ import annotations
@@ -27,46 +28,61 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
-def philox(counter: Any, key: Any) -> Any:
-    """Philox4x32-10 on uint64 arrays: word0 | word1 << 32 of the block (counter lo, counter hi, 0, 0)."""
+def philox(counter: Any, key: Any, half: int = 0) -> Any:
+    """Philox4x32-10 on uint64 arrays: word0 | word1 << 32 of the block (counter lo, counter hi, 0, 0); `half` 1: words
+    2 and 3."""
     counter, key = np.asarray(counter, np.uint64), np.asarray(key, np.uint64)
-    word, half = np.uint64(WORD), np.uint64(32)
-    c0, c1 = counter & word, counter >> half
+    word, shift = np.uint64(WORD), np.uint64(32)
+    c0, c1 = counter & word, counter >> shift
     c2 = c3 = np.zeros_like(counter)
-    k0, k1 = key & word, key >> half
+    k0, k1 = key & word, key >> shift
     for _ in range(10):
         p0, p1 = np.uint64(MULTIPLIERS[0]) * c0, np.uint64(MULTIPLIERS[1]) * c2
-        c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ k0, p1 & word, (p0 >> half) ^ c3 ^ k1, p0 & word
+        c0, c1, c2, c3 = (p1 >> shift) ^ c1 ^ k0, p1 & word, (p0 >> shift) ^ c3 ^ k1, p0 & word
         k0, k1 = (k0 + np.uint64(WEYL[0])) & word, (k1 + np.uint64(WEYL[1])) & word
-    return c0 | c1 << half
+    return c2 | c3 << shift if half else c0 | c1 << shift
+
+
+def philox_part(counter: Any, key: Any) -> Any:
+    """The 16 bits of element number `counter`, as uint16."""
+    block, part = counter >> np.uint64(3), counter & np.uint64(7)
+    words = np.where(part < 4, philox(block, key), philox(block, key, 1))
+    return (words >> (part & np.uint64(3)) * np.uint64(16)).astype(np.uint16)
 
 
 class RandomBits(Operator):
-    """64 random bits for each element, as uint64. Element i uses counter i + `offset` under the key `seed`."""
+    """64 random bits for each element, as uint64. Element i uses counter i + `offset` under the key `seed`.
+
+    As uint16, 16 bits for each element, for which eight elements share a block: those of block (i + `offset`) // 8.
+    """
 
     kind = "random"
     methods = ()
     differentiable = False
     apart = ("seed",)
 
-    def infer(self, t: Infer, seed: TensorType, shape: Shape, offset: Dim = 0) -> TensorType:
+    def infer(
+        self, t: Infer, seed: TensorType, shape: Shape, offset: Dim = 0, dtype: DType = dtypes.uint64
+    ) -> TensorType:
         if seed.rank:
             t.fail("TS213", f"a seed is one integer, not a tensor with {seed.rank} axes", operand=0)
         t.require(seed, "integer", operand=0)
         t.convert(0, seed, dtypes.uint64)
-        out = TensorType(sizes(t, shape), dtypes.uint64)
-        t.canonical(shape=out.shape, offset=t.dim(offset, "offset"))
+        if (kind := t.dtype(dtype)) not in (dtypes.uint64, dtypes.uint16):
+            t.fail("TS301", f"random bits are uint64 or uint16, not {kind}")
+        out = TensorType(sizes(t, shape), kind)
+        t.canonical(shape=out.shape, offset=t.dim(offset, "offset"), dtype=kind)
         return out
 
     def partition(self, cut: Cut, seed: TensorType, shape: Shape, offset: Dim) -> None:
         cut.whole(f"each of {cut.dim} draws by its position, and a part does not know where it starts")
 
-    def reference(self, seed: Any, shape: tuple[int, ...], offset: int) -> Any:
-        count = math.prod(shape)
-        return philox(np.arange(count, dtype=np.uint64) + np.uint64(offset), seed).reshape(shape)
+    def reference(self, seed: Any, shape: tuple[int, ...], offset: int, dtype: DType = dtypes.uint64) -> Any:
+        numbers = np.arange(math.prod(shape), dtype=np.uint64) + np.uint64(offset)
+        return (philox if dtype == dtypes.uint64 else philox_part)(numbers, seed).reshape(shape)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
-        return dims.prod(results[0].shape) * 80
+        return dims.prod(results[0].shape) * (80 if results[0].dtype == dtypes.uint64 else 10)
 
 
 BITS = cast("RandomBits", REGISTRY["random_bits"])
