@@ -145,7 +145,7 @@ def axes_of(func: Op, apart: bool) -> Axes:
             raise NoKernel("it branches or loops on what the tensors hold: a tile has no control flow of its own")
         name = op.name.removeprefix("graph.")
         rule = _RULES.get(name) or _RULES.get(kind_of(name) or "")
-        if rule is None:
+        if rule is None or name in _NOT_OF_TILES:
             raise NoKernel("{} has no tile form", op)
         rule(out, op)
     for v in out.values:
@@ -153,6 +153,10 @@ def axes_of(func: Op, apart: bool) -> Axes:
         if len(set(lines)) != len(lines):
             raise NoKernel("an argument meets its own transpose: a program would need two blocks of it")
     return out
+
+
+_NOT_OF_TILES = frozenset({"bitcast"})
+"""elementwise operators that `ts.tile` does not have"""
 
 
 def kind_of(name: str) -> str | None:
