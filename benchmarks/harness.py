@@ -2,7 +2,7 @@
 
 Competitors take turns, in an order that is reversed every round, so that a slow minute hits all of them. A sample
 during which a thread of this process waited for a processor for more than 2 % of the time (Linux's schedstat says so)
-does not count while enough undisturbed ones exist.
+does not count while enough undisturbed ones exist. Each starts when the threads of the one before have come to rest.
 """
 
 from __future__ import annotations
@@ -70,6 +70,18 @@ def _sample(run: Run, repeat: int, clock: Callable[[], float]) -> _Sample:
     return _Sample(seconds, (_waited() - waited) / repeat)
 
 
+def _settle() -> float:
+    """Waits until all threads of this process rest, and says for how many seconds: after a product, NumPy's BLAS keeps
+    a processor busy for 30 to 100 ms, in which nobody else has two."""
+    start = time.perf_counter()
+    for _ in range(30):
+        used = time.process_time()
+        time.sleep(0.01)
+        if time.process_time() - used < 0.001:
+            break
+    return time.perf_counter() - start
+
+
 def _timing(samples: list[_Sample]) -> Timing:
     clean = [s.seconds for s in samples if s.waited < 0.02 * s.seconds]
     kept = clean if len(clean) >= 3 else sorted(s.seconds for s in samples)[: max(3, len(samples) // 4)]
@@ -84,12 +96,11 @@ def compare(
     samples: int = 9,
     least: float = 0.01,
     threads: int = 2,
-    rest: float = 0.0,
 ) -> dict[str, Timing]:
-    """Times all `runs` against each other. A sample lasts at least `least` seconds; `budget` limits the whole, seconds.
+    """Times all `runs` against each other. A sample lasts at least `least` seconds; `budget` limits the whole, seconds
+    without the pauses before samples, which take up to three times as long.
 
-    With one thread the clock counts the processor's time, so that other processes do not show. `rest`: seconds before
-    each sample, for libraries whose threads keep their processors busy for a while after a call.
+    With one thread the clock counts the processor's time, so that other processes do not show.
     """
     clock = time.process_time if threads == 1 else time.perf_counter
     repeat: dict[str, int] = {}
@@ -98,17 +109,18 @@ def compare(
         once = min(_sample(run, 1, clock).seconds for _ in range(2))
         repeat[name] = max(1, int(least / max(once, 1e-7)))
     found: dict[str, list[_Sample]] = {name: [] for name in runs}
-    start, turn = time.perf_counter(), 0
+    start, paused, turn = time.perf_counter(), 0.0, 0
     while turn < 60:
         names = list(runs) if turn % 2 == 0 else list(reversed(runs))
         for name in names:
-            time.sleep(rest)
-            if repeat[name] == 1 or rest:
+            if threads > 1:
+                paused += _settle()
+            if repeat[name] == 1 or threads > 1:
                 runs[name]()  # its own data back into the caches
             found[name].append(_sample(runs[name], repeat[name], clock))
         turn += 1
         enough = all(_timing(s).clean >= samples for s in found.values() if s)
-        if turn >= 3 and (enough or time.perf_counter() - start > budget):
+        if turn >= 3 and (enough or time.perf_counter() - start - min(paused, 3 * budget) > budget):
             break
     return {name: _timing(s) for name, s in found.items()}
 

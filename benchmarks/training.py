@@ -334,7 +334,7 @@ def measure(step: Step, quick: bool, threads: int) -> dict[str, Any]:
             for a, b in zip(results, found.get("torch", results), strict=False):
                 if not np.allclose(a, b, rtol=step.tolerance, atol=step.tolerance * (np.abs(b).max() + 1e-6)):
                     raise SystemExit(f"{step.name}: {name} is off by {np.abs(a - b).max():.3g}")
-        times = compare(step.runs, budget=2.0 if quick else 6.0, threads=threads, rest=0.005)
+        times = compare(step.runs, budget=2.0 if quick else 6.0, threads=threads)
     peers = [n for n in times if n not in ("tessera", "copy")]
     ours, best = times["tessera"], step.beside or min(peers, key=lambda n: times[n].median)
     return {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from tests.conftest import require
 
 for peer in ("torch", "jax", "numba"):
     require(peer)
+from benchmarks import harness  # noqa: E402
 from benchmarks.breadth.__main__ import summary  # noqa: E402
 from benchmarks.breadth.suite import MAKERS  # noqa: E402
 
@@ -35,3 +38,26 @@ def test_rows_behind_and_samples_that_waited_are_said() -> None:
     found = summary(rows)
     assert found["geometric_mean"] == 1.0 and found["behind"] == ["b 0.50 (numba)"] and not found["quiet"]
     assert "Rough: 6 of 18 samples waited" in found["said"]
+
+
+def test_a_sample_starts_when_threads_of_the_one_before_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A contestant whose thread keeps a processor for 40 ms after each call, by a clock of the test's own."""
+    now, busy_until, begun = 0.0, 0.0, list[bool]()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def call(after: float) -> None:
+        nonlocal now, busy_until
+        begun.append(now < busy_until)
+        now += 0.02
+        busy_until = now + after
+
+    clock = SimpleNamespace(
+        sleep=sleep, perf_counter=lambda: now, process_time=lambda: now if now < busy_until else busy_until
+    )
+    monkeypatch.setattr(harness, "time", clock)
+    harness.compare({"quiet": lambda: call(0.0), "spins": lambda: call(0.04)}, budget=0.5)
+    # six calls say how long each takes; then a sample is a call that is not timed and one that is
+    assert len(begun) > 16 and any(begun[:6]) and not any(begun[6::2])
