@@ -18,6 +18,7 @@ from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.language import dtypes as dt
 from tessera.language.dims import ceildiv
 from tests.emulator.harness import Arg, LineBuilder, build
+from tests.fuzz.guard import Guarded
 
 BF16 = ml_dtypes.bfloat16
 Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -103,3 +104,20 @@ def test_functions_have_the_bits_of_products_of_copies() -> None:
         got = ts.function(f)(x, w, y)
         for mine, theirs in zip(got, want, strict=True):
             np.testing.assert_array_equal(np.asarray(mine), theirs)
+
+
+@pytest.mark.parametrize("dtype", [dt.f32, dt.f16])
+def test_packing_touches_nothing_behind_an_array(dtype: dt.DType) -> None:
+    """The last panel of either side is filled by part, under masks where there are some; the block leaves one more."""
+    rng = np.random.default_rng(3)
+    x, y = (Guarded(rng.standard_normal(s).astype(dtype.numpy), at_end=True) for s in ((210, 151), (210, 173)))
+    args = Arg("a", (151, 210), dtype, strides=(1, 151)), Arg("b", (210, 173), dtype)
+    exact = x.array.T.astype(np.float64) @ y.array
+    found = [
+        product(level, *args, (x.array, y.array), exact.shape, dt.f32, block, (1, 1))
+        for level in LEVELS
+        for block in ((151, 173), (130, 150))
+    ]
+    for got in found:
+        np.testing.assert_array_equal(got, found[0])
+    np.testing.assert_allclose(found[0], exact, 1e-4, 1e-3)

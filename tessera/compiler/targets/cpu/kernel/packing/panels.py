@@ -13,7 +13,7 @@ from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
-from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const, ty
+from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, PTR, Index, Ty, Val, const, ty
 from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
 
@@ -91,7 +91,12 @@ def pack_function(module: LLVMModule, panel: PackedPanel) -> str:
                 some(p.index, packer.one_by_one, valid=width)
     rest = fn.sub(valid, fn.mul(whole, width))
     with fn.when(fn.icmp("sgt", rest, 0)):
-        some(whole, packer.complex if panel.storage.is_complex else packer.one_by_one, valid=rest)
+        if panel.storage.is_complex:
+            some(whole, packer.complex, valid=rest)
+        elif panel.along == "p" and packer.has_masks:
+            some(whole, packer.under_masks, panels=1, valid=rest)
+        else:
+            some(whole, packer.one_by_one, valid=rest)
     return panel.name
 
 
@@ -144,13 +149,60 @@ class Packer:
         return self.fn.gep(target, self.fn.mul(step, self.panel.width), self.panel.element.elem)
 
     def straight(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val, panels: int) -> None:
-        """The panel's axis has stride 1: rows are copied in the largest powers of two."""
-        del sp
+        """The panel's axis has stride 1: rows are copied under masks, or else in the largest powers of two."""
         fn = self.fn
+        if self.has_masks and self.panel.width % self.panel.lanes:
+            self.under_masks(source, sp, sk, kc, target, panels, self.panel.width)
+            return
         with fn.loop(0, kc) as at:
             row, line = self.at(source, fn.mul(at.index, sk)), self.line(target, at.index)
             for p in range(panels):
                 self._row(partial(self._read_at, row, p * self.panel.width), self.panel_of(line, p))
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether parts of vectors are read and written under masks, where the panel's axis has stride 1."""
+        return self.panel.isa.masks
+
+    def under_masks(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val, panels: int, valid: Index) -> None:
+        """Panels whose axis has stride 1, each with `valid` elements of a step and zeros behind them."""
+        del sp
+        fn, lanes, width = self.fn, self.panel.lanes, self.panel.width
+        masks = {start: self.between(0, fn.sub(valid, start)) for start in range(0, width, lanes)}
+        with fn.loop(0, kc) as at:
+            row, line = self.at(source, fn.mul(at.index, sk)), self.line(target, at.index)
+            for p in range(panels):
+                for start, mask in masks.items():
+                    v = self.joined([self.masked(self.at(row, p * width + start), mask)])
+                    place = fn.gep(self.panel_of(line, p), start, self.panel.element.elem)
+                    self.put_first(v, min(lanes, width - start), place)
+
+    def masked(self, p: Val, mask: Val, otherwise: Val | None = None) -> Val:
+        """Stored elements, in the other lanes what `otherwise` has there, or zeros."""
+        t, fn = self.stored(self.panel.lanes), self.fn
+        name = f"llvm.masked.load.{t.suffix}.p0"
+        fn.module.declare(f"declare {t.text} @{name}(ptr, {mask.ty.text}, {t.text})")
+        rest = f"{t.text} zeroinitializer" if otherwise is None else repr(otherwise)
+        where = f"ptr align {self.panel.storage.itemsize} {p.ref}"
+        return fn.effect(f"call {t.text} @{name}({where}, {mask!r}, {rest})", t)
+
+    def between(self, first: Index, end: Index) -> Val:
+        """The lanes from `first` on that come before `end`."""
+        fn, lanes = self.fn, self.panel.lanes
+        numbers = fn.lane_numbers(I32.wide(lanes))
+        low, high = (fn.splat(fn.convert("trunc", fn.index(i), I32), lanes) for i in (first, end))
+        return fn.binary("and", fn.compare("icmp sge", numbers, low), fn.compare("icmp slt", numbers, high))
+
+    def put_first(self, v: Val, most: int, place: Val) -> None:
+        """Stores the first `most` lanes: behind them is another step."""
+        if most == v.ty.lanes:
+            self.put(v, place, 0)
+            return
+        fn, t = self.fn, v.ty
+        name = f"llvm.masked.store.{t.suffix}.p0"
+        mask = Val("<" + ", ".join(f"i1 {str(i < most).lower()}" for i in range(t.lanes)) + ">", I1.wide(t.lanes))
+        fn.module.declare(f"declare void @{name}({t.text}, ptr, {mask.ty.text})")
+        fn.do(f"call void @{name}({v!r}, ptr align {t.bits // 8} {place.ref}, {mask!r})")
 
     def panel_of(self, line: Val, number: int) -> Val:
         """The same step of a panel further on."""
@@ -229,6 +281,10 @@ class WordPacker(Packer):
     Where k ends inside a word, the products of missing elements are -0.0 for floats, which changes no sum, and 0 for
     integers.
     """
+
+    @property
+    def has_masks(self) -> bool:
+        return False
 
     def read(self, p: Val, lanes: int) -> Val:
         """Words whose elements are contiguous in memory."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tessera.compiler.targets.cpu.kernel.packing.panels import PackedPanel, Packer, packer_of
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
-from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, PTR, Index, Ty, Val, const
+from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Ty, Val, const
 
 Walk: TypeAlias = Sequence[tuple[Index, Index]]
 """(size, stride) of axes that count as one, in C order"""
@@ -106,11 +106,11 @@ class _Pieces:
 
         def two_runs() -> None:
             second = fn.sub(offset_at(fn, self.walk, fn.add(at, left))[0], left)
-            here, there = self._lanes(0, fn.smin(left, have)), self._lanes(left, have)
+            here, there = self.packer.between(0, fn.smin(left, have)), self.packer.between(left, have)
 
             def read(p: Val) -> Val:
-                start = self._masked(fn.gep(p, base, self.element), here, None)
-                return self._masked(fn.gep(p, second, self.element), there, start)
+                start = self.packer.masked(fn.gep(p, base, self.element), here, None)
+                return self.packer.masked(fn.gep(p, second, self.element), there, start)
 
             self._steps(most, line, read)
 
@@ -126,7 +126,7 @@ class _Pieces:
     def _singles(self, at: Index, most: int, have: Index, line: Val) -> None:
         fn, lanes = self.fn, self.panel.lanes
         offsets(fn, self.walk, at, have, self.places)
-        mask = self._lanes(0, have)
+        mask = self.packer.between(0, have)
         apart = fn.load(self.places, I64.wide(lanes), 8)
         pointers, t = PTR.wide(lanes), self.storage
         gather = f"llvm.masked.gather.{t.suffix}.{pointers.suffix}"
@@ -147,7 +147,9 @@ class _Pieces:
             return fn.gep(self.source, fn.load(fn.gep(self.table, k, "i64"), I64), self.element)
 
         def step(k: Index, have: int, number: Index) -> None:
-            self._put(packer.joined([read(at(fn.add(k, i))) for i in range(have)]), most, packer.line(line, number))
+            self.packer.put_first(
+                packer.joined([read(at(fn.add(k, i))) for i in range(have)]), most, packer.line(line, number)
+            )
 
         packer.each_step(0, self.kc, step)
 
@@ -160,7 +162,7 @@ class _Pieces:
             columns = transpose(fn, [self.packer.joined([read(p)]) for p in rows] + [zero] * (lanes - most))
             for i, column in enumerate(columns):
                 with fn.when(fn.icmp("slt", i, count)):
-                    self._put(column, most, self.packer.line(line, fn.add(to, i)))
+                    self.packer.put_first(column, most, self.packer.line(line, fn.add(to, i)))
 
         def one_run(state: list[Val]) -> list[Val]:
             k, here = state
@@ -172,9 +174,9 @@ class _Pieces:
                 block([fn.gep(p, each.index, self.element) for p in rows], self._read, fn.add(k, each.index), lanes)
             rest = fn.sub(count, whole)
             with fn.when(fn.icmp("sgt", rest, 0)):
-                mask = self._lanes(0, rest)
+                mask = self.packer.between(0, rest)
                 ends = [fn.gep(p, whole, self.element) for p in rows]
-                block(ends, lambda p: self._masked(p, mask, None), fn.add(k, whole), rest)
+                block(ends, lambda p: self.packer.masked(p, mask), fn.add(k, whole), rest)
             return [fn.index(fn.add(k, count)), run]
 
         with fn.when(fn.icmp("sgt", have, 0)):
@@ -198,28 +200,3 @@ class _Pieces:
 
     def _read(self, p: Val) -> Val:
         return self.fn.load(p, self.storage, self.align)
-
-    def _masked(self, p: Val, mask: Val, otherwise: Val | None) -> Val:
-        t, fn = self.storage, self.fn
-        name = f"llvm.masked.load.{t.suffix}.p0"
-        fn.module.declare(f"declare {t.text} @{name}(ptr, {mask.ty.text}, {t.text})")
-        rest = f"{t.text} zeroinitializer" if otherwise is None else repr(otherwise)
-        return fn.effect(f"call {t.text} @{name}(ptr align {self.align} {p.ref}, {mask!r}, {rest})", t)
-
-    def _lanes(self, first: Index, end: Index) -> Val:
-        """The lanes from `first` on that come before `end`."""
-        fn, lanes = self.fn, self.panel.lanes
-        numbers = fn.lane_numbers(I32.wide(lanes))
-        low, high = (fn.splat(fn.convert("trunc", fn.index(i), I32), lanes) for i in (first, end))
-        return fn.binary("and", fn.compare("icmp sge", numbers, low), fn.compare("icmp slt", numbers, high))
-
-    def _put(self, v: Val, most: int, line: Val) -> None:
-        """Stores the first `most` lanes: behind them is another step."""
-        if most == v.ty.lanes:
-            self.packer.put(v, line, 0)
-            return
-        fn, t = self.fn, v.ty
-        name = f"llvm.masked.store.{t.suffix}.p0"
-        mask = Val("<" + ", ".join(f"i1 {str(i < most).lower()}" for i in range(t.lanes)) + ">", I1.wide(t.lanes))
-        fn.module.declare(f"declare void @{name}({t.text}, ptr, {mask.ty.text})")
-        fn.do(f"call void @{name}({v!r}, ptr align {t.bits // 8} {line.ref}, {mask!r})")
