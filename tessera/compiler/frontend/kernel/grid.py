@@ -70,14 +70,14 @@ def _plans(tree: ast.FunctionDef) -> dict[tuple[frozenset[str], int], Plan]:
 
 
 def _plan(tree: ast.FunctionDef, output_dims: frozenset[str]) -> Plan:
-    found = [effects(s) for s in tree.body]
-    tiles = _tiles(tree.body)
+    found, nodes = [effects(s) for s in tree.body], [n for s in tree.body for n in ast.walk(s)]
+    tiles = _tiles(tree.body, nodes)
     targets = [t for e in found for t in e.targets if base_name(t) not in tiles]
     out = Plan(tree, _free_coordinates(tree), stored=frozenset(map(base_name, targets)), tiles=tiles)
     for s in (s for e in found for s in e.slices):
         assert isinstance(s.lower, ast.Name)
         out.widths.setdefault(s.lower.id, s)
-    out.whole = _read_whole(tree.body)
+    out.whole = _read_whole(nodes)
     body = tree.body
     out.serial = tuple(c for c in out.coordinates if not _indexes_output(c, targets, output_dims))
     for name in reversed(out.serial):
@@ -89,15 +89,15 @@ def _plan(tree: ast.FunctionDef, output_dims: frozenset[str]) -> Plan:
     return out
 
 
-def _tiles(body: list[ast.stmt]) -> frozenset[str]:
+def _tiles(body: list[ast.stmt], nodes: list[ast.AST]) -> frozenset[str]:
     """The names that the kernel assigns, but for those that it assigns other names: they may stand for tensors."""
     assigned = frozenset[str]().union(*(effects(s).assigned for s in body))
     others: dict[str, set[str]] = {}
-    for node in (n for s in body for n in ast.walk(s)):
+    for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.IfExp, ast.Attribute, ast.Tuple)):
             for name in (n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)):
                 others.setdefault(name, set()).update(effects(node.value).reads)
-    declared = {n.target.id for s in body for n in ast.walk(s)
+    declared = {n.target.id for n in nodes
                 if isinstance(n, ast.AnnAssign) and n.value is None and isinstance(n.target, ast.Name)}  # fmt: skip
     assigned -= declared
     while True:  # a name of a tile is one, too
@@ -112,10 +112,11 @@ _WITH_INDEX = frozenset({"gather", "scatter", "store", "len"})
 """functions whose first argument they do not read as a whole"""
 
 
-def _read_whole(body: list[ast.stmt]) -> tuple[str, ...]:
+def _read_whole(nodes: list[ast.AST]) -> tuple[str, ...]:
+    """The names that are read without an index. `nodes`: in an order in which a node comes before those in it."""
     found: dict[str, None] = {}
     other: set[int] = set()
-    for node in (n for s in body for n in ast.walk(s)):  # a node comes before those in it
+    for node in nodes:
         match node:
             case ast.Subscript(value=ast.Name() as name):
                 other.add(id(name))
