@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tessera.compiler.machines import SECTOR
 from tessera.compiler.targets.base import PLATFORMS
+from tessera.language import dtypes
 from tessera.profiler.balance import Balance, balance, imbalance_cause
 from tessera.profiler.host import HostReport, place_text
 from tessera.profiler.kernel_stats import KernelStats, covered, kernel_stats, roofline_time, time_outside
@@ -22,6 +24,7 @@ from tessera.profiler.quantity import format_bytes, format_percent, format_time,
 from tessera.profiler.recording import Recording
 from tessera.profiler.trial import ledger
 from tessera.profiler.trial.outcome import Advice, HintTrial, TriedHint, attempt
+from tessera.profiler.views.parts import narrow_reads
 from tessera.runtime.events import LaunchEvent, ProfilingEvent, Source
 
 # A hint that could save less than this part of the region is not worth the reader's time.
@@ -32,6 +35,8 @@ UNREPEATED, UNREPEATED_WITH_EVENTS = 0.25, 0.05
 MOSTLY_OUTSIDE = 0.5
 # Tiles this short, so many of them a lane, and a kernel far from its roof: what each tile costs is what counts.
 SHORT_TILE, MANY_TILES = 2_000, 32
+CACHE_LINE, ROWS = 64, 16
+"""bytes that a processor moves at least (a GPU: `SECTOR`); rows from which on it counts how little of them is used"""
 # Raised when a rule changes what it predicts: outcomes of before no longer count for or against it.
 VERSION = 1
 
@@ -174,6 +179,40 @@ def small_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint
             ideal="fewer tiles that use again what they have read",
             cause="starting a tile and reading its operands takes longer than its work",
             change="use larger tiles",
+            saving=(0.0, max(0.0, kernel.duration - kernel.ideal.value)),
+            local_time=kernel.duration,
+            region_time=recording.represented,
+            source="modelled",
+            file=kernel.file,
+            line=kernel.line,
+            trial=HintTrial(recording, kernel.launches, "larger"),
+        )
+
+
+def narrow_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
+    """Tiles that take a few columns of many rows: memory is moved in whole lines, most of which they do not use."""
+    for kernel in stats:
+        if kernel.bound != "latency" or kernel.ideal.value is None or not kernel.written_by_hand:
+            continue
+        launch, dtype = kernel.launches[-1], dtypes.named(kernel.dtype)
+        reads = (
+            [(name, wide * dtype.itemsize) for name, wide, rows in narrow_reads(launch) if rows >= ROWS]
+            if dtype
+            else []
+        )
+        platform = PLATFORMS.get(kernel.device.partition(":")[0])
+        line = SECTOR if platform is not None and platform.streams else CACHE_LINE
+        operand, used = min(reads, key=lambda read: read[1], default=("", line))
+        if 2 * used > line:
+            continue
+        yield Hint(
+            kind="narrow tiles",
+            kernel=kernel.kernel,
+            title=kernel.title,
+            measured=f"a tile reads {used} bytes side by side of each row of {operand}",
+            ideal=f"{line} bytes, or more",
+            cause=f"memory is moved in pieces of {line} bytes: each piece is moved for {line // used} tiles",
+            change="make tiles wider along the last axis",
             saving=(0.0, max(0.0, kernel.duration - kernel.ideal.value)),
             local_time=kernel.duration,
             region_time=recording.represented,
@@ -479,7 +518,7 @@ def compilation(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hin
 
 
 Rule = Callable[[Recording, list[KernelStats]], Iterator[Hint]]
-WITHIN_CALLS: tuple[Rule, ...] = (load_balance, small_tiles, low_occupancy, compilation)
+WITHIN_CALLS: tuple[Rule, ...] = (load_balance, small_tiles, narrow_tiles, low_occupancy, compilation)
 RULES: tuple[Rule, ...] = (*WITHIN_CALLS, fusable_neighbours, launch_overhead, outside_kernels)
 """The others look at what lies between calls, which is not known where only some are recorded."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,22 @@ def trees(launch: LaunchEvent | None) -> list[tuple[str, list[list[Tree] | None]
     for operand, axes in launch.attributes.get("parts", ()) if launch is not None else ():
         out.append((operand, [None if axis is None else _axis(launch, axis) for axis in axes]))
     return out
+
+
+def narrow_reads(launch: LaunchEvent) -> list[tuple[str, int, int]]:
+    """(operand, elements side by side, rows) of what the first tile reads of matrices of which it takes a few columns
+    of many rows."""
+    start, found = [0] * len(launch.grid), list[tuple[str, int, int]]()
+    for operand, axes in trees(launch):
+        if len(axes) < 2 or None in axes or operand.startswith("a view of"):
+            continue
+        *outer, (wide, extent) = [
+            (min(high, extent) - max(low, 0), extent)
+            for low, high, extent in ([_value(tree, start) for tree in axis] for axis in axes if axis is not None)
+        ]
+        if 0 < wide < extent:
+            found.append((operand, wide, math.prod(rows for rows, _ in outer)))
+    return found
 
 
 def _axis(launch: LaunchEvent, texts: Sequence[str]) -> list[Tree] | None:

@@ -41,6 +41,18 @@ def product(A: Tensor["M", "K"], B: Tensor["K", "N"]) -> Tensor["M", "N"]:
     return A[tile_m : tile_m + c.BM, :] @ B[:, tile_n : tile_n + c.BN]
 
 
+@ts.kernel(BN=2)
+def columns(X: Tensor["M", "N"]) -> Tensor["N"]:
+    c = ts.tile.context()
+    return X[:, tile_n : tile_n + c.BN].sum(axis=0)
+
+
+@ts.kernel(BN=16)
+def wide_columns(X: Tensor["M", "N"]) -> Tensor["N"]:
+    c = ts.tile.context()
+    return X[:, tile_n : tile_n + c.BN].sum(axis=0)
+
+
 @ts.kernel
 def doubled(x: Tensor["n"], y: Tensor["n"]):
     i = ts.tile.linear_id()
@@ -299,3 +311,24 @@ def test_a_profile_from_a_file_says_that_it_has_no_calls(program: ModuleType, tm
     prof = profiled(lambda: program.product(A, A))
     loaded = Profiler.load(prof.save(tmp_path / "p.npz"))
     assert "comes from a file" in hint(loaded, "larger").try_it().reason
+
+
+def test_tiles_of_few_columns_are_named_and_made_wider(program: ModuleType, timed: Any) -> None:
+    """A sum over columns, two of them in a tile: 8 bytes of each row, where memory moves 64."""
+    timed(lambda tiles: tiles)
+    program.columns(A)
+    with Profiler() as prof:
+        program.columns(A)
+    prof.repeat(lambda: program.columns(A), 3)
+    prof.recording.machines["cpu:0"] = MACHINE
+    (found,) = (h for h in prof.hints() if h.kind == "narrow tiles")
+    assert "8 bytes side by side of each row of X" in found.measured and "for 8 tiles" in found.cause
+    tried = found.try_it(0.0)
+    assert (tried.verdict, tried.results) == ("faster", "equal bits"), tried
+    assert "-@ts.kernel(BN=2)" in tried.diff
+    program.wide_columns(A)
+    with Profiler() as wide:
+        program.wide_columns(A)
+    wide.repeat(lambda: program.wide_columns(A), 3)
+    wide.recording.machines["cpu:0"] = MACHINE
+    assert not [h for h in wide.hints() if h.kind == "narrow tiles"]
