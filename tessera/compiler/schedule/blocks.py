@@ -101,7 +101,7 @@ def contract_block(
         if isinstance(batch, int) and batch > 1:  # one of many products is shared no further than keeps threads busy
             shares = min(shares, -(-2 * s.programs // batch))
         if n > _FEW:
-            return _least_work(m, n, s, batch if isinstance(batch, int) else 1, shares)
+            return _least_work(m, n, s, batch if isinstance(batch, int) else 1, shares, dtype in _NARROW)
         rows = min(rows, _up(-(-m // shares), _LANES))
     elif m * n >= 64 * 64:
         columns = min(columns, max(64, _up(-(-n // s.programs), 32)))
@@ -110,10 +110,11 @@ def contract_block(
     return max(1, min(rows, m)), max(1, min(columns, n))
 
 
-def _least_work(m: int, n: int, s: Sizes, batch: int, shares: int) -> tuple[int, int]:
+def _least_work(m: int, n: int, s: Sizes, batch: int, shares: int, narrow: bool) -> tuple[int, int]:
     """Even blocks, at least `shares` of them, whose programs have the least to do: sharing out rows repeats the packing
     of the right operand, sharing out columns that of the left one, and register blocks of up to 14 by 32, either way
-    round, are filled up. The busiest of as many threads as a product is shared between counts."""
+    round, are filled up. The busiest of as many threads as a product is shared between counts. `narrow`: products are
+    fast, and may be those of tile registers, in blocks of up to 32 by 32."""
     found: dict[tuple[int, int], float] = {}
     least = -(-n // s.contract_columns)
     for c in range(least, least + shares):
@@ -121,12 +122,13 @@ def _least_work(m: int, n: int, s: Sizes, batch: int, shares: int) -> tuple[int,
         columns = min(n, _up(-(-n // c), _LANES))
         across = -(-n // columns)
         for r in range(first, first + shares):
-            for unit in (_ROWS, _LANES):
+            for unit in (_LANES,) if narrow else (_ROWS, _LANES):
                 rows = min(m, _up(-(-m // r), unit))
                 down = -(-m // rows)
                 programs = down * across * batch
                 filled = min(_panels(rows) * _up(columns, _LANES), _up(rows, _LANES) * _panels(columns))
-                work = down * across * filled + _PACKED * (across * m + down * n)
+                packed = _PACKED * (_FASTER if narrow else 1) * (across * m + down * n)
+                work = down * across * filled + packed
                 if programs >= shares:
                     found.setdefault((rows, columns), work * _up(programs, s.programs) / programs)
     return min(found, key=lambda block: found[block])
@@ -159,6 +161,8 @@ _LONG = 1 << 23
 _FEW, _LANES = 8, 32
 _PACKED = 32
 """multiplications that take as long as packing an element, roughly: it comes from another cache or from memory"""
+_NARROW, _FASTER = frozenset((dtypes.bf16, dtypes.int8, dtypes.uint8)), 4
+"""dtypes whose products are about so many times as fast, and more in tile registers"""
 _SHORT = 64
 """products up to which to store the sum takes longer than to add them"""
 

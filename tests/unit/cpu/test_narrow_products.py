@@ -1,8 +1,13 @@
 """Products of bf16 and of bytes: instructions that add several at once give the bits of those that add one."""
 
+# pyright: reportUndefinedVariable=false
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -37,12 +42,35 @@ def placed(x: Any, layout: str) -> tuple[Any, tuple[int, int]]:
     return wide, (3 * n, 3)
 
 
-def without_avx512() -> CpuTarget:
-    """This machine, with what narrower registers have of such instructions."""
-    features = {f[1:]: f[0] == "+" and "avx512" not in f for f in isa.host().features.split(",")}
+def without(word: str) -> CpuTarget:
+    """This machine without the features whose names contain `word`: what is left of such instructions."""
+    features = {f[1:]: f[0] == "+" and word not in f for f in isa.host().features.split(",")}
     target = CpuTarget()
     target.__dict__["isa"] = isa.from_features(features)
     return target
+
+
+def added_in_tiles(a: Any, b: Any) -> Any:
+    """a @ b in the order of `tdpbf16ps` (decision 117), for normal numbers: numbers of 64 bits hold a product and a
+    sum before it is rounded."""
+
+    def add(x: Any, y: Any) -> Any:
+        return (x.astype(np.longdouble) + y).astype(np.float32)
+
+    (m, k), n = a.shape, b.shape[1]
+    whole = -(-k // 2048) * 2048
+    a, b = np.pad(a, ((0, 0), (0, whole - k))), np.pad(b, ((0, whole - k), (0, 0)))
+    total = np.zeros((m, n), np.float32)
+    for group in range(0, whole, 2048):
+        sums = np.zeros((m, n), np.float32)
+        for at in range(group, group + 2048, 32):
+            halves = [np.zeros((m, n), np.float32) for _ in range(2)]
+            for i in range(32):
+                x, y = (v.astype(np.longdouble) for v in (a[:, at + i, None], b[None, at + i]))
+                halves[i % 2] = add(halves[i % 2], x * y)
+            sums = add(sums, add(*halves))
+        total = add(total, sums)
+    return total
 
 
 def product(
@@ -74,7 +102,7 @@ def test_bytes_are_multiplied_exactly(number: int, types: tuple[dt.DType, dt.DTy
     a, b = rng.choice(ends[0], (m, k)), rng.choice(ends[1], (k, n))
     want = a.astype(np.int64) @ b.astype(np.int64)
     layouts = LAYOUTS[number % 3], LAYOUTS[(number // 3 + PAIRS.index(types)) % 3]
-    for target in (CpuTarget(), without_avx512(), CpuTarget("avx2"), CpuTarget("baseline")):
+    for target in (CpuTarget(), without("amx"), without("avx512"), CpuTarget("avx2"), CpuTarget("baseline")):
         got = product(target, a, b, (*types, dt.int32), layouts, (8, 32)[number % 2])
         np.testing.assert_array_equal(got, want)
 
@@ -82,7 +110,10 @@ def test_bytes_are_multiplied_exactly(number: int, types: tuple[dt.DType, dt.DTy
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("number", range(len(SIZES)), ids=["x".join(map(str, s)) for s in SIZES])
 def test_pairs_of_bf16_are_added_in_order(number: int, layout: str) -> None:
-    """The same bits with and without the instruction, for every block, also of infinities and zeros of either sign."""
+    """The same bits with and without the instruction, for every block, also of infinities and zeros of either sign.
+
+    Tile registers have an order of their own, which blocks do not change either.
+    """
     m, k, n = SIZES[number]
     rng = np.random.default_rng(number)
     a, b = (rng.standard_normal(s) * 2.0 ** rng.integers(-20, 20, s) for s in ((m, k), (k, n)))
@@ -92,23 +123,28 @@ def test_pairs_of_bf16_are_added_in_order(number: int, layout: str) -> None:
     a, b = a.astype(BF16), b.astype(BF16)
     types, layouts = (dt.bf16, dt.bf16, dt.f32), (layout, LAYOUTS[(number + LAYOUTS.index(layout)) % 3])
     with np.errstate(all="ignore"):
-        found = [
-            product(CpuTarget(level), a, b, types, layouts, block)
-            for level, block in ((None, 32), (None, 8), ("avx512", 16), ("baseline", 8))
-        ]
-    for other in found[1:]:  # a NaN may have either sign
-        np.testing.assert_array_equal(found[0], other)
-        number = ~np.isnan(other)
-        np.testing.assert_array_equal(np.signbit(found[0])[number], np.signbit(other)[number])
+        chains = [(without("amx"), 32), (without("amx"), 8), (CpuTarget("avx512"), 16), (CpuTarget("baseline"), 8)]
+        found = [product(target, a, b, types, layouts, block) for target, block in chains]
+        tiles = [product(CpuTarget(), a, b, types, layouts, block) for block in (32, 8, 20)]
+        if isa.host().bf16_tiles:
+            tiles.append(added_in_tiles(a, b))
+        else:
+            found += tiles
+    for same in (found, tiles):
+        for other in same[1:]:  # a NaN may have either sign
+            np.testing.assert_array_equal(same[0], other)
+            number = ~np.isnan(other)
+            np.testing.assert_array_equal(np.signbit(same[0])[number], np.signbit(other)[number])
 
 
 def test_subnormal_products_of_bf16_count_as_zero_at_most() -> None:
-    """The error is at most the smallest normal number for each product, with every instruction."""
+    """The error is at most the smallest normal number for each product, with every instruction; for tile registers
+    also for each of their sums."""
     rng = np.random.default_rng(0)
     a, b = ((rng.standard_normal(s) * 2.0**-64).astype(BF16) for s in ((15, 70), (70, 20)))
     exact = a.astype(np.float64) @ b.astype(np.float64)
-    for level in (None, "baseline"):
-        got = product(CpuTarget(level), a, b, (dt.bf16, dt.bf16, dt.f32), ("rows", "rows"), 32)
+    for target in (CpuTarget(), without("amx"), CpuTarget("baseline")):
+        got = product(target, a, b, (dt.bf16, dt.bf16, dt.f32), ("rows", "rows"), 32)
         assert np.all(np.abs(got - exact) <= 70 * 2.0**-126)
 
 
@@ -116,10 +152,12 @@ def test_subnormal_products_of_bf16_count_as_zero_at_most() -> None:
     ("features", "types", "instruction"),
     [
         ((*isa.AVX512, "avx512bf16"), (dt.bf16, dt.bf16, dt.f32), "vdpbf16ps"),
+        ((*isa.AVX512, "avx512bf16", "amx-bf16", "amx-tile"), (dt.bf16, dt.bf16, dt.f32), "tdpbf16ps"),
+        ((*isa.AVX512, "amx-tile", "amx-int8"), (dt.int8, dt.uint8, dt.int32), "tdpbsud"),
         ((*isa.AVX512, "avx512vnni"), (dt.int8, dt.int8, dt.int32), "vpdpbusd"),
         (("avxvnni",), (dt.uint8, dt.uint8, dt.int32), "vpdpbusd"),
     ],
-    ids=["bf16", "bytes", "bytes of avx2"],
+    ids=["bf16", "tiles of bf16", "tiles of bytes", "bytes", "bytes of avx2"],
 )
 def test_features_choose_the_instruction(
     features: tuple[str, ...], types: tuple[dt.DType, dt.DType, dt.DType], instruction: str
@@ -141,6 +179,7 @@ def test_features_choose_the_instruction(
         target.__dict__["isa"] = isa.from_features(plain | dict.fromkeys((*some, "avx", *isa.AVX2), True))
         text = target.assembly(generate(program, target))
         assert (instruction in text) == found
+        assert text.count("ldtilecfg\t") == text.count("\ttilerelease") == (found and instruction.startswith("td"))
 
 
 @ts.function
@@ -183,3 +222,107 @@ def test_bytes_are_widened_where_the_product_reads_them() -> None:
     a = np.zeros((64, 64), np.int8)
     text = ts.compile(turned, target="cpu", arguments=(a, a)).ir("schedule")
     assert text.count("= group(") == 1
+
+
+SEVERAL = [("abck,kn->bcan", (3, 5, 7, 40), (40, 33)), ("akbl,kln->abn", (6, 7, 30, 10), (7, 10, 33)),
+           ("akbl,kln->abn", (2, 5, 9, 7), (5, 7, 3)), ("abkc,kbn->acn", (3, 4, 17, 9), (17, 4, 20))]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(SEVERAL)), ids=["run", "even runs", "odd runs", "across"])
+def test_operands_of_several_axes_have_words_of_neighbours_in_k(number: int) -> None:
+    """Rows or columns that are several axes, with runs of k that are, or are not, whole words."""
+    text, *shapes = SEVERAL[number]
+    rng = np.random.default_rng(number)
+    a, b = (rng.integers(-100, 100, s).astype(np.int8) for s in shapes)
+    want = np.einsum(text, a.astype(np.int32), b.astype(np.int32))
+
+    @ts.function
+    def both(a: Any, b: Any, x: Any, y: Any) -> Any:
+        return ts.einsum(text, a.to(ts.int32), b.to(ts.int32)), ts.einsum(text, x, y)
+
+    x, y = a.astype(BF16), b.astype(BF16)
+    compiled = ts.compile(both, target="cpu", arguments=(a, b, x, y))
+    for target in (CpuTarget(), without("amx"), without("avx512")):
+        found = np.empty(want.shape, np.int32), np.empty(want.shape, BF16)
+        code = target.load(generate(compiled.lowered.program, target))
+        code.run([v.ctypes.data for v in (a, b, x, y, *found)], [], [])
+        np.testing.assert_array_equal(found[0], want)
+        np.testing.assert_array_equal(found[1], want.astype(BF16))
+
+
+WHOLE_PROCESS = """
+import os, signal, sys, threading
+import ml_dtypes, numpy as np
+import tessera as ts
+
+@ts.function
+def product(a: ts.Tensor["M", "K", ts.bf16], b: ts.Tensor["K", "N", ts.bf16]):
+    return a @ b
+
+rng = np.random.default_rng(0)
+a, b = (rng.standard_normal((300, 300)).astype(ml_dtypes.bfloat16) for _ in range(2))
+go, found = threading.Event(), []
+early = threading.Thread(target=lambda: (go.wait(), found.append(product(a, b))), daemon=True)
+early.start()  # before anything has asked for the state
+want = product(a, b)
+go.set()
+early.join()
+signals = []
+signal.signal(signal.SIGALRM, lambda *_: signals.append(1))
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+while len(signals) < 20:
+    found.append(product(a, b))
+signal.setitimer(signal.ITIMER_REAL, 0)
+child = os.fork()
+if child == 0:
+    os._exit(0 if (product(a, b) == want).all() else 3)
+assert os.waitpid(child, 0)[1] == 0
+assert all((x == want).all() for x in found)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_older_threads_signals_and_children_multiply_alike(tmp_path: Path) -> None:
+    """State of tile registers is permitted to a whole process and its children, and survives signals."""
+    script = tmp_path / "whole_process.py"
+    script.write_text(WHOLE_PROCESS, encoding="utf-8")
+    subprocess.run([sys.executable, str(script)], check=True, timeout=120)
+
+
+def test_a_process_without_permission_has_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isa, "tiles_are_permitted", lambda: False)
+    isa.host.cache_clear()
+    refused = CpuTarget().fingerprint
+    found = isa.host()
+    monkeypatch.undo()
+    isa.host.cache_clear()
+    assert not (found.bf16_tiles or found.byte_tiles) and "+amx" not in found.features
+    assert (CpuTarget().fingerprint == refused) == (not isa.host().bf16_tiles and not isa.host().byte_tiles)
+
+
+def forms(
+    a: ts.Tensor["M", "K", ts.bf16],
+    b: ts.Tensor["K", "N", ts.bf16],
+    y: ts.Tensor["M", "N", ts.f32],
+    z: ts.Tensor["N", "M", ts.f32],
+    x: ts.Tensor["M", "N", ts.f32],
+):
+    for i in ts.tile.range(0, M, 40):
+        twice = ts.tile.cast(a[i : i + 40] * 2.0, ts.bf16)
+        half = ts.tile.cast(b[0:K] * 0.5, ts.bf16)
+        y[i : i + 40] = ts.tile.mma(twice, half)
+        z[0:N, i : i + 40] = ts.tile.mma(half.T, twice.T)
+        x[i : i + 40] = ts.tile.mma(a[i : i + 40], b[0:K])
+
+
+@pytest.mark.parametrize("k", [17, 70, 128])
+def test_tiles_that_a_kernel_computes_are_multiplied_as_those_in_memory(k: int) -> None:
+    """Scratch memory holds bf16 as f32, in either order of the axes."""
+    rng = np.random.default_rng(k)
+    a, b = (rng.standard_normal(s).astype(BF16) for s in ((80, k), (k, 24)))
+    y, z, x = (np.empty(s, np.float32) for s in ((80, 24), (24, 80), (80, 24)))
+    ts.kernel(forms)(a, b, y, z, x)
+    np.testing.assert_array_equal(y, x)
+    np.testing.assert_array_equal(z.T, x)
+    if isa.host().bf16_tiles:
+        np.testing.assert_array_equal(x, added_in_tiles(a, b))

@@ -16,12 +16,15 @@ from tessera.compiler.figures import Figures, Rates, better, caches, cores, proc
 from tessera.compiler.targets.cpu.call.threads import RUN, Pool, run_address
 from tessera.compiler.targets.cpu.elementary.elementwise import FLOAT
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
-from tessera.compiler.targets.cpu.kernel.narrow import add_bytes, add_pairs
+from tessera.compiler.targets.cpu.kernel.instructions import tiles
+from tessera.compiler.targets.cpu.kernel.instructions.narrow import add_bytes, add_pairs
 from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import F32, F64, I32, I64, PTR, Ty, Val, const
 from tessera.immutable import immutable
+from tessera.language import dtypes
+from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
 ROUNDS = 6
@@ -209,9 +212,10 @@ def _products(module: LLVMModule, host: VectorISA) -> list[_Figure]:
         ("f32", F32, 1, lambda fn, x, y, z: VectorMath(fn, host).fma(x, y, z)),
         ("f64", F64, 1, lambda fn, x, y, z: VectorMath(fn, host).fma(x, y, z)),
     ]
-    if host.bf16_products:
+    tiled = [("bf16", dtypes.bf16, 32)] * host.bf16_tiles + [("int8", dtypes.int8, 64)] * host.byte_tiles
+    if host.bf16_products and not host.bf16_tiles:
         kinds.append(("bf16", F32, 2, add_pairs))
-    if host.byte_products:
+    if host.byte_products and not host.byte_tiles:
         kinds.append(("int8", I32, 4, add_bytes))
     sums, rounds = min(12, host.registers - 4), 64
     for name, element, _, product in kinds:
@@ -228,10 +232,27 @@ def _products(module: LLVMModule, host: VectorISA) -> list[_Figure]:
 
         kernel.over(1, const(rounds, I64), [const(0, t)] * sums, body)
         fn.do("ret void")
-    return [
+    found = [_tiles(module, name, dtype, deep, rounds) for name, dtype, deep in tiled]
+    return found + [
         _Figure(f"product {name}", f"product_{name}", 4096, 2 * together * sums * rounds * (host.bits // element.bits))
         for name, element, together, _ in kinds
     ]
+
+
+def _tiles(module: LLVMModule, name: str, dtype: DType, deep: int, rounds: int) -> _Figure:
+    """Products of zeros in tile registers, `deep` of k at a time."""
+    kernel = _Kernel(module, f"product_{name}")
+    tiles.configure(kernel.fn, tiles.ROWS)
+
+    def body(_: Val, held: list[Val]) -> list[Val]:
+        for i in range(4):
+            tiles.add_products(kernel.fn, dtype, dtype, tiles.SUMS + i, tiles.LEFT + i // 2, tiles.RIGHT + i % 2)
+        return held
+
+    kernel.over(1, const(rounds, I64), [], body)
+    tiles.release(kernel.fn)
+    kernel.fn.do("ret void")
+    return _Figure(f"product {name}", f"product_{name}", 4096, 2 * 4 * tiles.ROWS * tiles.ROWS * deep * rounds)
 
 
 def _functions(module: LLVMModule, host: VectorISA) -> list[_Figure]:

@@ -200,7 +200,8 @@ class KernelFunction:
             rows, columns = columns, rows
         lanes = self.isa.lanes(8 * d.itemsize)
         pitch = -(-columns // (2 * lanes)) * 2 * lanes + lanes
-        p = self.raw((rows + 16) * pitch * d.itemsize)
+        more = 32 if self.isa.bf16_tiles or self.isa.byte_tiles else 16
+        p = self.raw((rows + more) * pitch * d.itemsize)
         steps = (pitch if rows > 1 else 0, 1 if columns > 1 else 0)
         return Cell(p, steps[::-1] if turned else steps, d)
 

@@ -20,14 +20,15 @@ from typing import TypeAlias
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
-from tessera.compiler.targets.cpu.kernel import narrow
 from tessera.compiler.targets.cpu.kernel.chains import added
+from tessera.compiler.targets.cpu.kernel.instructions import narrow, tiles
 from tessera.compiler.targets.cpu.kernel.packing.panels import WIDE, PackedPanel, pack_function, parts
 from tessera.compiler.targets.cpu.kernel.packing.scattered import offset_at, offsets, scattered_function
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const
 from tessera.immutable import immutable
+from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.order import CHAIN, SPAN
 
@@ -58,6 +59,8 @@ class PackedMatmul:
     lhs_axes: tuple[int, int] = (1, 1)
     """how many strided axes m and k are in A; rhs_axes: n and k in B"""
     rhs_axes: tuple[int, int] = (1, 1)
+    halves: tuple[bool, bool] = (False, False)
+    """which operands hold bf16 in the upper halves of f32, as scratch memory does"""
 
     @property
     def element(self) -> Ty:
@@ -68,14 +71,25 @@ class PackedMatmul:
         return self.isa.lanes(self.acc.bits)
 
     @property
+    def values(self) -> tuple[DType, DType]:
+        """What the elements of the operands are."""
+        lhs, rhs = (dtypes.bf16 if half else t for half, t in zip(self.halves, (self.lhs, self.rhs), strict=True))
+        return lhs, rhs
+
+    @property
     def together(self) -> int:
         """How many neighbours in k a step has."""
-        return narrow.together(self.isa, self.lhs, self.rhs, self.acc)
+        return narrow.together(self.isa, *self.values, self.acc)
+
+    @property
+    def tiled(self) -> bool:
+        """Whether the block is in tile registers (tiles.py)."""
+        return tiles.fits(self.isa, *self.values, self.acc)
 
     @property
     def moved(self) -> bool:
         """Whether A's bytes are packed 128 off; the register block then has one more row, for what that adds."""
-        return self.together == 4 and narrow.is_moved(self.lhs, self.rhs)
+        return self.together == 4 and not self.tiled and narrow.is_moved(self.lhs, self.rhs)
 
     @property
     def slab(self) -> int:
@@ -93,8 +107,16 @@ class PackedMatmul:
 
         As few as fit the same number of panels, so that the last one is not mostly filler.
         """
-        most, rows = (14 if self.isa.registers >= 32 else 6) - 2 * self.moved, max(1, self.rows)
-        return -(-rows // -(-rows // most))
+        rows = max(1, self.rows)
+        most = 2 * tiles.ROWS if self.tiled else (14 if self.isa.registers >= 32 else 6) - 2 * self.moved
+        even = -(-rows // -(-rows // most))
+        return even + even % 2 if self.tiled and even > tiles.ROWS else even
+
+    @property
+    def tile(self) -> tiles.TileBlock:
+        """The block as tile registers have it; sums of integers are one group."""
+        groups = self.levels == 3 and self.acc.is_float
+        return tiles.TileBlock(*self.values, self.acc, self.mr, self.nr, self.together, groups, self.accumulate)
 
     @property
     def nr(self) -> int:
@@ -104,7 +126,7 @@ class PackedMatmul:
         storage, width, own = (self.rhs, self.nr, "n") if right else (self.lhs, self.mr, "m")
         along = {own: "p", "k": "k"}.get(self.rhs_along if right else self.lhs_along, "")
         moved = self.moved and not right
-        return PackedPanel(self.isa, storage, self.acc, width, along, right, KC, self.together, moved)
+        return PackedPanel(self.isa, storage, self.acc, width, along, right, KC, self.together, moved, self.tiled)
 
     @property
     def name(self) -> str:
@@ -112,7 +134,8 @@ class PackedMatmul:
         size = f"{self.mr}x{self.nr}_{self.levels}"
         axes = (*self.lhs_axes, *self.rhs_axes)
         size += "_of" + "".join(map(str, axes)) if axes != (1, 1, 1, 1) else ""
-        return f"matmul_{self.lhs}_{self.rhs}_{self.acc}_{along}_{size}{'_add' if self.accumulate else ''}"
+        lhs, rhs = (f"{t}{'_halves' * half}" for half, t in zip(self.halves, (self.lhs, self.rhs), strict=True))
+        return f"matmul_{lhs}_{rhs}_{self.acc}_{along}_{size}{'_add' if self.accumulate else ''}"
 
     def padded_rows(self, m: int) -> int:
         return -(-m // self.mr) * self.mr
@@ -143,7 +166,7 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
     if any(f.name == kind.name for f in module.functions):
         return kind.name
     left, right = (_operand(module, kind, right) for right in (False, True))
-    micro = _micro_kernel(module, kind)
+    micro = tiles.micro_kernel(module, f"micro_{kind.name}", kind.tile) if kind.tiled else _micro_kernel(module, kind)
     fn = LLVMFunction(module, kind.name, [*left.parameters, *right.parameters, *SIZES, ("work", PTR), ("sums", PTR)])
     params = [fn.param(i) for i in range(len(fn.params))]
     given = params[: len(left.parameters)], params[len(left.parameters) : -7]
@@ -153,6 +176,8 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
     panels = fn.div(fn.add(m, kind.mr - 1), kind.mr)
     packed_rhs = fn.gep(work, fn.add(fn.mul(fn.mul(panels, kind.mr), KC), kind.lanes), elem)
     packed_rhs = _aligned(fn, packed_rhs)
+    if kind.tiled:
+        tiles.configure(fn, kind.tile.rows)
     if not kind.accumulate:
         with fn.when(fn.icmp("eq", k, 0)):
             _clear(fn, kind, c, fn.mul(fn.mul(panels, kind.mr), ldc))
@@ -171,6 +196,8 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
                 x, y = fn.gep(work, fn.mul(row, KC), elem), fn.gep(packed_rhs, fn.mul(q.index, KC), elem)
                 at = fn.add(fn.mul(row, ldc), fn.add(wide.index, q.index))
                 _call(fn, micro, x, y, fn.gep(c, at, elem), fn.gep(sums, at, elem), kc, ldc, slab.index, k)
+    if kind.tiled:
+        tiles.release(fn)
     return kind.name
 
 
@@ -334,12 +361,12 @@ def _products(fn: LLVMFunction, kind: PackedMatmul, a: Val, b: Val, step: Val, s
         for j in range(vectors):
             following.append(_multiply_add(fn, kind, left, rights[j], sums[i * vectors + j]))
     off = sums[kind.mr * vectors :]
-    return following + [narrow.moved_by(fn, kind.lhs, kind.rhs, x, y) for x, y in zip(rights, off, strict=False)]
+    return following + [narrow.moved_by(fn, *kind.values, x, y) for x, y in zip(rights, off, strict=False)]
 
 
 def _multiply_add(fn: LLVMFunction, kind: PackedMatmul, x: Val, y: Val, z: Val) -> Val:
     if kind.together > 1:
-        return narrow.add_products(fn, kind.lhs, kind.rhs, x, y, z)
+        return narrow.add_products(fn, *kind.values, x, y, z)
     if kind.acc.is_float:
         return VectorMath(fn, kind.isa).fma(x, y, z)
     return fn.binary("add", fn.binary("mul", x, y), z)

@@ -26,6 +26,7 @@ from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.compiler.tile.dialect import matrix_axes, matrix_sizes
 from tessera.immutable import immutable
+from tessera.language import dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.order import levels
@@ -49,6 +50,8 @@ class MatrixOperand:
     """where rows or columns are several axes: those of either; then `ptr` is the address of the whole matrix, and"""
     start: tuple[Index, Index] = (0, 0)
     """the row and the column to begin at"""
+    halves: bool = False
+    """of bf16 in the upper halves of f32"""
 
     @property
     def turned(self) -> MatrixOperand:
@@ -98,7 +101,8 @@ def _operand(k: KernelFunction, v: Value) -> MatrixOperand:
         a, b = strides
         return MatrixOperand(p, (b, a) if turned else (a, b), dtype_of(view))
     cell = k.ev.cells[v]
-    return MatrixOperand(cell.ptr, (cell.strides[0], cell.strides[1]), cell.dtype)
+    halves = cell.dtype == dtypes.f32 and dtype_of(v) == dtypes.bf16
+    return MatrixOperand(cell.ptr, (cell.strides[0], cell.strides[1]), cell.dtype, halves=halves)
 
 
 def _check(op: Op, lhs: DType, rhs: DType, acc: DType) -> None:
@@ -125,6 +129,7 @@ def _direct(
     strides = tuple(s if isinstance(s, int) else None for s in (*a.strides, *b.strides, pitch))
     shape = Shape(isa, acc, rows, columns, k if isinstance(k, int) else None, strides, accumulate)
     plain = a.dtype == b.dtype == acc and acc.is_float and a.walks is None and b.walks is None
+    plain = plain and not (a.halves and b.halves)
     return direct_kind(shape) if plain else "", shape
 
 
@@ -213,7 +218,7 @@ class Product:
         depth = depth if self.acc.is_float else min(depth, 2)
         kind = PackedMatmul(
             k.isa, self.a.dtype, self.b.dtype, self.acc, *along, self.rows, self.columns, self.accumulate, depth,
-            self.a.axes, self.b.turned.axes,
+            self.a.axes, self.b.turned.axes, (self.a.halves, self.b.halves),
         )  # fmt: skip
         line = max(self.pitch, kind.padded_columns(self.columns))
         sums = self.c if depth < 3 else k.raw(kind.padded_rows(self.rows) * line * self.acc.itemsize)
@@ -255,6 +260,8 @@ def write_mma(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> N
     writer.write(plan.copy(acc, cell))
     k.ev.memo = {}
     left, right = _operand(k, a), _operand(k, b)
+    if not (k.isa.bf16_tiles and dtype_of(acc) == dtypes.f32 and dtype_of(a) == dtype_of(b) == dtypes.bf16):
+        left, right = (replace(x, halves=False) for x in (left, right))
     _check(op, left.dtype, right.dtype, dtype_of(acc))
     pitch = cell.strides[0] or PITCH
     assert isinstance(pitch, int)

@@ -5,12 +5,16 @@ Everything follows from feature names as LLVM reports them; the processor's name
 
 from __future__ import annotations
 
+import ctypes
 import platform
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import cast
 
 from tessera.compiler.figures import cached_bytes, caches
 from tessera.immutable import immutable
+from tessera.once import once
 
 
 @immutable
@@ -25,9 +29,13 @@ class VectorISA:
     masks: bool = False
     """AVX-512: mask registers and `scalef`"""
     bf16_products: bool = False
-    """`vdpbf16ps`: pairs of products of bf16 (kernel/narrow.py)"""
+    """`vdpbf16ps`: pairs of products of bf16 (kernel/instructions/narrow.py)"""
     byte_products: bool = False
     """`vpdpbusd`: four products of bytes"""
+    bf16_tiles: bool = False
+    """`tdpbf16ps` on tile registers of 16 rows of 64 bytes (kernel/instructions/tiles.py)"""
+    byte_tiles: bool = False
+    """`tdpbssd` and its like"""
     cached_bytes: int = 1 << 22
     """an output up to this size is likely still in a cache when it is read"""
 
@@ -42,7 +50,8 @@ class VectorISA:
 
 AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 AVX2 = ("avx2", "fma", "f16c")
-NARROW = frozenset(("avx512bf16", "avx512vnni", "avxvnni"))
+TILES = frozenset(("amx-tile", "amx-bf16", "amx-int8"))
+NARROW = frozenset(("avx512bf16", "avx512vnni", "avxvnni")) | TILES
 LEVELS = ("avx512", "avx2", "baseline")
 
 
@@ -62,7 +71,9 @@ def from_features(features: Mapping[str, bool], cpu: str = "", level: str | None
     text = ",".join(("+" if k in on else "-") + k for k in sorted(features))
     if on.issuperset(AVX512):
         narrow = {"bf16_products": "avx512bf16" in on, "byte_products": "avx512vnni" in on}
-        return VectorISA("avx512", 512, 32, text, cpu, masks=True, cached_bytes=cached_bytes(caches()), **narrow)
+        tiles = {"bf16_tiles": on >= {"amx-tile", "amx-bf16"}, "byte_tiles": on >= {"amx-tile", "amx-int8"}}
+        found = narrow | tiles
+        return VectorISA("avx512", 512, 32, text, cpu, masks=True, cached_bytes=cached_bytes(caches()), **found)
     if on.issuperset(AVX2):
         return VectorISA("avx2", 256, 16, text, cpu, byte_products="avxvnni" in on, cached_bytes=cached_bytes(caches()))
     arm = platform.machine().lower() in ("arm64", "aarch64")
@@ -71,7 +82,28 @@ def from_features(features: Mapping[str, bool], cpu: str = "", level: str | None
 
 @lru_cache(maxsize=8)
 def host(level: str | None = None) -> VectorISA:
-    """This machine's instruction set."""
+    """This machine's instruction set, as far as this process may use it."""
     from llvmlite import binding as llvm  # slow: LLVM, where the machine has been looked at before
 
-    return from_features(dict(llvm.get_host_cpu_features()), llvm.get_host_cpu_name(), level)
+    features = dict(cast("Mapping[str, bool]", llvm.get_host_cpu_features()))
+    if features.get("amx-tile") and not tiles_are_permitted():
+        features |= dict.fromkeys((f for f in features if f.startswith("amx")), False)
+    return from_features(features, llvm.get_host_cpu_name(), level)
+
+
+@once
+def tiles_are_permitted() -> bool:
+    """Asks Linux for the state of tile registers, which a process has to do before it uses them.
+
+    The answer holds for all threads, those that run already and those that come, and for children by fork. It is no
+    where a thread has a stack for signals that is too small for this state.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    return call(*(ctypes.c_long(x) for x in (ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA))) == 0
+
+
+ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
+"""of Linux: the number of the system call, its request, the state asked for"""

@@ -10,6 +10,7 @@ from functools import partial
 
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, register_type, storage_type, unpack
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
+from tessera.compiler.targets.cpu.kernel.packing import tiled
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
@@ -38,6 +39,8 @@ class PackedPanel:
     steps: int
     together: int = 1
     moved: bool = False
+    tiled: bool = False
+    """for tile registers: of 16 steps at a time, words ascend with k, and on the left each element has its 16 words"""
 
     @property
     def element(self) -> Ty:
@@ -48,11 +51,21 @@ class PackedPanel:
         return self.isa.lanes(self.element.bits)
 
     @property
+    def tile(self) -> tiled.TilePanel:
+        return tiled.TilePanel(self.storage, self.width, self.steps, self.together)
+
+    @property
+    def falling(self) -> bool:
+        """Whether the earlier k of a word is its upper half."""
+        return self.together == 2 and not self.tiled
+
+    @property
     def name(self) -> str:
         how = self.along or "x"
         if self.storage.is_complex:
             how = "right" if self.right else "left"
-        words = f"_{self.together}{'right' if self.right else 'left'}{'_moved' * self.moved}" * (self.together > 1)
+        side = f"{'tiled_' * self.tiled}{'right' if self.right else 'left'}"
+        words = f"_{self.together}{side}{'_moved' * self.moved}" * (self.together > 1)
         return f"pack_{self.storage}_{self.acc}_{how}{self.width}{words}_{self.isa.name}"
 
 
@@ -65,6 +78,9 @@ def pack_function(module: LLVMModule, panel: PackedPanel) -> str:
     fn = LLVMFunction(module, panel.name, params)
     packer = packer_of(fn, panel)
     source, sp, sk, valid, kc, target = (fn.param(i) for i in range(6))
+    if panel.tiled and not panel.right and panel.along == "k":
+        tiled.rows(fn, panel.tile, packer.found, source, sp, valid, kc, target)
+        return panel.name
     width, whole = panel.width, fn.div(valid, panel.width)
 
     def some(first: Index, write: Callable[..., None], **more: Index) -> None:
@@ -97,11 +113,15 @@ def pack_function(module: LLVMModule, panel: PackedPanel) -> str:
             some(whole, packer.under_masks, panels=1, valid=rest)
         else:
             some(whole, packer.one_by_one, valid=rest)
+    if panel.tiled:
+        tiled.finish(fn, panel.tile, panel.right, valid, kc, target)
     return panel.name
 
 
 def packer_of(fn: LLVMFunction, panel: PackedPanel) -> Packer:
-    return (WordPacker if panel.together > 1 else Packer)(fn, panel)
+    if panel.together == 1:
+        return Packer(fn, panel)
+    return (WordPacker if panel.storage.bits * panel.together == 32 else HalfPacker)(fn, panel)
 
 
 def parts(dtype: DType) -> int:
@@ -119,8 +139,16 @@ class Packer:
         return VectorMath(self.fn, self.panel.isa)
 
     def read(self, p: Val, lanes: int) -> Val:
-        """`lanes` consecutive elements in the accumulator's type."""
-        return self.joined([self.fn.load(p, self.stored(lanes), self.panel.storage.itemsize)])
+        """`lanes` consecutive steps: elements in the accumulator's type, or words of neighbours in k."""
+        return self.found(self.fn.load(p, self.piece(lanes), self.panel.storage.itemsize))
+
+    def piece(self, lanes: int) -> Ty:
+        """The type of `lanes` consecutive steps as they are loaded."""
+        return self.stored(lanes)
+
+    def found(self, loaded: Val) -> Val:
+        """Steps, of what `piece` loaded."""
+        return self.joined([loaded])
 
     def stored(self, lanes: int) -> Ty:
         """The type of `lanes` elements as they are loaded."""
@@ -177,9 +205,9 @@ class Packer:
                     place = fn.gep(self.panel_of(line, p), start, self.panel.element.elem)
                     self.put_first(v, min(lanes, width - start), place)
 
-    def masked(self, p: Val, mask: Val, otherwise: Val | None = None) -> Val:
-        """Stored elements, in the other lanes what `otherwise` has there, or zeros."""
-        t, fn = self.stored(self.panel.lanes), self.fn
+    def masked(self, p: Val, mask: Val, otherwise: Val | None = None, t: Ty | None = None) -> Val:
+        """Stored elements, or what else `t` is; in the other lanes what `otherwise` has there, or zeros."""
+        t, fn = t or self.stored(self.panel.lanes), self.fn
         name = f"llvm.masked.load.{t.suffix}.p0"
         fn.module.declare(f"declare {t.text} @{name}(ptr, {mask.ty.text}, {t.text})")
         rest = f"{t.text} zeroinitializer" if otherwise is None else repr(otherwise)
@@ -276,7 +304,7 @@ class Packer:
 
 
 class WordPacker(Packer):
-    """Steps are words. Of pairs the earlier k is the upper half, of four bytes the first k the lowest.
+    """Steps are words. Of pairs the earlier k is the upper half, of four bytes and in tiles the first k the lowest.
 
     Where k ends inside a word, the products of missing elements are -0.0 for floats, which changes no sum, and 0 for
     integers.
@@ -286,10 +314,12 @@ class WordPacker(Packer):
     def has_masks(self) -> bool:
         return False
 
-    def read(self, p: Val, lanes: int) -> Val:
-        """Words whose elements are contiguous in memory."""
-        v = self.fn.load(p, I32.wide(lanes), self.panel.storage.itemsize)
-        return self._moved(self.fn.intrinsic("fshl", v.ty, v, v, const(16, v.ty)) if self.panel.together == 2 else v)
+    def piece(self, lanes: int) -> Ty:
+        return I32.wide(lanes)
+
+    def found(self, loaded: Val) -> Val:
+        v = loaded
+        return self._moved(self.fn.intrinsic("fshl", v.ty, v, v, const(16, v.ty)) if self.panel.falling else v)
 
     def _moved(self, v: Val) -> Val:
         return self.fn.binary("xor", v, const(0x80808080, v.ty)) if self.panel.moved else v
@@ -300,11 +330,11 @@ class WordPacker(Packer):
     def joined(self, parts: list[Val]) -> Val:
         """Words of these elements, the first k first; of fewer than there are in a word near the end of k."""
         fn, count, bits = self.fn, self.panel.together, 32 // self.panel.together
-        missing = 0x8000 if count == 2 and not self.panel.right else 0
+        missing = 0x8000 if self.panel.falling and not self.panel.right else 0
         t = I32.wide(parts[0].ty.lanes)
         whole = const(missing if len(parts) < count else 0, t)
         for i, part in enumerate(parts):
-            shift = bits * (1 - i if count == 2 else i)
+            shift = bits * (1 - i if self.panel.falling else i)
             whole = fn.binary("or", whole, fn.binary("shl", fn.convert("zext", part, I32), const(shift, t)))
         return self._moved(whole)
 
@@ -351,6 +381,26 @@ class WordPacker(Packer):
                 self.put(zero, line, rest.index)
 
         self.each_step(start, kc, step)
+
+
+class HalfPacker(WordPacker):
+    """Words of bf16 that memory holds in the upper halves of f32; for tile registers only."""
+
+    def piece(self, lanes: int) -> Ty:
+        return I32.wide(2 * lanes)
+
+    def found(self, loaded: Val) -> Val:
+        count = loaded.ty.lanes
+        if count == 2:
+            return self.joined([self.fn.extract(loaded, i) for i in range(2)])
+        return self.joined([self.fn.shuffle(loaded, None, range(i, count, 2)) for i in range(2)])
+
+    def joined(self, parts: list[Val]) -> Val:
+        fn, (first, *second) = self.fn, parts
+        word = fn.binary("lshr", first, const(16, first.ty))
+        for other in second:
+            word = fn.binary("or", word, fn.binary("and", other, const(0xFFFF0000, other.ty)))
+        return word
 
 
 def widened(fn: LLVMFunction, v: Val, old: DType, new: DType) -> Val:

@@ -7,8 +7,10 @@ vectors are read along the panel's own axis in runs of neighbours, or along k an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
+from tessera.compiler.targets.cpu.kernel.packing import tiled
 from tessera.compiler.targets.cpu.kernel.packing.panels import PackedPanel, Packer, packer_of
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
@@ -77,10 +79,16 @@ def scattered_function(module: LLVMModule, panel: PackedPanel, axes: int) -> str
             most, begin = min(lanes, width - start), fn.add(each.index, start)
             have = fn.smax(fn.smin(fn.sub(valid, begin), most), 0)
             at, line = fn.add(first, begin), fn.gep(to, start, panel.element.elem)
-            if panel.along == "k":
+            if panel.along == "k" and panel.together == 1:
                 pieces.turned(at, most, have, line, run, left)
+            elif panel.along == "k":
+                whole = fn.icmp("eq", fn.mod(fn.binary("or", run, left), panel.together), 0)
+                turn = partial(pieces.turned, at, most, have, line, run, left)
+                fn.either(whole, turn, partial(pieces.singles, at, most, have, line))
             else:
                 pieces.across(at, most, have, line)
+    if panel.tiled:
+        tiled.finish(fn, panel.tile, panel.right, valid, kc, target)
     return name
 
 
@@ -96,7 +104,7 @@ class _Pieces:
         """Vectors along the panel's own axis: of one run of neighbours, of two, or of single elements."""
         fn, size, lanes = self.fn, self.walk[-1][0], self.panel.lanes
         if self.panel.along != "p":
-            self._singles(at, most, have, line)
+            self.singles(at, most, have, line)
             return
         base, left = offset_at(fn, self.walk, at)
         whole = fn.binary("and", fn.icmp("sge", left, lanes), fn.icmp("eq", have, lanes))
@@ -116,14 +124,14 @@ class _Pieces:
 
         def broken() -> None:
             two = fn.icmp("sge", fn.add(left, size), have)
-            fn.either(two, two_runs, lambda: self._singles(at, most, have, line))
+            fn.either(two, two_runs, lambda: self.singles(at, most, have, line))
 
         if most == lanes:
             fn.either(whole, one_run, broken)
         else:
             broken()
 
-    def _singles(self, at: Index, most: int, have: Index, line: Val) -> None:
+    def singles(self, at: Index, most: int, have: Index, line: Val) -> None:
         fn, lanes = self.fn, self.panel.lanes
         offsets(fn, self.walk, at, have, self.places)
         mask = self.packer.between(0, have)
@@ -154,29 +162,37 @@ class _Pieces:
         packer.each_step(0, self.kc, step)
 
     def turned(self, at: Index, most: int, have: Index, line: Val, run: Val, left: Val) -> None:
-        """k has runs of neighbours: square blocks of them are transposed in registers."""
-        fn, panel, lanes = self.fn, self.panel, self.panel.lanes
+        """k has runs of neighbours, of whole words: square blocks of them are transposed in registers."""
+        fn, panel, lanes, together = self.fn, self.panel, self.panel.lanes, self.panel.together
         zero = const(0, panel.element.wide(lanes))
 
         def block(rows: list[Val], read: Callable[[Val], Val], to: Index, count: Index) -> None:
-            columns = transpose(fn, [self.packer.joined([read(p)]) for p in rows] + [zero] * (lanes - most))
+            columns = transpose(fn, [read(p) for p in rows] + [zero] * (lanes - most))
+            steps, to = fn.div(count, together), fn.div(to, together)
             for i, column in enumerate(columns):
-                with fn.when(fn.icmp("slt", i, count)):
+                with fn.when(fn.icmp("slt", i, steps)):
                     self.packer.put_first(column, most, self.packer.line(line, fn.add(to, i)))
+
+        def whole_rows(p: Val) -> Val:
+            return self.packer.read(p, lanes)
+
+        def parts_of_rows(mask: Val) -> Callable[[Val], Val]:
+            return lambda p: self.packer.found(self.packer.masked(p, mask, None, self.packer.piece(lanes)))
 
         def one_run(state: list[Val]) -> list[Val]:
             k, here = state
             count = fn.smin(here, fn.sub(self.kc, k))
             start = fn.gep(self.source, fn.load(fn.gep(self.table, k, "i64"), I64), self.element)
             rows = [fn.gep(start, own, self.element) for own in owns]
-            whole = fn.sub(count, fn.mod(count, lanes))
-            with fn.loop(0, whole, lanes) as each:
-                block([fn.gep(p, each.index, self.element) for p in rows], self._read, fn.add(k, each.index), lanes)
+            square = lanes * together
+            whole = fn.sub(count, fn.mod(count, square))
+            with fn.loop(0, whole, square) as each:
+                block([fn.gep(p, each.index, self.element) for p in rows], whole_rows, fn.add(k, each.index), square)
             rest = fn.sub(count, whole)
             with fn.when(fn.icmp("sgt", rest, 0)):
-                mask = self.packer.between(0, rest)
+                mask = self.packer.between(0, fn.div(rest, together))
                 ends = [fn.gep(p, whole, self.element) for p in rows]
-                block(ends, lambda p: self.packer.masked(p, mask), fn.add(k, whole), rest)
+                block(ends, parts_of_rows(mask), fn.add(k, whole), rest)
             return [fn.index(fn.add(k, count)), run]
 
         with fn.when(fn.icmp("sgt", have, 0)):

@@ -24,9 +24,9 @@ WORDS = (dtypes.int32, dtypes.uint32)
 
 def together(isa: VectorISA, lhs: DType, rhs: DType, acc: DType) -> int:
     """How many products one instruction adds to a lane; 1 where none of these instructions fits."""
-    if isa.bf16_products and lhs == rhs == dtypes.bf16 and acc == dtypes.f32:
+    if (isa.bf16_products or isa.bf16_tiles) and lhs == rhs == dtypes.bf16 and acc == dtypes.f32:
         return 2
-    if isa.byte_products and lhs in BYTES and rhs in BYTES and acc in WORDS:
+    if (isa.byte_products or isa.byte_tiles) and lhs in BYTES and rhs in BYTES and acc in WORDS:
         return 4
     return 1
 

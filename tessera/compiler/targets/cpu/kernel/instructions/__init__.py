@@ -1,0 +1,1 @@
+"""Instructions that multiply and add several numbers at once."""
