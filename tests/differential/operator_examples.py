@@ -100,7 +100,7 @@ def _scalar_examples() -> list[Example]:
 X, XS = Arg("B S"), Arg("B S D")
 EXACT_HEADS = [Arg("B 4 S D", "f32"), Arg("B 2 K D", "f32"), Arg("B 2 K E", "f32")]
 HEADS = Arg("B 4 S D"), Arg("B 2 K D"), Arg("B 2 K E")
-CALLED_BACK = Arg("B 4 S E"), Arg("B 4 S", "wide"), Arg("B 4 S", "wide")
+CALLED_BACK = Arg("B 4 S E"), Arg("B 4 S", "wide", 6.0, 9.0), Arg("B 4 S", "wide")
 ANY, REAL, INT = Arg("B S", "any"), Arg("B S", "real"), Arg("B S", "integer")
 REDUCTIONS = [
     E(name, x, axis=axis, keepdims=keep, least=0)

@@ -10,11 +10,11 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from tessera.compiler.frontend.syntax.dialect import DialectForm, Form, rewrite
 from tessera.errors import CompileError, Diagnostic, Span
-from tessera.immutable import immutable, mutable
+from tessera.immutable import immutable
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 _REJECTED = (SyntaxError, ValueError, RecursionError, MemoryError)  # MemoryError: brackets nested too deeply
@@ -66,16 +66,15 @@ def source_of(file: str, text: str) -> Source:
     return Source(file, text)
 
 
-@mutable
-class TypeParameter:
-    """One name of `def f[B, *Ts]`. The positions are those of an `ast` node: columns count UTF-8 bytes from 0."""
+class TypeParameter(ast.AST):
+    """One name of `def f[B, *Ts]`. Trees can be copied and moved with it, as with nodes of Python's own."""
 
-    name: str
-    stars: int
-    lineno: int
-    col_offset: int
-    end_lineno: int
-    end_col_offset: int
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _attributes: ClassVar[tuple[str, ...]] = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+
+    def __init__(self, name: str, stars: int, *place: int) -> None:
+        super().__init__(**dict(zip(self._attributes, place, strict=True)))
+        self.name, self.stars = name, stars
 
 
 class Sample(ast.Assign):

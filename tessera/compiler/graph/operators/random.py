@@ -74,7 +74,7 @@ class RandomBits(Operator):
         t.canonical(shape=out.shape, offset=t.dim(offset, "offset"), dtype=kind)
         return out
 
-    def partition(self, cut: Cut, seed: TensorType, shape: Shape, offset: Dim) -> None:
+    def partition(self, cut: Cut, seed: TensorType, shape: Shape, offset: Dim, dtype: DType) -> None:
         cut.whole(f"each of {cut.dim} draws by its position, and a part does not know where it starts")
 
     def reference(self, seed: Any, shape: tuple[int, ...], offset: int, dtype: DType = dtypes.uint64) -> Any:
