@@ -1,23 +1,24 @@
 """Where the first NaN of a step comes from: the step computed once more, one operator at a time.
 
-The program is what a call would compile, before any operator is joined with another, and each value is kept. From the
-result that is not finite the way goes back, through operands that are not finite either, to the operator that had
-good operands. What `where` does not take is left aside: a root of a negative number that is masked does no harm.
-Operators of the backward pass have the lines of the forward operators that they belong to.
+The program is what a call would compile, before any operator is joined with another. Each array is kept, also those of
+each round of a loop. From one element of a result that is not finite the way goes back, element by element, to an
+operator that made it of finite elements. What a slice cuts off and what `where` does not take is not on the way: a root
+of a negative number that is masked does no harm. Operators of the backward pass have the lines of the forward operators
+that they belong to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tessera import knobs
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.graph.operator import operator_of
-from tessera.compiler.graph.reference import evaluate, watching
+from tessera.compiler.graph.reference import evaluate, evaluate_op, watching
 from tessera.compiler.ir.core import Op, Value
 from tessera.errors import NOWHERE, DebugCheckError, Span, TesseraError
 from tessera.runtime.call.dispatch import launcher_of
@@ -52,62 +53,75 @@ def origin(step: Any, args: Sequence[Any], forward: int) -> Cause | None:
         return None
 
 
+class _Run(NamedTuple):
+    """One evaluation of an op, in a loop that of one round."""
+
+    op: Op
+    operands: Sequence[np.ndarray]
+    results: Sequence[np.ndarray]
+    sizes: Mapping[str, int]
+
+    def again(self, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """The results for other operands."""
+        return evaluate_op(self.op, operands, self.sizes)
+
+
+class _Element(NamedTuple):
+    array: np.ndarray
+    at: tuple[int, ...]
+
+
 class _Traced:
-    """A call of a function, with all values that it computed."""
+    """A call of a function, with all arrays that it computed."""
 
     def __init__(self, step: Any, args: Sequence[Any]) -> None:
-        parameters = launcher_of(step).parameters
-        bound = parameters.bind(parameters.positions(tuple(args), {}))
-        analysis = analyse(parameters.definition, bound.arguments, {})
+        taken = launcher_of(step).parameters
+        bound = taken.bind(taken.positions(tuple(args), {}))
+        analysis = analyse(taken.definition, bound.arguments, {})
         analysis.unit()  # raises where it has errors
         assert analysis.op is not None
         self.func = analysis.op
-        self.names: tuple[str, ...] = self.func.attrs["arg_names"]  # type: ignore[assignment]
-        given = [np.asarray(_numpy(bound.values[n])) for n in self.names if n in bound.values]
+        names: tuple[str, ...] = self.func.attrs["arg_names"]  # type: ignore[assignment]
+        given = [np.asarray(_numpy(bound.values[n])) for n in names if n in bound.values]
         arrays = [*given, *(np.asarray(_numpy(c)) for c in analysis.captures)]
-        self.values: dict[Value, np.ndarray] = dict(zip(self.func.region.block.args, arrays, strict=True))
-        self.order: list[tuple[Op, Sequence[np.ndarray], Sequence[np.ndarray]]] = []
+        parameters = self.func.region.block.args
+        shown = (names[v.index] if v.index < len(names) else v.hint for v in parameters)
+        self.given = {id(array): name for name, array in zip(shown, arrays, strict=True)}
+        self.made: dict[int, _Run] = {}
+        """by the identity of a result: an array is handed on as it is by branches and by the rounds of loops"""
         with watching(self._saw), np.errstate(all="ignore"):
-            evaluate(self.func, arrays)
+            self.results = evaluate(self.func, arrays)
 
-    def _saw(self, op: Op, operands: Sequence[Any], results: Sequence[Any]) -> None:
-        self.values.update(zip(op.results, results, strict=True))
-        if op.block is not self.func.region.block:  # of a loop, the last round would be left
-            self.order.append((op, operands, results))
+    def _saw(self, op: Op, operands: Sequence[Any], results: Sequence[Any], sizes: Mapping[str, int]) -> None:
+        if not op.regions:
+            run = _Run(op, operands, results, sizes)
+            handed_on = {id(x) for x in operands}
+            self.made |= {id(y): run for y in results if id(y) not in handed_on}
 
     def origin(self, forward: int) -> Cause | None:
-        results = self.func.region.block.terminator.operands
-        wrong = [v for v in results if not_finite(self.values[v]).any()]
+        wrong = [array for array in self.results if not_finite(array).any()]
         if not wrong:
             return None
-        nan = next((v for v in wrong if is_nan(self.values[v]).any()), None)
-        found = self._back(nan, is_nan) if nan is not None else self._back(wrong[0], not_finite)
-        at_top = isinstance(found, Op) and found.block is self.func.region.block
-        if nan is not None and isinstance(found, Op) and at_top:  # infinities that met: inf - inf, 0 * inf
-            infinite = next((v for v in found.operands if self._reaches(found, v, not_finite)), None)
-            earlier = self._back(infinite, not_finite) if infinite is not None else found
-            if isinstance(earlier, Value) or earlier.operands:  # an infinity of the text's own, as of masks, is meant
-                found = earlier
-        return self._cause(found, self._needed(results[:forward]))
+        with np.errstate(all="ignore"):
+            nan = next((array for array in wrong if is_nan(array).any()), None)
+            bad = not_finite if nan is None else is_nan
+            found = self._back(_first(wrong[0] if nan is None else nan, bad), bad)
+            if nan is not None and id(found.array) in self.made:  # infinities that met: inf - inf, 0 * inf
+                infinite = _source(self.made[id(found.array)], found, not_finite)
+                earlier = self._back(infinite, not_finite) if infinite is not None else found
+                made = self.made.get(id(earlier.array))
+                if made is None or made.operands:  # an infinity of the text's own, as of masks, is meant
+                    found = earlier
+        return self._cause(found, self._needed(self.func.region.block.terminator.operands[:forward]))
 
-    def _back(self, value: Value, bad: Bad) -> Op | Value:
-        """The operator that is the first on the way to a bad value, or the argument that is bad itself."""
-        while (op := value.op) is not None:
-            operand = next((v for v in op.operands if self._reaches(op, v, bad)), None)
-            if operand is None:
-                inside = next((o for o, xs, ys in self.order if _within(o, op) and _begins(xs, ys, bad)), None)
-                return inside or op
-            value = operand
-        return value
-
-    def _reaches(self, op: Op, operand: Value, bad: Bad) -> bool:
-        """Whether something bad in an operand can be what makes the result bad."""
-        array = self.values[operand]
-        wrong = bad(array)
-        if op.name == "graph.where" and operand is not op.operands[0]:
-            taken = self.values[op.operands[0]].astype(bool)
-            wrong = wrong & (taken if operand is op.operands[1] else ~taken)
-        return bool(wrong.any())
+    def _back(self, element: _Element, bad: Bad) -> _Element:
+        """The first bad element on the way to this one: of an operator's result, or of an argument."""
+        while (run := self.made.get(id(element.array))) is not None:
+            source = _source(run, element, bad)
+            if source is None:
+                break
+            element = source
+        return element
 
     def _needed(self, results: Sequence[Value]) -> set[Op]:
         """The operators that these results depend on."""
@@ -120,26 +134,75 @@ class _Traced:
                 waiting += [v.op for v in op.operands]
         return found
 
-    def _cause(self, found: Op | Value, forward: set[Op]) -> Cause:
-        if isinstance(found, Value):
-            name = self.names[found.index] if found.index < len(self.names) else found.hint
-            array = self.values[found]
-            return Cause(NOWHERE, "", f"{name} {_contents(array)} itself, {_where(array)}")
-        operands, results = next(
-            ((xs, ys) for o, xs, ys in self.order if o is found),
-            ([self.values[v] for v in found.operands], [self.values[r] for r in found.results]),
-        )
-        result = next(r for r in results if not_finite(r).any())
-        outer = found
+    def _cause(self, found: _Element, forward: set[Op]) -> Cause:
+        run = self.made.get(id(found.array))
+        if run is None:
+            name = self.given[id(found.array)]
+            return Cause(NOWHERE, "", f"{name} {_contents(found.array)} itself, {_where(found)}")
+        op = outer = run.op
         while outer.parent is not None and outer.parent is not self.func:
             outer = outer.parent
         way = "" if outer in forward else "the backward pass of this line: "
-        name = found.name.partition(".")[2]
-        given = self.func.region.block
-        arguments = [self.names[v.index] for v in found.operands if v.owner is given and v.index < len(self.names)]
+        name = op.name.partition(".")[2]
+        arguments = [self.given[id(array)] for array in run.operands if id(array) in self.given]
         of = f" of {', '.join(arguments)}" if arguments else ""
-        took = _taken(found, operands, result)
-        return Cause(found.span, f"{_contents(result)[6:]} here", f"{way}{name}{of} {took} and {_gives(result)}")
+        gives = _contents(found.array)[6:]
+        said = f"{way}{name}{of} {_taken(run, found.at)} and gives {gives}: {_where(found)}"
+        return Cause(op.span, f"{gives} here", said)
+
+
+def _source(run: _Run, element: _Element, bad: Bad) -> _Element | None:
+    """A bad element of an operand that makes this one bad; None where it is bad without any."""
+    wrong = [(k, bad(array)) for k, array in enumerate(run.operands)]
+    wrong = [(k, mask) for k, mask in wrong if mask.any()]
+    if not wrong:
+        return None
+    if _by_elements(run.op):
+        shape = element.array.shape
+        if run.op.name == "graph.where":
+            taken = 1 if np.broadcast_to(run.operands[0], shape)[element.at] else 2
+            wrong = [(k, mask) for k, mask in wrong if k == taken]
+        places = ((k, _place(mask.shape, element.at), mask) for k, mask in wrong)
+        return next((_Element(run.operands[k], at) for k, at, mask in places if mask[at]), None)
+    clean = [np.array(array, order="C") for array in run.operands]
+    for k, mask in wrong:
+        clean[k][mask] = 1
+    index = next(i for i, array in enumerate(run.results) if array is element.array)
+
+    def reaches(k: int, places: np.ndarray) -> bool:
+        """Whether the element is bad if, of all bad ones, those at flat `places` of operand k alone are kept."""
+        mixed = list(clean)
+        if places.size:
+            mixed[k] = clean[k].copy()
+            mixed[k].reshape(-1)[places] = np.asarray(run.operands[k]).reshape(-1)[places]
+        return bool(bad(np.asarray(run.again(mixed)[index]))[element.at])
+
+    if reaches(0, np.array([], int)):
+        return None
+    for k, mask in wrong:
+        places = np.flatnonzero(mask)
+        if not reaches(k, places[:1]):
+            if not reaches(k, places):
+                continue
+            while places.size > 1:
+                half, rest = np.array_split(places, 2)
+                places = half if reaches(k, half) else rest
+        return _Element(run.operands[k], tuple(int(i) for i in np.unravel_index(int(places[0]), mask.shape)))
+    k, mask = wrong[0]  # several together
+    return _first(run.operands[k], bad)
+
+
+def _by_elements(op: Op) -> bool:
+    return operator_of(op).kind == "map"
+
+
+def _place(shape: tuple[int, ...], at: tuple[int, ...]) -> tuple[int, ...]:
+    """Where the element of an operand is that goes to `at` of the result, which it is broadcast to."""
+    return tuple(0 if n == 1 else i for n, i in zip(shape, at[len(at) - len(shape) :], strict=True))
+
+
+def _first(array: np.ndarray, bad: Bad) -> _Element:
+    return _Element(array, tuple(int(i) for i in np.argwhere(bad(array))[0]))
 
 
 def is_nan(array: np.ndarray) -> np.ndarray:
@@ -163,39 +226,23 @@ def _numpy(value: Any) -> Any:
     return value.numpy() if hasattr(value, "numpy") else value.get() if hasattr(value, "get") else value
 
 
-def _within(op: Op, outer: Op) -> bool:
-    parent = op.parent
-    while parent is not None and parent is not outer:
-        parent = parent.parent
-    return parent is outer
-
-
-def _begins(operands: Sequence[np.ndarray], results: Sequence[np.ndarray], bad: Bad) -> bool:
-    return any(bad(r).any() for r in results) and not any(bad(x).any() for x in operands)
-
-
 def _contents(array: np.ndarray) -> str:
     return "holds NaN" if is_nan(array).any() else "holds infinity"
 
 
-def _where(array: np.ndarray) -> str:
+def _where(found: _Element) -> str:
     """`1 of 64 elements, the first at [3, 1]`."""
-    wrong = not_finite(array)
-    place = f", the first at {[int(i) for i in np.argwhere(wrong)[0]]}" if array.ndim else ""
-    return f"{int(wrong.sum()):,} of {array.size:,} element{'s' * (array.size != 1)}{place}"
+    wrong = not_finite(found.array)
+    first = "the first" if tuple(np.argwhere(wrong)[0]) == found.at else "the first that is used"
+    place = f", {first} at {list(found.at)}" if found.at else ""
+    return f"{int(wrong.sum()):,} of {found.array.size:,} element{'s' * (found.array.size != 1)}{place}"
 
 
-def _gives(result: np.ndarray) -> str:
-    return f"gives {_contents(result)[6:]}: {_where(result)}"
-
-
-def _taken(op: Op, operands: Sequence[np.ndarray], result: np.ndarray) -> str:
+def _taken(run: _Run, at: tuple[int, ...]) -> str:
     """What it was given: the very elements where it works element by element, ranges where it does not."""
-    operator = None if op.regions else operator_of(op)
-    if operator is not None and operator.kind == "map":
-        at = tuple(np.argwhere(not_finite(result))[0])
-        elements = (np.broadcast_to(x, result.shape)[at] for x in operands)
-        return f"takes {', '.join(f'{np.asarray(_wide(np.asarray(e))).item():.6g}' for e in elements)}"
-    finite = [_wide(x)[np.isfinite(_wide(x))] for x in operands if _of_floats(x)]
+    if _by_elements(run.op):
+        elements = (_wide(np.asarray(x[_place(x.shape, at)])).item() for x in run.operands)
+        return f"takes {', '.join(f'{e:.6g}' for e in elements)}"
+    finite = [_wide(x)[np.isfinite(_wide(x))] for x in run.operands if _of_floats(x)]
     most = max((float(np.abs(x).max()) for x in finite if x.size), default=0.0)
     return f"takes numbers of up to {most:.3g} in size"

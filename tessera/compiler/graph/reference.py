@@ -22,13 +22,14 @@ from tessera.language.lazy import np
 from tessera.language.rounding import round_to, to_compute
 
 Arrays = dict[Value, Any]
-Watch = Callable[[Op, Sequence[Any], Sequence[Any]], None]
+Watch = Callable[[Op, Sequence[Any], Sequence[Any], Mapping[str, int]], None]
 _watch: ContextVar[Watch | None] = ContextVar("_watch", default=None)
 
 
 @contextmanager
 def watching(watch: Watch) -> Generator[None]:
-    """Inside it `watch(op, operands, results)` is called after each op that is evaluated, in branches and loops too."""
+    """Inside it `watch(op, operands, results, sizes)` is called after each op that is evaluated, in branches and loops
+    too."""
     token = _watch.set(watch)
     try:
         yield
@@ -64,7 +65,7 @@ def run(block: Block, env: Arrays, sizes: Mapping[str, int]) -> list[Any]:
         results = evaluate_op(op, operands, sizes, env)
         env.update(zip(op.results, results, strict=True))
         if watch is not None:
-            watch(op, operands, results)
+            watch(op, operands, results, sizes)
     return [env[v] for v in block.terminator.operands]
 
 

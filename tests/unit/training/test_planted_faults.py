@@ -26,6 +26,7 @@ SAFE = [
     "ts.exp({v} - ts.max({v}, axis=-1, keepdim=True))",
     "{v} @ {v}.T @ {v} / 16.0",
     "ts.sin({v})",
+    "ts.concat([ts.log({v} * 0.0 - 1.0), {v}])[8:]",
     "ts.clip({v}, -3.0, 3.0)",
     "ts.maximum({v}, 0.01 * {v})",
     "({v}.to(ts.bf16) * 2).to(ts.f32)",
@@ -41,6 +42,7 @@ FAULTS = [
     "ts.log(ts.sum({v} * 0.0, axis=-1, keepdim=True) - 1.0) + {v}",
     "ts.where({v} < 1e9, ts.log({v} * 0.0 - 1.0), {v})",
     "ts.acos({v} * 0.0 + 2.0)",
+    "ts.stack([ts.sqrt({v} * 0.0 - 1.0), ts.log({v} * 0.0 - 2.0)])[1]",
     "({v} * 0.0 + 300.0).to(ts.f16).to(ts.f32) * 1e37 * 1e37",
 ]
 """each gives NaN or infinity, forwards or backwards, and is one line"""

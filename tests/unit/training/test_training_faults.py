@@ -52,7 +52,22 @@ def masked_rows(model, x, y):
     return ts.mean(scores - ts.max(scores, axis=-1, keepdim=True))
 
 
+def cut_off(model, x, y):
+    size = ts.iota(8, dtype=ts.f32)[:, None] - 5.0
+    return ts.mean((model(x) * (size + 5.0) * size / ts.stop_gradient(size * (size + 5.0)))[1:])
+
+
+def cut_off_in_a_loop(model, x, y):
+    def following(total, row):
+        both = ts.stack([ts.log(total * 0.0 - 1.0), total * 3e38 * row])
+        return both[1], ts.mean(row)
+
+    return ts.mean(ts.scan(following, ts.ones_like(x[0]), model(x))[0])
+
+
 @pytest.mark.parametrize("faulty, line, said", [
+    (cut_off, "size / ts.stop", r"div takes -?0, 0 .*: 8 of 32 elements, the first that is used at \[5, 0\]"),
+    (cut_off_in_a_loop, "total * 3e38", r"mul takes .* and gives infinity: [1-4] of 4"),
     (root, "ts.sqrt(hidden - 100.0)", r"the loss of step 1 is nan; sqrt takes -\d+\.\d+ and gives NaN: 32 of 32"),
     (overflow, "ts.exp(model(x)", r"exp takes [\d.]+ and gives infinity: \d+ of 32"),
     (norm_at_zero, "ts.sqrt(ts.sum(", r"the gradient of .*; the backward pass of this line: div takes [\d.]+, 0"),
