@@ -51,7 +51,7 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("Profiler", "profile_memory", "analyze_performance"), "tessera.profiler"),
     # when they are wrong
     **dict.fromkeys(("TesseraError", "CompileError", "LaunchError", "TargetError", "DeviceError", "DebugCheckError",
-                     "MissingDependency", "Diagnostic"), "tessera.errors"),
+                     "MissingDependency", "TrainingWarning", "Diagnostic"), "tessera.errors"),
 }  # fmt: skip
 _MODULES = {
     "array_api": "tessera.runtime.standard",

@@ -31,6 +31,7 @@ from tessera.errors import LaunchError as LaunchError
 from tessera.errors import MissingDependency as MissingDependency
 from tessera.errors import TargetError as TargetError
 from tessera.errors import TesseraError as TesseraError
+from tessera.errors import TrainingWarning as TrainingWarning
 from tessera.functions.activations import celu as celu
 from tessera.functions.activations import glu as glu
 from tessera.functions.activations import hardsigmoid as hardsigmoid

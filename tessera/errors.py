@@ -271,6 +271,10 @@ class CompileError(TesseraError):
     default_code = "TS102"
 
 
+class TrainingWarning(UserWarning):
+    """TS354: a gradient is 0, as the result does not depend on the argument or parameter."""
+
+
 class LaunchError(TesseraError, ValueError):
     """The program is right, the arguments are not."""
 

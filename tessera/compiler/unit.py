@@ -7,7 +7,7 @@ from typing import Any
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure
-from tessera.errors import Span
+from tessera.errors import Diagnostic, Span
 from tessera.immutable import immutable
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -48,6 +48,8 @@ class Unit:
     checks: tuple[LaunchCheck, ...] = ()
     captures: tuple[Any, ...] = ()
     structure: Structure = None
+    warnings: tuple[Diagnostic, ...] = ()
+    """what a script is told of when it is compiled: results that nobody expects"""
 
     @property
     def name(self) -> str:

@@ -10,16 +10,12 @@ from typing import Any
 
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.trainings import idle_finding, idle_parts
-from tessera.errors import CompileError, DebugCheckError, Diagnostic, Note, Span
+from tessera.errors import CompileError, DebugCheckError, Diagnostic, Note, Span, TrainingWarning
 from tessera.language.decorators import Decorated, Function
 from tessera.optimizers import OptimizerState
 from tessera.runtime.call.dispatch import launcher_of
 from tessera.training import step as steps
 from tessera.training.provenance import origin
-
-
-class TrainingWarning(UserWarning):
-    """TS354: a parameter is trained that the loss does not depend on."""
 
 
 def fault(

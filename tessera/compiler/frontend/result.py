@@ -101,7 +101,8 @@ class Analysis:
             message = f"{self.name} computes with something that is not known when it is compiled"
             unknown = Diagnostic("TS102", message, self.definition.span, function=self.name)
             raise CompileError(errors or list(self.undecided) or unknown)
-        return Unit(self.op, self.params, self.checks, self.captures, self.structure)
+        unexpected = tuple(d for d in self.diagnostics if d.code == "TS354")  # other warnings are about style and speed
+        return Unit(self.op, self.params, self.checks, self.captures, self.structure, unexpected)
 
     def type_at(self, line: int, col: int) -> ExprInfo | None:
         """The innermost expression that covers a position."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,8 @@ from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
-from tessera.errors import CompileError
+from tessera.errors import CompileError, TrainingWarning
+from tessera.language.tracebacks import OWN
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code import why_recompiled
@@ -27,6 +29,8 @@ from tessera.runtime.code.watch import Watch
 
 _APART = ("autotune", "constant", "distributed")
 """options that are not part of what is compiled"""
+_WARNED: dict[Any, Any] = {}
+"""what `warnings` has said"""
 _LIBRARY = os.path.join(os.path.dirname(os.path.abspath(tessera.__file__)), "kernels") + os.sep
 
 
@@ -84,9 +88,17 @@ def compile_with(
     except CompileError as e:
         raise _at_the_call(e, definition) from None
     if recorded and not profile:
+        _warn(built)
         compilation = why_recompiled.Compilation(definition.name, fields, built.origin, built.duration)
         why_recompiled.record(why_recompiled.identity_of(fn), compilation)
     return built
+
+
+def _warn(built: Built) -> None:
+    """Tells of the warnings of a compilation, each once. Those about the library's own text are not the user's."""
+    for text, file, line in built.warnings:
+        if not file.startswith(OWN):
+            warnings.warn_explicit(text, TrainingWarning, file, line, registry=_WARNED)
 
 
 def _at_the_call(error: CompileError, definition: Definition) -> CompileError:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from tessera import knobs
 from tessera.collector import collector_paused
@@ -73,6 +73,14 @@ class LoadableCode(Locked):
         return self._executable
 
 
+class UserWarningAt(NamedTuple):
+    """What a compilation warns of, also where its code comes from the disk."""
+
+    text: str
+    file: str
+    line: int
+
+
 @immutable
 class Built:
     """Compiled code with what launching it needs. `lowered` is None where nothing was compiled."""
@@ -89,6 +97,7 @@ class Built:
     held: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """parameter -> array made at compile time, the same at every call"""
     lowered: Any = None
+    warnings: tuple[UserWarningAt, ...] = ()
 
     @property
     def artifact(self) -> Artifact:
@@ -155,11 +164,12 @@ def _known(request: Request, front: str, disk: cache.DiskCache | None, clock: Cl
         data = json.loads(note)
         its = LaunchPlan.from_json(data["plan"], request.value_of)
         captures = tuple((str(name), str(path)) for name, path in data["captures"])
+        warned = tuple(UserWarningAt(str(text), str(file), int(line)) for text, file, line in data["warnings"])
     except (ValueError, LookupError, TypeError, AttributeError):  # of a compiler that wrote other notes
         return None
     _fronts.put(front, found)
     clock.done("disk" if origin == "disk" else "memory")
-    return Built(its, code, key, origin, tuple(clock.stages), captures)
+    return Built(its, code, key, origin, tuple(clock.stages), captures, warnings=warned)
 
 
 def _code(key: str, request: Request, disk: cache.DiskCache | None) -> tuple[LoadableCode | None, str]:
@@ -206,14 +216,15 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
     paths = {name: request.path_of(array) for name, array in captured.items()}
     captures = tuple((name, path) for name, path in paths.items() if path is not None)
     held = {name: array for name, array in captured.items() if paths[name] is None}
+    warned = tuple(UserWarningAt(d.render(), d.span.file, d.span.line) for d in unit.warnings)
     if not held:
         with contextlib.suppress(Nameless):
-            note = json.dumps({"plan": its.to_json(request.path_of), "captures": captures})
+            note = json.dumps({"plan": its.to_json(request.path_of), "captures": captures, "warnings": warned})
             _fronts.put(front, (key, note))
             if disk is not None:
                 disk.link(front, key, note)
     clock.done("store")
-    return Built(its, code, key, origin, tuple(clock.stages), captures, held, lowered)
+    return Built(its, code, key, origin, tuple(clock.stages), captures, held, lowered, warned)
 
 
 def _dumper(name: str, folder: Path | None) -> Callable[[str, Op], None] | None:

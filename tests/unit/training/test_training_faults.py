@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import nn
+from tessera.runtime.code import build
 from tests.unit.training.test_train import BATCHES, OPT, X, Y, bits, equal, fresh, loss, train
 
 
@@ -180,3 +181,27 @@ def test_a_parameter_that_the_loss_does_not_reach_is_said():
     assert run.step == 1
     with pytest.warns(Warning, match=r"TS354(?s:.)*does not depend on model\.w: freeze"):
         ts.train({"w": np.ones(4, np.float32)}, OPT, lambda m, x, y: ts.mse(x, y), BATCHES, steps=1, live=False)
+
+
+class Idle(nn.Module):
+    used: nn.Linear
+    idle: nn.Linear
+
+
+@ts.function
+def step_of_ones_own(model: Idle, x: ts.Tensor["B", "D"]):
+    return ts.value_and_grad(lambda m: ts.mse(m.used(x), x))(model)
+
+
+def test_a_loop_of_ones_own_is_told_of_it_when_its_step_is_compiled_and_when_it_comes_from_the_disk(own_cache):
+    model = Idle(nn.Linear(4, 4, key=0), nn.Linear(4, 4, key=1))
+    for origin in ("miss", "disk"):
+        build.forget()
+        step = ts.function(step_of_ones_own.__wrapped__)
+        with pytest.warns(ts.TrainingWarning) as warned:
+            step(model, X)
+            step(model, X)
+        (said,) = warned
+        assert step.launcher.last.origin == origin
+        assert "TS354" in str(said.message) and "does not depend on m.idle: its gradient is 0" in str(said.message)
+        assert (said.filename, said.lineno) == (__file__, line_of("ts.mse(m.used(x), x))(model)"))
