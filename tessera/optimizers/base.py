@@ -1,4 +1,4 @@
-"""What optimizers have in common: state, groups, clipping, loss scale, steps that are left out, and the one program."""
+"""What optimizers have in common: state, groups, clipping, steps that are left out, and the one program."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any, TypeVar
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import tree
+from tessera.optimizers.loss_scale import checked_scale, first_scale, next_scale
 
 Model = TypeVar("Model")
 MASTER = "master"
-GROWTH = 2000
-"""steps without overflow after which a dynamic loss scale is doubled, as in mixed precision training by P. Micikevicius
-et al. (2018)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +106,8 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         policy = _numerics(self.numerics)
-        scale = policy.loss_scale
-        if scale is not None and self.loss_scale not in (1.0, scale):
-            raise ValueError(f"loss_scale is {self.loss_scale} and {scale} in numerics")
-        if scale is not None:
-            object.__setattr__(self, "loss_scale", scale)
         object.__setattr__(self, "numerics", policy)
-        if isinstance(self.loss_scale, str) and self.loss_scale != "dynamic":
-            raise ValueError(f"loss_scale is a number or 'dynamic', not {self.loss_scale!r}")
+        object.__setattr__(self, "loss_scale", checked_scale(self.loss_scale, policy.loss_scale))
 
     def kept(self, name: str, parameter: Any) -> tuple[str, ...]:
         """The names of the state arrays of this parameter."""
@@ -154,7 +146,7 @@ class Optimizer:
             {n: {m: self._first(m, p) for m in self._kept(n, p)} for n, p in arrays.items()},
             ts.zeros((), ts.int32),
             ts.zeros((), ts.int32),
-            ts.full((), 65536.0 if self.loss_scale == "dynamic" else float(self.loss_scale), ts.f32),
+            ts.full((), first_scale(self.loss_scale), ts.f32),
             ts.zeros((), ts.f32),
             ts.zeros((len(arrays),), ts.f32),
         )
@@ -271,9 +263,7 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
         states.append({k: ts.where(fine, kept[k], held[i][k]) for k in kept})
     good = ts.where(fine, good + 1, 0)
     if rule.loss_scale == "dynamic":
-        grown = good >= GROWTH
-        scale = ts.where(fine, ts.where(grown, scale * 2.0, scale), ts.maximum(scale * 0.5, 1.0))
-        good = ts.where(grown, 0, good)
+        scale, good = next_scale(scale, good, fine)
     return new, states, step + fine.to(ts.int32), good, scale, norm, ts.stack(squares)
 
 
