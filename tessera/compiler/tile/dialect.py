@@ -269,7 +269,8 @@ def _merge(op: Op) -> None:
     "acc + a @ b: a [M, K], b [K, N] (tiles or shared), acc [M, N]; products summed in acc's dtype in the order of "
     "language/order.py, the first chain starts at acc. Batches have axes before these, as many in a and b as in "
     "acc; an axis of size 1 is used for all matrices of acc. With scales of a [M, K / B] and of b [K / B, N] as two "
-    "further operands (fp8_e8m0: B = 32, fp8_e4m3: 16), a and b are first multiplied by them and rounded to bf16.",
+    "further operands (fp8_e8m0: B = 32, fp8_e4m3: 16), a and b are first multiplied by them and rounded to bf16. Attr "
+    "subnormals: subnormal elements of bf16 do not count as zero.",
 )
 def _mma(op: Op) -> None:
     _operands(op, 5 if has_scales(op) else 3)

@@ -283,6 +283,7 @@ class Tiles:
             along = f"{axis_text(a_axes[-1])} with {axis_text(b_axes[-2])}"
             message = f"mma would contract {along}, which are two axes; did you mean {turn.message}?"
             raise KernelFault("TS418", message, suggestions=[turn])
+        powers = dtypes.fp8_e8m0 in (at.dtype, bt.dtype)
         a, b = self._one_dtype(a, b)
         a, b, lead, sizes = self._batches(a, b, a_axes[:-2], b_axes[:-2])
         count = prod(sizes)
@@ -291,7 +292,8 @@ class Tiles:
             raise KernelFault("TS402", f"{most}; take fewer in a step of a loop or in a program")
         shape = (*sizes, at.shape[-2], bt.shape[-1])
         acc = self._accumulator(accumulator, shape, operand_type(a).dtype)
-        out = self.builder.value("tile.mma", (a, b, acc), TileType(shape, tile_type(acc).dtype))
+        attrs = {"subnormals": True} if powers else None  # the least power of two is one in bf16
+        out = self.builder.value("tile.mma", (a, b, acc), TileType(shape, tile_type(acc).dtype), attrs)
         axes = (*lead, a_axes[-2], b_axes[-1])
         for mine, theirs in zip(self.identities.of(acc), axes, strict=True):
             mine.join(theirs)

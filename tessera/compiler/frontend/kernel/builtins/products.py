@@ -63,6 +63,7 @@ def example(a: Tensor["M", "K", ts.f32], b: Tensor["K", "N", ts.f32]) -> Tensor[
         out = k.tiles.mma(left, right, left_axes, right_axes, given)
         if (a_scale is not None or b_scale is not None) and out.op is not None:
             out.op.attrs["scaled"] = True  # targets may take the scales as they are (tile/passes/keep_scales.py)
+            out.op.attrs["subnormals"] = True  # scales reach down to 2**-127
         return out
 
 

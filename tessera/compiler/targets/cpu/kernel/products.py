@@ -261,7 +261,7 @@ def write_mma(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> N
     k.ev.memo = {}
     left, right = _operand(k, a), _operand(k, b)
     narrow = dtype_of(acc) == dtypes.f32 and dtype_of(a) == dtype_of(b) == dtypes.bf16
-    if not k.isa.bf16_tiles or not narrow or op.attrs.get("scaled"):  # scales reach down to 2**-127, a subnormal
+    if not k.isa.bf16_tiles or not narrow or op.attrs.get("subnormals"):
         left, right = (replace(x, halves=False) for x in (left, right))
     _check(op, left.dtype, right.dtype, dtype_of(acc))
     pitch = cell.strides[0] or PITCH
