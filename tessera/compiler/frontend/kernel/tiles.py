@@ -292,8 +292,9 @@ class Tiles:
             raise KernelFault("TS402", f"{most}; take fewer in a step of a loop or in a program")
         shape = (*sizes, at.shape[-2], bt.shape[-1])
         acc = self._accumulator(accumulator, shape, operand_type(a).dtype)
-        attrs = {"subnormals": True} if powers else None  # the least power of two is one in bf16
-        out = self.builder.value("tile.mma", (a, b, acc), TileType(shape, tile_type(acc).dtype), attrs)
+        out = self.builder.value("tile.mma", (a, b, acc), TileType(shape, tile_type(acc).dtype))
+        if powers and out.op is not None:
+            out.op.attrs["subnormals"] = True  # the least power of two is one in bf16
         axes = (*lead, a_axes[-2], b_axes[-1])
         for mine, theirs in zip(self.identities.of(acc), axes, strict=True):
             mine.join(theirs)
