@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tessera.compiler.targets import base
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.isa import host
 from tessera.compiler.targets.cpu.target import CpuTarget
@@ -24,6 +23,7 @@ del test_sums_are_folded_in_the_documented_order
 del test_every_op_of_the_dialect_has_a_writer
 del test_older_architecture_without_async_copies_or_bf16_products
 
+READY = harness.ready
 once = cache(jit._object)
 """Object code of a text. Cases that differ in what only a GPU knows, as warps, have the same text."""
 
@@ -36,11 +36,17 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         pytest.skip("this machine has no wider vectors")
     target = CpuTarget(wanted)
     monkeypatch.setattr(jit, "_object", once)
-    monkeypatch.setattr(harness.base, "get", lambda name, get=base.get: target if name == "cpu" else get(name))
+
+    def get(name: str) -> CpuTarget:
+        assert name == "cpu", "these cases are the CPU's"
+        return target
+
+    monkeypatch.setattr(harness.base, "get", get)
     check: Any = partial(harness.check, target="cpu")
     monkeypatch.setattr(test_tile_ops, "check", check)
     monkeypatch.setattr(test_typical_kernels, "check", check)
-    monkeypatch.setattr(harness, "ready", lambda case, _="", ready=harness.ready: ready(case, "cpu"))
+    for module in (harness, test_tile_ops):
+        monkeypatch.setattr(module, "ready", lambda case, _="": READY(case, "cpu"))
     yield
 
 

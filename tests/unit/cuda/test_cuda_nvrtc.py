@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,9 @@ KERNELS: dict[str, Callable[[], Any]] = {
 }
 
 
-@lru_cache
+@cache
 def compiled(arch: str, name: str) -> Artifact:
+    """Kept for all tests of this file."""
     case = KERNELS[name]()
     return generate(case if isinstance(case, Program) else case.program, base.get(arch))
 
@@ -88,7 +89,7 @@ MULTIPLIES = {
 }
 
 
-@lru_cache
+@cache
 def sass(arch: str) -> dict[str, str]:
     """The instructions of the products for one architecture."""
     names = (*MULTIPLIES, "matmul_bf16")
