@@ -18,6 +18,8 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 
+HALVES = (dtypes.f16, dtypes.bf16)
+
 
 class Contract(Operator):
     """Sums of products as in einsum `lhs,rhs->out`, one letter per axis, none repeated within an operand.
@@ -25,7 +27,7 @@ class Contract(Operator):
     Letters in all three are batches, those missing from `out` are summed over in the accumulator dtype, in the order of
     language/order.py; all others are rows or columns. The result has the operands' dtype. Under the policy `compute(d)`
     operands of f32 are rounded to d, and the result of operands of f32 or d is f32. `dtype` is the result's where the
-    operands are integers of fewer bits, each of which is widened first.
+    operands are integers of fewer bits, or floats of one dtype of 16 bits, each of which is widened first.
     """
 
     kind = "contract"
@@ -35,8 +37,9 @@ class Contract(Operator):
         self, t: Infer, x: TensorType, y: TensorType, lhs: str, rhs: str, out: str, dtype: DType | None = None
     ) -> TensorType:
         if dtype is not None:
-            if not all(v.dtype.is_integer and v.dtype.bits < dtype.bits for v in (x, y)) or not dtype.is_integer:
-                t.fail("TS210", f"{x.dtype} and {y.dtype} are not integers narrower than {dtype}")
+            narrow = dtype.is_integer and all(v.dtype.is_integer and v.dtype.bits < dtype.bits for v in (x, y))
+            if not narrow and not (dtype == dtypes.f32 and x.dtype == y.dtype in HALVES):
+                t.fail("TS210", f"{x.dtype} and {y.dtype} are not numbers narrower than {dtype}")
             x, y = (TensorType(v.shape, dtype) for v in (x, y))
         t.require(x, "number", 0)
         t.require(y, "number", 1)
@@ -78,13 +81,17 @@ class Contract(Operator):
         self, g: GraphBuilder, out_: Value, ct: Value, x: Value, y: Value, lhs: str, rhs: str, out: str,
         dtype: DType | None = None,
     ) -> Any:  # fmt: skip
-        return (contract(g, ct, y, out, rhs, lhs), contract(g, ct, x, out, lhs, rhs))
+        wide = [x, y] if dtype is None else [g.to(v, dtype) for v in (x, y)]
+        found = contract(g, ct, wide[1], out, rhs, lhs), contract(g, ct, wide[0], out, lhs, rhs)
+        return found if dtype is None else tuple(g.to(c, tensor(v).dtype) for c, v in zip(found, (x, y), strict=True))
 
     def tangent(
         self, g: GraphBuilder, out_: Value, tangents: Any, x: Value, y: Value, lhs: str, rhs: str, out: str,
         dtype: DType | None = None,
     ) -> Any:  # fmt: skip
         dx, dy = tangents
+        if dtype is not None:
+            x, y, (dx, dy) = g.to(x, dtype), g.to(y, dtype), (v if v is None else g.to(v, dtype) for v in tangents)
         parts = [contract(g, dx, y, lhs, rhs, out)] if dx is not None else []
         parts += [contract(g, x, dy, lhs, rhs, out)] if dy is not None else []
         return parts[0] if len(parts) == 1 else g.add(*parts) if parts else None
@@ -103,6 +110,15 @@ def contract(g: GraphBuilder, x: Value, y: Value, lhs: str, rhs: str, out: str) 
         product = g.contract(x, y, lhs=lhs, rhs=rhs, out=out)
         return g.to(product, dtypes.promote(tensor(x).dtype, tensor(y).dtype) or tensor(product).dtype)
     return g.mul(_aligned(g, x, lhs, out), _aligned(g, y, rhs, out))
+
+
+def widened(g: GraphBuilder, x: Value, y: Value, lhs: str, rhs: str, out: str) -> Value:
+    """The same of operands in the dtype of arithmetic, and in that dtype. Products read floats of 16 bits as they are:
+    a target may have instructions for them, and no wider copy is stored."""
+    one, two = tensor(x), tensor(y)
+    if one.dtype == two.dtype in HALVES and one.policy is None and two.policy is None:
+        return g.contract(x, y, lhs=lhs, rhs=rhs, out=out, dtype=dtypes.f32)
+    return contract(g, g.compute(x), g.compute(y), lhs, rhs, out)
 
 
 def _without_stretched(g: GraphBuilder, x: Value, labels: str, y: Value, others: str) -> tuple[Value, str]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.infer import items, several, shown
 from tessera.compiler.graph.operator import Infer, Operator, tensor
+from tessera.compiler.graph.operators.contraction import widened
 from tessera.compiler.graph.operators.joining import part
 from tessera.compiler.graph.operators.windows.sliding import Ints, end, places, steps
 from tessera.compiler.graph.operators.windows.transposed import PLACES, WITHIN, padded, spread_out
@@ -163,10 +164,10 @@ class Convolution(Convolved, abstract=True):
         matrix = g.broadcast_to(matrix, (batch, *tensor(matrix).shape))
         within, places = WITHIN[: self.spatial], PLACES[: self.spatial]
         lhs, rhs, found = f"ngoc{within}", f"ngc{within}{places}", f"ngo{places}"
-        out = g.contract(g.compute(matrix), g.compute(seen), lhs=lhs, rhs=rhs, out=found)
+        out = widened(g, matrix, seen, lhs, rhs, found)
         if bias is not None:
             out = g.add(out, g.reshape(g.compute(bias), (*tensor(out).shape[1:3], *(1,) * self.spatial)))
-        return g.to(g.reshape(out, (batch, shape[0], *sizes)), dtype)
+        return g.reshape(g.to(out, dtype), (batch, shape[0], *sizes))
 
     def each_by_itself(self, g: GraphBuilder, x: Value, weight: Value, stride: Ints, dilation: Ints) -> Value:
         """One channel, one result: sums of weighted windows, without products of matrices."""
@@ -301,7 +302,7 @@ def of_weight(
     batch, channels = tensor(ct).shape[:2]
     given = g.reshape(ct, (batch, groups, dims.floordiv(channels, groups), *sizes))
     within, places = WITHIN[:n], PLACES[:n]
-    found = g.einsum(f"ngo{places},ngc{within}{places}->goc{within}", g.compute(given), g.compute(seen))
+    found = widened(g, given, seen, f"ngo{places}", f"ngc{within}{places}", f"goc{within}")
     return g.reshape(found, shape)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.infer import at_least_zero
 from tessera.compiler.graph.operator import tensor
+from tessera.compiler.graph.operators.contraction import widened
 from tessera.compiler.graph.operators.joining import part
 from tessera.compiler.graph.operators.windows.sliding import Ints, resized, spread
 from tessera.compiler.ir.core import Value
@@ -123,10 +124,9 @@ def side_by_side(
     n, shape, have = len(stride), tensor(weight).shape, tensor(x).shape
     each = dims.floordiv(shape[0], groups)
     within, places = WITHIN[:n], PLACES[:n]
-    split = g.compute(g.reshape(x, (have[0], groups, each, *have[2:])))
-    weights = g.compute(g.reshape(weight, (groups, each, *shape[1:])))
+    split, weights = g.reshape(x, (have[0], groups, each, *have[2:])), g.reshape(weight, (groups, each, *shape[1:]))
     out = "".join(p + w for p, w in zip(places, within, strict=True))
-    found = g.to(g.einsum(f"ngc{places},gco{within}->ngo{out}", split, weights), tensor(x).dtype)
+    found = g.to(widened(g, split, weights, f"ngc{places}", f"gco{within}", f"ngo{out}"), tensor(x).dtype)
     gaps = [s - k for s, k in zip(stride, shape[2:], strict=True)]
     if any(gaps):
         found = g.pad(found, ((0, 0), (0, 0), (0, 0), *(p for gap in gaps for p in ((0, 0), (0, gap)))))
