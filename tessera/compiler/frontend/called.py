@@ -265,11 +265,13 @@ class Names:
     def made(self, node: ast.expr) -> MadeArgument | None:
         """The argument that an expression makes; None where the text does not determine it."""
         value = self.value(node)
-        if isinstance(value, Unknown):
-            return None
+        return None if isinstance(value, Unknown) else self.made_as(typed(value), node)
+
+    def made_as(self, type: ArgType, node: ast.expr) -> MadeArgument:
+        """An argument of this type, with the place of the expression that makes it."""
         while isinstance(node, ast.Name) and node.id in self._texts:
             node = self._texts[node.id]
-        return MadeArgument(typed(value), ast.unparse(node), node.lineno)
+        return MadeArgument(type, ast.unparse(node), node.lineno)
 
     def value(self, node: ast.expr) -> Any:
         from tessera.compiler.frontend.evaluation import constant  # slow: 0.2 s before a server's first answer

@@ -62,7 +62,8 @@ class Training:
     """the model and the optimizer"""
     step: AsCalled | None = None
     """the loss and its gradient, for the model that the text makes"""
-    _state: ArgType = None
+    held: ArgType = None
+    """the state of the optimizer, once it has been asked for"""
 
     def findings(self, source: Source) -> list[Diagnostic]:
         """TS354 of layers that are trained and that the loss does not use: at the loss, in this file or where it is
@@ -77,11 +78,11 @@ class Training:
 
     def state(self) -> Record | None:
         """The optimizer's state before the first step; None where the text does not tell it."""
-        if self._state is None and "optimizer" in self.made:
+        if self.held is None and "optimizer" in self.made:
             made = ast.Call(ast.Attribute(self.given["optimizer"], "init", ast.Load()), [self.given["model"]], [])
             found = self.names.made(ast.fix_missing_locations(ast.copy_location(made, self.call)))
-            self._state = found.type if found is not None else None
-        return self._state if isinstance(self._state, Record) else None
+            self.held = found.type if found is not None else None
+        return self.held if isinstance(self.held, Record) else None
 
     def update(self) -> Analysis | None:
         """The update of all parameters; None where the text does not tell the optimizer or its state."""
@@ -130,7 +131,7 @@ def trainings(
             continue
         for call, inside in calls_in(ast.Module([statement], []), names):
             if _is_train(call) and _means_train(call.func, inside):
-                yield _training(call, inside, statement, before)
+                yield _training(call, inside, statement, before, unchanged)
                 yield None
 
 
@@ -146,15 +147,23 @@ def _means_train(function: ast.expr, names: Names) -> bool:
     return isinstance(bound, ast.ImportFrom) and bound.module == "tessera"
 
 
-def _training(call: ast.Call, names: Names, statement: ast.stmt, before: Sequence[Training]) -> Training | None:
+def _training(
+    call: ast.Call, names: Names, statement: ast.stmt, before: Sequence[Training],
+    unchanged: Callable[[str, Scope], bool],
+) -> Training | None:  # fmt: skip
     given = {**dict(zip(_PARAMETERS, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
     loss = names.value(given["loss"]) if {"model", "optimizer", "loss"} <= given.keys() and STEP.is_file() else None
     if not isinstance(loss, Closure) or not isinstance(loss.node, ast.FunctionDef) or loss.frame is not None:
         return None
     signature, name = definition_signature(loss.definition), loss.name
-    arguments = {n: names.made(given[n]) for n in ("model", "optimizer")}
-    made = {n: a for n, a in arguments.items() if a is not None}
-    found = Training(name, call, names, statement, loss.definition, given, made=made)
+    found = Training(name, call, names, statement, loss.definition, given)
+    old = next((t for t in before if t.call is call), None)
+    if old is not None and _unmoved(old, names) and all(unchanged(n, old.names.file) for n in _beside_the_loss(found)):
+        found.made = made = {n: names.made_as(a.type, given[n]) for n, a in old.made.items()}
+        found.held = old.held
+    else:
+        arguments = {n: names.made(given[n]) for n in ("model", "optimizer")}
+        found.made = made = {n: a for n, a in arguments.items() if a is not None}
     open_ = [p.name for p in signature.parameters[1:] if not p.annotated and p.default is None]
     if "model" not in made:
         found.problem = "the text does not tell what the model holds"
@@ -166,6 +175,18 @@ def _training(call: ast.Call, names: Names, statement: ast.stmt, before: Sequenc
         found.step = _step(loss, signature, made["model"], next((t for t in before if t.name == name), None))
         found.problem = "" if "optimizer" in made else "the text does not tell the optimizer"
     return found
+
+
+def _unmoved(old: Training, names: Names) -> bool:
+    """Whether the lines are those that they were: classes and functions have the text that they were read from."""
+    return old.names.file.text.count("\n") == names.file.text.count("\n")
+
+
+def _beside_the_loss(training: Training) -> set[str]:
+    """The names that the statement reads, without those of the loss: what model and optimizer are made of."""
+    its_own = set(ast.walk(training.given["loss"]))
+    nodes = (n for n in ast.walk(training.statement) if isinstance(n, ast.Name) and n not in its_own)
+    return {n.id for n in nodes if isinstance(n.ctx, ast.Load)}
 
 
 def _step(loss: Closure, signature: Signature, model: MadeArgument, before: Training | None) -> AsCalled:

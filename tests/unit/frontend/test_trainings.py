@@ -107,8 +107,12 @@ def test_an_analysis_is_kept_while_it_holds() -> None:
     file.update("# moved\n" + file.text + "\nz = 1\n")
     assert file.trainings[0].step is not None and file.trainings[0].step.analysis is step.analysis
     assert idle(file) == [(LINE + 1, "loss does not depend on model.idle")]
+    made = file.trainings[0].made["model"]
+    file.update(file.text.replace("ts.mse(model(x), x)", "ts.mse(model(2 * x), x)"))  # the model is not made again
+    now = file.trainings[0]
+    assert now.made["model"].type is made.type and now.step is not None and now.step.analysis is not step.analysis
     file.update(file.text.replace("self.up(x)", "self.idle(self.up(x))"))
-    assert not idle(file)
+    assert not idle(file) and file.trainings[0].made["model"].type is not made.type
     file.update(file.text.replace("Net(64)", "Net(96)"))
     assert "Net(96)" in predict_training(file.trainings[0], {}, "cpu").text
 

@@ -309,10 +309,10 @@ def _of_fields(p: Parameter, closure: Closure, value: Any) -> list[Equation]:
     if p.annotated or not isinstance(value, Record) or not _is_method(closure, value.cls):
         return []
     out: list[Equation] = []
-    for name, annotation in fields_of(value.cls):
-        held = value.members.get(name)
-        if isinstance(held, Value) and isinstance(held.type, TensorType):
-            out += equations(f"{p.name}.{name}", annotation, held.type.shape) or []
+    tensors = {n: v.type for n, v in value.members.items() if isinstance(v, Value) and isinstance(v.type, TensorType)}
+    for name, annotation in fields_of(value.cls, tuple(tensors)):
+        if name in tensors:
+            out += equations(f"{p.name}.{name}", annotation, tensors[name].shape) or []
     return out
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import read
@@ -13,6 +14,9 @@ from tessera.language.annotations import dotted_name
 
 UNSAID = ast.Name("unknown")
 """the annotation of what a text does not tell"""
+_Stored: TypeAlias = "tuple[str, ast.expr | None, ast.expr | None]"
+_STORED: WeakKeyDictionary[ast.AST, tuple[_Stored, ...]] = WeakKeyDictionary()
+"""by constructor, what it stores"""
 
 
 def set_by_constructor(cls: ClassRef) -> dict[str, ast.expr]:
@@ -58,8 +62,14 @@ def _parameters(made: Closure) -> dict[str, ast.expr | None]:
     return {p.arg: p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs)}
 
 
-def _stored(made: Closure) -> Iterator[tuple[str, ast.expr | None, ast.expr | None]]:
+def _stored(made: Closure) -> tuple[_Stored, ...]:
     """Name, annotation and value of each `self.name = value`; no value where it is a part of one."""
+    if made.node not in _STORED:
+        _STORED[made.node] = tuple(_stores(made))
+    return _STORED[made.node]
+
+
+def _stores(made: Closure) -> Iterator[_Stored]:
     own = made.node.args.args[0].arg
     for node in ast.walk(made.node):
         match node:

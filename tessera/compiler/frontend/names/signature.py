@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -262,14 +262,26 @@ _FIELDS: WeakKeyDictionary[type, tuple[tuple[str, Annotation], ...]] = WeakKeyDi
 """of live classes"""
 
 
-def fields_of(cls: Any) -> tuple[tuple[str, Annotation], ...]:
-    """What the fields of a dataclass, live or of a text, are annotated with."""
+def fields_of(cls: Any, only: Sequence[str] | None = None) -> tuple[tuple[str, Annotation], ...]:
+    """What the fields of a dataclass, live or of a text, are annotated with. `only`: the others need not be read."""
     if isinstance(cls, ClassRef):
+        if only is not None:
+            return _some_fields(cls, only)
         found = _record(cls, (cls.name,)) if cls.data else NOTHING
         return found.fields if isinstance(found, RecordAnn) else ()
     if cls not in _FIELDS:
         _FIELDS[cls] = tuple(_live_fields(cls))
     return _FIELDS[cls]
+
+
+def _some_fields(cls: ClassRef, names: Sequence[str]) -> tuple[tuple[str, Annotation], ...]:
+    """Those that are called so. A model holds layers of layers, whose own need not be read."""
+    if not cls.data or not names:
+        return ()
+    try:
+        return tuple(_fields(cls, (cls.name,), names).items())
+    except AnnotationError:
+        return ()
 
 
 def _live_fields(cls: Any) -> Iterator[tuple[str, Annotation]]:
@@ -306,9 +318,9 @@ def _record(cls: ClassRef, within: tuple[str, ...]) -> Annotation:
     return found if holds_tensors(found) else UnknownAnn(cls.name)
 
 
-def _fields(cls: ClassRef, within: tuple[str, ...]) -> dict[str, Annotation]:
+def _fields(cls: ClassRef, within: tuple[str, ...], only: Sequence[str] | None = None) -> dict[str, Annotation]:
     """The fields of a class: those of the classes above it, each read where its class stands, its own, and what its
-    constructor sets beside them."""
+    constructor sets beside them; of these `only` some."""
 
     def of(node: ast.expr, scope: Scope | None) -> Annotation:
         def named(dotted: str) -> object:
@@ -318,10 +330,12 @@ def _fields(cls: ClassRef, within: tuple[str, ...]) -> dict[str, Annotation]:
 
     found: dict[str, Annotation] = {}
     for base in cls.bases:
-        found |= _fields(base, within)
-    found |= {n: of(a, cls.scope) for n, a in cls.annotations.items()}
+        found |= _fields(base, within, only)
+    found |= {n: of(a, cls.scope) for n, a in cls.annotations.items() if only is None or n in only}
+    if only is not None and found.keys() >= set(only):
+        return found
     for name, node in set_by_constructor(cls).items():
-        if name not in found:
+        if name not in found and (only is None or name in only):
             try:
                 found[name] = of(node, cls.scope) if node is not UNSAID else NOTHING
             except AnnotationError:  # of a parameter: said where the constructor is checked

@@ -110,7 +110,16 @@ def _edited(lines: list[str], file: str, old: ParsedStatements) -> Generator[Non
     below = (p for p in old.pieces if p.start >= len(old.lines) - tail and p.start >= head)
     kept |= {p.start + by: (p, by) for p in below if not p.open_ended}
     before = Before([s for p in old.pieces for s in p.body], len(old.lines), head, tail)
-    return ParsedStatements(lines, (yield from _read(lines, file, kept, before)))
+    pieces = yield from _read(lines, file, kept, before)
+    neighbours = {(p.start, p.end): p for p in above if p.start not in kept}
+    return ParsedStatements(lines, [_as_before(p, neighbours.get((p.start, p.end))) for p in pieces])
+
+
+def _as_before(piece: Piece, before: Piece | None) -> Piece:
+    """The same lines as they were, where nothing is wrong with them: what is known of their nodes holds."""
+    both = (piece, before) if before is not None else ()
+    whole = both and not any(p.problems or p.gaps or p.open_ended for p in both)
+    return before if before is not None and whole else piece
 
 
 def _read(
