@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import knobs
 from tests.conftest import require
+from tests.together import ahead, builds
 
 require("g++")
 TARGETS = ("cpu", "reference", "emulator:sm_80")
@@ -472,9 +473,10 @@ def outcome(program: Any, args: tuple[Any, ...]) -> Any:
     return given[-1] if result is None else result
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@builds(lambda case, target: ahead(target, case.program, *case.args))
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_results_are_numpys(case: Case, target: str) -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_results_are_numpys(case: Case, target: str, built: None) -> None:
     with knobs.target.override(target):
         got = outcome(case.program, case.args)
     compare(got, case.want(*copied(case.args)))
