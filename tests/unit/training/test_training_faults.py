@@ -205,3 +205,8 @@ def test_a_loop_of_ones_own_is_told_of_it_when_its_step_is_compiled_and_when_it_
         assert step.launcher.last.origin == origin
         assert "TS354" in str(said.message) and "does not depend on m.idle: its gradient is 0" in str(said.message)
         assert (said.filename, said.lineno) == (__file__, line_of("ts.mse(m.used(x), x))(model)"))
+
+
+def test_buffers_are_not_trained_and_no_warning_is_about_them(recwarn):
+    step = ts.function(lambda norm, x: ts.grad(lambda n: ts.sum(n(x, training=True)[0]))(norm))
+    assert not step(nn.BatchNorm1d(4), X).mean.any() and not recwarn.list

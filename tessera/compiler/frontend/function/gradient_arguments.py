@@ -14,6 +14,7 @@ from typing import Any
 from tessera.compiler.autodiff.rules import smooth
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.function.emission import Emission
+from tessera.compiler.frontend.function.trees import children
 from tessera.compiler.frontend.names.values import Number, Record, has_unknown, is_dict, is_sequence, remade, type_name
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
@@ -27,10 +28,11 @@ class Refused(Exception):
 
 @immutable(eq=False)
 class Wanted:
-    """One tensor to differentiate by. `place`: how it is called, "params['w']"."""
+    """One tensor to differentiate by. `place`: how it is called, "params['w']"; `buffer`: it is not trained."""
 
     place: str
     value: Value
+    buffer: bool = False
 
 
 @mutable
@@ -57,17 +59,17 @@ class Opened:
         self.arguments.append(opened)
         return each(opened, lambda v: v.value if isinstance(v, Wanted) else v)
 
-    def _opened(self, value: Any, place: str, held: bool = False) -> Any:
+    def _opened(self, value: Any, place: str, held: bool = False, buffer: bool = False) -> Any:
         """`held`: by a dataclass, whose numbers, functions and integers stay as they are."""
         if is_sequence(value):
-            return remade(value, [self._opened(v, f"{place}[{i}]", held) for i, v in enumerate(value)])
+            return remade(value, [self._opened(v, f"{place}[{i}]", held, buffer) for i, v in enumerate(value)])
         if is_dict(value):
-            return {k: self._opened(v, f"{place}[{k!r}]", held) for k, v in value.items()}
+            return {k: self._opened(v, f"{place}[{k!r}]", held, buffer) for k, v in value.items()}
         if isinstance(value, Record) and value.is_state:
             message = f"{place} is state, which effects change; differentiate by the tensors that it is made from"
             raise self.refused("TS351", message)
         if isinstance(value, Record):
-            members = {k: self._opened(v, f"{place}.{k}", held=True) for k, v in value.members.items()}
+            members = {k: self._opened(v, f"{place}.{k}", True, buffer or b) for k, v, b in children(value)}
             return Record(value.type_name, members, value.cls)
         if held and not (isinstance(value, Value) and smooth(value)):
             return value
@@ -84,7 +86,7 @@ class Opened:
             message = "derivatives by complex numbers are those of ts.grad, ts.jvp and ts.vjp"
             raise self.refused("TS352", f"{place} is {type_name(value)}; {message}")
         with self.ev.builder.at(self.ev.span(self.node)):
-            leaf = Wanted(place, self.emission.g.cast(value, tensor(value).dtype))
+            leaf = Wanted(place, self.emission.g.cast(value, tensor(value).dtype), buffer)
         leaf.value.hint = value.hint
         self.leaves.append(leaf)
         return leaf

@@ -210,7 +210,8 @@ class TransformedCall:
         leaves = list(zip(self.opened.leaves, found, strict=True))
         if warn and len(self.ev.undecided) == self.ev.harmless and not self.ev.guesses:
             reached = [leaf.place for leaf, v in leaves if v is not None]
-            for place in dict.fromkeys(_widest(leaf.place, reached) for leaf, v in leaves if v is None):
+            idle = [leaf.place for leaf, v in leaves if v is None and not leaf.buffer]
+            for place in dict.fromkeys(_widest(place, reached) for place in idle):
                 message = f"the result does not depend on {place}: its gradient is 0"
                 self.ev.error("TS354", message, self.node, severity="warning")
         return [self.emission.g.zeros_like(leaf.value) if v is None else self.conjugated(v) for leaf, v in leaves]

@@ -20,7 +20,7 @@ Args = list[Any]
 Kwargs = dict[str, Any]
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any, bool]]:
+def children(value: Any) -> Iterator[tuple[str, Any, bool]]:
     """What a tree holds: names, values, and whether these are state."""
     if isinstance(value, Record):
         fields = {f.name: f for f in dataclasses.fields(value.cls)} if dataclasses.is_dataclass(value.cls) else {}
@@ -37,7 +37,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any, bool]]:
 def _leaves(value: Any, path: str = "", buffer: bool = False) -> Iterator[tuple[str, Value, bool]]:
     if isinstance(value, Value):
         yield path, value, buffer
-    for name, held, state in _parts(value):
+    for name, held, state in children(value):
         yield from _leaves(held, f"{path}.{name}" if path else name, buffer or state)
 
 
