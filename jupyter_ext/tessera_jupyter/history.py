@@ -26,7 +26,7 @@ from tessera.profiler import Profiler
 from tessera.profiler.quantity import format_time
 from tessera.profiler.trial.intervals import MedianInterval, median_interval
 from tessera.profiler.trial.paired import LEAST, SAME, PairedTimes, Timed, paired, timed
-from tessera.profiler.views.markup import table
+from tessera.profiler.views.markup import table, table_alone
 from tessera.profiler.views.markup import text as escaped
 from tessera.runtime import events
 from tessera_jupyter.actions import cell_number
@@ -139,7 +139,7 @@ class Edits:
         if len(self.versions) < 2:
             return f"<p>{escaped(self)}</p>"
         rows = [tuple(map(escaped, row)) for row in self._rows()]
-        return f'<div class="tessera-history">{table(tuple(map(escaped, self._HEADS)), rows)}</div>'
+        return table_alone("tessera-history", table(tuple(map(escaped, self._HEADS)), rows))
 
 
 @dataclass(slots=True)

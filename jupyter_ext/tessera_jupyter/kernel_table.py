@@ -75,12 +75,22 @@ def _table(subject: Subject, waiting: bool) -> str:
         told = [k["fuses"], " × ".join(map(str, k["grid"])) or "1", _count(k["flops"]), _count(k["bytes"])]
         cells = (*map(text, told), *(_cell(name, r, subject.target.name) for name in figures))
         columns.setdefault(cells, []).append(k["title"])
-    known = ["", *[origin("static")] * 3]
-    known += [origin("static") if any(r.get(name) is not None for r in resources) else "" for name in figures]
     labels = ["fuses", "grid", "operations", "least traffic <small>B</small>"]
     labels += [f"{text(h)} <small>{text(unit)}</small>" if unit else text(h) for h, unit in figures.values()]
-    rows = zip(labels, *columns, known, strict=True)
-    return table(("", *map(_alike, columns.values()), ""), rows)
+    titles = map(_alike, columns.values())
+    if len(columns) == 1:
+        return table((origin("static"), *titles), zip(labels, *columns, strict=True))
+    return f"<p>{origin('static')}</p>" + "".join(
+        f'<h5>{title}</h5><div class="ts-figures">{_in_a_row(labels, cells)}</div>'
+        for title, cells in zip(titles, columns, strict=True)
+    )
+
+
+def _in_a_row(labels: Sequence[str], cells: Sequence[str]) -> str:
+    """Figures that break into lines between them: the columns of many kernels would have no room."""
+    return " ".join(
+        f"<span><i>{label}</i> {cell.replace('<br>', ', ')}</span>" for label, cell in zip(labels, cells, strict=True)
+    )
 
 
 def _alike(titles: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError, register_source
 from tessera.language.decorators import Decorated, Function
 from tessera.profiler import Profiler, side_by_side
-from tessera.profiler.views.markup import table, text
+from tessera.profiler.views.markup import prose, table, table_alone, text
 from tessera.runtime import events
 from tessera.runtime.arrays import devices
 from tessera.runtime.compiled import Compiled
@@ -40,8 +40,6 @@ from tessera_jupyter.session.message import tell
 from tessera_jupyter.session.report import SessionReport
 from tessera_jupyter.subject import subject
 
-_DOCTOR = ".tessera-doctor th, .tessera-doctor td { text-align: left !important; vertical-align: top }"
-"""notebooks write cells of tables to the right, as numbers"""
 _KEYS = ("%tessera", "%%tessera")
 
 
@@ -252,7 +250,7 @@ class TesseraMagics(Magics):
 
     def _memory(self, request: MagicRequest) -> None:
         report = self._record(request.expression, request.once).memory()
-        display({"text/html": f"<pre>{text(report.details())}</pre>", "text/plain": report.details()}, raw=True)
+        display({"text/html": prose(report.details()), "text/plain": report.details()}, raw=True)
 
     def _ir(self, request: MagicRequest) -> None:
         _check_target(request.target)
@@ -283,8 +281,12 @@ class TesseraMagics(Magics):
         marks = {True: "ok", False: "!!", None: "--"}
         rows = [(f["what"], marks[f["ok"]], f["detail"], f["remedy"]) for f in json.loads(answer.stdout)]
         plain = "\n".join("  ".join(filter(None, (mark, what, detail, remedy))) for what, mark, detail, remedy in rows)
-        markup = f"<style>{_DOCTOR}</style>" + table(("", "", "", ""), [tuple(map(text, row)) for row in rows])
-        display({"text/html": f'<div class="tessera-doctor">{markup}</div>', "text/plain": plain}, raw=True)
+        told = [
+            (text(what), text(mark), "<br>".join(map(text, filter(None, (detail, remedy)))))
+            for what, mark, detail, remedy in rows
+        ]
+        markup = table_alone("tessera-doctor", table(("", "", ""), told))
+        display({"text/html": markup, "text/plain": plain}, raw=True)
 
     # what they share
 

@@ -36,7 +36,8 @@
       return make("button", { role: "tab", "aria-controls": id, type: "button" }, section.querySelector("summary").textContent);
     });
     const choose = button => {
-      if (panel.offsetHeight) panel.style.minHeight = `${panel.offsetHeight}px`;  // a page whose end moved up would jump
+      // A page whose end moved up would jump; more than a screen would be empty space.
+      if (panel.offsetHeight) panel.style.minHeight = `${Math.min(panel.offsetHeight, innerHeight / 2)}px`;
       buttons.forEach((b, i) => {
         b.setAttribute("aria-selected", b === button);
         b.tabIndex = b === button ? 0 : -1;

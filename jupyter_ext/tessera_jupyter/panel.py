@@ -85,7 +85,8 @@ class OutputPanel:
             f"<summary>{_title(name, self)}</summary>{contents[name]()}</details>"
             for name in self.show
         )
-        style, script = resource("panel.css", __package__), resource("panel.js", __package__)
+        style = resource("panel.css", __package__) + resource("rows.css")
+        script = resource("panel.js", __package__)
         if self.profile is not None:
             style, script = style + resource("views.css"), f"{script}\n{resource('tiles.js')}"
         return f'<div class="tessera-panel"><style>{style}</style>{tabs}<script>{script}</script></div>'

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import statistics
 from dataclasses import dataclass
 
 from tessera.profiler.quantity import format_time
 from tessera.profiler.recording import Recording
+from tessera.profiler.views.markup import prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,8 @@ class KernelChange:
     """One kernel before and after: median ns a launch, None where it was not launched."""
 
     kernel: str
+    title: str
+    """what its author wrote"""
     before: float | None
     after: float | None
     counts: tuple[int, int]
@@ -54,28 +56,30 @@ class Comparison:
         for change in self.changes:
             times = " -> ".join("-" if t is None else format_time(t) for t in (change.before, change.after))
             factor = f" ({change.speedup:.2f}x)" if change.speedup is not None else ""
-            lines.append(f"  {change.kernel}: {times}{factor}, {change.verdict}")
+            lines.append(f"  {change.title}: {times}{factor}, {change.verdict}")
         return "\n".join(lines)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return prose(self)
 
 
 def compare(before: Recording, after: Recording) -> Comparison:
     """Matches kernels by name and device. Times are medians over the launches, so the first, cold one counts once."""
     sides = [_durations(before), _durations(after)]
     keys = dict.fromkeys([*sides[0], *sides[1]])
-    changes = [_change(key[0], sides[0].get(key, []), sides[1].get(key, [])) for key in keys]
+    titles = {(launch.kernel, launch.device): launch.title for r in (before, after) for launch in r.launches}
+    changes = [_change(key[0], titles[key], sides[0].get(key, []), sides[1].get(key, [])) for key in keys]
     changes.sort(key=lambda change: -((change.before or 0) * change.counts[0] + (change.after or 0) * change.counts[1]))
     return Comparison(tuple(changes), before.duration, after.duration)
 
 
-def _change(kernel: str, old: list[int], new: list[int]) -> KernelChange:
+def _change(kernel: str, title: str, old: list[int], new: list[int]) -> KernelChange:
     separated = len(old) >= 3 and len(new) >= 3 and _quartiles_apart(old, new)
     return KernelChange(
         kernel=kernel,
+        title=title,
         before=statistics.median(old) if old else None,
         after=statistics.median(new) if new else None,
         counts=(len(old), len(new)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,11 +11,10 @@ from tessera.profiler.kernel_stats import KernelStats, copies, kernel_stats
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
+from tessera.profiler.views.markup import prose
 
 SHOWN = 8
 """kernels in the text, the longest first"""
-
-_HTML_STYLE = "font-family:var(--jp-code-font-family,monospace);white-space:pre;line-height:1.4;overflow-x:auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class Summary:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f'<div class="tessera-summary" style="{_HTML_STYLE}">{html.escape(str(self))}</div>'
+        return prose(self)
 
     def _kernel(self, kernel: KernelStats, parts: Sequence[KernelStats]) -> list[str]:
         count = len(kernel.launches)

@@ -136,7 +136,7 @@ def test_the_code_for_a_gpu_is_linked_down_to_its_instructions(nb):
     assert any("ts::store" in text for text in linked)
     assert any(re.search(r"\bSTG\b", text) for text in linked)
     kernel = next(text for a, text in tree.by_class("ts-kernel"))
-    assert re.search(r"registers per thread\d+static", re.sub(r"\s+(?=\d)", "", kernel)), kernel
+    assert re.search(r"registers per thread\d+", re.sub(r"\s+(?=\d)", "", kernel)), kernel
     assert "occupancy" in kernel
 
 
@@ -222,7 +222,7 @@ def steps(a: Tensor["N", "N", ts.f32]):
 """
     monkeypatch.setenv("TESSERA_TARGET", "cpu")
     html = nb.run(cell).html
-    table = html[html.index('class="ts-rows"') :].partition("</table>")[0]
+    table = html[html.index('class="ts-rows ts-many"') :].partition("</table>")[0]
     rows = re.findall(r"<tr><th>(.*?)</th>", table, re.S)
     _, *kernels = rows
     assert len(kernels) == 2 and all("<b>× 20</b>" in row and row.count("<li>") == 20 for row in kernels)
@@ -330,7 +330,7 @@ def test_the_code_for_a_cpu_is_linked_with_its_kernels(nb, monkeypatch):
     (head,) = [a for a, text in tree.by_class("ts-l") if text.strip() == "saxpy:"]
     assert "6" in head["data-l"].split()
     kernel = next(text for _, text in tree.by_class("ts-kernel"))
-    assert re.search(r"vector width bits\d+static", kernel)
+    assert "static" in kernel and re.search(r"vector width bits\d+", kernel)
     assert re.search(r"instruction mix.*vector (move )?\d", kernel)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.profiler.views.markup import hinted, origin, table
+from tessera.profiler.views.markup import hinted, origin, table, table_alone
 from tessera.profiler.views.markup import text as escaped
 from tessera_jupyter.session.cards import Card, Figure
 
@@ -34,7 +34,7 @@ class SessionReport:
             tuple(hinted(escaped(v), why) + (f" {origin(source)}" if source else "") for v, source, why in _row(card))
             for card in self.cards
         ]
-        return f'<div class="tessera-functions">{table(tuple(map(escaped, _HEADS)), rows)}</div>'
+        return table_alone("tessera-functions", table(tuple(map(escaped, _HEADS)), rows))
 
 
 def _row(card: Card) -> list[tuple[str, str, str]]:

@@ -40,7 +40,7 @@ def page(recording: Recording) -> str:
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Tessera profile</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f'<meta name="viewport" content="width=device-width"><style>{_style()}{resource("views.css")}</style></head>'
+        f'<meta name="viewport" content="width=device-width"><style>{_style()}</style></head>'
         f"<body><main><h1>Tessera profile</h1>{_headline(summary, recording)}{_hints(summary.hints)}{shown}"
         f"<section><h2>Launches</h2>{_launches(recording.launches)}</section>"
         f"<section><details><summary>As text</summary><pre>{text(str(summary))}</pre></details></section>"
@@ -105,4 +105,5 @@ def _optional(value: float | None, unit: str) -> str:
 
 
 def _style() -> str:
-    return files("tessera.profiler.export").joinpath("page.css").read_text(encoding="utf-8")
+    own = files("tessera.profiler.export").joinpath("page.css").read_text(encoding="utf-8")
+    return own + resource("rows.css") + resource("views.css")

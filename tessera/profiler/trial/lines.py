@@ -9,7 +9,6 @@ programs at most one flags anything.
 from __future__ import annotations
 
 import difflib
-import html
 import linecache
 import statistics
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +20,7 @@ from tessera.profiler.quantity import format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.trial.intervals import MedianInterval, median_interval
 from tessera.profiler.trial.paired import SAME, repeats, timed
+from tessera.profiler.views.markup import table, table_alone, text
 from tessera.runtime import events
 
 CONFIDENCE = 0.99
@@ -175,16 +175,17 @@ class LineComparison:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """The same as a table, for notebooks and the panel: what is flagged is also said in words."""
-
-        def row(tag: str, cells: tuple[str, ...], style: str = "") -> str:
-            return f"<tr{style}>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(
-            row("td", _cells(c), ' style="font-weight:bold"' if c.verdict else "") for c in (*self.changes, self.total)
-        )
-        head = html.escape(str(self).partition("\n")[0])
-        return f'<div class="tessera-lines"><table>{row("th", _HEADS)}{body}</table><small>{head}</small></div>'
+        """The same as a table, for notebooks and the panel: what is flagged is also said in words. Names of files are
+        left out where there is one."""
+        alone = len({change.file for change in self.changes}) == 1
+        rows: list[list[str]] = []
+        for change in (*self.changes, self.total):
+            line, *figures, verdict, code = map(text, _cells(change))
+            line = line.partition(":")[2] if alone and change.file else line
+            said = f"<b>{verdict}</b>" if change.verdict else verdict
+            rows.append([line.replace("&gt;", " → "), *figures, said, f"<code>{code}</code>" if code else ""])
+        markup = table(_HEADS, rows) + f"<small>{text(str(self).partition(chr(10))[0])}</small>"
+        return table_alone("tessera-lines", markup)
 
 
 _HEADS = ("line", "before", "after", "ratio", "interval", "", "text")
@@ -253,12 +254,16 @@ def _joined(before: Repetitions, after: Repetitions) -> Iterable[Joined]:
             [t.rstrip() for t in side.texts.get(f, "").splitlines()]
             for side, f in zip((before, after), pair, strict=True)
         )
+        found = {line for file, line in before.lines if file == pair[0]}
+        rest = {line for file, line in after.lines if file == pair[1]}
+        i0 = k0 = 0
+        if pair[0] == pair[1] and old == new and found and rest and not found & rest:  # two functions of one text
+            i0, k0 = min(found) - 1, min(rest) - 1
+            old, new = old[i0 : max(found)], new[k0 : max(rest)]
         to_new: dict[int, tuple[int, bool]] = {}
         for what, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
             if what in ("equal", "replace"):
-                to_new |= {i + n + 1: (k + n + 1, what == "replace") for n in range(min(j - i, m - k))}
-        found = {line for file, line in before.lines if file == pair[0]}
-        rest = {line for file, line in after.lines if file == pair[1]}
+                to_new |= {i0 + i + n + 1: (k0 + k + n + 1, what == "replace") for n in range(min(j - i, m - k))}
         for line in sorted(found):
             other, edited = to_new.get(line, (None, True))
             if not old and not new:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
+
+from tessera.profiler.style import resource
+
+_MANY = 5
+"""columns that a narrow panel has no room for"""
+_PROSE = "font-family:var(--jp-code-font-family,monospace);white-space:pre-wrap;line-height:1.4;overflow-wrap:anywhere"
+_TAG = re.compile("<[^>]*>")
 
 
 def text(value: object) -> str:
@@ -14,17 +22,32 @@ def text(value: object) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], names: Sequence[str] = ()) -> str:
     """`head` and the cells of `rows` are markup; the first cell of a row is its header.
 
-    `names`: those of the columns behind the first. With them a table without room for the columns shows each row as a
-    few lines; without, it scrolls.
+    It never scrolls: without room for many columns each row is a few lines, in which its cells bear the `names` of the
+    columns behind the first, the words of `head` unless others are given. It needs rows.css.
     """
     top = "".join(f"<th>{h}</th>" for h in head)
-    tags = [f'<td data-h="{text(name)}">' for name in names] or ["<td>"] * len(head)
+    tags = [f'<td data-h="{text(name)}">' for name in names or [html.unescape(_TAG.sub("", h)) for h in head[1:]]]
     body = "".join(
         f"<tr><th>{first}</th>{''.join(f'{tag}{cell}</td>' for tag, cell in zip(tags, rest, strict=False))}</tr>"
         for first, *rest in rows
     )
-    kind = "ts-rows" if names else "ts-scroll"
+    kind = "ts-rows ts-many" if len(head) >= _MANY else "ts-rows"
     return f'<div class="{kind}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def table_alone(kind: str, markup: str) -> str:
+    """Tables where neither a panel nor a page brings their look: what a cell of a notebook gives."""
+    return f'<div class="ts-table {kind}"><style>{resource("rows.css")}</style>{markup}</div>'
+
+
+def prose(said: object) -> str:
+    """Indented lines of text: those too long for their place go on below themselves, broken between words."""
+    lines = (
+        f'<div style="padding-left:{4 + depth}ch;text-indent:-4ch">{text(line[depth:]) or "<br>"}</div>'
+        for line in str(said).splitlines()
+        for depth in [len(line) - len(line.lstrip())]
+    )
+    return f'<div class="tessera-prose" style="{_PROSE}">{"".join(lines)}</div>'
 
 
 def hinted(markup: str, hint: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tessera.profiler.quantity import format_bytes
 from tessera.profiler.style import PALETTE
 from tessera.profiler.views.markup import text
-from tessera.profiler.views.svg import LEFT, RIGHT, WIDTH, label, line, picture, round_step, time_axis
+from tessera.profiler.views.svg import Frame, label, line, picture, round_step, time_axis
 from tessera.runtime.arrays.holders import Holder
 from tessera.runtime.events import MemoryEvent
 
@@ -29,30 +29,35 @@ def view(events: Sequence[MemoryEvent], held: Sequence[Held]) -> str:
 
 
 def _picture(events: Sequence[MemoryEvent]) -> str:
+    peak, left = (format_bytes(size) for size in (max(e.total for e in events), events[-1].total))
+    title = f"Memory: peak {peak}, {left} held at the end"
+    return picture("memory", title, _BASE + 34, lambda frame: _drawn(events, frame))
+
+
+def _drawn(events: Sequence[MemoryEvent], frame: Frame) -> list[str]:
+    left, right = frame.left, frame.right
     first, peak = events[0].time, max(events, key=lambda e: e.total)
     span, most = max(1, events[-1].time - first), max(1, peak.total)
-    scale = (WIDTH - LEFT - RIGHT) / span
+    scale = (right - left) / span
     parts: list[str] = []
     step = round_step(most / 3)
     for i in range(int(most / step) + 1):
         y = _height(i * step, most)
-        parts += [line(LEFT, y, WIDTH - RIGHT, y, "grid"), label(LEFT - 6, y + 4, format_bytes(i * step), "end")]
+        parts += [line(left, y, right, y, "grid"), label(left - 6, y + 4, format_bytes(i * step), "end")]
     for n, device in enumerate(dict.fromkeys(e.device for e in events)):
         own = _steps([e for e in events if e.device == device])
-        path = f"M{LEFT} {_BASE}"
+        path = f"M{left} {_BASE}"
         for e in own:
-            path += f"H{LEFT + (e.time - first) * scale:.1f}V{_height(e.total, most):.1f}"
+            path += f"H{left + (e.time - first) * scale:.1f}V{_height(e.total, most):.1f}"
         dash = f' stroke-dasharray="{_DASHES[n % 3]}"' if n % 3 else ""
         colour = PALETTE[n % len(PALETTE)]
         parts.append(
-            f'<path d="{path}H{WIDTH - RIGHT}V{_BASE}" stroke="{colour}" fill="{colour}" class="ts-steps"{dash}>'
+            f'<path d="{path}H{right}V{_BASE}" stroke="{colour}" fill="{colour}" class="ts-steps"{dash}>'
             f"<title>{text(device)}</title></path>"
         )
-    x = LEFT + (peak.time - first) * scale
+    x = left + (peak.time - first) * scale
     said = f"▼ peak {format_bytes(peak.total)}: {peak.what}"
-    parts += [label(x, _TOP - 5, said, "end" if x > WIDTH / 2 else "start"), *time_axis(span, _BASE)]
-    left = format_bytes(events[-1].total)
-    return picture("memory", f"Memory: peak {format_bytes(peak.total)}, {left} held at the end", _BASE + 34, parts)
+    return [*parts, label(x, _TOP - 5, said, "end" if x > frame.width / 2 else "start"), *time_axis(span, _BASE, frame)]
 
 
 def _height(size: float, most: int) -> float:

@@ -10,7 +10,7 @@ from tessera.profiler.machine import Ceiling
 from tessera.profiler.quantity import format_percent, format_value
 from tessera.profiler.style import PALETTE, shorten
 from tessera.profiler.views.markup import text
-from tessera.profiler.views.svg import LEFT, RIGHT, WIDTH, label, line, picture
+from tessera.profiler.views.svg import NARROW, WIDE, Frame, label, line, picture
 
 
 def view(points: Sequence[KernelStats], missing: Mapping[str, str], ceilings: Iterable[Ceiling]) -> str:
@@ -18,7 +18,10 @@ def view(points: Sequence[KernelStats], missing: Mapping[str, str], ceilings: It
     if not points:
         why = "; ".join(f"{kernel}: {reason}" for kernel, reason in missing.items()) or "no kernel has run"
         return f'<p class="ts-why">No roofline: {text(why)}.</p>'
-    return _Plane(points, list(ceilings)).draw()
+    roofs = list(ceilings)
+    planes = {frame: _Plane(points, roofs, frame) for frame in (WIDE, NARROW)}
+    title = f"Roofline, with the middle half of the launches ({planes[WIDE].known})"
+    return picture("roofline", title, _Plane.height, lambda frame: planes[frame].draw())
 
 
 def place(point: KernelStats) -> tuple[float, float]:
@@ -32,8 +35,8 @@ class _Plane:
 
     height, top, bottom = 300, 16, 40
 
-    def __init__(self, points: Sequence[KernelStats], ceilings: Sequence[Ceiling]) -> None:
-        self.points = points
+    def __init__(self, points: Sequence[KernelStats], ceilings: Sequence[Ceiling], frame: Frame) -> None:
+        self.points, self.frame = points, frame
         self.slopes = sorted((c for c in ceilings if c.kind == "bandwidth"), key=lambda c: -c.value)
         roofs = sorted((c for c in ceilings if c.kind == "compute"), key=lambda c: -c.value)
         used = {p.dtype for p in points}
@@ -44,19 +47,23 @@ class _Plane:
         self.y0, self.y1 = math.log10(min(ys) / 4), math.log10(max(ys) * 2.5)
 
     def x(self, value: float) -> float:
-        return LEFT + (math.log10(value) - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
+        part = (math.log10(value) - self.x0) / (self.x1 - self.x0)
+        return self.frame.left + part * (self.frame.right - self.frame.left)
 
     def y(self, value: float) -> float:
         part = (math.log10(value) - self.y0) / (self.y1 - self.y0)
         return self.height - self.bottom - part * (self.height - self.top - self.bottom)
 
-    def draw(self) -> str:
-        parts = [*self.axes(), *self.ceiling_lines(), *map(self.point, range(len(self.points))), *self.names()]
-        known = "; ".join(f"{c.name} {format_value(c.value, c.unit)} {c.source}" for c in (*self.slopes, *self.roofs))
-        return picture("roofline", f"Roofline, with the middle half of the launches ({known})", self.height, parts)
+    @property
+    def known(self) -> str:
+        """The ceilings with their figures."""
+        return "; ".join(f"{c.name} {format_value(c.value, c.unit)} {c.source}" for c in (*self.slopes, *self.roofs))
+
+    def draw(self) -> list[str]:
+        return [*self.axes(), *self.ceiling_lines(), *map(self.point, range(len(self.points))), *self.names()]
 
     def axes(self) -> list[str]:
-        base, right = self.height - self.bottom, WIDTH - RIGHT
+        base, left, right = self.height - self.bottom, self.frame.left, self.frame.right
         parts = []
         for e in range(math.ceil(self.x0), math.floor(self.x1) + 1):
             x = self.x(10.0**e)
@@ -64,7 +71,7 @@ class _Plane:
         for e in range(math.ceil(self.y0), math.floor(self.y1) + 1):
             y = self.y(10.0**e)
             rate = format_value(10.0**e, "FLOP/s").replace(".00", "").replace(".0", "")
-            parts += [line(LEFT, y, right, y, "grid"), label(LEFT - 6, y + 4, rate, "end")]
+            parts += [line(left, y, right, y, "grid"), label(left - 6, y + 4, rate, "end")]
         return [*parts, label(right, base + 32, "arithmetic intensity (ops/byte)", "end")]
 
     def ceiling_lines(self) -> list[str]:
@@ -78,7 +85,7 @@ class _Plane:
             parts.append(self._slope_label(c, begin))
         for c in self.roofs:
             parts.append(self._line(c, (c.value / steepest if steepest else left, c.value), (right, c.value)))
-            parts.append(label(WIDTH - RIGHT - 4, self.y(c.value) - 5, c.name, "end"))
+            parts.append(label(self.frame.right - 4, self.y(c.value) - 5, c.name, "end"))
         return parts
 
     def _slope_label(self, c: Ceiling, begin: float) -> str:
@@ -117,10 +124,10 @@ class _Plane:
         taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in map(self.place, self.points)]
         for p in sorted(self.points, key=lambda p: -p.duration):
             (x, y), name = self.place(p), shorten(p.title)
-            width = 6.4 * len(name)
+            width = self.frame.letter * len(name)
             for left, baseline in ((x + 10, y + 4), (x - 10 - width, y + 4), (x + 4, y + 20), (x + 4, y - 10)):
                 box = (left, baseline - 10, left + width, baseline + 3)
-                inside = left > LEFT and left + width < WIDTH - RIGHT and box[3] < self.height - self.bottom
+                inside = left > self.frame.left and box[2] < self.frame.right and box[3] < self.height - self.bottom
                 if inside and not any(_overlap(box, other) for other in taken):
                     parts.append(label(left, baseline, name))
                     taken.append(box)

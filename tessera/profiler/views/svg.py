@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tessera.profiler.style import time_unit
 from tessera.profiler.views.markup import text
 
-WIDTH, LEFT, RIGHT = 760, 96, 14
+RIGHT = 14
+"""what is left free beside a drawing"""
 
 
-def picture(name: str, label: str, height: int, parts: Sequence[str]) -> str:
-    """A figure with its caption, which is also what it is called for those who do not see it."""
-    return (
-        f'<figure class="ts-chart ts-{name}"><figcaption>{text(label)}</figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{text(label)}">{"".join(parts)}</svg></figure>'
-    )
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The room that a picture is drawn for, in units of its own. tiles.js reads `left` from the picture."""
+
+    width: int
+    left: int
+    letter: float
+    """the width of a letter"""
+    name: str
+
+    @property
+    def right(self) -> int:
+        return self.width - RIGHT
+
+
+WIDE = Frame(760, 96, 6.4, "wide")
+NARROW = Frame(400, 92, 7.6, "narrow")
+"""for a side panel, whose letters are no smaller for it: views.css shows one of the two"""
+_HIDDEN = 'style="display:none" '
+"""of the narrow one, where no style is left"""
+
+
+def picture(
+    name: str, label: str, height: int, draw: Callable[[Frame], Sequence[str]], frames: Sequence[Frame] = (WIDE, NARROW)
+) -> str:
+    """A figure with its caption, which is also what it is called for those who do not see it: drawn for each frame."""
+    svgs = [
+        f'<svg class="ts-for-{frame.name if len(frames) > 1 else "all"}" viewBox="0 0 {frame.width} {height}" '
+        f'{_HIDDEN if frame is NARROW else ""}data-left="{frame.left}" role="img" aria-label="{text(label)}">'
+        f"{''.join(draw(frame))}</svg>"
+        for frame in frames
+    ]
+    return f'<figure class="ts-chart ts-{name}"><figcaption>{text(label)}</figcaption>{"".join(svgs)}</figure>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str = "axis", more: str = "") -> str:
@@ -28,15 +57,16 @@ def label(x: float, y: float, what: object, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}"{place}>{text(what)}</text>'
 
 
-def time_axis(span: float, y: float) -> list[str]:
+def time_axis(span: float, y: float, frame: Frame) -> list[str]:
     """From 0 to `span` ns below a picture."""
     size, unit = time_unit(span)
-    step, scale = round_step(span / size / 6), (WIDTH - LEFT - RIGHT) / span
-    parts = [line(LEFT, y, WIDTH - RIGHT, y)]
+    room = frame.right - frame.left
+    step, scale = round_step(span / size / (room / 100)), room / span
+    parts = [line(frame.left, y, frame.right, y)]
     for i in range(int(span / size / step) + 1):
-        x = LEFT + i * step * size * scale
+        x = frame.left + i * step * size * scale
         parts += [line(x, y, x, y + 4), label(x, y + 16, f"{i * step:g}", "middle")]
-    return [*parts, label(WIDTH - RIGHT, y + 30, f"time ({unit})", "end")]
+    return [*parts, label(frame.right, y + 30, f"time ({unit})", "end")]
 
 
 def round_step(rough: float) -> float:

@@ -196,8 +196,7 @@
         });
         this.chosen = { value, longest: maxima(value) };
       }
-      this.brush?.setAttribute("width", range ? Math.max(2, this.across(range[1]) - this.across(range[0])) : 0);
-      if (range) this.brush?.setAttribute("x", this.across(range[0]));
+      for (const show of this.brushes || []) show(range);
       this.draw();
       this.list();
     }
@@ -519,29 +518,34 @@
 
     // A drag over the histogram chooses the tiles that took so long.
     histogram() {
-      const svg = this.root.querySelector(".ts-histogram svg");
-      if (!svg) return;
-      const box = svg.viewBox.baseVal, left = 96, right = box.width - 14, n = this.edges.length - 1;
-      this.across = took => {
-        const i = Math.max(0, bound(this.edges, took, 0, n + 1, false, true) - 1);
-        return left + (right - left) * Math.min(n, this.edges[i] === took ? i : i + 1) / n;
-      };
-      this.brush = document.createElementNS(svg.namespaceURI, "rect");
-      for (const [name, value] of Object.entries({ class: "ts-brush", y: 8, height: 110, width: 0, x: 0 })) this.brush.setAttribute(name, value);
-      svg.append(this.brush);
-      const bin = event => {
-        const frame = svg.getBoundingClientRect(), x = (event.clientX - frame.left) / frame.width * box.width;
-        return Math.min(n - 1, Math.max(0, Math.floor((x - left) / (right - left) * n)));
-      };
-      let from = null;
-      svg.classList.add("ts-brushed");
-      svg.addEventListener("pointerdown", event => { from = bin(event); svg.setPointerCapture(event.pointerId); event.preventDefault(); });
-      svg.addEventListener("pointerup", event => {
-        if (from === null) return;
-        const to = bin(event);
-        this.range = [this.edges[Math.min(from, to)], this.edges[Math.max(from, to) + 1]];
-        from = null;
-        this.choose();
+      const n = this.edges.length - 1;
+      this.brushes = [...this.root.querySelectorAll(".ts-histogram svg")].map(svg => {
+        const width = svg.viewBox.baseVal.width, left = Number(svg.dataset.left), right = width - 14;
+        const mark = document.createElementNS(svg.namespaceURI, "rect");
+        for (const [name, value] of Object.entries({ class: "ts-brush", y: 8, height: 110, width: 0, x: 0 })) mark.setAttribute(name, value);
+        svg.append(mark);
+        const bin = event => {
+          const frame = svg.getBoundingClientRect(), x = (event.clientX - frame.left) / frame.width * width;
+          return Math.min(n - 1, Math.max(0, Math.floor((x - left) / (right - left) * n)));
+        };
+        let from = null;
+        svg.classList.add("ts-brushed");
+        svg.addEventListener("pointerdown", event => { from = bin(event); svg.setPointerCapture(event.pointerId); event.preventDefault(); });
+        svg.addEventListener("pointerup", event => {
+          if (from === null) return;
+          const to = bin(event);
+          this.range = [this.edges[Math.min(from, to)], this.edges[Math.max(from, to) + 1]];
+          from = null;
+          this.choose();
+        });
+        const across = took => {
+          const i = Math.max(0, bound(this.edges, took, 0, n + 1, false, true) - 1);
+          return left + (right - left) * Math.min(n, this.edges[i] === took ? i : i + 1) / n;
+        };
+        return range => {
+          mark.setAttribute("width", range ? Math.max(2, across(range[1]) - across(range[0])) : 0);
+          if (range) mark.setAttribute("x", across(range[0]));
+        };
       });
     }
   }

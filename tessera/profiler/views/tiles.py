@@ -22,7 +22,7 @@ from tessera.profiler.style import PALETTE, shorten, time_unit
 from tessera.profiler.views import parts
 from tessera.profiler.views.lanes import Bars, bars_of
 from tessera.profiler.views.markup import text
-from tessera.profiler.views.svg import LEFT, RIGHT, WIDTH, label, line, picture, time_axis
+from tessera.profiler.views.svg import WIDE, Frame, label, line, picture, time_axis
 from tessera.runtime.events import LaunchEvent
 
 IN_CELL, IN_PAGE = 5_000, 250_000
@@ -286,17 +286,17 @@ def _gantt(tiles: RecordedTiles) -> str:
     rows = bars.rows[:_MOST_ROWS]
     top = 38
     base = top + _ROW * len(rows)
-    scale = (WIDTH - LEFT - RIGHT) / bars.span
-    drawing = [label(LEFT - 8, top + _ROW * i + 14, r, "end") for i, r in enumerate(rows)] + _legend(bars)
+    scale = (WIDE.right - WIDE.left) / bars.span
+    drawing = [label(WIDE.left - 8, top + _ROW * i + 14, r, "end") for i, r in enumerate(rows)] + _legend(bars)
     drawn = [run for run in _runs(tiles, scale) if run.row < len(rows)]
     drawn = sorted(drawn, key=lambda run: run.start - run.end)[:_MOST_BARS]
     drawing += [_bar(tiles, run, scale, top) for run in drawn] + _mark(tiles, scale, top, len(rows))
-    drawing += time_axis(bars.span, base)
+    drawing += time_axis(bars.span, base, WIDE)
     total, count, lanes = len(bars.start), sum(run.count for run in drawn), len(bars.rows)
     shown = f"{total:,}" if count == total else f"{count:,} of {total:,}"
     what = f"Tiles over time: {shown} on {lanes} lane{'s' * (lanes != 1)} in {format_time(bars.span)}"
     what += f"; {tiles.missing}" if tiles.missing else ""
-    return picture("gantt", what, base + 34, drawing)
+    return picture("gantt", what, base + 34, lambda _: drawing, (WIDE,))
 
 
 def _mark(tiles: RecordedTiles, scale: float, top: int, rows: int) -> list[str]:
@@ -305,11 +305,11 @@ def _mark(tiles: RecordedTiles, scale: float, top: int, rows: int) -> list[str]:
     row, bars = int(tiles.bars.row[i]), tiles.bars
     if tiles.excess[i] <= 0 or row >= rows:
         return []
-    x = LEFT + (int(bars.start[i]) + int(bars.duration[i]) / 2) * scale
+    x = WIDE.left + (int(bars.start[i]) + int(bars.duration[i]) / 2) * scale
     median = float(tiles.medians[bars.group[i]])
     of = f", {bars.duration[i] / median:.3g} × the median" if median else ""
     said = f"{_name(tiles, i)}: {format_time(int(bars.duration[i]))}{of}"
-    end = x > WIDTH / 2
+    end = x > WIDE.width / 2
     mark = f'<path d="M{x - 4:.1f} {top - 9}h8l-4 7z" class="ts-mark"/>' + line(
         x, top - 2, x, top + _ROW * row + 2, "mark"
     )
@@ -337,7 +337,7 @@ def _bar(tiles: RecordedTiles, run: _Run, scale: float, top: int) -> str:
     at = f", line {bars.line[run.first]}" if bars.line[run.first] else ""
     what = _name(tiles, run.first) if run.count == 1 else f"{run.count} tiles"
     name, took = shorten(bars.groups[run.group]), format_time(run.end - run.start)
-    x, y, width = LEFT + run.start * scale, top + _ROW * run.row + 2, max((run.end - run.start) * scale, 0.5)
+    x, y, width = WIDE.left + run.start * scale, top + _ROW * run.row + 2, max((run.end - run.start) * scale, 0.5)
     return (
         f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_ROW - 4}" fill="{PALETTE[run.group % len(PALETTE)]}">'
         f"<title>{text(f'{what}: {name}, {took} from {format_time(run.start)}{at}')}</title></rect>"
@@ -346,10 +346,10 @@ def _bar(tiles: RecordedTiles, run: _Run, scale: float, top: int) -> str:
 
 def _legend(bars: Bars) -> list[str]:
     """What colours stand for, as far as it fits into one row; tooltips have the rest."""
-    drawing, x = [], float(LEFT)
+    drawing, x = [], float(WIDE.left)
     for i, name in enumerate(bars.groups):
         said = shorten(name)
-        if i == len(PALETTE) or x + 110 + 6.6 * len(said) > WIDTH:
+        if i == len(PALETTE) or x + 110 + 6.6 * len(said) > WIDE.width:
             return [*drawing, label(x, 14, f"and {len(bars.groups) - i} more")]
         drawing += [f'<rect x="{x:.0f}" y="5" width="10" height="10" fill="{PALETTE[i]}"/>', label(x + 14, 14, said)]
         x += 30 + 6.6 * len(said)
@@ -372,31 +372,35 @@ def _histogram(tiles: RecordedTiles) -> tuple[np.ndarray, np.ndarray]:
 
 def _histogram_picture(tiles: RecordedTiles) -> str:
     """Counts are logarithmic: one slow tile of a million has a bar that can be seen."""
+    title = f"Tile times: {_tail(tiles.bars.duration)}"
+    return picture("histogram", title, 152, lambda frame: _histogram_in(frame, tiles))
+
+
+def _histogram_in(frame: Frame, tiles: RecordedTiles) -> list[str]:
     edges, counts = _histogram(tiles)
-    top, base, right = 8, 118, WIDTH - RIGHT
+    top, base, left, right = 8, 118, frame.left, frame.right
     most = math.log10(1 + float(counts.max()))
-    width = (right - LEFT) / _BINS
+    width = (right - left) / _BINS
     drawing: list[str] = []
     for power in range(math.floor(most) + 1):
         y = base - (base - top) * math.log10(1 + 10**power) / most
-        drawing += [line(LEFT, y, right, y, "grid"), label(LEFT - 6, y + 4, f"{10**power:,}", "end")]
+        drawing += [line(left, y, right, y, "grid"), label(left - 6, y + 4, f"{10**power:,}", "end")]
     ranked = np.argsort(-counts.sum(axis=1), kind="stable")[: len(PALETTE)].tolist()
     for g in ranked:
         name, own = tiles.bars.groups[g], tiles.bars.duration[tiles.bars.group == g]
-        path = f"M{LEFT} {base}"
+        path = f"M{left} {base}"
         for i, count in enumerate(counts[g].tolist()):
-            path += f"V{base - (base - top) * math.log10(1 + count) / most:.1f}H{LEFT + (i + 1) * width:.1f}"
+            path += f"V{base - (base - top) * math.log10(1 + count) / most:.1f}H{left + (i + 1) * width:.1f}"
         said = f"{name}: {len(own):,} tiles, {_tail(own)}"
         colour, dash = PALETTE[g % len(PALETTE)], _DASHES[g % len(_DASHES)]
         look = f'stroke="{colour}" fill="{colour}"' + (f' stroke-dasharray="{dash}"' if dash else "")
         drawing.append(f'<path d="{path}V{base}" class="ts-steps" {look}><title>{text(said)}</title></path>')
     scale, unit = time_unit(float(np.median(tiles.bars.duration)))
     span = math.log(edges[-1] / edges[0])
-    for mark in _round_marks(float(edges[0]) / scale, float(edges[-1]) / scale):
-        x = LEFT + (right - LEFT) * math.log(mark * scale / edges[0]) / span
+    for mark in _round_marks(float(edges[0]) / scale, float(edges[-1]) / scale, (right - left) / 50):
+        x = left + (right - left) * math.log(mark * scale / edges[0]) / span
         drawing += [line(x, base, x, base + 4), label(x, base + 16, f"{mark:,g}", "middle")]
-    drawing += [line(LEFT, base, right, base), label(right, base + 30, f"time of a tile ({unit})", "end")]
-    return picture("histogram", f"Tile times: {_tail(tiles.bars.duration)}", base + 34, drawing)
+    return [*drawing, line(left, base, right, base), label(right, base + 30, f"time of a tile ({unit})", "end")]
 
 
 def _tail(took: np.ndarray) -> str:
@@ -405,8 +409,9 @@ def _tail(took: np.ndarray) -> str:
     return f"median {median}, 95 % below {p95}, 99 % below {p99}, longest {format_time(int(took.max()))}"
 
 
-def _round_marks(low: float, high: float) -> list[float]:
-    """Round numbers in a range: 1, 2, 5 of each power of ten, or only the powers where there are many."""
+def _round_marks(low: float, high: float, most: float) -> list[float]:
+    """Round numbers in a range: 1, 2, 5 of each power of ten, or only the powers where those are more than `most`."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if len(powers) <= 4 else (1,)
-    return [s * 10.0**p for p in powers for s in steps if low <= s * 10.0**p <= high]
+    found = [(s, s * 10.0**p) for p in powers for s in (1, 2, 5) if low <= s * 10.0**p <= high]
+    few = [mark for s, mark in found if s == 1]
+    return few if few and len(found) > min(most, 12) else [mark for _, mark in found]

@@ -200,29 +200,42 @@ def text(tuning: Tuning) -> str:
 
 
 def html(tuning: Tuning) -> str:
-    def cells(tag: str, texts: tuple[str, ...]) -> str:
-        return "".join(f"<{tag}>{escape.escape(text)}</{tag}>" for text in texts)
+    names = (HEADS[0], "time", *HEADS[1:])
+
+    def cells(markup: Sequence[str]) -> str:
+        return "".join(f'<td data-h="{name}">{cell}</td>' for name, cell in zip(names, markup, strict=True))
 
     bold = ' style="font-weight:bold"'
     late = [statistics.quantiles(t.samples, n=4)[2] for t in tuning.trials if len(t.samples) > 1]
     longest = 1.1 * max([*late, *(t.seconds for t in tuning.trials if t.seconds)], default=0.0)
     body = "".join(
-        f"<tr{bold if trial is tuning.best else ''}>{cells('td', texts[:1])}<td>{bar(trial, longest)}</td>"
-        f"{cells('td', texts[1:])}</tr>"
+        f"<tr{bold if trial is tuning.best else ''}>{cells((first, bar(trial, longest), *rest))}</tr>"
         for trial, texts in rows(tuning)
+        for first, *rest in [map(escape.escape, texts)]
     )
     notes = "<br>".join(map(escape.escape, footnotes(tuning)))
     return (
         f'<div class="tessera-tuning"><b>{escape.escape(headline(tuning))}</b>'
-        f"<style>{_LOOK}</style>"
-        f"<table><tr>{cells('th', (HEADS[0], 'time', *HEADS[1:]))}</tr>{body}</table><small>{notes}</small></div>"
+        f"<style>{_LOOK}</style><table><thead><tr>{''.join(f'<th>{name}</th>' for name in names)}</tr></thead>"
+        f"<tbody>{body}</tbody></table><small>{notes}</small></div>"
     )
 
 
-_LOOK = (
-    ".tessera-tuning :is(th, td) { text-align: left !important; white-space: normal !important; vertical-align: top; "
-    "overflow-wrap: anywhere } .tessera-tuning table { max-width: 100% } .tessera-tuning svg { max-width: 100% }"
-)
+_LOOK = """\
+.tessera-tuning { container-type: inline-size } .tessera-tuning table { margin: 4px 0; border: 0; font-size: 12px }
+.tessera-tuning.tessera-tuning tr :is(th, td) { text-align: left !important; white-space: normal; vertical-align: top; \
+padding: 2px 12px 2px 0; max-width: none }
+.tessera-tuning.tessera-tuning tr td:not(:last-child, :first-child) { white-space: nowrap } \
+.tessera-tuning svg { max-width: 100% }
+@container (max-width: 760px) {
+.tessera-tuning :is(table, tbody, tr) { display: block } .tessera-tuning thead { display: none }
+.tessera-tuning.tessera-tuning tr { text-align: left !important; background: none; padding: 4px 0; \
+border-bottom: 1px solid rgba(128,128,128,.3) }
+.tessera-tuning.tessera-tuning tr td { display: inline-block; overflow-wrap: anywhere } \
+.tessera-tuning.tessera-tuning tr td:empty { display: none }
+.tessera-tuning.tessera-tuning tr td:is(:first-child, :last-child) { display: block }
+.tessera-tuning td:not(:first-child, :nth-child(2))::before { content: attr(data-h) " "; opacity: .65; \
+font-size: 11px; font-weight: 400 } }"""
 _WIDE = 150
 """pixels of `longest`"""
 

@@ -86,7 +86,13 @@ def test_lines_are_found_again_where_they_have_moved() -> None:
     }
     text = str(found)
     assert "a.py:4>6" in text and "slower edited  b = 20" in text
-    assert "<td>slower edited</td>" in found._repr_html_() and "<script" not in found._repr_html_()
+    assert "<b>slower edited</b>" in found._repr_html_() and "<script" not in found._repr_html_()
+
+
+def test_the_lines_of_two_functions_of_one_file_are_joined_by_their_texts() -> None:
+    text = "def old(x):\n    y = x @ x\n    return y + 1\n\ndef new(x):\n    y = x @ x\n    return y - 1"
+    found = compare_lines(*sides({2: 5.0, 3: 1.0}, {6: 5.0, 7: 1.0}, text, text), True)
+    assert [(c.before, c.after, c.edited) for c in found.changes] == [(2, 6, False), (3, 7, True)]
 
 
 def test_a_line_that_took_no_time_in_some_repetitions() -> None:
