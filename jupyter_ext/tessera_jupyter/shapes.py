@@ -49,11 +49,11 @@ def _row(analysis: Analysis, number: int, line: str, infos: list[ExprInfo], assu
     every = dict.fromkeys(f"{analysis.definition.text.segment(i.span)}: {i.text}" for i in infos)
     shown = ", ".join([*(_label(info) for info in main_infos(infos)), *assumed])
     title = f' title="{text(chr(10).join(every))}"' if every else ""
-    types = f'<span class="ts-type"{title}>│ {shown}</span>\n</span>'
+    types = f'<span class="ts-type{"" if shown else " ts-none"}"{title}>│ {shown}\n</span></span>'
     start = f'<span class="ts-row"><i class="ts-n">{number:>3} </i>{python(line)}'
     if len(line) > width and shown:  # the types stay in view, where they would hide the end of the line
-        return f'{start}\n</span><span class="ts-row">{" " * (width + 5)}{types}'
-    return f"{start}{' ' * (width - len(line))} {types}"
+        return f'{start}\n</span><span class="ts-row"><i class="ts-pad">{" " * (width + 5)}</i>{types}'
+    return f'{start}<i class="ts-pad">{" " * (width - len(line))} </i>{types}'
 
 
 def main_infos(infos: Iterable[ExprInfo]) -> list[ExprInfo]:

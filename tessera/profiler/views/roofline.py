@@ -37,6 +37,8 @@ class _Plane:
 
     def __init__(self, points: Sequence[KernelStats], ceilings: Sequence[Ceiling], frame: Frame) -> None:
         self.points, self.frame = points, frame
+        self.taken: list[_Box] = []
+        """where names of ceilings stand"""
         self.slopes = sorted((c for c in ceilings if c.kind == "bandwidth"), key=lambda c: -c.value)
         roofs = sorted((c for c in ceilings if c.kind == "compute"), key=lambda c: -c.value)
         used = {p.dtype for p in points}
@@ -85,12 +87,17 @@ class _Plane:
             parts.append(self._slope_label(c, begin))
         for c in self.roofs:
             parts.append(self._line(c, (c.value / steepest if steepest else left, c.value), (right, c.value)))
-            parts.append(label(self.frame.right - 4, self.y(c.value) - 5, c.name, "end"))
+            parts.append(self._ceiling_label(self.frame.right - 4, self.y(c.value) - 5, c.name, "end"))
         return parts
 
     def _slope_label(self, c: Ceiling, begin: float) -> str:
         """Below the start of its slope, which rises away from it; the caption has the figures."""
-        return label(self.x(begin) + 6, self.y(begin * c.value) + 14, c.name)
+        return self._ceiling_label(self.x(begin) + 6, self.y(begin * c.value) + 14, c.name)
+
+    def _ceiling_label(self, x: float, y: float, name: str, anchor: str = "start") -> str:
+        left = x - (anchor == "end") * self.frame.letter * len(name)
+        self.taken.append((left, y - 10, left + self.frame.letter * len(name), y + 3))
+        return label(x, y, name, anchor)
 
     def _line(self, c: Ceiling, start: tuple[float, float], end: tuple[float, float]) -> str:
         dash = "" if c.source == "measured" else ' stroke-dasharray="6 4"'
@@ -121,7 +128,7 @@ class _Plane:
     def names(self) -> list[str]:
         """Beside the points, the longest kernels first; a name that would lie on another is left to its tooltip."""
         parts: list[str] = []
-        taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in map(self.place, self.points)]
+        taken = [*self.taken, *((x - 6, y - 6, x + 6, y + 6) for x, y in map(self.place, self.points))]
         for p in sorted(self.points, key=lambda p: -p.duration):
             (x, y), name = self.place(p), shorten(p.title)
             width = self.frame.letter * len(name)
