@@ -8,7 +8,7 @@ from pathlib import Path
 from tessera.profiler.quantity import format_bytes
 from tessera.profiler.style import PALETTE
 from tessera.profiler.views.markup import text
-from tessera.profiler.views.svg import Frame, label, line, picture, round_step, time_axis
+from tessera.profiler.views.svg import PictureFrame, label, line, picture, round_step, time_axis
 from tessera.runtime.arrays.holders import Holder
 from tessera.runtime.events import MemoryEvent
 
@@ -34,7 +34,7 @@ def _picture(events: Sequence[MemoryEvent]) -> str:
     return picture("memory", title, _BASE + 34, lambda frame: _drawn(events, frame))
 
 
-def _drawn(events: Sequence[MemoryEvent], frame: Frame) -> list[str]:
+def _drawn(events: Sequence[MemoryEvent], frame: PictureFrame) -> list[str]:
     left, right = frame.left, frame.right
     first, peak = events[0].time, max(events, key=lambda e: e.total)
     span, most = max(1, events[-1].time - first), max(1, peak.total)

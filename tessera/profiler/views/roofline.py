@@ -10,7 +10,7 @@ from tessera.profiler.machine import Ceiling
 from tessera.profiler.quantity import format_percent, format_value
 from tessera.profiler.style import PALETTE, shorten
 from tessera.profiler.views.markup import text
-from tessera.profiler.views.svg import NARROW, WIDE, Frame, label, line, picture
+from tessera.profiler.views.svg import NARROW, WIDE, PictureFrame, label, line, picture
 
 
 def view(points: Sequence[KernelStats], missing: Mapping[str, str], ceilings: Iterable[Ceiling]) -> str:
@@ -35,7 +35,7 @@ class _Plane:
 
     height, top, bottom = 300, 16, 40
 
-    def __init__(self, points: Sequence[KernelStats], ceilings: Sequence[Ceiling], frame: Frame) -> None:
+    def __init__(self, points: Sequence[KernelStats], ceilings: Sequence[Ceiling], frame: PictureFrame) -> None:
         self.points, self.frame = points, frame
         self.taken: list[_Box] = []
         """where names of ceilings stand"""

@@ -14,7 +14,7 @@ RIGHT = 14
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PictureFrame:
     """The room that a picture is drawn for, in units of its own. tiles.js reads `left` from the picture."""
 
     width: int
@@ -28,15 +28,19 @@ class Frame:
         return self.width - RIGHT
 
 
-WIDE = Frame(760, 96, 6.4, "wide")
-NARROW = Frame(400, 92, 7.6, "narrow")
+WIDE = PictureFrame(760, 96, 6.4, "wide")
+NARROW = PictureFrame(400, 92, 7.6, "narrow")
 """for a side panel, whose letters are no smaller for it: views.css shows one of the two"""
 _HIDDEN = 'style="display:none" '
 """of the narrow one, where no style is left"""
 
 
 def picture(
-    name: str, label: str, height: int, draw: Callable[[Frame], Sequence[str]], frames: Sequence[Frame] = (WIDE, NARROW)
+    name: str,
+    label: str,
+    height: int,
+    draw: Callable[[PictureFrame], Sequence[str]],
+    frames: Sequence[PictureFrame] = (WIDE, NARROW),
 ) -> str:
     """A figure with its caption, which is also what it is called for those who do not see it: drawn for each frame."""
     svgs = [
@@ -57,7 +61,7 @@ def label(x: float, y: float, what: object, anchor: str = "start") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}"{place}>{text(what)}</text>'
 
 
-def time_axis(span: float, y: float, frame: Frame) -> list[str]:
+def time_axis(span: float, y: float, frame: PictureFrame) -> list[str]:
     """From 0 to `span` ns below a picture."""
     size, unit = time_unit(span)
     room = frame.right - frame.left

@@ -22,7 +22,7 @@ from tessera.profiler.style import PALETTE, shorten, time_unit
 from tessera.profiler.views import parts
 from tessera.profiler.views.lanes import Bars, bars_of
 from tessera.profiler.views.markup import text
-from tessera.profiler.views.svg import WIDE, Frame, label, line, picture, time_axis
+from tessera.profiler.views.svg import WIDE, PictureFrame, label, line, picture, time_axis
 from tessera.runtime.events import LaunchEvent
 
 IN_CELL, IN_PAGE = 5_000, 250_000
@@ -376,7 +376,7 @@ def _histogram_picture(tiles: RecordedTiles) -> str:
     return picture("histogram", title, 152, lambda frame: _histogram_in(frame, tiles))
 
 
-def _histogram_in(frame: Frame, tiles: RecordedTiles) -> list[str]:
+def _histogram_in(frame: PictureFrame, tiles: RecordedTiles) -> list[str]:
     edges, counts = _histogram(tiles)
     top, base, left, right = 8, 118, frame.left, frame.right
     most = math.log10(1 + float(counts.max()))
