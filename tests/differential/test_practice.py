@@ -16,6 +16,7 @@ import pytest
 import tessera as ts
 from tessera import Tensor
 from tests.conftest import require
+from tests.together import ahead, builds
 
 bf16, f8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 rng = np.random.default_rng(3)
@@ -466,9 +467,15 @@ def of_segmented_scan():
     return (segmented_scan, [x, f], [w])
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu", "emulator:sm_80"])
+def compiled_ahead(name: str, target: str) -> None:
+    kernel, args, _ = CASES[name]()
+    ahead(target, kernel, *args)
+
+
+@builds(compiled_ahead)
 @pytest.mark.parametrize("name", CASES)
-def test_agrees_with_numpy(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("target", ["reference", "cpu", "emulator:sm_80"])
+def test_agrees_with_numpy(name: str, target: str, monkeypatch: pytest.MonkeyPatch, built: None) -> None:
     if target.startswith("emulator"):
         require("c++")
     monkeypatch.setenv("TESSERA_TARGET", target)
