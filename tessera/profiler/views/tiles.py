@@ -397,9 +397,12 @@ def _histogram_in(frame: PictureFrame, tiles: RecordedTiles) -> list[str]:
         drawing.append(f'<path d="{path}V{base}" class="ts-steps" {look}><title>{text(said)}</title></path>')
     scale, unit = time_unit(float(np.median(tiles.bars.duration)))
     span = math.log(edges[-1] / edges[0])
-    for mark in _round_marks(float(edges[0]) / scale, float(edges[-1]) / scale, (right - left) / 50):
+    for mark in _round_marks(float(edges[0]) / scale, float(edges[-1]) / scale, (right - left) / 75):
         x = left + (right - left) * math.log(mark * scale / edges[0]) / span
-        drawing += [line(x, base, x, base + 4), label(x, base + 16, f"{mark:,g}", "middle")]
+        drawing += [
+            line(x, base, x, base + 4),
+            label(x, base + 16, f"{mark:,.0f}" if mark >= 1 else f"{mark:g}", "middle"),
+        ]
     return [*drawing, line(left, base, right, base), label(right, base + 30, f"time of a tile ({unit})", "end")]
 
 
@@ -414,4 +417,4 @@ def _round_marks(low: float, high: float, most: float) -> list[float]:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     found = [(s, s * 10.0**p) for p in powers for s in (1, 2, 5) if low <= s * 10.0**p <= high]
     few = [mark for s, mark in found if s == 1]
-    return few if few and len(found) > min(most, 12) else [mark for _, mark in found]
+    return few if few and len(found) > most else [mark for _, mark in found]
