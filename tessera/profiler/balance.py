@@ -35,6 +35,9 @@ class Balance:
     """from the moment the first lane has nothing left to do until the end"""
     tail_idle: float
     """part of the lanes' time that is lost in the tail, 0..1"""
+    starved: float = 0.0
+    """part of the lanes' time in which a lane ran nothing although it could have taken tiles, 0..1: it had no
+    processor. 0 where lanes have fixed shares"""
 
     @property
     def lanes(self) -> int:
@@ -60,9 +63,9 @@ class Balance:
         """Time that better balance saves, as (low, high) in ns.
 
         High: every lane gets the mean load. Low: tiles are cut in half and handed out as lanes become free, which
-        finishes within mean load + (1 - 1/lanes) x longest tile (Graham 1969).
+        finishes within mean load + (1 - 1/lanes) x longest tile (Graham 1969). A lane without a processor stays one.
         """
-        mean = self.load / self.lanes
+        mean = self.load / self.lanes + self.starved * self.makespan
         greedy = mean + (1 - 1 / self.lanes) * self.longest / 2
         return max(0, round(self.makespan - greedy)), max(0, round(self.makespan - mean))
 
@@ -107,14 +110,31 @@ def balance(launch: LaunchEvent, tiles: TileBatch) -> Balance | None:
         longest=int(extents["duration"].max()),
         tail=makespan if unused else last - int(finished.min()),
         tail_idle=lost / (resources * slots * makespan) if makespan else 0.0,
+        starved=_starved(launch, extents, resources * slots) / makespan if makespan else 0.0,
     )
 
 
+def _starved(launch: LaunchEvent, extents: np.ndarray, lanes: int) -> float:
+    """ns, the mean of the lanes, that they ran nothing before the last tiles were taken."""
+    parts = int(launch.attributes.get("taken", 0))
+    if not parts:
+        return 0.0
+    each = max(1, -(-launch.tiles // parts))
+    _, part = numbered([extents["tile"] // each])
+    begun = np.full(int(part.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(begun, part, extents["start"])
+    first, last = int(extents["start"].min()), int(begun.max())
+    ran = np.clip(extents["start"] + extents["duration"], None, last) - np.clip(extents["start"], None, last)
+    return max(0.0, last - first - float(ran.sum()) / lanes)
+
+
 def imbalance_cause(found: Balance, tiles: TileBatch) -> str:
-    """What the idle lanes come from: "underfilled", "wave quantisation", "tail" or "imbalance"."""
+    """What the idle lanes come from: "underfilled", "starved", "wave quantisation", "tail" or "imbalance"."""
     extents, _ = tile_extents(tiles.records)
     if found.tiles < found.lanes:
         return "underfilled"
+    if found.starved >= found.idle / 2 > 0:
+        return "starved"
     uniform = float(np.quantile(extents["duration"], 0.95)) <= _UNIFORM * found.median
     if uniform and found.wave_loss >= found.idle / 2:
         return "wave quantisation"

@@ -17,7 +17,7 @@ from pathlib import Path
 from tessera.compiler.machines import SECTOR
 from tessera.compiler.targets.base import PLATFORMS
 from tessera.language import dtypes
-from tessera.profiler.balance import Balance, balance, imbalance_cause
+from tessera.profiler.balance import Balance, balance, imbalance_cause, tile_extents
 from tessera.profiler.host import HostReport, place_text
 from tessera.profiler.kernel_stats import KernelStats, covered, kernel_stats, roofline_time, time_outside
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
@@ -25,7 +25,7 @@ from tessera.profiler.recording import Recording
 from tessera.profiler.trial import ledger
 from tessera.profiler.trial.outcome import Advice, HintTrial, TriedHint, attempt
 from tessera.profiler.views.parts import narrow_reads
-from tessera.runtime.events import LaunchEvent, ProfilingEvent, Source
+from tessera.runtime.events import LaunchEvent, ProfilingEvent, Source, TileBatch
 
 # A hint that could save less than this part of the region is not worth the reader's time.
 WORTH_SAYING = 0.01
@@ -136,7 +136,9 @@ def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             continue
         kinds = [imbalance_cause(found, recording.tiles_of(launch.launch)) for launch, found in known]
         kind = statistics.mode(kinds)
-        if 2 * kinds.count(kind) <= len(kinds):
+        if 2 * kinds.count(kind) <= len(kinds) or kind == "starved":  # by other programs, of which it can do nothing
+            continue
+        if kind == "tail" and not _same_tile([recording.tiles_of(launch.launch) for launch, _ in known]):
             continue
         typical = known[len(known) // 2][1]
         times = len(kernel.launches) if recording.one_in > 1 else len(known)
@@ -160,6 +162,15 @@ def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             line=kernel.line,
             trial=_balanced(kind, kernel, recording),
         )
+
+
+def _same_tile(launches: list[TileBatch]) -> bool:
+    """Whether the tile that takes longest is one and the same in most launches: one that waited for a processor is
+    another each time. Of two launches it is not known."""
+    if len(launches) < 3:
+        return True
+    longest = [int(extents["tile"][extents["duration"].argmax()]) for extents, _ in (tile_extents(batch.records) for batch in launches)]
+    return 2 * longest.count(statistics.mode(longest)) > len(longest)
 
 
 def small_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
@@ -248,7 +259,7 @@ _BALANCE_TEXT: dict[str, Callable[[Balance], tuple[str, str]]] = {
     ),
     "imbalance": lambda b: (
         "lanes get different amounts of work",
-        "use smaller tiles, or let lanes take the next tile when they are free instead of a fixed share",
+        "use smaller tiles: lanes that finish early then take more of them",
     ),
 }
 

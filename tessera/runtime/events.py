@@ -95,6 +95,8 @@ class LaunchAttributes(TypedDict, total=False):
     """SMs or workers that the launch could have used"""
     slots: int
     """tiles that can be resident at once on one resource"""
+    taken: int
+    """parts, of neighbouring tiles, that lanes take as they become free; absent where each lane has a fixed share"""
     occupancy: float
     """resident warps over the most the SM can hold, 0..1, from the kernel's registers and shared memory"""
     occupancy_limiter: str

@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from tessera.compiler.targets.base import Executable, platform_of
+from tessera.compiler.tile.work import CHUNKS
 from tessera.immutable import immutable
 from tessera.language import dims
 from tessera.language.dims import Dim
@@ -178,7 +179,7 @@ def _event(run: ObservedRun, info: LaunchInfo, number: int, extent: Extent, more
         **{k: resources[k] for k in ("occupancy", "occupancy_limiter", "slots") if resources.get(k) is not None},
     }
     if not platform_of(device).streams:
-        attributes["resources"] = devices.get_num_threads()
+        attributes |= {"resources": devices.get_num_threads(), "taken": CHUNKS}
     unavailable = {"duration": reason} if reason else {}
     modelled = "dropped" in more and len(built.plan.launches) > 1
     source = "static" if duration is None else "modelled" if modelled else "measured"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -328,3 +329,40 @@ def test_a_tile_that_is_long_by_no_more_than_its_fellows_waited_makes_no_tail() 
         moved = [(t, lane, start + begin, took) for t, lane, begin, took in rows]
         events += [launch(n + 1, start=start, duration=405_000), tiles(*moved, launch=n + 1)]
     assert kinds(recorded(*events, end=1_500_000)) == {"imbalance"}
+
+
+def one_lane_comes_late(launches: int, **attributes: Any) -> Recording:
+    """64 equal tiles, of which one lane does all but the last four: the other began when these were left."""
+    events: list[Any] = []
+    for n in range(launches):
+        start = n * 1_000_000
+        rows = [(t, 0, start + t * 10_000, 10_000) for t in range(60)]
+        rows += [(t, 1, start + t * 10_000 - 40_000, 10_000) for t in range(60, 64)]
+        more = {"resources": 2, **attributes}
+        one = launch(n + 1, start=start, duration=600_000, grid=(64,), attributes=more)
+        events += [one, tiles(*rows, launch=n + 1)]
+    return recorded(*events, end=launches * 1_000_000)
+
+
+def test_a_lane_without_a_processor_is_no_imbalance() -> None:
+    """Lanes that take the next tile when they are free are idle in the midst of a launch for one reason alone."""
+    assert "imbalance" not in kinds(one_lane_comes_late(4, taken=64))
+    assert "imbalance" in kinds(one_lane_comes_late(4))  # a fixed share
+
+
+def test_a_tail_is_one_of_the_same_tile() -> None:
+    def long_one(which: Callable[[int], int]) -> Recording:
+        events: list[Any] = []
+        for n in range(4):
+            start = n * 1_000_000
+            rows, ends = list[tuple[int, int, int, int]](), [start, start]
+            for t in range(16):
+                lane, took = t % 2, 200_000 if t == which(n) else 10_000
+                rows.append((t, lane, ends[lane], took))
+                ends[lane] += took
+            one = launch(n + 1, start=start, duration=max(ends) - start, grid=(16,), attributes={"resources": 2})
+            events += [one, tiles(*rows, launch=n + 1)]
+        return recorded(*events, end=4_000_000)
+
+    assert "tail" in kinds(long_one(lambda n: 15))
+    assert "tail" not in kinds(long_one(lambda n: 15 - n))  # another each time: it waited, and it is not long
