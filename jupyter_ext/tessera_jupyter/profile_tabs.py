@@ -28,10 +28,14 @@ def profile_tab(profile: Profiler | None, example: str, since: str = "") -> str:
     launches, tiles = len(profile.recording.launches), len(profile.recording.tiles)
     facts = f"{format_time(summary.region)} recorded · {format_time(busy)} in kernels · "
     facts += f"{_count(launches, 'launch', 'es')} · {_count(tiles, 'tile')}"
-    plain = f"<summary>As text</summary><pre>{text(summary)}\n\n{text(profile.timeline())}</pre>"
+    told = (summary, profile.timeline(), profile.critical_path())
+    in_words = "\n\n".join(map(text, told))
+    plain = f"<summary>As text</summary><pre>{in_words}</pre>"
+    traffic = summary.traffic.table()
+    arrays = f'<details class="ts-plain"><summary>Bytes by array</summary>{traffic}</details>' if traffic else ""
     return (
         f"{said}<p>{text(facts)} · {text(summary.overhead)}</p>{kernel_table(summary.rows)}"
-        f"{profile.timeline().view()}{profile.roofline().view()}{profile.memory().view()}"
+        f"{profile.timeline().view()}{profile.roofline().view()}{profile.memory().view()}{arrays}"
         f'<details class="ts-plain">{plain}</details>'
     )
 

@@ -169,7 +169,10 @@ def _same_tile(launches: list[TileBatch]) -> bool:
     another each time. Of two launches it is not known."""
     if len(launches) < 3:
         return True
-    longest = [int(extents["tile"][extents["duration"].argmax()]) for extents, _ in (tile_extents(batch.records) for batch in launches)]
+    longest = [
+        int(extents["tile"][extents["duration"].argmax()])
+        for extents, _ in (tile_extents(batch.records) for batch in launches)
+    ]
     return 2 * longest.count(statistics.mode(longest)) > len(longest)
 
 

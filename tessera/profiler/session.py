@@ -13,6 +13,8 @@ from typing import ParamSpec, TypeVar
 from tessera.compiler.predict import Measured, common, digest, record
 from tessera.errors import TesseraError
 from tessera.language.tracebacks import outward
+from tessera.profiler.analyses.critical_path import CriticalPath
+from tessera.profiler.analyses.traffic import Traffic
 from tessera.profiler.bottlenecks import Bottleneck, find_bottlenecks
 from tessera.profiler.compare import Comparison, compare
 from tessera.profiler.export.chrome import export_chrome_trace
@@ -139,6 +141,16 @@ class Profiler:
     def roofline(self) -> Roofline:
         """Each kernel under the ceilings of the machine; `.points`, `.figure()`."""
         return Roofline(self.recording)
+
+    def traffic(self) -> Traffic:
+        """Bytes by array: what tiles read of each operand against each element once; `.arrays`, most read again
+        first."""
+        return Traffic(self.recording)
+
+    def critical_path(self) -> CriticalPath:
+        """The chain of kernels, compilations and lines of the program that the region's time consists of; `.steps`,
+        `.parts`. What is not on it ran beside it."""
+        return CriticalPath(self.recording)
 
     def timeline(self, window: tuple[int, int] | None = None) -> Timeline:
         """Tiles over time: `.balances`, `.figure()`. `window` (ns since the start) selects what is drawn as bars."""

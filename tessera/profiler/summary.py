@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tessera.profiler.analyses.traffic import WORTH, Traffic
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.host import HostReport
 from tessera.profiler.kernel_stats import KernelStats, copies, kernel_stats
@@ -71,6 +72,7 @@ class Summary:
         """the same, those of an unrolled loop together: each entry with what it is made of"""
         self.hints: list[Hint] = hints(recording)
         self.memory = MemoryReport(recording.memory, recording.held)
+        self.traffic = Traffic(recording)
         self.host = HostReport(recording)
         self.overhead = overhead(recording)
         self.region = recording.duration
@@ -122,6 +124,12 @@ class Summary:
                 of_peak = f" ({format_percent(figure.value / peak.value)} of {peak.source} peak)" if peak.value else ""
                 lines.append(f"    - {label}: {format_value(figure.value, figure.unit)}{of_peak}")
         lines.append(f"    - {_bound_text(kernel)}")
+        if kernel.bound != "compute":
+            lines += [
+                f"    - Reads each element of {entry.operand} {entry.times:,.1f} times ({entry.modelled})"
+                for entry in self.traffic.arrays
+                if entry.kernel == kernel.title and (entry.times or 0) >= WORTH
+            ][:1]
         lines += [
             f"    - Suggestion: {_suggestion(hint)}"
             for hint in self.hints

@@ -88,9 +88,9 @@ class LaunchAttributes(TypedDict, total=False):
     """(buffer id, bytes) of every buffer read"""
     writes: Sequence[tuple[int, int]]
     """(buffer id, bytes) of every buffer written"""
-    parts: Sequence[tuple[str, Sequence[tuple[str, str, str] | None]]]
-    """what each program reads: an operand, and for each of its axes first index, end and extent, as dims over the sizes
-    and the program's numbers; None where it is not known"""
+    parts: Sequence[tuple[str, Sequence[tuple[str, str, str] | None], int]]
+    """what each program reads: an operand, for each of its axes first index, end and extent, as dims over the sizes
+    and the program's numbers, None where it is not known; and the bytes of an element"""
     resources: int
     """SMs or workers that the launch could have used"""
     slots: int

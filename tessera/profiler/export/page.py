@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+from tessera.profiler.analyses.critical_path import CriticalPath
 from tessera.profiler.hints import Hint
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import format_percent, format_time, format_value
@@ -37,13 +38,14 @@ def page(recording: Recording) -> str:
         "memory": MemoryReport(recording.memory, recording.held).view(),
     }
     shown = "".join(f'<section id="{name}">{markup}</section>' for name, markup in views.items())
+    plain = f"{text(summary)}\n\n{text(CriticalPath(recording))}"
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Tessera profile</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f'<meta name="viewport" content="width=device-width"><style>{_style()}</style></head>'
         f"<body><main><h1>Tessera profile</h1>{_headline(summary, recording)}{_hints(summary.hints)}{shown}"
-        f"<section><h2>Launches</h2>{_launches(recording.launches)}</section>"
-        f"<section><details><summary>As text</summary><pre>{text(str(summary))}</pre></details></section>"
+        f"{_traffic(summary)}<section><h2>Launches</h2>{_launches(recording.launches)}</section>"
+        f"<section><details><summary>As text</summary><pre>{plain}</pre></details></section>"
         f"</main><script>{resource('tiles.js')}</script></body></html>"
     )
 
@@ -58,6 +60,11 @@ def _headline(summary: Summary, recording: Recording) -> str:
     return (
         f'<p class="facts">{text(" · ".join(facts))}</p><section class="scroll">{kernel_table(summary.rows)}</section>'
     )
+
+
+def _traffic(summary: Summary) -> str:
+    rows = summary.traffic.table()
+    return f"<section><h2>Bytes by array</h2>{rows}</section>" if rows else ""
 
 
 def _hints(hints: list[Hint]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.compiler.tile.reads import program
 from tessera.language import dims
 from tessera.language.dims import Dim, Expr
+from tessera.language.lazy import np
 from tessera.runtime.events import LaunchEvent
 
 Tree = int | list[Any]
@@ -21,7 +22,7 @@ def trees(launch: LaunchEvent | None) -> list[tuple[str, list[list[Tree] | None]
     """The operands of a launch with the first index, the end and the extent of what its programs read of each axis, at
     the launch's sizes; None where that is not known."""
     out: list[tuple[str, list[list[Tree] | None]]] = []
-    for operand, axes in launch.attributes.get("parts", ()) if launch is not None else ():
+    for operand, axes, *_ in launch.attributes.get("parts", ()) if launch is not None else ():
         out.append((operand, [None if axis is None else _axis(launch, axis) for axis in axes]))
     return out
 
@@ -91,3 +92,16 @@ def _value(tree: Tree, place: Sequence[int]) -> int:
         return total
     a, b = (_value(part, place) for part in rest)
     return {"min": min, "max": max, "//": int.__floordiv__, "%": int.__mod__}[kind](a, b)
+
+
+def values(tree: Tree, places: Mapping[int, Any]) -> Any:
+    """The same for many programs at once: `places` has their numbers along each axis that the dim depends on."""
+    if isinstance(tree, int):
+        return np.int64(tree)
+    kind, *rest = tree
+    if kind == "p":
+        return places[rest[0]]
+    if kind == "+":
+        return sum(factor * math.prod(values(atom, places) for atom in atoms) for factor, *atoms in rest)
+    a, b = (values(part, places) for part in rest)
+    return {"min": np.minimum, "max": np.maximum, "//": np.floor_divide, "%": np.mod}[kind](a, b)

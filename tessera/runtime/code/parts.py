@@ -13,8 +13,9 @@ from tessera.language.dims import Dim, prod
 
 AxisText = tuple[str, str, str]
 """first index, the one behind the last, and the axis' extent: dims over the sizes and the program's numbers"""
-OperandText = tuple[str, tuple[AxisText | None, ...]]
-"""an operand by its name or as NumPy would write it, and its axes: None where it is not known what is read"""
+OperandText = tuple[str, tuple[AxisText | None, ...], int]
+"""an operand by its name or as NumPy would write it, its axes, None where it is not known what is read, and the bytes
+of an element"""
 
 
 def parts_read(program: Program, titles: Mapping[str, str]) -> list[tuple[OperandText, ...]]:
@@ -55,7 +56,8 @@ def _told(name: str, shape: Shape, t: ViewType, offset: Dim, parts: tuple[Part |
     else:
         name += ".ravel()" if len(extents) == 1 else f".reshape({', '.join(map(str, extents))})"
     told = zip(parts, extents, strict=True)
-    return name, tuple(None if p is None else (str(p[0]), str(p[1]), str(extent)) for p, extent in told)
+    axes = tuple(None if p is None else (str(p[0]), str(p[1]), str(extent)) for p, extent in told)
+    return name, axes, t.dtype.itemsize
 
 
 def _contiguous(shape: Shape) -> list[Dim]:

@@ -163,7 +163,7 @@ class LaunchPlan:
                     _sizes(r),
                     _sizes(w),
                     x,
-                    tuple((name, tuple(a and tuple(a) for a in axes)) for name, axes in p),
+                    tuple((name, tuple(a and tuple(a) for a in axes), size) for name, axes, size in p),
                 )
                 for k, title, label, g, file, line, f, b, d, r, w, x, p in data["launches"]
             ),

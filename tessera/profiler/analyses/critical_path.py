@@ -1,0 +1,158 @@
+"""The chain of activities without which the region would have been shorter, from its end back to its beginning.
+
+Each step was waited for by the next: before an activity began, the one that ended last had to end, or, where none ran,
+a line of the program. This is the rule of the last one to arrive (Yang and Miller 1988), which needs no list of
+dependencies. The steps neither overlap nor leave a gap, so that they sum to the region. A kernel that ran beside the
+chain, on another stream, device or thread, can become slower by its slack and cost nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tessera.profiler.host import place_text, sampled_slices
+from tessera.profiler.quantity import format_percent, format_time
+from tessera.profiler.recording import Recording
+from tessera.profiler.views.markup import table, table_alone, text
+
+Kind = Literal["kernel", "compile", "profiling", "host"]
+SHOWN = 8
+"""parts in the text, the longest first"""
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """One link of the chain. Times in ns."""
+
+    kind: Kind
+    what: str
+    """a kernel's title, what was compiled, or a line of the program"""
+    start: int
+    duration: int
+
+
+@dataclass(frozen=True, slots=True)
+class PathPart:
+    """All steps of one name. `beside`: ns of the same activity that were not on the path."""
+
+    kind: Kind
+    what: str
+    steps: int
+    duration: int
+    share: float
+    """of the region, 0..1"""
+    beside: int
+
+
+class CriticalPath:
+    """`steps` in order of time; `parts`: the same by name, longest first."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.region = recording.duration
+        found = _activities(recording)
+        self.steps = _with_lines(recording, list(_chain(found, recording.start, recording.end)))
+        total: dict[tuple[Kind, str], int] = {}
+        for step in found:
+            key = step.kind, step.what
+            total[key] = total.get(key, 0) + step.duration
+        on: dict[tuple[Kind, str], list[PathStep]] = {}
+        for step in self.steps:
+            on.setdefault((step.kind, step.what), []).append(step)
+        self.parts: list[PathPart] = []
+        for key in {**on, **total}:
+            took = sum(step.duration for step in on.get(key, ()))
+            beside = max(0, total.get(key, 0) - took)
+            self.parts.append(PathPart(*key, len(on.get(key, ())), took, took / (self.region or 1), beside))
+        self.parts.sort(key=lambda part: (-part.duration, -part.beside))
+
+    def __str__(self) -> str:
+        lines = [f"Critical path: {format_time(self.region)} in {len(self.steps):,} steps"]
+        for part in self.parts[:SHOWN]:
+            beside = f"; {format_time(part.beside)} more ran beside it" if part.beside else ""
+            took = f"{format_time(part.duration)} ({format_percent(part.share)}"
+            lines.append(f"  {_named(part)}: {took}, {part.steps:,} step{'s' * (part.steps != 1)}){beside}")
+        if len(self.parts) > SHOWN:
+            lines.append(f"  and {len(self.parts) - SHOWN} more: all are in `critical_path().parts`")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        heads = ("time", "of the run", "steps", "ran beside it")
+        rows = [
+            (
+                text(_named(part)),
+                format_time(part.duration),
+                format_percent(part.share),
+                f"{part.steps:,}",
+                format_time(part.beside) if part.beside else "-",
+            )
+            for part in self.parts
+        ]
+        return table_alone("ts-path", table(("on the critical path", *heads), rows, heads))
+
+
+def _named(part: PathPart) -> str:
+    return f"compiling {part.what}" if part.kind == "compile" else part.what
+
+
+def _activities(recording: Recording) -> list[PathStep]:
+    found = [
+        PathStep("kernel", event.title, event.start, event.duration)
+        for event in recording.launches
+        if event.duration is not None
+    ]
+    found += [PathStep("compile", event.name, event.start, event.duration) for event in recording.compiles]
+    found += [PathStep("profiling", "profiling", event.start, event.duration) for event in recording.profiling]
+    return found
+
+
+def _chain(found: Sequence[PathStep], begin: int, end: int) -> Iterator[PathStep]:
+    """Backwards in time; the host where nothing ran. An activity counts from its start, within the region."""
+    ordered = sorted(
+        (step for step in found if step.duration), key=lambda step: (step.start + step.duration, step.start)
+    )
+    ends = [step.start + step.duration for step in ordered]
+    now = end
+    while now > begin:
+        at = bisect_right(ends, now) - 1
+        if at < 0 or ends[at] <= begin:
+            yield PathStep("host", "", begin, now - begin)
+            return
+        if ends[at] < now:
+            yield PathStep("host", "", ends[at], now - ends[at])
+        start = max(begin, ordered[at].start)
+        yield PathStep(ordered[at].kind, ordered[at].what, start, ends[at] - start)
+        now = start
+
+
+def _with_lines(recording: Recording, backwards: list[PathStep]) -> list[PathStep]:
+    """In order of time, the host's steps divided among the lines that were sampled in them."""
+    sampled = list(sampled_slices(recording))
+    starts = [start for start, _, _ in sampled]
+    out: list[PathStep] = []
+    for step in reversed(backwards):
+        if step.kind != "host":
+            out.append(step)
+            continue
+        now, end = step.start, step.start + step.duration
+        at = max(0, bisect_right(starts, now) - 1)
+        while now < end:
+            while at < len(sampled) and sampled[at][1] <= now:
+                at += 1
+            begin, stop, place = sampled[at] if at < len(sampled) else (end, end, None)
+            if place is None or begin >= end:
+                out.append(PathStep("host", _NOT_SAMPLED, now, end - now))
+                break
+            if begin > now:
+                out.append(PathStep("host", _NOT_SAMPLED, now, begin - now))
+            begin, stop = max(begin, now), min(stop, end)
+            out.append(PathStep("host", place_text(place), begin, stop - begin))
+            now = stop
+    return out
+
+
+_NOT_SAMPLED = "Python and starting calls"
