@@ -214,3 +214,29 @@ def test_sums_are_folded_in_the_documented_order(n: int, dtype: dt.DType) -> Non
     args = [Arg("x", (n, 3), dtype), Arg("y", (3,), dtype, out=True)]
     three = np.repeat(x[:, None], 3, 1)
     assert (executed(Case(build("across", args, (1,), across), {"x": three}), CpuTarget())["y"] == total).all()
+
+
+@pytest.mark.parametrize("n", [2, 8, 16, 48, 64, 1024])
+def test_reductions_of_one_loop_across_the_lanes(n: int) -> None:
+    """Sums in their order beside extremes, of elements that are dear, so that partial sums are in memory. Of equal
+    elements the first one counts."""
+    x = np.random.default_rng(n).integers(-2, 3, (n, 19)).astype(np.float32)
+
+    def body(t: LineBuilder, x: Value, e: Value, total: Value, most: Value, where: Value) -> None:
+        tile = t.unary("exp", t.unary("sin", t.load(x, t.ints(0, 0), (n, 19))))
+        t.store(e, tile, t.ints(0, 0))
+        for name, to in (("sum", total), ("max", most)):
+            t.store(to, t.reduce(name, tile, (0,)), t.ints(0))
+        t.store(where, t.reduce("argmax", tile, (0,), dt.int64), t.ints(0))
+
+    args = [Arg("x", (n, 19), dt.f32), Arg("e", (n, 19), dt.f32, out=True), Arg("total", (19,), dt.f32, out=True)]
+    args += [Arg("most", (19,), dt.f32, out=True), Arg("where", (19,), dt.int64, out=True)]
+    found = executed(Case(build("across", args, (1,), body), {"x": x}), CpuTarget())
+    part = np.zeros((64, 19), np.float32)
+    for row in range(0, n, 64):
+        part[: min(64, n - row)] += found["e"][row : row + 64]
+    while len(part) > 1:
+        part = part[: len(part) // 2] + part[len(part) // 2 :]
+    assert found["total"].tobytes() == part[0].tobytes()
+    np.testing.assert_array_equal(found["most"], found["e"].max(0))
+    np.testing.assert_array_equal(found["where"], found["e"].argmax(0))

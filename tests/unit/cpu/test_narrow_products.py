@@ -332,3 +332,11 @@ def test_tiles_that_a_kernel_computes_are_multiplied_as_those_in_memory(k: int) 
     np.testing.assert_array_equal(z.T, x)
     if isa.host().bf16_tiles:
         np.testing.assert_array_equal(x, added_in_tiles(a, b))
+    program = ts.compile(ts.kernel(forms), target="cpu", arguments=(a, b, y, z, x)).lowered.program
+    found = [] if isa.host().bf16_tiles else [x]
+    for target in (without("amx"), without("bf16")):  # two products at a time, and one
+        results = [np.empty_like(v) for v in (y, z, x)]
+        target.load(generate(program, target)).run([v.ctypes.data for v in (a, b, *results)], [], [])
+        found += [results[0], results[1].T, results[2]]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])

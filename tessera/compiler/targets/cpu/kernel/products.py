@@ -33,6 +33,8 @@ from tessera.language.order import levels
 
 SAVED, FEW = 1.08, 16
 """A block is computed transposed where that saves so much of the work, if it has at least so many rows and columns."""
+FEW_PAIRS = 1 << 15
+"""multiplications of tiles in scratch memory that are not worth packing two by two"""
 LONG = 1 << 30
 """a run of neighbours of unknown length"""
 
@@ -257,16 +259,28 @@ def write_mma(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> N
     m, depth, _, n = sizes
     cell = k.ev.cells.get(op.result) or k.matrix(op.result)
     k.ev.cells[op.result] = cell
-    writer.write(plan.copy(acc, cell))
-    k.ev.memo = {}
+    added = not _is_zero(acc)
+    if added:
+        writer.write(plan.copy(acc, cell))
+        k.ev.memo = {}
     left, right = _operand(k, a), _operand(k, b)
     narrow = dtype_of(acc) == dtypes.f32 and dtype_of(a) == dtype_of(b) == dtypes.bf16
-    if not k.isa.bf16_tiles or not narrow or op.attrs.get("subnormals"):
+    pairs = k.isa.bf16_products and not (left.halves and right.halves and m * n * depth <= FEW_PAIRS)
+    if not (k.isa.bf16_tiles or pairs) or not narrow or op.attrs.get("subnormals"):
         left, right = (replace(x, halves=False) for x in (left, right))
     _check(op, left.dtype, right.dtype, dtype_of(acc))
     pitch = cell.strides[0] or PITCH
     assert isinstance(pitch, int)
-    Product(left, right, dtype_of(acc), cell.ptr, pitch, m, n, depth, m, n, True).write(k)
+    Product(left, right, dtype_of(acc), cell.ptr, pitch, m, n, depth, m, n, added).write(k)
+
+
+def _is_zero(v: Value) -> bool:
+    """Whether all elements are a plain 0, so that a product has nothing to be added to; -0.0 may show in its bits."""
+    op = v.op
+    while op is not None and op.name == "tile.broadcast":
+        op = op.operands[0].op
+    value = op.attrs["value"] if op is not None and op.name == "tile.constant" else None
+    return value == 0 and not isinstance(value, complex) and str(value) in ("0", "0.0")
 
 
 @writes("contract")

@@ -16,7 +16,7 @@ from tessera.language.order import CHUNK
 PIECE = 1024
 """elements of the vector axis whose partial results are kept at once"""
 ROUNDS = 8
-"""elements of one partial that are added while it is in registers"""
+"""elements of one partial that are added while it is in registers, or partials of one element each"""
 UNROLLED = 128
 """vector instructions up to which a short reduced axis is written out, with every partial result in a register"""
 
@@ -90,6 +90,13 @@ class Across:
         n = self.length
         return min(r.partials, power_of_two(n)) if isinstance(n, int) and n > 0 else r.partials
 
+    @property
+    def single(self) -> bool:
+        """Whether every partial result is of one element, and none is of no element."""
+        n = self.length
+        most = min((r.partials for r in self.reductions if r.ordered), default=0)
+        return isinstance(n, int) and 1 < n <= most and n == power_of_two(n)
+
     def write(self, vector: int) -> None:
         fn, extent, lanes = self.fn, self.body.extent(vector), self.body.lanes()
         width = PIECE
@@ -99,7 +106,8 @@ class Across:
         if self._is_short():
             self._unrolled(vector, extent, lanes)
             return
-        partials = [Partials(self.body, r, self.slots(r), width) for r in self.reductions]
+        together = ROUNDS if self.single else 1
+        partials = [Partials(self.body, r, -(-self.slots(r) // together), width) for r in self.reductions]
         if isinstance(extent, int) and extent <= width:
             self._piece(vector, 0, extent, partials, lanes)
             return
@@ -180,9 +188,19 @@ class Across:
         in ascending order all the same.
         """
         fn, ev = self.fn, self.ev
+        slots = max(p.slots for p in partials)
+        if self.single:
+            for p in partials:
+                if not p.r.ordered:
+                    p.clear(lanes)
+            floor, ev.mem.floor = ev.mem.floor, fn.depth
+            with fn.loop(0, slots) as slot:
+                shifts = list(range(0, int(self.length), slots))  # type: ignore[arg-type]
+                self._rows(vector, lo, hi, slot.index, shifts, partials, lanes)
+            ev.mem.floor = floor
+            return
         for p in partials:
             p.clear(lanes)
-        slots = max(p.slots for p in partials)
         floor, ev.mem.floor = ev.mem.floor, fn.depth
         main = start
         if all(p.slots in (1, slots) for p in partials):
@@ -199,21 +217,33 @@ class Across:
     def _rows(
         self, vector: int, lo: Index, hi: Index, row: Index, shifts: list[int], partials: list[Partials], lanes: int
     ) -> None:
-        """Adds the elements row + shift, all of one slot, along the piece of the vector axis."""
+        """Adds the elements row + shift, all of one slot, along the piece of the vector axis; or, where partial results
+        are single elements, stores what the tree makes of them."""
         fn, ev = self.fn, self.ev
 
         def write(coord: Coord, u: int, values: list[Val]) -> None:
             lane = fn.add(fn.sub(coord.index, lo), coord.shift)
-            sums = [p.read(fn.mod(row, p.slots), lane, lanes) for p in partials]
+            alone = [self.single and p.r.ordered for p in partials]
+            ascending = len(shifts) == 1  # else rows of other slots, which come earlier, are added later
+            sums = [
+                p.r.identity(lanes) if one else p.read(fn.mod(row, p.slots), lane, lanes)
+                for p, one in zip(partials, alone, strict=True)
+            ]
+            found: list[list[list[Val]]] = [[] for _ in partials]
             for shift in shifts:
                 at = ev.env[self.reduced] = Coord(row, shift)
 
                 def take(i: int, x: list[Val]) -> None:
-                    sums[i] = partials[i].r.append(sums[i], x)
+                    r = partials[i].r
+                    total = r.append(sums[i], x) if ascending else r.combine(sums[i], x)
+                    if alone[i]:
+                        found[i].append(total)
+                    else:
+                        sums[i] = total
 
                 self.body.step(take, at)
-            for p, total in zip(partials, sums, strict=True):
-                p.write(fn.mod(row, p.slots), lane, total)
+            for p, total, apart in zip(partials, sums, found, strict=True):
+                p.write(fn.mod(row, p.slots), lane, p.r.tree(apart) if apart else total)
 
         ev.within[self.reduced] = self.length
         limit = self._limit(vector, hi, Coord(row, shifts[0]), Coord(row, shifts[-1]))

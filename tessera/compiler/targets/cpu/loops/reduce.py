@@ -114,11 +114,15 @@ class ReductionWriter:
 
     def fold(self, partials: Sequence[Sequence[Val]]) -> list[Val]:
         """The fixed tree over accumulators (a power of two of them), then over the lanes: the result in one lane."""
+        return self.fold_lanes(self.tree(partials))
+
+    def tree(self, partials: Sequence[Sequence[Val]]) -> list[Val]:
+        """The fixed tree over accumulators, a power of two of them."""
         accs = [list(p) for p in partials]
         while len(accs) > 1:
             half = len(accs) // 2
             accs = [self.combine(accs[i], accs[i + half]) for i in range(half)]
-        return self.fold_lanes(accs[0])
+        return accs[0]
 
     def fold_lanes(self, acc: list[Val]) -> list[Val]:
         lanes = acc[0].ty.lanes

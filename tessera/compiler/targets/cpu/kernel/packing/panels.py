@@ -197,13 +197,16 @@ class Packer:
         del sp
         fn, lanes, width = self.fn, self.panel.lanes, self.panel.width
         masks = {start: self.between(0, fn.sub(valid, start)) for start in range(0, width, lanes)}
-        with fn.loop(0, kc) as at:
-            row, line = self.at(source, fn.mul(at.index, sk)), self.line(target, at.index)
+
+        def step(k: Index, have: int, number: Index) -> None:
+            rows, line = [self.at(source, fn.mul(fn.add(k, i), sk)) for i in range(have)], self.line(target, number)
             for p in range(panels):
                 for start, mask in masks.items():
-                    v = self.joined([self.masked(self.at(row, p * width + start), mask)])
+                    v = self.joined([self.masked(self.at(row, p * width + start), mask) for row in rows])
                     place = fn.gep(self.panel_of(line, p), start, self.panel.element.elem)
                     self.put_first(v, min(lanes, width - start), place)
+
+        self.each_step(0, kc, step)
 
     def masked(self, p: Val, mask: Val, otherwise: Val | None = None, t: Ty | None = None) -> Val:
         """Stored elements, or what else `t` is; in the other lanes what `otherwise` has there, or zeros."""
@@ -312,7 +315,7 @@ class WordPacker(Packer):
 
     @property
     def has_masks(self) -> bool:
-        return False
+        return self.panel.isa.masks and not self.panel.tiled
 
     def piece(self, lanes: int) -> Ty:
         return I32.wide(lanes)
@@ -349,8 +352,10 @@ class WordPacker(Packer):
 
     def straight(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val, panels: int) -> None:
         """Rows of as many neighbours in k as a word has are joined."""
-        del sp
         fn = self.fn
+        if self.has_masks and self.panel.width % self.panel.lanes:
+            self.under_masks(source, sp, sk, kc, target, panels, self.panel.width)
+            return
 
         def step(k: Index, have: int, number: Index) -> None:
             rows, line = [self.at(source, fn.mul(fn.add(k, i), sk)) for i in range(have)], self.line(target, number)
@@ -384,7 +389,7 @@ class WordPacker(Packer):
 
 
 class HalfPacker(WordPacker):
-    """Words of bf16 that memory holds in the upper halves of f32; for tile registers only."""
+    """Words of bf16 that memory holds in the upper halves of f32."""
 
     def piece(self, lanes: int) -> Ty:
         return I32.wide(2 * lanes)
@@ -396,11 +401,12 @@ class HalfPacker(WordPacker):
         return self.joined([self.fn.shuffle(loaded, None, range(i, count, 2)) for i in range(2)])
 
     def joined(self, parts: list[Val]) -> Val:
-        fn, (first, *second) = self.fn, parts
-        word = fn.binary("lshr", first, const(16, first.ty))
-        for other in second:
-            word = fn.binary("or", word, fn.binary("and", other, const(0xFFFF0000, other.ty)))
-        return word
+        fn, falling = self.fn, self.panel.falling
+        first, second = parts if len(parts) == 2 else (*parts, None)
+        upper, lower = (first, second) if falling else (second, first)
+        missing = const(0x8000 if falling and not self.panel.right else 0, first.ty)
+        low = fn.binary("lshr", lower, const(16, first.ty)) if lower else missing
+        return fn.binary("or", low, fn.binary("and", upper, const(0xFFFF0000, first.ty))) if upper else low
 
 
 def widened(fn: LLVMFunction, v: Val, old: DType, new: DType) -> Val:
