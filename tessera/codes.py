@@ -206,8 +206,8 @@ CODES: dict[str, CodeEntry] = {
     # TS7xx: profiling
     "TS701": CodeEntry("Profile error", "a file is not a saved profile, or is damaged", "profiler.storage"),
     "TS702": CodeEntry("Profiler error", "a profiler is entered while it is recording, or every=0", "profiler.session"),
-    "TS703": CodeEntry("Profiler error", "events are asked for in a form that there is none for",
-                       "profiler.export.table"),
+    "TS703": CodeEntry("Profiler error", "events or schedules are asked for in a form that there is none for",
+                       "profiler.export"),
     # TS8xx: distribution
     "TS801": CodeEntry("Distribution error", "an operator needs the whole of the dim that is distributed",
                        "compiler.graph.sharding"),

@@ -41,6 +41,9 @@ def profile(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the interactive page here.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace here.")] = None,
+    schedules: Annotated[
+        Path | None, typer.Option(help="Write the block sizes of its kernels into this folder, as .sched files.")
+    ] = None,
     tiles: Annotated[bool, typer.Option(help="Record every tile.")] = True,
     every: Annotated[
         int,
@@ -88,6 +91,8 @@ def profile(
     ):
         if path:
             typer.echo(f"wrote {write(path)}: open it {how}", err=as_json)
+    if schedules:
+        typer.echo(f"wrote {prof.export_schedules(schedules)}: ts.Schedule.load reads its files", err=as_json)
 
 
 def _try(prof: Profiler) -> None:
@@ -183,5 +188,5 @@ def _figures(prof: Profiler) -> dict[str, Any]:
         {"function": p.name, "sizes": p.sizes, "calls": p.count, "recorded": p.recorded, "time": p.total}
         for p in made.programs
     ]  # fmt: skip
-    peak = summary.memory.peak if made is None else None  # of a long run it is not recorded
+    peak = summary.memory.peak or (None if made is not None else {})  # of a long run: of the process, if it is known
     return {"recorded": summary.region, "peak_bytes": peak, "calls": calls, "kernels": kernels, "hints": hints}

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tessera.profiler.quantity import format_bytes
+from tessera.profiler.sampling.stacks import Samples
 from tessera.profiler.style import PALETTE, Plot, empty_figure, escape, graph_objects, styled, time_unit
 from tessera.profiler.views.memory import view
 from tessera.runtime.arrays.holders import Holder
@@ -16,7 +17,25 @@ from tessera.runtime.events import MemoryEvent
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_MOST_HOLDERS, _MOST_NAMES = 8, 3
+_MOST_HOLDERS, _MOST_NAMES, _MOST_LINES = 8, 3, 5
+
+
+PROCESS = "process"
+"""in the place of a device: all memory of the process, as the system counts it"""
+
+
+def of_samples(samples: Samples) -> list[MemoryEvent]:
+    """The memory of the process over a long run, whose allocations are not told one by one: what it grew or shrank by
+    between two samples, at the line of the second."""
+    found: list[MemoryEvent] = []
+    before = 0
+    for time, where, total in zip(samples.times, samples.where, samples.resident, strict=False):
+        if total != before:
+            place = samples.places[where]
+            line = (place.line, place.file) if found else (0, "")
+            found.append(MemoryEvent(time, PROCESS, total - before, total, "memory of the process", *line))
+        before = total
+    return found
 
 
 class MemoryReport(Plot):
@@ -120,6 +139,8 @@ class MemoryReport(Plot):
         return "\n".join(lines)
 
     def __str__(self) -> str:
+        if PROCESS in self.peak:
+            return "\n".join(self._of_process())
         lines = ["Memory Usage:"]
         for device, peak in self.peak.items():
             label = f" ({device})" if len(self.peak) > 1 else ""
@@ -134,6 +155,20 @@ class MemoryReport(Plot):
             for file, line, name, size in held
         ]
         return "\n".join(lines)
+
+    def _of_process(self) -> list[str]:
+        first, *_, last = self.events if len(self.events) > 1 else (*self.events, *self.events)
+        sign = "-" if last.total < first.total else "+"
+        grew = f"{sign}{format_bytes(abs(last.total - first.total))}"
+        lines = ["Memory of the process (sampled):", f"  Peak: {format_bytes(self.peak[PROCESS])}"]
+        lines.append(f"  At the end: {format_bytes(last.total)}, {grew} since the beginning")
+        net: dict[tuple[str, int], int] = {}
+        for event in self.events[1:]:
+            if event.line:
+                net[event.file, event.line] = net.get((event.file, event.line), 0) + event.delta
+        grown = sorted(net.items(), key=lambda entry: -entry[1])[:_MOST_LINES]
+        lines += [f"  {file}:{line}: grew by {format_bytes(size)}" for (file, line), size in grown if size > 0]
+        return lines + self._held_lines(_MOST_LINES)
 
     def figure(self) -> go.Figure:
         """Bytes held over time, one step line per device."""

@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from tessera.compiler.predict import Measured, common, digest, record
 from tessera.errors import TesseraError
+from tessera.language.schedule import Schedule
 from tessera.language.tracebacks import outward
 from tessera.profiler.analyses.critical_path import CriticalPath
 from tessera.profiler.analyses.traffic import Traffic
@@ -20,12 +21,13 @@ from tessera.profiler.compare import Comparison, compare
 from tessera.profiler.export.chrome import export_chrome_trace
 from tessera.profiler.export.kineto import export_tensorboard
 from tessera.profiler.export.page import write_page
+from tessera.profiler.export.schedules import export_schedules, schedules
 from tessera.profiler.export.speedscope import export_speedscope
 from tessera.profiler.export.table import export_events
 from tessera.profiler.export.track_event import export_perfetto
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.host import HostReport
-from tessera.profiler.memory import MemoryReport
+from tessera.profiler.memory import MemoryReport, of_samples
 from tessera.profiler.recording import Recording, this_clock
 from tessera.profiler.roofline import Roofline
 from tessera.profiler.sampling.calls import CallTimes
@@ -92,6 +94,8 @@ class Profiler:
             if self._token is not None:
                 events.unsubscribe(self._token)
                 self._token = None
+                if self.recording.calls_made is not None:
+                    self.recording.memory = of_samples(self.recording.samples)
                 if self.recording.memory:
                     self.recording.held["end"] = holders()
                 self.recording.texts = texts_of(str(e.attributes.get("file", "")) for e in self.recording.launches)
@@ -200,6 +204,15 @@ class Profiler:
     def export_events(self, path: str | os.PathLike[str]) -> Path:
         """Writes all events as one table, .json or .parquet. Raises MissingDependency for Parquet without pyarrow."""
         return export_events(self.recording, Path(path))
+
+    def schedules(self) -> dict[str, Schedule]:
+        """The block sizes that kernels ran with, tuned ones too, by the name of the file that they would be in."""
+        return schedules(self.recording)
+
+    def export_schedules(self, folder: str | os.PathLike[str]) -> Path:
+        """Writes these into `folder` as `.sched` files for `ts.Schedule.load`. Raises TesseraError TS703 where there
+        are none."""
+        return export_schedules(self.recording, Path(folder))
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Writes one page that needs nothing else: summary, timeline, roofline, memory, launches."""

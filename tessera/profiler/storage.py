@@ -60,6 +60,7 @@ def save(recording: Recording, path: Path) -> Path:
             "places": recording.samples.places,
             "interval": recording.samples.interval,
             "spent": recording.samples.spent,
+            "resident": recording.samples.resident.tolist(),
         },
         "machines": {device: machine.to_json() for device, machine in recording.machines.items()},
     }
@@ -121,7 +122,8 @@ def _samples(entry: dict[str, Any]) -> Samples:
     times, where = array("q", entry["times"]), array("l", entry["where"])
     if len(times) != len(where) or not all(0 <= index < len(places) for index in where):
         raise ValueError("a sample is of an unknown place")
-    return Samples(times, where, places, int(entry["interval"]), int(entry["spent"]))
+    resident = array("q", entry.get("resident", ()))
+    return Samples(times, where, places, int(entry["interval"]), int(entry["spent"]), resident)
 
 
 def _event(kind: type[_Event], entry: dict[str, Any]) -> _Event:

@@ -96,8 +96,11 @@ class Summary:
                 lines += ["", f"Whole run: {hint.measured}", f"  - Suggestion: {_suggestion(hint)}"]
         if self.host.lines:
             lines += ["", str(self.host)]
-        memory = str(self.memory) if self.calls is None else "Memory is not recorded where calls are sampled"
-        lines += ["", memory, "", str(self.overhead)]
+        if self.calls is None or self.memory.events:
+            lines += ["", str(self.memory)]
+        else:
+            lines += ["", "The memory of long runs is sampled with the lines of the host, on Linux"]
+        lines += ["", str(self.overhead)]
         return "\n".join(lines)
 
     def __repr__(self) -> str:

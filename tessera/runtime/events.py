@@ -82,6 +82,8 @@ class LaunchAttributes(TypedDict, total=False):
     """the same for all launches of one call: the number of the first of them"""
     sizes: Mapping[str, int]
     """the dims of that function, and its whole numbers that are known when it is compiled"""
+    config: Mapping[str, Any]
+    """the schedule's parameters that the function or kernel ran with; absent where it has none"""
     dtype: str
     """element type that the arithmetic is done in; selects the compute ceiling"""
     reads: Sequence[tuple[int, int]]

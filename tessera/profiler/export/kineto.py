@@ -2,7 +2,8 @@
 
 One file a rank, `rank0.pt.trace.json`. Both tools know operators that a host starts and kernels that stand on streams
 of devices, and count the latter alone: so every launch is a kernel on a stream, also where the device is a CPU, and
-every call an operator. The times are those of the Chrome trace.
+every call an operator. Tiles stand below them on rows without a stream, so that no figure counts them as kernels, and
+allocations are what the memory view draws. The times are those of the Chrome trace.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tessera.compiler.machines import HOST
 from tessera.compiler.targets.base import PLATFORMS
 from tessera.language.lazy import np
 from tessera.profiler.balance import nesting_lanes
@@ -21,18 +23,29 @@ from tessera.profiler.recording import Recording
 from tessera.runtime.events import LaunchEvent
 
 _SCHEMA = 1
+_MOST_TILES = 100_000
+"""of a file, the longest: both tools hold all of it in memory"""
+_FIRST_LANE = 1001
+"""rows of lanes are numbered from here, those of streams from 1"""
+_TYPES = {HOST: 0}
+"""device types of PyTorch; 1 stands for GPUs"""
 
 
 def export_tensorboard(recording: Recording, folder: Path) -> Path:
     """Writes a file for each rank into `folder`, which is made where it is missing; gives the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    ranks = sorted({launch.rank for launch in recording.launches}) or [0]
+    ranks = ranks_of(recording)
     for rank in ranks:
         path = folder / f"rank{rank}.pt.trace.json"
         with path.open("w", encoding="utf-8") as file:
             for part in _document(recording, rank, len(ranks)):
                 file.write(part)
     return folder
+
+
+def ranks_of(recording: Recording) -> list[int]:
+    """The ranks whose launches were recorded, ascending; 0 where there are none."""
+    return sorted({launch.rank for launch in recording.launches}) or [0]
 
 
 def _document(recording: Recording, rank: int, ranks: int) -> Iterator[str]:
@@ -46,7 +59,11 @@ def _document(recording: Recording, rank: int, ranks: int) -> Iterator[str]:
     base = min([recording.start, *(event.start for event in (*launches, *recording.compiles))])
     lines = [*_host(recording, launches, base)]
     for number, device in enumerate(devices):  # a device's process has its number: the plugin insists
-        lines += _device([event for event in launches if event.device == device], device, number, base)
+        own = [event for event in launches if event.device == device]
+        lines += _device(own, device, number, base)
+        lines += _tiles(recording, own, number, base)
+    if rank == ranks_of(recording)[0]:
+        lines += _memory(recording, base)
     yield ",\n".join(lines)
     yield "\n]}\n"
 
@@ -88,6 +105,42 @@ def _device(launches: list[LaunchEvent], device: str, number: int, base: int) ->
     yield from _rows(spans, number, 1, "stream", base)
 
 
+def _tiles(recording: Recording, launches: list[LaunchEvent], number: int, base: int) -> Iterator[str]:
+    """A row for each lane, behind the streams' rows."""
+    extents, _ = recording.extents
+    mine = extents[np.isin(extents["launch"], [event.launch for event in launches])]
+    if len(mine) > _MOST_TILES:
+        mine = mine[np.sort(np.argpartition(mine["duration"], -_MOST_TILES)[-_MOST_TILES:])]
+    titles = {event.launch: event.title for event in launches}
+    for row, (resource, slot) in enumerate(np.unique(mine[["resource", "slot"]]).tolist()):
+        tid = _FIRST_LANE + row
+        yield metadata(number, tid, "thread_name", "name", f"lane {resource}.{slot}")
+        here = mine[(mine["resource"] == resource) & (mine["slot"] == slot)]
+        for tile in here[np.argsort(here["start"], kind="stable")].tolist():
+            found = dict(zip(here.dtype.names, tile, strict=True))
+            yield _span(
+                f"tile {found['tile']}", "tile", number, tid, found["start"] - base, found["duration"],
+                {"kernel": titles[found["launch"]], "line": found["line"]},
+            )  # fmt: skip
+
+
+def _memory(recording: Recording, base: int) -> Iterator[str]:
+    for event in sorted(recording.memory, key=lambda e: e.time):
+        kind, _, number = event.device.partition(":")
+        about = {
+            "Device Type": _TYPES.get(kind, 1),
+            "Device Id": -1 if kind in _TYPES else int(number or 0),
+            "Addr": event.block,
+            "Bytes": event.delta,
+            "Total Allocated": event.total,
+            "Total Reserved": event.total,
+        }
+        yield (
+            f'{{"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": {FIRST_PID}, "tid": 1, '
+            f'"ts": {us(max(0, event.time - base))}, "args": {_args(about)}}}'
+        )
+
+
 def _kernel(event: LaunchEvent, number: int) -> dict[str, Any]:
     """What Kineto says of a kernel, as far as it is known here; what is not known is left out."""
     known = event.attributes
@@ -120,10 +173,14 @@ def _rows(spans: list[Span], pid: int, first: int, name: str, base: int) -> Iter
         for index in order[lanes[order] == lane].tolist():
             start, stop, title, category, about = spans[index]
             args = about | {"stream": tid} if category == "kernel" else about
-            yield (
-                f'{{"ph": "X", "cat": "{category}", "name": {text(title or "(no name)")}, "pid": {pid}, "tid": {tid}, '
-                f'"ts": {us(start - base)}, "dur": {us(stop - start)}, "args": {_args(args)}}}'
-            )
+            yield _span(title or "(no name)", category, pid, tid, start - base, stop - start, args)
+
+
+def _span(name: str, category: str, pid: int, tid: int, start: int, duration: int, args: dict[str, Any]) -> str:
+    return (
+        f'{{"ph": "X", "cat": "{category}", "name": {text(name)}, "pid": {pid}, "tid": {tid}, '
+        f'"ts": {us(start)}, "dur": {us(duration)}, "args": {_args(args)}}}'
+    )
 
 
 def _args(values: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.language.lazy import np
+from tessera.profiler.analyses.processes import Processes
 from tessera.profiler.export.chrome import ChromeWriter, write_document
 from tessera.profiler.export.layout import FIRST_PID, lay_out
 from tessera.profiler.export.slices import TraceProcess
@@ -22,16 +23,19 @@ _FLOWS = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class MergedTrace:
-    """What was written: the processes' names, how many records of tiles were left out, how clocks were aligned."""
+    """What was written: the processes' names, how many records of tiles were left out, how clocks were aligned; and
+    what each process did with its time."""
 
     path: Path
     processes: tuple[str, ...]
     left_out: int
     clock: str
+    summary: Processes
 
     def __str__(self) -> str:
         lost = f"; {self.left_out:,} short tiles were left out" if self.left_out else ""
-        return f"wrote {self.path}: {len(self.processes)} processes, {self.clock}{lost}"
+        wrote = f"wrote {self.path}: {len(self.processes)} processes, {self.clock}{lost}"
+        return f"{self.summary}\n\n{wrote}"
 
 
 def merge_traces(profiles: Sequence[Path], path: Path, tiles: int = TILES) -> MergedTrace:
@@ -44,9 +48,10 @@ def merge_traces(profiles: Sequence[Path], path: Path, tiles: int = TILES) -> Me
     anchors = [_clock(load(file), file) for file in profiles]
     shared = len({boot for boot, _ in anchors}) == 1 and bool(anchors[0][0])
     shifts = [0 if shared else offset for _, offset in anchors]
-    base, left_out = None, 0
-    for file, shift in zip(profiles, shifts, strict=True):
+    base, left_out, summary = None, 0, Processes()
+    for file, name, shift in zip(profiles, names, shifts, strict=True):
         recording = load(file)
+        summary.add(name, recording)
         left_out += _shorten(recording, tiles)
         start = lay_out(recording).first + shift
         base = start if base is None else min(base, start)
@@ -61,7 +66,7 @@ def merge_traces(profiles: Sequence[Path], path: Path, tiles: int = TILES) -> Me
             yield from ChromeWriter(trace.labels).process(group, FIRST_PID + i, (base or 0) - shift)
 
     write_document(path, {"clock": how, "tiles left out": str(left_out)}, parts())
-    return MergedTrace(path, names, left_out, how)
+    return MergedTrace(path, names, left_out, how, summary)
 
 
 def _names(profiles: Sequence[Path]) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ call, stands for all the time since the one before.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import threading
 from array import array
@@ -52,13 +54,15 @@ class HostPlace(NamedTuple):
 
 @dataclass(slots=True)
 class Samples:
-    """`times` (ns) in order, and with each the index of its place. `spent`: ns of processor time that sampling took."""
+    """`times` (ns) in order, and with each the index of its place. `spent`: ns of processor time that sampling took.
+    `resident`: bytes of memory of the process, of each sample of a long run, on Linux; empty where not known."""
 
     times: array[int] = field(default_factory=lambda: array("q"))
     where: array[int] = field(default_factory=lambda: array("l"))
     places: list[HostPlace] = field(default_factory=list[HostPlace])
     interval: int = INTERVAL
     spent: int = 0
+    resident: array[int] = field(default_factory=lambda: array("q"))
 
 
 class _Switching(Locked):
@@ -123,6 +127,27 @@ def _processor_time(thread: int | None) -> int:
         return 0
 
 
+class _Resident:
+    """The memory of this process that is in use, from the system: `now` gives bytes, None where it does not tell."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._file: int | None = None
+        if wanted and sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                self._file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._page = os.sysconf("SC_PAGE_SIZE") if self._file is not None else 0
+
+    def now(self) -> int | None:
+        if self._file is None:
+            return None
+        return int(os.pread(self._file, 128, 0).split()[1]) * self._page
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
 class Sampler:
     """Samples one thread from `start` to `stop`, of a long run more seldom."""
 
@@ -132,6 +157,7 @@ class Sampler:
         self._known: dict[HostPlace, int] = {}
         self._user: dict[str, bool] = {}
         self._threads = _Threads(thread)
+        self._resident = _Resident(long)
         self._ended = threading.Event()
         self._runner = threading.Thread(target=self._run, name="tessera-sampler", daemon=True)
 
@@ -148,6 +174,12 @@ class Sampler:
         return self.samples
 
     def _run(self) -> None:
+        try:
+            self._sample()
+        finally:
+            self._resident.close()
+
+    def _sample(self) -> None:
         samples, least = self.samples, INTERVAL
         began = before = thread_time_ns()
         while not self._ended.wait(samples.interval / 1e9):
@@ -158,12 +190,16 @@ class Sampler:
                 break
             samples.times.append(perf_counter_ns())
             samples.where.append(self._number(self._while_another_works(self._place(frame), frames)))
+            if (resident := self._resident.now()) is not None:
+                samples.resident.append(resident)
             del frame, frames  # or what its locals hold would live until the next sample
             now = thread_time_ns()
             samples.spent, cost, before = now - began, now - before, now
             samples.interval = max(least, round((7 * samples.interval + cost / self._share) / 8))
             if len(samples.times) >= MOST_SAMPLES:
                 samples.times, samples.where = samples.times[1::2], samples.where[1::2]
+                pairs = zip(samples.resident[::2], samples.resident[1::2], strict=True)
+                samples.resident = array("q", map(max, pairs))  # no peak is lost
                 least *= 2
 
     def _while_another_works(self, place: HostPlace, frames: dict[int, FrameType]) -> HostPlace:

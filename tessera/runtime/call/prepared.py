@@ -196,7 +196,10 @@ class PreparedLaunch(Locked):
             with self.lock:
                 self._instrumented = self._instrumented or self.profiled()
             built = self._instrumented
-        extra = {"copied": copied} if copied else {}
+        program = None if self.program is None else self.program()
+        extra: dict[str, Any] = {"copied": copied} if copied else {}
+        if program is not None and (config := program.config):
+            extra["config"] = config
         call = None if self.program is None else functools.partial(self._call, values)
         observe(
             ObservedRun(built, self.env, self.device, stopwatch, extra, call), pointers, scalars, self.sizes, stream

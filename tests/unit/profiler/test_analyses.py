@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.profiler import Profiler
 from tessera.profiler.analyses.critical_path import CriticalPath
+from tessera.profiler.analyses.processes import Processes
 from tessera.profiler.analyses.traffic import Traffic
 from tessera.profiler.recording import Recording
 from tessera.profiler.views.parts import text_of, trees
+from tessera.runtime.events import CompileEvent, MemoryEvent
 from tests.profiler.synthetic import launch, recorded
 
 
@@ -127,3 +129,26 @@ def test_a_line_that_sleeps_is_on_the_path() -> None:
         time.sleep(0.05)
     part = prof.critical_path().parts[0]
     assert part.kind == "host" and "time.sleep(0.05)" in part.what and part.share > 0.5
+
+
+def test_the_process_that_others_wait_for_is_named() -> None:
+    """Four ranks, of which one takes longer in one kernel; two kernels at one time count once."""
+    found = Processes()
+    for rank in range(4):
+        slow = 3_000 if rank == 2 else 1_000
+        one = recorded(
+            CompileEvent("f", "cpu", 0, 500),
+            launch(1, "step", 1_000, slow),
+            launch(2, "step", 1_000 + slow, 1_000, attributes={"title": "update"}),
+            launch(3, "beside", 1_000, 500, device="cpu:1"),
+            MemoryEvent(1_000, "cpu:0", 64, 64, "result"), MemoryEvent(1_100, "cpu:1", 8, 8, "result"),
+            end=10_000,
+        )  # fmt: skip
+        found.add(f"rank{rank}", one)
+    assert [(row.kernels, row.outside, row.peak) for row in found.rows][2] == (4_000, 5_500, 72)
+    assert [row.kernels for row in found.rows] == [2_000, 2_000, 4_000, 2_000]
+    first = found.uneven[0]
+    assert (first.title, first.slowest, first.lost) == ("step", "rank2", 2_000)
+    assert {row.lost for row in found.uneven[1:]} == {0}
+    assert "step: 1.00 µs to 3.00 µs, median 1.00 µs; longest in rank2 (+2.00 µs)" in str(found)
+    assert "4.00 µs in kernels (40.0%), 5.50 µs outside, 3 launches, peak memory 72 B" in str(found)

@@ -9,8 +9,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.errors import MissingDependency, TesseraError
 from tessera.profiler import Profiler
 from tessera.profiler.export.verify import verify_trace
@@ -69,6 +71,13 @@ def test_launches_are_kernels_on_streams_and_calls_operators(tmp_path: Path) -> 
     assert "compile f" in operators and "g" not in operators  # when the host called the GPU is not known
     linked = {e["args"]["correlation"]: e["args"]["External id"] for e in spans if e["cat"] == "runtime"}
     assert linked == {1: 1, 2: 1}
+    (memory,) = [e for e in document["traceEvents"] if e["name"] == "[memory]"]
+    assert (memory["ph"], memory["ts"], memory["pid"], memory["tid"]) == ("i", 0.09, 1000, 1)
+    assert memory["args"]["Bytes"] == memory["args"]["Total Allocated"] == 64
+    assert (memory["args"]["Device Type"], memory["args"]["Device Id"]) == (0, -1)
+    found = [(e["name"], e["ts"], e["dur"], e["pid"]) for e in spans if e["cat"] == "tile"]
+    assert found == [("tile 0", 0.1, 0.02, 0), ("tile 1", 0.11, 0.04, 0), ("tile 0", 0.3, 0.07, 1)]
+    assert all("stream" not in e["args"] for e in spans if e["cat"] == "tile"), "only kernels count as on a stream"
     (step,) = [e for e in spans if e["cat"] == "user_annotation"]
     assert (step["name"], step["dur"]) == ("ProfilerStep#0", 1000)
 
@@ -164,3 +173,37 @@ def test_what_is_missing_and_what_is_no_form_is_named(tmp_path: Path, monkeypatc
         sample().export_events(tmp_path / "events.csv")
     assert refused.value.code == "TS703"
     assert not list(tmp_path.iterdir())
+
+
+@ts.kernel(BM=8, BN=16)
+def product(a: ts.Tensor["M", "K"], b: ts.Tensor["K", "N"]) -> ts.Tensor["M", "N"]:
+    c = ts.tile.context()
+    return a[tile_m : tile_m + c.BM, :] @ b[:, tile_n : tile_n + c.BN]
+
+
+@ts.function
+def doubled(x: ts.Tensor["M", "N"]):
+    return x * 2
+
+
+def test_schedules_of_a_run_are_files_that_load(tmp_path: Path) -> None:
+    """Also from a saved profile; what ran longest has the kernel's name, another one its sizes too."""
+    x = np.ones((32, 32), np.float32)
+    with ts.profiler() as prof:
+        doubled(x)
+        for _ in range(3):
+            product(x, x)
+        product.with_schedule(ts.Schedule(block=(16, 16), warps=4))(x[:16].copy(), x)
+    for own in (prof, Profiler.load(prof.save(tmp_path / "run.tsprof"))):
+        files = sorted(path.name for path in own.export_schedules(tmp_path / "out").iterdir())
+        assert len(files) == 2 and "product.sched" in files and any(f.startswith("product-M=") for f in files)
+        found = {ts.Schedule.load(tmp_path / "out" / name).block for name in files}
+        assert found == {(8, 16), (16, 16)}
+        assert {s.warps for s in own.schedules().values()} == {None, 4}
+    again = product.with_schedule(prof.schedules()["product"])
+    assert np.array_equal(again(x, x), product(x, x))
+    with ts.profiler() as bare:
+        doubled(x)
+    with pytest.raises(TesseraError, match=r"make them parameters of @ts\.kernel"):
+        bare.export_schedules(tmp_path / "none")
+    assert not (tmp_path / "none").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tessera.errors import TesseraError
 from tessera.profiler import Profiler, profiler, recording
 from tessera.profiler.export.verify import verify_trace
 from tessera.profiler.kernel_stats import outside_spans
-from tessera.profiler.sampling import calls
+from tessera.profiler.sampling import calls, stacks
 from tessera.runtime import events
 
 
@@ -60,7 +61,7 @@ def test_one_call_in_so_many_of_each_program_is_recorded_and_all_are_timed() -> 
         assert any(s <= launch.start and launch.start + (launch.duration or 0) <= s + d for s, d in spans)
     said = str(prof.summary())
     assert "22 of 201 were recorded with their kernels, one in 10; the times are of all 201" in said
-    assert "Memory is not recorded where calls are sampled" in said and not prof.recording.memory
+    assert {e.device for e in prof.recording.memory} <= {"process"}, "allocations are not told one by one"
 
 
 def test_a_slow_call_among_thousands_is_found_though_it_was_not_recorded() -> None:
@@ -142,6 +143,36 @@ def test_it_is_saved_and_drawn(tmp_path: Path) -> None:
     check = verify_trace(loaded.export_perfetto(tmp_path / "run.pftrace"))
     assert not check.findings
     assert "5 of 23 were recorded" in loaded.to_html(tmp_path / "run.html").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system tells the memory of a process on Linux")
+def test_the_line_at_which_the_memory_of_a_long_run_grows_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also where samples were thinned out, which loses no peak; and from a saved profile."""
+    monkeypatch.setattr(stacks, "SELDOM", 1_000_000)
+    monkeypatch.setattr(stacks, "MOST_SAMPLES", 32)
+    x, kept = np.ones((64, 64), np.float32), list[np.ndarray]()
+    step(x)
+    with profiler(every=10) as prof:
+        for _ in range(24):
+            step(x)
+            kept.append(np.full(1 << 20, 1.0))  # the leak: 8 MB
+            time.sleep(0.004)
+    text = Path(__file__).read_text().splitlines()
+    leak = next(n for n, line in enumerate(text, 1) if line.endswith("# the leak: 8 MB"))
+    for own in (prof, Profiler.load(prof.save(tmp_path / "long.npz"))):
+        report = own.memory()
+        assert report.peak["process"] >= sum(a.nbytes for a in kept)
+        net: dict[int, int] = {}
+        for event in report.events[1:]:
+            net[event.line] = net.get(event.line, 0) + event.delta
+        most = max(net, key=lambda line: net[line])
+        assert most in (leak, leak + 1) and net[most] > sum(a.nbytes for a in kept) / 3
+        said = str(own.summary())
+        assert "Memory of the process (sampled):" in said and ": grew by " in said
+    assert len(prof.recording.samples.resident) == len(prof.recording.samples.times) < 32
+    assert verify_trace(prof.export_chrome_trace(tmp_path / "t.json")).findings == ()
 
 
 def test_less_than_one_call_in_one_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -60,6 +61,8 @@ def test_three_processes_of_one_machine_stand_on_one_clock(saved: list[tuple[Pat
     words = ("trace", "merge", *(str(file) for file, _, _ in saved), "-o", str(path))
     result = tessera(*words, cwd=tmp_path)
     assert result.returncode == 0 and "3 processes" in result.stdout, result.stderr
+    assert re.search(r"rank1: .* in kernels \(.*, 2 launches, peak memory", result.stdout)
+    assert "x * 2" in result.stdout and "longest in rank" in result.stdout
     assert not verify_trace(path).findings
     found = regions(path)
     assert list(found) == ["rank0", "rank1", "rank2"], "a group of rows for each process"
