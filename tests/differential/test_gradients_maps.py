@@ -146,3 +146,29 @@ def test_operators_are_functions_to_transform():
     np.testing.assert_allclose(ts.vjp(ts.exp, X)[1](V)[0], V * np.exp(X), rtol=1e-14)
     np.testing.assert_allclose(ts.value_and_grad(ts.mse)(X, V)[1], (X - V) / 2, rtol=1e-14)
     np.testing.assert_array_equal(ts.vmap(ts.sum)(np.ones((3, 2))), [2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    "name, f",
+    {
+        "added": lambda x, c: ts.sum(ts.reshape(c * 0.2 - ts.sum(x), (2, 3)), axis=1),
+        "chosen": lambda x, c: ts.where(c > 0.3, ts.sum(x), c),
+        "limited": lambda x, c: ts.cumsum(ts.clip(c, ts.sum(x) - 0.2, None)),
+        "convolved": lambda x, c: ts.conv1d(c[None, None], ts.reshape(c[:4] + ts.sum(x), (2, 1, 2)))[0, 1],
+    }.items(),
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_a_number_that_is_stretched_has_tangents_of_the_result(name, f):
+    """The other operand, which has the shape of the result, does not change."""
+    x, c = np.array([0.3, -0.2]), np.linspace(-1.0, 1.0, 6)
+
+    @ts.function
+    def both(x, c, way):
+        value, tangent = ts.jvp(lambda x: f(x, c), (x,), (way,))
+        return value, tangent, ts.jacrev(lambda x: f(x, c))(x), ts.hvp(lambda x: ts.sum(ts.sin(f(x, c))), (x,), (way,))
+
+    way = np.array([0.5, 2.0])
+    value, tangent, slopes, bend = both(x, c, way)
+    assert tangent.shape == value.shape
+    np.testing.assert_allclose(tangent, slopes @ way, rtol=1e-12)
+    np.testing.assert_allclose(bend, -slopes.T @ (np.sin(value) * tangent), rtol=1e-9, atol=1e-12)

@@ -157,3 +157,15 @@ def test_products_of_zeros_have_all_derivatives(name):
         given, way = ZEROS.ravel(), ways[0].ravel()
         have = ts.jvp(lambda x: ts.cumprod(x), (given,), (way,))
         np.testing.assert_allclose(have, jax.jvp(jnp.cumprod, (given,), (way,)), rtol=1e-9)
+
+
+def test_running_products_of_what_a_mask_lets_through():
+    """The recurrence that differentiates them has two operands, and so two masks."""
+    x, way, weights = np.random.default_rng(3).standard_normal((3, 6))
+
+    def f(lib, x):
+        return lib.sum(lib.sin(lib.cumprod(lib.maximum(x, 0.1), axis=0)) * weights)
+
+    have = ts.hvp(lambda x: f(ts, x), (x,), (way,))
+    want = jax.jvp(jax.grad(lambda x: f(jnp, x)), (x,), (way,))[1]
+    np.testing.assert_allclose(have, want, rtol=1e-9, atol=1e-12)

@@ -178,7 +178,9 @@ def _moved(g: GraphBuilder, op: Op, mask: Value | None) -> Sequence[Value | None
     if name == "sum" or operator.batching == "axis":
         if isinstance(axis, tuple):
             return [g.broadcast_to(_expanded(g, mask, xs[0], axis), tensor(xs[0]).shape)]
-        return [g.broadcast_to(g.any(mask, axis=axis, keepdims=True), tensor(xs[0]).shape)]
+        shape = tensor(mask).shape
+        line = g.broadcast_to(g.any(mask, axis=axis, keepdims=True), shape)
+        return [line if tensor(x).shape == shape else None for x in xs]  # a recurrence has two operands
     return [None] * len(xs)
 
 

@@ -72,7 +72,10 @@ class Forward:
     def keep(self, results: Sequence[Value], found: Sequence[Value | None]) -> None:
         for result, tangent in zip(results, found, strict=True):
             if tangent is not None and smooth(result):
-                self.tangents[result] = self.g.to(tangent, tensor(result).dtype)
+                tangent, shape = self.g.to(tangent, tensor(result).dtype), tensor(result).shape
+                if tensor(tangent).shape != shape:  # only an operand that was stretched changes
+                    tangent = self.g.broadcast_to(tangent, shape)
+                self.tangents[result] = tangent
 
 
 def _result(op: Op) -> Any:

@@ -93,6 +93,9 @@ class _Operand:
         self.there.become(trial)
         for one in made:
             groups.of[one], groups.order[one] = self.there, groups.order[op]
+            if groups.repeated:
+                groups.orders[one] = groups.orders[op]
+                groups.repeated |= {one} if one.origin.again else set()
             bases = (base_of(w).op for w in one.operands)
             groups.sources[one] = [b for b in bases if b in groups.of]
             for source in groups.sources[one]:

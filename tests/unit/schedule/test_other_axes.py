@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import knobs
 from tessera.kernels import logsumexp_safe
+from tests.fuzz import gradients
 
 ROWS, COLUMNS = 130, 70
 
@@ -67,3 +69,10 @@ def test_a_row_of_one_element() -> None:
     """Its elements are as few as what is kept for a row: nothing is computed again."""
     for x in (np.full(1, 0.5, np.float32), np.full((1, 1), 0.5, np.float32)):
         np.testing.assert_allclose(np.asarray(logsumexp_safe(x)), x[..., 0], rtol=1e-6)
+
+
+def test_derivatives_of_two_orders_in_one_function() -> None:
+    """What a sum's kernel computes itself belongs to a derivative's order, as all of its operators do."""
+    p = gradients.program(7800044)
+    with knobs.target.override("cpu"):
+        assert not gradients.fault(p)
