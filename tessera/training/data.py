@@ -55,6 +55,8 @@ class Feed:
             raise LaunchError(Diagnostic("TS372", f"data are {message}; not {type(data).__name__}"))
         self.once = not self.by_number and iter(self.data) is self.data
         """whether the data are an iterator, which cannot begin again"""
+        self.passes: int | None = None
+        """the passes after which there are no more batches; None: any number"""
         self._iterator: Iterator[Any] | None = None
         self._next = Position()
         self._held: tuple[Position, Any, Position] | None = None
@@ -69,7 +71,7 @@ class Feed:
             return None
 
     def take(self, position: Position) -> tuple[Any, Position]:
-        """The batch at a position, and the position after it. Raises Ended where an iterator has no more."""
+        """The batch at a position, and the position after it. Raises Ended where there are no more."""
         if self._held is not None and same(self._held[0], position):
             return self._held[1], self._held[2]
         if self.by_number:
@@ -85,6 +87,8 @@ class Feed:
                 raise Ended from None
             if at.batch == 0:
                 raise LaunchError(Diagnostic("TS372", "the data contain no batch")) from None
+            if self.passes is not None and at.epoch + 1 >= self.passes:
+                raise Ended from None
             self._begin(at.epoch + 1)
             return self.take(self._next)
         self._iterator = iterator

@@ -52,6 +52,8 @@ class RunSettings:
     accumulate: int
     seed: int
     live: bool
+    steps: int | None
+    """None: as many as the passes over the data have"""
 
 
 class TrainingRun(Generic[Model]):
@@ -89,34 +91,39 @@ class TrainingRun(Generic[Model]):
         return f"<run at step {self.step}{why}: {self.history!r}>"
 
     @outward
-    def resume(self, steps: int) -> TrainingRun[Model]:
-        """Continues up to step `steps`, counted from the beginning of the run. Raises like `ts.train`."""
-        if not isinstance(steps, int) or isinstance(steps, bool):
+    def resume(self, steps: int | None = None) -> TrainingRun[Model]:
+        """Continues up to step `steps`, counted from the beginning of the run; without, to the end that `ts.train` was
+        given. Raises like `ts.train`."""
+        if steps is None:
+            steps = self._settings.steps
+        elif not isinstance(steps, int) or isinstance(steps, bool):
             raise LaunchError(Diagnostic("TS105", f"train: steps is a whole number, not {steps!r}"))
         self.stopped = ""
         self.history.cut(self.step)
         shown = Monitor(self.history, steps, self._settings.live, begin=self.step)
+        ended = False
         with Interrupts() as interrupts, shown as monitor, no_grad():
             try:
-                while self.step < steps and not interrupts.asked:
+                while (steps is None or self.step < steps) and not interrupts.asked:
                     state, logged = self._advance()
                     self.history.add(state.step, logged)
                     self._state = state
                     monitor.show(state.step)
-                    if state.step % self._settings.every == 0 and state.step < steps:
+                    if state.step % self._settings.every == 0 and state.step != steps:
                         self._save(wait=False)
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
             except Ended:
-                self.stopped = "the data have ended"
+                ended = True
+                self.stopped = "" if steps is None else "the data have ended"
             finally:
-                if interrupts.asked and self.step < steps:
+                if interrupts.asked and not ended and (steps is None or self.step < steps):
                     self.stopped = "interrupted"
                 self.history.cut(self.step)
                 self._save(wait=True)
             if self.stopped:
                 where = f"{self.stopped}: model and optimizer are those of step {self.step}, the last whole one"
-                more = f"; run.resume({steps}) goes on" if self.stopped == "interrupted" else ""
+                more = f"; run.resume({steps or ''}) goes on" if self.stopped == "interrupted" else ""
                 monitor.said = where + more
         return self
 
@@ -228,7 +235,7 @@ def train(
     besides the model gets the whole batch. A parameter `key: ts.int64` of the loss gets a new number at each step, for
     `ts.dropout`.
     `data`: an iterable of batches, which starts over at its end, an iterator, or a function of the batch's number.
-    `steps` or `epochs` set the length; the default is one pass over the data. `accumulate` batches make one step.
+    `steps` or `epochs` (passes over the data) set the length; the default is one pass. `accumulate` batches make one step.
     `checkpoint`: a folder. The state is saved there every `every` steps and at the end; the last `keep` are kept. A
     call that finds a checkpoint continues from it, with the same bits as a run without interruption.
     `live` shows progress, and in a notebook the curves of all logged values.
@@ -258,26 +265,34 @@ def train(
         raise LaunchError(Diagnostic("TS105", f"train: seed is a whole number from 0 to 2**31 - 1, not {seed!r}"))
     feed = Feed(data)
     folder = None if checkpoint is None else Path(checkpoint)
-    run = TrainingRun(
-        model, optimizer.init(model), feed, RunSettings(optimizer, loss, folder, every, keep, accumulate, seed, live)
-    )
     steps = _steps(feed, steps, epochs, accumulate)
+    settings = RunSettings(optimizer, loss, folder, every, keep, accumulate, seed, live, steps)
+    run = TrainingRun(model, optimizer.init(model), feed, settings)
     if folder is not None and checkpoints.exists(folder):
         run.restore(folder)
-        print(f"{folder} is at step {run.step}{'' if run.step >= steps else f' of {steps}: the run goes on there'}")
-        if run.step >= steps:
+        whole = steps is not None and run.step >= steps
+        of = "" if steps is None else f" of {steps}"
+        print(f"{folder} is at step {run.step}{'' if whole else f'{of}: the run goes on there'}")
+        if whole:
             return run
-    return run.resume(steps)
+    return run.resume()
 
 
-def _steps(feed: Feed, steps: int | None, epochs: int | None, accumulate: int) -> int:
-    """The number of steps."""
+def _steps(feed: Feed, steps: int | None, epochs: int | None, accumulate: int) -> int | None:
+    """The number of steps; None where only the end of a pass tells, after which the feed ends."""
     if steps is not None and epochs is not None:
         raise LaunchError(Diagnostic("TS105", "train: steps or epochs say how long, not both"))
     if steps is not None:
         return steps
+    if feed.by_number:
+        message = "train: a function of the batch's number gives batches without end: say steps="
+        raise LaunchError(Diagnostic("TS105", message))
+    if feed.once and (epochs or 1) > 1:
+        message = "train: an iterator is one pass and cannot start over: give what makes it, such as the function"
+        raise LaunchError(Diagnostic("TS105", f"{message}, or say steps="))
     if feed.length is None:
-        raise LaunchError(Diagnostic("TS105", "train: the data have no length: say steps="))
+        feed.passes = epochs or 1
+        return None
     found = feed.length * (epochs or 1) // accumulate
     if not found:
         raise LaunchError(Diagnostic("TS372", "the data contain no batch"))

@@ -13,6 +13,7 @@ FUZZERS = {
     "gradients": "tests.fuzz.gradients",
     "indices": "tests.fuzz.indices",
     "lanes": "tests.fuzz.lanes",
+    "peers": "tests.fuzz.peers",
     "products": "tests.fuzz.products",
     "rows": "tests.fuzz.rows",
     "tiles": "tests.fuzz.tiles",

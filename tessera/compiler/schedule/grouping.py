@@ -101,12 +101,16 @@ class FusionGrouping:
         self.dependencies: Dependencies[FusionGroup] = Dependencies()
         self.sources: dict[Op, list[Op]] = {}
         """the ops that compute the operands of each op, without views"""
+        self.awaited: set[Op] = set()
+        """the ops that run before another changes what they read"""
         self.refused: dict[tuple[Op, Op], str] = {}
         """(operator, reader) -> why the reader is not in its group"""
         for op in block.ops[:-1]:
             if not is_view(op) and kind_of(op) != "generate":
                 bases = (base_of(v).op for v in (*op.operands, *captured(op)))
-                self.sources[op] = [b for b in (*bases, *read_before(op)) if b is not None and b in self.of]
+                before = read_before(op)
+                self.awaited.update(before)
+                self.sources[op] = [b for b in (*bases, *before) if b is not None and b in self.of]
                 self.place(op)
 
     # dependencies between groups

@@ -52,6 +52,8 @@ class _Operand:
             self.leaves[base] = None
         elif base.op is None or base is not v or kind_of(base.op) != "map" or not is_full(here.axes[base], here.space):
             self.possible = False
+        elif base.op in self.groups.awaited:
+            self.possible = False  # later, what it reads has changed
         elif base.op not in self.chain:
             for w in base.op.operands:
                 self._follow(w)

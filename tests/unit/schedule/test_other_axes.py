@@ -71,6 +71,24 @@ def test_a_row_of_one_element() -> None:
         np.testing.assert_allclose(np.asarray(logsumexp_safe(x)), x[..., 0], rtol=1e-6)
 
 
+def changed(x: Any, ct: Any) -> Any:
+    ct = ct * 2
+    normalised = x / ts.sqrt(ts.mean(x * x, axis=1, keepdims=True))
+    rows, columns = ts.sum(normalised, axis=1), ts.sum(normalised * ct, axis=0)
+    for i in ts.range(2):
+        ct = ts.put(ct, i, ct[i + 3])
+    return rows, columns, ct
+
+
+def test_what_a_loop_changes_in_place_is_read_before(arguments: tuple[Any, Any]) -> None:
+    x, ct = (a.astype(np.float64) for a in arguments)
+    rows, columns, after = map(np.asarray, ts.function(changed)(x, ct))
+    normalised = x / np.sqrt((x * x).mean(1, keepdims=True))
+    np.testing.assert_allclose(rows, normalised.sum(1), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(columns, (normalised * ct * 2).sum(0), rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(after, 2 * ct[[3, 4, *range(2, ROWS)]])
+
+
 def test_derivatives_of_two_orders_in_one_function() -> None:
     """What a sum's kernel computes itself belongs to a derivative's order, as all of its operators do."""
     p = gradients.program(7800044)

@@ -100,6 +100,36 @@ def test_epochs_and_lengths():
     assert train(steps=None, epochs=2, accumulate=4).step == 2 * len(BATCHES) // 4
 
 
+def test_passes_over_data_without_a_length(tmp_path):
+    def passes():
+        yield from BATCHES
+
+    n = len(BATCHES)
+    run = train(data=passes, steps=None, epochs=2)
+    assert (run.step, run.stopped) == (2 * n, "") and equal(run, train(steps=2 * n))
+    assert train(data=iter(BATCHES), steps=None).step == n
+    assert train(data=passes, steps=None, epochs=2, accumulate=3).step == 2 * n // 3
+    whole = train(data=passes, steps=None, epochs=2, checkpoint=tmp_path)
+    again = train(data=passes, steps=None, epochs=3, checkpoint=tmp_path)
+    assert (whole.step, again.step) == (2 * n, 3 * n) and equal(again, train(steps=3 * n))
+    assert train(data=passes, steps=None, epochs=2, checkpoint=tmp_path).step == 3 * n
+
+
+def test_a_run_of_passes_that_was_interrupted_goes_on_to_its_end():
+    stop = [len(BATCHES) + 1]
+
+    def passes():
+        for batch in BATCHES:
+            stop[0] -= 1
+            if stop[0] == 0:
+                signal.raise_signal(signal.SIGINT)
+            yield batch
+
+    run = train(data=passes, steps=None, epochs=2)
+    assert run.stopped == "interrupted" and run.step <= len(BATCHES) + 1
+    assert run.resume().stopped == "" and equal(run, train(steps=2 * len(BATCHES)))
+
+
 def test_torch_loaders_and_their_order_after_resuming(tmp_path):
     torch = require("torch")
     from torch.utils.data import DataLoader, TensorDataset
