@@ -235,7 +235,8 @@ def train(
     besides the model gets the whole batch. A parameter `key: ts.int64` of the loss gets a new number at each step, for
     `ts.dropout`.
     `data`: an iterable of batches, which starts over at its end, an iterator, or a function of the batch's number.
-    `steps` or `epochs` (passes over the data) set the length; the default is one pass. `accumulate` batches make one step.
+    `steps` or `epochs` (passes over the data) set the length; the default is one pass. `accumulate` batches make one
+    step.
     `checkpoint`: a folder. The state is saved there every `every` steps and at the end; the last `keep` are kept. A
     call that finds a checkpoint continues from it, with the same bits as a run without interruption.
     `live` shows progress, and in a notebook the curves of all logged values.
