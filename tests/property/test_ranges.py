@@ -10,11 +10,12 @@ from itertools import product
 import pytest
 
 from tessera.compiler.ir.core import Block, Op, Region, Value
-from tessera.compiler.ir.types import INDEX
+from tessera.compiler.ir.types import INDEX, TileType
 from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.ranges import Interval, Intervals
 from tessera.errors import Span
 from tessera.language.dims import Dim, Facts, ceildiv, evaluate, symbol
+from tessera.language.dtypes import int32, int64
 
 SPAN = Span("kernel.py", 1, 1, 1, 10)
 N, M = symbol("n"), symbol("m")
@@ -136,3 +137,24 @@ def test_a_step_says_nothing_of_where_the_last_one_lies() -> None:
     assert ranges.of(counter(pid, end, two, t)).high == 2 * N - 1
     assert ranges.of(counter(zero, end, two, t)).high == 2 * N - 2
     assert ranges.of(counter(t.iop("imul", pid, two), end, two, t)).high == 2 * N - 2, "all starts are even"
+
+
+def test_elements_of_tiles_of_places() -> None:
+    """Of 64 bits, as index arithmetic is; narrower ones may wrap around."""
+    block = Block([])
+    t = TileBuilder(block, None, SPAN)
+    kernel = Op("tile.func", (), (), SPAN, {"sym_name": "k", "grid": (2,), "arg_names": ()}, [Region([block])])
+    found: list[Interval] = []
+    for dtype in (int64, int32):
+        places = t.value("tile.iota", (), TileType((4, N), dtype), {"axis": 1})
+        five = t.full((N,), 5, dtype)
+        moved = t.reshape(t.transpose(places, (1, 0)), (N, 4))
+        across = t.broadcast(five, (N, 4), (0,))
+        found += [Intervals(kernel).of(t.value(f"tile.{x}", (moved, across), moved.type)) for x in ("add", "sub", "mul")]
+    assert found[:3] == [Interval(5, N + 4), Interval(-5, N - 6), Interval(0, 5 * N - 5, 5)]
+    assert found[3:] == [Interval()] * 3
+    ranges, start = Intervals(kernel), t.value("tile.to_scalar", (t.program_id(0),), TileType((), int64))
+    places = t.value("tile.iota", (), TileType((8,), int64), {"axis": 0})
+    at = t.value("tile.add", (places, t.broadcast(start, (8,), ())), places.type)
+    assert ranges.inside(at, 1, 9) == (True, True)
+    assert ranges.inside(at, 1, 8) == (True, False)

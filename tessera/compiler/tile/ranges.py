@@ -20,6 +20,7 @@ from typing import cast
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TileType
 from tessera.immutable import immutable, mutable
+from tessera.language import dtypes
 from tessera.language.dims import Dim, DimError, Expr, Facts, bounds, dim_max, dim_min, floordiv
 
 
@@ -99,10 +100,24 @@ class Intervals:
                 return found if found.high is not None else self.of(op.operands[0])
             case "to_scalar":
                 return self.of(op.operands[0])
+            case name if name in ("iota", "constant", *_MOVES, *_SUMS):
+                return self._elements(op, name) if _counts(v) else Interval()
             case name if name in _RULES:
                 return _RULES[name](self, self.of(op.operands[0]), self.of(op.operands[1]))
             case _:
                 return Interval()
+
+    def _elements(self, op: Op, name: str) -> Interval:
+        """All elements of a tile of whole numbers of 64 bits."""
+        if name == "iota":  # places along an axis are 0 .. length - 1
+            shape = cast("TileType", op.result.type).shape
+            return Interval(0, self.facts.normal(shape[int(op.attrs["axis"])]) - 1)  # type: ignore[call-overload]
+        if name == "constant":
+            value = int(op.attrs["value"])  # type: ignore[call-overload]
+            return Interval(value, value, abs(value))
+        if name in _MOVES:  # the same elements at other places
+            return self.of(op.operands[0])
+        return _SUMS[name](self, self.of(op.operands[0]), self.of(op.operands[1]))
 
     def _counter(self, v: Value) -> Interval:
         """The counter of a loop; carried values may be anything."""
@@ -133,6 +148,11 @@ def _unsigned(v: Value) -> Interval:
         v = v.op.operands[0]
     dtype = cast("TileType", v.type).dtype
     return Interval(0, (1 << dtype.bits) - 1) if dtype.kind == "uint" else Interval()
+
+
+def _counts(v: Value) -> bool:
+    """Whether it is of whole numbers of 64 bits, as index arithmetic is: narrower ones may wrap around."""
+    return cast("TileType", v.type).dtype == dtypes.int64
 
 
 def _exact(r: Interval) -> bool:
@@ -223,6 +243,8 @@ _RULES: dict[str, Callable[[Intervals, Interval, Interval], Interval]] = {
     "iadd": _add, "isub": _sub, "imul": _mul, "idiv": _div, "imod": _mod, "imin": _min, "imax": _max,
     "minimum": _min, "maximum": _max,
 }  # fmt: skip
+_SUMS = {"add": _add, "sub": _sub, "mul": _mul}
+_MOVES = ("broadcast", "reshape", "transpose")
 
 
 def defined_in(v: Value, block: Block) -> bool:

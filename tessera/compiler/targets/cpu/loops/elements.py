@@ -258,8 +258,9 @@ class ElementEmitter(Numbers):
             m = self.element(own_mask, coords)
             assert isinstance(m, Val)
             mask = self.mem.both(mask, m)
-        for value, extent in zip(values, t.shape, strict=True):
-            mask = self.mem.both(mask, fn.compare("icmp ult", value, fn.index(self.dim(extent))))
+        for tile, value, extent in zip(tiles, values, t.shape, strict=True):
+            if not all(self.bounds.inside(tile, 1, extent)):
+                mask = self.mem.both(mask, fn.compare("icmp ult", value, fn.index(self.dim(extent))))
         if values and isinstance(index[-1], Affine) and strides[-1] == 1 and all(v.ty.lanes == 1 for v in values[:-1]):
             p = self.base(view)
             base = fn.convert("sext", index[-1].base, I64)

@@ -98,7 +98,7 @@ class Across:
         return isinstance(n, int) and 1 < n <= most and n == power_of_two(n)
 
     def write(self, vector: int) -> None:
-        fn, extent, lanes = self.fn, self.body.extent(vector), self.body.lanes()
+        fn, extent, lanes = self.fn, self.body.extent(vector), self.body.lanes(vector)
         width = PIECE
         if isinstance(extent, int):
             lanes = min(lanes, power_of_two(max(1, extent)))

@@ -81,9 +81,10 @@ class NestBody:
                         read(x, root.classes)
         return list(found)
 
-    def lanes(self) -> int:
-        """Elements per step: one register of the widest type that matters."""
-        types = [dtype_of(op.result if op.results else op.operands[1]) for op, _ in self.accesses]
+    def lanes(self, vector: int) -> int:
+        """Elements per step along `vector`: one register of the widest type that has different elements there."""
+        along = [op for op, coords in self.accesses if vector in coords]
+        types = [dtype_of(op.result if op.results else op.operands[1]) for op in along]
         types += [dtype_of(r.value) for r in self.nest.roots]
         types += [r.dtype for r in self.reductions if not r.indexed]
         bits = [b for d in types if (b := register_type(d).bits) > 1] or [8]

@@ -112,7 +112,7 @@ class Along:
 
     def write(self, vector: int) -> None:
         body = self.body
-        extent, lanes = body.extent(vector), body.lanes()
+        extent, lanes = body.extent(vector), body.lanes(vector)
         if isinstance(extent, int) and not self.reductions:
             lanes = min(lanes, power_of_two(max(extent, 1)))
         unroll = max((r.partials // lanes for r in self.reductions), default=self._unroll())

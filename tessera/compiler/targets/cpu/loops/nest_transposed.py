@@ -35,7 +35,7 @@ class Turned:
         nest, vector = body.nest, body.nest.vector
         if vector is None or body.reductions or nest.also or len(nest.classes) < 2:
             return None
-        lanes = body.lanes()
+        lanes = body.lanes(vector)
         found: dict[int, list[tuple[Value, Coords]]] = {}
         for v, coords, neighbours in _reads(body):
             if dtype_of(v).is_complex or vector not in coords:
