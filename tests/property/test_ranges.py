@@ -150,7 +150,9 @@ def test_elements_of_tiles_of_places() -> None:
         five = t.full((N,), 5, dtype)
         moved = t.reshape(t.transpose(places, (1, 0)), (N, 4))
         across = t.broadcast(five, (N, 4), (0,))
-        found += [Intervals(kernel).of(t.value(f"tile.{x}", (moved, across), moved.type)) for x in ("add", "sub", "mul")]
+        found += [
+            Intervals(kernel).of(t.value(f"tile.{x}", (moved, across), moved.type)) for x in ("add", "sub", "mul")
+        ]
     assert found[:3] == [Interval(5, N + 4), Interval(-5, N - 6), Interval(0, 5 * N - 5, 5)]
     assert found[3:] == [Interval()] * 3
     ranges, start = Intervals(kernel), t.value("tile.to_scalar", (t.program_id(0),), TileType((), int64))
