@@ -27,6 +27,18 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("export", "to_onnx"), _SAVED),
     "load": _SAVED_STATE,
     **dict.fromkeys(("migrate", "from_torch", "from_jax", "from_onnx"), _FOREIGN),
+    "range": "inside of functions and kernels it is a loop that runs when the program runs; outside, write range",
+    "is_training": "give the function a parameter: def f(x, training=False)",
+    "monitor_numerics": "ts.train stops at the first NaN and names the line that made it",
+    "recover_and_continue": "@ts.checkpoint, and the call again, goes on after an error",
+    "effects": "cache.prefetch_window(start, end) reads ahead; @ts.effect marks methods that change a state",
+    "has_nan": "ts.any(ts.isnan(x))",
+    "nll_loss": "ts.cross_entropy(logits, labels) takes the logits, without log_softmax",
+    "binary_cross_entropy_with_logits": "ts.nn.binary_cross_entropy(logits, labels) takes the logits",
+    **dict.fromkeys(("l1_loss", "L1Loss"), "ts.mean(ts.abs(x - y))"),
+    **dict.fromkeys(("smooth_l1_loss", "huber_loss"), "ts.nn.huber(x, y)"),
+    "kl_div": "ts.sum(p * (ts.log(p) - log_q))",
+    **dict.fromkeys(("rand_like", "randn_like"), "ts.uniform(seed, x.shape) and ts.normal(seed, x.shape)"),
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",
     "no_jit": "everything is compiled; eager operators run without a function around them",
 }
@@ -43,6 +55,40 @@ _OF_NN: dict[str, str] = {
     **dict.fromkeys(("MSELoss", "L1Loss"), "call the function ts.mse(x, y), or ts.mean(ts.abs(x - y))"),
     "utils": "ts.clip_grad_norm(gradient, max_norm), or an optimizer's clip=",
     "Transformer": "there are TransformerBlock, EncoderLayer, DecoderLayer, and Stack to repeat them",
+}
+_GRADIENT_OF = "ts.grad(f) and ts.value_and_grad(f) compute gradients"
+_DEVICE = "a function runs where its arguments are"
+_OF_TENSOR: dict[str, str] = {
+    **{f: f"write x.to(ts.{d})" for f, d in (("float", "f32"), ("double", "f64"), ("half", "f16"), ("bfloat16", "bf16"),
+                                            ("long", "int64"), ("int", "int32"), ("bool", "bool"))},
+    **dict.fromkeys(("type", "type_as"), "write x.to(dtype)"),
+    "dim": "write x.ndim",
+    "numel": "write x.size",
+    "t": "write x.T",
+    "clone": "in a function a value does not change and needs no copy; outside, x.copy()",
+    "data": "write x.detach()",
+    **dict.fromkeys(("item", "numpy", "tolist"), "its elements are known when the program runs: return it"),
+    **dict.fromkeys(("backward", "grad", "requires_grad", "requires_grad_"), _GRADIENT_OF),
+    **dict.fromkeys(("device", "cuda", "cpu", "is_cuda", "to_device"), _DEVICE),
+    **dict.fromkeys(("new_zeros", "new_ones", "new_full"), "write ts.zeros(shape, x.dtype)"),
+    "values": "max(axis=) is the values themselves; argmax the places",
+    "indices": "argmax and argsort give places",
+}  # fmt: skip
+_OF_MODULE: dict[str, str] = {
+    **dict.fromkeys(("train", "eval"), "an argument says it: drop(x, key) drops, norm(x, training=True) counts"),
+    **dict.fromkeys(("cuda", "cpu"), _DEVICE),
+    **dict.fromkeys(("float", "half", "double", "bfloat16"), "write model.to(ts.f32), ts.f16 and so on"),
+    **dict.fromkeys(("children", "modules", "named_modules"), "its fields are its modules"),
+    **dict.fromkeys(("register_buffer", "register_parameter"), "an attribute that is set; nn.buffer() marks buffers"),
+    "apply": "write a loop over model.named_parameters(), and model.load_state_dict",
+}
+_OF_OPTIMIZER: dict[str, str] = {
+    "step": "an optimizer holds no parameters: model, state = opt.update(model, gradient, state), with opt.init(model)"
+    " at first; TrainingState(model, opt).step(gradient) holds both",
+    "zero_grad": "gradients are results of ts.value_and_grad and do not add up; model.zero_grad() clears those of"
+    " loss.backward()",
+    **dict.fromkeys(("state_dict", "load_state_dict"), "the state is opt.init(model): ts.checkpoint.save keeps it"),
+    "param_groups": "groups=[Group(matches, lr=)] sets other values for some parameters",
 }
 _INSIDE: dict[str, str] = {
     "rand": "it draws from another seed at each call; inside, give a seed: ts.uniform(seed, shape)",
@@ -64,6 +110,20 @@ def instead(name: str, package: str = "tessera") -> str:
 def instead_of_method(name: str) -> str:
     """The alternative to `f.<name>` for a function or kernel; empty if there is none."""
     return _OF_PROGRAM.get(name, "")
+
+
+def instead_of_attribute(kind: str, name: str) -> str:
+    """The alternative to an attribute of a tensor, a module or an optimizer; empty if there is none."""
+    if kind == "tensor" and name.endswith("_") and not name.startswith("_"):
+        return f"values do not change in place: x = x.{name[:-1]}(...)"
+    return {"tensor": _OF_TENSOR, "module": _OF_MODULE, "optimizer": _OF_OPTIMIZER}[kind].get(name, "")
+
+
+def no_attribute(kind: str, owner: object, name: str) -> AttributeError:
+    """The error for an attribute that a tensor, a module or an optimizer does not have."""
+    why = "" if name.startswith("_") else instead_of_attribute(kind, name)
+    said = f"{type(owner).__name__!r} object has no attribute {name!r}{why and f'; {why}'}"
+    return AttributeError(said, name=name, obj=owner)
 
 
 def instead_inside(name: str) -> str:

@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 import tessera as ts
+from tessera.errors import Diagnostic, LaunchError
 
 
 def split(key: int, count: int) -> list[int]:
@@ -31,12 +32,21 @@ def _mixed(z: int) -> int:
 
 def uniform(shape: tuple[int, ...], key: int, bound: float = 1.0, dtype: Any = ts.f32) -> ts.Tensor:
     """Uniform over [-bound, bound)."""
+    _demand_order("uniform", shape, key)
     return ts.uniform(key, shape, -bound, bound).astype(dtype)
 
 
 def normal(shape: tuple[int, ...], key: int, std: float = 1.0, dtype: Any = ts.f32) -> ts.Tensor:
     """Normally distributed around 0."""
+    _demand_order("normal", shape, key)
     return ts.normal(key, shape, 0.0, std).astype(dtype)
+
+
+def _demand_order(name: str, shape: Any, key: Any) -> None:
+    """Raises LaunchError TS105 where key and shape have changed places, which is the order of `ts.normal`."""
+    if isinstance(key, (tuple, list)):
+        message = f"init.{name}(shape, key): the shape comes first, init.{name}({key!r}, {shape!r})"
+        raise LaunchError(Diagnostic("TS105", message))
 
 
 def zeros(shape: tuple[int, ...], key: int = 0, dtype: Any = ts.f32) -> ts.Tensor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Mapping
-from typing import Any, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
+from tessera.language.absent import no_attribute
 from tessera.language.records import members
 from tessera.language.tracebacks import outward
 from tessera.nn import tree
@@ -48,6 +49,11 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
+
+    if not TYPE_CHECKING:  # an attribute that is not there is an error in editors, too
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("module", self, name)
 
     def parameters(self) -> list[Any]:
         """The arrays that are trained, in the order of their names."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
+from tessera.language.absent import no_attribute
+from tessera.language.tracebacks import outward
 from tessera.nn import tree
+from tessera.nn.module import Module
 from tessera.optimizers.loss_scale import checked_scale, first_scale, next_scale
 
 Model = TypeVar("Model")
@@ -103,6 +106,18 @@ class Optimizer:
 
     moments = ()
     """names of the arrays that it keeps of each parameter"""
+
+    if not TYPE_CHECKING:  # an attribute that is not there is an error in editors, too
+
+        @outward
+        def __new__(cls, *args: Any, **options: Any) -> Any:
+            if args and isinstance(args[0], (list, tuple, dict, Module)):
+                message = f"an optimizer holds no parameters: write {cls.__name__}(1e-3), with the learning rate"
+                raise LaunchError(Diagnostic("TS105", f"{message}, and opt.init(model) for the state"))
+            return super().__new__(cls)
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("optimizer", self, name)
 
     def __post_init__(self) -> None:
         policy = _numerics(self.numerics)

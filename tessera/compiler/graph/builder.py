@@ -85,7 +85,8 @@ class GraphBuilder:
         t = Infer(operator.name, self.facts, self.checks)
         for name, value in attrs.items():
             if _dynamic(value):
-                t.fail("TS105", f"{name} of {operator.name} must be known at compile time, not computed from tensors")
+                message = f"{name} of {operator.signature} must be known at compile time, not computed from tensors"
+                t.fail("TS105", message)
         if not all_single(operands):
             _demand_tensors(t, operator, operands)
         types = operator.apply(t, types_of(operands), attrs)

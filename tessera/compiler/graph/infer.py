@@ -123,7 +123,8 @@ class Infer:
         """A dtype given in any spelling."""
         found = dtypes.of(value)
         if found is None:
-            self.fail("TS301", f"{shown(value)} is not a dtype")
+            hint = "; a shape of several axes is a tuple" if isinstance(value, int) else ""
+            self.fail("TS301", f"{shown(value)} is not a dtype{hint}")
         return found
 
     # dims

@@ -17,6 +17,7 @@ from tessera.compiler.machines import ANY_GPU, HOST
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError, TesseraError
 from tessera.language import dtypes
+from tessera.language.absent import no_attribute
 from tessera.language.annotations import tensor_spec
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
@@ -57,6 +58,11 @@ class Tensor(Protocols):
     @outward
     def __class_getitem__(cls, item: object) -> TensorAnn:
         return tensor_spec(item)
+
+    if not TYPE_CHECKING:  # an attribute that is not there is an error in editors, too
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("tensor", self, name)
 
     # What it is
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 
 import numpy as np
 import pytest
@@ -53,6 +54,51 @@ def test_the_package_names_what_there_is_instead():
         _ = ts.nn.ModuleList
 
 
+@pytest.mark.parametrize(
+    "text, match",
+    [
+        ("x.float()", r"'float'; write x\.to\(ts\.f32\)"),
+        ("x.add_(1)", r"x = x\.add\(\.\.\.\)"),
+        ("x.size(-1)", r"x\.size is the number of elements, x\.shape\[i\]"),
+        ("x.view(-1).backward()", r"ts\.grad\(f\)"),
+        ("ts.nn.functional.relu(x)", r"functions are those of ts"),
+        ("ts.is_training()", r"def f\(x, training=False\)"),
+        ("ts.ones(3, 3)", r"a shape of several axes is a tuple"),
+        ("x.gather(0, ts.argmax(x))", r"take_along_axis\(x, indices, axis=-1\)"),
+    ],
+)
+def test_functions_of_other_libraries_inside_of_functions(text, match):
+    with pytest.raises(ts.TesseraError, match=match):
+        ts.function(functions(text))(np.ones(3, np.float32))
+
+
+def functions(text):
+    file = f"<other library: {text}>"
+    source = f"def f(x):\n    return {text}\n"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope = {"ts": ts}
+    exec(compile(source, file, "exec"), scope)
+    return scope["f"]
+
+
+def test_attributes_of_other_libraries():
+    model, rule = ts.nn.MLP(4, 8, key=0), ts.optimizers.AdamW(1e-3)
+    for owner, name, why in (
+        (ts.Tensor([1.0]), "float", r"x\.to\(ts\.f32\)"),
+        (model, "eval", "an argument says it"),
+        (rule, "step", r"opt\.update\(model, gradient, state\)"),
+        (rule, "zero_grad", "do not add up"),
+    ):
+        with pytest.raises(AttributeError, match=f"no attribute {name!r}; .*{why}"):
+            getattr(owner, name)
+        assert not hasattr(owner, "nonsense")
+    for given in (model.parameters(), model):
+        with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*AdamW\(1e-3\).*opt\.init\(model\)"):
+            ts.optimizers.AdamW(given, lr=1e-3)
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*the shape comes first, init\.normal\(\(3, 4\), 0\)"):
+        ts.nn.init.normal(0, (3, 4))
+
+
 def test_names_that_exist_are_not_said_to_be_absent():
     """The table is cleared when the thing itself comes."""
     known = set(dir(ts))
@@ -60,6 +106,8 @@ def test_names_that_exist_are_not_said_to_be_absent():
     assert not set(dir(ts.nn)) & set(absent._OF_NN)
     for name in absent._OF_PROGRAM:
         assert name not in dir(type(model)), name
+    assert not set(dir(ts.nn.Module)) & set(absent._OF_MODULE)
+    assert not set(dir(ts.optimizers.AdamW)) & set(absent._OF_OPTIMIZER)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from tessera.compiler.frontend.names.values import (
     type_name,
 )
 from tessera.errors import Span
-from tessera.language.absent import instead_inside
+from tessera.language.absent import instead, instead_inside, instead_of_attribute
 from tessera.language.dims import Expr
 
 CONTAINERS = (list, dict, set, tuple, str, bytes, frozenset, range)
@@ -66,7 +66,9 @@ def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
 
 
 def _no_method(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Unknown:
-    """Of a tensor: `x.median()`, where there is only `ts.median(x)`."""
+    """Of a tensor: `x.median()`, where there is only `ts.median(x)`, and `x.float()`, as other libraries have it."""
+    if why := instead_of_attribute("tensor", name):
+        return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}; {why}", node)
     if not ev.layer.has_function(name):
         return unknown_attribute(ev, node, value, name, ev.layer.attributes(value))
     ours = f"{own_alias(ev) or 'tessera'}{ev.layer.functions}.{name}({ast.unparse(node.value)}, ...)"
@@ -97,11 +99,12 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
     if module.path == "tessera" and name in dir(tessera):
         kind = ev.definition.kind
         return ev.error("TS104", f"tessera.{name} cannot be used in a {kind}; {instead_inside(name)}", node)
+    message = f"{module.path} has no {name!r} that can be used in a {ev.definition.kind}"
+    if why := instead(name, module.path):
+        return ev.error("TS104", f"{message}; {why}", node)
     known = module.scope.names() if isinstance(module, FileModule) else vocabulary.members(module.path)
     hint, fixes = ev.suggest(name, known, name_span(ev, node))
-    return ev.error(
-        "TS104", f"{module.path} has no {name!r} that can be used in a {ev.definition.kind}{hint}", node, fixes=fixes
-    )
+    return ev.error("TS104", f"{message}{hint}", node, fixes=fixes)
 
 
 def _is_text(path: str, name: str) -> bool:

@@ -96,7 +96,7 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
     if isinstance(callee, Builtin) and callee.path in BUILTINS:
         return BUILTINS[callee.path](ev, node, args, kwargs)
     if isinstance(callee, (Namespace, Record, Number, Expr)) or ev.layer.owns(callee):
-        hint = ""
+        hint = _of_size(node)
         if callee == Namespace("tessera.tensor"):
             hint = "; make tensors from data outside of functions, then pass them or close over them"
         return ev.error("TS105", f"{type_name(callee)} is not a function{hint}", node)
@@ -285,7 +285,7 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
             ev.depend(closure.name, callee)
             return call_closure(ev, node, closure, args, kwargs)
     if not callable(callee):
-        return ev.error("TS105", f"{type_name(callee)} is not a function", node)
+        return ev.error("TS105", f"{type_name(callee)} is not a function{_of_size(node)}", node)
     if has_unknown(args) or has_unknown(kwargs):
         return UNKNOWN
     args = [ev.layer.settle(a) for a in args]
@@ -407,6 +407,12 @@ def _construct(ev: Evaluator, node: ast.AST, cls: Any, args: list[Any], kwargs: 
     if isinstance(after, types.FunctionType):
         live_call(ev, node, after, [made], {})
     return made
+
+
+def _of_size(node: ast.AST) -> str:
+    """The remark for `x.size(i)`, as PyTorch has it."""
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size"
+    return "; x.size is the number of elements, x.shape[i] the size of an axis" if called else ""
 
 
 def _instance(ev: Evaluator, node: ast.AST, cls: ClassRef, args: list[Any], kwargs: dict[str, Any]) -> Any:
