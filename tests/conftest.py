@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ def require(name: str) -> Any:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the tests produced")
+    parser.addoption("--compile-anew", action="store_true", help="use nothing that compilers made in earlier runs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,11 +75,25 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[variable]
     os.environ["TESSERA_FIGURES"] = "usual"  # predictions are the same on each machine, and nothing is measured unasked
     os.environ["TESSERA_CACHE_DIR"] = tempfile.mkdtemp(prefix="tessera-test-cache-")
+    _keep_compilations(config, whole_run)
+    if whole_run:
+        _rewrite_assertions(config)
+
+
+def _keep_compilations(config: pytest.Config, whole_run: str | None) -> None:
+    """Has this process find what compilers made of a text in earlier runs, unless it only waits for workers."""
+    from tests import kept  # slow: it loads the compiler, and NumPy, which reads the variables above
+
+    os.environ.pop(kept.VARIABLE, None)
+    folder = None if config.getoption("--compile-anew") else kept.default_folder()
     if whole_run:
         _share_emulator(whole_run)
-        _rewrite_assertions(config)
-    else:
+    elif folder is None:
         _emulator().mkdir()
+    else:
+        _emulator().symlink_to(kept.emulator(folder))
+    if folder is not None and (whole_run or not config.getoption("numprocesses", None)):
+        kept.install(folder)
 
 
 def _rewrite_assertions(config: pytest.Config) -> None:
@@ -148,8 +164,34 @@ def young() -> None:
     gc.freeze()
 
 
+compilations: Counter[str] = Counter()
+"""of all workers: how many texts were found compiled, and how many were compiled"""
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    from tests import kept  # slow: as above
+
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["compilations"] = kept.counts
+    compilations.update(kept.counts)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    compilations.update((getattr(node, "workeroutput", None) or {}).get("compilations", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    found, anew = compilations["found"], compilations["compiled"]
+    terminalreporter.write_line(f"texts for LLVM and NVRTC: {found} compiled in earlier runs, {anew} in this one")
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(os.environ.get("TESSERA_CACHE_DIR", ""), ignore_errors=True)
+    if not hasattr(config, "workerinput"):
+        from tests import kept  # slow: as above
+
+        kept.forget(kept.default_folder())
 
 
 @pytest.fixture

@@ -115,6 +115,10 @@ def _load() -> None:
                 importlib.import_module(found.name)
             except ImportError:  # of an optional library
                 continue
+    from tests import kept  # slow: the tests' side of this file need not load the compiler
+
+    if folder := os.environ.get(kept.VARIABLE):
+        kept.install(Path(folder))
     gc.collect()
     gc.freeze()
 

@@ -180,7 +180,7 @@ def test_a_wrong_row_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name
     assert right in header.read_text()
     header.write_text(header.read_text().replace(right, wrong))
     monkeypatch.setattr(nvrtc, "INCLUDE", tmp_path)
-    monkeypatch.setattr(nvrtc, "library_fingerprint", nvrtc.library_fingerprint.__wrapped__)
+    monkeypatch.setattr(nvrtc, "headers_fingerprint", nvrtc.headers_fingerprint.__wrapped__)
     monkeypatch.setattr(host_library, "_compiled_ahead", lambda *flags: [])
     a, b, _ = arguments(F16)
     with pytest.raises((AssertionError, DebugCheckError)):

@@ -55,6 +55,12 @@ def compiler_version() -> str:
     return out.stdout.splitlines()[0] if out.stdout else "unknown"
 
 
+@lru_cache(maxsize=1)
+def _writer() -> str:
+    """A hash of this file, which writes what is around a kernel's text."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+
+
 def _folder() -> Path:
     """Where built libraries are kept: they are found again by the hash of their sources."""
     path = knobs.cache_dir() / "emulator"
@@ -84,7 +90,7 @@ class HostSource:
     @cached_property
     def key(self) -> str:
         signatures = "".join(f"{name}({', '.join(types)})\n" for name, types in self.signatures.items())
-        parts = [self.source, signatures, *self.flags, compiler_version(), nvrtc.library_fingerprint()]
+        parts = [self.source, signatures, *self.flags, compiler_version(), nvrtc.headers_fingerprint(), _writer()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
     def symbol(self, kernel: str) -> str:
@@ -209,7 +215,7 @@ def _compiled_ahead(flags: Sequence[str], of_machine: Sequence[str]) -> list[str
 def _ahead(name: str, text: str, suffix: str, flags: Sequence[str]) -> Path | None:
     """A file of this text with what is compiled from it beside it, under its name and the suffix; None where that
     fails."""
-    key = hashlib.sha256("\0".join([text, *flags, compiler_version(), nvrtc.library_fingerprint()]).encode())
+    key = hashlib.sha256("\0".join([text, *flags, compiler_version(), nvrtc.headers_fingerprint()]).encode())
     path = _folder() / f"ahead-{key.hexdigest()[:16]}" / name
     made = path.with_name(name + suffix)
     if made.exists():

@@ -46,12 +46,22 @@ def version(arch: str) -> str:
 
 
 @lru_cache(maxsize=1)
+def headers_fingerprint() -> str:
+    """A hash of the device library: what makes the same generated text give another cubin."""
+    return _hash_of(INCLUDE, [*INCLUDE.rglob("*.cuh"), *INCLUDE.rglob("*.h")])
+
+
+@lru_cache(maxsize=1)
 def library_fingerprint() -> str:
     """A hash of the device library and of the generator: what makes the same program give another cubin."""
-    digest = hashlib.sha256()
     here = Path(__file__).parent
-    for path in sorted([*INCLUDE.rglob("*.cuh"), *INCLUDE.rglob("*.h"), *here.rglob("*.py")]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return f"{headers_fingerprint()}{_hash_of(here, list(here.rglob('*.py')))}"
+
+
+def _hash_of(folder: Path, files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
