@@ -1,7 +1,6 @@
 """Packs the JupyterLab extension, where `make labextension` has built it.
 
-Building it needs Node, which whoever installs from a checkout need not have: all but hints while typing in notebook
-cells works without.
+Building it needs Node. An installation from a checkout without Node lacks only the hints while typing in notebook cells.
 """
 
 from __future__ import annotations

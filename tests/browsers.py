@@ -26,8 +26,8 @@ _FLAGS += ["--disable-background-networking", "--disable-component-update", "--d
 
 
 def free_port() -> int:
-    """A port for a server that is told its own. It lies below those that systems hand out to whoever asks for any, so
-    that nobody is given it before the server takes it."""
+    """A port for a server that is told its own. It lies below those that systems hand out to programs that
+    ask for any, so that no other program is given it before the server takes it."""
     while True:
         with socket.socket() as s, contextlib.suppress(OSError):
             s.bind(("127.0.0.1", random.randrange(10_000, 32_000)))

@@ -1,4 +1,4 @@
-"""What is said of a text that does not parse by who knows nothing but that text."""
+"""Diagnostics of a text that does not parse, from that text alone."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _start(folder: Place, keep: int, shard: int, parts: Mapping[str, Any], copie
         safetensors.demand(arrays)
         trees[name] = {path: np.array(a, order="C") for path, a in arrays.items()} if copied else arrays
     try:
-        values = json.loads(json.dumps(values))  # as it will be read; and whoever holds a part may change it
+        values = json.loads(json.dumps(values))  # as it will be read; the caller may change a part of it later
     except (TypeError, ValueError) as e:
         raise LaunchError(Diagnostic("TS364", f"only a tree of arrays or a JSON value can be saved: {e}")) from None
     return writer.start(lambda: folders.write(Path(folder), trees, values, keep, shard))

@@ -17,7 +17,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():  # no other may set handlers
             before = signal.getsignal(signal.SIGINT)
-            if callable(before):  # it may be ignored, by whoever started the process
+            if callable(before):  # the process that started this one may have it ignored
                 self._before = before
                 signal.signal(signal.SIGINT, self._came)
         return self

@@ -79,7 +79,7 @@ async def test_an_edit_ends_what_takes_long(editor):
 
 
 async def test_the_findings_are_those_of_the_compiler():
-    """Whoever analyses a text, in whatever turns, finds the same."""
+    """The analysis of a text is the same, in whatever turns it is made."""
     text = LONG.replace("range(40)", "range(120)")
     alone = FileAnalysis("/alone.py")
     alone.update(text)

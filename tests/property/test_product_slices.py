@@ -1,4 +1,4 @@
-"""A slice of a product has the bits of the product of the slices, however it lies in memory and whoever computes it."""
+"""A slice of a product has the bits of the product of the slices, however it lies in memory and on every target."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ export class Connection {
     if (socket) {
       send(socket, { method: RESTART, params: {} });
     } else {
-      this._ended(); // whoever listens tries again
+      this._ended(); // the listener tries again
     }
   }
 

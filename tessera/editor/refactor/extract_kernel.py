@@ -39,7 +39,7 @@ TITLE = "Extract kernel"
 def offers(
     document: OpenFile, known: Known, selection: Selection, sizes: Mapping[str, int] = MappingProxyType({})
 ) -> Iterator[Offer]:
-    """`sizes`: of dims that somebody has said."""
+    """`sizes`: of dims that the user has given."""
     if known.analysis.definition.kind != "function":
         return
     part = selected(known, selection)

@@ -51,7 +51,7 @@ def explained(document: OpenFile, known: Known, selection: Selection, settings: 
         return
     if len(groups) == 1:
         inside = all_written(source, group_ops(groups[0]))
-        said = f"they are one kernel already ({inside}){_saving(groups[0], settings)}"
+        reason = f"they are one kernel already ({inside}){_saving(groups[0], settings)}"
     else:
         pair = next(((a, b) for a in groups for b in groups if a is not b and _feeds(a, b)), None)
         in_a_kernel = _extracted(document, known, selection, settings, groups) if pair else None
@@ -59,8 +59,8 @@ def explained(document: OpenFile, known: Known, selection: Selection, settings: 
             yield in_a_kernel
             return
         apart = "neither needs the other's result: there is nothing to keep out of memory"
-        said = between(source, *pair) if pair else apart
-    yield Offer(TITLE, KIND, disabled=said)
+        reason = between(source, *pair) if pair else apart
+    yield Offer(TITLE, KIND, disabled=reason)
 
 
 def _extracted(
@@ -214,8 +214,8 @@ def _view_between(source: Source, a: Op, b: Op) -> str:
 
 
 def _named(source: Source, group: Op) -> str:
-    said = all_written(source, group_ops(group))
-    return f"the kernel of {said}" if ", " in said else said
+    text = all_written(source, group_ops(group))
+    return f"the kernel of {text}" if ", " in text else text
 
 
 def decorated(document: OpenFile, selection: Selection) -> Iterator[Offer]:

@@ -73,7 +73,7 @@ def _make(found: Future[str], key: str, artifact: Artifact, maker: Callable[[Art
         if (store := cache.default()) is not None:
             store.put(key, {_NAME: made.encode()}, f"assembly of {artifact.name} for {artifact.target}")
         found.set_result(made)
-    except BaseException as error:  # whoever waits raises it
+    except BaseException as error:  # raised by the thread that waits
         found.set_exception(error)
     finally:
         with _lock:

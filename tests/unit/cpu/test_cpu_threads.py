@@ -1,4 +1,4 @@
-"""The worker pool: every tile once, whoever runs it; safe under concurrency, resizing and fork."""
+"""The worker pool: every tile once, on whichever thread; safe under concurrency, resizing and fork."""
 
 from __future__ import annotations
 
