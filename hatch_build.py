@@ -1,6 +1,7 @@
 """Packs the JupyterLab extension, where `make labextension` has built it.
 
-Building it needs Node. An installation from a checkout without Node lacks only the hints while typing in notebook cells.
+Building it needs Node. Where there is none, an installation from a checkout lacks only the hints while typing in
+notebook cells.
 """
 
 from __future__ import annotations
