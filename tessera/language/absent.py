@@ -40,6 +40,7 @@ _OF_PACKAGE: dict[str, str] = {
     "kl_div": "ts.sum(p * (ts.log(p) - log_q))",
     **dict.fromkeys(("rand_like", "randn_like"), "ts.uniform(seed, x.shape) and ts.normal(seed, x.shape)"),
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",
+    **dict.fromkeys(("Scalar", "scalar"), "a parameter that is a number is annotated by its dtype: a: ts.f32"),
     "no_jit": "everything is compiled; eager operators run without a function around them",
 }
 _OF_NN: dict[str, str] = {

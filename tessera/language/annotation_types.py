@@ -143,6 +143,13 @@ class UnknownAnn(_Optional):
         return (self.text or "Any") + (" | None" if self.optional else "")
 
 
+@immutable
+class NoSuchName:
+    """A name that a module of Tessera does not have, such as `ts.Tensro`."""
+
+    module: str
+
+
 Annotation: TypeAlias = TensorAnn | TileAnn | ConstAnn | ScalarAnn | TupleAnn | SequenceAnn | RecordAnn | UnknownAnn
 
 

@@ -14,6 +14,7 @@ from typing import NoReturn, TypeAlias
 
 from tessera.errors import NOWHERE, Edit, Fix, Span
 from tessera.language import dims, dtypes, policies
+from tessera.language.absent import instead
 from tessera.language.annotation_types import (
     SCALARS,
     Annotation,
@@ -24,6 +25,7 @@ from tessera.language.annotation_types import (
     Float,
     Int,
     Item,
+    NoSuchName,
     RecordAnn,
     ScalarAnn,
     SequenceAnn,
@@ -59,6 +61,7 @@ __all__ = [
     "ConstAnn",
     "Float",
     "Int",
+    "NoSuchName",
     "RecordAnn",
     "ScalarAnn",
     "SequenceAnn",
@@ -96,9 +99,9 @@ def annotation_from_ast(
     """Reads an annotation from its syntax, without running the program. Raises AnnotationError (TS211).
 
     `resolve` returns the value of a (dotted) name: an integer, a string, a dtype, a policy, a Python type, an
-    annotation object, an `ast.expr` (an alias in a text that is only read), `UnknownAnn()` if it is unknown, or None if
-    there is no such name (then Tessera's own names are assumed). Objects with `__tessera_builtin__` or `path` are
-    identified by it: "tessera.Tensor". `type_parameters` are names that are dims.
+    annotation object, an `ast.expr` (an alias in a text that is only read), `UnknownAnn()` if it is unknown,
+    `NoSuchName()` if Tessera does not have it, or None if there is no such name (then Tessera's own names are assumed).
+    Objects with `__tessera_builtin__` or `path` are identified by it: "tessera.Tensor". `type_parameters` are dims.
     """
     try:
         return _Reader(resolve, span_of, type_parameters).annotation(node)
@@ -203,7 +206,7 @@ class _Reader:
         if not dotted:
             return ""
         last = dotted.rpartition(".")[2]
-        value = self.resolve(dotted)
+        value = self.known(node, dotted)
         if value is not None:
             return _builtin(value) or (last if last in GENERIC else "")
         near = None if last in _HEADS else closest(last, _HEADS)
@@ -215,7 +218,7 @@ class _Reader:
     def name(self, node: ast.expr) -> Annotation:
         dotted = dotted_name(node)
         last = dotted.rpartition(".")[2]
-        value = self.resolve(dotted) if dotted else None
+        value = self.known(node, dotted) if dotted else None
         head = (_builtin(value) or "") if value is not None else last
         if head in ("Tensor", "Tile", "Const"):
             return {"Tensor": TensorAnn, "Tile": TileAnn, "Const": ConstAnn}[head]()
@@ -275,7 +278,7 @@ class _Reader:
             fail(f"{ast.unparse(node)} is neither a dim nor a dtype nor a policy", self.span_of(node))
         if dotted in self.type_parameters:
             return dims.symbol(dotted)
-        value = self.resolve(dotted)
+        value = self.known(node, dotted)
         if isinstance(value, UnknownAnn):
             raise _UnknowableError
         if isinstance(value, ast.expr):
@@ -288,6 +291,21 @@ class _Reader:
         if last in _POLICY_FLAGS:
             return _POLICY_FLAGS[last]
         self.undefined(node, dotted)
+
+    def known(self, node: ast.expr, dotted: str) -> object:
+        """What a name stands for. Raises AnnotationError where it is none of Tessera's."""
+        value = self.resolve(dotted)
+        if not isinstance(value, NoSuchName):
+            return value
+        owner, _, last = dotted.rpartition(".")
+        span = self.span_of(node)
+        near = closest(last, [*_HEADS, *dtypes.BY_NAME, *_POLICY_FLAGS])
+        other = instead(last, value.module)
+        hint, fixes = f"; {other}" if other else "", list[Fix]()
+        if near and not other:
+            hint = f". Did you mean {owner}.{near}?"
+            fixes.append(Fix(f"Change to {owner}.{near}", (Edit(span, f"{owner}.{near}"),)))
+        fail(f"{value.module} has no {last!r}{hint}", span, *fixes)
 
     def undefined(self, node: ast.expr, dotted: str) -> NoReturn:
         """The error for an undefined name: most often a dim without quotes, or a misspelt dtype."""

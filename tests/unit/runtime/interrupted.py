@@ -12,7 +12,7 @@ from tessera.runtime import events
 
 
 @ts.kernel
-def counted(x: ts.Tensor["n", ts.f32], rounds: ts.Scalar[ts.i64]) -> ts.Tensor["n", ts.f32]:
+def counted(x: ts.Tensor["n", ts.f32], rounds: ts.int64) -> ts.Tensor["n", ts.f32]:
     s = x[ts.tile.linear_id()]
     for _ in ts.tile.range(0, rounds, 1):
         s = s * 0.5 + 1.0
@@ -20,7 +20,7 @@ def counted(x: ts.Tensor["n", ts.f32], rounds: ts.Scalar[ts.i64]) -> ts.Tensor["
 
 
 @ts.kernel
-def unending(x: ts.Tensor["n", ts.f32], least: ts.Scalar[ts.f32]) -> ts.Tensor["n", ts.f32]:
+def unending(x: ts.Tensor["n", ts.f32], least: ts.f32) -> ts.Tensor["n", ts.f32]:
     s = x[ts.tile.linear_id()]
     while ts.tile.any(s > least):
         s = s * 0.5 + 1.0

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import tessera
 from tessera.compiler.frontend.names.constructor import UNSAID, set_by_constructor
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.live import LiveScope, read
@@ -24,6 +25,7 @@ from tessera.language.annotations import (
     Annotation,
     AnnotationError,
     ConstAnn,
+    NoSuchName,
     RecordAnn,
     ScalarAnn,
     SequenceAnn,
@@ -227,7 +229,7 @@ def resolve(scope: Scope, dotted: str, within: tuple[str, ...] = ()) -> object:
     fields are being read."""
     value: Any = read(scope, dotted)
     if value is MISSING:
-        return None
+        return _missing(scope, dotted)
     if isinstance(value, Unknown):
         return UnknownAnn(dotted) if dotted.rpartition(".")[2] not in GENERIC else None
     if isinstance(value, Builtin) and "." not in value.path:
@@ -237,6 +239,14 @@ def resolve(scope: Scope, dotted: str, within: tuple[str, ...] = ()) -> object:
     if tuple in getattr(value, "__mro__", ()) and hasattr(value, "_fields"):
         return _named_tuple(value)
     return UnknownAnn(dotted) if isinstance(value, (ClassRef, Record, Namespace)) else value
+
+
+def _missing(scope: Scope, dotted: str) -> NoSuchName | None:
+    owner, _, name = dotted.rpartition(".")
+    module = read(scope, owner) if owner else None
+    if isinstance(module, Namespace) and module.path == "tessera" and name not in dir(tessera):
+        return NoSuchName(module.path)
+    return None
 
 
 def _named_tuple(cls: Any) -> Annotation:
