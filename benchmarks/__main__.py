@@ -1,6 +1,6 @@
 """python -m benchmarks [NAME ...] runs the named measurements, one after the other.
 
-Names: cpu, training, examples, breadth, predictions, operators, frontend, editor, growth, memory, runtime, views,
+Names: cpu, training, examples, breadth, predictions, hints, operators, frontend, editor, growth, memory, runtime, views,
 nvrtc, gpu, which are also those that run without a name; mutations, which takes half an hour; and peaks, a row of
 training. Options after `--` go to the one named:
 python -m benchmarks cpu -- --quick
@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 MEASUREMENTS = (
-    "cpu", "training", "examples", "breadth", "predictions", "operators", "frontend", "editor", "growth", "memory",
+    "cpu", "training", "examples", "breadth", "predictions", "hints", "operators", "frontend", "editor", "growth", "memory",
     "runtime", "views", "nvrtc", "gpu",
 )  # fmt: skip
 BY_NAME = ("mutations", "peaks")

@@ -20,6 +20,7 @@ from tessera.language import dtypes
 from tessera.profiler.balance import Balance, balance, imbalance_cause, tile_extents
 from tessera.profiler.host import HostReport, place_text
 from tessera.profiler.kernel_stats import KernelStats, covered, kernel_stats, roofline_time, time_outside
+from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
 from tessera.profiler.recording import Recording
 from tessera.profiler.trial import ledger
@@ -38,7 +39,7 @@ SHORT_TILE, MANY_TILES = 2_000, 32
 CACHE_LINE, ROWS = 64, 16
 """bytes that a processor moves at least (a GPU: `SECTOR`); rows from which on it counts how little of them is used"""
 # Raised when a rule changes what it predicts: outcomes of before no longer count for or against it.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ def small_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint
             ideal="fewer tiles that use again what they have read",
             cause="starting a tile and reading its operands takes longer than its work",
             change="use larger tiles",
-            saving=(0.0, max(0.0, kernel.duration - kernel.ideal.value)),
+            saving=(0.0, max(0.0, kernel.duration - _least(kernel, recording))),
             local_time=kernel.duration,
             region_time=recording.represented,
             source="modelled",
@@ -227,7 +228,7 @@ def narrow_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             ideal=f"{line} bytes, or more",
             cause=f"memory is moved in pieces of {line} bytes: each piece is moved for {line // used} tiles",
             change="make tiles wider along the last axis",
-            saving=(0.0, max(0.0, kernel.duration - kernel.ideal.value)),
+            saving=(0.0, max(0.0, kernel.duration - _least(kernel, recording))),
             local_time=kernel.duration,
             region_time=recording.represented,
             source="modelled",
@@ -235,6 +236,22 @@ def narrow_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             line=kernel.line,
             trial=HintTrial(recording, kernel.launches, "larger"),
         )
+
+
+def _least(kernel: KernelStats, recording: Recording) -> float:
+    """ns that its launches take at least, together."""
+    machine = recording.machine(kernel.device)
+    times = (_roof(e.flops or 0, e.bytes or 0, kernel.dtype, machine) or 0.0 for e in kernel.launches)
+    return sum(times)
+
+
+def _roof(flops: float, size: float, dtype: str, machine: DeviceCeilings) -> float | None:
+    """The least time in ns, where data that fit into the last cache may come from there; None if it is not known."""
+    found = roofline_time(flops, size, dtype, machine).value
+    cache = machine.ceiling("bandwidth", "cache").value
+    if found is None or cache is None or size > machine.last_cache_bytes:
+        return found
+    return min(found, max(size / cache * 1e9, roofline_time(flops, 0, dtype, machine).value or 0.0))
 
 
 def _balanced(kind: str, kernel: KernelStats, recording: Recording) -> HintTrial:
@@ -354,8 +371,8 @@ def _fusion_saving(
     """(low, high) in ns, or None when the machine's ceilings are not known.
 
     Low: only the read goes away, and it came from cache where the intermediate fits there. High: it was written to and
-    read from memory for the consumer alone, and the gap between the two launches goes too. Neither exceeds what the
-    fused kernel's own roofline leaves.
+    read from memory for the consumer alone, and the gap between the two launches goes too; a processor reads each line
+    that it writes. Neither exceeds what the fused kernel's own roofline leaves.
     """
     machine = recording.machine(producer.device)
     memory = machine.ceiling("bandwidth", "memory").value
@@ -365,13 +382,15 @@ def _fusion_saving(
     saved = between if escapes else 2 * between
     fits = between <= machine.cache_bytes * max(machine.threads, 1)
     gap = _gap(recording, producer, consumer)
-    low, high = between / (cache if fits and cache else memory) * 1e9, saved / memory * 1e9 + gap
+    platform = PLATFORMS.get(producer.device.partition(":")[0])
+    fetched = between if platform is not None and not platform.streams and not escapes else 0
+    low, high = between / (cache if fits and cache else memory) * 1e9, (saved + fetched) / memory * 1e9 + gap
     before = (producer.duration or 0) + (consumer.duration or 0)
     if None not in (producer.flops, consumer.flops, producer.bytes, consumer.bytes):
         traffic = max(0, (producer.bytes or 0) + (consumer.bytes or 0) - saved)
         dtype = str(consumer.attributes.get("dtype", "f32"))
-        fused = roofline_time((producer.flops or 0) + (consumer.flops or 0), traffic, dtype, machine)
-        limit = max(0.0, before - (fused.value or 0.0))
+        fused = _roof((producer.flops or 0) + (consumer.flops or 0), traffic, dtype, machine)
+        limit = max(0.0, before - (fused or 0.0))
         low, high = min(low, limit), min(high, limit + gap)
     return min(low, high), high
 
@@ -440,6 +459,9 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
     functions = list(dict.fromkeys(name for p in pauses for name in (_function(p.before), _function(p.after))))
     typical = statistics.median(launch.duration or 0 for launch in ran)
     larger = "give each call more work (a larger batch)"
+    low, high = float(gaps[0] * len(alike)), float(sum(alike))
+    if len(functions) > 1:  # of so many calls one is left, whose kernels may have fused; pauses are shorter unobserved
+        low, high = 0.0, (busy + high) * (1 - 1 / len(functions))
     together = f"call {', '.join(functions[:3])}{' ...' if len(functions) > 3 else ''} in one @ts.function, or {larger}"
     yield Hint(
         kind="launch overhead",
@@ -448,7 +470,7 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
         ideal="one call",
         cause="the kernels are short, so that starting them from Python takes a good part of the time",
         change=together if len(functions) > 1 else larger,
-        saving=(float(gaps[0] * len(alike)), float(sum(alike))),
+        saving=(low, high),
         local_time=busy + sum(alike),
         region_time=recording.duration,
         source=weakest(*(launch.source for launch in ran)),

@@ -1,9 +1,10 @@
-"""Other block sizes for a kernel: found in its decorator, tried under the launches that calls use."""
+"""Other block sizes for a kernel: found in its decorator or its text, tried under the launches that calls use."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from tessera.errors import CompileError, Edit, Fix, TargetError
 from tessera.language.schedule import names_in
 from tessera.profiler.trial.calls import Again, NotTried
 from tessera.profiler.trial.paired import Timed
+from tessera.profiler.trial.texts import redefined
 from tessera.runtime.arrays import devices
 from tessera.runtime.autotune.candidates import LAUNCH, Candidate, Pruned, screen_for, takes_any_data
 from tessera.runtime.call.arguments import Parameters
@@ -35,16 +37,19 @@ ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The change: these parameters of the kernel's decorator in the place of those that it has."""
+    """The change: other parameters of the kernel's decorator, or other numbers in its text."""
 
-    config: Mapping[str, int]
+    said: str
+    """`BM=64, BN=64`, or `tile_m + 64`"""
+    make: Callable[[], Any]
+    """the program with them; may raise NotTried"""
     before: str
     after: str
     """the file's text"""
 
 
 def changes(again: Again, direction: Direction) -> list[Blocks]:
-    """Every parameter scaled, all together and each alone. Raises NotTried."""
+    """Every size scaled, all together and each alone. Raises NotTried."""
     program = again.program
     if program.kind != "kernel":
         raise NotTried(f"{program.name} is a function, whose tiles the compiler chooses")
@@ -59,9 +64,8 @@ def changes(again: Again, direction: Direction) -> list[Blocks]:
     if any(program.config.get(k) != v for k, v in present.items()):
         raise NotTried(f"{program.name} does not run with the block sizes of its decorator")
     if not present:
-        if program.config or "linear_id" not in names_in(program.__wrapped__.__code__):
-            why = "are numbers in its text: make them parameters of @ts.kernel"
-            raise NotTried(f"the block sizes of {program.name} {why}")
+        if "linear_id" not in names_in(program.__wrapped__.__code__):
+            return _numbers(program, definition, direction)
         present = {"BLOCK": LANES}
     found: dict[tuple[tuple[str, int], ...], None] = {}
     for names in [tuple(present)] if len(present) == 1 else [tuple(present), *((n,) for n in present)]:
@@ -72,8 +76,51 @@ def changes(again: Again, direction: Direction) -> list[Blocks]:
     source, out = definition.source, list[Blocks]()
     for config in map(dict[str, int], found):
         edits = tuple(_edits(definition.text, decorator, config))
-        out.append(Blocks(config, source, apply(source, Fix("", edits))))
+        said = ", ".join(f"{k}={v}" for k, v in config.items())
+        make = functools.partial(program.with_config, **config)
+        out.append(Blocks(said, make, source, apply(source, Fix("", edits))))
     return out
+
+
+def _numbers(program: Any, definition: Any, direction: Direction) -> list[Blocks]:
+    """The same for sizes that are numbers in the text, as in `x[tile_m : tile_m + 16]`: wherever a size stands in the
+    kernel, as in `ts.tile.zeros((16, 16))`, or only behind one index."""
+    sizes: dict[str, list[ast.Constant]] = {}
+    for node in ast.walk(definition.tree):
+        if isinstance(node, ast.Slice) and (number := _block(node)) is not None:
+            sizes.setdefault(ast.unparse(node.lower), []).append(number)  # type: ignore[arg-type]
+    written = {number.value for numbers in sizes.values() for number in numbers}
+    if not written:
+        raise NotTried(
+            f"{program.name} has no block sizes: neither parameters of @ts.kernel nor numbers behind an index"
+        )
+    body = [
+        n for s in definition.tree.body for n in ast.walk(s) if isinstance(n, ast.Constant) and type(n.value) is int
+    ]
+    everywhere = [[n for n in body if n.value == size] for size in sorted(written)]
+    ways = [[n for numbers in everywhere for n in numbers], *everywhere, *sizes.values()]
+    found: dict[str, Blocks] = {}
+    for numbers in ways:
+        for factor in FACTORS[direction]:
+            changed = {id(n): int(n.value * factor) for n in numbers}
+            if all(1 <= v <= LARGEST for v in changed.values()):
+                edits = tuple(Edit(definition.text.span(n), str(changed[id(n)])) for n in numbers)
+                text = apply(definition.source, Fix("", edits))
+                behind = {name: changed[id(own[0])] for name, own in sizes.items() if id(own[0]) in changed}
+                said = ", ".join(f"{name} + {size}" for name, size in behind.items())
+                make = functools.partial(redefined, program, text)
+                found.setdefault(text, Blocks(said, make, definition.source, text))
+    return list(found.values())
+
+
+def _block(node: ast.Slice) -> ast.Constant | None:
+    """The 16 of `tile_m : tile_m + 16`."""
+    low, high = node.lower, node.upper
+    if low is None or not isinstance(high, ast.BinOp) or not isinstance(high.op, ast.Add) or node.step is not None:
+        return None
+    number = high.right
+    same = ast.dump(low) == ast.dump(high.left)
+    return number if same and isinstance(number, ast.Constant) and type(number.value) is int else None
 
 
 def _decorator(tree: Any) -> ast.expr | None:
@@ -138,16 +185,15 @@ def choose(again: Again, offered: list[Blocks], target_name: str) -> Chosen:
     wanted = [original.bits(kind) for kind in kinds]
     usable: list[tuple[Candidate, Blocks]] = []
     for blocks in offered:
-        name = ", ".join(f"{k}={v}" for k, v in blocks.config.items())
         try:
-            candidate = made(program.with_config(**blocks.config))
-        except (CompileError, TargetError, Pruned) as e:
-            why.append(f"{name}: {str(e).strip().partition(chr(10))[0]}")
+            candidate = made(blocks.make())
+        except (CompileError, TargetError, Pruned, NotTried) as e:
+            why.append(f"{blocks.said}: {str(e).strip().partition(chr(10))[0]}")
             continue
         if candidate.code == original.code:
             continue
         if [candidate.bits(kind) for kind in kinds] != wanted:
-            why.append(f"{name}: gives other bits")
+            why.append(f"{blocks.said}: gives other bits")
             continue
         usable.append((candidate, blocks))
     if not usable:

@@ -1,65 +1,25 @@
 """Calls that stand one after the other, as one function: the refactoring of editors, run beside what it replaces."""
 
 from __future__ import annotations
-import __future__
 
 import ast
 import linecache
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tessera.compiler.frontend.fixes import apply
-from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.module import TextScope
-from tessera.compiler.frontend.syntax.parse import Source, source_of
-from tessera.compiler.frontend.workspace import Modules
-from tessera.editor.functions import Known
 from tessera.editor.refactor import Selection, fuse_launches
-from tessera.errors import Diagnostic, Fix, register_source
+from tessera.errors import Fix, register_source
 from tessera.files import is_plain
 from tessera.language.decorators import Decorated
 from tessera.profiler.recording import Recording
 from tessera.profiler.trial.calls import Again, NotTried, call_of
 from tessera.profiler.trial.definitions import definitions_above
+from tessera.profiler.trial.texts import TextFile, lines_kept, run_in
 from tessera.runtime.events import LaunchEvent
-
-
-@dataclass(frozen=True, slots=True)
-class _Plain:
-    plain: str
-
-
-class _File:
-    """A text that no editor holds, as refactorings see it."""
-
-    def __init__(self, file: str, text: str) -> None:
-        self.file, self.text, self.modules = file, _Plain(text), Modules()
-        self._files = FileAnalysis(file, modules=self.modules)
-        self._files.update(text)
-        self.known = [Known(analysis, self._files) for analysis in self._files.analyses]
-
-    @property
-    def source(self) -> Source:
-        return source_of(self.file, self.text.plain)
-
-    @property
-    def scope(self) -> TextScope:
-        return self._files.scope
-
-    @property
-    def parses(self) -> bool:
-        return not self._files.problems
-
-    @property
-    def diagnostics(self) -> Sequence[Diagnostic]:
-        return self._files.diagnostics
-
-    def function_at(self, line: int) -> Known | None:
-        return next((k for k in self.known if k.first_line <= line <= k.last_line), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +50,12 @@ def fused(recording: Recording, launches: Sequence[LaunchEvent], target: str) ->
         raise NotTried("the calls do not stand in one text that can be read")
     calls = [call_of(recording, launch) for launch in launches]
     space = _namespace(file, calls)
-    with _lines_kept(file):
-        document = _File(file, text)
+    with lines_kept(file):
+        document = TextFile(file, text)
         statements = _statements(document, min(lines), max(lines))
         if above := definitions_above(document.scope.tree, statements, space):  # of other cells, or of the session
             count, text = above.count("\n"), above + text
-            document = _File(file, text)
+            document = TextFile(file, text)
             statements = _statements(document, min(lines) + count, max(lines) + count)
         first, last = document.source.span(statements[0]), document.source.span(statements[-1])
         selection = Selection((first.line, first.col), (last.end_line, last.end_col))
@@ -104,7 +64,7 @@ def fused(recording: Recording, launches: Sequence[LaunchEvent], target: str) ->
         raise NotTried(offer.disabled if offer is not None else "the lines of the calls hold no two calls to join")
     new = apply(text, Fix("", offer.edits))
     label = f"<tried: {Path(file).name}>"
-    function = _new_function(document, _File(label, new))
+    function = _new_function(document, TextFile(label, new))
     names = [a.arg for a in function.args.args]
     values, gone = _values(document, statements, calls, space)
     if missing := [n for n in names if n not in values and n not in space]:
@@ -112,7 +72,7 @@ def fused(recording: Recording, launches: Sequence[LaunchEvent], target: str) ->
     given = {n: values.get(n, space.get(n)) for n in names}
     register_source(label, new)
     made = dict(space)
-    _run(ast.Module([function], []), label, made)
+    run_in(ast.Module([function], []), label, made)
     after = made[function.name]
     if not isinstance(after, Decorated):
         raise NotTried("the change makes no function")
@@ -120,19 +80,7 @@ def fused(recording: Recording, launches: Sequence[LaunchEvent], target: str) ->
     return Fused(lambda: before(**given), lambda: after(**given), file, text, new, tuple(n for n in names if n in gone))
 
 
-@contextmanager
-def _lines_kept(file: str) -> Generator[None]:
-    """Analysing a text makes it that of the file; what runs here was made from another one."""
-    kept = linecache.cache.get(file)
-    try:
-        yield
-    finally:
-        linecache.cache.pop(file, None)
-        if kept is not None:
-            linecache.cache[file] = kept
-
-
-def _statements(document: _File, first: int, last: int) -> list[ast.stmt]:
+def _statements(document: TextFile, first: int, last: int) -> list[ast.stmt]:
     """The statements of one block, from the one on line `first` to the one on line `last`. Raises NotTried."""
     found: list[ast.stmt] = []
 
@@ -151,7 +99,7 @@ def _statements(document: _File, first: int, last: int) -> list[ast.stmt]:
     return found
 
 
-def _new_function(old: _File, new: _File) -> ast.FunctionDef:
+def _new_function(old: TextFile, new: TextFile) -> ast.FunctionDef:
     known = {n.name for n in old.scope.tree.body if isinstance(n, ast.FunctionDef)}
     return next(n for n in new.scope.tree.body if isinstance(n, ast.FunctionDef) and n.name not in known)
 
@@ -168,7 +116,7 @@ def _namespace(file: str, calls: Sequence[Again]) -> dict[str, Any]:
 
 
 def _values(
-    document: _File, statements: Sequence[ast.stmt], calls: Sequence[Again], space: Mapping[str, Any]
+    document: TextFile, statements: Sequence[ast.stmt], calls: Sequence[Again], space: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What names held that were given to the calls, by the arguments that these got."""
     values, made_up = dict[str, Any](), list[str]()
@@ -209,9 +157,5 @@ def _plain(
     arguments = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
     made = ast.FunctionDef("before", arguments, body, [])
     namespace = dict(space)
-    _run(ast.fix_missing_locations(ast.Module([made], [])), "<before>", namespace)
+    run_in(ast.fix_missing_locations(ast.Module([made], [])), "<before>", namespace)
     return namespace["before"]
-
-
-def _run(module: ast.Module, file: str, namespace: dict[str, Any]) -> None:
-    exec(compile(module, file, "exec", __future__.annotations.compiler_flag, dont_inherit=True), namespace)

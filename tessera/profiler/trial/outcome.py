@@ -165,7 +165,7 @@ def _made(trial: HintTrial) -> _Made:
     notes = _note(again.made_up) + tuple(f"left out: {why}" for why in chosen.left_out)
     found = chosen.blocks
     file = again.program.definition().file
-    change = f"Use {', '.join(f'{k}={v}' for k, v in found.config.items())} in {again.program.name}"
+    change = f"Use {found.said} in {again.program.name}"
     return _Made(chosen.before, chosen.after, file, found.before, found.after, "equal bits", notes, change)
 
 

@@ -9,6 +9,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ from tessera.compiler.frontend.fixes import apply
 from tessera.errors import Fix
 from tessera.language.dims import evaluate
 from tessera.profiler import Profiler
-from tessera.profiler.hints import Hint, hints, narrow_tiles
+from tessera.profiler.hints import VERSION, Hint, hints, narrow_tiles
 from tessera.profiler.kernel_stats import kernel_stats
 from tessera.profiler.trial import blocks, ledger, outcome
 from tessera.profiler.trial.calls import Again, NotTried
@@ -73,6 +74,23 @@ def powers(x: Tensor["n"], y: Tensor["n"]):
 @ts.kernel(GROUP=2, SPARE=8)
 def sixteen(A: Tensor["M", "K"], B: Tensor["K", "N"]) -> Tensor["M", "N"]:
     return A[tile_m : tile_m + 16, :] @ B[:, tile_n : tile_n + 16]
+
+
+@ts.kernel
+def in_text(A: Tensor["M", "K"], B: Tensor["K", "N"]) -> Tensor["M", "N"]:
+    total = ts.tile.zeros((8, 8))
+    total += A[tile_m : tile_m + 8, :] @ B[:, tile_n : tile_n + 8]
+    return total
+
+
+@ts.kernel
+def rows(X: Tensor["M", "N"]) -> Tensor["M"]:
+    return X[tile_m : tile_m + 2, :].sum(axis=1) * 2
+
+
+@ts.kernel
+def each(x: Tensor["n"]) -> Tensor["n"]:
+    return x[tile_n] * 2
 
 
 @ts.function
@@ -134,6 +152,8 @@ def hint(prof: Profiler, change: Any, predicted: tuple[float, float] = (0.0, 0.9
     return Hint("small tiles", "k", "", "", "", "do it", (low, high), 1_000_000, 1_000_000, "modelled", trial=trial)
 
 
+FAST = replace(MACHINE, ceilings=tuple(replace(c, value=1000 * c.value) for c in MACHINE.ceilings))
+"""far above what any kernel reaches, on whatever machine the tests run"""
 A = np.random.default_rng(0).standard_normal((160, 160), np.float32)
 
 
@@ -205,7 +225,7 @@ def test_the_profiler_finds_that_hint_itself(program: ModuleType, timed: Any) ->
     with Profiler() as prof:
         program.product(A, A)
     prof.repeat(lambda: program.product(A, A), 3)
-    prof.recording.machines["cpu:0"] = MACHINE  # what this machine can do is measured too low while it is busy
+    prof.recording.machines["cpu:0"] = FAST
     (found,) = (h for h in prof.hints() if h.kind == "small tiles")
     assert found.change == "use larger tiles"
     tried = found.try_it(0.0)
@@ -276,6 +296,24 @@ def test_block_sizes_that_are_not_the_decorator_s(program: ModuleType) -> None:
     assert "are tuned" in why(ts.kernel.autotune(space={"BLOCK": [64]})(program.doubled))
 
 
+def test_numbers_in_a_kernel_s_text_are_tried(program: ModuleType, timed: Any) -> None:
+    """Sizes that stand at several places change together; a number that means something else is no block size."""
+    timed(lambda tiles: tiles)
+    tried = hint(profiled(lambda: program.in_text(A, A)), "larger").try_it(0.0)
+    assert (tried.verdict, tried.results) == ("faster", "equal bits"), tried
+    (size,) = set(re.findall(r"^\+.*[ (+] ?(\d+)[\])]", tried.diff, re.M)) - {"0"}
+    assert f"+    total = ts.tile.zeros(({size}, {size}))" in tried.diff and int(size) > 8
+    (edit,) = tried_edits.of(program.__file__ or "", PROGRAM)
+    assert f"Use tile_m + {size}, tile_n + {size} in in_text" in edit[0]
+    tried = hint(profiled(lambda: program.rows(A)), "larger").try_it(0.0)
+    assert (tried.verdict, tried.results) == ("faster", "equal bits"), tried
+    assert re.search(r"^\+    return X\[tile_m : tile_m \+ \d+, :\].sum\(axis=1\) \* 2$", tried.diff, re.M), tried.diff
+    assert any("gives other bits" in note for note in tried.notes), "the other 2 was tried too, and refused"
+    assert "".join(linecache.getlines(program.__file__ or "")) == PROGRAM
+    tried = hint(profiled(lambda: program.each(A[0])), "larger").try_it(0.0)
+    assert tried.reason == "each has no block sizes: neither parameters of @ts.kernel nor numbers behind an index"
+
+
 def test_edits_keep_what_else_the_decorator_says(program: ModuleType) -> None:
     offered = blocks.changes(Again(program.sixteen, {}, ()), "other")
     lines = {next(x for x in b.after.splitlines() if x.startswith("@ts.kernel(GROUP=")) for b in offered}
@@ -298,7 +336,7 @@ def test_a_silent_rule_gives_no_hints_but_can_still_be_tried() -> None:
     recording = recorded(launch(flops=1, bytes=200_000, attributes={"occupancy": 0.25, "run": 1}), end=100_000)
     assert [h.kind for h in hints(recording)] == ["low occupancy"]
     for _ in range(10):
-        ledger.record(Entry("low occupancy", 1, "saxpy", "cpu", (0.0, 0.1), (0.3, 0.4, 0.5), 1.0))
+        ledger.record(Entry("low occupancy", VERSION, "saxpy", "cpu", (0.0, 0.1), (0.3, 0.4, 0.5), 1.0))
     assert hints(recording) == []
     assert [h.kind for h in hints(recording, silent=True)] == ["low occupancy"]
     shown = answered("hints", cwd=Path()).stdout
@@ -317,12 +355,12 @@ def test_a_profile_from_a_file_says_that_it_has_no_calls(program: ModuleType, tm
 def test_tiles_of_few_columns_are_named_and_made_wider(program: ModuleType, timed: Any) -> None:
     """A sum over columns, two of them in a tile: 8 bytes of each row, where memory moves 64."""
     timed(lambda tiles: tiles)
-    x = np.ones((640, 640), np.float32)  # far from its roof, on a busy machine too
+    x = np.ones((640, 640), np.float32)
     program.columns(x)
     with Profiler() as prof:
         program.columns(x)
     prof.repeat(lambda: program.columns(x), 3)
-    prof.recording.machines["cpu:0"] = MACHINE
+    prof.recording.machines["cpu:0"] = FAST
     (found,) = narrow_tiles(prof.recording, kernel_stats(prof.recording))
     assert "8 bytes side by side of each row of X" in found.measured and "for 8 tiles" in found.cause
     tried = found.try_it(0.0)
@@ -332,5 +370,5 @@ def test_tiles_of_few_columns_are_named_and_made_wider(program: ModuleType, time
     with Profiler() as wide:
         program.wide_columns(x)
     wide.repeat(lambda: program.wide_columns(x), 3)
-    wide.recording.machines["cpu:0"] = MACHINE
+    wide.recording.machines["cpu:0"] = FAST
     assert not list(narrow_tiles(wide.recording, kernel_stats(wide.recording)))

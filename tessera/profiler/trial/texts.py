@@ -1,0 +1,91 @@
+"""Changed texts of programs: analysed as an editor would, and run without being written to a file."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import linecache
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.module import TextScope
+from tessera.compiler.frontend.syntax.parse import Source, source_of
+from tessera.compiler.frontend.workspace import Modules
+from tessera.editor.functions import Known
+from tessera.errors import Diagnostic, register_source
+from tessera.language.decorators import Decorated
+from tessera.profiler.trial.calls import NotTried
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    plain: str
+
+
+class TextFile:
+    """A text that no editor holds, as refactorings see it."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.text, self.modules = file, _Plain(text), Modules()
+        self._files = FileAnalysis(file, modules=self.modules)
+        self._files.update(text)
+        self.known = [Known(analysis, self._files) for analysis in self._files.analyses]
+
+    @property
+    def source(self) -> Source:
+        return source_of(self.file, self.text.plain)
+
+    @property
+    def scope(self) -> TextScope:
+        return self._files.scope
+
+    @property
+    def parses(self) -> bool:
+        return not self._files.problems
+
+    @property
+    def diagnostics(self) -> Sequence[Diagnostic]:
+        return self._files.diagnostics
+
+    def function_at(self, line: int) -> Known | None:
+        return next((k for k in self.known if k.first_line <= line <= k.last_line), None)
+
+
+@contextmanager
+def lines_kept(file: str) -> Generator[None]:
+    """Analysing a text makes it that of the file; what runs here was made from another one."""
+    kept = linecache.cache.get(file)
+    try:
+        yield
+    finally:
+        linecache.cache.pop(file, None)
+        if kept is not None:
+            linecache.cache[file] = kept
+
+
+def redefined(program: Any, text: str) -> Any:
+    """A function or kernel as the changed text of its file defines it, with its globals. Raises NotTried."""
+    python, line = program.__wrapped__, program.definition().tree.lineno
+    if python.__closure__:
+        raise NotTried(f"{program.name} reads variables of the function that it is defined in")
+    label = f"<tried: {Path(program.definition().file).name}>"
+    tree = TextFile(label, text).scope.tree
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and (n.name, n.lineno) == (program.name, line))
+    function = next(found, None)
+    if function is None:
+        raise NotTried(f"the text of {program.name} is not where it was")
+    register_source(label, text)
+    made = dict(python.__globals__)
+    run_in(ast.Module([function], []), label, made)
+    after = made[program.name]
+    if not isinstance(after, Decorated):
+        raise NotTried("the change makes no program")
+    return after
+
+
+def run_in(module: ast.Module, file: str, namespace: dict[str, Any]) -> None:
+    exec(compile(module, file, "exec", __future__.annotations.compiler_flag, dont_inherit=True), namespace)
