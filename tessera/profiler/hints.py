@@ -17,6 +17,7 @@ from pathlib import Path
 from tessera.compiler.machines import SECTOR
 from tessera.compiler.targets.base import PLATFORMS
 from tessera.language import dtypes
+from tessera.profiler.analyses.traffic import WORTH, arrays_of
 from tessera.profiler.balance import Balance, balance, imbalance_cause, tile_extents
 from tessera.profiler.host import HostReport, place_text
 from tessera.profiler.kernel_stats import KernelStats, covered, kernel_stats, roofline_time, time_outside
@@ -180,12 +181,9 @@ def _same_tile(launches: list[TileBatch]) -> bool:
 def small_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
     """Very many very short tiles in a kernel that is far from its roof: each reads its operands again."""
     for kernel in stats:
-        if kernel.bound != "latency" or kernel.ideal.value is None or not kernel.written_by_hand:
-            continue
-        launch = kernel.launches[len(kernel.launches) // 2]
-        known = balance(launch, recording.tiles_of(launch.launch))
-        if known is None or known.median > SHORT_TILE or known.waves < MANY_TILES:
-            continue
+        known = _small(kernel, recording)
+        if known is None or (_narrow(kernel) is not None and not _reads_again(kernel)):
+            continue  # short because they are narrow: the other hint says why
         yield Hint(
             kind="small tiles",
             kernel=kernel.kernel,
@@ -207,19 +205,10 @@ def small_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint
 def narrow_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
     """Tiles that take a few columns of many rows: memory is moved in whole lines, most of which they do not use."""
     for kernel in stats:
-        if kernel.bound != "latency" or kernel.ideal.value is None or not kernel.written_by_hand:
-            continue
-        launch, dtype = kernel.launches[-1], dtypes.named(kernel.dtype)
-        reads = (
-            [(name, wide * dtype.itemsize) for name, wide, rows in narrow_reads(launch) if rows >= ROWS]
-            if dtype
-            else []
-        )
-        platform = PLATFORMS.get(kernel.device.partition(":")[0])
-        line = SECTOR if platform is not None and platform.streams else CACHE_LINE
-        operand, used = min(reads, key=lambda read: read[1], default=("", line))
-        if 2 * used > line:
-            continue
+        found = _narrow(kernel)
+        if found is None or (_small(kernel, recording) is not None and _reads_again(kernel)):
+            continue  # of tiles that are small altogether, and share operands, the other hint speaks
+        operand, used, line = found
         yield Hint(
             kind="narrow tiles",
             kernel=kernel.kernel,
@@ -236,6 +225,33 @@ def narrow_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             line=kernel.line,
             trial=HintTrial(recording, kernel.launches, "larger"),
         )
+
+
+def _small(kernel: KernelStats, recording: Recording) -> Balance | None:
+    """What is known of its tiles, where these are very short and very many."""
+    if kernel.bound != "latency" or kernel.ideal.value is None or not kernel.written_by_hand:
+        return None
+    launch = kernel.launches[len(kernel.launches) // 2]
+    known = balance(launch, recording.tiles_of(launch.launch))
+    return known if known is not None and known.median <= SHORT_TILE and known.waves >= MANY_TILES else None
+
+
+def _narrow(kernel: KernelStats) -> tuple[str, int, int] | None:
+    """The operand of which a tile reads least side by side, the bytes of it, and those that memory moves at least."""
+    dtype = dtypes.named(kernel.dtype)
+    if kernel.bound != "latency" or kernel.ideal.value is None or not kernel.written_by_hand or dtype is None:
+        return None
+    found = narrow_reads(kernel.launches[-1])
+    reads = [(name, wide * dtype.itemsize) for name, wide, rows in found if rows >= ROWS]
+    platform = PLATFORMS.get(kernel.device.partition(":")[0])
+    line = SECTOR if platform is not None and platform.streams else CACHE_LINE
+    operand, used = min(reads, key=lambda read: read[1], default=("", line))
+    return (operand, used, line) if 2 * used <= line else None
+
+
+def _reads_again(kernel: KernelStats) -> bool:
+    """Whether tiles share what they read of an operand."""
+    return any((entry.times or 1.0) >= WORTH for entry in arrays_of(kernel))
 
 
 def _least(kernel: KernelStats, recording: Recording) -> float:

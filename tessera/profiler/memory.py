@@ -70,7 +70,7 @@ class MemoryReport(Plot):
                 alive.pop(event.block, None)
             if event.time == until:
                 break
-        made = {event.block for event in self.events if event.delta > 0}
+        made = {event.block for event in self.events if event.delta > 0 and event.block}
         known = {h.number: h for h in self._held.get(when, ()) if h.number}
         found = [h for h in self._held.get(when, ()) if h.number not in made]
         for number, event in alive.items():

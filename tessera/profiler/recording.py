@@ -14,7 +14,7 @@ from tessera.profiler.balance import assign_slots, tile_extents
 from tessera.profiler.machine import machine_for, measured_again
 from tessera.profiler.sampling.calls import CallTimes
 from tessera.profiler.sampling.stacks import Samples
-from tessera.runtime.arrays.holders import LARGE, Holder, holders
+from tessera.runtime.arrays.holders import LARGE, Bookkeeping, Holder, holders
 from tessera.runtime.events import (
     CallEvent,
     CallTime,
@@ -37,7 +37,7 @@ _HIGHER = 1.1
 """by which more has to be held than when holders were looked for last"""
 
 
-class Recording:
+class Recording(Bookkeeping):
     """Events of one profiled region. `start` and `end` in ns bound the region; events may come from any thread."""
 
     def __init__(self, start: int = 0, end: int = 0) -> None:

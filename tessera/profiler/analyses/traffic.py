@@ -67,7 +67,7 @@ class Traffic:
     def __init__(self, recording: Recording) -> None:
         self.arrays: list[ArrayTraffic] = []
         for kernel in kernel_stats(recording):
-            self.arrays += _of_kernel(kernel)
+            self.arrays += arrays_of(kernel)
         self.arrays.sort(key=lambda entry: -entry.again)
 
     def __str__(self) -> str:
@@ -111,7 +111,8 @@ def _times(times: float | None) -> str:
     return "-" if times is None else "once" if times < 1.05 else f"{times:,.1f} times"
 
 
-def _of_kernel(kernel: KernelStats) -> list[ArrayTraffic]:
+def arrays_of(kernel: KernelStats) -> list[ArrayTraffic]:
+    """One entry for each of its operands."""
     found: dict[str, list[tuple[Quantity, Quantity]]] = {}
     known: dict[object, list[tuple[str, Quantity, Quantity]]] = {}
     for launch in kernel.launches:

@@ -66,6 +66,10 @@ blocks: dict[int, HeldBlock] = {}
 new_number = count(1).__next__
 
 
+class Bookkeeping:
+    """Records of Tessera's own, such as a profile: what they reach is not held by the program."""
+
+
 class Owner:
     """What arrays over a block have as the last of their bases."""
 
@@ -107,7 +111,7 @@ def variables(frame: FrameType | None) -> dict[int, tuple[Any, list[str]]]:
         if issubclass(type(value), np.ndarray):
             owner = _owner(value)
             out.setdefault(id(owner), (value, []))[1].append(path + place)
-        elif depth < DEEP and id(value) not in seen and not issubclass(type(value), _PASSED_OVER):
+        elif depth < DEEP and id(value) not in seen and not issubclass(type(value), (*_PASSED_OVER, Bookkeeping)):
             seen.add(id(value))
             queue.extend((v, path + step, place, depth + 1) for step, v in _parts(value))
     return out

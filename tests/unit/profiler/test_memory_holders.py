@@ -225,3 +225,13 @@ def test_a_search_that_fails_leaves_nobody_listening(source: np.ndarray, monkeyp
         kept = shifted(source)
     assert not events.active() and kept is not None
     assert not any(thread.name == "tessera-sampler" for thread in threading.enumerate())
+
+
+def test_a_profile_holds_nothing_of_the_program_s(source: np.ndarray) -> None:
+    """Its own tables, of an earlier profile in a variable, are not what the program would free."""
+    with ts.profiler() as earlier:
+        shifted(source)
+    earlier.recording.batches = [np.zeros(1 << 20)]  # type: ignore[list-item]
+    found = holders.holders(50)
+    assert not [h for h in found if any("earlier" in path for path in h.paths)]
+    assert any("source" in path for h in found for path in h.paths)

@@ -170,7 +170,7 @@ def test_the_line_at_which_the_memory_of_a_long_run_grows_is_found(
         most = max(net, key=lambda line: net[line])
         assert most in (leak, leak + 1) and net[most] > sum(a.nbytes for a in kept) / 3
         said = str(own.summary())
-        assert "Memory of the process (sampled):" in said and ": grew by " in said
+        assert "Memory of the process (sampled):" in said and ": grew by " in said and "by kept[" in said
     assert len(prof.recording.samples.resident) == len(prof.recording.samples.times) < 32
     assert verify_trace(prof.export_chrome_trace(tmp_path / "t.json")).findings == ()
 
