@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from tessera import functions
+from tessera import fft, functions
 from tessera.compiler.graph import operators as _families  # noqa: F401  (fills the registry)
 from tessera.compiler.graph.operator import REGISTRY, Operator
 from tessera.compiler.graph.operators.elementwise import Elementwise
@@ -37,6 +38,9 @@ TITLES = {
     "sliding": "Windows",
     "convolution": "Convolution",
     "pooling": "Pooling",
+    "transform": "Fourier transforms",
+    "real": "Fourier transforms of real numbers",
+    "length": "Lines of another length",
     "random": "Random numbers",
     "cutting": "Derivatives",
 }
@@ -77,11 +81,13 @@ def operators_page() -> str:
         "",
         "They are programs, to be read and copied: `tessera/functions`.",
     ]
-    return "\n".join([*lines, *(line for name in sorted(HOME) for line in _made(name))]) + "\n"
+    lines += (line for name in sorted(HOME) for line in _made(getattr(functions, name), name))
+    lines += ["", "## `ts.fft`", "", inspect.getdoc(fft) or ""]
+    lines += (line for name in fft.__all__ for line in _made(getattr(fft, name), f"fft.{name}"))
+    return "\n".join(lines) + "\n"
 
 
-def _made(name: str) -> list[str]:
-    function = getattr(functions, name)
+def _made(function: Callable[..., Any], name: str) -> list[str]:
     signature = inspect.signature(function)
     bare = signature.replace(parameters=[p.replace(annotation=p.empty) for p in signature.parameters.values()])
     return ["", f"### `{name}{bare}` {{ #{name} }}", "", inspect.getdoc(function) or ""]

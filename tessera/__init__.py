@@ -60,6 +60,7 @@ _MODULES = {
     "tile": "tessera.tile",
     "dist": "tessera.dist",
     "errors": "tessera.errors",
+    "fft": "tessera.fft",
     "hardware": "tessera.hardware",
     "kernels": "tessera.kernels",
     "knobs": "tessera.knobs",

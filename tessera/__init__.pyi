@@ -15,6 +15,7 @@ array_api = _standard
 from . import compiler as compiler
 from . import dist as dist
 from . import errors as errors
+from . import fft as fft
 from . import hardware as hardware
 from . import kernels as kernels
 from . import knobs as knobs
@@ -986,6 +987,12 @@ def cumulative_sum(x: A, axis: int | None = None, dtype: DType | None = None, in
 def detach(x: A) -> A:
     """`x` itself, but a constant for derivatives: no gradient flows through it."""
 
+def dft(x: A, axis: int = -1, inverse: _bool = False, power: float = 0.0, *, dim: int = ..., dims: int = ...) -> A:
+    """n^power * sum over j of x[j] exp(-2 pi i j k / n) along `axis`; `inverse`: with +i.
+
+    It is linear and its matrix symmetric, so that it is its own tangent and its own adjoint.
+    """
+
 def diff(x: A, prepend: Array | None = None, append: Array | None = None, axis: int = -1, n: int = 1, *, dim: int = ..., dims: int = ...) -> A:
     """x[i + 1] - x[i] along `axis`, taken `n` times; `prepend` and `append` are joined on first."""
 
@@ -1037,6 +1044,9 @@ def expm1(x: A) -> A:
 
 def eye(n: Dim, m: Dim | None = None, k: int = 0, dtype: DType = f32) -> Tensor:
     """A matrix of n rows and m columns (None: n) with ones on diagonal k and zeros elsewhere."""
+
+def fit_length(x: A, n: Dim, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:
+    """`x` with `n` elements along `axis`: the first of them, or all and zeros behind."""
 
 def flatten(x: A, start: int = 0, end: int = -1) -> A:
     """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
@@ -1101,6 +1111,12 @@ def imag(x: A) -> A:
 
 def iota(shape: Shape, dtype: DType = int64, axis: int = 0, *, dim: int = ..., dims: int = ...) -> Tensor:
     """0, 1, 2 ... along `axis`, repeated along the others."""
+
+def irdft(x: A, n: Dim, axis: int = -1, power: float = 0.0, *, dim: int = ..., dims: int = ...) -> A:
+    """The `n` real numbers whose transform, the inverse one, has results 0 to n // 2 like `x` along `axis`.
+
+    The imaginary parts of result 0, and of result n / 2, are taken for 0.
+    """
 
 def isfinite(x: A) -> A:
     """Whether x is neither NaN nor infinite."""
@@ -1326,6 +1342,9 @@ def random_bits(seed: Array, shape: Shape, offset: Dim = 0, dtype: DType = uint6
 
 def ravel(x: A, start: int = 0, end: int = -1) -> A:
     """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
+
+def rdft(x: A, axis: int = -1, power: float = 0.0, *, dim: int = ..., dims: int = ...) -> A:
+    """Results 0 to n // 2 of the transform `dft` of n real numbers along `axis`; the others are their conjugates."""
 
 def real(x: A) -> A:
     """The real part of x."""

@@ -83,6 +83,18 @@ def _counted(x, bins):  # type: ignore[no-untyped-def]
     return out
 
 
+@row("fft of 2^20 complex64")
+def fft(n: int) -> Row:
+    x = normal((1 << 20) // n, 2).view(np.complex64)[:, 0]
+    return Row(lambda x: ts.fft.fft(x), (x,), torch=torch.fft.fft, arrays=lambda xp, x: xp.fft.fft(x))
+
+
+@row("rfft of rows 4096 x 1024")
+def rfft(n: int) -> Row:
+    return Row(lambda x: ts.fft.rfft(x), (normal(4096 // n, 1024),), torch=torch.fft.rfft,
+               arrays=lambda xp, x: xp.fft.rfft(x))  # fmt: skip
+
+
 @row("histogram of 1M in 256")
 def histogram(n: int) -> Row:
     def run(x, bins):

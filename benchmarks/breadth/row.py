@@ -76,12 +76,14 @@ class Row:
         )  # fmt: skip
 
     def flat(self, result: Any) -> Any:
-        """All numbers of a result, in f64."""
+        """All numbers of a result, in f64; of complex ones both parts."""
         if isinstance(result, (tuple, list)):
             return np.concatenate([self.flat(x) for x in result])
         if isinstance(result, torch.Tensor):
-            result = result.detach().double().numpy()
-        return np.asarray(self.seen(np.asarray(result).astype("f8"))).ravel()
+            result = _wide(result.detach()).numpy()
+        numbers = np.asarray(result)
+        numbers = numbers.astype("c16").view("f8") if np.iscomplexobj(numbers) else numbers.astype("f8")
+        return np.asarray(self.seen(numbers)).ravel()
 
 
 def row(name: str) -> Callable[[Callable[[int], Row]], Callable[[int], Row]]:
@@ -98,7 +100,7 @@ def tensor(x: Any) -> torch.Tensor:
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
-    return x.double() if x.is_floating_point() else x
+    return x.double() if x.is_floating_point() else x.to(torch.complex128) if x.is_complex() else x
 
 
 def normal(*shape: int, dtype: Any = np.float32, scale: float = 1.0) -> Any:

@@ -20,7 +20,7 @@ from tessera.language import dims
 from tests.differential.operator_examples import EXAMPLES, Example, applied, close, symbols, values
 
 PRIMITIVE = {"map", "reduce", "contract", "view", "join", "gather", "scatter", "put", "scan", "sort", "random",
-             "generate"}  # fmt: skip
+             "generate", "spectral", "table"}  # fmt: skip
 
 
 def draw_arrays(data: st.DataObject, example: Example) -> tuple[list[Any], list[np.ndarray], dict[str, int]]:

@@ -1,5 +1,5 @@
-"""`tessera.nn`, `tessera.optimizers` and `tessera.functions` as editors know them: their texts are read, as
-a user's files are."""
+"""`tessera.nn`, `tessera.optimizers`, `tessera.fft` and `tessera.functions` as editors know them: their texts are
+read, as a user's files are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import tessera
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Namespace
-from tessera.compiler.frontend.names.vocabulary import FUNCTIONS, LIBRARIES
+from tessera.compiler.frontend.names.vocabulary import FUNCTIONS, LIBRARIES, SPACES
 from tessera.compiler.frontend.syntax.parse import parse_module
 
 
@@ -59,5 +59,5 @@ class TextLibrary:
         return self.homes
 
 
-for _package in ("tessera.nn", "tessera.optimizers", FUNCTIONS):
+for _package in ("tessera.nn", "tessera.optimizers", *(f"tessera.{s}" for s in SPACES), FUNCTIONS):
     LIBRARIES[_package] = TextLibrary(_package)

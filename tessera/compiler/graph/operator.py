@@ -45,13 +45,14 @@ __all__ = [
 ]  # fmt: skip
 
 Kind = Literal[
-    "map", "reduce", "contract", "view", "join", "gather", "scatter", "put", "scan", "sort", "random", "generate",
-    "control",
+    "map", "reduce", "contract", "view", "join", "gather", "scatter", "put", "scan", "sort", "spectral", "random",
+    "generate", "table", "control",
 ]  # fmt: skip
 """map: elementwise; reduce: along axes; contract: sums of products; view: the same elements re-indexed by strides;
 join: several inputs side by side; gather/scatter: computed indices; put: a part of a tensor replaced, in its own memory
-where the old tensor is not needed; scan: prefix along an axis; sort: whole lines in order; random: counter based;
-generate: from nothing but attributes; control: if, while, for."""
+where the old tensor is not needed; scan: prefix along an axis; sort: whole lines in order; spectral: Fourier
+transforms of whole lines; random: counter based; generate: from nothing but attributes; table: so too, but as numbers
+in memory, computed once by the compiler; control: if, while, for."""
 
 ALIASES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "ddof": "correction"}
 """Other libraries' spellings, accepted wherever ours is a parameter."""

@@ -92,6 +92,9 @@ class ProgramBuilder:
     """the author's kernels, by place and text"""
     figures: dict[Op, tuple[Dim, Dim]] = field(default_factory=dict["Op", "tuple[Dim, Dim]"])
     """floating-point operations and bytes of these"""
+    constants: dict[tuple[dtypes.DType, Shape, bytes], Value] = field(
+        default_factory=dict["tuple[dtypes.DType, Shape, bytes]", Value]
+    )
     repeated: RepeatedGroups = field(default_factory=RepeatedGroups)
 
     def buffer(self, v: Value, shape: Shape, dtype: dtypes.DType, role: Any, param: int | None = None) -> int:
@@ -110,13 +113,16 @@ class ProgramBuilder:
         self.of[v] = self.of[whole] if whole in self.of else self.temp(whole)
         return self.of[v]
 
-    def constant(self, numbers: Sequence[int], dtype: dtypes.DType, name: str, span: Span) -> Value:
-        """Memory that holds these numbers."""
-        shape = (len(numbers),)
-        value = Op("graph.partials", (), (TensorType(shape, dtype),), span, {}, hints=(name,)).result
-        i = self.buffer(value, shape, dtype, "constant")
-        self.buffers[i] = replace(self.buffers[i], data=np.asarray(numbers, dtype.numpy).tobytes())
-        return value
+    def constant(self, numbers: Any, dtype: dtypes.DType, name: str, span: Span) -> Value:
+        """Memory that holds these numbers, a sequence or an array; the same numbers once."""
+        array = np.ascontiguousarray(numbers, dtype.numpy)
+        data, shape = array.tobytes(), array.shape
+        if (dtype, shape, data) not in self.constants:
+            value = Op("graph.partials", (), (TensorType(shape, dtype),), span, {}, hints=(name,)).result
+            i = self.buffer(value, shape, dtype, "constant")
+            self.buffers[i] = replace(self.buffers[i], data=data)
+            self.constants[dtype, shape, data] = value
+        return self.constants[dtype, shape, data]
 
     def launch(
         self, kernel: Op, arguments: Sequence[Argument], inside: dict[Value, Value], label: str, flops: Dim, span: Span,

@@ -21,6 +21,7 @@ from tessera.compiler.lower.put_slices import put_slices
 from tessera.compiler.lower.row_writer import RowWriter
 from tessera.compiler.lower.segments import fold_segments
 from tessera.compiler.lower.sorting import sort_lines
+from tessera.compiler.lower.spectral.passes import keep_table, transform_lines
 from tessera.compiler.schedule.access import collapse, gather_parts, sizes, units, written
 from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
 from tessera.compiler.schedule.lifetimes import dies
@@ -243,4 +244,6 @@ _LOWER: dict[str, Callable[[Op, ProgramBuilder], None]] = {
     "scatter": fold_segments,
     "put": put_slices,
     "sort": sort_lines,
+    "spectral": transform_lines,
+    "table": keep_table,
 }

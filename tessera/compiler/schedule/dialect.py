@@ -16,7 +16,7 @@ from tessera.compiler.ir.spec import BRANCH, FUNCTION, WHILE, Reading, demand, s
 from tessera.compiler.schedule.refusals import notes
 
 _APART = ("apart",)
-KINDS = ("map", "row", "chunks", "contract", "join", "scatter", "put", "sort")
+KINDS = ("map", "row", "chunks", "contract", "join", "scatter", "put", "sort", "spectral", "table")
 """map: elementwise over the space; row: with reductions or scans over `inner`; chunks: one long reduction to a scalar
 in two fixed stages; contract: a (batched) matrix product with an elementwise epilogue; join: copies into windows;
 scatter: folds of segments, whose numbers may be computed elementwise; put: slices of a tensor replaced; sort: lines in

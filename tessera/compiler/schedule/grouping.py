@@ -132,7 +132,7 @@ class FusionGrouping:
             group = numbering
             group.kind = "scatter"
             group.ops.append(op)
-        elif (kind := kind_of(op)) in ("join", "scatter", "put", "sort"):
+        elif (kind := kind_of(op)) in ("join", "scatter", "put", "sort", "spectral", "table"):
             group = FusionGroup(kind, shape_of(op.result), ops=[op])
             if kind == "join":
                 self.merge_parts(op)
@@ -351,6 +351,8 @@ _BY_GROUP = {
     "scatter": "segments",
     "put": "put",
     "sort": "sorted lines",
+    "spectral": "transformed lines",
+    "table": "table",
     "chunks": "sum of everything",
     "control": "loop or branch",
     "launch": "called kernel",
@@ -362,6 +364,7 @@ _BY_READER = {
     "scatter": "segments",
     "put": "put",
     "sort": "sorted lines",
+    "spectral": "transformed lines",
     "random": "random",
     "join": "parts",
     "pad": "parts",

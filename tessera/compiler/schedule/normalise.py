@@ -40,7 +40,7 @@ def normalise(block: Block, sizes: Sizes) -> None:
         elif kind_of(op) == "gather":
             _store_generated(op, range(len(op.operands)))
             _store_scalars(op, (0,))
-        elif kind_of(op) in ("scatter", "sort"):
+        elif kind_of(op) in ("scatter", "sort", "spectral"):
             same = kind_of(op) == "scatter" and number_everywhere(op.operands[0]) is not None
             _in_one_piece(op, range(1 if same else 0, len(op.operands)))
         elif kind_of(op) == "put":  # its tensor is copied when the op is lowered, where that is necessary
@@ -234,9 +234,8 @@ def _own(op: Op, which: Collection[int]) -> None:
             continue
         layout = layout_of(v)
         base = layout.base if layout else None
-        fresh = (
-            base is not None and base.op is not None and base.op.block is op.block and kind_of(base.op) != "generate"
-        )
+        made = base.op if base is not None else None
+        fresh = made is not None and made.block is op.block and kind_of(made) not in ("generate", "table")
         if layout is None or not fresh or not layout.whole or base in taken:
             op.set_operand(i, copy_before(op, v))
         else:

@@ -19,6 +19,8 @@ CAUSES: dict[str, str] = {
     "segments": "a segment may have elements anywhere, so they are in memory before it starts, as it is when it ends",
     "put": "slices are put at computed places of a tensor, whose memory is changed when all that reads it has ended",
     "sorted lines": "any element may come first, so lines are in memory before they are sorted, and when they are",
+    "transformed lines": "a result depends on its whole line, so lines are in memory before their transform and after",
+    "table": "the numbers are in memory already: the compiler has computed them",
     "random": "random numbers are drawn in a kernel of their own, whose elements are numbered in one order",
     "parts": "a concatenation or padding puts what other kernels compute, each in its order, into one result",
     "loop or branch": "a loop or branch runs kernels of its own",

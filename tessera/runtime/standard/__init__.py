@@ -2,9 +2,9 @@
 
 It is what `t.__array_namespace__()` gives, for code that is written for any library that follows the standard. Most of
 its functions are Tessera's operators under the standard's names; so that each is defined once, those whose parameters
-agree are the very same objects as at the top level. Functions whose result's shape depends on data (`unique_values`,
-`nonzero`), sorting, `linalg` and `fft` run in NumPy on the CPU and in CuPy on a GPU: they have no meaning inside
-`@ts.function`, where they are refused.
+agree are the very same objects as at the top level. `fft` is `ts.fft` under the standard's parameters. Functions whose
+result's shape depends on data (`unique_values`, `nonzero`), sorting and `linalg` run in NumPy on the CPU and in CuPy on
+a GPU: they have no meaning inside `@ts.function`, where they are refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Discrete Fourier transforms: pocketfft through NumPy on the CPU, cuFFT through CuPy on a GPU.
+"""Discrete Fourier transforms: those of `ts.fft`, with the standard's parameters.
 
-They are not part of `@ts.function` graphs. f32 and complex64 give complex64, f64 and complex128 complex128.
+f32 and complex64 give complex64, f64 and complex128 complex128.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from tessera.compiler.machines import HOST
+from tessera.deferred import deferred
 from tessera.language import dtypes
-from tessera.language.lazy import np
 from tessera.runtime.eager.tensor import Tensor
-from tessera.runtime.standard.host import dtype_named, library, placed, public, refused, run, tensor
+from tessera.runtime.standard.host import dtype_named, public, refused, tensor
 
 __all__ = [
     "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",
@@ -20,10 +21,17 @@ __all__ = [
 Norm = Literal["backward", "ortho", "forward"]
 
 
+def _run(name: str, *args: Any, **kwargs: Any) -> Tensor:
+    """A function of `ts.fft`. Raises LaunchError TS501 for arguments that it refuses."""
+    try:
+        return getattr(deferred("fft"), name)(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        raise refused(f"{name}: {error}") from None
+
+
 def _along_one(name: str, doc: str) -> Callable[..., Tensor]:
     def transform(x: Any, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-        x = tensor(x)
-        return run(getattr(library(x).fft, name), x, n=n, axis=axis, norm=norm)
+        return _run(name, tensor(x), n, axis, norm)
 
     transform.__name__, transform.__qualname__, transform.__doc__ = name, name, doc
     return transform
@@ -31,10 +39,7 @@ def _along_one(name: str, doc: str) -> Callable[..., Tensor]:
 
 def _along_several(name: str, doc: str) -> Callable[..., Tensor]:
     def transform(x: Any, /, *, s: Any = None, axes: Any = None, norm: Norm = "backward") -> Tensor:
-        x = tensor(x)
-        if s is not None and axes is None:
-            axes = tuple(range(x.ndim - len(s), x.ndim))
-        return run(getattr(library(x).fft, name), x, s=s, axes=axes, norm=norm)
+        return _run(name, tensor(x), s, axes, norm)
 
     transform.__name__, transform.__qualname__, transform.__doc__ = name, name, doc
     return transform
@@ -56,7 +61,8 @@ def _frequencies(name: str, n: int, d: float, dtype: Any, device: Any) -> Tensor
     wanted = dtypes.f32 if dtype is None else dtype_named(dtype)
     if not wanted.is_float:
         raise refused(f"{name} gives floats, not {wanted}")
-    return placed(run(getattr(np.fft, name), n, d=d).numpy().astype(wanted.numpy), device)
+    made = _run(name, n, d, wanted)
+    return made if device in (None, HOST) else made.to(device)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
@@ -71,14 +77,12 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
 
 def fftshift(x: Any, /, *, axes: Any = None) -> Tensor:
     """Frequency 0 in the middle."""
-    x = tensor(x)
-    return run(library(x).fft.fftshift, x, axes=axes)
+    return _run("fftshift", tensor(x), axes)
 
 
 def ifftshift(x: Any, /, *, axes: Any = None) -> Tensor:
     """The inverse of `fftshift`."""
-    x = tensor(x)
-    return run(library(x).fft.ifftshift, x, axes=axes)
+    return _run("ifftshift", tensor(x), axes)
 
 
 public(globals(), __all__)

@@ -16,6 +16,7 @@ from tessera.compiler.frontend.evaluate.inlining import inline
 from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
 from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span, own_alias
+from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition, read_once, represent
 from tessera.compiler.frontend.names.numbers import NumpyFunction, of_numbers
@@ -363,13 +364,20 @@ def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) 
     module = (getattr(callee, "__module__", "") or type(callee).__module__ or "").partition(".")[0]
     message = f"{f'{module}.' if module else ''}{name} cannot be called with {type_name(value)}"
     fixes: tuple[Fix, ...] = ()
-    if ev.layer.has_function(name):
+    space = ev.layer.functions if ev.layer.has_function(name) else _counterpart(ev, name, callee)
+    if space is not None:
         alias = own_alias(ev)
-        ours = f"{alias or 'tessera'}{ev.layer.functions}.{name}"
+        ours = f"{alias or 'tessera'}{space}.{name}"
         message += f"; use {ours}"
         if alias and isinstance(node, ast.Call):
             fixes = (Fix(f"Use {ours}", (Edit(ev.span(node.func), ours),)),)
     return ev.error("TS105", message, node, fixes=fixes)
+
+
+def _counterpart(ev: Evaluator, name: str, callee: Any) -> str | None:
+    """`.fft` for functions of `numpy.fft` that `tessera.fft` has, in functions."""
+    space = (getattr(callee, "__module__", "") or "").removeprefix("numpy.")
+    return f".{space}" if not ev.layer.functions and name in vocabulary.of_space(space) else None
 
 
 def _text(value: Any) -> str:

@@ -59,7 +59,9 @@ STATES = frozenset({"StatefulObject", "StatefulTensor", "KVCache"})
 """objects that functions change; their text is a library's, under the package's own name"""
 TREES = frozenset({"arrays", "parameters", "replaced", "renewed", "copied", "same_array"})
 """functions of `ts.nn.tree` that functions may call"""
-NAMESPACES = frozenset({"op", "tensor", "tile", "nn", "optimizers"})
+SPACES = frozenset({"fft"})
+"""modules of the package whose functions are programs, made of operators, under NumPy's names"""
+NAMESPACES = SPACES | {"op", "tensor", "tile", "nn", "optimizers"}
 """modules of the package whose members functions and kernels may use"""
 
 
@@ -168,6 +170,11 @@ def made() -> Mapping[str, str]:
     """Functions that are made of operators, and the module of each. They are programs, which the compiler knows by name
     only."""
     return importlib.import_module(FUNCTIONS).HOME
+
+
+def of_space(space: str) -> Mapping[str, str]:
+    """The functions of one of `SPACES`, and the module of each; of any other module none."""
+    return importlib.import_module(f"tessera.{space}").HOME if space in SPACES else {}
 
 
 def members(path: str) -> Iterable[str]:

@@ -25,6 +25,10 @@ from tessera.compiler.graph.operators.nn import activations as activations
 from tessera.compiler.graph.operators.nn import layers as layers
 from tessera.compiler.graph.operators.nn import losses as losses
 from tessera.compiler.graph.operators.nn import normalization as normalization
+from tessera.compiler.graph.operators.spectral import length as length
+from tessera.compiler.graph.operators.spectral import real as real
+from tessera.compiler.graph.operators.spectral import roots as roots
+from tessera.compiler.graph.operators.spectral import transform as transform
 from tessera.compiler.graph.operators.windows import convolution as convolution
 from tessera.compiler.graph.operators.windows import pooling as pooling
 from tessera.compiler.graph.operators.windows import sliding as sliding

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tessera.compiler.ir.core import Block, Value
-from tessera.compiler.targets.cpu.loops.axes import LAZY, Spaces, moves
+from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.targets.cpu.loops.axes import LAZY, Spaces, moves, shape_of
 from tessera.compiler.targets.cpu.loops.stages import READS, STORES, LoopGroup, Nest, Root
 
 
@@ -77,6 +77,7 @@ class LoopGrouping:
                     x.op and x.op.name in READS and p.memory(x.op.operands[0]) == memory for x in p.root_leaves(other)
                 )
                 writes = other.op is not None and other.op.name in STORES and p.memory(other.op.operands[0]) == memory
+                writes = writes and not (other.op is not None and never_meet(other.op, root.op))
                 if reads or writes:
                     earliest = max(earliest, self.nest_of[other] + (1 if writes else 0))
         at = self._place(root, earliest)
@@ -98,6 +99,25 @@ class LoopGrouping:
                 return i
         nests.append(Nest(root.loops, [root], root.reduced))
         return len(nests) - 1
+
+
+def never_meet(a: Op, b: Op) -> bool:
+    """Whether two stores are to places of one view that are apart along an axis, by numbers that are known."""
+    if a.name != "tile.store" or b.name != "tile.store" or a.operands[0] is not b.operands[0]:
+        return False
+    for i, size in enumerate(shape_of(a.operands[1])):
+        x, y = known_index(a.operands[2 + i]), known_index(b.operands[2 + i])
+        if x is not None and y is not None:
+            size = size if x < y else shape_of(b.operands[1])[i]
+            if isinstance(size, int) and abs(x - y) >= size:
+                return True
+    return False
+
+
+def known_index(v: Value) -> int | None:
+    """An index that is a number."""
+    d = v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else None
+    return d if isinstance(d, int) else None
 
 
 # What the computation of a value starts from, within one block.

@@ -1,0 +1,152 @@
+"""Fourier transforms as passes over memory, and tables as constants.
+
+A transform of n = r m elements is, for each j < m, a transform of the r elements m apart that begin at j, whose results
+q are multiplied by exp(-2 pi i j q / n), followed by r transforms of m elements. A pass does the first for all j, and
+stores its results so that the next one finds them as r times as many neighbours: after the last pass they are in order
+(T. G. Stockham, "High-speed convolution and correlation", 1966). Passes alternate between two places in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+from tessera.compiler.graph.operator import attributes_of, operator_of
+from tessera.compiler.graph.operators.spectral.factors import radices
+from tessera.compiler.graph.operators.spectral.roots import roots
+from tessera.compiler.graph.operators.spectral.transform import operations
+from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.types import TensorType, ViewType
+from tessera.compiler.lower.kernel_writer import KernelWriter, Space
+from tessera.compiler.lower.program_builder import ProgramBuilder, inside
+from tessera.compiler.lower.sorting import temporary
+from tessera.compiler.lower.spectral.butterflies import Butterflies, Pair
+from tessera.compiler.schedule.blocks import map_block
+from tessera.compiler.schedule.views import layout_of
+from tessera.errors import Span
+from tessera.immutable import immutable, mutable
+from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
+from tessera.language.lazy import np
+
+LONG = 1 << 13
+"""A longer transform multiplies by products of two roots, from two short tables."""
+NEAR = 64
+"""neighbours of which each root is the product of the root of the first of them and of one of as many others"""
+
+
+def keep_table(group: Op, out: ProgramBuilder) -> None:
+    """Numbers that the compiler knows, as a constant of the program."""
+    op = group.region.block.ops[0]
+    (result,) = group.results
+    t = cast("TensorType", result.type)
+    numbers = operator_of(op).reference(**attributes_of(op))  # pyright: ignore[reportOptionalCall]
+    held = out.constant(numbers, t.dtype, result.hint or "table", group.span)
+    out.of[result] = out.of[held]
+
+
+def transform_lines(group: Op, out: ProgramBuilder) -> None:
+    """`dft` along the middle one of three axes."""
+    op = next(o for o in group.region.block.ops if o.name == "graph.dft")
+    layout, attrs = layout_of(op.operands[0]), attributes_of(op)
+    assert layout is not None
+    (result,) = group.results
+    out.temp(result)
+    t = cast("TensorType", result.type)
+    before, n, behind = t.shape
+    assert isinstance(n, int)
+    lengths = radices(n)
+    places = [result]
+    if len(lengths) > 1:
+        places.append(temporary(t.shape, t.dtype, "passes", group.span, out))
+    source, offset, left, done = layout.base, layout.offset, n, behind
+    for i, r in enumerate(lengths):
+        left //= r
+        last = i == len(lengths) - 1
+        target = places[(len(lengths) - 1 - i) % 2]
+        scale = float(n) ** cast("float", attrs["power"]) if last else 1.0
+        step = TransformPass(r, (before, left, done), t.dtype, bool(attrs["inverse"]), scale, group.span)
+        _PassWriter(step, out).launch(source, offset, target, inside(group))
+        source, offset, done = target, 0, done * r
+
+
+@immutable
+class TransformPass:
+    """From [before, r, m, behind] to [before, m, r, behind], of (before, m, behind) = `size`."""
+
+    r: int
+    size: tuple[Dim, int, Dim]
+    dtype: DType
+    inverse: bool
+    scale: float
+    span: Span
+
+    @property
+    def n(self) -> int:
+        return self.r * self.size[1]
+
+
+@mutable
+class _PassWriter:
+    """The kernel of one pass."""
+
+    step: TransformPass
+    out: ProgramBuilder
+
+    def launch(self, source: Value, offset: Dim, target: Value, known: dict[Value, Value]) -> None:
+        step, out = self.step, self.out
+        r, (_, m, behind) = step.r, step.size
+        rows, whole = (r, *step.size), behind * m
+        reads = ViewType(rows, step.dtype, (whole, whole * r, behind, 1))
+        writes = ViewType(rows, step.dtype, (behind, whole * r, behind * r, 1))
+        block = self._block()
+        writer = KernelWriter(
+            Space(step.size, [(0,), (1,), (2,)], step.size, block, (False,) * 3), {}, set(), step.span
+        )
+        b, short = writer.b, Butterflies(writer.b)
+        x = writer.window(source, offset, reads, "x")
+        y = writer.window(target, 0, writes, "out", write=True)
+        numbers = [short.parts(b.load(x, [b.index(q), *writer.offsets], (1, *block)), step.inverse) for q in range(r)]
+        found = short.transform(numbers)
+        if m > 1:
+            found = [found[0], *self._turned(found[1:], writer, short)]
+        for q, pair in enumerate(found):
+            if step.scale != 1:
+                pair = short.scaled(pair[0], step.scale), short.scaled(pair[1], step.scale)
+            real, imaginary = reversed(pair) if step.inverse else pair
+            b.store(y, b.map("make_complex", real, imaginary), [b.index(q), *writer.offsets])
+        flops = operations((step.size[0], r, behind * m), 1)
+        kernel = writer.finish(out.kernel_name(f"dft_{r}"))
+        out.launch(kernel, writer.arguments, known, f"dft of {r}", flops, step.span)
+
+    def _block(self) -> tuple[Dim, ...]:
+        """Elements of each of the r parts that a program takes."""
+        step, sizes = self.step, self.out.sizes
+        most = max(1, sizes.elements // step.r)
+        block = map_block(step.size, replace(sizes, elements=most))
+        return block if step.n <= LONG else (1, NEAR, min(block[2], max(1, most // NEAR)))
+
+    def _turned(self, found: list[Pair], writer: KernelWriter, short: Butterflies) -> list[Pair]:
+        """Results 1, 2 ... times the roots of their places."""
+        b, m, block = writer.b, self.step.size[1], (1, *writer.space.block)
+        q, at, zero = np.arange(1, self.step.r)[:, None], writer.offsets[1], b.index(0)
+        if self.step.n <= LONG:
+            tables = [(self._table(q * np.arange(m), "roots", writer), at, block[2])]
+        else:
+            first = b.iop("idiv", at, b.index(NEAR))
+            tables = [(self._table(q * np.arange(NEAR), "near", writer), zero, NEAR)]
+            tables.append((self._table(q * np.arange(0, m, NEAR), "far", writer), first, 1))
+        out: list[Pair] = []
+        for k, v in enumerate(found):
+            w: Pair | None = None
+            for table, place, count in tables:
+                part = short.parts(b.load(table, [b.index(k), zero, place, zero], (1, 1, count, 1)))
+                w = part if w is None else short.times(w, short.spread(part, (1, 1, NEAR, 1)))
+            assert w is not None
+            out.append(short.times(v, short.spread(w, block)))
+        return out
+
+    def _table(self, exponents: Any, name: str, writer: KernelWriter) -> Value:
+        step = self.step
+        numbers = self.out.constant(roots(exponents, step.n), step.dtype, name, step.span)
+        return writer.window(numbers, 0, ViewType((exponents.shape[0], 1, exponents.shape[1], 1), step.dtype), name)
