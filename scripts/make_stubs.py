@@ -74,10 +74,6 @@ A = TypeVar("A")
 __version__: str
 
 
-def range(start: Any, stop: Any = ..., step: Any = ...) -> Any:
-    """Inside of functions: what a loop counts that runs when the program runs, `for i in ts.range(n)`."""
-
-
 class _Checkpoints:
     """The module `tessera.checkpoint`, which can be called."""
 

@@ -71,6 +71,7 @@ from tessera.functions.elementwise import fmax as fmax
 from tessera.functions.elementwise import fmin as fmin
 from tessera.functions.elementwise import fmod as fmod
 from tessera.functions.elementwise import frac as frac
+from tessera.functions.elementwise import has_nan as has_nan
 from tessera.functions.elementwise import heaviside as heaviside
 from tessera.functions.elementwise import isclose as isclose
 from tessera.functions.elementwise import logit as logit
@@ -105,6 +106,7 @@ from tessera.language.annotations import Tile as Tile
 from tessera.language.check_grad import check_grad as check_grad
 from tessera.language.decorators import Function as Function
 from tessera.language.decorators import Kernel as Kernel
+from tessera.language.decorators import accumulate as accumulate
 from tessera.language.decorators import autodiff as autodiff
 from tessera.language.decorators import autotune as autotune
 from tessera.language.decorators import differentiable as differentiable
@@ -114,9 +116,10 @@ from tessera.language.decorators import jit as jit
 from tessera.language.decorators import kernel as kernel
 from tessera.language.decorators import numerics as numerics
 from tessera.language.decorators import shape_checked as shape_checked
-from tessera.language.decorators import static_range as static_range
 from tessera.language.distribution import distributed as distributed
 from tessera.language.distribution import mesh as mesh
+from tessera.language.loops import range as range
+from tessera.language.loops import static_range as static_range
 from tessera.language.policies import NumericalPolicy as NumericalPolicy
 from tessera.language.policies import Policy as Policy
 from tessera.language.policies import accum as accum
@@ -183,10 +186,6 @@ A = TypeVar("A")
 """results belong to the library of the first array"""
 
 __version__: str
-
-
-def range(start: Any, stop: Any = ..., step: Any = ...) -> Any:
-    """Inside of functions: what a loop counts that runs when the program runs, `for i in ts.range(n)`."""
 
 
 class _Checkpoints:

@@ -75,3 +75,8 @@ def deg2rad(x):
 def rad2deg(x):
     """Radians as degrees."""
     return x * (180 / math.pi)
+
+
+def has_nan(x):
+    """Whether an element is NaN, as one bool."""
+    return ts.any(ts.isnan(x))

@@ -358,6 +358,8 @@ def numerics(fast: bool | None = None, policy: Policy | str | None = None) -> Ca
     return decorate
 
 
-def static_range(*bounds: int) -> range:
-    """`range` that is unrolled at compile time inside functions and kernels; plain `range` anywhere else."""
-    return range(*bounds)
+@outward
+def accumulate(dtype: Any) -> Callable[[Any], Any]:
+    """Sums and products of a whole function accumulate in `dtype`: the policy `accum(dtype)`. Use it like
+    `ts.numerics`, or alone above a plain function."""
+    return numerics(policy=Policy().merge(policies.accum(dtype)))

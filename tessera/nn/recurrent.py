@@ -15,7 +15,8 @@ class LSTM(Module):
     F. A. Gers et al., 2000).
 
     i, f, g, o = x_t W + h U + b in four parts; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c). h and c
-    start as 0. Weights start uniform with |w| < 1 / sqrt(H), as in PyTorch, whose two biases add up to this one.
+    start as 0, or as `state`, a pair (h, c) of [B, H]: then the result is the pair of the states and of the last (h,
+    c), from which the next call goes on. `layer.initial(x)` is the pair of zeros. Weights start uniform with |w| < 1 / sqrt(H), as in PyTorch, whose two biases add up to this one.
     """
 
     input: Tensor["D", "4*H"]
@@ -25,25 +26,28 @@ class LSTM(Module):
     def __init__(self, inputs: int, hidden: int, *, key: int, dtype: Any = ts.f32) -> None:
         self.input, self.state, self.bias = _weights(inputs, hidden, 4, key, dtype)
 
-    def __call__(self, x: Tensor["B", "T", "D"]):
-        width = self.state.shape[0]
+    def initial(self, x: Tensor["B", "T", "D"]):
+        zeros = ts.zeros((x.shape[0], self.state.shape[0]), x.dtype)
+        return zeros, zeros
+
+    def __call__(self, x: Tensor["B", "T", "D"], state=None):
         given = x @ self.input + self.bias
-        h = ts.zeros((x.shape[0], width), x.dtype)
-        c = ts.zeros((x.shape[0], width), x.dtype)
-        out = ts.zeros((x.shape[0], x.shape[1], width), x.dtype)
+        h, c = self.initial(x) if state is None else state
+        out = ts.zeros((x.shape[0], x.shape[1], self.state.shape[0]), x.dtype)
         for t in ts.range(x.shape[1]):
             i, f, g, o = ts.split(given[:, t] + h @ self.state, 4, axis=-1)
             c = ts.sigmoid(f) * c + ts.sigmoid(i) * ts.tanh(g)
             h = ts.sigmoid(o) * ts.tanh(c)
             out = ts.put(out, t, h, axis=1)
-        return out
+        return out if state is None else (out, (h, c))
 
 
 class GRU(Module):
     """x [B, T, D] to the states h [B, T, H] after each step (K. Cho et al., 2014).
 
     r, z = sigmoid of two parts of x_t W + b + h U; n = tanh(x_t W + b + r (h U + state_bias)), of the third; h = (1 -
-    z) n + z h, with h = 0 at first. Weights start like those of `LSTM`.
+    z) n + z h, with h = 0 at first, or `state` [B, H]: then the result is the pair of the states and of the last h, from
+    which the next call goes on. `layer.initial(x)` is 0. Weights start like those of `LSTM`.
     """
 
     input: Tensor["D", "3*H"]
@@ -55,18 +59,20 @@ class GRU(Module):
         self.input, self.state, self.bias = _weights(inputs, hidden, 3, key, dtype)
         self.state_bias = ts.zeros((3 * hidden,), dtype)
 
-    def __call__(self, x: Tensor["B", "T", "D"]):
-        width = self.state.shape[0]
+    def initial(self, x: Tensor["B", "T", "D"]):
+        return ts.zeros((x.shape[0], self.state.shape[0]), x.dtype)
+
+    def __call__(self, x: Tensor["B", "T", "D"], state=None):
         given = x @ self.input + self.bias
-        h = ts.zeros((x.shape[0], width), x.dtype)
-        out = ts.zeros((x.shape[0], x.shape[1], width), x.dtype)
+        h = self.initial(x) if state is None else state
+        out = ts.zeros((x.shape[0], x.shape[1], self.state.shape[0]), x.dtype)
         for t in ts.range(x.shape[1]):
             r, z, n = ts.split(given[:, t], 3, axis=-1)
             hr, hz, hn = ts.split(h @ self.state + self.state_bias, 3, axis=-1)
             keep = ts.sigmoid(z + hz)
             h = (1 - keep) * ts.tanh(n + ts.sigmoid(r + hr) * hn) + keep * h
             out = ts.put(out, t, h, axis=1)
-        return out
+        return out if state is None else (out, h)
 
 
 def _weights(inputs: int, hidden: int, gates: int, key: int, dtype: Any) -> tuple[ts.Tensor, ts.Tensor, ts.Tensor]:

@@ -95,6 +95,7 @@ CASES = [
     C("fmax", lambda x, y: (ts.fmax(x, y), ts.fmin(x, y)),
       lambda x, y: (np.fmax(x, y), np.fmin(x, y)), ODD, ODD[::-1].copy()),
     C("fmin", lambda x: ts.fmin(x, 0.0), lambda x: np.fmin(x, 0.0), ODD),
+    C("has_nan", lambda x: (ts.has_nan(x), ts.has_nan(ts.nan_to_num(x))), lambda x: (True, False), ODD),
     C("heaviside", lambda x: ts.heaviside(x, 0.5), lambda x: np.heaviside(x, 0.5), ODD),
     T("logit", lambda x: (ts.logit(x), ts.logit(x, 0.3)),
       lambda x: (torch.logit(x), torch.logit(x, 0.3)), RNG.uniform(0.1, 0.9, 5)),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tessera
-from tessera import Tensor, nn
+from tessera import Tensor, bf16, f32, nn
 from tessera.training import monitor
 
 
@@ -65,6 +65,22 @@ def test_the_trainer_of_a_language_model(tmp_path, capsys):
     assert train(model, optimizer=last["optimizer"])["step"] == 25  # recovered, and at its end
     monitor._unbound.close()
     assert "25 steps" in (said := capsys.readouterr().out) and "gradient_norm" in said
+
+
+million = 1_000_000
+
+
+# 3. Use appropriate accumulation precision
+@tessera.accumulate(f32)
+def sum_large_array(x: Tensor[million, bf16]):
+    # Accumulates in FP32 despite BF16 input
+    return x.sum()
+
+
+def test_numerical_stability():
+    """As written, but for `@tessera.monitor_numerics` and `tessera.debug`, which are not there."""
+    assert float(sum_large_array(tessera.ones((million,), bf16))) == 999424  # the nearest bf16
+    assert not tessera.has_nan(tessera.ones(3)) and tessera.has_nan(np.array([1.0, np.nan]))
 
 
 def test_fault_tolerance(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import linecache
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import tessera as ts
@@ -240,7 +241,18 @@ def test_tile_names_are_those_of_the_compiler():
 
 
 def test_static_range_is_an_ordinary_range_outside():
-    assert list(ts.static_range(1, 6, 2)) == [1, 3, 5]
+    assert list(ts.static_range(1, 6, 2)) == [1, 3, 5] == list(ts.range(1, 6, 2))
+
+
+def test_accumulate_is_a_policy_of_a_whole_function():
+    @ts.accumulate(ts.f64)
+    def total(x: Tensor["N"]):
+        return ts.sum(x)
+
+    x = np.full(100_000, 0.1, np.float32)
+    assert total(x) == np.float32(np.sum(x, dtype=np.float64)) and isinstance(total, ts.Function)
+    with pytest.raises(ts.TesseraError, match="'f31' is not a dtype"):
+        ts.accumulate("f31")
 
 
 def test_importing_and_decorating_load_no_compiler():

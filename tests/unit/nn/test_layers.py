@@ -208,6 +208,28 @@ def test_gru(target):
     check(nn.GRU(8, 3, key=4), wanted)
 
 
+@pytest.mark.parametrize("layer", [nn.LSTM(8, 3, key=4), nn.GRU(8, 3, key=4)], ids=["lstm", "gru"])
+def test_a_recurrence_in_two_parts(layer):
+    """As in one; and a gradient goes through the state that is handed on."""
+
+    @ts.function
+    def parts(layer, x: Tensor["B", "T", "D"]):
+        def loss(layer):
+            first, state = layer(x[:, :2], layer.initial(x))
+            second, last = layer(x[:, 2:], state)
+            return ts.sum(ts.sin(second)), (ts.concat([first, second], axis=1), last)
+
+        return ts.value_and_grad(loss, has_aux=True)(layer)
+
+    x = np.random.default_rng(1).standard_normal((2, 5, 8)).astype(np.float32)
+    (_, (found, last)), by_parts = parts(layer, x)
+    np.testing.assert_allclose(found, layer(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(last[0] if isinstance(layer, nn.LSTM) else last), np.asarray(found)[:, -1])
+    whole = ts.grad(lambda layer, x: ts.sum(ts.sin(layer(x)[:, 2:])))(layer, x)
+    for name, wanted in whole.named_parameters().items():
+        np.testing.assert_allclose(by_parts.named_parameters()[name], wanted, rtol=1e-4, atol=1e-5)
+
+
 @ts.function
 def tied(table, rows, y):
     return ts.value_and_grad(lambda table: ts.mean(ts.square(table.transposed(table(rows)) - y)))(table)

@@ -28,7 +28,7 @@ PYTHON_BUILTINS = frozenset(
 
 FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit", "autodiff", "differentiable", "effect"})
 KERNEL_DECORATORS = frozenset({"kernel"})
-FURTHER_DECORATORS = frozenset({"autotune", "distributed", "numerics", "remat"})
+FURTHER_DECORATORS = frozenset({"accumulate", "autotune", "distributed", "numerics", "remat"})
 """stand above the others, or make a function of a plain one"""
 _DECORATORS = FUNCTION_DECORATORS | KERNEL_DECORATORS | FURTHER_DECORATORS
 OUTSIDE = frozenset({"mesh"})
