@@ -28,8 +28,8 @@ _OF_PACKAGE: dict[str, str] = {
     "load": _SAVED_STATE,
     **dict.fromkeys(("migrate", "from_torch", "from_jax", "from_onnx"), _FOREIGN),
     "is_training": "give the function a parameter: def f(x, training=False)",
-    "fault_tolerant": "@ts.checkpoint(folder, every=1000): the program, started again, goes on from the last one. A device"
-    " that has failed keeps no arrays to go on from",
+    "fault_tolerant": "with @ts.checkpoint(folder, every=1000) the program, started again, goes on from the last one; a"
+    " device that has failed keeps no arrays to go on from",
     "monitor_numerics": "ts.train stops at the first NaN and names the line that made it",
     "recover_and_continue": "@ts.checkpoint, and the call again, goes on after an error",
     "effects": "cache.prefetch_window(start, end) reads ahead; @ts.effect marks methods that change a state",

@@ -15,8 +15,9 @@ class LSTM(Module):
     F. A. Gers et al., 2000).
 
     i, f, g, o = x_t W + h U + b in four parts; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c). h and c
-    start as 0, or as `state`, a pair (h, c) of [B, H]: then the result is the pair of the states and of the last (h,
-    c), from which the next call goes on. `layer.initial(x)` is the pair of zeros. Weights start uniform with |w| < 1 / sqrt(H), as in PyTorch, whose two biases add up to this one.
+    start as 0, or as `state`, a pair (h, c) of [B, H]. With it the result is a pair too, of the states and of the last
+    (h, c), from which the next call goes on; `layer.initial(x)` is the pair of zeros. Weights start uniform with |w| <
+    1 / sqrt(H), as in PyTorch, whose two biases add up to this one.
     """
 
     input: Tensor["D", "4*H"]
@@ -46,8 +47,8 @@ class GRU(Module):
     """x [B, T, D] to the states h [B, T, H] after each step (K. Cho et al., 2014).
 
     r, z = sigmoid of two parts of x_t W + b + h U; n = tanh(x_t W + b + r (h U + state_bias)), of the third; h = (1 -
-    z) n + z h, with h = 0 at first, or `state` [B, H]: then the result is the pair of the states and of the last h, from
-    which the next call goes on. `layer.initial(x)` is 0. Weights start like those of `LSTM`.
+    z) n + z h, with h = 0 at first, or `state` [B, H]. With it the result is the pair of the states and of the last h,
+    from which the next call goes on; `layer.initial(x)` is 0. Weights start like those of `LSTM`.
     """
 
     input: Tensor["D", "3*H"]

@@ -16,7 +16,7 @@ from tessera.compiler.frontend.importing import install_import_hook
 from tessera.compiler.frontend.syntax.parse import compile_text
 from tessera.errors import CompileError, register_source
 from tessera.language.decorators import Function, Kernel
-from tessera.language.policies import Policy
+from tessera.language.policies import Policy, PolicyError
 
 
 @ts.function
@@ -251,7 +251,7 @@ def test_accumulate_is_a_policy_of_a_whole_function():
 
     x = np.full(100_000, 0.1, np.float32)
     assert total(x) == np.float32(np.sum(x, dtype=np.float64)) and isinstance(total, ts.Function)
-    with pytest.raises(ts.TesseraError, match="'f31' is not a dtype"):
+    with pytest.raises(PolicyError, match="'f31' is not a dtype"):
         ts.accumulate("f31")
 
 
