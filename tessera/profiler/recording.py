@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tessera.compiler.machines import HOST
 from tessera.language.lazy import np
 from tessera.profiler.balance import assign_slots, tile_extents
 from tessera.profiler.machine import machine_for, measured_again
@@ -97,7 +98,8 @@ class Recording(Bookkeeping):
             self.profiling.append(event)
         elif isinstance(event, MemoryEvent):
             self.memory.append(event)
-            if event.delta > 0 and event.total >= max(LARGE, _HIGHER * self._looked):
+            host = event.device.partition(":")[0] == HOST
+            if host and event.delta > 0 and event.total >= max(LARGE, _HIGHER * self._looked):
                 self._looked = event.total
                 self._look(event)
         else:

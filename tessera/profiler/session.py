@@ -27,6 +27,7 @@ from tessera.profiler.export.table import export_events
 from tessera.profiler.export.track_event import export_perfetto
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.host import HostReport
+from tessera.profiler.measure import gpu_memory
 from tessera.profiler.memory import MemoryReport, of_samples
 from tessera.profiler.recording import Recording, this_clock
 from tessera.profiler.roofline import Roofline
@@ -65,6 +66,7 @@ class Profiler:
         self.recording = Recording()
         self._tiles, self._host, self._every = tiles, host, every
         self._sampler: Sampler | None = None
+        self._gpu_memory: list[gpu_memory.GpuMemory] = []
         self._token: int | None = None
         self._lock = threading.Lock()
 
@@ -76,6 +78,7 @@ class Profiler:
             self.recording = Recording()
             calls = self.recording.calls_made = CallTimes(self._every) if self._every > 1 else None
             choice = None if calls is None else calls.choose
+            self._gpu_memory = gpu_memory.start() if calls is None else []
             self._token = events.subscribe(self.recording.add, tiles=self._tiles, choice=choice)
             if self._host:
                 self._sampler = Sampler(threading.get_ident(), long=calls is not None)
@@ -96,6 +99,9 @@ class Profiler:
                 self._token = None
                 if self.recording.calls_made is not None:
                     self.recording.memory = of_samples(self.recording.samples)
+                else:
+                    self.recording.memory = gpu_memory.joined(self.recording.memory, self._gpu_memory)
+                    self._gpu_memory = []
                 if self.recording.memory:
                     self.recording.held["end"] = holders()
                 self.recording.texts = texts_of(str(e.attributes.get("file", "")) for e in self.recording.launches)

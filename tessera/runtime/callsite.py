@@ -39,13 +39,18 @@ def callsite() -> tuple[str, int]:
 def call_stack(most: int = 8) -> tuple[tuple[str, int, str], ...]:
     """(file, line, function) of the program's frames, the innermost first: without Tessera and installed libraries."""
     found: list[tuple[str, int, str]] = []
-    frame, away = _caller(), (OWN, *libraries())
+    frame = _caller()
     while frame is not None and len(found) < most:
         code = frame.f_code
-        if not code.co_filename.startswith(away) and not code.co_filename.startswith("<frozen"):
+        if is_program(code.co_filename):
             found.append((code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return tuple(found)
+
+
+def is_program(file: str) -> bool:
+    """Whether code of this file is the program's: neither Tessera's nor that of an installed library."""
+    return not file.startswith((OWN, *libraries(), "<frozen"))
 
 
 def call_span() -> Span:

@@ -28,6 +28,7 @@ IDLE_LIMIT = 512 << 20
 """bytes of unused blocks kept at most"""
 SAID = 5
 """holders of memory that an error names"""
+_HOST = "cpu:0"
 _CHECKED = 64 << 20  # requests below this are not held against the free memory: asking for it would cost more
 
 
@@ -63,21 +64,20 @@ class _Pool(Locked):
 
 
 class _Meter(Locked):
-    """Bytes of the blocks that were allocated while there was a listener."""
+    """Bytes of the blocks that were allocated while there was a listener, by device."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.held = 0
+        self.held: dict[str, int] = {}
 
-    def change(self, delta: int, what: str, number: int, kept: events.Held = ()) -> None:
+    def change(self, delta: int, what: str, number: int, kept: events.Held = (), device: str = _HOST) -> None:
         with self.lock:
-            self.held += delta
-            total = self.held
+            total = self.held[device] = self.held.get(device, 0) + delta
         if events.memory_wanted():
             file, line = callsite()
             stack = call_stack() if delta > 0 else ()
             now = time.perf_counter_ns()
-            events.publish(events.MemoryEvent(now, "cpu:0", delta, total, what, line, file, kept, number, stack))
+            events.publish(events.MemoryEvent(now, device, delta, total, what, line, file, kept, number, stack))
 
 
 _pool, _meter = _Pool(), _Meter()
@@ -144,19 +144,19 @@ def empty(shape: tuple[int, ...], dtype: Any, nbytes: int, what: str = "result")
 
 
 class Used:
-    """Counts memory that another library provides while a block runs, for listeners."""
+    """Counts memory that something else provides while a block runs, for listeners."""
 
-    def __init__(self, nbytes: int, what: str, kept: events.Held = ()) -> None:
+    def __init__(self, nbytes: int, what: str, kept: events.Held = (), device: str = _HOST) -> None:
         self.nbytes = nbytes if events.memory_wanted() else 0
-        self.what, self.kept, self.number = what, kept, holders.new_number()
+        self.what, self.kept, self.number, self.device = what, kept, holders.new_number(), device
 
     def __enter__(self) -> None:
         if self.nbytes:
-            _meter.change(self.nbytes, self.what, self.number, self.kept)
+            _meter.change(self.nbytes, self.what, self.number, self.kept, self.device)
 
     def __exit__(self, *_: object) -> None:
         if self.nbytes:
-            _meter.change(-self.nbytes, "release", self.number)
+            _meter.change(-self.nbytes, "release", self.number, device=self.device)
 
 
 def release_unused() -> int:

@@ -56,7 +56,9 @@ def observe(
     recorder = Recorder() if events.tiles_wanted() else None
     executable = run.built.code.executable()
     plan = run.built.plan
-    with host_memory.Used(_workspace(run, executable, sizes), f"temporaries of {plan.name}", plan.held(run.env)):
+    device = run.device if ":" in run.device else f"{run.device}:0"
+    size = _workspace(executable, sizes)
+    with host_memory.Used(size, f"temporaries of {plan.name}", plan.held(run.env), device):
         start, duration = _timed(run, executable, pointers, scalars, sizes, stream, recorder)
     launches = run.built.plan.launches
     ids = [events.new_launch() for _ in launches]
@@ -105,10 +107,10 @@ def _timed(
     return start, stop() if stop is not None else perf_counter_ns() - start
 
 
-def _workspace(run: ObservedRun, executable: Executable, sizes: Sequence[int]) -> int:
-    """Host memory that the call takes beside arguments and results, where the target knows it."""
+def _workspace(executable: Executable, sizes: Sequence[int]) -> int:
+    """Memory that the call takes beside arguments and results, where the target knows it."""
     known = getattr(executable, "workspace_bytes", None)
-    return known(sizes) if known is not None and not platform_of(run.device).streams else 0
+    return known(sizes) if known is not None else 0
 
 
 class _Buffers:

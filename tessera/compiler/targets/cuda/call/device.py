@@ -211,6 +211,11 @@ class DeviceExecutable:
                 raise
             raise DeviceError(f"{e.diagnostics[0].message}\n{NO_JIT}") from e
 
+    def workspace_bytes(self, dims: Sequence[int]) -> int:
+        """The memory of a call beside its arguments and results: temporaries, in one block. Copies of arrays that lie
+        at odd addresses are not counted."""
+        return self.plan.workspace(dict(zip(self.artifact.meta["free"], dims, strict=True)))[1]
+
     def run(
         self,
         pointers: Sequence[int],
