@@ -14,6 +14,7 @@ from tessera.language.lazy import np
 from tessera.profiler.balance import assign_slots, tile_extents
 from tessera.profiler.machine import machine_for, measured_again
 from tessera.profiler.sampling.calls import CallTimes
+from tessera.profiler.sampling.counters import Counters
 from tessera.profiler.sampling.stacks import Samples
 from tessera.runtime.arrays.holders import LARGE, Bookkeeping, Holder, holders
 from tessera.runtime.events import (
@@ -59,6 +60,8 @@ class Recording(Bookkeeping):
         """tile records of the other calls"""
         self.samples = Samples()
         """where the thread that entered the profiler was, for the time outside of kernels"""
+        self.counters = Counters()
+        """of the processor and the system, over the region"""
         self.clock: tuple[str, int] | None = None
         """whose clock the times are of, and what makes them ns since 1970: see `this_clock`"""
         self.held: dict[str, list[Holder]] = {}

@@ -32,6 +32,7 @@ from tessera.profiler.memory import MemoryReport, of_samples
 from tessera.profiler.recording import Recording, this_clock
 from tessera.profiler.roofline import Roofline
 from tessera.profiler.sampling.calls import CallTimes
+from tessera.profiler.sampling.counters import Counters, Counting
 from tessera.profiler.sampling.stacks import Sampler
 from tessera.profiler.storage import load, save
 from tessera.profiler.summary import Overhead, Summary, overhead
@@ -67,6 +68,7 @@ class Profiler:
         self._tiles, self._host, self._every = tiles, host, every
         self._sampler: Sampler | None = None
         self._gpu_memory: list[gpu_memory.GpuMemory] = []
+        self._counting: Counting | None = None
         self._token: int | None = None
         self._lock = threading.Lock()
 
@@ -79,6 +81,7 @@ class Profiler:
             calls = self.recording.calls_made = CallTimes(self._every) if self._every > 1 else None
             choice = None if calls is None else calls.choose
             self._gpu_memory = gpu_memory.start() if calls is None else []
+            self._counting = Counting()
             self._token = events.subscribe(self.recording.add, tiles=self._tiles, choice=choice)
             if self._host:
                 self._sampler = Sampler(threading.get_ident(), long=calls is not None)
@@ -92,6 +95,8 @@ class Profiler:
         finally:
             self.recording.end = time.perf_counter_ns()
             self.recording.clock = this_clock()
+            if self._counting is not None:
+                self.recording.counters, self._counting = self._counting.stop(), None
             if self._sampler is not None:
                 self.recording.samples, self._sampler = self._sampler.stop(), None
             if self._token is not None:
@@ -147,6 +152,11 @@ class Profiler:
     def memory(self) -> MemoryReport:
         """Peak, current, allocating lines and who holds what; `.events` has the allocations, `.figure()` the curve."""
         return MemoryReport(self.recording.memory, self.recording.held)
+
+    def counters(self) -> Counters:
+        """Cycles, instructions, cache misses, page faults, interruptions of the region; `.figures`, each with the
+        reason where it is not known."""
+        return self.recording.counters
 
     def roofline(self) -> Roofline:
         """Each kernel under the ceilings of the machine; `.points`, `.figure()`."""

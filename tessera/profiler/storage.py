@@ -16,6 +16,7 @@ from tessera.errors import TesseraError
 from tessera.language.lazy import np
 from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.recording import Recording
+from tessera.profiler.sampling import counters
 from tessera.profiler.sampling.calls import CallTimes
 from tessera.profiler.sampling.stacks import HostPlace, Samples
 from tessera.runtime.arrays.holders import Holder
@@ -52,6 +53,7 @@ def save(recording: Recording, path: Path) -> Path:
         "profiling": [asdict(event) for event in recording.profiling],
         "memory": [asdict(event) for event in recording.memory],
         "clock": recording.clock,
+        "counters": counters.to_json(recording.counters),
         "calls": None if recording.calls_made is None else recording.calls_made.to_json(),
         "held": {when: [asdict(holder) for holder in found] for when, found in recording.held.items()},
         "samples": {
@@ -103,6 +105,7 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     if document.get("clock"):
         boot, offset = document["clock"]
         recording.clock = str(boot), int(offset)
+    recording.counters = counters.from_json(document.get("counters", {}))
     for when, found in document.get("held", {}).items():
         recording.held[str(when)] = [Holder(**{**entry, "paths": tuple(map(str, entry["paths"]))}) for entry in found]
     if "samples" in document:  # not in those of before

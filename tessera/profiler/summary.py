@@ -74,6 +74,7 @@ class Summary:
         self.memory = MemoryReport(recording.memory, recording.held)
         self.traffic = Traffic(recording)
         self.host = HostReport(recording)
+        self.counters = recording.counters
         self.overhead = overhead(recording)
         self.region = recording.duration
         self.calls = recording.calls_made
@@ -100,6 +101,7 @@ class Summary:
             lines += ["", str(self.memory)]
         else:
             lines += ["", "The memory of long runs is sampled with the lines of the host, on Linux"]
+        lines += ["", str(self.counters)] if self.counters.figures else []
         lines += ["", str(self.overhead)]
         return "\n".join(lines)
 
