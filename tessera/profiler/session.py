@@ -32,7 +32,7 @@ from tessera.profiler.memory import MemoryReport, of_samples
 from tessera.profiler.recording import Recording, this_clock
 from tessera.profiler.roofline import Roofline
 from tessera.profiler.sampling.calls import CallTimes
-from tessera.profiler.sampling.counters import Counters, Counting
+from tessera.profiler.sampling.counters import Counters, OpenCounters
 from tessera.profiler.sampling.stacks import Sampler
 from tessera.profiler.storage import load, save
 from tessera.profiler.summary import Overhead, Summary, overhead
@@ -68,7 +68,7 @@ class Profiler:
         self._tiles, self._host, self._every = tiles, host, every
         self._sampler: Sampler | None = None
         self._gpu_memory: list[gpu_memory.GpuMemory] = []
-        self._counting: Counting | None = None
+        self._counting: OpenCounters | None = None
         self._token: int | None = None
         self._lock = threading.Lock()
 
@@ -81,7 +81,7 @@ class Profiler:
             calls = self.recording.calls_made = CallTimes(self._every) if self._every > 1 else None
             choice = None if calls is None else calls.choose
             self._gpu_memory = gpu_memory.start() if calls is None else []
-            self._counting = Counting()
+            self._counting = OpenCounters()
             self._token = events.subscribe(self.recording.add, tiles=self._tiles, choice=choice)
             if self._host:
                 self._sampler = Sampler(threading.get_ident(), long=calls is not None)

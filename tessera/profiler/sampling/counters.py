@@ -47,7 +47,7 @@ class Counters:
     __repr__ = __str__
 
 
-class Counting:
+class OpenCounters:
     """Counts from when it is made until `stop`, on all threads."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ import pytest
 import tessera as ts
 from tessera.profiler import Profiler
 from tessera.profiler.sampling import counters
-from tessera.profiler.sampling.counters import HARDWARE, Counting
+from tessera.profiler.sampling.counters import HARDWARE, OpenCounters
 
 unix = pytest.mark.skipif(sys.platform == "win32", reason="the system's counts are Unix's")
 
@@ -47,7 +47,7 @@ def test_what_is_not_there_or_not_allowed_says_why(monkeypatch: pytest.MonkeyPat
             raise OSError(code, os.strerror(code))
 
         monkeypatch.setattr(counters, "_opened", opened)
-        return Counting().stop()
+        return OpenCounters().stop()
 
     said = refused(errno.EACCES)
     assert said.figures["cycles"].value is None
@@ -74,7 +74,7 @@ def test_counts_of_all_threads_are_summed_and_filled_up(monkeypatch: pytest.Monk
     beside.start()
     monkeypatch.setattr(counters, "_threads", lambda: [1, 2])
     monkeypatch.setattr(counters, "_opened", opened)
-    found = Counting().stop()
+    found = OpenCounters().stop()
     done.set()
     beside.join()
     assert {n: found.figures[n].value for n in HARDWARE} == {n: 4 * (1000 + k) for n, k in HARDWARE.items()}
