@@ -14,6 +14,7 @@ from tessera.compiler.frontend.names.signature import is_scalar
 from tessera.compiler.frontend.names.values import Static, remade
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType, shape_text
+from tessera.compiler.line_costs import LineCost, line_costs
 from tessera.compiler.machines import HOST, code_of
 from tessera.compiler.predict import Prediction, of_program
 from tessera.compiler.schedule.refusals import Refusal, refusals
@@ -148,14 +149,21 @@ class Compiled:
     def explain(self) -> Explanation:
         """What runs, where, with which kernels; where the code came from and what each stage took."""
         return Explanation(
-            self.built, self.target, self.configuration, self.arguments, self.called, self.refusals(), self.predicted()
-        )
+            self.built, self.target, self.configuration, self.arguments, self.called, self.refusals(), self.predicted(),
+            self.line_costs(),
+        )  # fmt: skip
 
     def predicted(self) -> Prediction:
         """What a call should take by the model of its machine, which editors show too. Never a measurement."""
         if self.target.name == HOST:
             measured_figures()
         return of_program(self.lowered.program, self.target.name, devices.get_num_threads())
+
+    def line_costs(self) -> list[LineCost]:
+        """What each line should cost by the model of its machine, the costliest first. Never a measurement."""
+        if self.target.name == HOST:
+            measured_figures()
+        return line_costs(self.lowered.program, self.target.name, devices.get_num_threads())
 
     def refusals(self) -> list[Refusal]:
         """Which operators that follow one another are in two kernels, and why."""

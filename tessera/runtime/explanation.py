@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.names.values import Static
 from tessera.compiler.ir.types import shape_text
+from tessera.compiler.line_costs import LineCost
 from tessera.compiler.predict import Prediction, quantity
 from tessera.compiler.schedule.refusals import Refusal
 from tessera.compiler.targets.base import Target
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tessera.runtime.autotune.choose import Choice
 
 
+_MOST_LINES = 8
 _ORIGIN = {"miss": "compiled now", "disk": "loaded from the disk cache", "hit": "the same code was in memory"}
 
 
@@ -36,6 +38,7 @@ class Explanation:
         called: bool = False,
         apart: Sequence[Refusal] = (),
         predicted: Prediction | None = None,
+        costs: Sequence[LineCost] = (),
     ) -> None:
         self.called = called
         """whether it tells of the last call, and not of a compilation ahead of calls"""
@@ -67,6 +70,8 @@ class Explanation:
         self.predicted = asdict(predicted) if predicted is not None else None
         """time and memory of a call, modelled"""
         self.modelled = _modelled(predicted)
+        self.lines = [asdict(cost) for cost in costs]
+        """what each line should cost, modelled, the costliest first"""
         self.parameters = [
             f"{p.name} {'scalar' if p.shape is None else shape_text(p.shape)} {p.dtype}" for p in built.plan.params
         ]
@@ -95,6 +100,7 @@ class Explanation:
         lines += [f"  apart     {r['text']}" for r in self.apart]
         lines.append(f"  workspace {_count(self.workspace, 'B')}")
         lines += [f"  modelled  {self.modelled}"] if self.modelled else []
+        lines += _cost_lines(self.lines) if len(self.lines) > 1 else []
         stages = ", ".join(f"{stage} {ns / 1e6:.2f}" for stage, ns in self.stages)
         lines.append(f"  cache     {_ORIGIN[self.cache]}, {total:.1f} ms ({stages})")
         return "\n".join(lines)
@@ -169,3 +175,14 @@ def _count(value: int | str, unit: str) -> str:
             return f"{scaled:.3g} {prefix}{unit}"
         scaled /= 1000
     raise AssertionError
+
+
+def _cost_lines(costs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The costliest lines with their part of the whole, by the middle of their ranges."""
+    total = sum(c["us"] + c["most_us"] for c in costs) or 1.0
+    out = [
+        f"  {'lines' if i == 0 else '':9s} {c['file']}:{c['line']}: {quantity(c['us'] * 1e-6, 's')} to "
+        f"{quantity(c['most_us'] * 1e-6, 's')} ({(c['us'] + c['most_us']) / total:.0%})"
+        for i, c in enumerate(costs[:_MOST_LINES])
+    ]
+    return [*out, f"            and {len(costs) - _MOST_LINES} more"] if len(costs) > _MOST_LINES else out
