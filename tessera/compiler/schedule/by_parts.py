@@ -87,6 +87,7 @@ class _Region:
         self.ops: dict[Op, None] = {}
         self._grow(join)
         self.cuts: list[list[Dim]] = []
+        self.known: dict[tuple[Value, int], tuple[Dim, ...]] = {}
         self.made: dict[tuple[Value, Piece], Value] = {}
 
     def _grow(self, join: Op) -> None:
@@ -172,8 +173,13 @@ class _Region:
                         _insert(found, cut)
         return found
 
-    def _cuts(self, v: Value, axis: int) -> Iterator[Dim]:
-        """Where parts of `v` begin or end."""
+    def _cuts(self, v: Value, axis: int) -> tuple[Dim, ...]:
+        """Where parts of `v` begin or end. Parts of parts are looked into once, by whatever way they are reached."""
+        if (v, axis) not in self.known:
+            self.known[v, axis] = tuple(dict.fromkeys(self._find_cuts(v, axis)))
+        return self.known[v, axis]
+
+    def _find_cuts(self, v: Value, axis: int) -> Iterator[Dim]:
         op = v.op
         if op is None or self._join_behind(v) is None:
             return

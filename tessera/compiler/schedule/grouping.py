@@ -169,10 +169,17 @@ class FusionGrouping:
                 groups.append(g)
 
     def parts(self, op: Op) -> list[Op]:
-        """The ops that compute the parts of a concatenation, and of concatenations among the parts."""
-        return [
-            p for source in self.sources[op] for p in (self.parts(source) if kind_of(source) == "join" else [source])
-        ]
+        """The ops that compute the parts of a concatenation, and of concatenations among the parts, each once."""
+        found: dict[Op, None] = {}
+        todo = [op]
+        while todo:
+            source = todo.pop()
+            if source in found:
+                continue
+            found[source] = None
+            if source is op or kind_of(source) == "join":
+                todo += reversed(self.sources[source])
+        return [p for p in found if p is not op and kind_of(p) != "join"]
 
     def need(self, g: FusionGroup, sources: list[Op]) -> None:
         g.needs.update(sources)
