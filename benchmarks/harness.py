@@ -42,6 +42,8 @@ class Work:
     amount: float
     unit: str
     tolerance: float = 1e-4
+    goal: float | None = None
+    """the ratio to the best peer that is wanted"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +12,9 @@ from tests.conftest import require
 
 for peer in ("torch", "jax", "numba"):
     require(peer)
-from benchmarks import harness  # noqa: E402
+import torch  # noqa: E402
+
+from benchmarks import cpu, halves, harness, loops  # noqa: E402
 from benchmarks.breadth.__main__ import summary  # noqa: E402
 from benchmarks.breadth.suite import MAKERS  # noqa: E402
 
@@ -22,6 +24,22 @@ def test_programs_are_right_at_small_sizes(name: str) -> None:
     row = MAKERS[name](8)
     want, got = row.exact(), row.flat(ts.function(row.ours)(*row.arguments))
     np.testing.assert_allclose(got, want, rtol=0, atol=row.most(want))
+
+
+@pytest.mark.parametrize("rows", [halves, loops], ids=["halves", "loops"])
+def test_rows_of_the_table_are_right_at_small_sizes(rows: ModuleType) -> None:
+    with torch.no_grad():
+        for make in rows.workloads(64):
+            work = make()
+            np.testing.assert_allclose(np.asarray(work.result(), "f8"), work.want, rtol=0, atol=work.tolerance)
+
+
+def test_a_goal_is_said_beside_the_ratio(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"name": "a", "ms": 1, "spread_ms": 0, "rate": 1, "unit": "GB/s", "best_peer": "torch", "peer_ms": 1.5}
+    for ratio, goal in ((1.496, 1.5), (1.4, 1.5), (1.4, None)):
+        cpu.show({**row, "ratio": ratio, "goal": goal})
+    ends = [line.partition("ratio ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert ends == ["1.50 of 1.5", "1.40 of 1.5, missed", "1.40"]
 
 
 def test_what_peers_compute_is_checked() -> None:
