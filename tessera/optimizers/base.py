@@ -120,6 +120,9 @@ class Optimizer:
             raise no_attribute("optimizer", self, name)
 
     def __post_init__(self) -> None:
+        if isinstance(self.lr, (str, bytes, type(None))):
+            message = f"{type(self).__name__}: lr is a number, or a function of the step, not {self.lr!r}"
+            raise LaunchError(Diagnostic("TS105", message))
         policy = _numerics(self.numerics)
         object.__setattr__(self, "numerics", policy)
         object.__setattr__(self, "loss_scale", checked_scale(self.loss_scale, policy.loss_scale))
@@ -221,10 +224,20 @@ def _numerics(given: ts.Policy | str | None) -> ts.Policy:
     return policy
 
 
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
 def check(rule: Optimizer, trained: dict[str, Any], gradients: dict[str, Any], state: OptimizerState | None) -> None:
     """Raises LaunchError TS362 unless gradient and state belong to these parameters."""
     if state is None:
         raise LaunchError(Diagnostic("TS362", "the state of the optimizer is missing: opt.init(model) makes it"))
+    if not isinstance(state, OptimizerState):
+        message = (
+            f"the state is {_kind(state)}: opt.init(model) makes it, and opt.update(model, gradient, state) takes it"
+        )
+        raise LaunchError(Diagnostic("TS362", message))
     faults = [f"the state has no {n}" for n in trained if n not in state.moments]
     faults += [
         f"the state has {n}, which is not a parameter that is trained" for n in state.moments if n not in trained

@@ -107,7 +107,8 @@ class _Operand:
         for dead in [one for one in reversed(self.here.ops) if one in self.chain]:
             if not dead.result.uses:
                 self.here.ops.remove(dead)
-                self.there.needs.discard(dead)
+                for group in {*groups.of.values()}:  # another sum's, too, whose operand was moved before
+                    group.needs.discard(dead)
                 del groups.of[dead]
                 dead.erase()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tessera.errors import Diagnostic, LaunchError, Note, Span
@@ -164,31 +165,33 @@ def release_unused() -> int:
     return _pool.release()
 
 
-def require(nbytes: int, what: str) -> None:
-    """Raises LaunchError TS505 when `nbytes` more would not fit into this machine's memory."""
+def require(nbytes: int, what: str, notes: Callable[[], tuple[Note, ...]] = tuple) -> None:
+    """Raises LaunchError TS505, with these notes, when `nbytes` more would not fit into this machine's memory."""
     free = available()
     if free is None or nbytes <= free + _pool.idle:
         return
     _pool.release()
-    raise too_large(nbytes, free, what)
+    raise too_large(nbytes, free, what, notes=notes())
 
 
-def too_large(nbytes: int, free: int | None, what: str, device: str = "cpu") -> LaunchError:
+def too_large(
+    nbytes: int, free: int | None, what: str, device: str = "cpu", notes: tuple[Note, ...] = ()
+) -> LaunchError:
     """The TS505 error for a request of `nbytes` bytes. On the host it says who holds most of what there is."""
-    have = f"; {_size(free)} are free on {device}" if free is not None else ""
-    notes = [_note(h) for h in holders.holders(SAID)] if device == "cpu" else []
-    return LaunchError(Diagnostic("TS505", f"{what} would take {_size(nbytes)}{have}.", notes=tuple(notes)))
+    have = f"; {size_text(free)} are free on {device}" if free is not None else ""
+    held = [_note(h) for h in holders.holders(SAID)] if device == "cpu" else []
+    return LaunchError(Diagnostic("TS505", f"{what} would take {size_text(nbytes)}{have}.", notes=(*notes, *held)))
 
 
 def _note(holder: holders.Holder) -> Note:
     names = ", ".join(holder.paths[:3]) or "nothing that was found"
-    message = f"{_size(holder.nbytes)} are held by {names}"
+    message = f"{size_text(holder.nbytes)} are held by {names}"
     if not holder.line:
         return Note(message)
     return Note(f"{message}, as {holder.what} of this line", Span(holder.file, holder.line, 1, holder.line, 1))
 
 
-def _size(nbytes: int) -> str:
+def size_text(nbytes: int) -> str:
     value, unit = float(nbytes), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if value < 1024 or unit == "PiB":

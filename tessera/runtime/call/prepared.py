@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tessera import knobs
 from tessera.compiler.machines import HOST
 from tessera.compiler.structure import assembled
-from tessera.errors import NOWHERE, Diagnostic, LaunchError, Note, Span
+from tessera.errors import NOWHERE, Diagnostic, LaunchError, Note, Span, source_line
 from tessera.language import dims
 from tessera.language.dims import Dim
 from tessera.runtime import events
@@ -82,7 +82,19 @@ class PreparedLaunch(Locked):
         total = self.plan.workspace(self.env)
         total += sum(math.prod(shape) * dtype.itemsize for param, shape, dtype in self.slots if param is None)
         if self.device == HOST and total >= 1 << 28:
-            host_memory.require(total, f"{self.plan.name}: results and temporaries")
+            host_memory.require(total, f"{self.plan.name}: results and temporaries", self._largest)
+
+    def _largest(self) -> tuple[Note, ...]:
+        """The line that makes the largest of the results and temporaries: of a backward pass, its forward line."""
+        new = {i for i, (param, _, _) in enumerate(self.slots) if param is None}
+        made = [(dims.evaluate(n, self.env), k) for k in self.plan.launches for b, n in k.writes if b < 0 or b in new]
+        size, launch = max(made, key=lambda each: each[0], default=(0, None))
+        text = "" if launch is None else source_line(launch.file, launch.line) or ""
+        if launch is None or not text.strip():
+            return ()
+        start, end = len(text) - len(text.lstrip()) + 1, len(text) + 1
+        where = Span(launch.file, launch.line, start, launch.line, end)
+        return (Note(f"the largest of them, {host_memory.size_text(size)}, is made here", where),)
 
     def _disjoint_pairs(self) -> tuple[ArrayPair, ...]:
         """The arrays that must not overlap, as far as they are there, have elements and are passed as they are."""

@@ -310,3 +310,13 @@ def test_an_update_of_many_arrays_runs_without_python_in_between():
     changed, _ = opt.update(model, model, opt.init(model))
     assert all(p.tolist() == pytest.approx([0.899] * 3) for p in changed.values())
     assert base.updated.launcher.ready.prepared.built.code.executable().fast() is not None
+
+
+def test_what_is_not_a_state_or_a_rate():
+    model, rule = nn.Linear(2, 2, key=0), ts.optimizers.AdamW(1e-3)
+    with pytest.raises(
+        ts.LaunchError, match=r"(?s)TS362.*the state is a Linear: .*opt\.update\(model, gradient, state\)"
+    ):
+        rule.update(model, rule.init(model), model)
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*lr is a number, or a function of the step, not '1e-3'"):
+        ts.optimizers.AdamW("1e-3")

@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera.compiler.targets.cpu.call import threads
-from tessera.errors import LaunchError
+from tessera.errors import LaunchError, source_line
 from tessera.runtime.arrays import host_memory
 
 ROOT = Path(__file__).parents[3]
@@ -22,6 +22,24 @@ LIMITED = Path(__file__).with_name("limited_memory.py")
 def test_arrays_and_temporaries_that_do_not_fit(own_cache: Path) -> None:
     done = subprocess.run([sys.executable, str(LIMITED)], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr, done.returncode) == ("TS505\n" * 4, "", 0)
+
+
+@ts.function
+def outer_loss(x):
+    y = ts.sin(x)
+    return ts.mean(ts.cumsum(ts.outer(y, y), axis=0))
+
+
+def test_the_line_that_makes_the_largest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a gradient, the forward line."""
+    x = np.ones(20_000, np.float32)
+    monkeypatch.setattr(host_memory, "available", lambda: 1 << 20)
+    for f in (outer_loss, ts.grad(outer_loss)):
+        with pytest.raises(LaunchError, match="TS505") as caught:
+            f(x)
+        (note, *_) = caught.value.diagnostics[0].notes
+        assert "the largest of them, 1.49 GiB, is made here" in note.message
+        assert note.span is not None and "ts.outer" in str(source_line(note.span.file, note.span.line))
 
 
 def test_a_block_that_was_not_given_says_nothing_when_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:

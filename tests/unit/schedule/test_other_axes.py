@@ -10,7 +10,8 @@ import pytest
 import tessera as ts
 from tessera import knobs
 from tessera.kernels import logsumexp_safe
-from tests.fuzz import gradients
+from tests.conftest import require
+from tests.fuzz import gradients, peers
 
 ROWS, COLUMNS = 130, 70
 
@@ -94,3 +95,11 @@ def test_derivatives_of_two_orders_in_one_function() -> None:
     p = gradients.program(7800044)
     with knobs.target.override("cpu"):
         assert not gradients.fault(p)
+
+
+@pytest.mark.filterwarnings("ignore::tessera.TrainingWarning")
+def test_an_operator_that_two_sums_read_and_nobody_after_them() -> None:
+    """Its group is forgotten by the sums, too."""
+    require("torch")
+    with knobs.target.override("cpu"):
+        assert not peers.fault(peers.program(600771))

@@ -15,6 +15,7 @@ from tessera.compiler.frontend.evaluate.attributes import attribute
 from tessera.compiler.frontend.evaluate.calls import BUILTINS, adopt, has_call
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.operators import compare_sizes
+from tessera.compiler.frontend.evaluate.python.classes import has_attribute, is_instance
 from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
@@ -293,6 +294,8 @@ def isinstance_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any
         return int in kinds
     if isinstance(value, Number):
         return value.type in kinds
+    if isinstance(value, Record):
+        return is_instance(value, kinds)
     try:
         return isinstance(value, tuple(k for k in kinds if isinstance(k, type)))
     except TypeError as e:
@@ -325,6 +328,8 @@ def hasattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
         return UNKNOWN
     if ev.layer.owns(args[0]):
         return args[1] in ev.layer.attributes(args[0])
+    if isinstance(args[0], Record) and isinstance(args[1], str):
+        return has_attribute(args[0], args[1])
     return hasattr(args[0], args[1]) if is_static(args[0]) else UNKNOWN
 
 

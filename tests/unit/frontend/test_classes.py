@@ -1,0 +1,86 @@
+"""`isinstance` and `hasattr` of modules and dataclasses in functions: as in Python, and in editors as when compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tessera.compiler.frontend.incremental import FileAnalysis
+
+TEXT = """
+import tessera as ts
+from tessera import Tensor, nn
+
+
+class Scaled(nn.Linear):
+    pass
+
+
+class Net(nn.Module):
+    first: Scaled
+    drop: nn.Dropout
+    last: nn.Linear
+
+    def __call__(self, x):
+        for layer in (self.first, self.drop, self.last):
+            if isinstance(layer, nn.Dropout) or not isinstance(layer, (int, nn.Module)):
+                continue
+            x = layer(x)
+            if isinstance(layer, Scaled) and hasattr(layer, "weight") and not hasattr(layer, "p"):
+                x = ts.concat([x, x], axis=1)
+        return x
+
+
+@ts.function
+def out(net: Net, x: Tensor["B", 4]):
+    y = net(x)
+    return y
+
+
+net = Net(Scaled(4, 3, key=0), nn.Dropout(0.5), nn.Linear(6, 2, key=1))
+result = out(net, ts.ones((5, 4)))
+"""
+
+
+def test_what_runs_is_what_python_would_run(tmp_path, monkeypatch):
+    (tmp_path / "classes_of_layers.py").write_text(TEXT)
+    monkeypatch.syspath_prepend(tmp_path)
+    import classes_of_layers as made  # type: ignore[import-not-found]
+
+    plain = made.net(np.ones((5, 4), np.float32))
+    assert made.result.shape == plain.shape == (5, 2)
+    np.testing.assert_allclose(made.result, plain, rtol=1e-6)
+
+
+OF_A_TEXT = """
+import tessera as ts
+from dataclasses import dataclass
+from tessera import Tensor, nn
+
+
+class Head(nn.Module):
+    scale: float
+
+    def __call__(self, x):
+        return x * self.scale
+
+
+class Wide(Head):
+    def __call__(self, x):
+        return ts.concat([x, x], axis=1)
+
+
+@ts.function
+def out(x: Tensor["B", 4]):
+    for head in (Head(2.0), Wide(3.0)):
+        if isinstance(head, Wide) and isinstance(head, Head) and hasattr(head, "scale"):
+            x = head(x)
+        if isinstance(head, (nn.Dropout, int)) or hasattr(head, "p"):
+            x = x[:, :1]
+    y = x + 1
+    return y
+"""
+
+
+def test_editors_know_it_too():
+    (analysis,) = (a for a in FileAnalysis("classes.py").update(OF_A_TEXT) if a.name == "out")
+    assert [e.text for e in analysis.expressions if e.kind == "assign"][-1] == "[B, 8] f32" and not analysis.diagnostics
