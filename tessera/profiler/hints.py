@@ -504,9 +504,12 @@ def _joined(recording: Recording, functions: list[str], ran: list[LaunchEvent]) 
 def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
     """A region that is mostly something else than kernels and compiling, with its longest stretch named.
 
-    Silent where short calls explain it: see `launch_overhead`.
+    Silent where short calls explain it: see `launch_overhead`; and where the profiler called one function alone, so
+    that nothing of the program lies between its calls.
     """
     ran = [launch for launch in recording.launches if launch.duration is not None]
+    if len({launch.attributes.get("run", launch.launch) for launch in ran}) <= recording.repetitions:
+        return
     outside = time_outside(recording)
     short = sum(hint.saving[1] for hint in launch_overhead(recording, stats))
     if not ran or outside <= MOSTLY_OUTSIDE * recording.duration or short > outside / 2:

@@ -60,6 +60,8 @@ class Recording(Bookkeeping):
         """tile records of the other calls"""
         self.samples = Samples()
         """where the thread that entered the profiler was, for the time outside of kernels"""
+        self.repetitions = 0
+        """how often the profiler itself made the calls of the region (`Profiler.repeat`); not kept in a file"""
         self.counters = Counters()
         """of the processor and the system, over the region"""
         self.clock: tuple[str, int] | None = None

@@ -121,6 +121,7 @@ class Profiler:
             until = time.perf_counter_ns() + _REPEAT_NS
             for done in range(1, (times or _RUNS) + 1):
                 call()
+                self.recording.repetitions = done
                 if times is None and done == 1 and time.perf_counter_ns() >= until:
                     break
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.profiler.analyses.traffic import WORTH, Traffic
+from tessera.profiler.analyses.traffic import WORTH, ArrayTraffic, Traffic
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.host import HostReport
 from tessera.profiler.kernel_stats import KernelStats, copies, kernel_stats
@@ -130,17 +130,19 @@ class Summary:
                 lines.append(f"    - {label}: {format_value(figure.value, figure.unit)}{of_peak}")
         lines.append(f"    - {_bound_text(kernel)}")
         if kernel.bound != "compute":
-            lines += [
-                f"    - Reads each element of {entry.operand} {entry.times:,.1f} times ({entry.modelled})"
-                for entry in self.traffic.arrays
-                if entry.kernel == kernel.title and (entry.times or 0) >= WORTH
-            ][:1]
+            again = [e for e in self.traffic.arrays if e.kernel == kernel.title and (e.times or 0) >= WORTH]
+            lines += [f"    - {_read_again(entry)}" for entry in again[:1]]
         lines += [
             f"    - Suggestion: {_suggestion(hint)}"
             for hint in self.hints
             if hint.kernel in {part.kernel for part in parts}
         ]
         return lines
+
+
+def _read_again(entry: ArrayTraffic) -> str:
+    read = format_value(entry.modelled.value or 0.0, "B")
+    return f"Reads each element of {entry.operand} {entry.times:,.1f} times: {read}, {entry.modelled.source}"
 
 
 def _bound_text(kernel: KernelStats) -> str:

@@ -17,7 +17,7 @@ from tessera.profiler import Profiler
 from tessera.profiler.export.page import page
 from tessera.profiler.machine import Ceiling, DeviceCeilings
 from tessera.profiler.recording import Recording
-from tessera.profiler.roofline import roofline_figure
+from tessera.profiler.roofline import Roofline, roofline_figure
 from tessera.profiler.style import EDGE, GRID, escape, shorten
 from tessera.profiler.timeline import gantt_figure, histogram_figure
 from tessera.profiler.views import parts
@@ -412,3 +412,13 @@ def test_roofs_of_one_rate_share_a_label_that_keeps_their_origins() -> None:
     roofs = [Ceiling("compute", "f16", 1e14, "measured", "x"), Ceiling("compute", "bf16", 1e14, "modelled", "y")]
     figure = roofline_figure([], [DeviceCeilings("cuda:0", "a GPU", 1, 1, tuple(roofs))])
     assert [label.text for label in figure.layout.annotations] == ["f16, bf16 modelled 100 TFLOP/s (measured)"]
+
+
+def test_names_of_slopes_stand_clear_of_the_axis() -> None:
+    """Where a slope enters the plane from below, its name would lie on the figures of the axis."""
+    point = launch(flops=10**6, bytes=10**5, duration=10**5)
+    markup = Roofline(recorded(point)).view()
+    place = {name: float(y) for y, name in re.findall(r'<text x="[\d.]+" y="([\d.]+)"[^>]*>([^<]+)</text>', markup)}
+    assert {"memory", "cache"} <= place.keys()
+    figures = min(y for name, y in place.items() if re.fullmatch(r"[\d.]+", name))
+    assert max(place["memory"], place["cache"]) < figures - 12

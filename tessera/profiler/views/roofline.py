@@ -91,8 +91,11 @@ class _Plane:
         return parts
 
     def _slope_label(self, c: Ceiling, begin: float) -> str:
-        """Below the start of its slope, which rises away from it; the caption has the figures."""
-        return self._ceiling_label(self.x(begin) + 6, self.y(begin * c.value) + 14, c.name)
+        """Below the start of its slope, which rises away from it, and above the axis; the caption has the figures."""
+        y = self.y(begin * c.value)
+        if y + 14 > self.height - self.bottom:
+            return self._ceiling_label(self.x(begin) + 20, y - 4, c.name)
+        return self._ceiling_label(self.x(begin) + 6, y + 14, c.name)
 
     def _ceiling_label(self, x: float, y: float, name: str, anchor: str = "start") -> str:
         left = x - (anchor == "end") * self.frame.letter * len(name)

@@ -64,7 +64,7 @@ def test_what_is_read_again_is_named(profile: Profiler, tmp_path: Any) -> None:
         (gathered,) = (e for (kernel, name), e in found.items() if "take" in kernel and name == "x")
         assert gathered.modelled.value is None and "from data" in gathered.modelled.reason
         assert str(prof.traffic()).splitlines()[1].endswith("3.0 times")
-    assert "Reads each element of w 3.0 times" in str(profile.summary())
+    assert "- Reads each element of w 3.0 times: 28.8 kB, modelled\n" in str(profile.summary())
 
 
 @given(st.tuples(*[st.integers(1, 5)] * 3), st.integers(1, 20), st.integers(1, 9), st.integers(0, 4))

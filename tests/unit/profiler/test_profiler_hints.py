@@ -367,3 +367,13 @@ def test_a_tail_is_one_of_the_same_tile() -> None:
 
     assert "tail" in kinds(long_one(lambda n: 15))
     assert "tail" not in kinds(long_one(lambda n: 15 - n))  # another each time: it waited, and it is not long
+
+
+def test_between_calls_that_the_profiler_makes_itself_lies_nothing_of_the_program_s() -> None:
+    recording = calls(3, "scale", pause=100)
+    recording.end = 1_000_000
+    assert "outside kernels" in kinds(recording)
+    recording.repetitions = 3  # each is one call of one function
+    assert "outside kernels" not in kinds(recording)
+    recording.repetitions = 1  # one repetition makes all three: Python runs between them
+    assert "outside kernels" in kinds(recording)
