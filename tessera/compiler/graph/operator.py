@@ -20,7 +20,7 @@ operator without one must decompose.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
@@ -274,6 +274,8 @@ class Operator:
             if p.name not in given and p.required:
                 raise TypeError(f"{self.signature} needs {p.name!r}{self._remark(p.name)}")
             value = given.get(p.name, p.default)
+            if p.operand and p.variadic and not isinstance(value, Iterable):
+                raise TypeError(f"{self.signature} takes a list or tuple of tensors: {self.name}([x, y])")
             if p.operand:
                 operands.append(list(value) if p.variadic else value)
             else:

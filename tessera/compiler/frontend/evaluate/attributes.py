@@ -33,7 +33,7 @@ from tessera.compiler.frontend.names.values import (
     Unknown,
     type_name,
 )
-from tessera.errors import Span
+from tessera.errors import Edit, Fix, Span
 from tessera.language.absent import instead, instead_inside, instead_of_attribute
 from tessera.language.dims import Expr
 
@@ -99,6 +99,12 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
     if module.path == "tessera" and name in dir(tessera):
         kind = ev.definition.kind
         return ev.error("TS104", f"tessera.{name} cannot be used in a {kind}; {instead_inside(name)}", node)
+    if module.path == "tessera" and ev.layer.functions and ev.layer.has_function(name):
+        fix = Fix(
+            f"Use ts{ev.layer.functions}.{name}", (Edit(name_span(ev, node), f"{ev.layer.functions[1:]}.{name}"),)
+        )
+        message = f"tessera has no {name!r}; use ts{ev.layer.functions}.{name} here"
+        return ev.error("TS104", message, node, fixes=(fix,))
     message = f"{module.path} has no {name!r} that can be used in a {ev.definition.kind}"
     if why := instead(name, module.path):
         return ev.error("TS104", f"{message}; {why}", node)
