@@ -19,7 +19,7 @@ from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span, own
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition, read_once, represent
-from tessera.compiler.frontend.names.numbers import NumpyFunction, of_numbers
+from tessera.compiler.frontend.names.numbers import NumpyFunction, NumpyMember, of_numbers
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     ABSTRACT,
@@ -77,7 +77,8 @@ def call_node(ev: Evaluator, node: ast.Call) -> Any:
 @method
 def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(callee, Unknown):
-        return UNKNOWN
+        tensors = _tensors(ev, args, kwargs) if isinstance(callee, NumpyMember) else []
+        return _use_ours(ev, node, callee.__name__, callee, tensors[0]) if tensors else UNKNOWN
     if isinstance(callee, Closure):
         return call_closure(ev, node, callee, args, kwargs)
     if isinstance(callee, ClassRef):
@@ -337,8 +338,7 @@ def is_pure(callee: Any) -> bool:
 
 def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A live callable without Python source meets tensors or symbolic sizes."""
-    given = [*leaves(args), *leaves(kwargs)]
-    tensors = [v for v in given if ev.layer.owns(v) and not isinstance(v, Expr)]
+    given, tensors = [*leaves(args), *leaves(kwargs)], _tensors(ev, args, kwargs)
     name = getattr(callee, "__name__", type(callee).__name__)
     if getattr(callee, "__module__", "") == "math" and not tensors:
         whole = name in ("floor", "ceil", "isqrt", "gcd", "lcm", "comb", "perm", "factorial")
@@ -357,6 +357,10 @@ def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], k
         message = f"{name} is Python's own and cannot work with {type_name(own)} of a program; write a loop"
         return ev.error("TS102", message, node)
     return _use_ours(ev, node, name, callee, tensors[0])
+
+
+def _tensors(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+    return [v for v in (*leaves(args), *leaves(kwargs)) if ev.layer.owns(v) and not isinstance(v, Expr)]
 
 
 def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) -> Any:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.compiler.frontend.names.values import Number, is_sequence, is_static
+from tessera.compiler.frontend.names.values import Number, Unknown, is_sequence, is_static
 from tessera.language.dims import Expr
 
 SHARED = frozenset(
@@ -24,6 +24,14 @@ class NumpyFunction:
 
     def __call__(self, *args: Any) -> Any:
         raise TypeError("stands for a function of NumPy")
+
+
+class NumpyMember(Unknown):
+    """Any other member of NumPy where only a text is read: what it is, and what it gives, is not known. But a tensor of
+    a program is nothing that it works with."""
+
+    def __init__(self, name: str, module: str = "numpy") -> None:
+        self.__name__, self.__module__ = name, module
 
 
 _FUNCTIONS = {name: NumpyFunction(name) for name in SHARED}

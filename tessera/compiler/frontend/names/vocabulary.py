@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
-from tessera.compiler.frontend.names.numbers import numpy_function
+from tessera.compiler.frontend.names.numbers import NumpyMember, numpy_function
 from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, Builtin, FileModule, Namespace, OperatorRef
 from tessera.language import dtypes, policies, saving
 
@@ -91,6 +91,8 @@ _PYTHONS: dict[tuple[str, str], Any] = {
 }
 """members of Python's modules that functions may call"""
 _OPERATOR_SPACES = ("tessera", "tessera.op", "tessera.tensor", "tessera.nn")
+_NUMPY_MODULES = frozenset({"numpy.fft", "numpy.linalg"})
+"""those whose functions take arrays"""
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None}
 
 
@@ -111,6 +113,8 @@ def member(path: str, name: str) -> Any:
         return getattr(math, name, MISSING)
     if path in ("numpy", "np"):
         return _numpy(name)
+    if path in _NUMPY_MODULES:
+        return NumpyMember(name, path)
     if (path, name) in _PYTHONS:
         return _PYTHONS[path, name]
     if not is_own_module(path):
@@ -155,7 +159,9 @@ def _numpy(name: str) -> Any:
     """What can be said of NumPy's members without importing it: constants, dtypes, functions of numbers."""
     if name in _CONSTANTS:
         return _CONSTANTS[name]
-    return dtypes.named(name) or numpy_function(name) or UNKNOWN
+    if f"numpy.{name}" in _NUMPY_MODULES:
+        return Namespace(f"numpy.{name}")
+    return dtypes.named(name) or numpy_function(name) or NumpyMember(name)
 
 
 @lru_cache(maxsize=1)
