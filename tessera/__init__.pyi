@@ -986,10 +986,11 @@ def cumulative_sum(x: A, axis: int | None = None, dtype: DType | None = None, in
 def detach(x: A) -> A:
     """`x` itself, but a constant for derivatives: no gradient flows through it."""
 
-def dft(x: A, axis: int = -1, inverse: _bool = False, power: float = 0.0, *, dim: int = ..., dims: int = ...) -> A:
+def dft(x: A, imaginary: Array | None = None, axis: int = -1, inverse: _bool = False, power: float = 0.0, *, dim: int = ..., dims: int = ...) -> A:
     """n^power * sum over j of x[j] exp(-2 pi i j k / n) along `axis`; `inverse`: with +i.
 
-    It is linear and its matrix symmetric, so that it is its own tangent and its own adjoint.
+    With `imaginary`, of x + i imaginary for real ones. It is linear and its matrix symmetric, so that it is its own
+    tangent and its own adjoint.
     """
 
 def diff(x: A, prepend: Array | None = None, append: Array | None = None, axis: int = -1, n: int = 1, *, dim: int = ..., dims: int = ...) -> A:

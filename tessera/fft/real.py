@@ -45,7 +45,7 @@ def rfftn(x, s=None, axes=None, norm="backward"):
         x = resized(x, lengths[i], own[i])
     x = ts.rdft(x, own[-1], power)
     for axis in own[-2::-1]:
-        x = ts.dft(x, axis, False, power)
+        x = ts.dft(x, axis=axis, power=power)
     return x
 
 
@@ -54,7 +54,7 @@ def irfftn(x, s=None, axes=None, norm="backward"):
     x = as_complex(ts.asarray(x))
     own, lengths, power = several_axes(x, s, axes, norm, INVERSE)
     for i in range(len(own) - 1):
-        x = ts.dft(resized(x, lengths[i], own[i]), own[i], True, power)
+        x = ts.dft(resized(x, lengths[i], own[i]), axis=own[i], inverse=True, power=power)
     return _to_real(x, lengths[-1], own[-1], power)
 
 

@@ -13,14 +13,14 @@ def fft(x, n=None, axis: int = -1, norm="backward"):
     "forward" by n. Complex numbers, also of real ones. Raises ValueError for n below 1 and other names of `norm`.
     """
     x, power = one_axis(as_complex(ts.asarray(x)), n, axis, norm, FORWARD)
-    return ts.dft(x, axis, False, power)
+    return ts.dft(x, axis=axis, power=power)
 
 
 def ifft(x, n=None, axis: int = -1, norm="backward"):
     """The inverse of `fft`: 1 / n sum over k of x[k] exp(2 pi i j k / n). `norm`: "ortho" divides by sqrt(n) instead,
     "forward" by nothing."""
     x, power = one_axis(as_complex(ts.asarray(x)), n, axis, norm, INVERSE)
-    return ts.dft(x, axis, True, power)
+    return ts.dft(x, axis=axis, inverse=True, power=power)
 
 
 def fftn(x, s=None, axes=None, norm="backward"):
@@ -49,5 +49,5 @@ def _along(x, s, axes, inverse, norm, powers):
     for i in range(len(own)):
         x = resized(x, lengths[i], own[i])
     for axis in own[::-1]:
-        x = ts.dft(x, axis, inverse, power)
+        x = ts.dft(x, axis=axis, inverse=inverse, power=power)
     return x

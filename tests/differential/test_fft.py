@@ -14,6 +14,7 @@ from tessera.compiler.graph.operators.spectral.roots import roots
 from tessera.compiler.lower.spectral import passes
 from tessera.errors import CompileError, LaunchError
 from tessera.fft import HOME
+from tests.conftest import require
 
 RNG = np.random.default_rng(5)
 
@@ -127,6 +128,25 @@ def test_long_lines_have_roots_of_two_tables(dtype: Any) -> None:
     found = ts.fft.fft(z)
     close(found, np.fft.fft(wide(z)), 4e-7)
     close(ts.fft.ifft(found), z, 4e-7)
+
+
+def test_on_a_gpus_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes with roots of one table and of two, transforms of real numbers, and an axis before others."""
+    require("g++")
+    monkeypatch.setattr(passes, "LONG", 16)
+    monkeypatch.setattr(passes, "NEAR", 4)
+
+    @ts.function
+    def several(z: Any, x: Any):
+        return ts.fft.fft(z), ts.fft.irfft(ts.fft.rfft(x)), ts.fft.ifft(z, n=10, axis=0)
+
+    z, x = complex_(3, 156), real(3, 60)
+    with ts.knobs.target.override("emulator:sm_80"):
+        far, back, columns = several(z, x)
+    close(far, np.fft.fft(wide(z)))
+    close(back, x)
+    close(columns, np.fft.ifft(wide(z), n=10, axis=0))
+    np.testing.assert_array_equal(far, several(z, x)[0])  # the processor's code adds in the same order
 
 
 def test_errors_are_no_larger_than_other_libraries() -> None:

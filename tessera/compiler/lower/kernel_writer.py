@@ -388,12 +388,23 @@ class KernelWriter:
     # writing
     def store(self, v: Value, a: Access) -> None:
         """Stores the tile of `v` where `a` says."""
+        self.store_beside([v], a)
+
+    def store_beside(self, values: Sequence[Value], a: Access) -> None:
+        """Stores the first tile where `a` says, and each other one an element further in memory."""
         strides = self.strides(a)
-        view = self.window(a.base, a.offset, self.view_of(a), "out", write=True)
-        tile = self.stretch(self.tiles[v], [s is not None for s in strides])
-        zero = self.size(0)
+        view, zero = self.view_of(a), self.size(0)
         at = [o if s is not None else zero for o, s in zip(self.offsets, strides, strict=True)]
-        self.b.store(view, self.b.cast(tile, _dtype(a.base)), at)
+        if len(values) > 1:
+            steps = (1, *(contiguous(view.shape) if view.strides is None else view.strides))
+            view = ViewType((len(values), *view.shape), view.dtype, steps)
+        window = self.window(a.base, a.offset, view, "out", write=True)
+        for i, v in enumerate(values):
+            tile = self.b.cast(self.stretch(self.tiles[v], [s is not None for s in strides]), _dtype(a.base))
+            if len(values) == 1:
+                self.b.store(window, tile, at)
+            else:
+                self.b.store(window, self.b.reshape(tile, (1, *_shape(tile))), [self.size(i), *at])
 
 
 def _owned(v: Value) -> ViewLayout:

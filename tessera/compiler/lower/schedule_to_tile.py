@@ -22,7 +22,7 @@ from tessera.compiler.lower.row_writer import RowWriter
 from tessera.compiler.lower.segments import fold_segments
 from tessera.compiler.lower.sorting import sort_lines
 from tessera.compiler.lower.spectral.passes import keep_table, transform_lines
-from tessera.compiler.schedule.access import collapse, gather_parts, sizes, units, written
+from tessera.compiler.schedule.access import Access, collapse, gather_parts, sizes, units, written
 from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
 from tessera.compiler.schedule.lifetimes import dies
 from tessera.compiler.schedule.saved_values import places
@@ -201,12 +201,31 @@ def _elementwise(group: Op, out: ProgramBuilder) -> None:
         for op in body.ops:
             writer.compute(op)
         places = dict(body.stores())
-        for v, result in in_order(group, body, changed):
-            at = places[v]
-            writer.store(v, replace(at, base=changed[result]) if result in changed else at)
+        stores = [(v, result, places[v]) for v, result in in_order(group, body, changed)]
+        for side in _beside_each_other(stores, out) if not changed else [[s] for s in stores]:
+            _, result, at = side[0]
+            writer.store_beside([s[0] for s in side], replace(at, base=changed[result]) if result in changed else at)
         return LoweredGroup(group, writer.finish(name), writer.arguments, flops_of(body.ops))
 
     _once(group, out, write, changed)
+
+
+def _beside_each_other(
+    stores: list[tuple[Value, Value, Access]], out: ProgramBuilder
+) -> list[list[tuple[Value, Value, Access]]]:
+    """The stores of a group, those together that fill neighbouring elements of one result, as parts of a stack do."""
+    found: list[list[tuple[Value, Value, Access]]] = []
+    for v, result, at in stores:
+        whole = home_of(result, out.homes).base
+        last = found[-1] if found else []
+        if last:
+            _, r, first = last[0]
+            near = home_of(r, out.homes).base is whole and first.strides == at.strides and 1 not in at.strides
+            if near and at.offset == first.offset + len(last):
+                last.append((v, result, at))
+                continue
+        found.append([(v, result, at)])
+    return found
 
 
 def _contract(group: Op, out: ProgramBuilder) -> None:

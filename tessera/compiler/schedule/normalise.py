@@ -40,12 +40,16 @@ def normalise(block: Block, sizes: Sizes) -> None:
         elif kind_of(op) == "gather":
             _store_generated(op, range(len(op.operands)))
             _store_scalars(op, (0,))
-        elif kind_of(op) in ("scatter", "sort", "spectral"):
+        elif kind_of(op) in ("scatter", "sort"):
             same = kind_of(op) == "scatter" and number_everywhere(op.operands[0]) is not None
             _in_one_piece(op, range(1 if same else 0, len(op.operands)))
         elif kind_of(op) == "put":  # its tensor is copied when the op is lowered, where that is necessary
             _in_one_piece(op, (1, 2))
             _in_windows(op, (0,))
+        elif kind_of(op) == "spectral":
+            _store_generated(op, range(len(op.operands)))
+            _store_scalars(op, range(len(op.operands)))
+            _in_windows(op, range(len(op.operands)))
         elif kind_of(op) == "reduce":
             _straighten(op)
         elif op.name == "graph.launch":

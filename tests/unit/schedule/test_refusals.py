@@ -117,6 +117,10 @@ def segments(x: Tensor["M", "K", f32], i: Tensor["M", ts.int64]):
     return ts.exp(ts.segment_sum(x * 2, i, 8))
 
 
+def transformed(x: Tensor["M", 16, f32]):
+    return ts.rdft(ts.exp(x))
+
+
 def sorted_lines(x: Tensor["M", "N", f32]):
     return ts.sort(ts.exp(x))
 
@@ -158,6 +162,8 @@ FOUND = [
     (segments, "mul", "segment_sum", "segments"),
     (put, "exp", "put", "put"),
     (sorted_lines, "exp", "sort", "sorted lines"),
+    (transformed, "exp", "dft", "transformed lines"),
+    (transformed, "roots_of_unity", "mul", "table"),
     (again, "exp", "cos", "computed again"),
 ]
 

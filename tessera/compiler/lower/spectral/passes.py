@@ -8,6 +8,7 @@ stores its results so that the next one finds them as r times as many neighbours
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from tessera.compiler.lower.program_builder import ProgramBuilder, inside
 from tessera.compiler.lower.sorting import temporary
 from tessera.compiler.lower.spectral.butterflies import Butterflies, Pair
 from tessera.compiler.schedule.blocks import map_block
-from tessera.compiler.schedule.views import layout_of
+from tessera.compiler.schedule.views import ViewLayout, layout_of
 from tessera.errors import Span
 from tessera.immutable import immutable, mutable
 from tessera.language.dims import Dim
@@ -48,8 +49,7 @@ def keep_table(group: Op, out: ProgramBuilder) -> None:
 def transform_lines(group: Op, out: ProgramBuilder) -> None:
     """`dft` along the middle one of three axes."""
     op = next(o for o in group.region.block.ops if o.name == "graph.dft")
-    layout, attrs = layout_of(op.operands[0]), attributes_of(op)
-    assert layout is not None
+    attrs, layouts = attributes_of(op), [layout_of(v) for v in op.operands]
     (result,) = group.results
     out.temp(result)
     t = cast("TensorType", result.type)
@@ -59,15 +59,16 @@ def transform_lines(group: Op, out: ProgramBuilder) -> None:
     places = [result]
     if len(lengths) > 1:
         places.append(temporary(t.shape, t.dtype, "passes", group.span, out))
-    source, offset, left, done = layout.base, layout.offset, n, behind
+    sources, left, done = [x for x in layouts if x is not None], n, behind
     for i, r in enumerate(lengths):
         left //= r
         last = i == len(lengths) - 1
         target = places[(len(lengths) - 1 - i) % 2]
         scale = float(n) ** cast("float", attrs["power"]) if last else 1.0
         step = TransformPass(r, (before, left, done), t.dtype, bool(attrs["inverse"]), scale, group.span)
-        _PassWriter(step, out).launch(source, offset, target, inside(group))
-        source, offset, done = target, 0, done * r
+        _PassWriter(step, out).launch(sources, target, inside(group))
+        done = done * r
+        sources = [ViewLayout(target, (before, left, done), (left * done, done, 1), 0)]
 
 
 @immutable
@@ -93,20 +94,16 @@ class _PassWriter:
     step: TransformPass
     out: ProgramBuilder
 
-    def launch(self, source: Value, offset: Dim, target: Value, known: dict[Value, Value]) -> None:
+    def launch(self, sources: Sequence[ViewLayout], target: Value, known: dict[Value, Value]) -> None:
+        """`sources`: complex numbers, or their real and their imaginary parts."""
         step, out = self.step, self.out
         r, (_, m, behind) = step.r, step.size
-        rows, whole = (r, *step.size), behind * m
-        reads = ViewType(rows, step.dtype, (whole, whole * r, behind, 1))
-        writes = ViewType(rows, step.dtype, (behind, whole * r, behind * r, 1))
-        block = self._block()
-        writer = KernelWriter(
-            Space(step.size, [(0,), (1,), (2,)], step.size, block, (False,) * 3), {}, set(), step.span
-        )
+        writes = ViewType((r, *step.size), step.dtype, (behind, behind * m * r, behind * r, 1))
+        space = Space(step.size, [(0,), (1,), (2,)], step.size, self._block(), (False,) * 3)
+        writer = KernelWriter(space, {}, set(), step.span)
         b, short = writer.b, Butterflies(writer.b)
-        x = writer.window(source, offset, reads, "x")
+        numbers = self._read(sources, writer, short)
         y = writer.window(target, 0, writes, "out", write=True)
-        numbers = [short.parts(b.load(x, [b.index(q), *writer.offsets], (1, *block)), step.inverse) for q in range(r)]
         found = short.transform(numbers)
         if m > 1:
             found = [found[0], *self._turned(found[1:], writer, short)]
@@ -118,6 +115,20 @@ class _PassWriter:
         flops = operations((step.size[0], r, behind * m), 1)
         kernel = writer.finish(out.kernel_name(f"dft_{r}"))
         out.launch(kernel, writer.arguments, known, f"dft of {r}", flops, step.span)
+
+    def _read(self, sources: Sequence[ViewLayout], writer: KernelWriter, short: Butterflies) -> list[Pair]:
+        """The r parts of lines, as far as a program takes them."""
+        step, b = self.step, writer.b
+        r, (before, m, behind), block = step.r, step.size, (1, *writer.space.block)
+        loads: list[list[Value]] = []
+        for x in sources:
+            dtype = step.dtype if len(sources) == 1 else step.dtype.part
+            view = ViewType((r, before, m, behind), dtype, (m * x.strides[1], x.strides[0], x.strides[1], x.strides[2]))
+            window = writer.window(x.base, x.offset, view, "x")
+            loads.append([b.load(window, [b.index(q), *writer.offsets], block) for q in range(r)])
+        if len(loads) == 1:
+            return [short.parts(x, step.inverse) for x in loads[0]]
+        return [(y, x) if step.inverse else (x, y) for x, y in zip(*loads, strict=True)]
 
     def _block(self) -> tuple[Dim, ...]:
         """Elements of each of the r parts that a program takes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TypeAlias
 
 LARGEST = 16
 """elements of the longest transform that a pass computes in registers"""
@@ -26,23 +27,29 @@ def power_of_two(least: int) -> int:
 
 @lru_cache(maxsize=1024)
 def radices(n: int) -> tuple[int, ...]:
-    """The lengths of the passes whose product is `n`, the longest first, so that all together cost least."""
-    return tuple(sorted(_cheapest(n)[1], reverse=True))
+    """The lengths of the passes whose product is `n`, the longest first, so that all together cost least.
+
+    Of equal ones those with the longest first pass: it leaves that many neighbours to the lanes of the next one. The
+    others are as even as can be.
+    """
+    first = [r for r in range(LARGEST, 1, -1) if n % r == 0]
+    found = min(((_step(r, _cheapest(n // r))) for r in first), key=lambda c: (c[0], -max(c[2])))
+    return tuple(sorted(found[2], reverse=True))
+
+
+Cost: TypeAlias = "tuple[float, int, tuple[int, ...]]"
+"""operations on an element, how uneven the passes are, and their lengths"""
+
+
+def _step(r: int, rest: Cost) -> Cost:
+    return rest[0] + PASS + operations(r), rest[1] + r * r, (r, *rest[2])
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(n: int) -> tuple[float, tuple[int, ...]]:
+def _cheapest(n: int) -> Cost:
     if n == 1:
-        return 0.0, ()
-    best: tuple[float, tuple[int, ...]] | None = None
-    for r in range(LARGEST, 1, -1):
-        if n % r == 0 and is_smooth(n):
-            cost, rest = _cheapest(n // r)
-            cost += PASS + operations(r)
-            if best is None or cost < best[0]:
-                best = cost, (r, *rest)
-    assert best is not None, n
-    return best
+        return 0.0, 0, ()
+    return min(_step(r, _cheapest(n // r)) for r in range(2, LARGEST + 1) if n % r == 0)
 
 
 def prime_factors(n: int) -> list[int]:

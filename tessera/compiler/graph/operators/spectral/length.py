@@ -39,7 +39,7 @@ class FitLength(Operator):
             x = g.slice(x, (0,) * len(shape), (*shape[:axis], kept, *shape[axis + 1 :]))
         if kept != n:
             x = g.pad(x, tuple((0, n - kept if i == axis else 0) for i in range(len(shape))))
-        return x if n != shape[axis] else g.to(x, tensor(x).dtype)
+        return x
 
     def partition(self, cut: Cut, x: TensorType, n: Dim, axis: int) -> None:
         if cut.axis(x) == axis or cut.mentioned(n):

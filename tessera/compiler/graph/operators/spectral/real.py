@@ -56,19 +56,21 @@ class Rdft(Operator):
             return g.reshape(found, (*shape[:axis], half(n), *shape[axis + 1 :]))
         before, _, behind = shape
         if not isinstance(n, int) or n % 2:
-            whole = g.dft(g.cast(x, tensor(x).dtype.paired), 1, False, power)
+            whole = g.dft(g.cast(x, tensor(x).dtype.paired), axis=1, power=power)
             return g.slice(whole, (0, 0, 0), (before, half(n), behind))
         pairs = g.reshape(x, (before, n // 2, 2, behind))
         even, odd = (
             g.reshape(g.slice(pairs, (0, 0, i, 0), (before, n // 2, i + 1, behind)), (before, n // 2, behind))
             for i in (0, 1)
         )
-        z = g.dft(g.make_complex(even, odd), 1)
-        around = g.concat([z, g.slice(z, (0, 0, 0), (before, 1, behind))], axis=1)
-        back = g.conj(g.flip(around, 1))
-        turns = g.reshape(g.roots_of_unity(n, n // 2 + 1, "line", False, tensor(around).dtype), (n // 2 + 1, 1))
-        halved = g.mul(turns, -0.5j * float(n) ** power)
-        return g.add(g.mul(g.add(around, back), 0.5 * float(n) ** power), g.mul(g.sub(around, back), halved))
+        z, scale = g.dft(even, odd, axis=1), float(n) ** power
+        zero, inner = _split(g, z)
+        real, imaginary = g.mul(g.real(zero), scale), g.mul(g.imag(zero), scale)
+        ends = [g.to(f(real, imaginary), tensor(z).dtype) for f in (g.add, g.sub)]
+        back = g.conj(g.flip(inner, 1))
+        turned = g.mul(g.sub(inner, back), _turns(g, z, n, conjugate=False))
+        middle = g.add(g.mul(g.add(inner, back), 0.5 * scale), g.mul(turned, -0.5j * scale))
+        return g.concat([ends[0], middle, ends[1]], axis=1)
 
     def partition(self, cut: Cut, x: TensorType, axis: int, power: float) -> None:
         if cut.axis(x) == axis:
@@ -120,15 +122,16 @@ class Irdft(Operator):
         before, _, behind = shape
         if not isinstance(n, int) or n % 2:
             twice = g.mul(x, weights(g, x, n, 1, 2.0))
-            return g.real(g.dft(g.pad(twice, ((0, 0), (0, n - half(n)), (0, 0))), 1, True, power))
-        k = g.iota((n // 2 + 1, 1), axis=0)
-        ends = g.logical_or(g.eq(k, 0), g.eq(k, n // 2))
-        x = g.make_complex(g.real(x), g.where(ends, 0.0, g.imag(x)))
-        ahead = g.slice(x, (0, 0, 0), (before, n // 2, behind))
-        back = g.conj(g.flip(g.slice(x, (0, 1, 0), (before, n // 2 + 1, behind)), 1))
-        turns = g.reshape(g.roots_of_unity(n, n // 2, "line", True, tensor(x).dtype), (n // 2, 1))
-        z = g.add(g.add(ahead, back), g.mul(g.sub(ahead, back), g.mul(turns, 1j)))
-        z = scaled(g, g.dft(z, 1, True), n, power)
+            padded = g.pad(twice, ((0, 0), (0, n - half(n)), (0, 0)))
+            return g.real(g.dft(padded, axis=1, inverse=True, power=power))
+        zero, rest = _split(g, x)
+        inner, last = _split(g, rest, n // 2 - 1)
+        first, last = g.real(zero), g.real(last)
+        back = g.conj(g.flip(inner, 1))
+        turned = g.mul(g.sub(inner, back), _turns(g, x, n, conjugate=True))
+        middle = g.add(g.add(inner, back), g.mul(turned, 1j))
+        z = g.concat([g.make_complex(g.add(first, last), g.sub(first, last)), middle], axis=1)
+        z = scaled(g, g.dft(z, axis=1, inverse=True), n, power)
         return g.reshape(g.stack([g.real(z), g.imag(z)], axis=2), (before, n, behind))
 
     def partition(self, cut: Cut, x: TensorType, n: Dim, axis: int, power: float) -> None:
@@ -147,6 +150,18 @@ def half(n: Dim) -> Dim:
 def three(shape: Shape, axis: int) -> Shape:
     """The shape with one axis before `axis`, and one behind."""
     return dims.prod(shape[:axis]), shape[axis], dims.prod(shape[axis + 1 :])
+
+
+def _split(g: GraphBuilder, x: Value, at: int = 1) -> tuple[Value, Value]:
+    """The first elements along the middle axis, and those from number `at` on."""
+    before, count, behind = tensor(x).shape
+    return g.slice(x, (0, 0, 0), (before, at, behind)), g.slice(x, (0, at, 0), (before, count, behind))
+
+
+def _turns(g: GraphBuilder, like: Value, n: int, conjugate: bool) -> Value:
+    """The roots of unity 1 to n / 2 - 1, along the middle axis."""
+    table = g.roots_of_unity(n, n // 2, "line", conjugate, tensor(like).dtype)
+    return g.reshape(g.slice(table, (1,), (n // 2,)), (n // 2 - 1, 1))
 
 
 def weights(g: GraphBuilder, like: Value, n: Dim, axis: int, inner: float) -> Value:

@@ -46,3 +46,14 @@ def interleaved(fn: LLVMFunction, rows: list[Val], size: int) -> list[Val]:
                 mixed.append(fn.shuffle(rows[i], rows[i + half], mask))
         rows = mixed
     return rows
+
+
+def woven(fn: LLVMFunction, rows: list[Val]) -> list[Val]:
+    """The first lanes of all vectors, then the second ones, and so on, in as many vectors: a power of two of them."""
+    if len(rows) == 1:
+        return rows
+    n, out = rows[0].ty.lanes, list[Val]()
+    for even, odd in zip(woven(fn, rows[::2]), woven(fn, rows[1::2]), strict=True):
+        for start in (0, n // 2):
+            out.append(fn.shuffle(even, odd, [start + i // 2 + i % 2 * n for i in range(n)]))
+    return out

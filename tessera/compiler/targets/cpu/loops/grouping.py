@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.targets.cpu.loops.axes import LAZY, Spaces, moves, shape_of
-from tessera.compiler.targets.cpu.loops.stages import READS, STORES, LoopGroup, Nest, Root
+from tessera.compiler.targets.cpu.loops.stages import READS, STORES, LoopGroup, Nest, Root, known_index
 
 
 class LoopGrouping:
@@ -112,12 +112,6 @@ def never_meet(a: Op, b: Op) -> bool:
             if isinstance(size, int) and abs(x - y) >= size:
                 return True
     return False
-
-
-def known_index(v: Value) -> int | None:
-    """An index that is a number."""
-    d = v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else None
-    return d if isinstance(d, int) else None
 
 
 # What the computation of a value starts from, within one block.

@@ -18,6 +18,7 @@ from tessera.compiler.targets.cpu.elementary.convert import (
 )
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
+from tessera.compiler.targets.cpu.llvm.transpose import transpose, woven
 from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, PTR, Index, Ty, Val, const
 from tessera.immutable import immutable
 from tessera.language.dtypes import DType, f32
@@ -113,6 +114,8 @@ class ElementMemory:
         if lanes > 1 and step == -1 and mask is None:
             first = self.fn.gep(p, 1 - lanes, memory_element(d))
             return self._reversed(self.load(first, d, 1, lanes, None, fill, pure=pure), lanes)
+        if lanes > 2 and step == 2 and mask is None and not d.is_complex:
+            return unpack(self._every_second(p, storage_type(d, lanes), d, pure), d, self.vm)
         if lanes > 1 and step != 1:
             return self.gather(self.spread(p, d, step, lanes), d, mask, fill)
         t = storage_type(d, lanes)
@@ -127,6 +130,13 @@ class ElementMemory:
         raw = self.fn.op(text, t, (p, wide)) if pure else self.fn.load_once(text, t, (p, wide), self.floor)
         x = unpack(raw, d, self.vm)
         return x if _is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
+
+    def _every_second(self, p: Val, t: Ty, d: DType, pure: bool) -> Val:
+        """From two vectors, of which the second ends with the last element wanted: no other memory is touched."""
+        n = t.lanes
+        near = self._plain(p, t, d, pure)
+        far = self._plain(self.fn.gep(p, n - 1, memory_element(d)), t, d, pure)
+        return self.fn.shuffle(near, far, [2 * i if 2 * i < n else 2 * i + 1 for i in range(n)])
 
     def _reversed(self, x: Elem, lanes: int) -> Elem:
         order = range(lanes - 1, -1, -1)
@@ -187,6 +197,28 @@ class ElementMemory:
         else:
             wide = self._storage_mask(self.fn.splat(mask, lanes), d)
             self.fn.do(self._masked_store(raw, p, wide, d))
+
+    def store_woven(self, xs: Sequence[Elem], p: Val, d: DType, lanes: int) -> None:
+        """Lane 0 of all `xs` from p on, one behind the other, then lane 1 of all, and so on: what would be a store for
+        each element is transposed in registers. Their number is one of those that `weaves` takes."""
+        fn, rows = self.fn, list[Val]()
+        for x in (widen(x, lanes, self.fn) if lanes_of(x) < lanes else x for x in xs):
+            rows += (x.re, x.im) if isinstance(x, Pair) else (pack(x, d, self.vm),)
+        count, part = len(rows), storage_type(d, 1).scalar.elem
+        if count >= lanes:
+            for k in range(0, count, lanes):
+                for i, row in enumerate(transpose(fn, rows[k : k + lanes])):
+                    fn.store(row, fn.gep(p, i * count + k, part), _align(d))
+            return
+        for i, row in enumerate(woven(fn, rows)):
+            fn.store(row, fn.gep(p, i * lanes, part), _align(d))
+
+    @staticmethod
+    def weaves(count: int, d: DType, lanes: int) -> bool:
+        """Whether `store_woven` takes so many vectors."""
+        parts = count * 2 if d.is_complex else count
+        plain = d.is_complex or (d.is_float and d.bits >= 32)
+        return plain and parts > 1 and parts & (parts - 1) == 0 and (parts % lanes == 0 or lanes % parts == 0)
 
     def scatter(self, x: Elem, pointers: Val, d: DType, mask: Val | None) -> None:
         self._scatter(pack(widen(x, pointers.ty.lanes, self.fn), d, self.vm), pointers, d, mask)

@@ -14,7 +14,7 @@ from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord, affine
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.compiler.targets.cpu.loops.reduce import ReductionWriter
-from tessera.compiler.targets.cpu.loops.stages import READS, LoopGroup, Nest, Root
+from tessera.compiler.targets.cpu.loops.stages import READS, LoopGroup, Nest, Root, beside_each_other
 from tessera.language.dims import Dim
 
 Take = Callable[[int, list[Val]], None]
@@ -42,6 +42,7 @@ class NestBody:
         self.kept: dict[tuple[Value, Coords], None] = {}
         """the values that the nest reads from scratch memory, with coordinates"""
         self.accesses = self._accesses()
+        self.neighbours = beside_each_other(nest.roots)
         self.streaming = False
         """stores scheduled as non-temporal are written so: they have been found aligned"""
 
@@ -127,7 +128,14 @@ class NestBody:
         ev = self.ev
         ev.memo = {}
         k = 0
+        woven = {r: rest for r, *rest in self.neighbours} if ev.trusting else {}
+        done: set[Root] = set()
         for root in self.nest.roots:
+            if root in done:
+                continue
+            if root in woven and self._store_woven([root, *woven[root]]):
+                done.update(woven[root])
+                continue
             source = root.op or root.value.op
             self.fn.at = source.span if source is not None else None
             op = root.op
@@ -185,6 +193,20 @@ class NestBody:
                 mask = ev.mem.both(mask, m)
             stream = self.streaming and ev.is_streamed(op) and mask is None and step == 1
             ev.mem.store(x, at, d, step, lanes, mask, nontemporal=stream)
+
+    def _store_woven(self, roots: list[Root]) -> bool:
+        """Stores what lies side by side in memory in whole vectors, where each of these roots alone would store every
+        so many elements; says whether it could."""
+        ev, op = self.ev, roots[0].op
+        assert op is not None
+        p, strides, _, _ = ev.window(op)
+        d = dtype_of(op.operands[0])
+        at, step, lanes = ev.mem.address(p, d, [ev.coord(c) for c in roots[0].classes], strides)
+        if step != len(roots) or lanes == 1 or not ev.mem.weaves(len(roots), d, lanes):
+            return False
+        self.fn.at = op.span
+        ev.mem.store_woven([ev.element(r.value, r.classes) for r in roots], at, d, lanes)
+        return True
 
     def _scatter(self, op: Op, root: Root, x: Elem) -> None:
         ev, masked = self.ev, bool(op.attrs.get("masked"))

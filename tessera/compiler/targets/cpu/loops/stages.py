@@ -76,3 +76,43 @@ def unit_axes(view: Value) -> list[int]:
         inner = [i for i, d in enumerate(t.shape) if d != 1]
         return [inner[-1] if inner else t.rank - 1] if t.rank else []
     return [i for i, s in enumerate(t.strides) if s == 1]
+
+
+def known_index(v: Value) -> int | None:
+    """An index that is a number."""
+    d = v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else None
+    return d if isinstance(d, int) else None
+
+
+def beside_each_other(roots: list[Root]) -> list[list[Root]]:
+    """Stores in a row that fill neighbouring places of one view: they differ in one index, which counts from 0."""
+    found: list[list[Root]] = []
+    for root in roots:
+        if found and _next_to(found[-1], root):
+            found[-1].append(root)
+        elif _next_to([], root):
+            found.append([root])
+    return [group for group in found if len(group) > 1]
+
+
+def _next_to(group: list[Root], root: Root) -> bool:
+    """Whether a store is to the neighbour of the last of a group; of an empty one: whether it may begin one."""
+    op = root.op
+    if op is None or op.name != "tile.store" or op.attrs.get("masked") or op.attrs.get("nontemporal"):
+        return False
+    axis = next((i for i in unit_axes(op.operands[0]) if known_index(op.operands[2 + i]) == len(group)), None)
+    if axis is None or root.classes[axis] is not None:
+        return False
+    if not group:
+        return True
+    first = group[0]
+    assert first.op is not None
+    same = first.op.operands[0] is op.operands[0] and first.classes == root.classes
+    places = zip(first.op.operands[2:], op.operands[2:], strict=True)
+    return same and all(i == axis or known_or_self(a) == known_or_self(b) for i, (a, b) in enumerate(places))
+
+
+def known_or_self(v: Value) -> object:
+    """An index by its number, where it is one."""
+    number = known_index(v)
+    return v if number is None else number
