@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
+from tessera.language import dtypes
 from tessera.language.absent import no_attribute
 from tessera.language.records import members
 from tessera.language.tracebacks import outward
@@ -104,11 +105,18 @@ class Module:
         """A copy with other values of these fields: `ts.replace` as a method, inside of functions too."""
         return ts.replace(self, **changes)
 
-    def to(self, dtype: Any) -> Self:
-        """A copy whose float parameters and buffers have another dtype; integers do not change."""
+    @outward
+    def to(self, where: Any) -> Self:
+        """A copy on another device ("cpu", "cuda", "cuda:1"), or one whose float parameters and buffers have another
+        dtype; integers keep theirs.
+
+        Raises LaunchError TS501 where `where` is neither, MissingDependency TS604 for a GPU without CuPy.
+        """
         arrays = {leaf.path: ts.asarray(leaf.array) for leaf in tree.leaves(self)}
+        of_dtype = dtypes.of(where) is not None
         with ts.no_grad():
-            return tree.renewed(self, {n: a.astype(dtype) for n, a in arrays.items() if a.dtype.is_float})
+            moved = {n: a.to(where) for n, a in arrays.items() if a.dtype.is_float or not of_dtype}
+            return tree.renewed(self, moved)
 
     def to_mixed_precision(self, compute: Any = ts.bf16, accumulate: Any = ts.f32, storage: Any = None) -> Any:
         """This model with products in a narrow dtype: see `ts.to_mixed_precision`."""

@@ -10,6 +10,7 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
+from tessera.nearest import nearest
 
 
 @immutable
@@ -124,6 +125,9 @@ def device_index(device: str) -> int:
 def dtype_of(dtype: Any, what: str = "an array") -> DType:
     """Tessera's dtype for a library's. Raises LaunchError TS501 where there is none."""
     found = dtypes.of(dtype)
+    if found is None and isinstance(dtype, str):
+        near = nearest(dtype, dtypes.BY_NAME)
+        raise unusable(f"there is no dtype {dtype!r}{f'; did you mean {near!r}?' if near else ''}")
     if found is None:
         hint = _STRANGE.get(getattr(dtype, "kind", ""), "")
         fix = "convert it with .astype(np.float32)"

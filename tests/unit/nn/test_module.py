@@ -123,6 +123,22 @@ def test_copies():
         model.replace(acts=ts.tanh)
 
 
+def test_moving(monkeypatch: pytest.MonkeyPatch):
+    """To a device all arrays go, to a dtype those of floats."""
+    model = counted()
+    same = model.to("cpu")
+    assert all(np.array_equal(a, same.state_dict()[n]) for n, a in model.state_dict().items())
+    asked = []
+    monkeypatch.setattr(ts.Tensor, "to", lambda x, where: asked.append((x.shape, where)) or x)
+    model.to("cuda:1")
+    assert asked == [(np.shape(a), "cuda:1") for a in model.state_dict().values()]
+    monkeypatch.undo()
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS501.*no device 'mps'"):
+        model.to("mps")
+    with pytest.raises(ts.LaunchError, match="no dtype 'flaot32'; did you mean 'float32'"):
+        ts.asarray(np.ones(3)).astype("flaot32")
+
+
 def test_modules_are_given_back_by_functions():
     @ts.function
     def doubled(model: Counted, x: Tensor["B", "I"]):
