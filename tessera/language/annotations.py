@@ -299,7 +299,7 @@ class _Reader:
             return value
         owner, _, last = dotted.rpartition(".")
         span = self.span_of(node)
-        near = closest(last, [*_HEADS, *dtypes.BY_NAME, *_POLICY_FLAGS])
+        near = closest(last, [*_HEADS, *dtypes.BY_NAME, *dtypes.ALIASES, *_POLICY_FLAGS])
         other = instead(last, value.module)
         hint, fixes = f"; {other}" if other else "", list[Fix]()
         if near and not other:

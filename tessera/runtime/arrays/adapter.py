@@ -126,7 +126,7 @@ def dtype_of(dtype: Any, what: str = "an array") -> DType:
     """Tessera's dtype for a library's. Raises LaunchError TS501 where there is none."""
     found = dtypes.of(dtype)
     if found is None and isinstance(dtype, str):
-        near = nearest(dtype, dtypes.BY_NAME)
+        near = nearest(dtype, [*dtypes.BY_NAME, *dtypes.ALIASES])
         raise unusable(f"there is no dtype {dtype!r}{f'; did you mean {near!r}?' if near else ''}")
     if found is None:
         hint = _STRANGE.get(getattr(dtype, "kind", ""), "")
