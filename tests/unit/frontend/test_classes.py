@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+import tessera as ts
+from tessera import nn
 from tessera.compiler.frontend.incremental import FileAnalysis
 
 TEXT = """
@@ -51,6 +54,21 @@ def test_what_runs_is_what_python_would_run(tmp_path, monkeypatch):
     np.testing.assert_allclose(made.result, plain, rtol=1e-6)
 
 
+class Holder(nn.Module):
+    layers: list[nn.Linear]
+
+    def __call__(self, x):
+        last = self.layers[-1]
+        return x * getattr(last, "gain", 3.0) + bool(self.layers) + bool(last) + getattr(last, "bias", 1.0)
+
+
+def test_what_may_be_absent_and_what_is_true():
+    holder, x = Holder([nn.Linear(2, 2, key=0)]), np.ones((3, 2), np.float32)
+    np.testing.assert_allclose(ts.function(lambda holder, x: holder(x))(holder, x), holder(x))
+    with pytest.raises(ts.TesseraError, match="a Linear does not convert to one f32"):
+        ts.function(lambda holder: float(holder.layers[0]))(holder)
+
+
 OF_A_TEXT = """
 import tessera as ts
 from dataclasses import dataclass
@@ -84,3 +102,31 @@ def out(x: Tensor["B", 4]):
 def test_editors_know_it_too():
     (analysis,) = (a for a in FileAnalysis("classes.py").update(OF_A_TEXT) if a.name == "out")
     assert [e.text for e in analysis.expressions if e.kind == "assign"][-1] == "[B, 8] f32" and not analysis.diagnostics
+
+
+WITH_DROPOUT = """
+import tessera as ts
+from tessera import Tensor, nn
+
+
+class Net(nn.Module):
+    first: nn.Linear
+    drop: nn.Dropout
+    last: nn.Linear
+
+    def __call__(self, x, key):
+        return self.last(self.drop(ts.relu(self.first(x)), key))
+
+
+@ts.function
+def step(net: Net, x: Tensor["B", 4], key: ts.int64):
+    y = net(x, key)
+    loss, gradient = ts.value_and_grad(lambda net: ts.mean(net(x, key)))(net)
+    return loss, gradient
+"""
+
+
+def test_a_part_without_tensors_leaves_the_model_known():
+    (analysis,) = (a for a in FileAnalysis("dropout.py").update(WITH_DROPOUT) if a.name == "step")
+    assert [e.text for e in analysis.expressions if e.kind == "assign"] == ["[B, H] f32", "[] f32"]
+    assert not analysis.diagnostics

@@ -287,6 +287,8 @@ def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
         if not _closed(a, ev.live):
             ev.undecide(f"what {p.name} holds must be known", p.span)
         return _composite(ev, p, env)
+    if isinstance(a, RecordAnn) and "." in p.name:  # a part of a model that holds numbers alone, such as Dropout
+        return _composite(ev, p, env)
     return ev.undecide(f"the type of {p.name} must be known", p.span)
 
 

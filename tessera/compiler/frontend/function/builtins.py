@@ -56,6 +56,10 @@ def _sum(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
 
 def _cast(dtype: DType) -> Callable[..., Any]:
     def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+        if not isinstance(args[0], Value):  # a container or an object that holds tensors
+            found = ev.decide(node, args[0]) if dtype is dtypes.bool_ and isinstance(node, ast.expr) else None
+            what = f"{type_name(args[0])} does not convert to one {dtype}"
+            return ev.error("TS105", what, node) if found is None else found
         type: Any = args[0].type
         if type.rank:
             return ev.error(

@@ -319,13 +319,14 @@ def with_self(signature: Signature, owner: ClassRef) -> Signature:
 
 
 def _record(cls: ClassRef, within: tuple[str, ...]) -> Annotation:
-    """The annotation that a dataclass stands for, where some of its fields are tensors."""
+    """The annotation that a dataclass stands for, where some of its fields are tensors, or it is a part of a model,
+    such as `Dropout`."""
     try:
         fields = tuple(_fields(cls, within).items())
     except AnnotationError:
         return UnknownAnn(cls.name)
     found = RecordAnn(cls.name, fields, cls)
-    return found if holds_tensors(found) else UnknownAnn(cls.name)
+    return found if holds_tensors(found) or (cls.makes_data and len(within) > 1) else UnknownAnn(cls.name)
 
 
 def _fields(cls: ClassRef, within: tuple[str, ...], only: Sequence[str] | None = None) -> dict[str, Annotation]:

@@ -314,6 +314,8 @@ def getattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
         return UNKNOWN
     if len(args) > 2 and is_static(args[0]) and not hasattr(args[0], args[1]):
         return args[2]
+    if len(args) > 2 and isinstance(args[0], Record) and not has_attribute(args[0], args[1]):
+        return args[2]
     access = ast.copy_location(ast.Attribute(node.args[0], args[1], ast.Load()), node)
     return attribute(ev, access, args[0], args[1])
 

@@ -20,7 +20,7 @@ def is_instance(record: Record, kinds: Iterable[Any]) -> Any:
         classes += one.bases
     if any(_same(c, k) for c in classes for k in wanted) or (cls.named_tuple and tuple in wanted):
         return True
-    known = cls.makes_data and all(isinstance(k, (type, ClassRef, Builtin)) for k in wanted)
+    known = all(isinstance(k, type) or (cls.makes_data and isinstance(k, (ClassRef, Builtin))) for k in wanted)
     return False if known else UNKNOWN
 
 
