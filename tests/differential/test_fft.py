@@ -12,6 +12,9 @@ import tessera as ts
 from tessera.compiler.graph.operators.spectral.factors import LARGEST, is_smooth, radices
 from tessera.compiler.graph.operators.spectral.roots import roots
 from tessera.compiler.lower.spectral import passes
+from tessera.compiler.targets import base
+from tessera.compiler.targets.cpu.llvm.isa import host
+from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.errors import CompileError, LaunchError
 from tessera.fft import HOME
 from tests.conftest import require
@@ -147,6 +150,46 @@ def test_on_a_gpus_code(monkeypatch: pytest.MonkeyPatch) -> None:
     close(back, x)
     close(columns, np.fft.ifft(wide(z), n=10, axis=0))
     np.testing.assert_array_equal(far, several(z, x)[0])  # the processor's code adds in the same order
+
+
+@pytest.mark.parametrize("level", ["avx2", "baseline"])
+def test_with_narrower_vectors(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if host(level).bits >= host().bits:
+        pytest.skip("this machine has no wider vectors")
+    target = CpuTarget(level)
+    monkeypatch.setattr(base, "get", lambda name: target)
+
+    @ts.function
+    def several(z: ts.Tensor[5, 48, ts.complex64], x: ts.Tensor[3, 40, ts.f64]):
+        return ts.fft.fft(z), ts.fft.irfft(ts.fft.rfft(x))
+
+    z, x = complex_(5, 48), real(3, 40, dtype=np.float64)
+    found, back = ts.compile(several, target="cpu")(z, x)
+    close(found, np.fft.fft(wide(z)))
+    close(back, x)
+
+
+def test_rematerialized_and_in_loops() -> None:
+    x = real(2, 12, dtype=np.float64)
+
+    def turned(x: Any):
+        return ts.fft.irfft(ts.fft.rfft(x) * (0.5 + 0.5j))
+
+    def loss(x: Any, again: bool):
+        for _ in range(2):
+            x = ts.remat(turned)(x) if again else turned(x)
+        return ts.sum(x * x * x)
+
+    kept, again = (ts.grad(ts.function(lambda x, a=a: loss(x, a)))(x) for a in (False, True))
+    np.testing.assert_array_equal(kept, again)
+
+    @ts.function
+    def rounds(x: Any, n: ts.int64):
+        for _ in ts.range(n):
+            x = ts.fft.irfft(0.5 * ts.fft.rfft(x), 12)
+        return x
+
+    np.testing.assert_allclose(rounds(x, 3), x / 8, rtol=1e-12)
 
 
 def test_errors_are_no_larger_than_other_libraries() -> None:

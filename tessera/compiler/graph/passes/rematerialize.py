@@ -35,7 +35,9 @@ LOOP = 1 << 44
 """the cost of a loop or branch, whose rounds are not known: it is computed again where a policy asks for it"""
 SCALE = 64
 """steps of cost in a byte"""
-APART = frozenset({"contract", "join", "gather", "scatter", "put", "sort", "control", "random", None})
+FREE = ("view", "generate", "table")
+"""kinds of operators that cost nothing to have again"""
+APART = frozenset({"contract", "join", "gather", "scatter", "put", "sort", "spectral", "control", "random", None})
 """kinds of operators that read their operands from memory; None are those that kernels written in tiles compute"""
 STORING = APART - {"contract", "gather", "random"}
 """those of them that no other operator follows in their kernels"""
@@ -138,7 +140,7 @@ def flops_of(op: Op) -> int:
 def cost_again(op: Op) -> int:
     """The cost of running an op once more for a late reader, in bytes moved."""
     kind = kind_of(op)
-    if kind in ("view", "generate"):
+    if kind in FREE:
         return 0
     if kind == "control":
         return LOOP
@@ -195,12 +197,12 @@ class Crossing:
     def _could_be_early(self, op: Op, orders: dict[Op, int]) -> bool:
         """Whether an op of the derivative needs nothing but early values: it may run beside what it reads, and its
         result be kept, such as the slope of an activation."""
-        if op.origin.again or kind_of(op) not in ("map", "view", "generate"):
+        if op.origin.again or kind_of(op) not in ("map", *FREE):
             return False
         return all(v.op in self.early for v in op.operands if v.op in orders)
 
     def _stations(self) -> set[Op]:
-        ops = [op for op in self.early if op in self.forward and kind_of(op) not in ("view", "generate")]
+        ops = [op for op in self.early if op in self.forward and kind_of(op) not in FREE]
         numbers = {op: i for i, op in enumerate(ops)}
         sizes = [sum(map(size_of, op.results)) for op in ops]
         last = [
@@ -251,7 +253,7 @@ class Crossing:
         kind = kind_of(op)
         if op.name == "graph.launch" or (kind == "control" and not op.regions):
             return INFINITE, 0
-        if kind in ("view", "generate"):
+        if kind in FREE:
             return 0, INFINITE
         again = SCALE * cost_again(op)
         kept = int(SCALE * sum(map(size_of, op.results)) * (self.trade.weight + (1 if stored(op) else 2)))
@@ -285,7 +287,7 @@ class Crossing:
                 return v
             if v not in known:
                 operands = {x: wanted(x, before) for x in reads(op)}
-                if kind_of(op) in ("view", "generate") and all(x is y for x, y in operands.items()):
+                if kind_of(op) in FREE and all(x is y for x, y in operands.items()):
                     return known.setdefault(v, v)  # it is not in memory, or it is part of a value that is
                 new = clone(op, operands)
                 for inner in new.walk():
