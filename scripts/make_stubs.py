@@ -1,12 +1,13 @@
 """Type stubs of the public names, from the definitions of operators and of the functions of `ts.tile`:
-`python scripts/make_stubs.py` writes `tessera/__init__.pyi` and `tessera/tile.pyi`, `--check` fails where one is out of
-date.
+`python scripts/make_stubs.py` writes `tessera/__init__.pyi`, `tessera/tile.pyi` and those of modules with operators of
+their own, `--check` fails where one is out of date.
 
 Type checkers and editors read there what `__getattr__` of these modules resolves at run time.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 import re
@@ -17,7 +18,15 @@ from typing import Any
 
 import tessera
 from tessera.compiler.frontend.kernel.builtins import public
-from tessera.compiler.graph.operator import ALIASES, FUNCTIONS, METHODS, PROPERTIES, Operator, OperatorParameter
+from tessera.compiler.graph.operator import (
+    ALIASES,
+    FUNCTIONS,
+    MEMBERS,
+    METHODS,
+    PROPERTIES,
+    Operator,
+    OperatorParameter,
+)
 from tessera.compiler.tile.builtin import ALIASES as TILE_ALIASES
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.functions import HOME
@@ -45,6 +54,21 @@ def helper(function: Callable[..., T]) -> Callable[..., T]:
 
     It is inlined where it is called. Its annotations are checked there: `Tile["m", f32]` binds m to the size of a tile.
     """
+'''
+SPACE_HEAD = '''"""The functions of `ts.{space}`, for type checkers and editors. Made by scripts/make_stubs.py."""
+
+# ruff: noqa
+# fmt: off
+from __future__ import annotations
+
+from typing import Any, TypeAlias, TypeVar
+
+{made}
+
+Array: TypeAlias = Any
+"""a Tensor, a number, or an array of NumPy, CuPy, PyTorch or JAX"""
+A = TypeVar("A")
+"""results belong to the library of the first array"""
 '''
 HEAD = '''"""Public names of Tessera, for type checkers and editors. Made by scripts/make_stubs.py."""
 
@@ -268,9 +292,18 @@ def tile_text() -> str:
     return "\n\n".join([TILE_HEAD, *(tile_function(n, b) for n, b in sorted(public().items()))]) + "\n"
 
 
+def space_text(space: str) -> str:
+    """The stub file of a module with operators of its own, such as `ts.linalg`."""
+    home = importlib.import_module(f"tessera.{space}").HOME
+    made = (f"from tessera.{space}.{module} import {name} as {name}" for name, module in sorted(home.items()))
+    parts = [function(name, operator) for name, operator in sorted(MEMBERS[space].items())]
+    return "\n\n".join([SPACE_HEAD.format(space=space, made="\n".join(made)), *parts]) + "\n"
+
+
 def main(arguments: list[str]) -> int:
     old = False
-    for name, content in (("__init__.pyi", text()), ("tile.pyi", tile_text())):
+    spaces = ((f"{space}/__init__.pyi", space_text(space)) for space in MEMBERS)
+    for name, content in (("__init__.pyi", text()), ("tile.pyi", tile_text()), *spaces):
         file = ROOT / name
         if "--check" not in arguments:
             file.write_text(content, encoding="utf-8")

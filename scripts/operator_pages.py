@@ -10,7 +10,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from tessera import fft, functions
+from tessera import fft, functions, linalg
 from tessera.compiler.graph import operators as _families  # noqa: F401  (fills the registry)
 from tessera.compiler.graph.operator import REGISTRY, Operator
 from tessera.compiler.graph.operators.elementwise import Elementwise
@@ -25,6 +25,9 @@ TITLES = {
     "ordering": "Order of elements",
     "segments": "Segments and scattered stores",
     "contraction": "Contractions",
+    "general": "Square matrices",
+    "triangular": "Triangular matrices",
+    "orthogonal": "Orthogonal factors",
     "shaping": "Shapes",
     "conversion": "Conversions",
     "joining": "Joining and cutting",
@@ -84,6 +87,8 @@ def operators_page() -> str:
     lines += (line for name in sorted(HOME) for line in _made(getattr(functions, name), name))
     lines += ["", "## `ts.fft`", "", inspect.getdoc(fft) or ""]
     lines += (line for name in fft.__all__ for line in _made(getattr(fft, name), f"fft.{name}"))
+    lines += ["", "## `ts.linalg`", "", inspect.getdoc(linalg) or ""]
+    lines += (line for name in linalg.HOME for line in _made(getattr(linalg, name), f"linalg.{name}"))
     return "\n".join(lines) + "\n"
 
 
@@ -110,4 +115,9 @@ def _entry(operator: Operator) -> list[str]:
     notes = [f"also {', '.join(also)}"] * bool(also) + [f"as {', '.join(methods)}"] * bool(methods)
     notes += [f"a primitive of lowering ({operator.kind})"] if operator.kind and operator.decompose is None else []
     said = f"*{'; '.join(notes)}*" if notes else ""
-    return [f"### `{operator.signature}` {{ #{operator.name} }}", "", operator.doc, *(["", said] if said else [])]
+    return [
+        f"### `{operator.signature}` {{ #{f'{operator.space}.' * bool(operator.space)}{operator.name} }}",
+        "",
+        operator.doc,
+        *(["", said] if said else []),
+    ]

@@ -65,6 +65,7 @@ _MODULES = {
     "hardware": "tessera.hardware",
     "kernels": "tessera.kernels",
     "knobs": "tessera.knobs",
+    "linalg": "tessera.linalg",
     "nn": "tessera.nn",
     "optimizers": "tessera.optimizers",
     "profiler": "tessera.profiler",

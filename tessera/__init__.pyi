@@ -19,6 +19,7 @@ from . import fft as fft
 from . import hardware as hardware
 from . import kernels as kernels
 from . import knobs as knobs
+from . import linalg as linalg
 from . import nn as nn
 from . import optimizers as optimizers
 from . import scheduler as scheduler

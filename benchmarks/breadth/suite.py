@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.breadth import arrays, layers, products
+from benchmarks.breadth import arrays, layers, matrices, products
 from benchmarks.breadth.row import MAKERS
 
-__all__ = ["MAKERS", "arrays", "layers", "products"]
+__all__ = ["MAKERS", "arrays", "layers", "matrices", "products"]

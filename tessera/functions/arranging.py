@@ -60,7 +60,7 @@ def diagonal(x, offset: int = 0, axis1: int = 0, axis2: int = 1):
     *lead, rows, columns = x.shape
     n = min(rows, columns)
     # In a square that is laid out as one line, every (n + 1)th element is on the diagonal.
-    return ts.reshape(x[..., :n, :n], (*lead, n * n))[..., :: n + 1]
+    return ts.take(ts.reshape(x[..., :n, :n], (*lead, n * n)), ts.arange(n) * (n + 1), axis=-1)
 
 
 def diag(x, k: int = 0):

@@ -57,6 +57,17 @@ _OF_NN: dict[str, str] = {
     "utils": "ts.clip_grad_norm(gradient, max_norm), or an optimizer's clip=",
     "Transformer": "there are TransformerBlock, EncoderLayer, DecoderLayer, and Stack to repeat them",
 }
+_OF_LINALG: dict[str, str] = {
+    **{
+        name: f"outside of functions ts.array_api.linalg.{name} runs in NumPy or CuPy"
+        for name in ("eigh", "eigvalsh", "svd", "svdvals", "pinv", "matrix_rank")
+    },
+    **dict.fromkeys(("eig", "eigvals", "lstsq", "expm", "cond"), "outside of functions NumPy and SciPy have it"),
+    **dict.fromkeys(("lu", "lu_factor", "lu_solve"), "ts.linalg.solve, inv and det factor a matrix once"),
+    **dict.fromkeys(("cho_factor", "cholesky_ex", "cho_solve"), "write ts.linalg.cholesky and solve_triangular"),
+    "inverse": "write ts.linalg.inv",
+    "multi_dot": "write a @ b @ c",
+}
 _GRADIENT_OF = "ts.grad(f) and ts.value_and_grad(f) compute gradients"
 _DEVICE = "a function runs where its arguments are"
 _OF_TENSOR: dict[str, str] = {
@@ -105,7 +116,7 @@ _OF_PROGRAM: dict[str, str] = {
 
 def instead(name: str, package: str = "tessera") -> str:
     """The alternative to `<package>.<name>`; empty if there is none."""
-    return {"tessera": _OF_PACKAGE, "tessera.nn": _OF_NN}.get(package, {}).get(name, "")
+    return {"tessera": _OF_PACKAGE, "tessera.nn": _OF_NN, "tessera.linalg": _OF_LINALG}.get(package, {}).get(name, "")
 
 
 def instead_of_method(name: str) -> str:

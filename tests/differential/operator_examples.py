@@ -44,6 +44,10 @@ class Arg:
     group: str = "float"
     low: float = -3.0
     high: float = 3.0
+    diagonal: float = 0.0
+    """what is added to the diagonals of the last two axes"""
+    symmetric: bool = False
+    """whether an operator is defined for symmetric matrices only"""
 
     def sizes(self) -> tuple[dims.Dim, ...]:
         return tuple(d(s) for s in self.shape.split())
@@ -101,6 +105,8 @@ X, XS = Arg("B S"), Arg("B S D")
 EXACT_HEADS = [Arg("B 4 S D", "f32"), Arg("B 2 K D", "f32"), Arg("B 2 K E", "f32")]
 HEADS = Arg("B 4 S D"), Arg("B 2 K D"), Arg("B 2 K E")
 CALLED_BACK = Arg("B 4 S E"), Arg("B 4 S", "wide", 6.0, 9.0), Arg("B 4 S", "wide")
+GENERAL, RIGHT = Arg("B S S", "wide", -1.0, 1.0, 4.0), Arg("B S D", "wide")
+TRIANGULAR = Arg("B S S", "wide", -0.2, 0.2, 2.0)
 ANY, REAL, INT = Arg("B S", "any"), Arg("B S", "real"), Arg("B S", "integer")
 REDUCTIONS = [
     E(name, x, axis=axis, keepdims=keep, least=0)
@@ -121,8 +127,39 @@ REDUCTIONS = [
     ]
     for axis, keep in [(None, False), (-1, True), (0, False)]
 ]
+LINALG = [
+    *(E("cholesky", Arg(shape, "wide", -0.2, 0.2, 16.0, True), upper=upper)
+      for shape, upper in (("S S", False), ("B S S", False), ("E B S S", True))),
+    *(E("triangular_solve", TRIANGULAR, b, lower=lower, trans=trans, unit=unit)
+      for b, lower, trans, unit in ((RIGHT, True, False, False), (RIGHT, False, False, True),
+                                    (RIGHT, True, True, True), (RIGHT, False, True, False),
+                                    (Arg("B S 1", "wide"), True, False, False),
+                                    (Arg("B S 1", "wide"), False, True, False),
+                                    (Arg("B S 1", "wide"), True, True, True))),
+    E("solve_triangular", TRIANGULAR, RIGHT, lower=True),
+    E("solve_triangular", TRIANGULAR, Arg("S", "wide"), trans="T"),
+    E("solve_triangular", Arg("S S", "wide", -0.2, 0.2, 2.0), RIGHT, unit_diagonal=True),
+    *(E("cholesky", Arg(f"B {n} {n}", "wide", -0.2, 0.2, 16.0, True), upper=upper)
+      for n, upper in ((5, False), (9, True))),
+    *(E("cholesky_lanes", Arg("5 5 B", "wide", 0.9, 1.1), upper=upper) for upper in (False, True)),
+    E("triangular_solve", Arg("B 6 6", "wide", -0.2, 0.2, 2.0), Arg("B 6 3", "wide"), lower=True),
+    *(E("triangular_solve_lanes", Arg("5 5 B", "wide", 1.0, 2.0), Arg("5 3 B", "wide"), lower=lower, trans=trans,
+        unit=unit) for lower, trans, unit in ((True, False, False), (True, True, True), (False, True, False))),
+    E("lu_factor", Arg("B 6 6", "wide")), E("lu_factor_lanes", Arg("5 5 B", "wide")),
+    E("lu_factor", GENERAL), E("lu_factor", Arg("S S", "wide", -1.0, 1.0, 4.0)),
+    E("solve_square", GENERAL, RIGHT), E("solve_square", GENERAL, RIGHT, trans=True),
+    E("solve", GENERAL, RIGHT), E("solve", GENERAL, Arg("S", "wide")), E("solve", GENERAL, Arg("E 1 S D", "wide")),
+    E("solve", Arg("S S", "wide", -1.0, 1.0, 4.0), RIGHT),
+    E("inv", GENERAL), E("det", Arg("B S S", "wide", -0.1, 0.1, 1.0)), E("slogdet", GENERAL),
+    E("qr_factor", Arg("B S D", "wide")), E("qr_factor", Arg("D S", "wide")),
+    *(E("qr_multiply", Arg("B 8 8", "wide"), Arg("B 32 32", "wide", -0.5, 0.5), Arg("B 8 D", "wide"), trans=trans)
+      for trans in (False, True)),
+    E("qr_lanes", Arg("5 4 B", "wide"), k=5), E("qr_lanes", Arg("3 4 B", "wide"), k=3), E("qr", Arg("B 6 4", "wide")),
+    E("qr", Arg("B S S", "wide")), E("qr", Arg("B 18 20", "wide")), E("qr", Arg("S S", "wide"), mode="complete"),
+]  # fmt: skip
 EXAMPLES: list[Example] = [
     *_scalar_examples(),
+    *LINALG,
     E("cast", X, dtype=dtypes.bf16),
     E("cast", X, dtype=dtypes.int32),
     E("cast", ANY, dtype=dtypes.complex64),
@@ -457,11 +494,18 @@ def values(rng: np.random.Generator, arg: Arg, dtype: DType, sizes: dict[str, in
         low = max(arg.low, 0) if dtype.kind == "uint" else arg.low
         return rng.integers(int(np.ceil(low)), max(int(arg.high), int(np.ceil(low)) + 1), shape).astype(dtype.numpy)
     x = rng.uniform(arg.low, arg.high, shape)
+    if arg.diagonal:
+        x += arg.diagonal * np.eye(*shape[-2:])
+    x = symmetric(x) if arg.symmetric else x
     return (
         (x + 1j * rng.uniform(arg.low, arg.high, shape)).astype(dtype.numpy)
         if dtype.is_complex
         else x.astype(dtype.numpy)
     )
+
+
+def symmetric(x: np.ndarray) -> np.ndarray:
+    return (x + np.swapaxes(x, -1, -2)) / 2
 
 
 def function(types: Sequence[TensorType], body: Any, facts: Facts | None = None) -> Op:

@@ -17,7 +17,7 @@ from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.verifier import verify
 from tests.differential.operator_examples import HERE, Example
-from tests.differential.test_operators_derivatives import SMOOTH_ENOUGH, differentiable, setting, slopes
+from tests.differential.test_operators_derivatives import SMOOTH_ENOUGH, arguments, differentiable, setting, slopes
 
 
 def results_of(func: Op) -> list[Value]:
@@ -64,7 +64,7 @@ def weights(rng, func: Op, arrays) -> list[np.ndarray]:
 def test_reverse_mode_is_the_slope(example: Example) -> None:
     func, arrays, floats = setting(example)
     (weight,) = weights(np.random.default_rng(2), func, arrays)
-    expected = [slopes(func, arrays, weight, i) for i in floats]
+    expected = [slopes(func, arrays, weight, i, arguments(example)[i].symmetric) for i in floats]
     back, _, _ = backward(example)
     found = evaluate(back, [*arrays, weight])
     for a, b in zip(found, expected, strict=True):

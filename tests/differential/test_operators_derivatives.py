@@ -13,7 +13,7 @@ from tessera.compiler.graph.reference import evaluate
 from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.verifier import verify
 from tessera.language import dtypes
-from tests.differential.operator_examples import EXAMPLES, HERE, Arg, Example, applied, symbols, values
+from tests.differential.operator_examples import EXAMPLES, HERE, Arg, Example, applied, symbols, symmetric, values
 
 SMOOTH_ENOUGH = [e for e in EXAMPLES if e.name not in ("round", "floor", "ceil", "trunc", "sign", "floordiv")]
 SIZES = {"B": 2, "S": 3, "D": 2, "E": 4, "K": 3, "H": 2}
@@ -31,9 +31,13 @@ def chosen(arg: Arg) -> dtypes.DType:
     return dtypes.f64 if dtypes.f64 in arg.dtypes() else arg.dtypes()[0]
 
 
+def arguments(example: Example) -> list[Arg]:
+    return [x for a in example.args if a is not None for x in (a if isinstance(a, list) else [a])]
+
+
 def setting(example: Example) -> tuple[Op, list[np.ndarray], list[int]]:
     """The example in f64, its arrays, and which of them are floats."""
-    args = [x for a in example.args if a is not None for x in (a if isinstance(a, list) else [a])]
+    args = arguments(example)
     rng = np.random.default_rng(1)
     sizes = {s: SIZES[s] for s in symbols(example)}
     arrays = [values(rng, x, chosen(x), sizes) for x in args]
@@ -61,7 +65,7 @@ WITH_ADJOINT = [e for e in WITH_ADJOINT if not REGISTRY[e.name].multiple]
 WITH_TANGENT = [e for e in SMOOTH_ENOUGH if REGISTRY[e.name].tangent is not None and differentiable(e)]
 
 
-def slopes(func: Op, arrays: list[np.ndarray], weight: np.ndarray, i: int) -> np.ndarray:
+def slopes(func: Op, arrays: list[np.ndarray], weight: np.ndarray, i: int, only_symmetric: bool = False) -> np.ndarray:
     """d sum(weight * f) / d arrays[i], by central differences."""
     out, h = np.zeros(arrays[i].shape), 1e-6
     for at in np.ndindex(arrays[i].shape):
@@ -69,6 +73,7 @@ def slopes(func: Op, arrays: list[np.ndarray], weight: np.ndarray, i: int) -> np
         for sign in (1, -1):
             moved = [a.copy() for a in arrays]
             moved[i][at] += sign * h
+            moved[i] = symmetric(moved[i]) if only_symmetric else moved[i]
             ends.append(evaluate(func, moved)[0])
         same = ends[0] == ends[1]  # infinities too
         out[at] = np.sum(np.subtract(*ends, where=~same, out=np.zeros(same.shape)) * weight) / (2 * h)
@@ -87,7 +92,7 @@ def test_adjoint(example: Example) -> None:
         return
     (out,) = evaluate(func, arrays)
     weight = np.random.default_rng(2).normal(size=out.shape)
-    expected = {i: slopes(func, arrays, weight, i) for i in floats}
+    expected = {i: slopes(func, arrays, weight, i, arguments(example)[i].symmetric) for i in floats}
     ct = func.region.block.add_arg(tensor(result), "ct")
     func.attrs["arg_names"] = (*func.attrs["arg_names"], "ct")  # type: ignore[misc]
     wanted: list[int] = []
@@ -117,6 +122,7 @@ def test_tangent(example: Example) -> None:
         return
     rng, h = np.random.default_rng(3), 1e-6
     moves = {i: rng.normal(size=arrays[i].shape) for i in floats}
+    moves = {i: symmetric(m) if arguments(example)[i].symmetric else m for i, m in moves.items()}
     ends = [
         evaluate(func, [a + s * h * moves[i] if i in moves else a for i, a in enumerate(arrays)])[0] for s in (1, -1)
     ]

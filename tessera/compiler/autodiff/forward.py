@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tessera.compiler.autodiff.cotangents import Cotangent, along, by_adjoint
 from tessera.compiler.autodiff.reverse import pull_back
-from tessera.compiler.autodiff.rules import decomposed, demand_rule, reads, rule_of, smooth
+from tessera.compiler.autodiff.rules import decomposed, demand_rule, reads, refusals_of, rule_of, smooth
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.ir.core import Op, Value
@@ -59,7 +59,10 @@ class Forward:
         operator = operator_of(op)
         if operator.multiple:
             rule: Any = operator.adjoint
-            parts = along(op, rule(g, tuple(op.results), tuple(cotangents), *split_operands(op), **attributes_of(op)))
+            with refusals_of(op):
+                parts = along(
+                    op, rule(g, tuple(op.results), tuple(cotangents), *split_operands(op), **attributes_of(op))
+                )
         else:
             parts = [None if c is None else c.value for c in by_adjoint(g, op, Cotangent(cotangents[0]))]
         seeds = [

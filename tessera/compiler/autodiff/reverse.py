@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tessera.compiler.autodiff.cotangents import Cotangent, Cotangents, along, by_adjoint
-from tessera.compiler.autodiff.rules import active, as_written, decomposed, demand_rule, rule_of, smooth
+from tessera.compiler.autodiff.rules import active, as_written, decomposed, demand_rule, refusals_of, rule_of, smooth
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.graph.recognize import worth_reading
@@ -70,7 +70,8 @@ class Reverse:
         values = tuple(None if c is None else c.value for c in found)
         rule = operator_of(op).adjoint
         assert rule is not None
-        parts = along(op, rule(self.g, tuple(op.results), values, *split_operands(op), **attributes_of(op)))
+        with refusals_of(op):
+            parts = along(op, rule(self.g, tuple(op.results), values, *split_operands(op), **attributes_of(op)))
         self.hand_on(op.operands, [None if v is None else Cotangent(v) for v in parts])
 
     def add(self, values: Sequence[Value], found: Sequence[Value]) -> None:

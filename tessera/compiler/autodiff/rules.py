@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Literal, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
-from tessera.compiler.graph.operator import REGISTRY, attributes_of, operator_of, split_operands
+from tessera.compiler.graph.operator import REGISTRY, InferError, attributes_of, operator_of, split_operands
 from tessera.compiler.graph.recognize import recognized
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TensorType
@@ -67,6 +68,15 @@ def active(ops: Iterable[Op], wanted: Iterable[Value]) -> set[Value]:
 def refuse(code: str, message: str, op: Op, *notes: Note) -> CompileError:
     """The error at the forward line of `op`."""
     return CompileError(Diagnostic(code, message, op.span, notes=notes))
+
+
+@contextmanager
+def refusals_of(op: Op) -> Generator[None]:
+    """What a rule refuses for these operands is an error at the forward line of `op`."""
+    try:
+        yield
+    except InferError as e:
+        raise refuse(e.diagnostic.code, e.diagnostic.message, op, *e.diagnostic.notes) from None
 
 
 def shown(op: Op) -> str:

@@ -128,6 +128,18 @@ def _leading(b: Batched) -> Any:
     return b.emit([b.whole(i) for i in range(len(b.given))])
 
 
+def _trailing(b: Batched) -> Any:
+    """The last axis is a batch already, which the elements make longer."""
+    g = b.g
+    moved, length = [g.moveaxis(b.whole(i), 0, -1) for i in range(len(b.given))], b.element(0)[-1]
+    found = b.emit([g.reshape(v, (*tensor(v).shape[:-2], length * b.size)) for v in moved])
+
+    def back(v: Value) -> Value:
+        return g.moveaxis(g.reshape(v, (*tensor(v).shape[:-1], length, b.size)), -1, 0)
+
+    return tuple(map(back, cast("tuple[Value, ...]", found))) if isinstance(found, tuple) else back(found)
+
+
 def _contract(b: Batched) -> Any:
     lhs, rhs, out = (cast("str", b.attrs[k]) for k in ("lhs", "rhs", "out"))
     new = next(c for c in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in lhs + rhs)
@@ -199,4 +211,4 @@ _BY_KIND: dict[str, Rule] = {
     "map": _map, "reduce": _axis, "scan": _axis, "sort": _axis, "contract": _contract, "view": _axis, "join": _axis,
     "gather": _take, "put": _put, "scatter": _segments,
 }  # fmt: skip
-_BY_SAYING: dict[str, Rule] = {"map": _map, "axis": _axis, "leading": _leading}
+_BY_SAYING: dict[str, Rule] = {"map": _map, "axis": _axis, "leading": _leading, "trailing": _trailing}

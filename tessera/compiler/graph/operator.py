@@ -39,9 +39,9 @@ from tessera.language.policies import Policy
 from tessera.language.scalars import TABLE
 
 __all__ = [
-    "BY_OP", "FUNCTIONS", "METHODS", "PROPERTIES", "REGISTRY", "Cost", "Infer", "InferError", "Kind", "Operator",
-    "OperatorParameter", "Spread", "Suggestion", "TileKernel", "attributes_of", "facts_of", "flat", "kernel_for",
-    "operator_of", "scalar_of", "split_operands", "tensor", "types_of", "verify_operator",
+    "BY_OP", "FUNCTIONS", "MEMBERS", "METHODS", "PROPERTIES", "REGISTRY", "Cost", "Infer", "InferError", "Kind",
+    "Operator", "OperatorParameter", "Spread", "Suggestion", "TileKernel", "attributes_of", "facts_of", "flat",
+    "kernel_for", "operator_of", "scalar_of", "split_operands", "tensor", "types_of", "verify_operator",
 ]  # fmt: skip
 
 Kind = Literal[
@@ -113,6 +113,8 @@ class Operator:
     kind: ClassVar[Kind | None] = None
     functions: ClassVar[tuple[str, ...] | None] = None
     """Public functions derived from it; None means one of the same name, () none."""
+    space: ClassVar[str] = ""
+    """The module of the package whose members its functions are: `linalg` for `ts.linalg`. Nothing: the package."""
     methods: ClassVar[tuple[str, ...] | None] = None
     """Tensor methods derived from it; None means one of the same name, () none."""
     properties: ClassVar[tuple[str, ...]] = ()
@@ -127,9 +129,11 @@ class Operator:
     is missing. All others have an `adjoint`, or a decomposition to go through."""
     stored: ClassVar[bool] = False
     """Whether `reference` gets elements as they are stored, and not in the dtype that they are computed in."""
-    batching: ClassVar[Literal["", "map", "axis", "leading"]] = ""
-    """What `ts.vmap` makes of it: operands broadcast (map), attribute `axis` counts one axis more, or leading axes are
-    batches. Nothing: what its kind says, or its decomposition (`graph/batching.py`)."""
+    batching: ClassVar[Literal["", "map", "axis", "leading", "trailing"]] = ""
+    """What `ts.vmap` makes of it: operands broadcast (map), attribute `axis` counts one axis more, leading axes are
+    batches, or the last axis is one. Nothing: what its kind says, or its decomposition (`graph/batching.py`)."""
+    singular: ClassVar[str] = ""
+    """What is wrong with finite operands whose result is not finite, where that is an error outside of functions."""
     says: ClassVar[Mapping[str, str]] = {}
     """The message for a missing parameter, or for one that only other libraries have."""
 
@@ -227,7 +231,8 @@ class Operator:
     @cached_property
     def signature(self) -> str:
         """The public signature as text: `softmax(x, axis=-1)`."""
-        return f"{self.name}({', '.join(p.name if p.required else f'{p.name}={p.default}' for p in self.parameters)})"
+        name = f"{self.space}.{self.name}" if self.space else self.name
+        return f"{name}({', '.join(p.name if p.required else f'{p.name}={p.default}' for p in self.parameters)})"
 
     @property
     def doc(self) -> str:
@@ -301,13 +306,16 @@ METHODS: dict[str, Operator] = {}
 """Tensor method name -> operator"""
 PROPERTIES: dict[str, Operator] = {}
 """Tensor property name -> operator"""
+MEMBERS: dict[str, dict[str, Operator]] = {"linalg": {}}
+"""module of the package -> the operators that are functions of it, by name"""
 BY_OP: dict[str, Operator] = {}
 """op name, such as `graph.matmul` -> operator"""
 
 
 def register(operator: Operator) -> None:
     """Adds an operator, its public names and its op's verifier. Raises ValueError where a name is taken."""
-    tables = ((REGISTRY, (operator.name,)), (FUNCTIONS, operator.function_names), (METHODS, operator.method_names),
+    functions = MEMBERS[operator.space] if operator.space else FUNCTIONS
+    tables = ((REGISTRY, (operator.name,)), (functions, operator.function_names), (METHODS, operator.method_names),
               (PROPERTIES, operator.properties))  # fmt: skip
     for table, names in tables:
         for name in names:

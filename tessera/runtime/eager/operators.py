@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
-from tessera.compiler.graph.operator import FUNCTIONS, Operator, OperatorParameter
+from tessera.compiler.graph.operator import FUNCTIONS, MEMBERS, REGISTRY, Operator, OperatorParameter
 from tessera.deferred import deferred
-from tessera.errors import TesseraError
+from tessera.errors import Diagnostic, LaunchError, TesseraError
 from tessera.language.lazy import LazyModule
 from tessera.language.tracebacks import leave, outward
 from tessera.nearest import nearest
+from tessera.runtime.callsite import call_span
 
 
 class OperatorFunction:
@@ -65,6 +66,25 @@ class LogFunction(OperatorFunction):
         return super().__call__(*args, **kwargs)
 
 
+class SolvingFunction(OperatorFunction):
+    """An operator without a finite result for singular matrices: outside of functions that is an error, as in NumPy."""
+
+    @outward
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().__call__(*args, **kwargs)
+        if not finite(result) and all(map(finite, (*args, *kwargs.values()))):
+            message = f"{self.__name__}: {self.operator.singular}"
+            raise LaunchError(Diagnostic("TS501", message, call_span()))
+        return result
+
+
+def finite(x: Any) -> bool:
+    """Whether an array has finite elements only; what is no array of floats counts as finite."""
+    if isinstance(x, (bool, int, str)) or x is None:
+        return True
+    return bool(apply(REGISTRY["all"], (apply(REGISTRY["isfinite"], (x,), {}),), {}))
+
+
 _functions: dict[str, OperatorFunction] = {}
 
 
@@ -74,6 +94,15 @@ def function(name: str) -> OperatorFunction | None:
         kind = LogFunction if name == "log" else OperatorFunction
         _functions[name] = kind(name, FUNCTIONS[name])
     return _functions.get(name)
+
+
+def member(space: str, name: str) -> OperatorFunction | None:
+    """The operator function `tessera.<space>.<name>`; None where there is none."""
+    path = f"{space}.{name}"
+    if path not in _functions and name in MEMBERS[space]:
+        operator = MEMBERS[space][name]
+        _functions[path] = (SolvingFunction if operator.singular else OperatorFunction)(name, operator)
+    return _functions.get(path)
 
 
 def hint(name: str) -> str:

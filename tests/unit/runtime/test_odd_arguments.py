@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import knobs
-from tessera.compiler.graph.operator import FUNCTIONS, Operator
+from tessera.compiler.graph.operator import FUNCTIONS, MEMBERS, Operator
 from tessera.errors import CompileError, LaunchError, TesseraError
 
 OWN = str(Path(ts.__file__).parent)
@@ -37,9 +37,9 @@ def usual(operator: Operator) -> list[Any]:
     ]
 
 
-def demand_coded(name: str, args: tuple[Any, ...]) -> None:
+def demand_coded(function: Any, args: tuple[Any, ...]) -> None:
     try:
-        getattr(ts.op, name)(*args)
+        function(*args)
     except TesseraError as error:
         assert error.code != "TS900", (args, error)
         assert not [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(OWN)]
@@ -48,13 +48,23 @@ def demand_coded(name: str, args: tuple[Any, ...]) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_odd_arguments(name: str) -> None:
-    operator = FUNCTIONS[name]
+    demand_errors_with_codes(getattr(ts.op, name), FUNCTIONS[name])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("path", [f"{space}.{name}" for space, names in MEMBERS.items() for name in sorted(names)])
+def test_odd_arguments_of_functions_of_modules(path: str) -> None:
+    space, _, name = path.partition(".")
+    demand_errors_with_codes(getattr(getattr(ts, space), name), MEMBERS[space][name])
+
+
+def demand_errors_with_codes(function: Any, operator: Operator) -> None:
     given = usual(operator)
     for i in range(len(given)):
         for value in odd():
-            demand_coded(name, (*given[:i], value, *given[i + 1 :]))
-    demand_coded(name, ())
-    demand_coded(name, (1,) * 9)
+            demand_coded(function, (*given[:i], value, *given[i + 1 :]))
+    demand_coded(function, ())
+    demand_coded(function, (1,) * 9)
 
 
 def test_lists_are_taken_as_numpy_takes_them():

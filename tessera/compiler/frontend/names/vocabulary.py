@@ -11,7 +11,7 @@ import itertools
 import math
 import operator
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -59,8 +59,8 @@ STATES = frozenset({"StatefulObject", "StatefulTensor", "KVCache"})
 """objects that functions change; their text is a library's, under the package's own name"""
 TREES = frozenset({"arrays", "parameters", "replaced", "renewed", "copied", "same_array"})
 """functions of `ts.nn.tree` that functions may call"""
-SPACES = frozenset({"fft"})
-"""modules of the package whose functions are programs, made of operators, under NumPy's names"""
+SPACES = frozenset({"fft", "linalg"})
+"""modules of the package with functions under NumPy's names: operators, or programs made of them"""
 NAMESPACES = SPACES | {"op", "tensor", "tile", "nn", "optimizers"}
 """modules of the package whose members functions and kernels may use"""
 
@@ -124,8 +124,8 @@ def member(path: str, name: str) -> Any:
     dtype = dtypes.named(name) if name not in ("float", "int", "long") else None
     if dtype is not None:
         return dtype
-    if path in _OPERATOR_SPACES and (operator := _operator(name)) is not None:
-        return operator
+    if (found := functions_of(path).get(name)) is not None:
+        return OperatorRef(found.name)
     if path == "tessera" and (known := _language(name)) is not MISSING:
         return known
     if path == "tessera.nn.tree" and name in TREES:
@@ -144,9 +144,12 @@ def member_of(module: Namespace, name: str) -> Any:
     return module.scope.member(name) if isinstance(module, FileModule) else member(module.path, name)
 
 
-def _operator(name: str) -> OperatorRef | None:
-    operator = operators().get(name)
-    return OperatorRef(operator.name) if operator is not None else None
+def functions_of(path: str) -> Mapping[str, Any]:
+    """The operators that are members of a module, by name."""
+    if path in _OPERATOR_SPACES:
+        return operators()
+    space = path.removeprefix("tessera.")
+    return own_operators().get(space, {}) if space in SPACES else {}
 
 
 def _language(name: str) -> Any:
@@ -172,15 +175,24 @@ def operators() -> dict[str, Any]:
     return FUNCTIONS
 
 
+def own_operators() -> Mapping[str, Mapping[str, Any]]:
+    """Operators that are functions of one of `SPACES`, by its name and theirs."""
+    from tessera.compiler.graph.operator import MEMBERS  # slow: as above
+
+    return MEMBERS
+
+
 def made() -> Mapping[str, str]:
     """Functions that are made of operators, and the module of each. They are programs, which the compiler knows by name
     only."""
     return importlib.import_module(FUNCTIONS).HOME
 
 
-def of_space(space: str) -> Mapping[str, str]:
-    """The functions of one of `SPACES`, and the module of each; of any other module none."""
-    return importlib.import_module(f"tessera.{space}").HOME if space in SPACES else {}
+def of_space(space: str) -> Collection[str]:
+    """The functions of one of `SPACES`; of any other module none."""
+    if space not in SPACES:
+        return ()
+    return {*own_operators().get(space, ()), *importlib.import_module(f"tessera.{space}").HOME}
 
 
 def members(path: str) -> Iterable[str]:
@@ -189,7 +201,7 @@ def members(path: str) -> Iterable[str]:
         return dir(math)
     if not is_own_module(path):
         return ()
-    out = list(operators()) if path in _OPERATOR_SPACES else []
+    out = list(functions_of(path))
     if path == "tessera":
         out += made()
     elif path in LIBRARIES:

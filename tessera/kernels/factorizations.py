@@ -1,0 +1,232 @@
+"""Triangular and orthogonal factors of matrices, by blocks of columns: what `ts.linalg` runs.
+
+One program factors one matrix of the batch. It takes a block of columns at a time and first brings it up to date with
+the factors on its left, by products of blocks (left-looking; G. Golub and C. Van Loan, "Matrix Computations", 4th
+edition, 2013, sections 3.2, 4.2 and 5.2). So nearly all work is products, each element of the result is stored a few
+times only, and every sum has one order, whatever the size of the batch and the number of threads.
+
+Elements are f32 or f64.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tessera as ts
+from tessera import Tensor
+
+
+@ts.kernel(BLOCK=32)
+def cholesky(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], upper: bool = False):
+    """`out` is lower triangular with a = out out^T, of which only the lower triangle is read; with `upper` it is upper
+    triangular with a = out^T out, and only the upper triangle is read.
+
+    Where a pivot is not positive, its column and what depends on it are NaN.
+    """
+    ctx = ts.tile.context()
+    nb = ctx.BLOCK
+    ts.tile.grid(ctx.B)
+    m = ts.tile.program_id(0)
+    at = ts.tile.arange(nb)
+    for k in ts.tile.range_k(0, ctx.N, nb):
+        for i in ts.tile.range_k(0, k, nb):
+            put(out, m, i, k, upper, ts.tile.zeros((nb, nb), a.dtype))
+        d = block(a, m, k, k, upper, nb)
+        for j in ts.tile.range_k(0, k, nb):
+            row = block(out, m, k, j, upper, nb)
+            d -= ts.tile.mma(row, row.T)
+        for j in ts.tile.range_k(0, min(nb, ctx.N - k)):
+            column = column_of(d, at, j)
+            pivot = ts.tile.sum(ts.tile.where(at == j, column, 0.0))
+            column = ts.tile.where(pivot > 0, column * ts.tile.rsqrt(pivot), math.nan)
+            below = ts.tile.where(at > j, column, 0.0)
+            d = ts.tile.where((at == j)[None, :], column[:, None], d - below[:, None] * below[None, :])
+        d = ts.tile.where(at[:, None] >= at[None, :], d, 0.0)
+        put(out, m, k, k, upper, d)
+        for i in ts.tile.range_k(k + nb, ctx.N, nb):
+            x = block(a, m, i, k, upper, nb)
+            for j in ts.tile.range_k(0, k, nb):
+                x -= ts.tile.mma(block(out, m, i, j, upper, nb), block(out, m, k, j, upper, nb).T)
+            for j in ts.tile.range_k(0, nb):
+                factor = column_of(d, at, j)
+                column = column_of(x, at, j) / ts.tile.sum(ts.tile.where(at == j, factor, 0.0))
+                right = ts.tile.where(at > j, factor, 0.0)
+                x = ts.tile.where((at == j)[None, :], column[:, None], x - column[:, None] * right[None, :])
+            put(out, m, i, k, upper, x)
+
+
+@ts.kernel(BLOCK=32)
+def lu(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], order: Tensor["B", "N"], sign: Tensor["B"]):
+    """a[order] = L U, with L (unit diagonal, not stored) below the diagonal of `out` and U in the rest.
+
+    The pivot of a column is its largest element, of equal ones the first. `sign` is the parity of `order`, 1 or -1.
+    A column without a pivot keeps its zeros, so that U has a 0 on its diagonal.
+    """
+    ctx = ts.tile.context()
+    nb = ctx.BLOCK
+    ts.tile.grid(ctx.B)
+    m = ts.tile.program_id(0)
+    at = ts.tile.arange(nb)
+    parity = ts.tile.full((), 1.0, a.dtype)
+    for i in ts.tile.range_k(0, ctx.N, nb):
+        order[m, i : i + nb] = ts.tile.cast(i + at, order.dtype)
+        for j in ts.tile.range_k(0, ctx.N, nb):
+            out[m, i : i + nb, j : j + nb] = a[m, i : i + nb, j : j + nb]
+    for k in ts.tile.range_k(0, ctx.N, nb):
+        for i in ts.tile.range_k(0, ctx.N, nb):
+            x = out[m, i : i + nb, k : k + nb]
+            for j in ts.tile.range_k(0, min(i, k), nb):
+                x -= ts.tile.mma(out[m, i : i + nb, j : j + nb], out[m, j : j + nb, k : k + nb])
+            d = out[m, i : i + nb, i : i + nb]
+            for r in ts.tile.range_k(0, min(nb, max(k - i, 0))):  # above the diagonal
+                x = x - ts.tile.where(at > r, d[:, r], 0.0)[:, None] * x[r][None, :]
+            out[m, i : i + nb, k : k + nb] = x
+        for c in ts.tile.range_k(0, min(nb, ctx.N - k)):
+            top, p = ts.tile.full((), -1.0, a.dtype), k + c
+            for i in ts.tile.range_k(k, ctx.N, nb):
+                size = ts.tile.where(i + at >= k + c, ts.tile.abs(out[m, i : i + nb, k + c]), -1.0)
+                best = ts.tile.max(size)
+                p = ts.tile.where(best > top, i + ts.tile.argmax(size), p)
+                top = ts.tile.maximum(best, top)
+            if p != k + c:
+                parity = -parity
+                for j in ts.tile.range_k(0, ctx.N, nb):
+                    upper, lower = out[m, k + c, j : j + nb], out[m, p, j : j + nb]
+                    out[m, k + c, j : j + nb] = lower
+                    out[m, p, j : j + nb] = upper
+                first, second = order[m, k + c], order[m, p]
+                order[m, k + c] = second
+                order[m, p] = first
+            row = out[m, k + c, k : k + nb].reshape(nb)
+            pivot = ts.tile.where(row[c] == 0, 1.0, row[c])
+            right = ts.tile.where(at > c, row, 0.0)[None, :]
+            for i in ts.tile.range_k(k, ctx.N, nb):
+                y = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
+                below = (i + at > k + c).reshape(nb)
+                column = ts.tile.where(below, y[:, c] / pivot, 0.0)[:, None]
+                left = below[:, None] & (at == c)[None, :]
+                out[m, i : i + nb, k : k + nb] = ts.tile.where(left, column, y - column * right)
+    sign[m] = parity
+
+
+@ts.kernel(BLOCK=32)
+def householder(a: Tensor["B", "M", "N"], out: Tensor["B", "M", "N"], t: Tensor["B", "R", "W"]):
+    """R of a = Q R in the upper triangle of `out`, and below it the reflections v (first element 1, not stored) whose
+    product is Q. W is the width of a block, R the number of reflections, min(M, N), in whole blocks.
+
+    A block's reflections are I - V T V^T; its triangular T is a block of `t` (R. Schreiber and C. Van Loan, "A storage
+    efficient WY representation for products of Householder transformations", 1989). Signs are LAPACK's: the diagonal
+    of R has the opposite sign of what it replaces, and a column that is 0 below its diagonal is left as it is.
+    """
+    ctx = ts.tile.context()
+    nb = ctx.BLOCK
+    ts.tile.grid(ctx.B)
+    m = ts.tile.program_id(0)
+    at = ts.tile.arange(nb)
+    count = min(ctx.M, ctx.N)
+    for i in ts.tile.range_k(0, ctx.M, nb):
+        for j in ts.tile.range_k(0, ctx.N, nb):
+            out[m, i : i + nb, j : j + nb] = a[m, i : i + nb, j : j + nb]
+    for k in ts.tile.range_k(0, ctx.N, nb):
+        for j in ts.tile.range_k(0, min(k, count), nb):
+            w = ts.tile.zeros((nb, nb), a.dtype)
+            for i in ts.tile.range_k(j, ctx.M, nb):
+                w += ts.tile.mma(
+                    reflections(out[m, i : i + nb, j : j + nb], at, i - j).T, out[m, i : i + nb, k : k + nb]
+                )
+            w = ts.tile.mma(t[m, j : j + nb, :].T, w)
+            for i in ts.tile.range_k(j, ctx.M, nb):
+                v = reflections(out[m, i : i + nb, j : j + nb], at, i - j)
+                out[m, i : i + nb, k : k + nb] -= ts.tile.mma(v, w)
+        h = ts.tile.zeros((nb, nb), a.dtype)
+        for c in ts.tile.range_k(0, min(nb, max(count - k, 0))):
+            largest = ts.tile.zeros((), a.dtype)
+            for i in ts.tile.range_k(k, ctx.M, nb):
+                below = (i + at > k + c).reshape(nb)
+                size = ts.tile.abs(out[m, i : i + nb, k + c]).reshape(nb)
+                largest = ts.tile.maximum(largest, ts.tile.max(ts.tile.where(below, size, 0.0)))
+            head = out[m, k + c, k + c]
+            scale = ts.tile.maximum(largest, ts.tile.abs(head))
+            squares = ts.tile.zeros((), a.dtype)
+            for i in ts.tile.range_k(k, ctx.M, nb):
+                reached = (i + at >= k + c).reshape(nb)
+                x = ts.tile.where(reached, out[m, i : i + nb, k + c].reshape(nb) / scale, 0.0)
+                squares += ts.tile.sum(x * x)
+            none = largest == 0
+            norm = scale * ts.tile.sqrt(squares)
+            beta = ts.tile.where(none, head, ts.tile.where(head < 0, norm, -norm))
+            tau = ts.tile.where(none, 0.0, (beta - head) / beta)
+            start = ts.tile.where(none, 1.0, head - beta)
+            along = ts.tile.zeros((nb,), a.dtype)
+            for i in ts.tile.range_k(k, ctx.M, nb):
+                y = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
+                along += ts.tile.col_sum(reflection(y, at, c, k + c - i, start)[:, None] * y).reshape(nb)
+            for i in ts.tile.range_k(k, ctx.M, nb):
+                y = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
+                v = reflection(y, at, c, k + c - i, start)
+                y = y - v[:, None] * ts.tile.where(at > c, tau * along, 0.0)[None, :]
+                own = (at == c)[None, :] & (at > k + c - i).reshape(nb)[:, None]
+                out[m, i : i + nb, k : k + nb] = ts.tile.where(own, v[:, None], y)
+            out[m, k + c, k + c] = beta
+            before = ts.tile.where(at < c, along, 0.0)
+            column = -tau * ts.tile.row_sum(h * before[None, :]).reshape(nb)
+            column = ts.tile.where(at == c, tau, column)
+            h = ts.tile.where((at == c)[None, :], column[:, None], h)
+        if k < count:
+            t[m, k : k + nb, :] = h
+
+
+@ts.kernel(BLOCK=32, COLUMNS=32)
+def reflect(
+    a: Tensor["B", "M", "N"], t: Tensor["B", "R", "W"], x: Tensor["B", "M", "K"], out: Tensor["B", "M", "K"],
+    trans: bool = False,
+):  # fmt: skip
+    """Q x, with `trans` Q^T x, for the Q whose reflections `householder` stored in `a` and `t`."""
+    ctx = ts.tile.context()
+    nb, width = ctx.BLOCK, ctx.COLUMNS
+    ts.tile.grid(ctx.B, ts.tile.cdiv(ctx.K, width))
+    m, c = ts.tile.program_id(0), ts.tile.program_id(1) * width
+    at = ts.tile.arange(nb)
+    for i in ts.tile.range_k(0, ctx.M, nb):
+        out[m, i : i + nb, c : c + width] = x[m, i : i + nb, c : c + width]
+    blocks = ts.tile.cdiv(min(ctx.M, ctx.N), nb)
+    for step in ts.tile.range_k(0, blocks):
+        k = (step if trans else blocks - 1 - step) * nb
+        w = ts.tile.zeros((nb, width), a.dtype)
+        for i in ts.tile.range_k(k, ctx.M, nb):
+            w += ts.tile.mma(reflections(a[m, i : i + nb, k : k + nb], at, i - k).T, out[m, i : i + nb, c : c + width])
+        w = ts.tile.mma(t[m, k : k + nb, :].T if trans else t[m, k : k + nb, :], w)
+        for i in ts.tile.range_k(k, ctx.M, nb):
+            v = reflections(a[m, i : i + nb, k : k + nb], at, i - k)
+            out[m, i : i + nb, c : c + width] -= ts.tile.mma(v, w)
+
+
+def block(x, m, i, j, upper, nb):
+    """A block of matrix m as it is in the lower triangle."""
+    return (x[m, j : j + nb, i : i + nb].T if upper else x[m, i : i + nb, j : j + nb]).reshape((nb, nb))
+
+
+def put(out, m, i, j, upper, x):
+    """The opposite of `block`."""
+    nb = x.shape[0]
+    if upper:
+        out[m, j : j + nb, i : i + nb] = x.T
+    else:
+        out[m, i : i + nb, j : j + nb] = x
+
+
+def column_of(x, at, j):
+    """Column j of a tile, as a sum in which all others are 0"""
+    return ts.tile.row_sum(ts.tile.where((at == j)[None, :], x, 0.0)).reshape(x.shape[0])
+
+
+def reflections(x, at, down):
+    """The reflections in a block that lies `down` rows below the diagonal: 1 on the diagonal, 0 above."""
+    apart = (at + down)[:, None] - at[None, :]
+    return ts.tile.where(apart > 0, x.reshape(x.shape), ts.tile.where(apart == 0, 1.0, 0.0))
+
+
+def reflection(y, at, c, first, start):
+    """A block of the reflection that is made of column c: 1 at the row `first`, and 0 before."""
+    x = ts.tile.where(at > first, column_of(y, at, c) / start, 0.0)
+    return ts.tile.where(at == first, 1.0, x)

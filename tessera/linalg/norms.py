@@ -1,0 +1,37 @@
+"""Norms of vectors and matrices."""
+
+from __future__ import annotations
+
+import math
+
+import tessera as ts
+
+
+def vector_norm(x, axis=None, keepdims: bool = False, ord: float = 2):
+    """The norm of order `ord` of the elements along `axis`, an axis or several (None: all): sum(|x|^ord)^(1 / ord), the
+    greatest or least |x| for inf and -inf, and the number of elements that are not 0 for 0."""
+    if ord == 2:
+        return ts.norm(x, axis=axis, keepdims=keepdims)
+    size = ts.abs(x)
+    if ord == math.inf:
+        return ts.max(size, axis=axis, keepdims=keepdims)
+    if ord == -math.inf:
+        return ts.min(size, axis=axis, keepdims=keepdims)
+    if ord == 0:
+        return ts.sum(ts.astype(size != 0, size.dtype), axis=axis, keepdims=keepdims)
+    if ord == 1:
+        return ts.sum(size, axis=axis, keepdims=keepdims)
+    return ts.sum(size**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
+
+
+def matrix_norm(x, keepdims: bool = False, ord="fro"):
+    """Norms of the matrices x [..., M, N]: Frobenius' ("fro"), the greatest sum of |x| of a column (1) or a row (inf),
+    and the least one (-1, -inf)."""
+    if ord == "fro":
+        return ts.norm(x, axis=(-2, -1), keepdims=keepdims)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ValueError(f"matrix_norm has the orders 'fro', 1, -1, inf and -inf; {ord!r} needs singular values")
+    along = -2 if abs(ord) == 1 else -1
+    sums = ts.sum(ts.abs(x), axis=along, keepdims=True)
+    found = ts.max(sums, axis=(-2, -1), keepdims=True) if ord > 0 else ts.min(sums, axis=(-2, -1), keepdims=True)
+    return found if keepdims else ts.squeeze(found, (-2, -1))
