@@ -154,7 +154,7 @@ LINALG = [
     E("qr_factor", Arg("B S D", "wide")), E("qr_factor", Arg("D S", "wide")),
     *(E("qr_multiply", Arg("B 8 8", "wide"), Arg("B 32 32", "wide", -0.5, 0.5), Arg("B 8 D", "wide"), trans=trans)
       for trans in (False, True)),
-    E("qr_lanes", Arg("5 4 B", "wide"), k=5), E("qr_lanes", Arg("3 4 B", "wide"), k=3), E("qr", Arg("B 6 4", "wide")),
+    E("qr_lanes", Arg("5 4 B", "wide"), k=5), E("qr_lanes", Arg("4 6 B", "wide"), k=4), E("qr", Arg("B 6 4", "wide")),
     E("qr", Arg("B S S", "wide")), E("qr", Arg("B 18 20", "wide")), E("qr", Arg("S S", "wide"), mode="complete"),
 ]  # fmt: skip
 EXAMPLES: list[Example] = [
