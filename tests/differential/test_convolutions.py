@@ -197,3 +197,53 @@ def test_gradients_of_sizes_known_at_launch() -> None:
         F.conv2d(x, w, stride=2, padding=1).square().sum().backward()
         for mine, theirs in zip(gradient(*arrays), (x, w), strict=True):
             np.testing.assert_allclose(np.asarray(mine), theirs.grad.numpy(), 2e-4, 2e-4)
+
+
+SMALL_IMAGES: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    (3, (9, 5, 6), (24, 9, 3, 3), {"padding": 1}),
+    (11, (10, 6, 7), (40, 10, 3, 3), {"padding": 1, "stride": 2}),
+    (5, (16, 9, 9), (16, 8, 3, 3), {"padding": 1, "groups": 2}),
+    (30, (12, 4, 4), (64, 12, 3, 3), {"padding": 1}),
+]
+
+
+@pytest.mark.parametrize("case", SMALL_IMAGES, ids=lambda case: str(case[0]))
+def test_small_images_are_one_product(case: Any) -> None:
+    """The bits of each image alone, with other operators in the same kernel."""
+    count, image, kernel, options = case
+    rng = np.random.default_rng(count)
+    x, w, b = (rng.standard_normal(s).astype(np.float32) for s in ((count, *image), kernel, kernel[:1]))
+
+    @ts.function
+    def f(x, w, b):
+        return ts.relu(ts.conv2d(x, w, b, **options)) * 2 - 1
+
+    compiled = ts.compile(f, target="cpu", arguments=(x, w, b))
+    if "groups" not in options:  # the batch is an axis of the tile, not of the grid
+        assert "lead=[1, 3]" in compiled.ir("tile")
+        assert f"[{kernel[0]}, {count}, " in compiled.ir("tile")
+    got = compiled(x, w, b)
+    for i in (0, 1, count - 1):
+        np.testing.assert_array_equal(got[i], f(x[i : i + 1], w, b)[0])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8", "i4"])
+def test_products_with_one_operand_in_common(dtype: str) -> None:
+    """On either side; in a batch that is large enough they are one product, but for complex numbers."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-9, 9, s).astype(dtype) for s in ((3, 700, 200), (700, 64)))
+
+    @ts.function
+    def right(x, w):
+        return ts.einsum("bkm,bkn->bmn", x, ts.broadcast_to(w, (x.shape[0], *w.shape)))
+
+    @ts.function
+    def left(x, w):
+        return ts.einsum("bkn,bkm->bnm", ts.broadcast_to(w, (x.shape[0], *w.shape)), x)
+
+    want = np.einsum("bkm,kn->bmn", x, w)
+    for f, wanted in ((right, want), (left, want.transpose(0, 2, 1))):
+        compiled = ts.compile(f, target="cpu", arguments=(x, w))
+        assert ("lead=" in compiled.ir("tile")) == (dtype != "c8")
+        np.testing.assert_array_equal(compiled(x, w), wanted)  # whole numbers, exact in any order
+        np.testing.assert_array_equal(ts.compile(f, target="reference", arguments=(x, w))(x, w), wanted)

@@ -9,7 +9,7 @@ from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
 from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import collapse, sizes
-from tessera.compiler.schedule.blocks import contract_block, diagonal_block
+from tessera.compiler.schedule.blocks import common_block, contract_block, diagonal_block
 from tessera.compiler.schedule.matrices import Matrix, contraction, operands_as_matrices
 from tessera.compiler.schedule.views import contiguous
 from tessera.language.dims import Dim, prod
@@ -24,6 +24,8 @@ FEW = 4
 ..."""
 MANY = 16
 """... this many products"""
+UNPACKED = 1 << 21
+"""multiplications of a product of plain matrices that may be computed without packing"""
 
 
 def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: str) -> tuple[Op, list[Argument]]:
@@ -39,6 +41,9 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
     groups = [*batch, *(tuple(place[x] for x in labels) for labels in (c.rows, c.columns))]
     dims = sizes(body.space, groups)
     k = matrices[0].sizes[1]
+    side = None if _wide(product).is_complex else _same_for_all(matrices, batch, dims, blocks)
+    if side is not None:
+        return _one_product(body, scalars, blocks, name, groups, matrices, side)
     diagonal = blocks.diagonals and bool(batch) and _are_dots(product, matrices, dims)
     if diagonal:
         lanes = batch.pop()
@@ -65,6 +70,76 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
     for v, at in body.stores():
         writer.store(v, at)
     return writer.finish(name), writer.arguments
+
+
+def _same_for_all(
+    matrices: tuple[Matrix, Matrix], batch: list[tuple[int, ...]], dims: Shape, blocks: Sizes
+) -> int | None:
+    """Which operand a batch of products has in common, if the others' rows or columns fit a block several times: then
+    they are packed together, and the common operand once for all of them."""
+    if not blocks.any_axes or len(batch) != 1:
+        return None
+    count, rows, columns = dims
+    if not (isinstance(count, int) and isinstance(rows, int) and isinstance(columns, int)):
+        return None
+    k = matrices[0].sizes[1]
+    packed = not all(m.plain for m in matrices) or (isinstance(k, int) and rows * columns * k > UNPACKED)
+    if not packed or min(count, rows, columns) < 1 or min(rows, columns) < blocks.sides:
+        return None
+    for side, own, most in ((0, columns, blocks.contract_columns), (1, rows, blocks.contract_rows)):
+        if matrices[side].strides[batch[0][-1]] == 0 and 2 * own <= most:
+            return side
+    return None
+
+
+def _one_product(
+    body: GroupBody,
+    scalars: set[Value],
+    blocks: Sizes,
+    name: str,
+    groups: list[tuple[int, ...]],
+    matrices: tuple[Matrix, Matrix],
+    side: int,
+) -> tuple[Op, list[Argument]]:
+    """The kernel of a batch of small products that have their operand `side` in common: the batch and the other
+    operand's rows (columns) count as one axis, of which a program takes whole products."""
+    product, (batch, down, across) = body.ops[0], groups
+    groups = [down, batch, across] if side == 0 else groups
+    dims = sizes(body.space, groups)
+    count, own, other = dims[1 - side], dims[2 - side], dims[2 * side]
+    assert isinstance(count, int) and isinstance(own, int) and isinstance(other, int)
+    limits = (blocks.contract_rows, blocks.contract_columns)
+    piece, several = common_block(other, count, own, (limits[side], limits[1 - side]), blocks)
+    rows, columns = (piece, several * own) if side == 0 else (several * own, piece)
+    block = (rows, several, own) if side == 0 else (several, own, columns)
+    writer = KernelWriter(Space(body.space, groups, dims, block, (False,) * 3), body.axes, scalars, product.span)
+    merged = [_alone(m, batch, i == side, right=i == 1) for i, m in enumerate(matrices)]
+    views = [_matrix(writer, [], m) for m in merged]
+    attrs: dict[str, Attr] = {} if all(m.plain for m in merged) else {"lead": tuple(m.lead for m in merged)}
+    b, first = writer.b, writer.offsets
+    start = b.iop("imul", first[1 - side], b.index(own))
+    at = [first[0], start] if side == 0 else [start, first[2]]
+    acc = b.value("tile.contract", (*views, *at), TileType((rows, columns), _wide(product)), attrs)
+    t = product.result.type
+    assert isinstance(t, TensorType)
+    writer.tiles[product.result] = b.cast(b.reshape(acc, block), t.dtype)
+    for op in body.ops[1:]:
+        writer.compute(op)
+    for v, places in body.stores():
+        writer.store(v, places)
+    return writer.finish(name), writer.arguments
+
+
+def _alone(m: Matrix, batch: tuple[int, ...], common: bool, right: bool) -> Matrix:
+    """An operand of a batch as one matrix: the common one without the batch, of the other one the batch with its rows,
+    on the right with its columns."""
+    if common:
+        return Matrix(m.layout, 0, m.lead, m.shape[m.batch :], m.strides[m.batch :])
+    axes = [*zip(m.shape, m.strides, strict=True)]
+    walk, rest = [(prod(m.shape[a] for a in batch), m.strides[batch[-1]])], axes[m.batch :]
+    walk = [*rest[: m.lead], *walk, *rest[m.lead :]] if right else [*walk, *rest]
+    shape, strides = zip(*walk, strict=True)
+    return Matrix(m.layout, 0, m.lead + (not right), shape, strides)
 
 
 def _dtype(product: Op) -> DType | None:

@@ -110,6 +110,16 @@ def contract_block(
     return max(1, min(rows, m)), max(1, min(columns, n))
 
 
+def common_block(other: int, count: int, own: int, limits: tuple[int, int], s: Sizes) -> tuple[int, int]:
+    """What a program computes of `count` products that have an operand in common: how much of its axis of `other`
+    elements, and how many products, which have `own` elements along theirs. `limits` of a block, along either axis.
+    Whole products rather than parts of them: each packs its own elements one by one."""
+    down = -(-other // limits[0])
+    several = max(1, min(limits[1] // own, -(-count // -(-s.programs // down))))
+    pieces = max(down, -(-s.programs // -(-count // several)))
+    return min(other, limits[0], _up(-(-other // pieces), _LANES)), several
+
+
 def _least_work(m: int, n: int, s: Sizes, batch: int, shares: int, narrow: bool) -> tuple[int, int]:
     """Even blocks, at least `shares` of them, whose programs have the least to do: sharing out rows repeats the packing
     of the right operand, sharing out columns that of the left one, and register blocks of up to 14 by 32, either way
