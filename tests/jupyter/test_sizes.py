@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from tessera_jupyter.session import message
 from tessera_jupyter.session.sizes import arrays, called
 
 import tessera as ts
 from tests.browsers import eventually, expect
 from tests.conftest import require
+from tests.jupyter.conftest import ROOT
 from tests.jupyter.test_lab import HEAD, NORM
 from tests.jupyter.test_labextension import cell, edit, expect_hints, point_at
 
 HINTS = [[3, ": [B, 1] f32"], [9, ": lanes of n, 1024 at a time"]]
 DEF, KERNEL_DEF = (line for line in NORM.splitlines() if line.startswith("def "))
+
+
+def test_an_editor_that_runs_code_is_shown_the_arrays(nb):
+    """The expression that VS Code's extension runs: nothing where Tessera is not loaded, and no name stays."""
+    text = (ROOT / "vscode/src/kernelArrays.ts").read_text("utf-8")
+    question = re.search(r"const QUESTION = '(.*)';", text)[1]
+    nb.run("W = np.ones((4, 8), np.float32)")
+    names = set(nb.shell.user_ns)
+    ran = nb.run(question)
+    assert ran.error is None and ran.result is None
+    (shown,) = ran.displays
+    assert shown[message.FORM]["arrays"]["W"] == {"shape": [4, 8], "dtype": "f32"}
+    assert {n for n in set(nb.shell.user_ns) - names if not n.startswith("_")} == set()
+    assert subprocess.run([sys.executable, "-c", question], check=True, capture_output=True).stdout == b""
 
 
 @pytest.fixture

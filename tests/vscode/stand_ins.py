@@ -1,4 +1,5 @@
-"""Extensions that answer as Python's and Python Environments' do: the same names, the same part of their interfaces."""
+"""Extensions that answer as Python's, Python Environments' and Jupyter's do: the same names, the same part of their
+interfaces. Jupyter's runs no code: its kernel holds one array, and answers nothing but Tessera's question."""
 
 from __future__ import annotations
 
@@ -20,13 +21,41 @@ _CODE = {
     }});""",
 }
 
+_JUPYTER = """
+const vscode = require("vscode");
+const FORM = "application/vnd.tessera.session+json";
+const ARRAYS = { arrays: { W: { shape: [4, 24], dtype: "f32" } } };
+let ran = 0;
+async function* answer(code) {
+    if (!ran || !code.includes("tessera_jupyter.session.message")) throw new Error("Not this code: " + code);
+    yield { items: [{ mime: "text/plain", data: new TextEncoder().encode("{") }] };
+    yield { items: [{ mime: FORM, data: new TextEncoder().encode(JSON.stringify(ARRAYS)) }] };
+}
+exports.activate = () => {
+    const controller = vscode.notebooks.createNotebookController("stand-in", "jupyter-notebook", "Stand-in");
+    controller.executeHandler = async (cells) => {
+        for (const cell of cells) {
+            const execution = controller.createNotebookCellExecution(cell);
+            execution.start(Date.now());
+            ran += 1;
+            execution.end(true, Date.now());
+        }
+    };
+    const kernel = { status: "idle", language: "python", executeCode: answer };
+    return { kernels: { getKernel: async () => (ran ? kernel : undefined) } };
+};"""
+
 
 def stand_ins(folder: Path) -> list[Path]:
-    return [_pack(folder, name, code) for name, code in _CODE.items()]
+    return [
+        *(_pack(folder, name, code) for name, code in _CODE.items()),
+        _pack(folder, "jupyter", _JUPYTER, "ms-toolsai"),
+    ]
 
 
-def _pack(folder: Path, name: str, code: str) -> Path:
-    manifest = {"name": name, "publisher": "ms-python", "version": "2026.1.0", "engines": {"vscode": "^1.96.0"}}
+def _pack(folder: Path, name: str, code: str, publisher: str = "ms-python") -> Path:
+    manifest: dict[str, object] = {"name": name, "publisher": publisher, "version": "2026.1.0"}
+    manifest |= {"engines": {"vscode": "^1.96.0"}, "activationEvents": ["onNotebook:jupyter-notebook"]}
     manifest |= {"main": "./main.js", "capabilities": {"untrustedWorkspaces": {"supported": True}}}
     path = folder / f"{name}.vsix"
     with zipfile.ZipFile(path, "w") as archive:

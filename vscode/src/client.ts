@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 import {
   CodeLensRequest,
+  InlayHintRequest,
   type InitializeParams,
   LanguageClient,
   type LanguageClientOptions,
@@ -86,6 +87,21 @@ export class Client {
       const { line, character } = selection.active;
       const textDocument = { uri: document.uri.toString() };
       void this.running?.sendNotification("tessera/cursor", { textDocument, position: { line, character } });
+    }
+  }
+
+  /** Tells the server which arrays a notebook's kernel holds, as the metadata of the notebook, and asks for hints anew. */
+  tellArrays(notebook: vscode.NotebookDocument, arrays: object): void {
+    if (!this.isRunning) {
+      return;
+    }
+    void this.running?.sendNotification("notebookDocument/didChange", {
+      notebookDocument: { uri: notebook.uri.toString(), version: notebook.version },
+      change: { metadata: { tessera: { arrays } } },
+    });
+    const cell = notebook.getCells().find(({ document }) => document.languageId === "python");
+    if (cell) {
+      this.running?.getFeature(InlayHintRequest.method).getProvider(cell.document)?.onDidChangeInlayHints.fire();
     }
   }
 

@@ -5,6 +5,7 @@ import { Clients } from "./clients";
 import { registerCommands } from "./commands";
 import { IrDocuments } from "./ir";
 import { linkLines } from "./irLinks";
+import { KernelArrays } from "./kernelArrays";
 import { createStatus } from "./status";
 
 export function activate(context: vscode.ExtensionContext): void {
@@ -16,6 +17,7 @@ export function activate(context: vscode.ExtensionContext): void {
     ...createStatus(clients),
     ...documents.register(),
     ...linkLines(documents),
+    ...new KernelArrays(clients, log).register(),
     ...registerCommands(context, clients, documents),
   );
 }

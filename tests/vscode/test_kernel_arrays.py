@@ -1,0 +1,53 @@
+"""A notebook in a real VS Code whose kernel holds arrays: hints know their shapes once a cell has run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.browsers import expect
+from tests.vscode.window import ROOT, Project, Window, write_settings
+
+pytestmark = [pytest.mark.flaky(reruns=1), pytest.mark.timeout(600)]
+CELLS = (
+    "%load_ext tessera_jupyter\nimport tessera as ts\nfrom tessera import Tensor\nW = read_somewhere()",
+    '%%tessera\n@ts.function\ndef layer(x: Tensor["B", 4]):\n    y = x @ W\n    return y',
+)
+
+
+def write(folder: Path) -> None:
+    cells = [{"cell_type": "code", "source": c, "metadata": {}, "outputs": [], "execution_count": None} for c in CELLS]
+    notebook = {"cells": cells, "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
+    (folder / "arrays.ipynb").write_text(json.dumps(notebook))
+    write_settings(folder, {"tessera.interpreter": sys.executable})
+    (folder / "first.py").write_text("import tessera as ts\n")
+
+
+@pytest.fixture(scope="module")
+def project() -> Project:
+    return Project(write, "first.py")
+
+
+def test_hints_have_the_shapes_of_the_kernel_s_arrays(window: Window) -> None:
+    window.open("arrays.ipynb")
+    window.see("y = x @ W")  # nothing is known of it
+    window.command("Notebook: Run All")
+    choice = window.page.locator(".quick-input-widget .monaco-list-row", has_text="Stand-in")
+    run = window.page.locator(".codicon-notebook-state-success").first
+    expect(run.or_(choice).first).to_be_visible()
+    if choice.count() and choice.first.is_visible():
+        choice.first.click()
+    window.see("y: [B, 24] f32 = x @ W")
+    window.shot("kernel-arrays")
+
+
+def test_the_question_is_the_one_that_is_answered() -> None:
+    """What the extension runs in a kernel names what is there; the answer's form is the one that it looks for."""
+    from tessera_jupyter.session import message  # slow: IPython
+
+    text = (ROOT / "vscode/src/kernelArrays.ts").read_text()
+    assert f'const FORM = "{message.FORM}"' in text
+    assert f'get("{message.__name__}")' in text and "m.show()" in text and callable(message.show)

@@ -1,0 +1,94 @@
+/** The arrays that a notebook's kernel holds, for hints in functions that read them: asked of Jupyter's extension after
+ * cells have run. That extension asks the person first whether Tessera may. */
+
+import * as vscode from "vscode";
+import type { Clients } from "./clients";
+
+const JUPYTER = "ms-toolsai.jupyter";
+const FORM = "application/vnd.tessera.session+json";
+/** Does nothing where the notebook has not loaded Tessera's extension; leaves no name behind. */
+const QUESTION = '(lambda m: m and m.show())(__import__("sys").modules.get("tessera_jupyter.session.message"))';
+/** ms after the last cell of a run */
+const PAUSE = 200;
+
+interface Output {
+  items: { mime: string; data: Uint8Array }[];
+}
+
+/** The part of Jupyter's interface that is used. */
+interface Jupyter {
+  kernels: {
+    getKernel(
+      notebook: vscode.Uri,
+    ): Thenable<{ executeCode(code: string, token: vscode.CancellationToken): AsyncIterable<Output> } | undefined>;
+  };
+}
+
+export class KernelArrays implements vscode.Disposable {
+  private readonly waiting = new Map<string, NodeJS.Timeout>();
+  private readonly ending = new vscode.CancellationTokenSource();
+
+  constructor(
+    private readonly clients: Clients,
+    private readonly log: vscode.LogOutputChannel,
+  ) {}
+
+  register(): vscode.Disposable[] {
+    const { workspace } = vscode;
+    return [
+      this,
+      workspace.onDidChangeNotebookDocument(({ notebook, cellChanges }) => {
+        if (cellChanges.some(({ executionSummary }) => executionSummary?.success !== undefined)) {
+          this.ran(notebook);
+        }
+      }),
+      workspace.onDidCloseNotebookDocument(({ uri }) => this.forget(uri.toString())),
+    ];
+  }
+
+  dispose(): void {
+    [...this.waiting.keys()].forEach((key) => this.forget(key));
+    this.ending.cancel();
+  }
+
+  private forget(key: string): void {
+    clearTimeout(this.waiting.get(key));
+    this.waiting.delete(key);
+  }
+
+  /** Asks once for cells that run one after the other, and only in notebooks that load Tessera. */
+  private ran(notebook: vscode.NotebookDocument): void {
+    const key = notebook.uri.toString();
+    const loads = notebook.getCells().some((cell) => cell.document.getText().includes("tessera_jupyter"));
+    const wanted = vscode.workspace.getConfiguration("tessera", notebook.uri).get("kernelArrays", true);
+    if (!loads || !wanted) {
+      return;
+    }
+    clearTimeout(this.waiting.get(key));
+    this.waiting.set(
+      key,
+      setTimeout(() => {
+        this.waiting.delete(key);
+        void this.ask(notebook).catch((error: Error) => {
+          this.log.info(`the kernel of ${notebook.uri.fsPath} was not asked for its arrays: ${error.message}`);
+        });
+      }, PAUSE),
+    );
+  }
+
+  private async ask(notebook: vscode.NotebookDocument): Promise<void> {
+    const found = vscode.extensions.getExtension<Jupyter>(JUPYTER);
+    const kernel = await (await found?.activate())?.kernels?.getKernel(notebook.uri);
+    if (!kernel) {
+      return; // there is none, or the person has not allowed it
+    }
+    for await (const { items } of kernel.executeCode(QUESTION, this.ending.token)) {
+      for (const { mime, data } of items) {
+        if (mime === FORM) {
+          const { arrays } = JSON.parse(new TextDecoder().decode(data)) as { arrays: object };
+          this.clients.at(notebook.uri)?.tellArrays(notebook, arrays);
+        }
+      }
+    }
+  }
+}
