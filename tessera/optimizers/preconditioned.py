@@ -1,7 +1,6 @@
 """Rules that use the rows and columns of a matrix: factored second moments and preconditioners.
 
-Programs have no `linalg`, so roots and bases of matrices are iterations of products and reflections, in
-loops at run time.
+Roots of matrices are iterations of products, in loops at run time; bases are factors, `ts.linalg.qr`.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ class SOAP(AdamW):
         left, right = b * held["left"] + (1 - b) * (g @ g.T), b * held["right"] + (1 - b) * (g.T @ g)
         new = p - (lr / (1 - a**t)).to(p.dtype) * (q @ step @ s.T)
         if ts.eq((t - 1) % self.every, 0):
-            q, s = orthogonal_factor(left @ q), orthogonal_factor(right @ s)
+            q, s = ts.linalg.qr(left @ q)[0], ts.linalg.qr(right @ s)[0]
         kept = {"first": first, "second": second, "left": left, "right": right, "left_basis": q, "right_basis": s}
         return new, kept
 
@@ -162,20 +161,3 @@ def inverse_fourth_root(a, eps):
         square = turn @ turn
         x, m = x @ turn, square @ square @ m
     return x / ts.sqrt(ts.sqrt(trace))
-
-
-def orthogonal_factor(a):
-    """Q of A = Q R: one of Householder's reflections (1958) for each column."""
-    n = a.shape[0]
-    rows, columns = ts.arange(n).reshape((n, 1)), ts.arange(n).reshape((1, n))
-    q = ts.eye(n, dtype=a.dtype)
-    for j in ts.range(n):
-        x = ts.sum(ts.where((columns == j) & (rows >= j), a, 0.0), axis=1, keepdims=True)
-        at = ts.where(rows == j, 1.0, 0.0)
-        head = ts.sum(x * at)
-        v = x + ts.where(head < 0, -1.0, 1.0) * ts.sqrt(ts.sum(ts.square(x))) * at
-        size = ts.sum(ts.square(v))
-        v = v * ts.where(size > 0, ts.rsqrt(ts.where(size > 0, size, 1.0)), 0.0)
-        a = a - 2.0 * v @ (v.T @ a)
-        q = q - 2.0 * (q @ v) @ v.T
-    return q
