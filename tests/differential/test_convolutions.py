@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -247,3 +248,18 @@ def test_products_with_one_operand_in_common(dtype: str) -> None:
         assert ("lead=" in compiled.ir("tile")) == (dtype != "c8")
         np.testing.assert_array_equal(compiled(x, w), wanted)  # whole numbers, exact in any order
         np.testing.assert_array_equal(ts.compile(f, target="reference", arguments=(x, w))(x, w), wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("side", [17, 33, 43])
+def test_every_second_window_is_that_of_stride_1(side: int, dtype: Any) -> None:
+    """The same bits: runs of every second pixel are read in whole vectors, in two parts, and one by one."""
+    rng = np.random.default_rng(side)
+    x, w = (rng.standard_normal(s).astype(dtype) for s in ((2, 9, side, side), (35, 9, 3, 3)))
+
+    @ts.function
+    def both(x, w):
+        return ts.conv2d(x, w, padding=1, stride=2), ts.conv2d(x, w, padding=1)
+
+    got, every = both(x, w)
+    np.testing.assert_array_equal(got, np.asarray(every)[:, :, ::2, ::2])

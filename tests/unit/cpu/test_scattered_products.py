@@ -27,6 +27,7 @@ Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 WINDOWS: Layout = ((5, 3, 2, 9, 20), (11 * 25, 25, 1, 25, 1), 3)  # of 5 channels of 11 x 25: runs of 20 columns
 SMALL: Layout = ((150, 3, 3, 5, 5), (49, 7, 1, 7, 1), 3)  # 1350 k; runs shorter than a vector
 STEPS: Layout = ((3, 3, 3, 4, 11), (9 * 24, 24, 1, 48, 2), 3)  # nothing has neighbours but 3 elements of a window
+LONG_STEPS: Layout = ((3, 3, 3, 4, 37), (9 * 75, 75, 1, 150, 2), 3)  # whole vectors of every second one, and parts
 PATCHES: Layout = ((3, 16, 20, 2, 3), (32 * 60, 60, 1, 16 * 60, 20), 3)  # neighbours along k
 HEADS: Layout = ((4, 37, 2, 50), (50, 400, 200, 1), 2)
 PLAIN: Layout = ((33, 40), (40, 1), 1)
@@ -35,6 +36,8 @@ CASES: list[tuple[dt.DType, dt.DType, Layout, Layout]] = [
     (dt.f32, dt.f32, ((45, 30), (30, 1), 1), WINDOWS),
     (dt.f64, dt.f64, ((13, 1350), (1350, 1), 1), SMALL),
     (dt.f32, dt.f32, ((29, 27), (1, 29), 1), STEPS),
+    (dt.f32, dt.f32, ((29, 27), (1, 29), 1), LONG_STEPS),
+    (dt.bf16, dt.f32, ((29, 27), (1, 29), 1), LONG_STEPS),
     (dt.f32, dt.f32, ((30, 8, 120), (120, 3600, 1), 1), PATCHES),
     (dt.bf16, dt.f32, ((16, 5, 6), (6, 96, 1), 1), WINDOWS),
     (dt.f16, dt.f32, HEADS, ((2, 50, 35), (1, 2, 100), 2)),

@@ -39,7 +39,8 @@ assert KC % CHAIN == 0 and SPAN % KC == 0, "a slab is whole chains, a group whol
 
 @immutable
 class PackedMatmul:
-    """One kind of product. `lhs_along` says which axis of A has stride 1 ("m", "k" or ""), `rhs_along` which of B.
+    """One kind of product. `lhs_along` says which axis of A has stride 1 ("m", "k" or ""), `rhs_along` which of B; "m2" and
+    "n2": stride 2, where rows or columns are several axes.
 
     `rows` and `columns` bound m and n where they are small, so that fewer accumulators are kept. `levels`: see
     language/order.py. For complex operands `acc` is the real dtype; m, n, k and C's pitch are the real matrices' own.
@@ -124,7 +125,7 @@ class PackedMatmul:
 
     def panel(self, right: bool) -> PackedPanel:
         storage, width, own = (self.rhs, self.nr, "n") if right else (self.lhs, self.mr, "m")
-        along = {own: "p", "k": "k"}.get(self.rhs_along if right else self.lhs_along, "")
+        along = {own: "p", f"{own}2": "p2", "k": "k"}.get(self.rhs_along if right else self.lhs_along, "")
         moved = self.moved and not right
         return PackedPanel(self.isa, storage, self.acc, width, along, right, KC, self.together, moved, self.tiled)
 

@@ -35,6 +35,8 @@ SAVED, FEW = 1.08, 16
 """A block is computed transposed where that saves so much of the work, if it has at least so many rows and columns."""
 FEW_PAIRS = 1 << 15
 """multiplications of tiles in scratch memory that are not worth packing two by two"""
+RUN = 8
+"""neighbours that are worth reading together"""
 LONG = 1 << 30
 """a run of neighbours of unknown length"""
 
@@ -80,6 +82,15 @@ class MatrixOperand:
             return int(self.unit) if self.unit else None
         runs = {i: walk[-1][0] for i, walk in enumerate(self.walks) if walk[-1][1] == 1}
         return max(runs, key=lambda i: run if isinstance(run := runs[i], int) else LONG, default=None)
+
+    def skips(self, own: int) -> bool:
+        """Whether to read every second element along the axis `own`, as there are only short runs of neighbours."""
+        if self.walks is None or self.dtype.itemsize * 8 not in (16, 32):
+            return False
+        run, step = self.walks[own][-1]
+        near = self.along
+        short = near is None or (isinstance(k := self.walks[near][-1][0], int) and k < RUN)
+        return short and step == 2 and isinstance(run, int) and run >= RUN
 
     def arguments(self, own: int) -> list[Index]:
         """What a packed product takes for it; `own`: which axis is not k."""
@@ -216,6 +227,8 @@ class Product:
         if self.acc.is_complex:
             return self._real(k.fn)._packed(k)
         along = {0: "m", 1: "k", None: ""}[self.a.along], {0: "k", 1: "n", None: ""}[self.b.along]
+        if k.isa.masks:
+            along = "m2" if self.a.skips(0) else along[0], "n2" if self.b.skips(1) else along[1]
         depth = levels(self.k if isinstance(self.k, int) else None)
         depth = depth if self.acc.is_float else min(depth, 2)
         kind = PackedMatmul(

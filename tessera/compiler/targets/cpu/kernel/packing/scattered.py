@@ -103,16 +103,37 @@ class _Pieces:
     def across(self, at: Index, most: int, have: Index, line: Val) -> None:
         """Vectors along the panel's own axis: of one run of neighbours, of two, or of single elements."""
         fn, size, lanes = self.fn, self.walk[-1][0], self.panel.lanes
-        if self.panel.along != "p":
+        if self.panel.along not in ("p", "p2"):
             self.singles(at, most, have, line)
             return
+        step = 2 if self.panel.along == "p2" else 1
         base, left = offset_at(fn, self.walk, at)
         whole = fn.binary("and", fn.icmp("sge", left, lanes), fn.icmp("eq", have, lanes))
 
         def one_run() -> None:
-            self._steps(most, line, lambda p: self._read(fn.gep(p, base, self.element)))
+            if step == 2:
+                first, rest = self.packer.between(0, lanes), self.packer.between(0, lanes - 1)
+                self._steps(most, line, lambda p: self._every_second(fn.gep(p, base, self.element), [first, rest]))
+            else:
+                self._steps(most, line, lambda p: self._read(fn.gep(p, base, self.element)))
+
+        def two_skipping_runs() -> None:
+            second = fn.sub(offset_at(fn, self.walk, fn.add(at, left))[0], fn.mul(left, 2))
+            here, there = self._within(0, fn.smin(left, have)), self._within(left, have)
+            later = self.packer.between(left, lanes)
+
+            def read(p: Val) -> Val:
+                near, far = (
+                    self._every_second(fn.gep(p, x, self.element), m) for x, m in ((base, here), (second, there))
+                )
+                return fn.select(later, far, near)
+
+            self._steps(most, line, read)
 
         def two_runs() -> None:
+            if step == 2:
+                two_skipping_runs()
+                return
             second = fn.sub(offset_at(fn, self.walk, fn.add(at, left))[0], left)
             here, there = self.packer.between(0, fn.smin(left, have)), self.packer.between(left, have)
 
@@ -200,6 +221,18 @@ class _Pieces:
             last = fn.sub(have, 1)
             owns = [fn.load(fn.gep(self.places, fn.smin(i, last), "i64"), I64) for i in range(most)]
             fn.while_loop([const(0, I64), left], lambda s: fn.icmp("slt", s[0], self.kc), one_run)
+
+    def _within(self, lo: Index, hi: Index) -> list[Val]:
+        """Of two vectors, the lanes between every second of which are elements `lo` to `hi` - 1."""
+        fn, lanes = self.fn, self.panel.lanes
+        ends = fn.mul(lo, 2), fn.sub(fn.mul(hi, 2), 1)
+        return [self.packer.between(*(fn.sub(x, first) for x in ends)) for first in (0, lanes)]
+
+    def _every_second(self, p: Val, masks: list[Val]) -> Val:
+        """Every second element from `p` on; two vectors are read under masks."""
+        lanes = self.panel.lanes
+        pair = [self.packer.masked(self.fn.gep(p, i * lanes, self.element), mask) for i, mask in enumerate(masks)]
+        return self.fn.shuffle(pair[0], pair[1], range(0, 2 * lanes, 2))
 
     # -- vectors -----------------------------------------------------------------------------------------------------
     @property
