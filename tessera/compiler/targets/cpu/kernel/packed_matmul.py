@@ -39,8 +39,8 @@ assert KC % CHAIN == 0 and SPAN % KC == 0, "a slab is whole chains, a group whol
 
 @immutable
 class PackedMatmul:
-    """One kind of product. `lhs_along` says which axis of A has stride 1 ("m", "k" or ""), `rhs_along` which of B; "m2" and
-    "n2": stride 2, where rows or columns are several axes.
+    """One kind of product. `lhs_along` says which axis of A has stride 1 ("m", "k" or ""), `rhs_along` which of B; "m2"
+    and "n2": stride 2, where rows or columns are several axes.
 
     `rows` and `columns` bound m and n where they are small, so that fewer accumulators are kept. `levels`: see
     language/order.py. For complex operands `acc` is the real dtype; m, n, k and C's pitch are the real matrices' own.

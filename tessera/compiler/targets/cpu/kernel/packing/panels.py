@@ -26,8 +26,8 @@ WIDE = 4
 class PackedPanel:
     """`width` elements of each step, stored as `storage`; a panel has room for `steps`. Panels are contiguous.
 
-    `along` says which axis has stride 1: "p" (the panel's own), "k" or ""; "p2": the panel's own has stride 2. `together`: how many neighbours in k a word
-    holds; `moved`: they are bytes, packed 128 off.
+    `along` says which axis has stride 1: "p" (the panel's own), "k" or ""; "p2": the panel's own has stride 2.
+    `together`: how many neighbours in k a word holds; `moved`: they are bytes, packed 128 off.
     """
 
     isa: VectorISA
