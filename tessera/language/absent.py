@@ -88,7 +88,7 @@ _OF_TENSOR: dict[str, str] = {
 }  # fmt: skip
 _OF_MODULE: dict[str, str] = {
     **dict.fromkeys(("train", "eval"), "an argument says it: drop(x, key) drops, norm(x, training=True) counts"),
-    **dict.fromkeys(("cuda", "cpu"), _DEVICE),
+    **dict.fromkeys(("cuda", "cpu"), "write model.to('cuda') or model.to('cpu')"),
     **dict.fromkeys(("float", "half", "double", "bfloat16"), "write model.to(ts.f32), ts.f16 and so on"),
     **dict.fromkeys(("children", "modules", "named_modules"), "its fields are its modules"),
     **dict.fromkeys(("register_buffer", "register_parameter"), "an attribute that is set; nn.buffer() marks buffers"),
