@@ -352,3 +352,15 @@ def test_generated_for_gpus() -> None:
         found = factors(a, small)
     for x, y in zip(found, factors(a, small), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
+
+
+def test_batches_are_shared_by_devices() -> None:
+    @ts.distributed(ts.mesh(3), over="B")
+    @ts.function
+    def factors(x: Tensor["B", "N", "N", f64], b: Tensor["B", "N", "K", f64]):
+        q, r = ts.linalg.qr(x)
+        return ts.linalg.solve(x, b), ts.linalg.cholesky(x @ x.mT), q, r
+
+    a, b = matrices(7, 5, 5), matrices(7, 5, 2)
+    for x, y in zip(factors(a, b), factors.single(a, b), strict=True):
+        assert np.array_equal(x, y)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import REGISTRY, Infer, Operator, TileKernel
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
@@ -44,6 +45,12 @@ class _InLanes(Operator, abstract=True):
         if not isinstance(out, tuple):
             return np.moveaxis(out, 0, -1)
         return tuple(np.moveaxis(o, 0, -1) for o in cast("tuple[Any, ...]", out))
+
+    def partition(self, cut: Cut, *operands: TensorType, **attrs: Any) -> None:
+        for x in operands:
+            a = cut.axis(x)
+            if a is not None and a < x.rank - 1:
+                cut.whole(f"it needs whole matrices, which run along {cut.dim}")
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(results[0].shape) * operands[0].shape[0]
