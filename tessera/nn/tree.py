@@ -31,8 +31,12 @@ class Leaf:
 
 def is_array(value: Any) -> bool:
     """Whether a value is an array of any library."""
-    known = hasattr(value, "__array__") or hasattr(value, "__dlpack__")
-    return known and hasattr(value, "shape") and not isinstance(value, type)
+    return _is_array_class(value.__class__) and hasattr(value, "shape")
+
+
+@lru_cache(maxsize=1024)
+def _is_array_class(kind: type) -> bool:
+    return (hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")) and not issubclass(kind, type)
 
 
 def leaves(tree: Any, path: str = "", buffer: bool = False) -> Iterator[Leaf]:
