@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import median
 from types import CodeType
 from typing import Any, ClassVar
 
@@ -82,7 +81,7 @@ class Change:
         ratio, times = self.ratio, self.times
         if ratio is None or times is None:
             return f"{head}: not compared, {self.why}"
-        took = " -> ".join(format_time(median(side) * 1e9) for side in (times.before, times.after))
+        took = " -> ".join(format_time(seconds * 1e9) for seconds in times.usual)
         return (
             f"{head}: {ratio.middle:.2f}x, 95 % interval {ratio.low:.2f} to {ratio.high:.2f}: {self.verdict} "
             f"({took} a call, {len(times.before)} pairs by turns)"
@@ -120,7 +119,7 @@ class Edits:
                 continue
             ratio, times, cells = change.ratio, change.times, ("", "", "", "")
             if ratio is not None and times is not None:
-                before, after = (format_time(median(side) * 1e9) for side in (times.before, times.after))
+                before, after = (format_time(seconds * 1e9) for seconds in times.usual)
                 cells = before, after, f"{ratio.middle:.2f}x", f"{ratio.low:.2f} to {ratio.high:.2f}"
             said = change.verdict + (f": {change.why}" if change.why else "")
             rows.append((str(number), change.where, *cells, said))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 from tessera.errors import Diagnostic
 from tessera.profiler import Profiler
@@ -76,7 +75,7 @@ def _tried(outcome: TriedHint | None) -> str:
         rows = [("predicted", f"{low} to {high}", "", "", "")]
         for name, pairs in (("warm", outcome.warm), ("cold", outcome.cold)):
             if pairs is not None:
-                before, after = (format_time(median(side) * 1e9) for side in (pairs.before, pairs.after))
+                before, after = (format_time(seconds * 1e9) for seconds in pairs.usual)
                 saved = pairs.saved
                 interval = f"{format_percent(saved.low)} to {format_percent(saved.high)}"
                 rows.append((f"measured, {name}", format_percent(saved.middle), interval, before, after))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -34,6 +33,14 @@ class PairedTimes:
         return median_interval([1 - b / a for a, b in zip(self.before, self.after, strict=True)])
 
     @property
+    def usual(self) -> tuple[float, float]:
+        """Seconds of the pair in the middle, by what it saves. The medians of both sides need not be of one pair, and
+        on a busy machine may differ by something else than what most pairs save."""
+        saved = self.saved.middle
+        pairs = zip(self.before, self.after, strict=True)
+        return min(pairs, key=lambda pair: abs(1 - pair[1] / pair[0] - saved))
+
+    @property
     def verdict(self) -> str:
         """ "faster", "slower" or "no gain" where the whole interval says so, else "unclear"."""
         if self.saved.low > SAME:
@@ -43,7 +50,7 @@ class PairedTimes:
         return "no gain" if self.saved.high <= SAME else "unclear"
 
     def __str__(self) -> str:
-        times = " -> ".join(format_time(statistics.median(side) * 1e9) for side in (self.before, self.after))
+        times = " -> ".join(format_time(seconds * 1e9) for seconds in self.usual)
         saved = self.saved
         return (
             f"{times}, saves {format_percent(saved.middle)} "

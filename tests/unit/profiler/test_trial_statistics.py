@@ -152,3 +152,13 @@ def test_a_rule_that_is_often_wrong_is_silent_until_it_is_better(own_ledger: Pat
     assert (standing.tried, standing.covered, standing.silent) == (30, 24, False)  # 24 of the newest 30: 80 %
     ledger.record(outcome(0.9, rule="tail"))
     assert [s.rule for s in ledger.standings(1)] == ["small tiles", "tail"]
+
+
+def test_the_times_that_are_shown_are_of_one_pair() -> None:
+    """Half of the pairs met a busy machine: medians of the sides would say that nothing is saved."""
+    before, after = (100.0, 100.0, 100.0, 200.0, 200.0), (90.0, 90.0, 180.0, 180.0, 180.0)
+    pairs = PairedTimes(before, after)
+    assert pairs.saved.middle == pytest.approx(0.1)
+    assert pairs.usual in set(zip(before, after, strict=True))
+    assert 1 - pairs.usual[1] / pairs.usual[0] == pytest.approx(0.1)
+    assert str(PairedTimes((2e-6,) * 12, (1e-6,) * 12)).startswith("2.00 µs -> 1.00 µs, saves 50.0%")
