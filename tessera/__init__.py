@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 _HOME: dict[str, str] = {
     # writing programs
     **dict.fromkeys(("function", "shape_checked", "jit", "autodiff", "differentiable", "kernel", "numerics", "autotune",
-                     "accumulate", "Function", "Kernel", "effect"), "tessera.language.decorators"),
-    **dict.fromkeys(("range", "static_range"), "tessera.language.loops"),
+                     "accumulate", "Function", "Kernel", "range", "static_range", "effect"),
+                    "tessera.language.decorators"),
     "Schedule": "tessera.language.schedule",
     **dict.fromkeys(("mesh", "distributed"), "tessera.language.distribution"),
     **dict.fromkeys(("Tile", "Const", "Int", "Float", "Bool"), "tessera.language.annotations"),

@@ -116,11 +116,11 @@ from tessera.language.decorators import function as function
 from tessera.language.decorators import jit as jit
 from tessera.language.decorators import kernel as kernel
 from tessera.language.decorators import numerics as numerics
+from tessera.language.decorators import range as range
 from tessera.language.decorators import shape_checked as shape_checked
+from tessera.language.decorators import static_range as static_range
 from tessera.language.distribution import distributed as distributed
 from tessera.language.distribution import mesh as mesh
-from tessera.language.loops import range as range
-from tessera.language.loops import static_range as static_range
 from tessera.language.policies import NumericalPolicy as NumericalPolicy
 from tessera.language.policies import Policy as Policy
 from tessera.language.policies import accum as accum

@@ -6,6 +6,7 @@ The objects hold the Python function and its options, but no compiled code. They
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -363,3 +364,14 @@ def accumulate(dtype: Any) -> Callable[[Any], Any]:
     """Sums and products of a whole function accumulate in `dtype`: the policy `accum(dtype)`. Use it like
     `ts.numerics`, or alone above a plain function."""
     return numerics(policy=Policy().merge(policies.accum(dtype)))
+
+
+def static_range(*bounds: int) -> builtins.range:
+    """`range` that is unrolled at compile time inside functions and kernels; plain `range` anywhere else."""
+    return builtins.range(*bounds)
+
+
+def range(*bounds: Any) -> builtins.range:
+    """What a loop counts that runs when the program runs, `for i in ts.range(n)`, inside functions and kernels; plain
+    `range` anywhere else, so that layers with loops can be called by themselves."""
+    return builtins.range(*bounds)
