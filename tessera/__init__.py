@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
         with collector_paused():
             value = _find(name)
     except AttributeError as error:  # of a name that is not there
-        from tessera.language.tracebacks import leave  # slow: for a name that is not known
+        from tessera.tracebacks import leave  # slow: for a name that is not known
 
         leave(error)
         raise

@@ -29,9 +29,9 @@ from tessera.checkpoint import folder as folders
 from tessera.checkpoint import safetensors
 from tessera.checkpoint.saving import Saving, writer
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.tracebacks import outward
 from tessera.nn import tree
 from tessera.nn.module import check_state
+from tessera.tracebacks import outward
 
 __all__ = ["Saving", "exists", "load", "save", "save_async", "wait"]
 FOLDER = "checkpoint"

@@ -17,8 +17,8 @@ from tessera.language import dims, dtypes, policies
 from tessera.language.dims import Dim, DimError, Expr
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy, PolicyError, PolicyPart
-from tessera.language.tracebacks import outward
 from tessera.nearest import nearest
+from tessera.tracebacks import outward
 
 Shape: TypeAlias = "tuple[Dim | EllipsisType, ...]"
 

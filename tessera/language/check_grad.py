@@ -7,8 +7,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
 from tessera.language.lazy import np
-from tessera.language.tracebacks import outward
 from tessera.language.transforms import Argnums, Transform, called, transformed
+from tessera.tracebacks import outward
 
 
 @outward

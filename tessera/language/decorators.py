@@ -19,8 +19,8 @@ from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError
 from tessera.language import policies
 from tessera.language.absent import instead_of_method
 from tessera.language.policies import Policy
-from tessera.language.tracebacks import leave, outward
 from tessera.language.tuning import Metric, tuning_options
+from tessera.tracebacks import leave, outward
 
 if TYPE_CHECKING:
     from tessera.language.schedule import Schedule

@@ -14,8 +14,8 @@ from typing import Any, NoReturn, cast
 from tessera.deferred import deferred
 from tessera.errors import CompileError, Diagnostic, TesseraError
 from tessera.language.decorators import Decorated, Function
-from tessera.language.tracebacks import leave, outward
 from tessera.nearest import nearest
+from tessera.tracebacks import leave, outward
 
 _ONE_DIM = 'what is cut into parts is one dim of the arguments, @ts.distributed(mesh, over="B")'
 _NOT_THERE = {

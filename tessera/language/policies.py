@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
-from tessera.language.tracebacks import outward
+from tessera.tracebacks import outward
 
 Rounding = Literal["nearest", "stochastic"]
 

@@ -16,8 +16,8 @@ from typing import Any, NoReturn, cast
 
 from tessera.deferred import deferred
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError, register_source
-from tessera.language.tracebacks import outward
 from tessera.language.tuning import Metric, is_plain
+from tessera.tracebacks import outward
 
 FORMAT = "tessera-schedule"
 VERSION = 1

@@ -17,7 +17,7 @@ from tessera.errors import CompileError, Diagnostic
 from tessera.immutable import immutable
 from tessera.language.decorators import Decorated, Function, Kernel
 from tessera.language.saving import Memory, Save, bytes_of
-from tessera.language.tracebacks import outward
+from tessera.tracebacks import outward
 
 Argnums: TypeAlias = "int | str | tuple[int | str, ...]"
 Axes: TypeAlias = "int | Sequence[int | None] | None"

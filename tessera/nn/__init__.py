@@ -19,7 +19,7 @@ import importlib
 from typing import Any
 
 from tessera.language.absent import instead
-from tessera.language.tracebacks import outward
+from tessera.tracebacks import outward
 
 _HOME = {
     **dict.fromkeys(("Module", "buffer"), "module"),

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language import dtypes
 from tessera.language.absent import no_attribute
 from tessera.language.records import members
-from tessera.language.tracebacks import outward
 from tessera.nn import tree
+from tessera.tracebacks import outward
 
 
 def buffer(**options: Any) -> Any:
@@ -113,10 +112,10 @@ class Module:
         Raises LaunchError TS501 where `where` is neither, MissingDependency TS604 for a GPU without CuPy.
         """
         arrays = {leaf.path: ts.asarray(leaf.array) for leaf in tree.leaves(self)}
-        of_dtype = dtypes.of(where) is not None
         with ts.no_grad():
-            moved = {n: a.to(where) for n, a in arrays.items() if a.dtype.is_float or not of_dtype}
-            return tree.renewed(self, moved)
+            moved = {name: array.to(where) for name, array in arrays.items()}
+        wanted = {n: a for n, a in moved.items() if arrays[n].dtype.is_float or a.dtype == arrays[n].dtype}
+        return tree.renewed(self, wanted)
 
     def to_mixed_precision(self, compute: Any = ts.bf16, accumulate: Any = ts.f32, storage: Any = None) -> Any:
         """This model with products in a narrow dtype: see `ts.to_mixed_precision`."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.absent import no_attribute
-from tessera.language.tracebacks import outward
 from tessera.nn import tree
 from tessera.nn.module import Module
 from tessera.optimizers.loss_scale import checked_scale, first_scale, next_scale
+from tessera.tracebacks import outward
 
 Model = TypeVar("Model")
 MASTER = "master"

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.language.tracebacks import outward
 from tessera.profiler.bottlenecks import Bottleneck
 from tessera.profiler.hints import Hint
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.session import Profiler
+from tessera.tracebacks import outward
 
 SHOWN = 5
 """bottlenecks in a report, the largest first"""

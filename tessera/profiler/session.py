@@ -13,7 +13,6 @@ from typing import ParamSpec, TypeVar
 from tessera.compiler.predict import Measured, common, digest, record
 from tessera.errors import TesseraError
 from tessera.language.schedule import Schedule
-from tessera.language.tracebacks import outward
 from tessera.profiler.analyses.critical_path import CriticalPath
 from tessera.profiler.analyses.traffic import Traffic
 from tessera.profiler.bottlenecks import Bottleneck, find_bottlenecks
@@ -41,6 +40,7 @@ from tessera.profiler.trial.lines import LineComparison, compare_lines, repetiti
 from tessera.runtime import events
 from tessera.runtime.arrays.holders import holders
 from tessera.runtime.events import LaunchEvent, TileEvent
+from tessera.tracebacks import outward
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from types import CodeType, FrameType
 from typing import TypeAlias
 
 from tessera.errors import NOWHERE, Span, source_line
-from tessera.language.tracebacks import OWN
+from tessera.tracebacks import OWN
 
 _KINDS = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")  # such as the command tessera
 

@@ -25,7 +25,6 @@ from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Decorated, Function
 from tessera.language.records import Attribute, holding, members
-from tessera.language.tracebacks import leave, outward
 from tessera.runtime.arrays import devices
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.autotune.trials import show
@@ -38,6 +37,7 @@ from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
 from tessera.runtime.explanation import Explanation
 from tessera.runtime.processor import measured_figures
+from tessera.tracebacks import leave, outward
 
 if TYPE_CHECKING:
     from tessera.runtime.autotune.choose import Choice

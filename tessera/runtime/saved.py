@@ -24,10 +24,10 @@ from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Decorated, Function
 from tessera.language.dims import Dim
 from tessera.language.dtypes import f32
-from tessera.language.tracebacks import outward
 from tessera.language.transforms import Transform, transformed
 from tessera.runtime.call.dispatch import Launcher
 from tessera.runtime.compiled import argument_types
+from tessera.tracebacks import outward
 
 
 @immutable

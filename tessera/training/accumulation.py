@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.tracebacks import outward
 from tessera.optimizers import accumulate
+from tessera.tracebacks import outward
 
 
 class accumulate_gradients:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.tracebacks import outward
 from tessera.nn import Module
+from tessera.tracebacks import outward
 
 Class = TypeVar("Class", bound=type)
 

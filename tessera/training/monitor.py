@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.tracebacks import outward
+from tessera.tracebacks import outward
 from tessera.training.data import Ended, Feed, Position
 from tessera.training.history import History
 from tessera.training.views import Glance, PlainLines, RunView, TerminalLine, cell, shell_here

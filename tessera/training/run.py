@@ -12,11 +12,11 @@ import numpy as np
 
 from tessera import checkpoint as checkpoints
 from tessera.errors import CompileError, Diagnostic, LaunchError
-from tessera.language.tracebacks import outward
 from tessera.nn import tree
 from tessera.optimizers import Optimizer, OptimizerState
 from tessera.optimizers import accumulate as accumulated
 from tessera.runtime.eager.recorded import no_grad
+from tessera.tracebacks import outward
 from tessera.training.data import Ended, Feed, Position, digest
 from tessera.training.findings import at_loss, fault, unreached
 from tessera.training.history import History, demand_numbers, number

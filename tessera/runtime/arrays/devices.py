@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from tessera.compiler.machines import best_target
 from tessera.errors import Diagnostic, LaunchError
 from tessera.immutable import immutable
-from tessera.language.tracebacks import outward
 from tessera.runtime.arrays import host_memory
+from tessera.tracebacks import outward
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.base import Target

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from tessera.immutable import immutable
 from tessera.language.decorators import Decorated
 from tessera.language.lazy import np
-from tessera.language.tracebacks import OWN
 from tessera.runtime.callsite import libraries
+from tessera.tracebacks import OWN
 
 LARGE = 1 << 20
 """bytes from which on blocks have a line outside of profiles, arrays that others made are named, and blocks that no

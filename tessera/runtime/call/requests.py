@@ -19,13 +19,13 @@ from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
 from tessera.errors import CompileError, TrainingWarning
-from tessera.language.tracebacks import OWN
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code import why_recompiled
 from tessera.runtime.code.build import Built, Request, build
 from tessera.runtime.code.reads import function_content, is_function, python_function
 from tessera.runtime.code.watch import Watch
+from tessera.tracebacks import OWN
 
 _APART = ("autotune", "constant", "distributed")
 """options that are not part of what is compiled"""

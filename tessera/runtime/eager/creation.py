@@ -18,10 +18,10 @@ from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.lazy import np
-from tessera.language.tracebacks import outward
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.eager.operators import function
 from tessera.runtime.eager.tensor import TENSOR, Tensor
+from tessera.tracebacks import outward
 
 
 @outward

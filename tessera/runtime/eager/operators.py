@@ -16,9 +16,9 @@ from tessera.compiler.graph.operator import FUNCTIONS, MEMBERS, REGISTRY, Operat
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError, TesseraError
 from tessera.language.lazy import LazyModule
-from tessera.language.tracebacks import leave, outward
 from tessera.nearest import nearest
 from tessera.runtime.callsite import call_span
+from tessera.tracebacks import leave, outward
 
 
 class OperatorFunction:

@@ -15,12 +15,12 @@ from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.lazy import np
-from tessera.language.tracebacks import outward
 from tessera.runtime.arrays import libraries
 from tessera.runtime.arrays.libraries import adapter_of, own_library
 from tessera.runtime.arrays.versions import changed, watched
 from tessera.runtime.callsite import call_span
 from tessera.runtime.eager.operators import apply
+from tessera.tracebacks import outward
 
 
 class TensorIndexError(LaunchError, IndexError):

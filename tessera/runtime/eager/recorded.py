@@ -22,7 +22,6 @@ from tessera.language import dtypes
 from tessera.language.decorators import Kernel
 from tessera.language.lazy import np
 from tessera.language.records import STATE, holding, is_record, members
-from tessera.language.tracebacks import outward
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.arrays.versions import Version, watch
 from tessera.runtime.call import dispatch
@@ -31,6 +30,7 @@ from tessera.runtime.eager import calls
 from tessera.runtime.eager.compile import CONSTANT_NUMBERS, NUMBERS
 from tessera.runtime.eager.operators import OperatorFunction, apply
 from tessera.runtime.eager.tensor import Tensor, wrapped
+from tessera.tracebacks import outward
 
 _recording: ContextVar[bool] = ContextVar("recording", default=True)
 _serials = itertools.count()

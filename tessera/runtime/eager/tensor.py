@@ -22,13 +22,13 @@ from tessera.language.annotations import tensor_spec
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.scalars import BY_SYMBOL
-from tessera.language.tracebacks import leave, outward
 from tessera.runtime.arrays import libraries
 from tessera.runtime.arrays.adapter import Adapter, ArrayView, dtype_of, unusable
 from tessera.runtime.arrays.libraries import CUPY, NUMPY, ThroughCupy, adapter_of, cupy, register
 from tessera.runtime.callsite import call_span
 from tessera.runtime.eager.operators import apply
 from tessera.runtime.eager.protocols import Protocols, is_operand
+from tessera.tracebacks import leave, outward
 
 if TYPE_CHECKING:
     from tessera.language.annotations import TensorAnn

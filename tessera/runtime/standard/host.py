@@ -10,11 +10,11 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
-from tessera.language.tracebacks import outward
 from tessera.runtime.arrays.libraries import adapter_of, cupy
 from tessera.runtime.callsite import call_span
 from tessera.runtime.eager.protocols import results, storages
 from tessera.runtime.eager.tensor import Tensor, wrapped
+from tessera.tracebacks import outward
 
 
 def tensor(x: Any, what: str = "x") -> Tensor:

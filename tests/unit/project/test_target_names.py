@@ -12,6 +12,7 @@ OWNERS = ("tessera/compiler/targets/", "tessera/compiler/machines.py", "tessera/
 NAMED_ELSEWHERE = {
     "tessera/cli/doctor.py": {"cuda"},  # what the optional libraries are called in `pip install tessera[cuda]`
     "tessera/dist/arrays.py": {"gpu"},  # JAX's own word for a platform
+    "tessera/language/absent.py": {"cpu", "cuda"},  # methods of PyTorch's tensors and modules
     "tessera/language/distribution.py": {
         "cpu",
         "cuda",

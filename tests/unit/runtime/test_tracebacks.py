@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.language.tracebacks import outward
+from tessera.tracebacks import outward
 
 OURS = os.path.dirname(ts.__file__) + os.sep
 A, B = np.ones(3, np.float32), np.ones(4, np.float32)

@@ -24,8 +24,8 @@ from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
 from tessera.language.dims import DimError, DimLimitError, Facts
 from tessera.language.dims.remembering import RememberingFacts
-from tessera.language.tracebacks import OWN
 from tessera.nearest import nearest
+from tessera.tracebacks import OWN
 
 _WEIGHED = frozenset({int, str, bytes, list, tuple, dict, set, frozenset})
 

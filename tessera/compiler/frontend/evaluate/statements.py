@@ -30,7 +30,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.frontend.syntax.parse import Sample
 from tessera.compiler.frontend.syntax.trees import Broken
 from tessera.errors import Diagnostic, Diagnostics, Span
-from tessera.language.tracebacks import OWN
+from tessera.tracebacks import OWN
 
 
 @evaluates(ast.Expr)

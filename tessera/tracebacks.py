@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 from tessera import knobs
 from tessera.errors import TesseraError
 
-OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 """the folder of the package"""
 P = ParamSpec("P")
 R = TypeVar("R")
