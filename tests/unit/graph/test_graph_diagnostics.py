@@ -89,7 +89,12 @@ REJECTED: list[tuple[str, list[TensorType], Callable[..., Any], str]] = [
         r"no common dtype; say which with cast\(x, f16\)",
     ),
     ("TS302", [T(B, dtype=dtypes.int8)], lambda g, x: g.add(x, 300), "300 does not fit int8"),
-    ("TS105", [X, T(dtype=int64)], lambda g, x, i: g.sum(x, axis=i), "axis of sum must be known at compile time"),
+    (
+        "TS105",
+        [X, T(dtype=int64)],
+        lambda g, x, i: g.sum(x, axis=i),
+        r"axis of sum\(x, axis=None.*must be known at compile time",
+    ),
 ]
 
 
