@@ -364,3 +364,54 @@ def test_batches_are_shared_by_devices() -> None:
     a, b = matrices(7, 5, 5), matrices(7, 5, 2)
     for x, y in zip(factors(a, b), factors.single(a, b), strict=True):
         assert np.array_equal(x, y)
+
+
+A, B, V = matrices(2, 3, 3, seed=5), matrices(2, 3, 4, seed=6), matrices(4, 3, seed=7)
+MADE: dict[str, tuple[Any, Any]] = {
+    "vector_norm": (
+        lambda m, a, b, v: [m.vector_norm(v, axis=-1, ord=p) for p in (0, 1, 2, 2.5, np.inf, -np.inf)],
+        lambda a, b, v: [np.linalg.norm(v, axis=-1, ord=p) for p in (0, 1, 2, 2.5, np.inf, -np.inf)],
+    ),
+    "matrix_norm": (
+        lambda m, a, b, v: [m.matrix_norm(b, ord=p, keepdims=p == 1) for p in ("fro", 1, -1, np.inf, -np.inf)],
+        lambda a, b, v: [
+            np.linalg.norm(b, axis=(-2, -1), ord=p, keepdims=p == 1) for p in ("fro", 1, -1, np.inf, -np.inf)
+        ],
+    ),
+    "matrix_power": (
+        lambda m, a, b, v: [m.matrix_power(a, n) for n in (0, 1, 2, 5, -3)],
+        lambda a, b, v: [np.linalg.matrix_power(a, n) for n in (0, 1, 2, 5, -3)],
+    ),
+    "trace": (
+        lambda m, a, b, v: [m.trace(b), m.trace(b, offset=2), m.diagonal(b, offset=-1)],
+        lambda a, b, v: [
+            np.trace(b, axis1=-2, axis2=-1),
+            np.trace(b, 2, axis1=-2, axis2=-1),
+            np.diagonal(b, -1, axis1=-2, axis2=-1),
+        ],
+    ),
+    "products": (
+        lambda m, a, b, v: [
+            m.cross(v, v[::-1]), m.outer(v[0], v[1]), m.vecdot(v, v), m.matmul(a, b), m.matrix_transpose(b),
+            m.tensordot(a, b[0], 1), m.tensordot(a, b, ([0, 1], [0, 1])),
+        ],
+        lambda a, b, v: [
+            np.cross(v, v[::-1]), np.outer(v[0], v[1]), (v * v).sum(-1), a @ b, np.swapaxes(b, -2, -1),
+            np.tensordot(a, b[0], 1), np.tensordot(a, b, ([0, 1], [0, 1])),
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_made_of_operators(name: str) -> None:
+    """Called outside, and compiled with open sizes as one program."""
+    ours, numpys = MADE[name]
+
+    @ts.function
+    def program(a: Tensor["B", 3, 3, f64], b: Tensor["B", 3, "K", f64], v: Tensor["N", 3, f64]):
+        return ours(ts.linalg, a, b, v)
+
+    for found in (ours(ts.linalg, A, B, V), program(A, B, V)):
+        for x, want in zip(found, numpys(A, B, V), strict=True):
+            np.testing.assert_allclose(x, want, rtol=1e-12, atol=1e-12)
