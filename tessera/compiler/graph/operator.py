@@ -279,13 +279,16 @@ class Operator:
             if p.name not in given and p.required:
                 raise TypeError(f"{self.signature} needs {p.name!r}{self._remark(p.name)}")
             value = given.get(p.name, p.default)
-            if p.operand and p.variadic and not isinstance(value, Iterable):
-                raise TypeError(f"{self.signature} takes a list or tuple of tensors: {self.name}([x, y])")
             if p.operand:
-                operands.append(list(value) if p.variadic else value)
+                operands.append(self._several(value) if p.variadic else value)
             else:
                 attrs[p.name] = value
         return operands, attrs
+
+    def _several(self, value: Any) -> list[Any]:
+        if not isinstance(value, Iterable):
+            raise TypeError(f"{self.signature} takes a list or tuple of tensors: {self.name}([x, y])")
+        return list(cast("Iterable[Any]", value))
 
 
 def policy_for(policy: Policy | None, dtype: DType) -> Policy | None:

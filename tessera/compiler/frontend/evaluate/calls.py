@@ -76,9 +76,10 @@ def call_node(ev: Evaluator, node: ast.Call) -> Any:
 
 @method
 def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if isinstance(callee, NumpyMember) and (tensors := _tensors(ev, args, kwargs)):
+        return _use_ours(ev, node, callee.__name__, callee, tensors[0])
     if isinstance(callee, Unknown):
-        tensors = _tensors(ev, args, kwargs) if isinstance(callee, NumpyMember) else []
-        return _use_ours(ev, node, callee.__name__, callee, tensors[0]) if tensors else UNKNOWN
+        return UNKNOWN
     if isinstance(callee, Closure):
         return call_closure(ev, node, callee, args, kwargs)
     if isinstance(callee, ClassRef):
