@@ -67,7 +67,7 @@ def test_what_has_no_derivative_says_so() -> None:
         "count_nonzero", "eq", "eye", "floor", "floordiv", "full", "full_like", "ge", "gt", "iota", "isfinite", "isinf",
         "isnan", "le", "linspace", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "ne", "nextafter",
         "normal", "one_hot", "ones", "ones_like", "randint", "random_bits", "round", "shift_left", "shift_right",
-        "signbit", "stop_gradient", "trunc", "uniform", "zeros", "zeros_like",
+        "roots_of_unity", "signbit", "stop_gradient", "trunc", "uniform", "zeros", "zeros_like",
     }  # fmt: skip
 
 
