@@ -8,6 +8,7 @@ nothing.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -92,10 +93,15 @@ def _noting_use(find: Callable[[Any], Path | None]) -> Callable[[Any], Path | No
         library = find(text)
         if library is not None:
             for folder in {host_library._folder() / text.key, library.parent}:
-                os.utime(folder)
+                _note_use(folder)
         return library
 
     return noting
+
+
+def _note_use(path: Path) -> None:
+    with contextlib.suppress(OSError):  # another run may be deleting it
+        os.utime(path)
 
 
 def _hash(*parts: bytes) -> str:
@@ -110,7 +116,7 @@ def _take(folder: Path, key: str, make: Callable[[], tuple[bytes, ...]]) -> tupl
     found = _read(path)
     counts["compiled" if found is None else "found"] += 1
     if found is not None:
-        os.utime(path)
+        _note_use(path)
         return found
     made = make()
     head = json.dumps({"sizes": [len(p) for p in made], "hash": _hash(*made)}).encode() + b"\n"
@@ -138,11 +144,16 @@ def _read(path: Path) -> tuple[bytes, ...] | None:
 
 
 def forget(folder: Path, bytes_at_most: int = MOST_BYTES, days: float = MOST_DAYS) -> None:
-    """Deletes what no run has used for that long, and the oldest where there is more than that."""
-    entries = [(p.stat().st_mtime, p) for p in [*folder.glob("llvm/*/*"), *folder.glob("nvrtc/*/*")]]
-    entries += [(p.stat().st_mtime, p) for p in folder.glob("emulator/*")]
+    """Deletes what no run has used for that long, and the oldest where there is more than that. Other runs may write
+    and delete there at the same time."""
+    entries: list[tuple[float, int, Path]] = []
+    for path in (p for pattern in ("llvm/*/*", "nvrtc/*/*", "emulator/*") for p in folder.glob(pattern)):
+        with contextlib.suppress(OSError):
+            inside = [p.stat().st_size for p in path.iterdir()] if path.is_dir() else [path.stat().st_size]
+            entries.append((path.stat().st_mtime, sum(inside), path))
     left, oldest = bytes_at_most, time.time() - days * 86400
-    for used, path in sorted(entries, reverse=True):
-        left -= sum(p.stat().st_size for p in path.iterdir()) if path.is_dir() else path.stat().st_size
+    for used, size, path in sorted(entries, reverse=True):
+        left -= size
         if left < 0 or used < oldest:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()

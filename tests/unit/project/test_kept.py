@@ -70,6 +70,25 @@ def test_what_is_kept_is_what_llvm_makes(tmp_path: Path) -> None:
     assert take(TEXT.format(7), isa.host(), "seven") == compile_text(TEXT.format(7), isa.host(), "seven")
 
 
+def test_another_run_deletes_what_this_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between reading a file and noting its use, and while the oldest are looked for."""
+    take = kept._kept_objects(tmp_path / "llvm", Compiler())
+    want = take(TEXT.format(1), isa.host(), "one")
+    (file,) = (p for p in tmp_path.rglob("*") if p.is_file())
+    read = kept._read
+
+    def read_and_lose(path: Path) -> tuple[bytes, ...] | None:
+        found = read(path)
+        path.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(kept, "_read", read_and_lose)
+    assert take(TEXT.format(1), isa.host(), "one") == want
+    assert not file.exists()
+    file.symlink_to(tmp_path / "gone")
+    kept.forget(tmp_path)
+
+
 def test_the_oldest_is_forgotten(tmp_path: Path) -> None:
     paths = [tmp_path / "llvm" / "ab" / str(i) for i in range(4)] + [tmp_path / "emulator" / "library"]
     for age, path in enumerate(paths):
