@@ -48,10 +48,10 @@ def test_tensors_given_one_by_one() -> None:
 
 
 def test_names_of_kernels_without_tile() -> None:
-    head = "import tessera as ts\n\n\n@ts.kernel\ndef k(x: ts.Tensor['M']) -> ts.Tensor['M']:\n"
-    text = f"{head}    i = ts.program_id(0)\n    return x[i]\n"
+    head = "import tessera as tt\n\n\n@tt.kernel\ndef k(x: tt.Tensor['M']) -> tt.Tensor['M']:\n"
+    text = f"{head}    i = tt.program_id(0)\n    return x[i]\n"
     found = next(d for a in analyse_file("file.py", text) for d in a.diagnostics)
-    assert found.message == "tessera has no 'program_id'; use ts.tile.program_id here"
+    assert found.message == "tessera has no 'program_id'; use tt.tile.program_id here"
     (edit,) = found.fixes[0].edits
     assert (
         edit.text == "tile.program_id"

@@ -100,10 +100,9 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
         kind = ev.definition.kind
         return ev.error("TS104", f"tessera.{name} cannot be used in a {kind}; {instead_inside(name)}", node)
     if module.path == "tessera" and ev.layer.functions and ev.layer.has_function(name):
-        fix = Fix(
-            f"Use ts{ev.layer.functions}.{name}", (Edit(name_span(ev, node), f"{ev.layer.functions[1:]}.{name}"),)
-        )
-        message = f"tessera has no {name!r}; use ts{ev.layer.functions}.{name} here"
+        ours = f"{ast.unparse(node.value)}{ev.layer.functions}.{name}"
+        fix = Fix(f"Use {ours}", (Edit(name_span(ev, node), f"{ev.layer.functions[1:]}.{name}"),))
+        message = f"tessera has no {name!r}; use {ours} here"
         return ev.error("TS104", message, node, fixes=(fix,))
     message = f"{module.path} has no {name!r} that can be used in a {ev.definition.kind}"
     if why := instead(name, module.path):
