@@ -57,6 +57,13 @@ _OF_NN: dict[str, str] = {
     "utils": "ts.clip_grad_norm(gradient, max_norm), or an optimizer's clip=",
     "Transformer": "there are TransformerBlock, EncoderLayer, DecoderLayer, and Stack to repeat them",
 }
+_OF_INIT: dict[str, str] = {
+    **dict.fromkeys(("xavier_uniform", "xavier_uniform_"), "write init.glorot_uniform"),
+    **dict.fromkeys(("kaiming_normal", "kaiming_normal_"), "write init.he_normal"),
+    **dict.fromkeys(("kaiming_uniform", "kaiming_uniform_"), "init.lecun_uniform is what nn.Linear starts with"),
+    **dict.fromkeys(("normal_", "uniform_", "zeros_", "ones_"), "without the underscore: arrays are made, not changed"),
+    **dict.fromkeys(("xavier_normal", "trunc_normal", "orthogonal"), "write a function of shape, key and dtype"),
+}
 _OF_LINALG: dict[str, str] = {
     **{
         name: f"outside of functions ts.array_api.linalg.{name} runs in NumPy or CuPy"
@@ -67,6 +74,19 @@ _OF_LINALG: dict[str, str] = {
     **dict.fromkeys(("cho_factor", "cholesky_ex", "cho_solve"), "write ts.linalg.cholesky and solve_triangular"),
     "inverse": "write ts.linalg.inv",
     "multi_dot": "write a @ b @ c",
+}
+_SCHEDULE = (
+    "lr= may be a function of the step: Cosine(peak, steps, warmup), Linear, Constant, or a lambda of ts operators"
+)
+_OF_OPTIMIZERS: dict[str, str] = {
+    **dict.fromkeys(
+        ("lr_scheduler", "StepLR", "CosineAnnealingLR", "LambdaLR", "OneCycleLR", "ReduceLROnPlateau"), _SCHEDULE
+    ),
+    **dict.fromkeys(
+        ("RMSprop", "Adagrad", "NAdam", "RAdam", "LBFGS"),
+        "a subclass of Optimizer with moments and changed() is a rule",
+    ),
+    "clip_grad_value_": "ts.clip of each gradient, or clip= for the norm of all",
 }
 _GRADIENT_OF = "ts.grad(f) and ts.value_and_grad(f) compute gradients"
 _DEVICE = "a function runs where its arguments are"
@@ -94,6 +114,18 @@ _OF_MODULE: dict[str, str] = {
     **dict.fromkeys(("register_buffer", "register_parameter"), "an attribute that is set; nn.buffer() marks buffers"),
     "apply": "write a loop over model.named_parameters(), and model.load_state_dict",
 }
+FOREIGN_PARAMETERS: dict[str, str] = {
+    **dict.fromkeys(("in_features", "in_channels"), "inputs"),
+    **dict.fromkeys(("out_features", "out_channels"), "outputs"),
+    **dict.fromkeys(("embedding_dim", "embed_dim", "d_model", "normalized_shape"), "features"),
+    **dict.fromkeys(("num_features", "num_channels"), "channels"),
+    "kernel_size": "kernel",
+    "num_embeddings": "rows",
+    **dict.fromkeys(("num_heads", "nhead"), "heads"),
+    "num_groups": "groups",
+    "dim_feedforward": "hidden",
+}
+"""parameters of PyTorch's layers, and the layers' parameters here"""
 _OF_OPTIMIZER: dict[str, str] = {
     "step": "an optimizer holds no parameters: model, state = opt.update(model, gradient, state), with opt.init(model)"
     " at first; TrainingState(model, opt).step(gradient) holds both",
@@ -116,7 +148,11 @@ _OF_PROGRAM: dict[str, str] = {
 
 def instead(name: str, package: str = "tessera") -> str:
     """The alternative to `<package>.<name>`; empty if there is none."""
-    return {"tessera": _OF_PACKAGE, "tessera.nn": _OF_NN, "tessera.linalg": _OF_LINALG}.get(package, {}).get(name, "")
+    tables = {
+        "tessera": _OF_PACKAGE, "tessera.nn": _OF_NN, "tessera.nn.init": _OF_INIT, "tessera.optimizers": _OF_OPTIMIZERS,
+        "tessera.linalg": _OF_LINALG,
+    }  # fmt: skip
+    return tables.get(package, {}).get(name, "")
 
 
 def instead_of_method(name: str) -> str:

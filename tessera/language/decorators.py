@@ -220,7 +220,11 @@ def _demand_plain_function(python: Any, kind: str) -> None:
     if inspect.iscoroutinefunction(python) or inspect.isgeneratorfunction(python) or inspect.isasyncgenfunction(python):
         _refuse(python, "TS102", f"{name} is async or a generator; a {kind} is a plain function.")
     if not inspect.isfunction(python):
-        _refuse(python, "TS109", f"{name} is not a Python function, so it has no text to compile.")
+        what = f"an object of {type(python).__name__}" if callable(python) and not isinstance(python, type) else name
+        message = f"{what} is not a Python function, so it has no text to compile."
+        if what != name:
+            message += f" Write a {kind} that takes it and calls it: lambda model, x: model(x)."
+        _refuse(python, "TS109", message)
     if kind == "kernel" and name == "<lambda>":
         _refuse(python, "TS102", "a lambda cannot be a kernel: write it with def, whose annotations name its dims.")
 

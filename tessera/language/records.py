@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -55,7 +55,8 @@ def holding(kind: type[Any], held: Mapping[str, Any]) -> Any:
 
 
 def replace(record: T, /, **changes: Any) -> T:
-    """A copy of an instance of a dataclass with other values of these fields: `ts.replace(state, step=7)`.
+    """A copy of an instance of a dataclass with other values of these fields, or of other attributes that it has:
+    `ts.replace(state, step=7)`.
 
     Lists, dicts and dataclasses inside are copied too, arrays are not. No code of the class runs, so a class
     with an `__init__` of its own is copied like any other. Raises TypeError if it is not a dataclass, and for other
@@ -63,16 +64,12 @@ def replace(record: T, /, **changes: Any) -> T:
     """
     if not is_record(record):
         raise TypeError(f"ts.replace takes an instance of a dataclass, not {type(record).__name__}")
-    check_fields(type(record), changes)
-    return holding(type(record), {n: _copied(v) for n, v in members(record).items()} | changes)
-
-
-def check_fields(kind: type[Any], changes: Iterable[str]) -> None:
-    """Raises TypeError unless these are names of fields."""
-    known = field_names(kind)
+    held, kind = members(record), type(record)
+    known = list(dict.fromkeys((*field_names(kind), *held)))
     for name in changes:
         if name not in known:
             raise TypeError(f"{kind.__name__} has no field {name!r}; it has {', '.join(known)}")
+    return holding(kind, {n: _copied(v) for n, v in held.items()} | changes)
 
 
 def _copied(value: Any) -> Any:

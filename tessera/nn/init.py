@@ -13,6 +13,12 @@ from typing import Any
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
+from tessera.language.absent import instead
+
+
+def __getattr__(name: str) -> Any:
+    why = instead(name, __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{why and f'; {why}'}")
 
 
 def split(key: int, count: int) -> list[int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.absent import no_attribute
+from tessera.language.absent import FOREIGN_PARAMETERS, no_attribute
 from tessera.language.records import members
 from tessera.nn import tree
 from tessera.tracebacks import outward
@@ -52,6 +53,12 @@ class Module:
 
     if not TYPE_CHECKING:  # an attribute that is not there is an error in editors, too
 
+        @outward
+        def __new__(cls, *args: Any, **options: Any) -> Any:
+            if not options.keys().isdisjoint(FOREIGN_PARAMETERS):
+                check_names(cls, options)
+            return super().__new__(cls)
+
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("module", self, name)
 
@@ -68,12 +75,15 @@ class Module:
         return {leaf.path: leaf.array for leaf in tree.leaves(self)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Sets the arrays to those of `state`, which must have the names, shapes and dtypes of `state_dict()`.
+        """Copies the arrays of `state`, which must have the names, shapes and dtypes of `state_dict()`. Arrays of any
+        library become Tensors where the module has Tensors. Parameters with `requires_grad` change in place.
 
         Raises LaunchError TS361 if a name is missing or unknown, or a shape or dtype differs; then nothing changes.
         """
-        check_state(self.state_dict(), state, type(self).__name__)
-        self._take(tree.renewed(self, state))
+        own = self.state_dict()
+        check_state(own, state, type(self).__name__)
+        with ts.no_grad():
+            self._take(tree.replaced(self, {n: _loaded(held, state[n]) for n, held in own.items()}))
 
     def _take(self, other: Module) -> None:
         """Takes over the arrays of another module of the same structure."""
@@ -107,15 +117,11 @@ class Module:
     @outward
     def to(self, where: Any) -> Self:
         """A copy on another device ("cpu", "cuda", "cuda:1"), or one whose float parameters and buffers have another
-        dtype; integers keep theirs.
+        dtype; integers keep theirs. Inside of a function, a copy of another dtype, which gradients go through.
 
         Raises LaunchError TS501 where `where` is neither, MissingDependency TS604 for a GPU without CuPy.
         """
-        arrays = {leaf.path: ts.asarray(leaf.array) for leaf in tree.leaves(self)}
-        with ts.no_grad():
-            moved = {name: array.to(where) for name, array in arrays.items()}
-        wanted = {n: a for n, a in moved.items() if arrays[n].dtype.is_float or a.dtype == arrays[n].dtype}
-        return tree.renewed(self, wanted)
+        return tree.moved(self, where)
 
     def to_mixed_precision(self, compute: Any = ts.bf16, accumulate: Any = ts.f32, storage: Any = None) -> Any:
         """This model with products in a narrow dtype: see `ts.to_mixed_precision`."""
@@ -128,6 +134,26 @@ class Module:
 
     def __repr__(self) -> str:
         return _described(self, "")
+
+
+def check_names(cls: type, options: Mapping[str, Any]) -> None:
+    """Raises LaunchError TS105 for parameters that have another library's names."""
+    known = inspect.signature(cls).parameters
+    if foreign := [n for n in options if n in FOREIGN_PARAMETERS and n not in known]:
+        ours = ", ".join(f"{FOREIGN_PARAMETERS[n]}= for {n}=" for n in foreign)
+        raise LaunchError(Diagnostic("TS105", f"{cls.__name__} takes {', '.join(known)}: write {ours}"))
+
+
+def _loaded(held: Any, given: Any) -> Any:
+    """What a module holds in place of `held` after loading `given`."""
+    copy = ts.asarray(given).detach().copy()
+    if not isinstance(held, ts.Tensor):
+        return copy if isinstance(given, ts.Tensor) else given.copy() if hasattr(given, "copy") else copy
+    copy = copy.to(held.device)
+    if not held.requires_grad:
+        return copy
+    held[...] = copy
+    return held
 
 
 def check_state(wanted: Mapping[str, Any], state: Mapping[str, Any], owner: str) -> None:

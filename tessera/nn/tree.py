@@ -150,6 +150,15 @@ def copied(tree: Any) -> Any:
 
 
 @_inside
+def moved(tree: Any, where: Any) -> Any:
+    """The tree on another device, or with arrays of floats of another dtype."""
+    arrays = {leaf.path: ts.asarray(leaf.array) for leaf in leaves(tree)}
+    with ts.no_grad():
+        found = {name: array.to(where) for name, array in arrays.items()}
+    return renewed(tree, {n: a for n, a in found.items() if arrays[n].dtype.is_float or a.dtype == arrays[n].dtype})
+
+
+@_inside
 def arrays(tree: Any) -> dict[str, Any]:
     """All arrays of a tree by path."""
     return {leaf.path: leaf.array for leaf in leaves(tree)}
@@ -159,6 +168,12 @@ def arrays(tree: Any) -> dict[str, Any]:
 def parameters(tree: Any) -> dict[str, Any]:
     """The parameters of a tree by path: its arrays of floats, without buffers."""
     return {leaf.path: leaf.array for leaf in leaves(tree) if leaf.trained}
+
+
+@_inside
+def recorded(tree: Any) -> dict[str, Any]:
+    """The parameters of a tree by path that require a gradient; inside of functions no tensor does."""
+    return {p: a for p, a in parameters(tree).items() if isinstance(a, ts.Tensor) and a.requires_grad}
 
 
 @_inside

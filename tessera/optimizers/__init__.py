@@ -14,6 +14,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tessera.language.absent import instead
+
 _HOME = {
     **dict.fromkeys(("Optimizer", "OptimizerState", "StepReport", "Group"), "base"),
     **dict.fromkeys(("SGD", "Adam", "AdamW", "Lion", "Muon"), "rules"),
@@ -30,7 +32,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'tessera.optimizers' has no attribute {name!r}; it has {', '.join(__all__)}")
+        why = instead(name, __name__) or f"it has {', '.join(__all__)}"
+        raise AttributeError(f"module 'tessera.optimizers' has no attribute {name!r}; {why}")
     found = globals()[name] = getattr(importlib.import_module(f"tessera.optimizers.{_HOME[name]}"), name)
     return found
 

@@ -25,8 +25,15 @@ def accumulate(sum_: Tree | None, gradient: Tree, share: float = 1.0) -> Tree:
 def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
     """The gradient, scaled down so that its norm over all arrays is at most `max_norm`, and its norm before, in f32.
 
-    As PyTorch's, the factor is min(1, max_norm / (norm + 1e-6)).
+    As PyTorch's, the factor is min(1, max_norm / (norm + 1e-6)). Given parameters that require a gradient, or a model
+    of them, it is their `.grad` that is scaled down, and stored again; it returns them and the norm.
     """
+    if found := tree.recorded(gradient):
+        held = [p for p in found.values() if p.grad is not None]
+        clipped, norm = clip_grad_norm([p.grad for p in held], max_norm)
+        for p, grad in zip(held, clipped, strict=True):
+            p.grad = grad
+        return gradient, norm
     arrays = tree.parameters(gradient)
     clipped, norm = scaled_down(list(arrays.values()), max_norm)
     return tree.replaced(gradient, dict(zip(arrays, clipped, strict=True))), norm

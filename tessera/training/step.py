@@ -25,6 +25,7 @@ def step_of(loss: Callable[..., Any]) -> Any:
         def scaled(model):
             result = loss(model, *given, **named)
             value, more = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
+            assert value is not None, "the loss is None: it returns nothing, or not on each path"
             return value * scale, (value, more)
 
         (_, (value, more)), gradient = ts.value_and_grad(scaled, has_aux=True)(model)
@@ -42,6 +43,7 @@ def keyed_step_of(loss: Callable[..., Any]) -> Any:
         def scaled(model):
             result = loss(model, *given, key=key, **named)
             value, more = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
+            assert value is not None, "the loss is None: it returns nothing, or not on each path"
             return value * scale, (value, more)
 
         (_, (value, more)), gradient = ts.value_and_grad(scaled, has_aux=True)(model)

@@ -47,6 +47,11 @@ class OperatorFunction:
             leave(error)
             raise
 
+    def __reduce__(self) -> tuple[Any, tuple[str, ...]]:
+        """By name: `tessera.relu`, `tessera.linalg.solve`."""
+        space, name = self.operator.space, self.__name__
+        return (member, (space, name)) if space else (function, (name,))
+
     def __repr__(self) -> str:
         return f"<operator {self.operator.signature}>"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import linecache
 
@@ -50,8 +51,13 @@ def test_the_package_names_what_there_is_instead():
     ):
         with pytest.raises(AttributeError, match=why):
             getattr(ts, name)
-    with pytest.raises(AttributeError, match="a field may be a list"):
-        _ = ts.nn.ModuleList
+    for package, name, why in (
+        (ts.nn, "ModuleList", "a field may be a list"),
+        (ts.nn.init, "xavier_uniform_", "glorot_uniform"),
+        (ts.optimizers, "StepLR", "a function of the step"),
+    ):
+        with pytest.raises(AttributeError, match=f"has no attribute {name!r}; .*{why}"):
+            getattr(package, name)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +110,8 @@ def test_names_that_exist_are_not_said_to_be_absent():
     known = set(dir(ts))
     assert not known & set(absent._OF_PACKAGE)
     assert not set(dir(ts.nn)) & set(absent._OF_NN)
+    assert not set(vars(ts.nn.init)) & set(absent._OF_INIT)
+    assert not set(dir(ts.optimizers)) & set(absent._OF_OPTIMIZERS)
     for name in absent._OF_PROGRAM:
         assert name not in dir(type(model)), name
     assert not set(dir(ts.nn.Module)) & set(absent._OF_MODULE)
@@ -133,3 +141,9 @@ def test_the_library_blames_what_it_was_given(dtypes):
     (found,) = raised.value.diagnostics
     assert found.span.file == __file__ and "attention_safe with these arguments" in found.message
     assert "one float dtype" in found.message and not found.notes
+
+
+def test_a_model_is_no_function():
+    for given in (ts.nn.Linear(2, 2, key=0), functools.partial(len, [])):
+        with pytest.raises(ts.CompileError, match=r"(?s)TS109.*lambda model, x: model\(x\)"):
+            ts.function(given)

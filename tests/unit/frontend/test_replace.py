@@ -93,3 +93,23 @@ def test_what_does_not_fit_is_said_while_typing(change, said):
     )
     (found,) = file.diagnostics
     assert found.code == "TS105" and said in found.message and found.span.line == 9
+
+
+class Undeclared(ts.nn.Module):
+    def __init__(self):
+        self.part = ts.nn.Linear(2, 2, key=0)
+
+    def half(self):
+        return self.replace(part=self.part.replace(bias=self.part.bias - 1))
+
+
+def test_what_an_init_sets_without_declaring_it_may_be_replaced():
+    made = ts.function(lambda model: model.half())(Undeclared())
+    assert made.part.bias.tolist() == Undeclared().half().part.bias.tolist() == [-1, -1]
+    file = FileAnalysis("model.py")
+    file.update(
+        "import tessera as ts\nclass Net(ts.nn.Module):\n    def __init__(self):\n"
+        "        self.part = ts.nn.Linear(2, 2, key=0)\n@ts.function\ndef f(net: Net):\n"
+        "    return ts.replace(net, part=net.part), ts.replace(net, port=net.part)\nf(Net())\n"
+    )
+    assert [(d.code, d.message[:23]) for d in file.diagnostics] == [("TS105", "Net has no field 'port'")]

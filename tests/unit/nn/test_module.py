@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, nn
+from tests.conftest import require
 
 
 class Counted(nn.Module):
@@ -306,3 +308,42 @@ def test_trees_of_any_dataclasses_are_copied():
     new = ts.nn.tree.replaced(tree, {"0.a": y, "1.more.0": y, "2.a": y})
     assert new[0].a is y and new[0].b == 3 and new[1].a is x and new[1].more == (y, "name") and new[2].a is y
     assert tree[0].a is x and tree[1].more[0] is x and tree[2].a is x
+
+
+def test_another_dtype_inside_of_functions():
+    @ts.function
+    def step(model: nn.MLP, x: Tensor["B", "D"]):
+        return ts.value_and_grad(lambda model: ts.mse(model.to(ts.bf16)(x.to(ts.bf16)).to(ts.f32), x))(model)
+
+    model, x = nn.MLP(4, 8, key=0), np.random.default_rng(0).standard_normal((6, 4), np.float32)
+    loss, gradient = step(model, x)
+    assert gradient.up.weight.dtype == ts.f32
+    narrow = model.to(ts.bf16)(ts.asarray(x).to(ts.bf16)).to(ts.f32)
+    assert float(loss) == float(ts.mse(narrow, x)) != float(ts.mse(model(x), x))
+    with pytest.raises(ts.CompileError, match=r"(?s)TS105.*another dtype, not a str"):
+        ts.function(lambda model: model.to("cuda"))(model)
+
+
+def test_loading_copies():
+    a, b = nn.Linear(2, 2, key=0), nn.Linear(2, 2, key=1).requires_grad_()
+    weight = b.weight
+    b.load_state_dict(a.state_dict())
+    assert b.weight is weight and weight.requires_grad and weight.tolist() == a.weight.tolist()
+    with ts.no_grad():
+        b.weight[...] = 0.0
+    assert a.weight.tolist() != b.weight.tolist() == [[0, 0], [0, 0]]
+    torch = require("torch")
+    a.load_state_dict({n: torch.tensor(p.detach().numpy()) for n, p in b.state_dict().items()})
+    assert isinstance(a.weight, ts.Tensor) and a(np.ones((1, 2), np.float32)).tolist() == [[0, 0]]
+
+
+def test_parameters_of_other_libraries_are_named():
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*inputs, outputs, key.*write inputs= for in_features=, out"):
+        nn.Linear(in_features=4, out_features=2, key=0)
+    assert nn.Linear(inputs=4, outputs=2, key=0).weight.shape == (4, 2)
+
+
+def test_models_are_pickled():
+    model, x = nn.Sequential(nn.Linear(2, 3, key=0), ts.relu), np.ones((1, 2), np.float32)
+    assert np.array_equal(pickle.loads(pickle.dumps(model))(x), model(x))  # noqa: S301
+    assert pickle.loads(pickle.dumps(ts.linalg.solve)) is ts.linalg.solve  # noqa: S301

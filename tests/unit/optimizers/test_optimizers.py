@@ -214,6 +214,20 @@ def test_clipping():
     assert float(norm) == pytest.approx(0.5) and np.array_equal(clip_grad_norm(G, 1.0)[0]["w"], G["w"])
 
 
+def test_clipping_what_backward_gave():
+    """As PyTorch's `clip_grad_norm_`; the parameters themselves stay."""
+    model, x = nn.Linear(2, 2, key=0).requires_grad_(), np.array([[3.0, -4.0]], np.float32)
+    model(x).sum().backward()
+    found, before = [torch.nn.Parameter(torch.tensor(p.detach().numpy())) for p in model.parameters()], model.weight
+    for theirs, ours in zip(found, model.parameters(), strict=True):
+        theirs.grad = torch.tensor(ours.grad.numpy())
+    norm = torch.nn.utils.clip_grad_norm_(found, 0.5)
+    same, ours = clip_grad_norm(model, 0.5)
+    assert same is model and model.weight is before and float(ours) == pytest.approx(float(norm))
+    for theirs, p in zip(found, model.parameters(), strict=True):
+        np.testing.assert_allclose(p.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_gradient_that_is_not_finite_changes_nothing(bad):
     opt = Adam(0.1, loss_scale="dynamic")

@@ -211,3 +211,12 @@ def test_a_loop_of_ones_own_is_told_of_it_when_its_step_is_compiled_and_when_it_
 def test_buffers_are_not_trained_and_no_warning_is_about_them(recwarn):
     step = ts.function(lambda norm, x: ts.grad(lambda n: ts.sum(n(x, training=True)[0]))(norm))
     assert not step(nn.BatchNorm1d(4), X).mean.any() and not recwarn.list
+
+
+def test_a_loss_that_returns_nothing():
+    with pytest.raises(ts.CompileError, match=r"(?s)TS106 in nothing.*the loss is None: it returns nothing"):
+        ts.train(nn.Linear(2, 2, key=0), ts.optimizers.SGD(0.1), nothing, [np.ones((1, 2), np.float32)], live=False)
+
+
+def nothing(model, x):
+    model(x)

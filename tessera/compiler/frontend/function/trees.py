@@ -11,9 +11,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from tessera.compiler.frontend.evaluate.machine import Evaluator
-from tessera.compiler.frontend.names.values import ClassRef, Record, is_dict, is_sequence, remade
+from tessera.compiler.frontend.names.values import (
+    ClassRef,
+    OperatorRef,
+    Record,
+    is_dict,
+    is_sequence,
+    remade,
+    type_name,
+)
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
+from tessera.language.dtypes import DType
 from tessera.language.records import BUFFER, STATE
 
 Args = list[Any]
@@ -76,11 +85,28 @@ def copied(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return replaced(ev, node, [args[0], {}], {})
 
 
+def moved(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`tree.moved(tree, dtype)`: gradients go through the conversions."""
+    tree, dtype = args
+    if not isinstance(dtype, DType):
+        return ev.error("TS105", f"in a function a model is converted to another dtype, not {type_name(dtype)}", node)
+    floats = {path: v for path, v, _ in _leaves(tree) if tensor(v).dtype.is_float}
+    cast = {path: ev.layer.call(node, OperatorRef("cast"), [v, dtype], {}) for path, v in floats.items()}
+    return replaced(ev, node, [tree, cast], {})
+
+
+def recorded(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`tree.recorded(tree)`: functions record nothing."""
+    return {}
+
+
 def same_array(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`tree.same_array(arrays)`."""
     places: dict[Value, str] = {}
     return next(((places[v], name) for name, v in args[0].items() if places.setdefault(v, name) != name), ())
 
 
-TREES = {f"tessera.nn.tree.{f.__name__}": f for f in (arrays, parameters, replaced, copied, same_array)}
+TREES = {
+    f"tessera.nn.tree.{f.__name__}": f for f in (arrays, parameters, replaced, copied, moved, recorded, same_array)
+}
 TREES["tessera.nn.tree.renewed"] = replaced

@@ -57,7 +57,7 @@ TRANSFORMS = frozenset(
 """functions of functions, inside of programs and outside"""
 STATES = frozenset({"StatefulObject", "StatefulTensor", "KVCache"})
 """objects that functions change; their text is a library's, under the package's own name"""
-TREES = frozenset({"arrays", "parameters", "replaced", "renewed", "copied", "same_array"})
+TREES = frozenset({"arrays", "parameters", "replaced", "renewed", "copied", "moved", "recorded", "same_array"})
 """functions of `ts.nn.tree` that functions may call"""
 SPACES = frozenset({"fft", "linalg"})
 """modules of the package with functions under NumPy's names: operators, or programs made of them"""

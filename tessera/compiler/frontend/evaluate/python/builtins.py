@@ -346,8 +346,9 @@ def replace_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     if not isinstance(record, Record):
         held = {n: adopt(ev, node, v) for n, v in members(record).items()}
         record = Record(type(record).__name__, held, type(record))
+    fields = record.cls.fields if isinstance(record.cls, ClassRef) else field_names(record.cls)
+    known = list(dict.fromkeys((*fields, *record.members)))
     for name in kwargs:
-        known = record.cls.fields if isinstance(record.cls, ClassRef) else field_names(record.cls)
         if name not in known:
             hint, fixes = ev.suggest(name, known, keyword_span(ev, node, name))
             return ev.error("TS105", f"{record.type_name} has no field {name!r}{hint}", node, fixes=fixes)
