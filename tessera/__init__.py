@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 _HOME: dict[str, str] = {
     # writing programs
     **dict.fromkeys(("function", "shape_checked", "jit", "autodiff", "differentiable", "kernel", "numerics", "autotune",
-                     "accumulate", "Function", "Kernel", "range", "static_range", "effect"),
+                     "accumulate", "Function", "Kernel", "range", "static_range", "is_training", "effect"),
                     "tessera.language.decorators"),
     "Schedule": "tessera.language.schedule",
     **dict.fromkeys(("mesh", "distributed"), "tessera.language.distribution"),

@@ -113,6 +113,7 @@ from tessera.language.decorators import autotune as autotune
 from tessera.language.decorators import differentiable as differentiable
 from tessera.language.decorators import effect as effect
 from tessera.language.decorators import function as function
+from tessera.language.decorators import is_training as is_training
 from tessera.language.decorators import jit as jit
 from tessera.language.decorators import kernel as kernel
 from tessera.language.decorators import numerics as numerics

@@ -155,7 +155,7 @@ class _Callable(types.ModuleType):
 
     @outward
     def __call__(
-        self, folder: Place = FOLDER, *, every: int, keep: int = 1
+        self, folder: Place = FOLDER, *, every: int | None = None, keep: int = 1, interval: int | None = None
     ) -> Callable[[Callable[..., Any]], Callable[..., dict[str, Any]]]:
         """Decorates a generator function that yields its state after each step, as a dict of arguments of `save`::
 
@@ -167,10 +167,13 @@ class _Callable(types.ModuleType):
 
             last = training(model, optimizer=opt.init(model))
 
-        A call runs the loop and returns its last state. The state is saved every `every` steps, at the end and at an
-        interrupt; a call that finds a checkpoint starts from its values instead of the arguments. Raises LaunchError
-        TS105 for a function that yields nothing, because its state cannot be saved.
+        A call runs the loop and returns its last state. The state is saved every `every` steps (or `interval`),
+        at the end and at an interrupt; a call that finds a checkpoint starts from its values instead of the arguments.
+        Raises LaunchError TS105 for a function that yields nothing, because its state cannot be saved.
         """
+        if (every is None) == (interval is None):
+            raise LaunchError(Diagnostic("TS105", "checkpoint: say after how many steps, every=1000 or interval=1000"))
+        every = interval if every is None else every
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise LaunchError(
                 Diagnostic("TS105", f"checkpoint: every is a number of steps of at least 1, not {every!r}")

@@ -27,7 +27,6 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("export", "to_onnx"), _SAVED),
     "load": _SAVED_STATE,
     **dict.fromkeys(("migrate", "from_torch", "from_jax", "from_onnx"), _FOREIGN),
-    "is_training": "give the function a parameter: def f(x, training=False)",
     "fault_tolerant": "with @ts.checkpoint(folder, every=1000) the program, started again, goes on from the last one; a"
     " device that has failed keeps no arrays to go on from",
     "monitor_numerics": "ts.train stops at the first NaN and names the line that made it",
@@ -127,12 +126,13 @@ FOREIGN_PARAMETERS: dict[str, str] = {
 }
 """parameters of PyTorch's layers, and the layers' parameters here"""
 _OF_OPTIMIZER: dict[str, str] = {
-    "step": "an optimizer holds no parameters: model, state = opt.update(model, gradient, state), with opt.init(model)"
-    " at first; TrainingState(model, opt).step(gradient) holds both",
-    "zero_grad": "gradients are results of ts.value_and_grad and do not add up; model.zero_grad() clears those of"
-    " loss.backward()",
+    **dict.fromkeys(
+        ("step", "zero_grad"),
+        "an optimizer without parameters is a rule: model, state = opt.update(model, gradient,"
+        " state), with opt.init(model) at first; AdamW(model.parameters(), lr=1e-3) holds them, and has step()",
+    ),
     **dict.fromkeys(("state_dict", "load_state_dict"), "the state is opt.init(model): ts.checkpoint.save keeps it"),
-    "param_groups": "groups=[Group(matches, lr=)] sets other values for some parameters",
+    "param_groups": "groups=[Group(matches, lr=)] sets other values for some parameters, optimizer.lr = ... the rate",
 }
 _INSIDE: dict[str, str] = {
     "rand": "it draws from another seed at each call; inside, give a seed: ts.uniform(seed, shape)",

@@ -251,7 +251,41 @@ def function(python: Callable[..., Any] | None = None, /, *, numerics: Policy | 
     `numerics` is a policy for everything in it, e.g. `"@accum(f64)"`. Works with or without keywords.
     """
     options = {"numerics": policies.parse(numerics) if isinstance(numerics, str) else numerics} if numerics else {}
-    return Function(python, options) if python is not None else lambda f: Function(f, options)  # pyright: ignore
+    return _function(python, options) if python is not None else lambda f: _function(f, options)  # pyright: ignore
+
+
+def _function(python: Any, options: Mapping[str, Any]) -> Function:
+    """Several decorators may say that it is a function, each with options of its own."""
+    if isinstance(python, Function):
+        return python.with_options(**options) if options else python
+    return Function(python, options)
+
+
+MODES = ("training", "inference")
+"""what a function may be compiled for"""
+
+
+@outward
+def compile(*, mode: str) -> Callable[[Callable[..., Any]], Function]:
+    """`@ts.compile(mode="training")`: a function in which `ts.is_training()` is True. With "inference" it is False.
+
+    The mode of a function is that of what it calls. Raises CompileError TS105 for another mode.
+    """
+    if mode not in MODES:
+        raise CompileError(Diagnostic("TS105", f"compile: mode is {' or '.join(map(repr, MODES))}, not {mode!r}"))
+    return lambda python: _function(python, {"mode": mode})
+
+
+@outward
+def is_training() -> bool:
+    """Whether the function in which it stands is compiled for training: known at compile time.
+
+    The outermost function with a mode decides: `@ts.compile(mode="training")` or "inference". The loss of `ts.train` is
+    compiled for training. Without a mode it is False; where a gradient is taken, that is an error (TS105), because
+    nobody has decided. Outside of functions it raises CompileError TS105.
+    """
+    message = 'is_training() is about the function that it stands in: @ts.compile(mode="training") makes it True there'
+    raise CompileError(Diagnostic("TS105", f"{message}. Outside of functions there is no mode; pass an argument"))
 
 
 EFFECTS = ("append", "prefetch", "update")

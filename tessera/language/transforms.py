@@ -115,7 +115,7 @@ class Transformed(Function):
         return f"<tessera function {self.name}{inspect.signature(self)}>"
 
 
-_KEPT = ("numerics", "transforms", *RULES)
+_KEPT = ("numerics", "mode", "transforms", *RULES)
 """options that a transformed function shares with the one that it is made from"""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import tessera as ts
 from tessera import Tensor
 from tessera.nn import init
+from tessera.nn.dense import Linear
 from tessera.nn.module import Module
 
 
@@ -17,15 +18,21 @@ class LSTM(Module):
     i, f, g, o = x_t W + h U + b in four parts; c = sigmoid(f) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c). h and c
     start as 0, or as `state`, a pair (h, c) of [B, H]. With it the result is a pair too, of the states and of the last
     (h, c), from which the next call goes on; `layer.initial(x)` is the pair of zeros. Weights start uniform with |w| <
-    1 / sqrt(H), as in PyTorch, whose two biases add up to this one.
+    1 / sqrt(H), as in PyTorch, whose two biases add up to this one. With an `output_size` the states go through a
+    `Linear` layer: [B, T, output_size].
     """
 
     input: Tensor["D", "4*H"]
     state: Tensor["H", "4*H"]
     bias: Tensor["4*H"]
+    out: Linear | None
 
-    def __init__(self, inputs: int, hidden: int, *, key: int, dtype: Any = ts.f32) -> None:
-        self.input, self.state, self.bias = _weights(inputs, hidden, 4, key, dtype)
+    def __init__(
+        self, input_size: int, hidden_size: int, output_size: int | None = None, *, key: int, dtype: Any = ts.f32
+    ) -> None:
+        self.input, self.state, self.bias = _weights(input_size, hidden_size, 4, key, dtype)
+        third = init.split(key, 3)[2]
+        self.out = None if output_size is None else Linear(hidden_size, output_size, key=third, dtype=dtype)
 
     def initial(self, x: Tensor["B", "T", "D"]):
         zeros = ts.zeros((x.shape[0], self.state.shape[0]), x.dtype)
@@ -40,6 +47,7 @@ class LSTM(Module):
             c = ts.sigmoid(f) * c + ts.sigmoid(i) * ts.tanh(g)
             h = ts.sigmoid(o) * ts.tanh(c)
             out = ts.put(out, t, h, axis=1)
+        out = out if self.out is None else self.out(out)
         return out if state is None else (out, (h, c))
 
 
@@ -56,9 +64,9 @@ class GRU(Module):
     bias: Tensor["3*H"]
     state_bias: Tensor["3*H"]
 
-    def __init__(self, inputs: int, hidden: int, *, key: int, dtype: Any = ts.f32) -> None:
-        self.input, self.state, self.bias = _weights(inputs, hidden, 3, key, dtype)
-        self.state_bias = ts.zeros((3 * hidden,), dtype)
+    def __init__(self, input_size: int, hidden_size: int, *, key: int, dtype: Any = ts.f32) -> None:
+        self.input, self.state, self.bias = _weights(input_size, hidden_size, 3, key, dtype)
+        self.state_bias = ts.zeros((3 * hidden_size,), dtype)
 
     def initial(self, x: Tensor["B", "T", "D"]):
         return ts.zeros((x.shape[0], self.state.shape[0]), x.dtype)

@@ -23,10 +23,12 @@ _HOME = {
     **dict.fromkeys(("Constant", "Linear", "Cosine"), "schedules"),
     **dict.fromkeys(("EMA", "accumulate", "clip_grad_norm"), "gradients"),
     **dict.fromkeys(("TrainingState",), "state"),
+    **dict.fromkeys(("BoundOptimizer",), "bound"),
 }
 __all__ = [
-    "EMA", "SGD", "SOAP", "Adafactor", "Adam", "AdamW", "Constant", "Cosine", "Group", "Linear", "Lion", "Muon",
-    "Optimizer", "OptimizerState", "Shampoo", "StepReport", "TrainingState", "accumulate", "clip_grad_norm",
+    "EMA", "SGD", "SOAP", "Adafactor", "Adam", "AdamW", "BoundOptimizer", "Constant", "Cosine", "Group", "Linear",
+    "Lion", "Muon", "Optimizer", "OptimizerState", "Shampoo", "StepReport", "TrainingState", "accumulate",
+    "clip_grad_norm",
 ]  # fmt: skip
 
 

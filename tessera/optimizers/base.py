@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import tessera as ts
+from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.absent import no_attribute
 from tessera.nn import tree
-from tessera.nn.module import Module
 from tessera.optimizers.loss_scale import checked_scale, first_scale, next_scale
 from tessera.tracebacks import outward
 
@@ -111,9 +111,10 @@ class Optimizer:
 
         @outward
         def __new__(cls, *args: Any, **options: Any) -> Any:
-            if args and isinstance(args[0], (list, tuple, dict, Module)):
-                message = f"an optimizer holds no parameters: write {cls.__name__}(1e-3), with the learning rate"
-                raise LaunchError(Diagnostic("TS105", f"{message}, and opt.init(model) for the state"))
+            """With parameters before the rate, as in PyTorch: a `BoundOptimizer`."""
+            bound = deferred("optimizers.bound")
+            if args and bound.holds_parameters(args[0]):
+                return bound.BoundOptimizer(args[0], cls(*args[1:], **options))
             return super().__new__(cls)
 
         def __getattr__(self, name: str) -> Any:

@@ -41,9 +41,11 @@ class Adam(Optimizer):
     """p - lr * m' / (sqrt(v') + eps): m and v are averages of g and g^2, divided by 1 - beta^t (D. Kingma, J. Ba,
     2015).
 
-    `weight_decay` is added to the gradient, as in PyTorch's Adam; `AdamW` decouples it.
+    `weight_decay` is added to the gradient, as in PyTorch's Adam; `AdamW` decouples it. The default
+    learning rate is 1e-3.
     """
 
+    lr: float | Callable[[Any], Any] = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0

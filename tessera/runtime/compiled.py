@@ -24,6 +24,7 @@ from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
 from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Decorated, Function
+from tessera.language.decorators import compile as in_mode
 from tessera.language.records import Attribute, holding, members
 from tessera.runtime.arrays import devices
 from tessera.runtime.arrays.libraries import adapter_of
@@ -213,8 +214,8 @@ def compile(
 ) -> Any:
     """Compiles a function or kernel ahead of its first call.
 
-    `@ts.compile(mode="training")` is another name of `@ts.function`: there is one mode, and what is compiled can be
-    differentiated; it is compiled at its first call.
+    `@ts.compile(mode="training")`, or "inference", is `@ts.function` with the answer of `ts.is_training()`; it is
+    compiled at its first call, and can be differentiated in both modes.
 
     `target`: "auto" (TESSERA_TARGET, else this machine), "cpu", "cuda", "sm_90a", "h100", "reference" ... A target that
     is not in this machine compiles all the same. `dims` fixes named sizes; those left open stay open in the code.
@@ -224,10 +225,8 @@ def compile(
     Raises CompileError with every finding, TargetError TS601 for an unknown target, LaunchError for bad sizes.
     """
     if mode is not None or f is None:
-        if mode != "training":
-            text = f"compile: mode is 'training', which is @ts.function, not {mode!r}; or pass the function"
-            raise LaunchError(Diagnostic("TS105", text))
-        return Function if f is None else Function(f)
+        decorate = in_mode(mode=mode)
+        return decorate if f is None else decorate(f)
     if not isinstance(target, str) or not isinstance(dims, (Mapping, type(None))):
         what = target if not isinstance(target, str) else dims
         message = f"target is a name and dims a dict, not {type(what).__name__}; pass examples with arguments=(...)"

@@ -20,7 +20,7 @@ def step_of(loss: Callable[..., Any]) -> Any:
     """`step(model, given, named, scale)` computes loss(model, *given, **named): its value, its other results, and the
     gradient of scale * value by the model. It is cached, so running a cell again does not recompile it."""
 
-    @ts.function
+    @ts.compile(mode="training")
     def step(model, given, named, scale):
         def scaled(model):
             result = loss(model, *given, **named)
@@ -38,7 +38,7 @@ def step_of(loss: Callable[..., Any]) -> Any:
 def keyed_step_of(loss: Callable[..., Any]) -> Any:
     """As `step_of`, for a loss with a parameter `key`, a new number at each step."""
 
-    @ts.function
+    @ts.compile(mode="training")
     def step(model, given, named, scale, key: ts.int64):
         def scaled(model):
             result = loss(model, *given, key=key, **named)

@@ -38,6 +38,8 @@ from tessera.immutable import mutable
 from tessera.language.annotations import dotted_name
 
 STEP = Path(tessera.__path__[0], "training", "step.py")
+MODE = {"mode": "training"}
+"""the options of the step, as its decorator gives them"""
 _PARAMETERS = ("model", "optimizer", "loss", "data")
 _MENTIONS: WeakKeyDictionary[ast.stmt, frozenset[str]] = WeakKeyDictionary()
 """of statements that have been asked about: the names that they read, none where they do not call `ts.train`"""
@@ -222,7 +224,7 @@ def step_of(loss: Closure, signature: Signature) -> Definition:
     tree = ast.FunctionDef(original.name, arguments, body, [], None)
     ast.copy_location(tree, original)
     known = {"<loss>": loss, "<ts>": Namespace("tessera")}
-    return replace(own, kind="function", tree=tree, scope=_Beside(own.scope, known), options={}, problems=())
+    return replace(own, kind="function", tree=tree, scope=_Beside(own.scope, known), options=MODE, problems=())
 
 
 @lru_cache(maxsize=1)

@@ -68,7 +68,6 @@ def test_the_package_names_what_there_is_instead():
         ("x.size(-1)", r"x\.size is the number of elements, x\.shape\[i\]"),
         ("x.view(-1).backward()", r"ts\.grad\(f\)"),
         ("ts.nn.functional.relu(x)", r"functions are those of ts"),
-        ("ts.is_training()", r"def f\(x, training=False\)"),
         ("ts.ones(3, 3)", r"a shape of several axes is a tuple"),
         ("x.gather(0, ts.argmax(x))", r"take_along_axis\(x, indices, axis=-1\)"),
     ],
@@ -93,14 +92,11 @@ def test_attributes_of_other_libraries():
         (ts.Tensor([1.0]), "float", r"x\.to\(ts\.f32\)"),
         (model, "eval", "an argument says it"),
         (rule, "step", r"opt\.update\(model, gradient, state\)"),
-        (rule, "zero_grad", "do not add up"),
+        (rule, "zero_grad", r"AdamW\(model\.parameters\(\), lr=1e-3\) holds them"),
     ):
         with pytest.raises(AttributeError, match=f"no attribute {name!r}; .*{why}"):
             getattr(owner, name)
         assert not hasattr(owner, "nonsense")
-    for given in (model.parameters(), model):
-        with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*AdamW\(1e-3\).*opt\.init\(model\)"):
-            ts.optimizers.AdamW(given, lr=1e-3)
     with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*the shape comes first, init\.normal\(\(3, 4\), 0\)"):
         ts.nn.init.normal(0, (3, 4))
 

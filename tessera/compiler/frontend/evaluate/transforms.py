@@ -84,7 +84,7 @@ def definition_of(python: Callable[..., Any], options: Mapping[str, Any]) -> Def
     original = live_definition(python, "function", options)
     found = closure_of(python)
     assert found is not None
-    rules = {name: options[name] for name in RULES if name in options}
+    rules = {name: options[name] for name in (*RULES, "mode") if name in options}
     function: Any = replace(found, definition=replace(found.definition, options=rules))
     name = original.name
     for transform in options["transforms"]:

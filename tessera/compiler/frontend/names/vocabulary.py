@@ -26,7 +26,7 @@ PYTHON_BUILTINS = frozenset(
 )  # fmt: skip
 """The builtins of Python that functions may call. They run at compile time; some also mean something over tensors."""
 
-FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit", "autodiff", "differentiable", "effect"})
+FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit", "autodiff", "differentiable", "effect", "compile"})
 KERNEL_DECORATORS = frozenset({"kernel"})
 FURTHER_DECORATORS = frozenset({"accumulate", "autotune", "distributed", "numerics", "remat"})
 """stand above the others, or make a function of a plain one"""
@@ -35,6 +35,7 @@ OUTSIDE = frozenset({"mesh"})
 """calls that decorators are given, and that stand outside of functions"""
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
 LOOPS = frozenset({"range", "static_range", "cdiv"})
+MODES = frozenset({"is_training"})
 CREATION = frozenset({"asarray", "array"})
 RECORDS = frozenset({"replace"})
 TRANSFORMS = frozenset(
@@ -153,7 +154,12 @@ def functions_of(path: str) -> Mapping[str, Any]:
 
 
 def _language(name: str) -> Any:
-    if name in _DECORATORS or name in OUTSIDE or name in ANNOTATIONS or name in LOOPS | CREATION | RECORDS | TRANSFORMS:
+    if (
+        name in _DECORATORS
+        or name in OUTSIDE
+        or name in ANNOTATIONS
+        or name in LOOPS | MODES | CREATION | RECORDS | TRANSFORMS
+    ):
         return Builtin(f"tessera.{name}")
     return _POLICIES.get(name, _CONSTANTS.get(name, MISSING))
 
@@ -214,6 +220,7 @@ def members(path: str) -> Iterable[str]:
             *OUTSIDE,
             *ANNOTATIONS,
             *LOOPS,
+            *MODES,
             *CREATION,
             *RECORDS,
             *TRANSFORMS,

@@ -335,6 +335,24 @@ def hasattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return hasattr(args[0], args[1]) if is_static(args[0]) else UNKNOWN
 
 
+def is_training(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`ts.is_training()`: the mode of the outermost function that has one."""
+    if args or kwargs:
+        return ev.error("TS105", "is_training takes no arguments", node)
+    if ev.definition.kind == "kernel":
+        return ev.error("TS104", "is_training() is for functions; give the kernel a parameter, training: bool", node)
+    mode, frame = "", ev.frame
+    while frame is not None:
+        mode = frame.definition.options.get("mode", mode)
+        frame = frame.caller
+    if not mode and ev.differentiating:
+        message = "is_training() is not decided: a gradient is taken here, and no function says what it is compiled for"
+        return ev.error(
+            "TS105", f'{message}; write @ts.compile(mode="training") for @ts.function, or "inference"', node
+        )
+    return mode == "training"
+
+
 def replace_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`ts.replace(record, **changes)`."""
     record = args[0] if len(args) == 1 else None
@@ -412,6 +430,6 @@ BUILTINS.update({
     **{n: _sequences(n) for n in _SEQUENCES},
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
-    "tessera.replace": replace_, "functools.partial": partial_, "super": super_,
+    "tessera.replace": replace_, "tessera.is_training": is_training, "functools.partial": partial_, "super": super_,
     "type": type_, "callable": callable_, "object.__setattr__": setattr_,
 })  # fmt: skip

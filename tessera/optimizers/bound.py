@@ -1,0 +1,139 @@
+"""Optimizers that hold the parameters they change, as PyTorch's do: for loops with `loss.backward()`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import tessera as ts
+from tessera.errors import Diagnostic, LaunchError
+from tessera.language.absent import no_attribute
+from tessera.language.records import holding
+from tessera.nn import tree
+from tessera.nn.module import Module, buffer
+from tessera.optimizers.base import Optimizer, OptimizerState, StepReport
+from tessera.optimizers.state import TrainingState
+from tessera.tracebacks import outward
+
+
+class HeldParameters:
+    """Tensors by name. They belong to a model, so they are not part of the optimizer that holds them."""
+
+    __slots__ = ("tensors",)
+
+    def __init__(self, tensors: dict[str, Any]) -> None:
+        self.tensors = tensors
+
+
+class BoundOptimizer(Module):
+    """A rule with the parameters that it changes in place, and its state. `AdamW(model.parameters(), lr=1e-3)` makes
+    one::
+
+        optimizer = ts.optimizers.AdamW(model.parameters(), lr=1e-3)
+        for x, y in data:
+            loss = ts.mse(model(x), y)
+            optimizer.step(loss)  # or optimizer.zero_grad(); loss.backward(); optimizer.step()
+
+    The parameters are Tensors; they get `requires_grad`, unless some of them have it already: the others then stay as
+    they are. New values are stored into their memory, with the same bits as `optimizer.update` gives. Its arrays, for
+    `state_dict()` and checkpoints, are those of the state alone.
+    """
+
+    rule: Optimizer
+    memory: OptimizerState = buffer()
+    held: HeldParameters
+
+    def __init__(self, parameters: Any, rule: Optimizer) -> None:
+        """Raises LaunchError TS105 if there is no parameter, or one is no Tensor, TS362 like `rule.init`."""
+        self.held = HeldParameters(_tensors(parameters))
+        self.rule = rule
+        self.memory = rule.init(self._arrays())
+
+    def _arrays(self) -> dict[str, Any]:
+        """The memory of the parameters."""
+        return {name: p.detach() for name, p in self.held.tensors.items()}
+
+    @outward
+    def step(self, loss: Any = None, lr: float | None = None) -> None:
+        """Changes the parameters by their `.grad`. With a `loss`, first calls its `backward()`, and removes the
+        gradients afterwards. `lr` replaces the optimizer's for this step.
+
+        NaN or infinity in a gradient changes nothing; `report` says so. Raises LaunchError TS362 for parameters without
+        a gradient, and like `backward()`.
+        """
+        if loss is not None and not isinstance(loss, ts.Tensor):
+            message = f"step(loss) takes the number that the model's call gave, not {type(loss).__name__}"
+            raise LaunchError(Diagnostic("TS105", f"{message}; step() goes by the .grad that loss.backward() has set"))
+        if loss is not None:
+            (loss * self.scale if self.rule.loss_scale != 1 else loss).backward()
+        gradients = {name: p.grad for name, p in self.held.tensors.items()}
+        if all(g is None for g in gradients.values()):
+            message = "no parameter has a gradient: call loss.backward() before optimizer.step(), or step(loss)"
+            raise LaunchError(Diagnostic("TS362", message))
+        held = {"model": self._arrays(), "memory": self.memory, "optimizer": self.rule}
+        with ts.no_grad():
+            holding(TrainingState, held)._step(gradients, lr)
+        if loss is not None:
+            self.zero_grad()
+
+    def zero_grad(self) -> None:
+        """Removes the gradients of all parameters before the next `backward()`."""
+        for p in self.held.tensors.values():
+            p.grad = None
+
+    @property
+    def lr(self) -> Any:
+        """The learning rate, a number or a function of the step. It may be set."""
+        return self.rule.lr
+
+    @lr.setter
+    def lr(self, value: Any) -> None:
+        self.rule = replace(self.rule, lr=value)
+
+    @property
+    def scale(self) -> Any:
+        """The loss scale: `step(loss)` multiplies by it; multiply a loss whose `backward()` you call."""
+        return self.memory.scale
+
+    @property
+    def report(self) -> StepReport:
+        """The report of the last step. Waits for its result."""
+        return self.memory.report
+
+    @property
+    def grad_norm(self) -> float:
+        """The norm of the last gradient over all parameters, before clipping. Waits for the step."""
+        return float(self.memory.norm)
+
+    def __repr__(self) -> str:
+        return f"<{self.rule!r} of {len(self.held.tensors)} parameters, after {int(self.memory.step)} steps>"
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute("optimizer", self, name)
+
+
+def _tensors(parameters: Any) -> dict[str, Any]:
+    """The parameters by name, or by position; they require a gradient from here on. One that a model uses twice is one
+    parameter."""
+    given = parameters if isinstance(parameters, (Module, Mapping)) else list(parameters)
+    if isinstance(given, list) and any(isinstance(g, Mapping) and "params" in g for g in given):
+        message = (
+            "an optimizer takes parameters, not dicts of them: pass all, and groups=[Group(lambda name, p: ..., lr=)]"
+        )
+        raise LaunchError(Diagnostic("TS105", message))
+    found = tree.parameters(given)
+    if other := next((n for n, p in found.items() if not isinstance(p, ts.Tensor)), None):
+        message = f"parameter {other} is a {type(found[other]).__name__}, and no Tensor that has a .grad"
+        raise LaunchError(Diagnostic("TS105", f"{message}: call model.requires_grad_() first"))
+    if not found:
+        raise LaunchError(Diagnostic("TS105", "there are no parameters: none of these is a tensor of floats"))
+    once: dict[int, tuple[str, Any]] = {}
+    for name, p in (tree.recorded(given) or found).items():
+        once.setdefault(id(p), (name, p.requires_grad_()))
+    return dict(once.values())
+
+
+def holds_parameters(first: Any) -> bool:
+    """Whether the first argument of an optimizer is parameters and not a learning rate."""
+    return isinstance(first, (Module, Iterable)) and not isinstance(first, str) and not tree.is_array(first)
