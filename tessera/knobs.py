@@ -127,7 +127,8 @@ target = _knob(
     "auto", lambda: "auto", str,
 )  # fmt: skip
 num_threads = _knob(
-    "TESSERA_NUM_THREADS", "Worker threads of the CPU target.", "one for each core that the process may use",
+    "TESSERA_NUM_THREADS", "Worker threads of the CPU target, and threads that compile.",
+    "one for each core that the process may use",
     lambda: len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, _threads,
 )  # fmt: skip
 autotune = _knob(

@@ -190,7 +190,7 @@ def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> 
     code = code_of(artifact.target)
     contents: dict[str, bytes] = {f"{name}{code.suffix}": artifact.source.encode()}
     for file, data in artifact.files.items():
-        contents[f"{name}{Path(file).suffix or '.' + file}"] = data
+        contents[f"{name}.{file.removeprefix('code.')}"] = data
     try:
         assembly = plain_assembly(artifact)
     except TesseraError:  # the rest is worth saving without it

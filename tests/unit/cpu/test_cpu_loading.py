@@ -20,9 +20,9 @@ from tessera import Tensor
 from tessera.compiler.targets.cpu.llvm import jit
 
 codes, load = [], jit.Loaded.__init__
-def noting(self, code, imports=None):
-    codes.append((code, imports))
-    load(self, code, imports)
+def noting(self, *objects, imports=None):
+    codes.append((objects, imports))
+    load(self, *objects, imports=imports)
 jit.Loaded.__init__ = noting
 
 @ts.function
@@ -43,9 +43,9 @@ for pages in (4096, 1024, 256, 64, 16, 8, 4, 2, 1):  # what is free above them g
 for block in blocks:  # and gaps of a few pages come, 4 GiB apart
     libc.munmap(block + (1 << 31), PAGE * int(sys.argv[1]))
 kept = []
-for code, imports in codes * 4:
+for objects, imports in codes * 4:
     kept.append(jit.Loaded.__new__(jit.Loaded))
-    load(kept[-1], code, imports)
+    load(kept[-1], *objects, imports=imports)
     for symbol in ("run", "fast", "tessera_worker"):
         try:
             kept[-1].address(symbol)

@@ -60,7 +60,7 @@ def measure() -> Figures:
     module = LLVMModule(jit.attributes(host))
     figures = [*_bandwidths(module, host, sizes, threads), *_products(module, host), *_functions(module, host),
                *_waits(module, host)]  # fmt: skip
-    loaded = jit.Loaded(jit.compile_object(module.render()[0], host, "figures"), {RUN: run_address()})
+    loaded = jit.Loaded(jit.compile_object(module.render()[0], host, "figures"), imports={RUN: run_address()})
     memory = (ctypes.c_char * (max(f.bytes * (1 if f.parted else threads) for f in figures) + PAGE))()
     pool = Pool(threads - 1)
     try:

@@ -15,7 +15,7 @@ from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
 
-VERSION = 13
+VERSION = 14
 """version of the code that this package generates; part of cache keys"""
 
 
@@ -47,7 +47,8 @@ class CpuTarget:
 
         writer = ProgramWriter(program, self.isa, profile, debug)
         text, lines = writer.render()
-        files = {CODE: jit.compile_object(text, self.isa, program.name)}
+        objects = jit.compile_objects(text, self.isa, program.name)
+        files = {f"code.{i}{CODE}" if i else f"code{CODE}": code for i, code in enumerate(objects)}
         files |= {f"constant{b.id}": b.data or b"" for b in program.buffers if b.role == "constant"}
         meta = writer.meta() | {"frame": _layout(program, writer.frame), "lines": lines}
         return Artifact("cpu", program.name, text, files, None, self._resources(writer), meta)

@@ -23,6 +23,7 @@ from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.call.launch import aligned_room
 from tessera.compiler.targets.cuda.call.narrow import Variants, with_code
 from tessera.compiler.targets.cuda.generate import generate
+from tessera.compiler.targets.cuda.parts import SourcePart
 from tessera.compiler.targets.cuda.target import artifact, passes_for, settings_for
 from tessera.compiler.tile.program import Program
 from tessera.errors import NOWHERE, DebugCheckError, Diagnostic, Note, Span
@@ -64,7 +65,8 @@ class EmulatedTarget:
         }
         for _, k in generated.written:
             k.notes += k.tight
-        return artifact(self.name, program, generated, {}, resources, profile)
+        whole = [SourcePart([k.name for _, k in generated.written])]
+        return artifact(self.name, program, generated, whole, {}, resources, profile)
 
     def load(self, artifact: Artifact) -> EmulatedExecutable:
         return EmulatedExecutable(artifact)

@@ -61,7 +61,10 @@ class GeneratedKernel:
     parameters: list[tuple[str, str]]
     signature: list[str]
     """C++ types of the parameters, for calls from the host"""
-    line: int
+    headers: list[str]
+    """of the device library, that its text includes"""
+    lines: range = range(0)
+    """of the file, that hold its text"""
     asserts: list[tuple[str, str, Span]] = field(default_factory=list["tuple[str, str, Span]"])
     """message, extent of the axis that its index leaves, place"""
     prints: list[PrintSite] = field(default_factory=list[PrintSite])
@@ -84,6 +87,8 @@ class Generated:
     kernels: dict[Op, GeneratedKernel]
     """those that are the same code have one Kernel"""
     lines: list[list[object]]
+    headers: dict[str, int]
+    """each header with the line that includes it"""
 
     @property
     def written(self) -> list[tuple[Op, GeneratedKernel]]:
@@ -103,7 +108,6 @@ def generate(program: Program, settings: EmitSettings) -> Generated:
 
     Raises TargetError where an op or size cannot be compiled."""
     body = CxxSource()
-    headers = {"memory"}
     kernels: dict[Op, GeneratedKernel] = {}
     taken: set[str] = set()
     known: dict[Any, GeneratedKernel] = {}
@@ -114,20 +118,23 @@ def generate(program: Program, settings: EmitSettings) -> Generated:
             continue
         name = _unique(cxx.identifier(str(kernel.attrs["sym_name"])), taken)
         body.write()
+        begin = len(body.lines)
         e, held = _generate_kernel(program, kernel, name, settings, body)
-        headers |= e.headers
         kernels[kernel] = known[code] = _describe(e, held, kernel, name, settings)
+        known[code].lines = range(begin + 1, len(body.lines) + 1)
     top = CxxSource()
     top.write(f"// {program.name}: written by Tessera for sm_{settings.arch}.")
     if settings.debug:
         top.write("#define TS_DEBUG")
-    for header in sorted(headers):
+    headers: dict[str, int] = {}
+    for header in sorted({"memory"}.union(*(k.headers for k in known.values()))):
         top.write(f"#include <tessera/{header}.cuh>")
+        headers[header] = len(top.lines)
     top.write("namespace ts = tessera;")
     for k in known.values():
-        k.line += len(top.lines)
+        k.lines = range(k.lines.start + len(top.lines), k.lines.stop + len(top.lines))
     top.splice(body)
-    return Generated(top.text, kernels, top.line_table())
+    return Generated(top.text, kernels, top.line_table(), headers)
 
 
 def _unique(name: str, taken: set[str]) -> str:
@@ -252,7 +259,9 @@ def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings:
     layouts = {g.name: g.layout.spelling for g in e.grouping.groups if g.layout is not None} | shared_layouts(e)
     maps = [tensor.describe() for tensor in e.maps]
     size = e.scratch + e.shared_bytes
-    made = GeneratedKernel(name, e.block_threads, size, wanted, signature, 0, e.asserts, e.prints, layouts, maps)
+    headers = ["memory", *sorted(e.headers - {"memory"})]
+    made = GeneratedKernel(name, e.block_threads, size, wanted, signature, headers)
+    made.asserts, made.prints, made.layouts, made.tensor_maps = e.asserts, e.prints, layouts, maps
     made.tiles, made.notes, made.tight, made.spilled = tiles(e), notes(e), tight(held), spilled(held)
     made.goes_on = goes_on(e)
     return made

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
+from tessera.compiler.parallel import in_parallel
 from tessera.compiler.targets.cuda import nvrtc_library
 from tessera.errors import NOWHERE, Diagnostic, MissingDependency, Note, Span, TargetError
 from tessera.immutable import immutable
@@ -79,6 +80,13 @@ def compile_cubin(source: str, arch: str, name: str, lines: Sequence[Sequence[ob
     """The cubin and the warnings of `compile_code`."""
     code = compile_code(source, arch, name, lines)
     return code.cubin, code.warnings
+
+
+def compile_parts(
+    sources: Sequence[str], arch: str, name: str, lines: Sequence[Sequence[object]]
+) -> list[CompiledCode]:
+    """`compile_code` of several texts in parallel; `lines` are those of each."""
+    return abandonable(lambda: in_parallel([partial(compile_code, source, arch, name, lines) for source in sources]))
 
 
 def compile_code(source: str, arch: str, name: str, lines: Sequence[Sequence[object]]) -> CompiledCode:

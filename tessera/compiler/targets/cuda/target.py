@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,7 @@ from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.emit.emitter import EmitSettings
 from tessera.compiler.targets.cuda.generate import Generated, generate
 from tessera.compiler.targets.cuda.layouts.groups import TensorCores
+from tessera.compiler.targets.cuda.parts import SourcePart, divided, file_of
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.program import Program
 from tessera.immutable import immutable
@@ -83,17 +85,19 @@ class CudaTarget:
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:
         """Raises TargetError (TS602 what it cannot do, TS405 shared memory, TS603 compiler) and MissingDependency."""
         generated = generate(program, settings_for(self.arch, profile, debug))
-        code = nvrtc.compile_code(generated.source, self.name, program.name, generated.lines)
-        figures = cubin.resources(code.cubin)
+        parts = divided(generated)
+        texts = [part.text(generated.source) for part in parts]
+        codes = nvrtc.compile_parts(texts, self.name, program.name, generated.lines)
+        figures = {symbol: r for code in codes for symbol, r in cubin.resources(code.cubin).items()}
         resources = {k.name: self._resources(k.name, k.threads, k.shared, figures) for _, k in generated.written}
         for _, k in generated.written:
             if spills := resources[k.name]["spills"]:
                 k.notes += [f"{spills} bytes of each thread's registers are spilled to memory", *k.spilled]
-        files = {"code.cubin": code.cubin}
+        files = {file_of("code.cubin", i): code.cubin for i, code in enumerate(codes)}
         if self.name[-1] not in "af":
-            files["code.ptx"] = code.ptx
-        out = artifact(self.name, program, generated, files, resources, profile)
-        out.source += "".join(f"// {line}\n" for line in code.warnings.splitlines())
+            files |= {file_of("code.ptx", i): code.ptx for i, code in enumerate(codes)}
+        out = artifact(self.name, program, generated, parts, files, resources, profile)
+        out.source += "".join(f"// {line}\n" for code in codes for line in code.warnings.splitlines())
         return out
 
     def _resources(
@@ -112,8 +116,16 @@ class CudaTarget:
         return DeviceExecutable(artifact)
 
     def assembly(self, artifact: Artifact) -> str:
-        """The SASS with marks of lines and live registers. Raises MissingDependency without nvdisasm."""
-        return cubin.disassemble_with_registers(artifact.files["code.cubin"])
+        """The SASS with marks of lines and live registers. Raises MissingDependency without nvdisasm.
+
+        Of several parts, that of the whole text, which is compiled once more: nvdisasm, which takes one file, needs
+        more time to start than the compiler for a kernel. The instructions are the same.
+        """
+        code = artifact.files["code.cubin"]
+        if len(artifact.meta["parts"]) > 1:
+            source = artifact.files["code.cu"].decode()
+            code = nvrtc.compile_code(source, self.name, artifact.name, artifact.meta["lines"]).cubin
+        return cubin.disassemble_with_registers(code)
 
     def machine_code(self, artifact: Artifact, assembly: str) -> list[Instruction]:
         """Every SASS instruction with the line of `artifact.source` and the user's line that it comes from."""
@@ -143,6 +155,7 @@ def artifact(
     target: str,
     program: Program,
     generated: Generated,
+    parts: Sequence[SourcePart],
     files: dict[str, bytes],
     resources: dict[str, Any],
     profile: bool,
@@ -153,6 +166,7 @@ def artifact(
         "lines": generated.lines,
         "phases": list(steps.PHASES) if profile else [],
         "record_bytes": steps.RECORD_BYTES,
+        "parts": [part.describe() for part in parts],
     }
     if same := generated.same:
         meta["same"] = same

@@ -34,7 +34,8 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 
-CODE = "code.o"
+CODE = ".o"
+"""how the names of files of code end"""
 KEPT = 8
 """workspaces kept for later calls, of all Programs together"""
 FAST_BYTES = 1 << 20
@@ -102,7 +103,7 @@ class CpuExecutable:
     def __init__(self, artifact: Artifact) -> None:
         meta = artifact.meta
         self.meta = meta
-        self._code = Loaded(artifact.files[CODE])
+        self._code = Loaded(*(data for name, data in artifact.files.items() if name.endswith(CODE)))
         self.entry = self._code.address("run")
         self._call = fastcall.caller()
         layout: Mapping[str, Any] = meta["frame"]

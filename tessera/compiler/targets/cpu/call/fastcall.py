@@ -276,7 +276,7 @@ def _method() -> tuple[jit.Loaded, _Method]:
     functions = ((name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)) for name in _PYTHON)
     python = {name: function.value for name, function in functions if function.value is not None}
     python[interrupts.MAIN] = ctypes.addressof(interrupts.main_thread)
-    code = jit.Loaded(jit.compile_object(_IR, isa.host(), "fastcall"), python)
+    code = jit.Loaded(jit.compile_object(_IR, isa.host(), "fastcall"), imports=python)
     return code, _Method(b"fast", code.address("fast"), 0x80, b"Runs the Program; 0 if it did.")
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import itertools
 import sys
 import threading
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tessera.compiler.parallel import in_parallel
 from tessera.compiler.phases import phase
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
+from tessera.compiler.targets.cpu.llvm.parts import divided
 from tessera.errors import Diagnostic, MissingDependency, TargetError
 from tessera.once import once
 from tessera.signals import abandonable
 
-_lock = threading.RLock()  # LLVM's contexts are not thread-safe, and llvmlite uses one
+_lock = threading.RLock()  # of linkers, and of settings of the process
 
 
 @once
@@ -33,12 +35,10 @@ def binding() -> Any:
     return llvm
 
 
-@lru_cache(maxsize=8)
-def machine(isa: VectorISA) -> Any:
-    """Level 1 writes the instructions that level 2 does, but does not order them again once they have registers: that
-    is a tenth of LLVM's time, and processors reorder anyway."""
-    llvm = binding()
-    target = llvm.Target.from_default_triple()
+def _machine(isa: VectorISA) -> Any:
+    """One for one compilation. Level 1 writes the instructions that level 2 does, but does not order them again once
+    they have registers: that is a tenth of LLVM's time, and processors reorder anyway."""
+    target = binding().Target.from_default_triple()
     return target.create_target_machine(cpu=isa.cpu, features=isa.features, opt=1, reloc="pic", codemodel="small")
 
 
@@ -46,38 +46,84 @@ def attributes(isa: VectorISA) -> str:
     return f'"prefer-vector-width"="{isa.bits}" "min-legal-vector-width"="{isa.bits}"'
 
 
-@contextmanager
-def _without_strength_reduction() -> Generator[Any]:
-    """llvmlite.binding, with LLVM's pass that rewrites the counters of loops left out.
+class _StrengthReduction:
+    """LLVM's pass that rewrites the counters of loops: `with` it, the pass is left out.
 
     It takes time in proportion to the square of the number of loops (a minute for 800 of them), and addresses are
     written here as they are wanted: no kernel of the benchmarks is faster with it. The setting is that of the whole
-    process, so it is undone for others that use LLVM there.
+    process, so the last compilation that ends undoes it for others that use LLVM there.
     """
-    llvm = binding()
-    with _lock:
-        llvm.set_option("tessera", "-disable-lsr")
-        try:
-            yield llvm
-        finally:
-            llvm.set_option("tessera", "-disable-lsr=false")
+
+    def __init__(self) -> None:
+        self._compilations = 0
+
+    def __enter__(self) -> None:
+        with _lock:
+            self._compilations += 1
+            if self._compilations == 1:
+                binding().set_option("tessera", "-disable-lsr")
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            self._compilations -= 1
+            if not self._compilations:
+                binding().set_option("tessera", "-disable-lsr=false")
+
+
+_without_strength_reduction = _StrengthReduction()
 
 
 def compile_object(text: str, isa: VectorISA, name: str) -> bytes:
     """Object code of an LLVM module. Raises TargetError TS603 if LLVM rejects it or lacks the memory for it."""
-    _require_memory(len(text), name)
+    return _compiled([text], isa, name)[0]
+
+
+def compile_objects(text: str, isa: VectorISA, name: str) -> list[bytes]:
+    """The same as several objects if the text is long; they are compiled in parallel. Raises TargetError TS603."""
+    return _compiled(divided(text), isa, name)
+
+
+def _compiled(texts: list[str], isa: VectorISA, name: str) -> list[bytes]:
+    _require_memory(sum(map(len, texts)), name)
     try:
         with phase("LLVM"):
-            return abandonable(lambda: _object(text, isa, name))
+            return abandonable(lambda: in_parallel([partial(_object, text, isa, name) for text in texts]))
     except RuntimeError as e:
         raise TargetError(Diagnostic("TS603", f"LLVM cannot compile the code generated for {name}: {e}")) from e
 
 
 def _object(text: str, isa: VectorISA, name: str) -> bytes:
-    with _without_strength_reduction() as llvm:
-        module = llvm.parse_assembly(text)
+    llvm = binding()
+    with _without_strength_reduction:
+        module = llvm.parse_assembly(text, llvm.create_context())
         module.name = name
-        return bytes(machine(isa).emit_object(module))
+        return _emitted(_machine(isa), module)
+
+
+@once
+def _emit() -> Any:
+    """LLVM's function that writes object code, without llvmlite's lock, which one thread at a time holds.
+
+    The lock guards what modules of one context share. Each compilation has a context and a machine of its own.
+    """
+    library = importlib.import_module("llvmlite.binding.ffi").lib
+    locked = library.LLVMPY_TargetMachineEmitToMemory
+    emit = ctypes.CDLL(library._name, handle=library._handle).LLVMPY_TargetMachineEmitToMemory
+    emit.argtypes, emit.restype = locked.argtypes, locked.restype
+    return emit
+
+
+def _emitted(machine: Any, module: Any) -> bytes:
+    """The object code of a module that no other thread uses. Raises RuntimeError."""
+    ffi = importlib.import_module("llvmlite.binding.ffi")
+    with ffi.OutputString() as error:
+        buffer = _emit()(machine, module, 1, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 def _require_memory(size: int, name: str) -> None:
@@ -109,21 +155,24 @@ MEMORY_FOR_A_CHARACTER = 48
 
 def assembly(text: str, isa: VectorISA) -> str:
     """The assembly text of an LLVM module."""
-    with _without_strength_reduction() as llvm:
-        return str(machine(isa).emit_assembly(llvm.parse_assembly(text)))
+    llvm = binding()
+    with _without_strength_reduction:
+        return str(_machine(isa).emit_assembly(llvm.parse_assembly(text, llvm.create_context())))
 
 
 class Loaded:
-    """Object code in this process; it stays mapped as long as this object lives. `imports`: addresses of symbols that
-    are found in no library of the process.
+    """Object code in this process, of one program; it stays mapped as long as this object lives. `imports`: addresses
+    of symbols that are found in no library of the process.
 
     Linked by JITLink, which maps all sections of an object in one piece. The older MCJIT maps each by itself, and where
     memory is in use they may be further apart than the code's 32-bit distances reach: it ends the process then.
     """
 
-    def __init__(self, code: bytes, imports: Mapping[str, int] | None = None) -> None:
+    def __init__(self, *objects: bytes, imports: Mapping[str, int] | None = None) -> None:
         self._name = f"code_{next(_numbers)}"
-        builder = binding().JITLibraryBuilder().add_object_img(code).add_current_process()
+        builder = binding().JITLibraryBuilder().add_current_process()
+        for code in objects:
+            builder.add_object_img(code)
         for name, address in (imports or {}).items():
             builder.import_symbol(name, address)
         with _lock:

@@ -23,6 +23,7 @@ from tessera.compiler.targets.cuda.call import steps, straight
 from tessera.compiler.targets.cuda.call.context import Driver, Launched
 from tessera.compiler.targets.cuda.call.launch import PreparedKernel, aligned_room, encode_tensor_map, prepare
 from tessera.compiler.targets.cuda.call.narrow import Variants, with_code
+from tessera.compiler.targets.cuda.parts import SourcePart, file_of
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.errors import DeviceError, MissingDependency, Span
 
@@ -176,8 +177,10 @@ class DeviceExecutable:
             with self._lock:
                 if (context, name) in self._functions:  # another thread has loaded it meanwhile
                     return self._functions[context, name]
-                module = self._module(file)
-                for kernel, facts in self.artifact.meta["kernels"].items():
+                part = next(i for i, p in enumerate(self.artifact.meta["parts"]) if name in p["kernels"])
+                module = self._module(file_of(file, part))
+                for kernel in self.artifact.meta["parts"][part]["kernels"]:
+                    facts = self.artifact.meta["kernels"][kernel]
                     f = self.driver("cuModuleGetFunction", module, cxx.kernel_symbol(kernel).encode())
                     if facts["shared"] > DEFAULT_SHARED_LIMIT:
                         attribute = (
@@ -197,8 +200,11 @@ class DeviceExecutable:
 
     def _narrower(self, source: str, alignment: int) -> DeviceExecutable:
         """The same program for arrays at multiples of `alignment` bytes. Raises MissingDependency without NVRTC."""
-        code = nvrtc.compile_code(source, self.artifact.target, self.artifact.name, self.artifact.meta["lines"])
-        files = {"code.cubin": code.cubin, "code.ptx": code.ptx}
+        meta = self.artifact.meta
+        texts = [SourcePart(**part).text(source) for part in meta["parts"]]
+        codes = nvrtc.compile_parts(texts, self.artifact.target, self.artifact.name, meta["lines"])
+        files = {file_of("code.cubin", i): code.cubin for i, code in enumerate(codes)}
+        files |= {file_of("code.ptx", i): code.ptx for i, code in enumerate(codes)}
         return DeviceExecutable(with_code(self.artifact, alignment, files), self.driver.bindings)
 
     def _module(self, file: str) -> Any:
@@ -207,7 +213,7 @@ class DeviceExecutable:
         try:
             return self.driver("cuModuleLoadData", ctypes.addressof(code))
         except DeviceError as e:
-            if file != "code.ptx":
+            if not file.endswith(".ptx"):
                 raise
             raise DeviceError(f"{e.diagnostics[0].message}\n{NO_JIT}") from e
 
