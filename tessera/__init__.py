@@ -39,6 +39,8 @@ _HOME: dict[str, str] = {
     "progress": "tessera.training.monitor",
     "accumulate_gradients": "tessera.training.accumulation",
     "meta_learning": "tessera.training.meta",
+    "monitor_numerics": "tessera.training.alerts",
+    "fault_tolerant": "tessera.training.restarts",
     "clip_grad_norm": "tessera.optimizers.gradients",
     # running them
     **dict.fromkeys(("compile", "Compiled"), "tessera.runtime.compiled"),

@@ -171,8 +171,10 @@ from tessera.runtime.eager.recorded import no_grad as no_grad
 from tessera.runtime.eager.tensor import Tensor as _Tensor
 from tessera.runtime.saved import saved as saved
 from tessera.training.accumulation import accumulate_gradients as accumulate_gradients
+from tessera.training.alerts import monitor_numerics as monitor_numerics
 from tessera.training.meta import meta_learning as meta_learning
 from tessera.training.monitor import progress as progress
+from tessera.training.restarts import fault_tolerant as fault_tolerant
 from tessera.training.run import TrainingRun as TrainingRun
 from tessera.training.run import train as train
 import tessera.runtime.standard as _standard

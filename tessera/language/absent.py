@@ -27,11 +27,9 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("export", "to_onnx"), _SAVED),
     "load": _SAVED_STATE,
     **dict.fromkeys(("migrate", "from_torch", "from_jax", "from_onnx"), _FOREIGN),
-    "fault_tolerant": "with @ts.checkpoint(folder, every=1000) the program, started again, goes on from the last one; a"
-    " device that has failed keeps no arrays to go on from",
-    "monitor_numerics": "ts.train stops at the first NaN and names the line that made it",
-    "recover_and_continue": "@ts.checkpoint, and the call again, goes on after an error",
-    "effects": "cache.prefetch_window(start, end) reads ahead; @ts.effect marks methods that change a state",
+    "recover_and_continue": "leave out the try: @ts.fault_tolerant(max_restarts=3) starts again from the last state",
+    "effects": "kernels load what they read ahead of its use by themselves: leave out the with; cache.prefetch_window"
+    "(start, end) reads into the processor's caches, @ts.effect marks methods that change a state",
     "nll_loss": "ts.cross_entropy(logits, labels) takes the logits, without log_softmax",
     "binary_cross_entropy_with_logits": "ts.nn.binary_cross_entropy(logits, labels) takes the logits",
     **dict.fromkeys(("l1_loss", "L1Loss"), "ts.mean(ts.abs(x - y))"),

@@ -22,6 +22,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field
 from typing import Any, Literal, NamedTuple, TypedDict
 
@@ -58,6 +59,8 @@ __all__ = [
     "unsubscribe",
     "waiting",
     "waits_heard",
+    "witness",
+    "witnessed",
 ]
 
 Source = Literal["measured", "modelled", "static"]
@@ -339,6 +342,7 @@ class TileBatch:
 Event = LaunchEvent | CompileEvent | CallEvent | CallTime | ProfilingEvent | MemoryEvent | TileBatch
 Listener = Callable[[Event], None]
 Waiter = Callable[[WaitEvent], None]
+Witness = Callable[[Any, Sequence[Any], Any], None]
 Choice = Callable[[str, Mapping[str, int]], bool]
 """whether a call is to be recorded, by what is called and its sizes; asked once for each call"""
 
@@ -353,6 +357,7 @@ class _Hearer(NamedTuple):
 _lock = threading.Lock()
 _listeners: tuple[_Hearer, ...] = ()  # replaced, never mutated: readers need no lock
 _waiters: tuple[tuple[int, Waiter], ...] = ()
+_witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
 _quiet = threading.local()
 """the tokens that hear nothing of what this thread does"""
 _drains: tuple[Callable[[], None], ...] = ()
@@ -472,6 +477,33 @@ def paused() -> Generator[None]:
         yield
     finally:
         _quiet.tokens = before
+
+
+@contextmanager
+def witnessed(witness: Witness | None) -> Generator[None]:
+    """Inside it, `witness(launch, arguments, result)` is called after each launch of this thread; what it raises, the
+    call raises. None: the launches of the block have no witness."""
+    token = None if witness is None else subscribe(_ignore, tiles=False, choice=_never)
+    before = _witness.set(witness)
+    try:
+        yield
+    finally:
+        _witness.reset(before)
+        if token is not None:
+            unsubscribe(token)
+
+
+def witness() -> Witness | None:
+    """Who is told of the launches of this thread."""
+    return _witness.get()
+
+
+def _ignore(event: Event) -> None:
+    """Hears nothing: launches take the way on which they are witnessed."""
+
+
+def _never(name: str, sizes: Mapping[str, int]) -> bool:
+    return False
 
 
 def add_drain(wait: Callable[[], None]) -> None:

@@ -17,11 +17,13 @@ import numpy as np
 
 from tessera import knobs
 from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.graph.operator import operator_of
 from tessera.compiler.graph.reference import evaluate, evaluate_op, watching
 from tessera.compiler.ir.core import Op, Value
 from tessera.errors import NOWHERE, DebugCheckError, Span, TesseraError
 from tessera.runtime.call.dispatch import launcher_of
+from tessera.runtime.call.prepared import PreparedLaunch
 
 Bad = Callable[[np.ndarray], np.ndarray]
 
@@ -40,7 +42,9 @@ def origin(step: Any, args: Sequence[Any], forward: int) -> Cause | None:
     cannot be computed again. The first `forward` results are the loss and what comes with it, the others the gradient.
     """
     try:
-        return _Traced(step, args).origin(forward)
+        taken = launcher_of(step).parameters
+        bound = taken.bind(taken.positions(tuple(args), {}))
+        return _Traced(taken.definition, bound.arguments, bound.values).origin(forward)
     except (TesseraError, MemoryError):  # kernels have no meaning operator by operator: only stores are seen
         with knobs.debug.override(1):
             try:
@@ -50,6 +54,15 @@ def origin(step: Any, args: Sequence[Any], forward: int) -> Cause | None:
                 return Cause(first.span, first.label, first.message)
             except TesseraError:
                 pass
+        return None
+
+
+def origin_of_launch(step: Any, launch: PreparedLaunch, values: Mapping[str, Any]) -> Cause | None:
+    """The origin of what is not finite in the results of a launch that a call of `step` has made; None where computing
+    it again, operator by operator, gives finite results."""
+    try:
+        return _Traced(launcher_of(step).parameters.definition, launch.types, values).origin(None)
+    except (TesseraError, MemoryError):
         return None
 
 
@@ -74,16 +87,14 @@ class _Element(NamedTuple):
 class _Traced:
     """A call of a function, with all arrays that it computed."""
 
-    def __init__(self, step: Any, args: Sequence[Any]) -> None:
-        taken = launcher_of(step).parameters
-        bound = taken.bind(taken.positions(tuple(args), {}))
-        analysis = analyse(taken.definition, bound.arguments, {})
+    def __init__(self, definition: Definition, arguments: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        analysis = analyse(definition, arguments, {})
         analysis.unit()  # raises where it has errors
         assert analysis.op is not None
         self.func = analysis.op
         names: tuple[str, ...] = self.func.attrs["arg_names"]  # type: ignore[assignment]
-        given = [np.asarray(_numpy(bound.values[n])) for n in names if n in bound.values]
-        arrays = [*given, *(np.asarray(_numpy(c)) for c in analysis.captures)]
+        given = [host_array(values[n]) for n in names if n in values]
+        arrays = [*given, *(host_array(c) for c in analysis.captures)]
         parameters = self.func.region.block.args
         shown = (names[v.index] if v.index < len(names) else v.hint for v in parameters)
         self.given = {id(array): name for name, array in zip(shown, arrays, strict=True)}
@@ -98,7 +109,7 @@ class _Traced:
             handed_on = {id(x) for x in operands}
             self.made |= {id(y): run for y in results if id(y) not in handed_on}
 
-    def origin(self, forward: int) -> Cause | None:
+    def origin(self, forward: int | None) -> Cause | None:
         wrong = [array for array in self.results if not_finite(array).any()]
         if not wrong:
             return None
@@ -222,12 +233,19 @@ def _wide(array: np.ndarray) -> np.ndarray:
     return array if array.dtype.kind in "fc" else array.astype(np.float32)
 
 
-def _numpy(value: Any) -> Any:
-    return value.numpy() if hasattr(value, "numpy") else value.get() if hasattr(value, "get") else value
+def host_array(value: Any) -> np.ndarray:
+    """An array of any library, or a number, in NumPy's."""
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value.get() if hasattr(value, "get") else value)
 
 
 def _contents(array: np.ndarray) -> str:
     return "holds NaN" if is_nan(array).any() else "holds infinity"
+
+
+def described(array: np.ndarray) -> str:
+    """`NaN: 1 of 64 elements, the first at [3, 1]`."""
+    bad = is_nan(array) if is_nan(array).any() else not_finite(array)
+    return f"{'NaN' if is_nan(array).any() else 'infinity'}: {_where(_first(array, lambda _: bad))}"
 
 
 def _where(found: _Element) -> str:

@@ -16,6 +16,7 @@ from tessera.nn import tree
 from tessera.optimizers import Optimizer, OptimizerState
 from tessera.optimizers import accumulate as accumulated
 from tessera.runtime.eager.recorded import no_grad
+from tessera.runtime.events import witnessed
 from tessera.tracebacks import outward
 from tessera.training.data import Ended, Feed, Position, digest
 from tessera.training.findings import at_loss, fault, unreached
@@ -102,7 +103,7 @@ class TrainingRun(Generic[Model]):
         self.history.cut(self.step)
         shown = Monitor(self.history, steps, self._settings.live, begin=self.step)
         ended = False
-        with Interrupts() as interrupts, shown as monitor, no_grad():
+        with Interrupts() as interrupts, shown as monitor, no_grad(), witnessed(None):  # it looks for NaN itself
             try:
                 while (steps is None or self.step < steps) and not interrupts.asked:
                     state, logged = self._advance()

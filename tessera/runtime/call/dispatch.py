@@ -140,7 +140,7 @@ class Launcher(Locked):
         prepared = prepare(built, self.parameters, bound, getters)
         types = replace(bound, values={}, views={}, leaves=[])  # the call's arrays may go
         prepared.profiled = lambda: self.build(types, watch, target, profile=True)
-        prepared.program, prepared.fixed = weakref.ref(self.fn), statics
+        prepared.program, prepared.fixed, prepared.types = weakref.ref(self.fn), statics, types.arguments
         wanted = [p.name for p in built.plan.params]
         gather = gather_function(self.parameters, args, complete, bound, wanted, getters)
         made = Made(self.fn, types, replace(built, lowered=None), target)

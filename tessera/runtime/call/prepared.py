@@ -51,7 +51,7 @@ class PreparedLaunch(Locked):
     contiguous copies; `library` makes the results, on whose stream the code runs, in order with the streams of
     `neighbours`, the other libraries of the arguments; `env` has the sizes of the named dims. `profiled` gives
     the same code with tile records. `program` is the function or kernel, as long as it is there, `fixed` what was known
-    when it was compiled.
+    when it was compiled, `types` what its arguments are.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class PreparedLaunch(Locked):
         self._instrumented: Built | None = None
         self.program: Callable[[], Any] | None = None
         self.fixed: Mapping[str, Any] = {}
+        self.types: Mapping[str, Any] = {}
         self.sizes = [env[n] for n in self.plan.free]
         self.scalars = tuple(i for i, p in enumerate(self.plan.params) if p.shape is None)
         self.slots = [(s.param, tuple(dims.evaluate(d, env) for d in s.shape), s.dtype) for s in self.plan.slots]
@@ -158,7 +159,10 @@ class PreparedLaunch(Locked):
         if self.kept:
             lifetimes.keep([*(values[i] for i in self.kept), *keep, *alive], stream)
         del keep, alive  # until the code has run, or is ordered before their memory is used again
-        return self._results(values, new)
+        result = self._results(values, new)
+        if (witness := events.witness()) is not None:
+            witness(self, values, result)
+        return result
 
     def _pointers(self, values: Sequence[Any], alive: list[Any]) -> tuple[list[int], dict[int, Any], list[Any]]:
         """Addresses in the code's order, new results by slot, and contiguous copies. `alive`: what must last."""

@@ -56,7 +56,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "an eager operator": lambda: ts.tensor.rand((3,)) + ts.tensor.rand((4,)),
     "an eager method": lambda: ts.tensor.rand((3,)).reshape(7),
     "a creation": lambda: ts.tensor.rand((-1,)),
-    "a decorator of functions": lambda: ts.function(added),
+    "a decorator of functions": lambda: ts.function(3),  # type: ignore[call-overload]
     "a decorator of kernels": lambda: ts.kernel(3),  # type: ignore[call-overload]
     "numerics": lambda: ts.numerics(policy="@foo"),
     "a policy": lambda: ts.accum("xx"),

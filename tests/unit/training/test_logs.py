@@ -180,5 +180,5 @@ def test_a_mode_of_compilation():
 
     assert doubled(np.ones(2)).tolist() == [2, 2] and isinstance(doubled, ts.Function)
     for wrong in ({"mode": "fast"}, {}):
-        with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*mode is 'training'"):
+        with pytest.raises(ts.CompileError, match=r"(?s)TS105.*mode is 'training'"):
             ts.compile(**wrong)

@@ -353,6 +353,11 @@ def is_training(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any
     return mode == "training"
 
 
+def monitored(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """A function under `@ts.monitor_numerics`: whoever calls the program looks at its results."""
+    return ev.call(node, args[0], args[1:], kwargs)
+
+
 def replace_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`ts.replace(record, **changes)`."""
     record = args[0] if len(args) == 1 else None
@@ -430,6 +435,7 @@ BUILTINS.update({
     **{n: _sequences(n) for n in _SEQUENCES},
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
-    "tessera.replace": replace_, "tessera.is_training": is_training, "functools.partial": partial_, "super": super_,
+    "tessera.replace": replace_, "tessera.is_training": is_training,
+    "tessera.monitored": monitored, "functools.partial": partial_, "super": super_,
     "type": type_, "callable": callable_, "object.__setattr__": setattr_,
 })  # fmt: skip
