@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
-from tessera.compiler.targets.base import platform_of
+from tessera.compiler.targets.base import SpilledValue, platform_of
 from tessera.errors import TesseraError
 from tessera.profiler.views.markup import hinted, origin, table, text, unknown
+from tessera.runtime.code.assembly import spilled_of, spills
+from tessera.runtime.compiled import Compiled
 from tessera_jupyter.instructions import instruction_mix
 from tessera_jupyter.machine_lines import machine_lines, machine_lines_table
 from tessera_jupyter.subject import WAITING, Subject
@@ -112,7 +115,26 @@ def _lines(subject: Subject, waiting: bool) -> str:
     return "".join(
         f"<h5>Instructions and live registers of {text(kernel)} by line</h5>{machine_lines_table(lines, own)}"
         for kernel, lines in found.items()
-    )
+    ) + _spilled(subject.compiled)
+
+
+_MOVES = ("value", "in local memory <small>B per thread</small>", "stores", "loads", "of these in loops", "at lines")
+
+
+def _spilled(compiled: Compiled) -> str:
+    """The values that lie in local memory, where a kernel spills."""
+    out = ""
+    for kernel, values in groupby(spilled_of(compiled.artifact) if spills(compiled.artifact) else (), _kernel_of):
+        rows = [
+            (text(v.title), str(v.bytes), str(v.stores), str(v.loads), str(v.in_loops), ", ".join(map(str, v.moved_at)))
+            for v in values
+        ]
+        out += f"<h5>Spilled values of {text(kernel)} {origin('static')}</h5>{table(_MOVES, rows)}"
+    return out
+
+
+def _kernel_of(value: SpilledValue) -> str:
+    return value.kernel
 
 
 _PARTS = {"line": "line", "what": "size", "where": "lies in", "takes": "takes", "how": "how"}

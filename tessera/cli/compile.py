@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +14,9 @@ from tessera.cli.programs import lowered, sizes
 from tessera.collector import collector_paused
 from tessera.compiler.phases import phase, watched
 from tessera.compiler.pipeline import generate
-from tessera.compiler.targets.base import Artifact
-from tessera.errors import DeviceError
+from tessera.compiler.targets.base import Artifact, SpilledValue
+from tessera.errors import DeviceError, TesseraError
+from tessera.runtime.code.assembly import spilled_of, spills
 from tessera.runtime.compiled import save_artifact
 
 
@@ -36,6 +38,7 @@ def compile(
             with phase("loading"), contextlib.suppress(DeviceError):  # of code for another machine
                 chosen.load(artifact)
     written = save_artifact(artifact, output)
+    spilled, unknown = _spilled(artifact)
     if as_json:
         print(
             json.dumps(
@@ -45,6 +48,7 @@ def compile(
                     "resources": artifact.resources,
                     **({"ms": {name: ns / 1e6 for name, ns in spent.items()}} if time else {}),
                     "kernels": {name: {what: k[what] for what in ("tiles", "notes")} for name, k in _reports(artifact)},
+                    "spilled": unknown or [asdict(value) for value in spilled],
                 },
                 indent=1,
             )
@@ -53,10 +57,23 @@ def compile(
     _table(artifact.resources)
     for name, kernel in _reports(artifact):
         _tiles(name, kernel)
+        for value in spilled:
+            if value.kernel == name:
+                print(f"  spilled  {value}")
+    if unknown:
+        print(f"spilled values are not known: {unknown}")
     for name, ns in (*spent.items(), ("together", sum(spent.values()))) if time else ():
         print(f"{ns / 1e6:9.1f} ms  {name}")
     for path in written:
         print(f"wrote {path}  ({path.stat().st_size:,} bytes)")
+
+
+def _spilled(artifact: Artifact) -> tuple[list[SpilledValue], str]:
+    """The values that are spilled, and why they are not known."""
+    try:
+        return (spilled_of(artifact) if spills(artifact) else []), ""
+    except TesseraError as error:
+        return [], str(error)
 
 
 def _reports(artifact: Artifact) -> list[tuple[str, dict[str, Any]]]:

@@ -19,7 +19,7 @@ from tessera.compiler.machines import HOST, code_of
 from tessera.compiler.predict import Prediction, of_program
 from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.targets import base as targets
-from tessera.compiler.targets.base import Artifact, Target
+from tessera.compiler.targets.base import Artifact, SpilledValue, Target
 from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
 from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
@@ -32,7 +32,7 @@ from tessera.runtime.autotune.trials import show
 from tessera.runtime.call.arguments import Bound, Leaf, Parameters, holds_array
 from tessera.runtime.call.dispatch import Launcher
 from tessera.runtime.call.requests import compile_with
-from tessera.runtime.code.assembly import plain_assembly
+from tessera.runtime.code.assembly import plain_assembly, spilled_of, spills
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
@@ -151,8 +151,15 @@ class Compiled:
         """What runs, where, with which kernels; where the code came from and what each stage took."""
         return Explanation(
             self.built, self.target, self.configuration, self.arguments, self.called, self.refusals(), self.predicted(),
-            self.line_costs(),
+            self.line_costs(), self._spills(),
         )  # fmt: skip
+
+    def _spills(self) -> list[SpilledValue] | str:
+        """Why they are not known, where they are not."""
+        try:
+            return self.spills() if spills(self.artifact) else []
+        except TesseraError as error:
+            return str(error)
 
     def predicted(self) -> Prediction:
         """What a call should take by the model of its machine, which editors show too. Never a measurement."""
@@ -165,6 +172,14 @@ class Compiled:
         if self.target.name == HOST:
             measured_figures()
         return line_costs(self.lowered.program, self.target.name, devices.get_num_threads())
+
+    def spills(self) -> list[SpilledValue]:
+        """The values that lie in local memory because a kernel has too few registers, by name where the machine code
+        proves it; empty where nothing is spilled. A static figure.
+
+        Raises MissingDependency without nvdisasm, TargetError TS602 for a target that does not tell (CPUs).
+        """
+        return spilled_of(self.artifact)
 
     def refusals(self) -> list[Refusal]:
         """Which operators that follow one another are in two kernels, and why."""

@@ -12,7 +12,7 @@ from tessera.compiler.ir.types import shape_text
 from tessera.compiler.line_costs import LineCost
 from tessera.compiler.predict import Prediction, quantity
 from tessera.compiler.schedule.refusals import Refusal
-from tessera.compiler.targets.base import Target
+from tessera.compiler.targets.base import SpilledValue, Target
 from tessera.language.dims import Dim
 from tessera.runtime.autotune.trials import show
 from tessera.runtime.code.build import Built
@@ -39,6 +39,7 @@ class Explanation:
         apart: Sequence[Refusal] = (),
         predicted: Prediction | None = None,
         costs: Sequence[LineCost] = (),
+        spilled: Sequence[SpilledValue] | str = (),
     ) -> None:
         self.called = called
         """whether it tells of the last call, and not of a compilation ahead of calls"""
@@ -66,6 +67,9 @@ class Explanation:
         ]
         self.apart = [{**r.to_json(), "text": str(r)} for r in apart]
         """operators that follow one another and are in two kernels, and why"""
+        self.spilled = spilled if isinstance(spilled, str) else [{**asdict(s), "text": str(s)} for s in spilled]
+        """values that lie in local memory because there are too few registers, or why they are not known"""
+        self._same: Mapping[str, str] = built.artifact.meta.get("same", {})
         self.workspace = _workspace(built.plan)
         self.predicted = asdict(predicted) if predicted is not None else None
         """time and memory of a call, modelled"""
@@ -79,7 +83,7 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return dict(vars(self))
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def __str__(self) -> str:
         total = sum(ns for _, ns in self.stages) / 1e6
@@ -97,6 +101,8 @@ class Explanation:
                 f"    tile    {t['name']}: {t['what']}, {t['where']}: {t['how']}; {t['takes']}" for t in k["tiles"]
             ]
             lines += [f"    note    {text}" for text in k["notes"]]
+            lines += [f"    spilled {s['text']}" for s in self._spilled_of(k["kernel"])]
+        lines += [f"  spilled   not known: {self.spilled}"] if isinstance(self.spilled, str) else []
         lines += [f"  apart     {r['text']}" for r in self.apart]
         lines.append(f"  workspace {_count(self.workspace, 'B')}")
         lines += [f"  modelled  {self.modelled}"] if self.modelled else []
@@ -104,6 +110,10 @@ class Explanation:
         stages = ", ".join(f"{stage} {ns / 1e6:.2f}" for stage, ns in self.stages)
         lines.append(f"  cache     {_ORIGIN[self.cache]}, {total:.1f} ms ({stages})")
         return "\n".join(lines)
+
+    def _spilled_of(self, kernel: str) -> list[dict[str, Any]]:
+        code = self._same.get(kernel, kernel)
+        return [] if isinstance(self.spilled, str) else [s for s in self.spilled if s["kernel"] == code]
 
     __repr__ = __str__
 

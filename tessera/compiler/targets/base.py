@@ -57,6 +57,47 @@ class Artifact:
         return Artifact(files=files, **json.loads(header))
 
 
+@immutable
+class SpilledValue:
+    """A value of each thread that lies in local memory for a while.
+
+    `kind`: "value" (the author's `name`, or what the generated source calls a result without one), "temporary" (of the
+    statement at `line` alone), "compiler" (an address, a counter, or what else no variable holds) or "unknown".
+    `bytes`: those of it that are ever in local memory, each once; `of`: what a thread holds of the value. `stores` and
+    `loads`: instructions that move it, `in_loops` of them in loops; `moved_at`: the user's lines where they stand. Of a
+    loop whose steps overlap, several steps may have a part there: `bytes` may be more than `of`.
+    """
+
+    kernel: str
+    kind: str
+    name: str
+    what: str
+    file: str
+    line: int
+    bytes: int
+    of: int
+    stores: int
+    loads: int
+    in_loops: int
+    moved_at: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        """What it is: `acc: 256 x 256 f32, 1024 B a thread, line 8`"""
+        return {
+            "value": f"{self.name}: {self.what}, {self.of} B a thread, line {self.line}",
+            "temporary": f"a temporary of line {self.line}",
+            "compiler": "a compiler temporary" + (f", by the line table of line {self.line}" if self.line else ""),
+            "unknown": f"not known: {self.what}",
+        }[self.kind]
+
+    def __str__(self) -> str:
+        often = f", {self.in_loops} of these in loops" if self.in_loops else ""
+        lies = f"{self.bytes} B of each thread lie in local memory" if self.bytes else "in local memory"
+        moves = f"{self.stores} store{'s' * (self.stores != 1)} and {self.loads} load{'s' * (self.loads != 1)}"
+        return f"{self.title}: {lies}; {moves}{often}"
+
+
 class TileRecorder(Protocol):
     """Receives tile timings of a profiled run."""
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from tessera.compiler.targets import base as targets
-from tessera.compiler.targets.base import Artifact
+from tessera.compiler.targets.base import Artifact, SpilledValue
+from tessera.errors import Diagnostic, TargetError
 from tessera.runtime.code import cache
 
 _NAME = "assembly"
@@ -33,6 +34,23 @@ def plain_assembly(artifact: Artifact) -> str | None:
     """The same as one reads it: without the marks of source lines."""
     text = assembly_of(artifact)
     return text and "\n".join(line.rstrip() for line in text.splitlines() if "//##" not in line) + "\n"
+
+
+def spilled_of(artifact: Artifact) -> list[SpilledValue]:
+    """The values that lie in local memory because a kernel has too few registers; empty where nothing is spilled.
+
+    Raises MissingDependency without the disassembler, TargetError TS602 for a target that does not tell.
+    """
+    read = getattr(targets.get(artifact.target), "spilled", None)
+    if read is None:
+        raise TargetError(Diagnostic("TS602", f"The {artifact.target} target does not tell which values are spilled."))
+    return read(artifact, assembly_of(artifact) or "") if spills(artifact) else []
+
+
+def spills(artifact: Artifact) -> bool:
+    """Whether a kernel spills and its target tells which values."""
+    known = hasattr(targets.get(artifact.target), "spilled")
+    return known and any(figures.get("spills") for figures in artifact.resources.values())
 
 
 def is_at_hand(artifact: Artifact) -> bool:
@@ -81,6 +99,6 @@ def _make(found: Future[str], key: str, artifact: Artifact, maker: Callable[[Art
 
 
 def _key(artifact: Artifact) -> str:
-    """By content; 2 is the version of what targets write."""
+    """By content; 3 is the version of what targets write."""
     files = (part for name in sorted(artifact.files) for part in (name, artifact.files[name]))
-    return cache.digest("assembly 2", targets.get(artifact.target).fingerprint, artifact.source, *files)
+    return cache.digest("assembly 3", targets.get(artifact.target).fingerprint, artifact.source, *files)

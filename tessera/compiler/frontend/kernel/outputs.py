@@ -316,6 +316,8 @@ def finish(k: KernelState, value: Any) -> Op | None:
     for name, named in ev.frame.names.items():
         if isinstance(named, Shared):
             named.value.hint = name
+        elif isinstance(named, TileWindow) and (loaded := k.loaded.get(named)) is not None and not loaded.hint:
+            loaded.hint = name
     _check_memory(k, value)
     if not isinstance(value, Unknown):
         results.check_declared(k)

@@ -121,27 +121,10 @@ def disassemble(cubin: bytes) -> str:
     """
     # no data flow: it finds targets of jumps by a stack, which architectures before sm_70 had, and takes a third of
     # the time
-    return _nvdisasm(cubin, ["-c", "-gi", "-ndf"])[0]
+    return nvdisasm(cubin, ["-c", "-gi", "-ndf"])[0]
 
 
-def disassemble_with_registers(cubin: bytes) -> str:
-    """As `disassemble`, and behind each instruction the registers of a thread that hold something: `// 23 live`.
-
-    nvdisasm prints either marks or life ranges, so that two run side by side. Of code whose life ranges it does not
-    find the counts are left out.
-    """
-    marked, ranges = _nvdisasm(cubin, ["-c", "-gi", "-ndf"], ["-c", "-plr", "-lrm", "count"])
-    counted = ((kernel, _COUNTED.match(line)) for kernel, line in _with_kernel(ranges))
-    counts = {(kernel, row[1]): row[2] or "0" for kernel, row in counted if row}
-    out: list[str] = []
-    for kernel, line in _with_kernel(marked):
-        row = _INSTRUCTION.match(line)
-        count = counts.get((kernel, row[1])) if row else None
-        out.append(line if count is None else f"{line.rstrip():<80}  // {count} live")
-    return "\n".join(out) + "\n"
-
-
-def _nvdisasm(cubin: bytes, *runs: list[str]) -> list[str]:
+def nvdisasm(cubin: bytes, *runs: list[str]) -> list[str]:
     """What it prints with these options, all of them at a time: it takes 0.6 s to make its tables for an architecture.
     Only the first may not fail."""
     program = binary("nvdisasm")
@@ -161,8 +144,7 @@ def _nvdisasm(cubin: bytes, *runs: list[str]) -> list[str]:
 
 
 _MARK = re.compile(r'//## File "([^"]*)", line (\d+)')
-_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(?:.*// (\d+) live)?")
-_COUNTED = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/.*?;\s*// \|\s*(\d*)\s*\|")
+INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(?:.*// (\d+) live)?")
 _KERNEL = re.compile(r"^//-+ \.text\.(\S+) +-+$")
 
 
@@ -183,12 +165,12 @@ def rows(sass: str, file: str) -> list[SassRow]:
     out: list[SassRow] = []
     line = 0
     pending: list[tuple[str, int]] = []
-    for kernel, text in _with_kernel(sass):
+    for kernel, text in with_kernel(sass):
         if mark := _MARK.search(text):
             pending.append((mark[1], int(mark[2])))
             if inlined := re.search(r'inlined at "([^"]*)", line (\d+)', text):
                 pending.append((inlined[1], int(inlined[2])))
-        elif instruction := _INSTRUCTION.match(text):
+        elif instruction := INSTRUCTION.match(text):
             if pending:  # of code that comes from another file alone no line is known
                 line = next((number for name, number in reversed(pending) if name.endswith(file)), 0)
             pending = []
@@ -199,7 +181,7 @@ def rows(sass: str, file: str) -> list[SassRow]:
     return out
 
 
-def _with_kernel(sass: str) -> Iterator[tuple[str, str]]:
+def with_kernel(sass: str) -> Iterator[tuple[str, str]]:
     """(symbol of the kernel, line)"""
     kernel = ""
     for text in sass.splitlines():

@@ -17,6 +17,7 @@ from tessera.compiler.targets.cuda.report.notes import notes, shared_layouts, sp
 from tessera.compiler.targets.cuda.report.placement import tiles
 from tessera.compiler.targets.cuda.report.registers import Pressure, pressure, too_many
 from tessera.compiler.targets.cuda.report.shared_memory import too_large
+from tessera.compiler.targets.cuda.report.values import values
 from tessera.compiler.targets.cuda.tensor_cores.products import on_warpgroups, warps_for
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products, plan_contraction
 from tessera.compiler.targets.cuda.write import cxx
@@ -77,6 +78,8 @@ class GeneratedKernel:
     """the notes on registers where no compiler has counted them"""
     spilled: list[str] = field(default_factory=list[str])
     """the notes where registers did not suffice"""
+    values: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
+    """what the variables of the source hold, for those that ask what was spilled"""
     goes_on: bool = False
     """whether a block runs several programs"""
 
@@ -262,6 +265,7 @@ def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings:
     headers = ["memory", *sorted(e.headers - {"memory"})]
     made = GeneratedKernel(name, e.block_threads, size, wanted, signature, headers)
     made.asserts, made.prints, made.layouts, made.tensor_maps = e.asserts, e.prints, layouts, maps
-    made.tiles, made.notes, made.tight, made.spilled = tiles(e), notes(e), tight(held), spilled(held)
+    made.tiles, made.notes, made.tight, made.spilled = tiles(e), notes(e), tight(held, kernel), spilled(held, kernel)
+    made.values = values(e)
     made.goes_on = goes_on(e)
     return made

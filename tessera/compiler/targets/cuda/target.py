@@ -14,6 +14,8 @@ from tessera.compiler.targets.cuda.emit.emitter import EmitSettings
 from tessera.compiler.targets.cuda.generate import Generated, generate
 from tessera.compiler.targets.cuda.layouts.groups import TensorCores
 from tessera.compiler.targets.cuda.parts import SourcePart, divided, file_of
+from tessera.compiler.targets.cuda.sass import listing
+from tessera.compiler.targets.cuda.sass.spills import SpilledValue, spilled_values
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.program import Program
 from tessera.immutable import immutable
@@ -125,7 +127,7 @@ class CudaTarget:
         if len(artifact.meta["parts"]) > 1:
             source = artifact.files["code.cu"].decode()
             code = nvrtc.compile_code(source, self.name, artifact.name, artifact.meta["lines"]).cubin
-        return cubin.disassemble_with_registers(code)
+        return listing.disassemble_with_registers(code)
 
     def machine_code(self, artifact: Artifact, assembly: str) -> list[Instruction]:
         """Every SASS instruction with the line of `artifact.source` and the user's line that it comes from."""
@@ -135,6 +137,23 @@ class CudaTarget:
             Instruction(kernels.get(r.kernel, r.kernel), r.offset, r.text, r.line, *user.get(r.line, ("", 0)), r.live)
             for r in cubin.rows(assembly, f"{artifact.name}.cu")
         ]
+
+    def spilled(self, artifact: Artifact, assembly: str) -> list[SpilledValue]:
+        """The values that lie in local memory because there are too few registers, the largest of each kernel first."""
+        return _spilled(artifact, assembly)
+
+
+def _spilled(artifact: Artifact, assembly: str) -> list[SpilledValue]:
+    file = f"{artifact.name}.cu"
+    user: dict[int, tuple[str, int]] = {row[0]: (row[1], row[2]) for row in artifact.meta["lines"]}
+    source = artifact.source.splitlines()
+    names = {cxx.kernel_symbol(name): name for name in artifact.meta["kernels"]}
+    return [
+        value
+        for symbol, code in listing.spilling_kernels(assembly, file).items()
+        for name in (names[symbol],)
+        for value in spilled_values(name, code, source, artifact.meta["kernels"][name]["values"], user)
+    ]
 
 
 def occupancy(arch: int, threads: int, registers: int, shared: int) -> tuple[int, float, str]:

@@ -58,6 +58,7 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
             "layouts": k.layouts,
             "tiles": k.tiles,
             "notes": k.notes,
+            "values": k.values,
             "writes": _written(op),
             "span": list(astuple(op.span)),
             "tensor_maps": k.tensor_maps,

@@ -54,6 +54,7 @@ def expand_contract(e: KernelEmitter, op: Op) -> None:
     left = _operand(e, op, 0, a, (m, depth), stages, row, k_axis=1)
     right = _operand(e, op, 1, b, (depth, n), stages, col, k_axis=0)
     acc, k, i = e.fresh(op.result.hint or "acc"), e.fresh("k"), e.fresh("stage")
+    e.declare(acc, op.result)
     fetch, size = e.fresh("fetch"), cxx.size(va.shape[1])
     w = e.source
     with w.block(f"auto {fetch} = [&](ts::idx {i}, ts::idx {k})"):

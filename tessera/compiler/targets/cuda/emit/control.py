@@ -61,7 +61,7 @@ def carry(e: KernelEmitter, initial: Sequence[Value], args: Sequence[Value]) -> 
     """Variables for loop-carried values, set to the initial ones."""
     names: list[str] = []
     for v, arg in zip(initial, args, strict=True):
-        name = e.fresh(arg.hint or v.hint or "carried")
+        name = e.declare(e.fresh(arg.hint or v.hint or "carried"), arg)
         value = e.tile(v) if is_tile(v) else e.expr(v)
         e.source.write(f"{e.type_of(arg)} {name} = {value};")
         names.append(name)
@@ -77,7 +77,7 @@ def advance(e: KernelEmitter, names: Sequence[str], values: Sequence[Value]) -> 
     if len(moving) > 1:
         for i in moving:
             if not texts[i].isidentifier() or texts[i] in names:
-                held = e.fresh(f"next_{names[i]}")
+                held = e.declare(e.fresh(f"next_{names[i]}"), values[i])
                 e.source.write(f"auto {held} = {texts[i]};")
                 texts[i] = held
     for i in moving:
@@ -124,7 +124,7 @@ def _while(e: KernelEmitter, op: Op) -> None:
 def _if(e: KernelEmitter, op: Op) -> None:
     names: list[str] = []
     for r in op.results:
-        names.append(e.fresh(r.hint or "chosen"))
+        names.append(e.declare(e.fresh(r.hint or "chosen"), r))
         e.source.write(f"{e.type_of(r)} {names[-1]};")
     for head, region in zip((f"if ({e.expr(op.operands[0])})", "else"), op.regions, strict=True):
         block = region.block

@@ -79,6 +79,8 @@ class KernelEmitter:
     origin: dict[TileLine, str] = field(default_factory=dict[TileLine, str])
     partial: dict[Op, str] = field(default_factory=dict[Op, str])
     views: dict[Value, str] = field(default_factory=dict[Value, str])
+    declared: dict[str, Value] = field(default_factory=dict[str, Value])
+    """variable -> the first value that it held, those that are out of scope too"""
     names: set[str] = field(default_factory=set[str])
     headers: set[str] = field(default_factory=set[str])
     needed: dict[Op, bool] = field(default_factory=dict[Op, bool])
@@ -118,8 +120,12 @@ class KernelEmitter:
         """`auto name = expression;` with the value's hint as the name."""
         name = self.fresh(v.hint or default or (v.op.name.partition(".")[2] if v.op else "v"))
         self.source.write(f"{type} {name} = {expression};")
-        self.env[v] = name
+        self.env[v] = self.declare(name, v)
         return name
+
+    def declare(self, name: str, v: Value) -> str:
+        """Notes whose variable it is; gives its name."""
+        return self.declared.setdefault(name, v) and name
 
     def expr(self, v: Value) -> str:
         return self.env[v]

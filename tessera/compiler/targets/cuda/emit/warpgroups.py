@@ -131,7 +131,7 @@ def expand_on_warpgroups(e: KernelEmitter, op: Op, plan: Products) -> None:
     stages = _stages(e, op, plan)
     left = _declare(e, op, 0, plan.a, plan.depth, stages)
     right = _declare(e, op, 1, plan.b, plan.depth, stages)
-    ring, k, acc = e.fresh("ring"), e.fresh("k"), e.fresh(op.result.hint or "acc")
+    ring, k, acc = e.fresh("ring"), e.fresh("k"), e.declare(e.fresh(op.result.hint or "acc"), op.result)
     size, depth = cxx.size(view.shape[1]), plan.depth
     # There always is a last stage: where k has no values, it is before the beginning of k and holds zeros.
     first = "0" if isinstance(view.shape[1], int) and view.shape[1] else f"{size} > 0 ? 0 : -{depth}"

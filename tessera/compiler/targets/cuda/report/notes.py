@@ -10,7 +10,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter, goes_on
 from tessera.compiler.targets.cuda.emit.memory import stages_of
-from tessera.compiler.targets.cuda.report.registers import Pressure
+from tessera.compiler.targets.cuda.report.registers import LIKELY, Pressure, changes
 from tessera.compiler.targets.cuda.report.shared_memory import shared_parts
 from tessera.compiler.targets.cuda.tensor_cores.products import WIDEST, is_wide
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products, plan_contraction
@@ -67,17 +67,19 @@ def _without_tensor_cores(e: KernelEmitter, op: Op) -> str:
     return f"{a.dtype} is multiplied in {a.dtype.accumulate} without tensor cores, which on {arch} do not take it"
 
 
-def spilled(p: Pressure) -> list[str]:
-    """Which tiles hold the registers, for a kernel whose registers did not suffice."""
-    return [f"{_at(h.span)}: {h}" for h in p.held[:3]]
+def spilled(p: Pressure, kernel: Op) -> list[str]:
+    """Which tiles hold the registers, for a kernel whose registers did not suffice, and what would make room."""
+    held = [f"{_at(h.span)}: {h}" for h in p.held[:3]]
+    enough = changes(p, lambda n: n < LIKELY * p.limit, "num_warps" in kernel.attrs) if p.likely else []
+    return [*held, f"{', or '.join(enough)} would make room"] if enough else held
 
 
-def tight(p: Pressure) -> list[str]:
+def tight(p: Pressure, kernel: Op) -> list[str]:
     """A note from before the compiler has run: tiles hold so many registers that the compiler is likely to spill."""
     if not p.likely:
         return []
     some = f"tiles hold {p.registers} of the {p.limit} registers of a thread: some are likely to be spilled to memory"
-    return [some, *spilled(p)]
+    return [some, *spilled(p, kernel)]
 
 
 def _at(span: Span) -> str:

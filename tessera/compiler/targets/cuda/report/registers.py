@@ -7,7 +7,7 @@ its compiler does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TileType
@@ -80,7 +80,7 @@ def pressure(e: KernelEmitter) -> Pressure:
         if op.name in WHOLE:
             held = [(n, v) for v in (*op.results, *lives.through(op)) if (n := _weight(e, v))]
             most = max(most, held, key=lambda tiles: sum(n for n, _ in tiles))
-    tiles = [HeldTile(_name(v), _shape(v), dtype_of(v).name, n, _origin(v)) for n, v in most]
+    tiles = [HeldTile(_name(v), shape_of_tile(v), dtype_of(v).name, n, starts_at(v)) for n, v in most]
     return Pressure(tuple(sorted(tiles, key=lambda h: -h.registers)), e.threads, _limit(e))
 
 
@@ -94,18 +94,26 @@ def too_many(e: KernelEmitter, p: Pressure) -> Diagnostic:
 
 
 def _advice(p: Pressure) -> str:
+    ways = changes(p, p.takes)
+    return f"Use {', or '.join(ways)}." if ways else "Use smaller tiles, or elements of fewer bits."
+
+
+def changes(p: Pressure, fits: Callable[[int], bool], warps_too: bool = True) -> list[str]:
+    """What an author can change so that the registers of tiles fit: the smallest change of each kind.
+
+    `warps_too`: whether the author chooses the number of warps."""
     ways: list[str] = []
     warps = p.threads // 32
-    if more := next((n for n in (2, 4, 8) if n > warps and p.takes(p.registers * warps // n)), None):
+    if warps_too and (more := next((n for n in (2, 4, 8) if n > warps and fits(p.registers * warps // n)), None)):
         ways.append(f"num_warps={more} instead of {warps}")
     largest = p.held[0]
     for by, size in ((by, d) for by in (2, 4, 8) for d in sorted(set(largest.shape), reverse=True) if d // by >= 8):
-        if p.takes(sum(h.registers // (by if size in h.shape else 1) for h in p.held)):
+        if fits(sum(h.registers // (by if size in h.shape else 1) for h in p.held)):
             last = len(largest.shape) - 1 - largest.shape[::-1].index(size)
-            fits = (*largest.shape[:last], size // by, *largest.shape[last + 1 :])
-            ways.append(f"{largest.name} of {_size(fits)} instead of {_size(largest.shape)}")
+            smaller = (*largest.shape[:last], size // by, *largest.shape[last + 1 :])
+            ways.append(f"{largest.name} of {_size(smaller)} instead of {_size(largest.shape)}")
             break
-    return f"Use {', or '.join(ways)}." if ways else "Use smaller tiles, or elements of fewer bits."
+    return ways
 
 
 class _Lives:
@@ -188,7 +196,7 @@ def _limit(e: KernelEmitter) -> int:
     return min(MOST, FILE // e.block_threads // 8 * 8)
 
 
-def _shape(v: Value) -> tuple[int, ...]:
+def shape_of_tile(v: Value) -> tuple[int, ...]:
     assert isinstance(v.type, TileType)
     return tuple(d for d in v.type.shape if isinstance(d, int))
 
@@ -201,10 +209,10 @@ def _name(v: Value) -> str:
     return v.hint or next((n for x in _same(v) if (n := x.hint)), "a tile")
 
 
-def _origin(v: Value) -> Span:
+def starts_at(v: Value) -> Span:
     """Where a tile starts: a carried one before its loop."""
     start = _same(v)[-1]
-    return start.op.span if start.op is not None else _owner(start).span
+    return start.op.span if start.op is not None else owner_of(start).span
 
 
 def _same(v: Value) -> list[Value]:
@@ -214,7 +222,7 @@ def _same(v: Value) -> list[Value]:
         v = found[-1]
         op = v.op
         if op is None:
-            loop = _owner(v)
+            loop = owner_of(v)
             before = len(loop.operands) - (len(loop.regions[-1].block.args) - v.index)
             step = loop.operands[before] if loop.name in LOOPS and before >= 0 else None
         elif op.name in LOOPS:
@@ -226,7 +234,7 @@ def _same(v: Value) -> list[Value]:
         found.append(step)
 
 
-def _owner(v: Value) -> Op:
+def owner_of(v: Value) -> Op:
     """The op that a block's argument belongs to."""
     assert isinstance(v.owner, Block) and v.owner.region is not None and v.owner.region.op is not None
     return v.owner.region.op
