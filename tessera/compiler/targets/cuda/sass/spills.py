@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.compiler.targets.base import SpilledValue
-from tessera.compiler.targets.cuda.sass.flow import SpillMove, Place, UnknownFlow, Webs, in_loops, moved
+from tessera.compiler.targets.cuda.sass.flow import Place, SpillMove, UnknownFlow, Webs, in_loops, moved
 from tessera.compiler.targets.cuda.sass.listing import SassInstruction
 
 Line = tuple[str, int]
