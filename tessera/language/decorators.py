@@ -243,15 +243,38 @@ def _refuse(python: Any, code: str, message: str) -> NoReturn:
 @overload
 def function(python: Callable[..., Any], /) -> Function: ...
 @overload
-def function(*, numerics: Policy | str | None = None) -> Callable[[Callable[..., Any]], Function]: ...
+def function(
+    *, numerics: Policy | str | None = None, open_dims: str | Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Function]: ...
 @outward
-def function(python: Callable[..., Any] | None = None, /, *, numerics: Policy | str | None = None) -> Any:
+def function(
+    python: Callable[..., Any] | None = None,
+    /,
+    *,
+    numerics: Policy | str | None = None,
+    open_dims: str | Sequence[str] = (),
+) -> Any:
     """Compiles a function over whole tensors: shapes are checked from its text, operators fused into kernels.
 
-    `numerics` is a policy for everything in it, e.g. `"@accum(f64)"`. Works with or without keywords.
+    `numerics` is a policy for everything in it, e.g. `"@accum(f64)"`. `open_dims` names dims of annotations, whose
+    sizes stay open in the code: `@ts.function(open_dims="S")` is compiled once for all lengths S, where it would be
+    compiled for each. Works with or without keywords. Raises CompileError TS105 where `open_dims` is no name.
     """
-    options = {"numerics": policies.parse(numerics) if isinstance(numerics, str) else numerics} if numerics else {}
+    options: dict[str, Any] = {}
+    if numerics:
+        options["numerics"] = policies.parse(numerics) if isinstance(numerics, str) else numerics
+    if open_dims:
+        options["open_dims"] = _names(open_dims)
     return _function(python, options) if python is not None else lambda f: _function(f, options)  # pyright: ignore
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    """Names of dims, once each."""
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise CompileError(Diagnostic("TS105", f'open_dims names dims, as "S" or ("B", "S"), not {given!r}'))
+    return tuple(dict.fromkeys(names))
 
 
 def _function(python: Any, options: Mapping[str, Any]) -> Function:
@@ -315,11 +338,18 @@ class _KernelDecorator:
     @overload
     def __call__(self, python: Callable[..., Any], /) -> Kernel: ...
     @overload
-    def __call__(self, /, **config: int | None) -> Callable[[Callable[..., Any]], Kernel]: ...
+    def __call__(
+        self, /, *, open_dims: str | Sequence[str] = (), **config: int | None
+    ) -> Callable[[Callable[..., Any]], Kernel]: ...
     @outward
-    def __call__(self, python: Callable[..., Any] | None = None, /, **config: Any) -> Any:
-        """Compiles a tile program. Keywords (`num_warps`, `num_stages`, block sizes) are its schedule's parameters."""
-        options = {"config": {k: v for k, v in config.items() if v is not None}} if config else {}
+    def __call__(
+        self, python: Callable[..., Any] | None = None, /, *, open_dims: str | Sequence[str] = (), **config: Any
+    ) -> Any:
+        """Compiles a tile program. Keywords (`num_warps`, `num_stages`, block sizes) are its schedule's parameters;
+        `open_dims` as in `ts.function`."""
+        options: dict[str, Any] = {"config": {k: v for k, v in config.items() if v is not None}} if config else {}
+        if open_dims:
+            options["open_dims"] = _names(open_dims)
         return Kernel(python, options) if python is not None else lambda f: Kernel(f, options)  # pyright: ignore
 
     def autotune(

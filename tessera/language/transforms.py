@@ -115,7 +115,7 @@ class Transformed(Function):
         return f"<tessera function {self.name}{inspect.signature(self)}>"
 
 
-_KEPT = ("numerics", "mode", "transforms", *RULES)
+_KEPT = ("numerics", "mode", "open_dims", "transforms", *RULES)
 """options that a transformed function shares with the one that it is made from"""
 
 
@@ -134,6 +134,8 @@ def transformed(function: Callable[..., Any], transform: Transform) -> Transform
         own = _written(function) if hasattr(function, "__tessera_operator__") else function
         python, options = (own.__wrapped__, own.options) if isinstance(own, Decorated) else (own, {})
         kept = {name: value for name, value in options.items() if name in _KEPT}
+        if transform.name == "vmap":  # the annotations, whose dims it names, are those of one element
+            kept.pop("open_dims", None)
         made[1][transform] = Transformed(python, {**kept, "transforms": (*kept.get("transforms", ()), transform)})
         function.__dict__[_MADE] = made
     return made[1][transform]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tessera import knobs
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.names.fingerprint import fingerprint
-from tessera.compiler.frontend.names.signature import is_scalar
+from tessera.compiler.frontend.names.signature import Parameter, is_scalar, item_of
 from tessera.compiler.frontend.names.values import Static, remade
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.types import TensorType, shape_text
@@ -272,11 +272,11 @@ def _of_parameter(parameters: Parameters, name: str, value: Any) -> Any:
     p = parameters.by_name.get(name)
     typed = value is None or isinstance(value, (TensorType, TensorAnn, Static))
     if p is None or typed or not (is_scalar(p) or isinstance(value, (bool, int, float, complex))):
-        return _type(value)
+        return _type(value, p, parameters)
     return parameters.bind({name: value}).arguments[name]
 
 
-def _type(value: Any) -> Any:
+def _type(value: Any, p: Parameter | None, parameters: Parameters) -> Any:
     if isinstance(value, (TensorType, Static)) or value is None:
         return value
     if isinstance(value, TensorAnn):
@@ -288,12 +288,16 @@ def _type(value: Any) -> Any:
     adapter = adapter_of(value)
     if adapter is not None:
         view = adapter.view(value)
-        return TensorType(view.shape, view.dtype)
+        return TensorType(view.shape if p is None else parameters.known_shape(p, view.shape), view.dtype)
+
+    def item(key: Any, held: Any) -> Any:
+        return _type(held, None if p is None else item_of(p, key), parameters)
+
     if isinstance(value, (tuple, list)):
-        return remade(value, map(_type, value))
+        return remade(value, (item(i, v) for i, v in enumerate(value)))
     if holds_array(value):
         held = value if isinstance(value, dict) else members(value)
-        types = {name: _type(v) for name, v in held.items()}
+        types = {name: item(name, v) for name, v in held.items()}
         return types if isinstance(value, dict) else holding(type(value), types)
     return Static(value)
 

@@ -67,6 +67,10 @@ class LossCall:
         if not callable(loss):
             raise LaunchError(Diagnostic("TS105", f"train: loss is a function of model and batch, not {loss!r}"))
         name = getattr(loss, "__name__", None) or getattr(loss, "name", type(loss).__name__)
+        if getattr(loss, "options", {}).get("open_dims"):
+            message = f"train: its step is compiled for each shape of a batch, whatever {name}'s open_dims are; pad the"
+            message += " batches, or write a step with open_dims that takes a TrainingState"
+            raise LaunchError(Diagnostic("TS105", message))
         all_ = list(inspect.signature(loss).parameters.values())
         if not all_:
             raise LaunchError(

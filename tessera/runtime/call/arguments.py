@@ -19,7 +19,7 @@ from tessera.errors import Diagnostic, LaunchError, Note
 from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
 from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn
-from tessera.language.dims import Facts
+from tessera.language.dims import Dim, Facts, symbols
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.records import Attribute, holding, is_record, members
@@ -82,6 +82,10 @@ class Parameters:
         self.signature = definition_signature(definition)
         self.by_name = {p.name: p for p in self.signature.parameters}
         self.python = inspect.signature(function)
+        self.dims = frozenset(self.signature.dims) - frozenset(self.signature.reads)
+        """names of sizes, which hide what has such a name outside"""
+        self.open = frozenset[str](definition.options.get("open_dims", ()))
+        """dims whose sizes the code does not know"""
         self._orders: dict[tuple[Any, ...], Callable[..., tuple[Any, ...]]] = {}
         self._changing: dict[int, bool] = {}
 
@@ -190,7 +194,9 @@ class Parameters:
             adapter = NUMPY  # a number for a parameter of rank 0
         if adapter is not None:
             type = self._array(out, p, name, value, adapter)
-            shown = {"shape": type.shape, "dtype": str(type.dtype)}
+            shown = {"shape": tuple(d if isinstance(d, int) else str(d) for d in type.shape), "dtype": str(type.dtype)}
+            if isinstance(p.annotation, TensorAnn) and len(p.annotation.shape or ()) == len(type.shape):
+                shown["dims"] = tuple(map(str, p.annotation.shape or ()))
             return self._keep(out, Leaf(name, path, value, "array", type.dtype), shown, type)
         if scalar is not None:
             out.values[name] = self.number(p, name, value, scalar.dtype)
@@ -227,7 +233,19 @@ class Parameters:
             raise LaunchError(self._diagnostic("TS304", message, p))
         out.values[name], out.views[name] = value, view
         out.adapter = out.adapter or adapter
-        return TensorType(view.shape, wanted or view.dtype)
+        return TensorType(self.known_shape(p, view.shape), wanted or view.dtype)
+
+    def known_shape(self, p: Parameter, shape: tuple[int, ...]) -> tuple[Dim, ...]:
+        """What the code knows of the shape of an argument: its sizes, and the annotation's dims where they are open."""
+        wanted: Any = getattr(p.annotation, "shape", None)
+        if not self.open or wanted is None:
+            return shape
+        if ... in wanted:
+            at, more = wanted.index(...), len(shape) - len(wanted) + 1
+            wanted = (*wanted[:at], *shape[at : at + more], *wanted[at + 1 :])
+        if len(wanted) != len(shape):  # which is an error, reported with all others
+            return shape
+        return tuple(d if symbols(d) & self.open else n for d, n in zip(wanted, shape, strict=True))
 
     def number(self, p: Parameter, name: str, value: Any, dtype: DType) -> bool | int | float | complex:
         """A scalar argument as a Python number that `dtype` can hold. Raises LaunchError TS501, TS304."""

@@ -131,7 +131,7 @@ class Launcher(Locked):
         bound = self.bind(values)
         target = self.target(bound)
         statics = bound.fixed
-        watch = self.watch or Watch(reads(self.fn, statics))
+        watch = self.watch or Watch(reads(self.fn, statics, self.parameters.dims))
         self.last = built = self.build(bound, watch, target)
         self.check(bound, built)
         getters = outside(built, watch)

@@ -13,7 +13,7 @@ import functools
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
@@ -105,13 +105,14 @@ def _constants(code: types.CodeType) -> tuple[Any, ...]:
     return tuple((c.co_code, _constants(c), c.co_names) if isinstance(c, types.CodeType) else c for c in code.co_consts)
 
 
-def reads(function: Any, arguments: Mapping[str, Any] | None = None) -> list[Read]:
-    """Everything that `function` may read from outside, in a fixed order. Missing names and builtins are left out.
+def reads(function: Any, arguments: Mapping[str, Any] | None = None, dims: Collection[str] = frozenset()) -> list[Read]:
+    """Everything that `function` may read from outside, in a fixed order. Missing names and builtins are left out, and
+    the `dims` of its annotations, which hide what has their names outside.
 
     `arguments` are compile-time arguments by name: what functions and objects among them hold counts as well.
     """
     walk = _Walk()
-    walk.function(python_function(function), "")
+    walk.function(python_function(function), "", dims)
     walk.rules(function, "")
     for name, value in (arguments or {}).items():
         if not isinstance(value, (*PLAIN, *CHANGING)) and type(value) is not tuple:
@@ -197,7 +198,7 @@ class _Walk:
                 each.asked = len(names)
             going = going or len(self.names) > len(names)
 
-    def function(self, function: types.FunctionType, prefix: str) -> None:
+    def function(self, function: types.FunctionType, prefix: str, hidden: Collection[str] = frozenset()) -> None:
         if id(function) in self.functions or len(self.found) > LIMIT:
             return
         self.functions[id(function)] = function
@@ -210,11 +211,13 @@ class _Walk:
                 fixed |= taken.keys()
         self.names |= {n: None for n in names.attributes if n not in fixed and not _is_special(n)}
         for name, cell in cells.items():
+            if name in hidden:
+                continue
             get = _cell_getter(cell)
             self.add(Read(f"{prefix}{name}", get, get(), "closure", cell, "cell_contents"), names.of.get(name, {}))
         annotated = dict.fromkeys(sorted(_annotation_names(function)))
         for name in names.globals | annotated:
-            if name in scope:
+            if name in scope and name not in hidden:
                 get = _global_getter(scope, name)
                 taken = names.of.get(name, {}) | annotated
                 self.add(Read(f"{prefix}{name}", get, scope[name], "global", scope, name), taken)

@@ -11,6 +11,8 @@ from typing import Any
 from tessera.immutable import immutable
 from tessera.runtime.locks import Locked
 
+MANY = 3
+"""compilations from which on open dims are advised"""
 KEPT = 64
 """compilations remembered per function"""
 
@@ -18,7 +20,7 @@ KEPT = 64
 @immutable
 class Compilation:
     """One compilation and what its key was made of. `fields` maps a field ("argument x", "global scale") to its value:
-    text, or for an array argument a mapping with `shape` and `dtype`."""
+    text, or for an array argument a mapping with `shape`, `dtype`, and the annotation's `dims`."""
 
     name: str
     fields: Mapping[str, Any]
@@ -55,6 +57,8 @@ class Recompilation:
     name: str
     count: int
     changes: tuple[InputChange, ...] = field(default=())
+    advice: str = ""
+    """what to write so that sizes like these are compiled once; "" where that is not known"""
 
     def __bool__(self) -> bool:
         return self.count > 1
@@ -67,7 +71,7 @@ class Recompilation:
         if not self.changes:
             return f"{self.name} has been compiled {self.count} times; the last two have the same key."
         lines = [f"{self.name} has been compiled {self.count} times. Between the last two:"]
-        return "\n".join([*lines, *(f"  {change}" for change in self.changes)])
+        return "\n".join([*lines, *(f"  {change}" for change in self.changes), *filter(None, [self.advice])])
 
     __repr__ = __str__
 
@@ -117,7 +121,31 @@ def why_recompiled(function: Any) -> Recompilation:
     name = getattr(function, "name", None) or identity.rpartition(".")[2]
     if len(known) < 2:
         return Recompilation(name, _history.counts.get(identity, 0))
-    return Recompilation(name, _history.counts[identity], tuple(compare(known[-2].fields, known[-1].fields)))
+    before, after = known[-2].fields, known[-1].fields
+    names = _varying(before, after) if len(known) >= MANY else []
+    advice = ""
+    if names:
+        dims = repr(names[0]) if len(names) == 1 else str(tuple(names))
+        of = f"@ts.{getattr(function, 'kind', 'function')}(open_dims={dims})".replace("'", '"')
+        advice = f"Each size of {', '.join(names)} is compiled by itself. {of} compiles once for all sizes."
+    return Recompilation(name, _history.counts[identity], tuple(compare(before, after)), advice)
+
+
+def _varying(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The dims whose sizes are all that differs; none where something else does, or an axis has no name."""
+    names: dict[str, None] = {}
+    for name in dict.fromkeys((*before, *after)):
+        a, b = before.get(name), after.get(name)
+        if a == b:
+            continue
+        if not isinstance(a, Mapping) or not isinstance(b, Mapping) or {**a, "shape": b["shape"]} != b:
+            return []
+        dims = a.get("dims", ())
+        for i, (x, y) in enumerate(zip(a["shape"], b["shape"], strict=True)):
+            if x != y and not (i < len(dims) and dims[i].isidentifier()):
+                return []
+            names |= {dims[i]: None} if x != y else {}
+    return list(names)
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[InputChange]:

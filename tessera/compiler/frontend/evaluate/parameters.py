@@ -58,6 +58,7 @@ from tessera.language.annotations import (
 from tessera.language.dims import Dim, Facts
 from tessera.language.policies import Policy, PolicyError, unenforced
 from tessera.language.records import is_record, members
+from tessera.nearest import nearest
 
 ABSENT = object()
 
@@ -76,6 +77,8 @@ def enter_definition(ev: Evaluator, arguments: Mapping[str, ArgType] | None, sym
         ev.findings.add(f)
     ev.signature, ev.returns = signature, signature.returns
     _enforced(ev, signature)
+    if not _open_dims_fit(ev, signature):
+        arguments, symbolic = None, True  # the shapes of arguments would only repeat what is wrong
     record_reads(ev, signature, d.scope)
     env = _sizes(ev, signature, arguments or {}, symbolic)
     ev.dims = dict(signature.dims)
@@ -109,6 +112,29 @@ def _enforced(ev: Evaluator, signature: Signature) -> None:
             part = "@saturate" if policy.saturate else "@loss_scale"
             message = f"{part} is not enforced in kernels, which say themselves how they round"
             ev.error("TS306", f"{message}; hold values with ts.tile.minimum, or take it from {p.name}", p.span)
+
+
+def _open_dims_fit(ev: Evaluator, signature: Signature) -> bool:
+    """Whether `open_dims` names dims of annotations, and leaves no axis half open; what is wrong is reported."""
+    d, before = ev.definition, len(ev.findings.errors)
+    names = frozenset[str](d.options.get("open_dims", ()))
+    numbers = {str(dim): p for p in signature.parameters if (dim := number_dim(p, signature.dims)) is not None}
+    for name in sorted(names):
+        if name not in signature.dims:
+            close = nearest(name, list(signature.dims))
+            hint = f"; did you mean {close!r}?" if close else ""
+            ev.error("TS105", f"open_dims names {name!r}, which {d.name}'s annotations do not name{hint}", d.span)
+        elif name in numbers:
+            message = f"{name} is in open_dims, but {numbers[name].name} is known when {d.name} is compiled"
+            ev.error("TS105", f"{message}; take it out of open_dims", numbers[name].span)
+    for p in signature.parameters:
+        for dim in getattr(p.annotation, "shape", None) or ():
+            mixed = frozenset() if dim is ... else dims.symbols(dim)
+            if mixed & names and mixed - names:
+                known = ", ".join(sorted(mixed - names))
+                message = f"the axis {dim} of {p.name} has a dim that is open and one that is not ({known})"
+                ev.error("TS105", f"{message}; add {known} to open_dims", p.span)
+    return len(ev.findings.errors) == before
 
 
 def record_reads(ev: Evaluator, signature: Signature, scope: Scope) -> None:
