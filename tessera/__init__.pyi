@@ -79,6 +79,8 @@ from tessera.functions.elementwise import logit as logit
 from tessera.functions.elementwise import nan_to_num as nan_to_num
 from tessera.functions.elementwise import rad2deg as rad2deg
 from tessera.functions.elementwise import sinc as sinc
+from tessera.functions.gamma import digamma as digamma
+from tessera.functions.gamma import lgamma as lgamma
 from tessera.functions.images import interpolate as interpolate
 from tessera.functions.images import pixel_shuffle as pixel_shuffle
 from tessera.functions.searching import bucketize as bucketize
@@ -351,6 +353,10 @@ class Tensor(_Tensor):
         """Cosine of radians."""
     def cosh(self) -> Tensor:
         """Hyperbolic cosine."""
+    def cummax(self, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> Tensor:
+        """The largest element so far along `axis` (None: of the flattened tensor); NaN from the first NaN on."""
+    def cummin(self, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> Tensor:
+        """The smallest element so far along `axis` (None: of the flattened tensor); NaN from the first NaN on."""
     def cumprod(self, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> Tensor:
         """Running products along `axis` (None: of the flattened tensor). Integers and bools count as 64-bit integers."""
     def cumsum(self, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> Tensor:
@@ -974,6 +980,12 @@ def cross_entropy(logits: A, labels: Array, reduction: str = 'mean', label_smoot
 
     `label_smoothing` e adds the mean over all classes with weight e. The loss of a label outside the classes is 0.
     """
+
+def cummax(x: A, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> A:
+    """The largest element so far along `axis` (None: of the flattened tensor); NaN from the first NaN on."""
+
+def cummin(x: A, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> A:
+    """The smallest element so far along `axis` (None: of the flattened tensor); NaN from the first NaN on."""
 
 def cumprod(x: A, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> A:
     """Running products along `axis` (None: of the flattened tensor). Integers and bools count as 64-bit integers."""

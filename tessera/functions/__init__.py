@@ -15,6 +15,7 @@ HOME = {
     **dict.fromkeys(("unflatten", "vdot"), "arranging"),
     **dict.fromkeys(("isclose", "allclose", "nan_to_num", "fmod", "frac", "fmax", "fmin", "heaviside"), "elementwise"),
     **dict.fromkeys(("logit", "sinc", "deg2rad", "rad2deg", "has_nan"), "elementwise"),
+    **dict.fromkeys(("lgamma", "digamma"), "gamma"),
     **dict.fromkeys(("mish", "selu", "celu", "hardtanh", "hardsigmoid", "hardswish", "relu6"), "activations"),
     **dict.fromkeys(("logsigmoid", "softsign", "glu", "prelu"), "activations"),
     **dict.fromkeys(("nansum", "nanmean", "nanmax", "nanmin", "median", "quantile", "average", "ptp"), "statistics"),

@@ -23,8 +23,9 @@ def allclose(x, y, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = Fal
 
 def nan_to_num(x, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None):
     """`x` with numbers for NaN and the infinities: by default 0 and the greatest and least finite numbers."""
-    greatest = x.dtype.maximum if posinf is None else posinf
-    least = -x.dtype.maximum if neginf is None else neginf
+    maximum = ts.asarray(x).dtype.maximum
+    greatest = maximum if posinf is None else posinf
+    least = -maximum if neginf is None else neginf
     finite = ts.where(x == math.inf, greatest, ts.where(x == -math.inf, least, x))
     return ts.where(ts.isnan(x), nan, finite)
 

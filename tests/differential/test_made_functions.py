@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -89,6 +90,10 @@ CASES = [
     C("nan_to_num", lambda x: (ts.nan_to_num(x), ts.nan_to_num(x, 1.0, 2.0, 3.0)),
       lambda x: (np.nan_to_num(x), np.nan_to_num(x, nan=1.0, posinf=2.0, neginf=3.0)), ODD),
     C("nan_to_num", lambda x: ts.nan_to_num(x), np.nan_to_num, ODD.astype(np.float32)),
+    T("lgamma", lambda x: ts.lgamma(x), torch.lgamma, normal(40) * 9),
+    C("lgamma", lambda x: (ts.lgamma(x), ts.digamma(x)),
+      lambda x: (torch.lgamma(torch.from_numpy(x)), torch.digamma(torch.from_numpy(x))), np.concatenate([ODD, [-2.0]])),
+    T("digamma", lambda x: ts.digamma(x), torch.digamma, np.abs(normal(40)) * 9),
     C("fmod", lambda x, y: ts.fmod(x, y), np.fmod, normal(50) * 100, normal(50)),
     C("fmod", lambda x, y: ts.fmod(x, y), np.fmod, np.arange(-7, 8), np.array([3, -3] * 7 + [2])),
     C("frac", lambda x: ts.frac(x), lambda x: x - np.trunc(x), ODD[3:]),
@@ -178,7 +183,8 @@ def test_function_is_its_peers(case: Case) -> None:
     given = [torch.from_numpy(a.copy()) for a in case.args] if case.in_torch else case.args
     wanted = listed(case.peer(*given))
     program = ts.function(case.ours)
-    for results in (listed(program(*case.args)), listed(case.ours(*map(ts.asarray, case.args)))):
+    eager = [listed(case.ours(*given)) for given in (case.args, map(ts.asarray, case.args))]
+    for results in (listed(program(*case.args)), *eager):
         assert len(results) == len(wanted)
         for ours, theirs in zip(results, wanted, strict=True):
             agrees(ours, theirs)
@@ -194,6 +200,32 @@ def test_gradient_is_pytorchs(case: Case) -> None:
     sum((y * y).sum() for y in listed(case.peer(*given))).backward()
     for ours, theirs in zip(ts.grad(loss, argnums=places)(*case.args), given, strict=True):
         agrees(ours, theirs.grad)
+
+
+def test_lgamma_and_digamma_keep_their_bounds() -> None:
+    near = np.array([1.0, 2.0])[:, None] + np.array([1e-3, -1e-6, 1e-9, -1e-12, 2e-16])
+    x = np.concatenate(
+        [np.geomspace(1e-300, 1e300, 60), near.ravel(), RNG.uniform(0, 10, 100), -RNG.uniform(0, 40, 60)]
+    )
+    with mpmath.workdps(40):
+        logs = [_log_gamma(mpmath.mpf(v)) for v in x]
+        slopes = [mpmath.digamma(mpmath.mpf(v)) for v in x if v > 0]
+        beside = [
+            abs(a) if v > 0 else 1 + abs(a) + abs(_log_gamma(1 - mpmath.mpf(v))) for v, a in zip(x, logs, strict=True)
+        ]
+        for ours, want, scale, bound in (
+            (ts.lgamma(x), logs, beside, 1e-15),
+            (ts.digamma(x[x > 0]), slopes, [1 + abs(s) for s in slopes], 2e-15),
+        ):
+            assert all(abs(a - b) <= bound * c for a, b, c in zip(ours, want, scale, strict=True))
+        narrow = x[(x > 1e-37) & (x < 1e36)].astype(np.float32)
+        for function, peer in ((ts.lgamma, _log_gamma), (ts.digamma, mpmath.digamma)):
+            want = np.array([float(peer(mpmath.mpf(float(v)))) for v in narrow])
+            assert (np.abs(np.asarray(function(narrow)) - want) <= np.spacing(np.abs(want).astype(np.float32))).all()
+
+
+def _log_gamma(x: Any) -> Any:
+    return mpmath.re(mpmath.loggamma(x)) if x > 0 else mpmath.log(abs(mpmath.gamma(x)))
 
 
 def test_every_function_has_a_case() -> None:

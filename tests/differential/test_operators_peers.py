@@ -250,6 +250,8 @@ SHAPING: list[tuple[str, Callable[[GraphBuilder, Any], Any], Callable[[Any], Any
     ("pad", lambda g, x: g.pad(x, ((0, 0), (1, 2), (3, 0)), value=7), lambda x: F.pad(x, (3, 0, 1, 2), value=7)),
     ("cumsum", lambda g, x: g.cumsum(x, -1), lambda x: x.cumsum(-1)),
     ("cumprod", lambda g, x: g.cumprod(x, 0), lambda x: x.cumprod(0)),
+    ("cummax", lambda g, x: g.cummax(x, 0), lambda x: x.cummax(0).values),
+    ("cummin", lambda g, x: g.cummin(x, 1), lambda x: x.cummin(1).values),
     ("chunk", lambda g, x: g.chunk(x, 2, 2)[1], lambda x: x.chunk(2, 2)[1]),
     ("any", lambda g, x: g.any(x, 1), lambda x: x.any(1)),
 ]

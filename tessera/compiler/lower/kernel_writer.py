@@ -26,7 +26,7 @@ from tessera.language.dims import Dim, Expr, prod
 from tessera.language.dtypes import DType
 from tessera.language.scalars import REDUCERS, TABLE
 
-_SCANS = {"cumsum": "sum", "cumprod": "prod"}
+_SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 _WRITTEN = {
     "map": {*TABLE, "bitcast", "cast", "where"},
     "reduce": {*REDUCERS, "argmax", "argmin", "any", "all"},

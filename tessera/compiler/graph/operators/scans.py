@@ -1,4 +1,4 @@
-"""Running sums and products along an axis."""
+"""Running sums, products and extremes along an axis."""
 
 from __future__ import annotations
 
@@ -78,6 +78,53 @@ class Cumprod(Scan):
             axis, flat = 0, (dims.prod(tensor(x).shape),)
             line, change = g.reshape(x, flat), g.reshape(change, flat)
         return g.recurrence(line, g.mul(preceding(g, out, axis, 1), change), axis)
+
+
+class RunningExtremum(Scan, abstract=True):
+    """Its derivative is that at the place of the extreme; of equal ones, that of the last, as in PyTorch."""
+
+    ufunc: ClassVar[str]
+
+    def infer(self, t: Infer, x: TensorType, axis: int | None = None) -> TensorType:
+        t.require(x, "real", operand=0)
+        t.canonical(axis=None if axis is None and x.rank != 1 else t.axis(x, 0 if axis is None else axis))
+        return x.with_shape((dims.prod(x.shape),)) if axis is None else x
+
+    def reference(self, x: Any, axis: int | None) -> Any:
+        return getattr(np, self.ufunc).accumulate(x.ravel() if axis is None else x, axis=axis or 0)
+
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, axis: int | None) -> tuple[Value]:
+        """The sum of the cotangents from each place that is the extreme up to the next one."""
+        line, axis = self._line(g, x, axis)
+        at = self._taken(g, out, line)
+        stays = g.sub(1.0, following(g, g.to(at, tensor(ct).dtype), axis, 1))
+        found = g.where(at, g.recurrence(stays, ct, axis, True), 0.0)
+        return (g.reshape(found, tensor(x).shape),)
+
+    def tangent(self, g: GraphBuilder, out: Value, tangents: Sequence[Value], x: Value, axis: int | None) -> Value:
+        line, along = self._line(g, x, axis)
+        at, change = self._taken(g, out, line), g.reshape(tangents[0], tensor(line).shape)
+        stays = g.sub(1.0, g.to(at, tensor(change).dtype))
+        return g.recurrence(stays, g.where(at, change, 0.0), along)
+
+    def _line(self, g: GraphBuilder, x: Value, axis: int | None) -> tuple[Value, int]:
+        return (g.reshape(x, (dims.prod(tensor(x).shape),)), 0) if axis is None else (x, axis)
+
+    def _taken(self, g: GraphBuilder, out: Value, line: Value) -> Value:
+        """Which elements are the extreme of those up to them."""
+        return g.logical_or(g.eq(line, out), g.isnan(line))
+
+
+class Cummax(RunningExtremum):
+    """The largest element so far along `axis` (None: of the flattened tensor); NaN from the first NaN on."""
+
+    ufunc = "maximum"
+
+
+class Cummin(RunningExtremum):
+    """The smallest element so far along `axis` (None: of the flattened tensor); NaN from the first NaN on."""
+
+    ufunc = "minimum"
 
 
 LANES = 16
