@@ -65,6 +65,11 @@ class Decorated:
             leave(e)
             raise
 
+    def repeated(self, *args: Any) -> Callable[..., Any]:
+        """What runs calls that are like this one, which has been made before: with the same structure of arguments,
+        dtypes and shapes. It gives NotImplemented for all others, and does nothing."""
+        return deferred("runtime.call.dispatch").repeated(self, args)
+
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, cast(Any, instance))
 

@@ -82,26 +82,26 @@ def _states(kind: type) -> tuple[bool, frozenset[str] | None]:
 
 
 @lru_cache(maxsize=1024)
-def _is_plain(kind: type) -> bool:
+def is_plain(kind: type) -> bool:
     """Whether an object of a class is its `__dict__`, so that a copy needs no code of the class."""
     own = (getattr(kind, "__copy__", None), kind.__reduce_ex__, kind.__reduce__, kind.__getstate__)
     usual = (None, object.__reduce_ex__, object.__reduce__, object.__getstate__)
     return own == usual and not any(vars(c).get("__slots__") for c in kind.__mro__) and kind.__dictoffset__ != 0
 
 
-def _inside(function: Any) -> Any:
+def inside(function: Any) -> Any:
     """Functions may call it too: `frontend/function/trees.py` defines it for tensors."""
-    function.__tessera_builtin__ = f"tessera.nn.tree.{function.__name__}"
+    function.__tessera_builtin__ = f"{function.__module__}.{function.__name__}"
     return function
 
 
-@_inside
+@inside
 def replaced(tree: Any, arrays: Mapping[str, Any], path: str = "") -> Any:
     """A copy of the tree with these arrays at their paths; all else is shared with it."""
     return _with(tree, path, lambda path, array: arrays.get(path, array))
 
 
-@_inside
+@inside
 def renewed(tree: Any, arrays: Mapping[str, Any]) -> Any:
     """As `replaced`, and a tensor that replaces one with `requires_grad` also requires a gradient."""
 
@@ -126,7 +126,7 @@ def _with(tree: Any, path: str, new: Callable[[str, Any], Any]) -> Any:
 
     if _states(tree.__class__)[1] is not None:
         held = {n: v if v.__class__ in _PLAIN else inner(n, v) for n, v in members(tree).items()}
-        if _is_plain(tree.__class__):
+        if is_plain(tree.__class__):
             changed = object.__new__(tree.__class__)
             changed.__dict__.update(held)
             return changed
@@ -142,14 +142,14 @@ def _with(tree: Any, path: str, new: Callable[[str, Any], Any]) -> Any:
     return tree
 
 
-@_inside
+@inside
 def copied(tree: Any) -> Any:
     """The tree with its own copies of all arrays."""
     with ts.no_grad():
         return renewed(tree, {leaf.path: ts.asarray(leaf.array).copy() for leaf in leaves(tree)})
 
 
-@_inside
+@inside
 def moved(tree: Any, where: Any) -> Any:
     """The tree on another device, or with arrays of floats of another dtype."""
     arrays = {leaf.path: ts.asarray(leaf.array) for leaf in leaves(tree)}
@@ -158,25 +158,25 @@ def moved(tree: Any, where: Any) -> Any:
     return renewed(tree, {n: a for n, a in found.items() if arrays[n].dtype.is_float or a.dtype == arrays[n].dtype})
 
 
-@_inside
+@inside
 def arrays(tree: Any) -> dict[str, Any]:
     """All arrays of a tree by path."""
     return {leaf.path: leaf.array for leaf in leaves(tree)}
 
 
-@_inside
+@inside
 def parameters(tree: Any) -> dict[str, Any]:
     """The parameters of a tree by path: its arrays of floats, without buffers."""
     return {leaf.path: leaf.array for leaf in leaves(tree) if leaf.trained}
 
 
-@_inside
+@inside
 def recorded(tree: Any) -> dict[str, Any]:
     """The parameters of a tree by path that require a gradient; inside of functions no tensor does."""
     return {p: a for p, a in parameters(tree).items() if isinstance(a, ts.Tensor) and a.requires_grad}
 
 
-@_inside
+@inside
 def same_array(arrays: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the first two of these arrays that are one object; () if each is its own."""
     places: dict[int, str] = {}

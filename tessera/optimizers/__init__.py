@@ -17,7 +17,8 @@ from typing import Any
 from tessera.language.absent import instead
 
 _HOME = {
-    **dict.fromkeys(("Optimizer", "OptimizerState", "StepReport", "Group"), "base"),
+    **dict.fromkeys(("Optimizer", "Group"), "base"),
+    **dict.fromkeys(("OptimizerState", "StepReport"), "memory"),
     **dict.fromkeys(("SGD", "Adam", "AdamW", "Lion", "Muon"), "rules"),
     **dict.fromkeys(("Adafactor", "SOAP", "Shampoo"), "preconditioned"),
     **dict.fromkeys(("Constant", "Linear", "Cosine"), "schedules"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,20 +12,12 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.language.absent import no_attribute
 from tessera.nn import tree
 from tessera.optimizers.loss_scale import checked_scale, first_scale, next_scale
+from tessera.optimizers.memory import OptimizerState
+from tessera.optimizers.repeated import again, remember
 from tessera.tracebacks import outward
 
 Model = TypeVar("Model")
 MASTER = "master"
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """The outcome of a step. `applied`: the parameters were updated; if not, `reason` is why."""
-
-    applied: bool
-    reason: str
-    grad_norm: float
-    scale: float
 
 
 @dataclass(frozen=True)
@@ -41,36 +32,6 @@ class Group:
     lr: float = 1.0
     weight_decay: float | None = None
     frozen: bool = False
-
-
-@dataclass
-class OptimizerState:
-    """The state of an optimizer: the rule's arrays for each parameter, by name, and numbers for all of them."""
-
-    moments: dict[str, dict[str, Any]]
-    step: Any
-    """int32: how many steps were applied"""
-    good: Any
-    """int32: how many of them since the loss scale last changed"""
-    scale: Any
-    """f32: what the loss is multiplied by, which gradients are divided by"""
-    norm: Any
-    """f32: of the last gradient, before clipping"""
-    squares: Any
-    """f32 [parameters]: what each added to the square of the norm"""
-
-    @property
-    def report(self) -> StepReport:
-        """The report of the last update. Waits for its result."""
-        norm, scale = float(self.norm), float(self.scale)
-        if math.isfinite(norm):
-            return StepReport(True, "", norm, scale)
-        bad = [n for n, s in zip(self.moments, ts.asarray(self.squares).tolist(), strict=True) if not math.isfinite(s)]
-        which = f"the gradient of {bad[0]}" if bad else "the gradient"
-        more = f", and of {len(bad) - 1} more," if len(bad) > 1 else ""
-        return StepReport(
-            False, f"{which}{more} holds {'nan' if math.isnan(norm) else 'inf or overflows'}", norm, scale
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +139,9 @@ class Optimizer:
         A gradient with NaN or infinity skips the step and changes nothing; `state.report` says so.
         Raises LaunchError TS362 if gradient or state belong to another model.
         """
+        found = again(self, model, gradient, state, lr)
+        if found is not None:
+            return found
         trained = self._trained(model)
         gradients = tree.arrays(gradient)
         check(self, trained, gradients, state)
@@ -187,12 +151,14 @@ class Optimizer:
         held = [state.moments[n] for n in names]
         given = (self.lr if lr is None else lr) if not callable(self.lr) or lr is not None else 0.0
         rule = replace(self, lr=self.lr if callable(self.lr) and lr is None else 0.0, groups=(), numerics=None)
-        parameters, held, step, good, scale, norm, squares = updated(
+        args = (
             rule, self._plan(trained), [trained[n] for n in names], [gradients[n] for n in names], held,
             state.step, state.good, state.scale, given, self.seed,
         )  # fmt: skip
+        parameters, held, step, good, scale, norm, squares = updated(*args)
         changed = tree.renewed(model, dict(zip(names, parameters, strict=True)))
         moments = dict(zip(names, held, strict=True))
+        remember(self, model, gradient, names, updated, args)
         return changed, OptimizerState(moments, step, good, scale, norm, squares)
 
     def _group(self, name: str, parameter: Any) -> Group | None:

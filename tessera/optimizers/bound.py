@@ -12,7 +12,8 @@ from tessera.language.absent import no_attribute
 from tessera.language.records import holding
 from tessera.nn import tree
 from tessera.nn.module import Module, buffer
-from tessera.optimizers.base import Optimizer, OptimizerState, StepReport
+from tessera.optimizers.base import Optimizer
+from tessera.optimizers.memory import OptimizerState, StepReport
 from tessera.optimizers.state import TrainingState
 from tessera.tracebacks import outward
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import tessera as ts
 from tessera.nn.state import StatefulObject
-from tessera.optimizers.base import Optimizer, OptimizerState, StepReport
+from tessera.optimizers.base import Optimizer
+from tessera.optimizers.memory import OptimizerState, StepReport
 
 
 class TrainingState(StatefulObject):

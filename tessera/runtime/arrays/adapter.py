@@ -61,6 +61,8 @@ class Adapter:
     """whether freed memory is used again only after what is on the library's `stream` by then"""
     held = ""
     """the attribute of an array in which it keeps one of NumPy's or CuPy's, where it has no memory of its own"""
+    wrapper: type[Any] | None = None
+    """the class of results, where one is no more than what it keeps in `held`"""
     transient = False
     """whether an address lasts only as long as the view it was asked with"""
 

@@ -25,7 +25,8 @@ from tessera.runtime.autotune.search import Search
 from tessera.runtime.autotune.store import store_at
 from tessera.runtime.autotune.trials import Tuning
 from tessera.runtime.call.arguments import Bound, Parameters
-from tessera.runtime.call.dispatch import Launcher, Ready, launcher_of
+from tessera.runtime.call.dispatch import Launcher, launcher_of
+from tessera.runtime.call.ready import Ready
 from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch, setting
 

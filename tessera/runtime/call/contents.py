@@ -10,8 +10,8 @@ key for each call. For a layer of two arrays::
             v1, v2 = h0.values()
             if type(v1) is not Tensor or type(d1 := v1._data) is not ndarray: return other(a)
             if type(v2) is not Tensor or type(d2 := v2._data) is not ndarray: return other(a)
-            return (built, d1.dtype, d1.shape, d1.strides, d2.dtype, d2.shape, d2.strides)
         except (AttributeError, ValueError): return other(a)  # built in another way
+        return (built, d1.dtype, d1.shape, d1.strides, d2.dtype, d2.shape, d2.strides)
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.records import field_names, is_record, members
+from tessera.runtime.arrays.adapter import Adapter
 from tessera.runtime.arrays.libraries import NUMPY, adapter_of
 from tessera.runtime.codegen import define
 
@@ -62,8 +63,8 @@ def content_of(example: Any, forms: int = FORMS) -> Callable[[Any], Any]:
     """What gives each value a key, as `content` does, and at once for those that are built as `example` is. Equal keys
     mean equal contents; values that are built alike have equal keys where their contents are equal."""
     try:
-        return _Writer(example, _Other(forms - 1)).key
-    except _Unwritten:
+        return _KeyWriter(example, _Other(forms - 1)).key
+    except Unwritten:
         return content
 
 
@@ -80,86 +81,135 @@ class _Other:
         return self.key(value)
 
 
-class _Unwritten(Exception):
+class Unwritten(Exception):
     """Of a value that is too large, or holds itself."""
 
 
-class _Writer:
-    """The lines of a key, and the values that its names stand for."""
+class Explored:
+    """Lines that take a value apart which is built as an example is, and the values that their names stand for. A
+    subclass says what is done with arrays and with plain values; `refusal` is the statement for values that are built
+    in another way."""
 
-    def __init__(self, example: Any, other: _Other) -> None:
-        self.names: dict[str, Any] = {"other": other, "built": object(), "content": content, "ndarray": np.ndarray}
+    def __init__(self, refusal: str) -> None:
+        self.names: dict[str, Any] = {"content": content, "ndarray": np.ndarray}
         self.lines: list[str] = []
-        self.parts: list[str] = ["built"]
+        self.refusal = refusal
         self.count = 0
-        self.value("a", example, 0)
-        lines = [f"        {line}\n" for line in (*self.lines, f"return ({', '.join(self.parts)},)")]
-        refused = "    except (AttributeError, ValueError): return other(a)\n"
-        source = f"def key(a):\n    try:\n{''.join(lines)}{refused}"
-        self.key: Callable[[Any], Any] = define(source, self.names)["key"]
+
+    def array(self, text: str, example: Any, path: tuple[Any, ...]) -> None:
+        """An array of NumPy's, of which the type is not known yet."""
+        raise NotImplementedError
+
+    def foreign(self, v: str, i: int, adapter: Adapter) -> None:
+        """An array of another library."""
+        raise NotImplementedError
+
+    def plain(self, v: str, i: int, example: Any) -> None:
+        """A value that holds no others, of which the type is not known yet."""
+        raise NotImplementedError
+
+    def unusual(self, v: str, i: int, example: Any) -> None:
+        """A value of a known type that is not taken apart."""
+        raise NotImplementedError
+
+    def named(self, v: str, path: tuple[Any, ...]) -> None:
+        """Where a value stands, and the name that it has."""
+
+    def function(self, arguments: str, body: list[str], name: str) -> Callable[..., Any]:
+        """A function of what has been written: the walk, then `body`."""
+        walk = "".join(f"        {line}\n" for line in self.lines) or "        pass\n"
+        refused = f"    except (AttributeError, ValueError): {self.refusal}\n"  # built in another way
+        rest = "".join(f"    {line}\n" for line in body)
+        return define(f"def {name}({arguments}):\n    try:\n{walk}{refused}{rest}", self.names)[name]
 
     def unless(self, condition: str) -> None:
-        self.lines.append(f"if {condition}: return other(a)")
+        self.lines.append(f"if {condition}: {self.refusal}")
 
-    def held(self, text: str, values: list[Any], depth: int) -> None:
+    def held(self, text: str, items: list[tuple[Any, Any]], depth: int, path: tuple[Any, ...]) -> None:
         """The items of what `text` iterates over; another number of them is a ValueError."""
-        first, self.count = self.count + 1, self.count + len(values)
+        first, self.count = self.count + 1, self.count + len(items)
         if self.count > MOST or depth > DEEPEST:
-            raise _Unwritten
-        if not values:
+            raise Unwritten
+        if not items:
             self.unless(f"len({text})")
             return
-        names = [f"v{first + i}" for i in range(len(values))]
+        names = [f"v{first + i}" for i in range(len(items))]
         self.lines.append(f"{', '.join(names)}, = {text}")
-        for name, value in zip(names, values, strict=True):
-            self.value(name, value, depth + 1)
+        for name, (step, value) in zip(names, items, strict=True):
+            self.value(name, value, depth + 1, (*path, step))
 
-    def value(self, v: str, example: Any, depth: int) -> None:
+    def value(self, v: str, example: Any, depth: int = 0, path: tuple[Any, ...] = ()) -> None:
         kind: type[Any] = type(example)
         i = len(self.names)
         self.names[f"kind{i}"] = kind
+        self.named(v, path)
         other = f"type({v}) is not kind{i}"
         adapter = adapter_of(example)
         if isinstance(example, (tuple, list)):
             self.unless(other)
-            self.held(v, [*cast("list[Any]", example)], depth)
+            self.held(v, [*enumerate(cast("list[Any]", example))], depth, path)
         elif kind is dict:
             self.names[f"names{i}"] = tuple(example)
             self.unless(f"{other} or (*{v},) != names{i}")
-            self.held(f"{v}.values()", list(example.values()), depth)
+            self.held(f"{v}.values()", list(example.items()), depth, path)
         elif adapter is NUMPY:
             self.unless(other)
-            self.parts += [f"{v}.dtype", f"{v}.shape", f"{v}.strides"]
+            self.array(v, example, path)
         elif adapter is not None and adapter.name == "tessera" and type(example._data) is np.ndarray:
             d = f"d{i}"  # a GPU's say as well on which device they are
             self.unless(f"{other} or type({d} := {v}._data) is not ndarray")
-            self.parts += [f"{d}.dtype", f"{d}.shape", f"{d}.strides"]
+            self.array(d, example._data, path)
         elif adapter is not None:
-            self.names[f"key{i}"] = adapter.key
             self.unless(other)
-            self.parts.append(f"key{i}({v})")
+            self.foreign(v, i, adapter)
         elif is_record(example) and kind is example.__class__:
-            self.record(v, example, other, i, depth)
+            self.record(v, example, other, i, depth, path)
+        elif kind is float or kind in BY_VALUE:
+            self.plain(v, i, example)
         else:
             self.unless(other)
-            if kind is float:
-                self.parts.append(f"{v}.hex()")  # 0.0 and -0.0 are different constants, NaN is the same as itself
-            elif kind in BY_VALUE:
-                self.parts += [v] if example is not None else []
-            else:
-                self.parts.append(f"content({v})")
+            self.unusual(v, i, example)
 
-    def record(self, v: str, example: Any, other: str, i: int, depth: int) -> None:
+    def record(self, v: str, example: Any, other: str, i: int, depth: int, path: tuple[Any, ...]) -> None:
         """An instance of a dataclass: by its `__dict__`, where all fields stand there, or by slots alone."""
         inner: Any = getattr(example, "__dict__", None)
         fields = field_names(type(example))
         if type(inner) is dict and all(n in inner for n in fields):
             self.names[f"names{i}"] = tuple(inner)
             self.unless(f"{other} or (*(h{i} := {v}.__dict__),) != names{i}")
-            self.held(f"h{i}.values()", list(inner.values()), depth)
+            self.held(f"h{i}.values()", list(inner.items()), depth, path)
         elif inner is None and all(hasattr(example, n) and n.isidentifier() for n in fields):
             self.unless(other)
-            self.held(f"({''.join(f'{v}.{n}, ' for n in fields)})", [getattr(example, n) for n in fields], depth)
+            held = [(n, getattr(example, n)) for n in fields]
+            self.held(f"({''.join(f'{v}.{n}, ' for n in fields)})", held, depth, path)
         else:
             self.unless(other)
-            self.parts.append(f"content({v})")
+            self.unusual(v, i, example)
+
+
+class _KeyWriter(Explored):
+    """A key: its parts are what a launch depends on."""
+
+    def __init__(self, example: Any, other: _Other) -> None:
+        super().__init__("return other(a)")
+        self.names |= {"other": other, "built": object()}
+        self.parts: list[str] = ["built"]
+        self.value("a", example)
+        self.key = self.function("a", [f"return ({', '.join(self.parts)},)"], "key")
+
+    def array(self, text: str, example: Any, path: tuple[Any, ...]) -> None:
+        self.parts += [f"{text}.dtype", f"{text}.shape", f"{text}.strides"]
+
+    def foreign(self, v: str, i: int, adapter: Adapter) -> None:
+        self.names[f"key{i}"] = adapter.key
+        self.parts.append(f"key{i}({v})")
+
+    def plain(self, v: str, i: int, example: Any) -> None:
+        self.unless(f"type({v}) is not kind{i}")
+        if type(example) is float:
+            self.parts.append(f"{v}.hex()")  # 0.0 and -0.0 are different constants, NaN is the same as itself
+        elif example is not None:
+            self.parts.append(v)
+
+    def unusual(self, v: str, i: int, example: Any) -> None:
+        self.parts.append(f"content({v})")

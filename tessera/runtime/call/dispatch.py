@@ -8,10 +8,11 @@ everything the function reads from outside is still what it was.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tessera import knobs
@@ -21,11 +22,12 @@ from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
-from tessera.immutable import immutable
 from tessera.runtime.arrays import devices
 from tessera.runtime.call import straight
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.call.prepared import PreparedLaunch, prepare
+from tessera.runtime.call.ready import Made, Ready
+from tessera.runtime.call.repeated import repeated_call
 from tessera.runtime.call.requests import compile_call
 from tessera.runtime.call.signatures import gather_function, key_expression, states_function
 from tessera.runtime.code.build import Built
@@ -51,6 +53,18 @@ def call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         else:
             return site.call(*args)
     return launcher_of(fn)(args, kwargs)
+
+
+def repeated(fn: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
+    """What runs calls of `fn` that are like this one, which has been made before, and gives NotImplemented for all
+    others, without doing anything."""
+    launcher = launcher_of(fn)
+    ready = launcher.found(args, launcher.sites)
+    return launcher.repeated(args, False, ready, _refused) or _refused
+
+
+def _refused(*args: Any) -> Any:
+    return NotImplemented
 
 
 def launcher_of(fn: Any) -> Launcher:
@@ -113,7 +127,8 @@ class Launcher(Locked):
             types = tuple(map(type, args))
             if types not in sites:
                 key, names = key_expression(self.parameters, args, complete)
-                sites[types] = CallSite(key, names, len(args), lambda args: self.first(args, sites), self)
+                again = functools.partial(self.repeated, complete=complete)
+                sites[types] = CallSite(key, names, len(args), lambda args: self.first(args, sites), self, again)
             site = sites[types]
             ready = site.table.get(site.key(*args))  # another thread may have been here before
             if ready is None or not ready.guard():
@@ -124,11 +139,7 @@ class Launcher(Locked):
 
     def prepare(self, args: tuple[Any, ...], complete: bool) -> Ready:
         """Compiles for the arguments of a call."""
-        if complete:
-            values = dict(zip(self.parameters.python.parameters, args, strict=True))
-        else:
-            values = self.parameters.positions(args, {})
-        bound = self.bind(values)
+        bound = self.bind(self._values(args, complete))
         target = self.target(bound)
         statics = bound.fixed
         watch = self.watch or Watch(reads(self.fn, statics, self.parameters.dims))
@@ -143,9 +154,22 @@ class Launcher(Locked):
         prepared.program, prepared.fixed, prepared.types = weakref.ref(self.fn), statics, types.arguments
         wanted = [p.name for p in built.plan.params]
         gather = gather_function(self.parameters, args, complete, bound, wanted, getters)
-        made = Made(self.fn, types, replace(built, lowered=None), target)
+        made = Made(self.fn, types, replace(built, lowered=None), target, getters)
         states = states_function(self.parameters, args, complete, bound) if prepared.written else None
         return Ready(_compose(prepared, gather, states), self.guard(watch), prepared, made)
+
+    def repeated(
+        self, args: tuple[Any, ...], complete: bool, ready: Ready, other: Callable[..., Any]
+    ) -> Callable[..., Any] | None:
+        """What runs `ready` for calls like this one, and `other` for others; None where that takes the usual way."""
+        bound = self.bind(self._values(args, complete))
+        return repeated_call(self.parameters, args, complete, bound, ready, other, self)
+
+    def _values(self, args: tuple[Any, ...], complete: bool) -> dict[str, Any]:
+        """The arguments of a call by parameter."""
+        if complete:
+            return dict(zip(self.parameters.python.parameters, args, strict=True))
+        return self.parameters.positions(args, {})
 
     # What `tessera.compile` does differently
 
@@ -208,29 +232,6 @@ LAUNCHES = 1024
 """prepared launches kept by all sites together; beyond it those go that have not been called for longest"""
 
 
-@immutable
-class Made:
-    """What a launch was made from: the program (of a tuned one, the variant that was chosen), the arguments' types, its
-    code and target."""
-
-    fn: Any
-    types: Bound
-    built: Built
-    target: Target
-
-
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class Ready:
-    """A launch that may be repeated: `guard` says whether it still stands, `run` takes the call's arguments."""
-
-    run: Callable[..., Any]
-    guard: Callable[[], bool]
-    prepared: PreparedLaunch | None = None
-    made: Made | None = None
-    used: bool = False
-    """whether it has been called since `_Kept` last looked at it"""
-
-
 class _Kept(Locked):
     """The launches that sites hold, the oldest first. One that has been called meanwhile gets another turn. A call that
     is running holds its launch itself, so nothing in use goes."""
@@ -254,7 +255,7 @@ class _Kept(Locked):
                     held.used = False
                     self.order.append(entry)
                 else:
-                    gone.append(its.table.pop(key, None))
+                    gone.append(its.forget(key))
 
     def forget(self) -> None:
         """Every launch is prepared anew when it is called next."""
@@ -262,7 +263,7 @@ class _Kept(Locked):
         with self.lock:
             for site, key, _ in self.order:
                 if (its := site()) is not None:
-                    gone.append(its.table.pop(key, None))
+                    gone.append(its.forget(key))
             self.order.clear()
 
 
@@ -270,31 +271,68 @@ _kept = _Kept()
 extensions.CHANGED.append(_kept.forget)  # a pass from outside makes other code
 
 
+LIKE_BEFORE = 3
+"""calls with one key after another before they get straight code of their own"""
+TURNS = 8
+"""how often a site changes what it has straight code for; then keys are looked up"""
+
+
 class CallSite:
     """All calls with one tuple of argument types. `call(*args)` runs what stands; else it asks `miss(args)`.
 
-    `key` is an expression over `a0`, `a1` ... and `names`. `call` is generated: key, look-up, guard and launch in one
-    frame, with no loop over the arguments. `owner` keeps the last launch as `ready`, where it wants to.
+    `key` is an expression over `a0`, `a1` ... and `names`. `usual` is generated: key, look-up, guard and launch in one
+    frame, with no loop over the arguments. `owner` keeps the last launch as `ready`, where it wants to. Where calls
+    with one key come one after the other, `call` is straight code for them that `again(args, ready=, other=)` gives,
+    which leaves other calls to `usual`.
     """
 
     def __init__(
-        self, key: str, names: dict[str, Any], count: int, miss: Callable[[tuple[Any, ...]], Any], owner: Any = None
-    ) -> None:
+        self, key: str, names: dict[str, Any], count: int, miss: Callable[[tuple[Any, ...]], Any], owner: Any = None,
+        again: Callable[..., Callable[..., Any] | None] | None = None,
+    ) -> None:  # fmt: skip
         self.table: dict[Any, Ready] = {}
+        self._again, self._names = again, names
+        self._count = self._turns = 0
         args = ", ".join(f"a{i}" for i in range(count))
-        names |= {"find": self.table.get, "miss": miss, "owner": owner}
+        tuple_of_args = f"({args}{',' if count == 1 else ''})"
+        names |= {"find": self.table.get, "miss": miss, "owner": owner, "site": weakref.ref(self), "settled": None}
         keep = "ready.used = True; " + ("owner.ready = ready; " if owner is not None else "")
+        turn = f"  if ready is not settled: site().turn(ready, {tuple_of_args})\n" if again is not None else ""
         code = (
             f"def call({args}):\n"
             f" ready = find({key})\n"
-            f" if ready is not None and ready.guard(): {keep}return ready.run({args})\n"
-            f" return miss(({args}{',' if count == 1 else ''}))\n"
+            f" if ready is not None and ready.guard():\n{turn}  {keep}return ready.run({args})\n"
+            f" return miss({tuple_of_args})\n"
             f"def key({args}): return {key}"
         )
         define(code, names)
         self.call: Callable[..., Any] = names["call"]
+        self.usual: Callable[..., Any] = names["call"]
         self.key: Callable[..., Any] = names["key"]
 
     def add(self, key: Any, ready: Ready) -> None:
         self.table[key] = ready
         _kept.add(self, key, ready)
+
+    def forget(self, key: Any) -> Ready | None:
+        """Takes a launch away, and the straight code for it."""
+        self._back()
+        return self.table.pop(key, None)
+
+    def _back(self) -> None:
+        self.call = self.usual
+        self._names["settled"] = self._last = None
+        self._count = 0
+
+    _last: Ready | None = None
+
+    def turn(self, ready: Ready, args: tuple[Any, ...]) -> None:
+        """Counts a call for which there is no straight code, and writes it where such calls follow one another."""
+        self._count = self._count + 1 if ready is self._last else 1
+        self._last = ready
+        if self._count < LIKE_BEFORE or self._again is None:
+            return
+        self._turns += 1
+        made = self._again(args, ready=ready, other=self.usual) if self._turns <= TURNS else None
+        self._names["settled"] = ready  # it is not asked again, whatever has come of it
+        self.call = made or self.usual

@@ -37,7 +37,7 @@ def _lambda(count: int, body: str, names: dict[str, Any]) -> Callable[..., Any]:
 
 def key_expression(parameters: Parameters, args: Sequence[Any], complete: bool) -> tuple[str, dict[str, Any]]:
     """The key of a launch as an expression over `a0`, `a1` ..., and its names; for arguments of the types of `args`."""
-    scalars = _scalars(parameters)
+    scalars = scalar_parameters(parameters)
     by_place = {expression: path[0] for path, expression in places(parameters, args, complete).items()}
     parts: list[str] = []
     names: dict[str, Any] = {}
@@ -73,7 +73,7 @@ def array_key(a: str, value: Any, names: dict[str, Any]) -> list[str]:
     return [f"key_{a}({a})"]
 
 
-def _scalars(parameters: Parameters) -> frozenset[str]:
+def scalar_parameters(parameters: Parameters) -> frozenset[str]:
     """Parameters whose values are passed at run time and are not part of the key."""
     found = parameters.signature.parameters
     return frozenset(p.name for p in found if isinstance(p.annotation, ScalarAnn) and not p.static)
@@ -94,7 +94,7 @@ def gather_function(
     parts: list[str] = []
     for i, name in enumerate(wanted):
         if name in leaves:
-            parts.append(_expression(parameters, leaves[name], where, names, i))
+            parts.append(value_expression(parameters, leaves[name], where, names, i))
         else:
             names[f"get{i}"] = captured[name]
             parts.append(f"get{i}()")
@@ -124,9 +124,10 @@ def _place(leaf: Leaf, where: Mapping[tuple[Any, ...], str]) -> str | None:
     return None
 
 
-def _expression(
+def value_expression(
     parameters: Parameters, leaf: Leaf, where: Mapping[tuple[Any, ...], str], names: dict[str, Any], i: int
 ) -> str:
+    """The value of a leaf as the code takes it."""
     a = _place(leaf, where)
     if a is None:
         names[f"default{i}"] = leaf.value

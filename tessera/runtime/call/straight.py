@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.compiler.machines import HOST
@@ -45,31 +45,40 @@ def ready(prepared: PreparedLaunch) -> Callable[..., Any]:
 
 def generated_run(prepared: PreparedLaunch) -> Callable[..., Any] | None:
     """Straight code for a prepared launch; None where it has something that only the long way knows."""
-    if prepared.copied or prepared.poisoned:
-        return None
-    if any(a is not None and a.transient for a in prepared.adapters):
+    if not plain(prepared):
         return None
     if prepared.device == HOST:
-        writer = _Writer(prepared)
+        writer = LaunchWriter(prepared)
     else:
         own = {CUPY if a.held else a for a in (*prepared.adapters, prepared.library) if a is not None}
         if own not in ({CUPY}, {TORCH}):  # streams of several libraries, or memory that must be kept
             return None
         writer = _CudaWriter(prepared)
-    for i, (param, shape, dtype) in enumerate(prepared.slots):
-        if param is None:
-            writer.result(i, shape, dtype)
-        else:
-            writer.argument(param)
     return writer.finish()
 
 
-class _Writer:
-    """Lines of the function, and the values its names stand for."""
+def plain(prepared: PreparedLaunch) -> bool:
+    """Whether a launch has nothing that only the long way knows: copies, addresses of objects that must be kept."""
+    kept = any(a is not None and a.transient for a in prepared.adapters)
+    return not (prepared.copied or prepared.poisoned or kept)
 
-    def __init__(self, prepared: PreparedLaunch) -> None:
+
+class LaunchWriter:
+    """Lines of the function, and the values its names stand for.
+
+    `values` are the texts of the plan's parameters, `arrays` those of their arrays of NumPy's where they are known, and
+    `refusal` the expression for a launch that is not as expected.
+    """
+
+    def __init__(
+        self, prepared: PreparedLaunch, values: Sequence[str] = (), arrays: Mapping[int, str] | None = None,
+        refusal: str = "",
+    ) -> None:  # fmt: skip
         self.prepared = prepared
-        self.args = ", ".join(f"v{i}" for i in range(len(prepared.plan.params)))
+        self.values = list(values) or [f"v{i}" for i in range(len(prepared.plan.params))]
+        self.arrays = arrays or {}
+        self.args = ", ".join(self.values)
+        self.refusal = refusal or f"slow({self.args})"
         self.names: dict[str, Any] = {
             "active": events.active,
             "slow": prepared.run,
@@ -77,37 +86,34 @@ class _Writer:
             "sizes": tuple(prepared.sizes),
             "finish": prepared.library.finish,
         }
-        self.lines = [f"if active(): return slow({self.args})"]
-        for i in prepared.written:
-            self.names |= {"watched": watched, "stored_to": stored_to}
-            self.lines.append(f"if watched: stored_to(v{i})")
+        self.lines = [f"if active(): return {self.refusal}"]
         self.pointers: list[str] = []
         self.buffers: list[str] | None = []
         """the arrays as objects with the buffer protocol; None where one has it not"""
 
     def writable(self, param: int) -> None:
-        adapter = self.prepared.adapters[param]
+        adapter, v = self.prepared.adapters[param], self.values[param]
         if adapter is NUMPY:
-            self.lines.append(f"if not v{param}.flags.writeable: return slow({self.args})")
+            self.lines.append(f"if not {v}.flags.writeable: return {self.refusal}")
         elif adapter is not TORCH:
             self.names[f"writable{param}"] = adapter.writable  # type: ignore[union-attr]
-            self.lines.append(f"if not writable{param}(v{param}): return slow({self.args})")
+            self.lines.append(f"if not writable{param}({v}): return {self.refusal}")
 
     def argument(self, param: int) -> None:
         """The address of an argument."""
-        adapter = self.prepared.adapters[param]
+        adapter, v = self.prepared.adapters[param], self.values[param]
         assert adapter is not None
         if adapter is NUMPY or adapter.held:  # on the host that is an array of NumPy's
-            array = f"v{param}" if adapter is NUMPY else f"v{param}.{adapter.held}"
+            array = self.arrays.get(param) or (v if adapter is NUMPY else f"{v}.{adapter.held}")
             self.pointers.append(f"pointer({array})")
             self.buffers = None if self.buffers is None else [*self.buffers, array]
             return
         self.buffers = None
         if adapter is TORCH:
-            self.pointers.append(f"v{param}.data_ptr()")
+            self.pointers.append(f"{v}.data_ptr()")
         else:
             self.names[f"pointer{param}"] = adapter.pointer  # type: ignore[union-attr]
-            self.pointers.append(f"pointer{param}(v{param})")
+            self.pointers.append(f"pointer{param}({v})")
 
     def result(self, slot: int, shape: tuple[int, ...], dtype: DType) -> None:
         """A new array and its address."""
@@ -142,44 +148,69 @@ class _Writer:
             w, o = self.pointers[a.written], self.pointers[a.other]
             same = f" and {w} != {o}" if a.in_place else ""
             meet = f"{w} - {a.other_bytes} < {o} < {w} + {a.written_bytes}{same}"
-            self.lines.append(f"if {meet}: return slow({self.args})")
+            self.lines.append(f"if {meet}: return {self.refusal}")
+
+    def slots(self) -> None:
+        """The arguments that are stored to, then the addresses of arguments and results."""
+        for i in self.prepared.written:
+            self.names |= {"watched": watched, "stored_to": stored_to}
+            self.lines.append(f"if watched: stored_to({self.values[i]})")
+        for i, (param, shape, dtype) in enumerate(self.prepared.slots):
+            if param is None:
+                self.result(i, shape, dtype)
+            else:
+                self.argument(param)
+
+    def quick(self, way: str) -> bool:
+        """The line that runs the code by the executable's own entry, `fast` or `exact`; False where it has none."""
+        entry = getattr(self.prepared.built.code.executable(), "fast", None)
+        if entry is None or self.buffers is None:
+            return False
+        pairs = tuple((a.written, a.other, a.in_place) for a in self.prepared.apart)
+        entries = entry(pairs, [(dtype.numpy, shape) for _, shape, dtype in self.prepared.slots])
+        found = None if entries is None else getattr(entries, way)
+        if found is not None:
+            self.names["fast"] = found
+            given = [*self.buffers, *(self.values[i] for i in self.prepared.scalars)]
+            self.lines.append(f"if fast({', '.join(given)}): return {self.refusal}")
+        return found is not None
 
     def launch(self) -> bool:
         """The line that runs the code; False where only the long way can."""
-        executable = self.prepared.built.code.executable()
-        scalars = [f"v{i}" for i in self.prepared.scalars]
-        entry = getattr(executable, "fast", None)
-        pairs = tuple((a.written, a.other, a.in_place) for a in self.prepared.apart)
-        fast = entry(pairs) if entry is not None and self.buffers is not None else None
-        if fast is not None:
-            self.names["fast"] = fast
-            self.lines.append(f"if fast({', '.join([*self.buffers, *scalars])}): return slow({self.args})")
+        if self.quick("fast"):
             return True
+        scalars = [self.values[i] for i in self.prepared.scalars]
         for param in self.prepared.written:
             self.writable(param)
         self.overlaps()
-        self.names["execute"] = executable.run
+        self.names["execute"] = self.prepared.built.code.executable().run
         pointers = "".join(f"{p}, " for p in self.pointers)
         self.lines.append(f"execute(({pointers}), ({''.join(f'{s}, ' for s in scalars)}), sizes)")
         return True
 
     def returned(self) -> str:
-        plain = self.prepared.library in (NUMPY, CUPY, TORCH)
+        plain, tensors = self.prepared.library in (NUMPY, CUPY, TORCH), self.prepared.library.wrapper
         out: list[str] = []
         for i in self.prepared.plan.outputs:
             param = self.prepared.plan.slots[i].param
-            out.append(f"v{param}" if param is not None else f"o{i}" if plain else f"finish(o{i})")
+            if param is None and tensors is not None:
+                self.names |= {"new": object.__new__, "Tensor": tensors}
+                self.lines += [f"t{i} = new(Tensor)", f"t{i}.{self.prepared.library.held} = o{i}"]
+            made = f"o{i}" if plain else f"t{i}" if tensors is not None else f"finish(o{i})"
+            out.append(made if param is None else self.values[param])
         return expression(self.prepared.plan.structure, out, self.names)
 
     def finish(self) -> Callable[..., Any] | None:
+        self.slots()
         if not self.launch():
             return None
-        body = [*self.lines, f"return {self.returned()}"]
+        returned = self.returned()
+        body = [*self.lines, f"return {returned}"]
         source = f"def run({self.args}):\n" + "\n".join(f"    {line}" for line in body)
         return define(source, self.names)["run"]
 
 
-class _CudaWriter(_Writer):
+class _CudaWriter(LaunchWriter):
     """The same for arrays of one library on a GPU; the launches themselves are straight code of the target's."""
 
     def __init__(self, prepared: PreparedLaunch) -> None:

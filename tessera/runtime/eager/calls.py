@@ -13,7 +13,8 @@ from tessera.language.lazy import np
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.call import dispatch
 from tessera.runtime.call.contents import content
-from tessera.runtime.call.dispatch import CallSite, Ready
+from tessera.runtime.call.dispatch import CallSite
+from tessera.runtime.call.ready import Ready
 from tessera.runtime.call.signatures import array_key
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.recent import Recent

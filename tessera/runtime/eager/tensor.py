@@ -253,6 +253,7 @@ class TensorAdapter(ThroughCupy):
 
     name = "tessera"
     held = "_data"
+    wrapper = Tensor
 
     @staticmethod
     def inner(array: Tensor) -> Adapter:

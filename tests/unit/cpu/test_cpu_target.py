@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import gc
 import threading
@@ -213,7 +214,7 @@ def test_calls_from_several_threads_do_not_meet() -> None:
 
 # the fast call
 def test_the_fast_call_runs_and_refuses() -> None:
-    fast = loaded(scale(n=64)).fast()
+    fast = loaded(scale(n=64)).fast().fast
     x, y = np.arange(64, dtype=np.float32), np.ones(64, np.float32)
     assert fast(x, y, 2.0) == 0
     np.testing.assert_array_equal(y, 2 * x + 1)
@@ -230,9 +231,35 @@ def test_the_fast_call_runs_and_refuses() -> None:
     np.testing.assert_array_equal(y, kept)
 
 
+def test_the_exact_call_takes_numpys_arrays_of_these_dtypes_and_shapes() -> None:
+    kinds = [(np.dtype(np.float32), (64,))] * 2
+    fast, exact = loaded(scale(n=64)).fast((), kinds)
+    x, y = np.arange(64, dtype=np.float32), np.ones(64, np.float32)
+    for call in (fast, exact):
+        assert call(x, y, 2.0) == 0
+    np.testing.assert_array_equal(y, 4 * x + 1)
+    kept, frozen = y.copy(), y.copy()
+    frozen.flags.writeable = False
+    copied = x.view(copy.copy(x.dtype))  # an equal dtype, but another object
+    assert copied.dtype is not x.dtype
+    for other in (
+        x.view(np.int32),
+        x.reshape(64, 1),
+        x[:63],
+        np.ones(128, np.float32)[::2],
+        memoryview(x),
+        [1.0],
+        copied,
+    ):
+        assert exact(other, y, 2.0) == 1
+    assert exact(x, frozen, 2.0) == 2 and fast(copied, y.copy(), 2.0) == 0 and fast(memoryview(x), y.copy(), 2.0) == 0
+    assert fast(x[:63], y, 2.0) == 1 and exact(x, y) == -1
+    np.testing.assert_array_equal(y, kept)
+
+
 @pytest.mark.usefixtures("young")
 def test_the_fast_call_outlives_its_executable_and_a_new_pool() -> None:
-    fast = loaded(scale(n=100_000)).fast()
+    fast = loaded(scale(n=100_000)).fast().fast
     gc.collect()
     x, y = np.ones(100_000, np.float32), np.zeros(100_000, np.float32)
     for count in (3, 1, 2):
@@ -252,7 +279,8 @@ def test_scalars_of_the_fast_call() -> None:
         def body(t: LineBuilder, y: Value, a: Value) -> None:
             t.store(y, t.broadcast(a, (5,), ()), t.ints(0))
 
-        fast = loaded(build("fill", [Arg("y", (5,), dtype, out=True), Arg("a", None, dtype)], (1,), body)).fast()
+        program = build("fill", [Arg("y", (5,), dtype, out=True), Arg("a", None, dtype)], (1,), body)
+        fast = loaded(program).fast().fast
         y = np.zeros(5, dtype.numpy)
         assert fast(y, value) == 0
         assert (y == value).all()

@@ -106,7 +106,12 @@ def same_array(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return next(((places[v], name) for name, v in args[0].items() if places.setdefault(v, name) != name), ())
 
 
+def nothing(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> None:
+    """What an optimizer remembers of earlier updates: a function is evaluated once."""
+
+
 TREES = {
-    f"tessera.nn.tree.{f.__name__}": f for f in (arrays, parameters, replaced, copied, moved, recorded, same_array)
+    **{f"tessera.nn.tree.{f.__name__}": f for f in (arrays, parameters, replaced, copied, moved, recorded, same_array)},
+    "tessera.nn.tree.renewed": replaced,
+    **{f"tessera.optimizers.repeated.{name}": nothing for name in ("again", "remember")},
 }
-TREES["tessera.nn.tree.renewed"] = replaced

@@ -58,8 +58,13 @@ TRANSFORMS = frozenset(
 """functions of functions, inside of programs and outside"""
 STATES = frozenset({"StatefulObject", "StatefulTensor", "KVCache"})
 """objects that functions change; their text is a library's, under the package's own name"""
-TREES = frozenset({"arrays", "parameters", "replaced", "renewed", "copied", "moved", "recorded", "same_array"})
-"""functions of `ts.nn.tree` that functions may call"""
+HELPERS = {
+    "tessera.nn.tree": frozenset(
+        {"arrays", "parameters", "replaced", "renewed", "copied", "moved", "recorded", "same_array"}
+    ),
+    "tessera.optimizers.repeated": frozenset({"again", "remember"}),
+}
+"""functions of the package's own modules that functions may call, and that mean something else there"""
 SPACES = frozenset({"fft", "linalg"})
 """modules of the package with functions under NumPy's names: operators, or programs made of them"""
 NAMESPACES = SPACES | {"op", "tensor", "tile", "nn", "optimizers"}
@@ -129,7 +134,7 @@ def member(path: str, name: str) -> Any:
         return OperatorRef(found.name)
     if path == "tessera" and (known := _language(name)) is not MISSING:
         return known
-    if path == "tessera.nn.tree" and name in TREES:
+    if name in HELPERS.get(path, ()):
         return Builtin(f"{path}.{name}")
     path = "tessera.nn" if path == "tessera" and name in STATES else path
     home = FUNCTIONS if path == "tessera" and name in made() else path

@@ -5,19 +5,25 @@ and the frame are, and for each argument its slot, its size in bytes and how it 
 Program has run, and k + 1 when argument k is not what the description says (or -1 when the frame is in use by another
 thread, -2 when two arrays overlap); nothing has happened then, and the caller takes the long way. It raises what a
 signal's handler raises meanwhile.
+
+NumPy's own arrays are read where they lie, by the layout that its C interface fixes, if their dtype and shape are those
+of the description; all else is asked for its buffer. With an odd address as its `self` it asks nobody: whoever calls it
+then need not have looked at dtypes and shapes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tessera.compiler.targets.cpu import interrupts
 from tessera.compiler.targets.cpu.call import threads
 from tessera.compiler.targets.cpu.frame import POOL
 from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.language.dtypes import DType
+from tessera.language.lazy import np
 from tessera.once import once
 
 WORKERS = 256
@@ -26,10 +32,18 @@ UNLOCKED_BYTES = 1 << 16
 """calls on more memory than this let other Python threads run meanwhile"""
 
 # slots of a description
-RUN, FRAME, BUSY, UNLOCK, POOL_CELL, ARRAYS, SCALARS, PAIRS, FIRST = range(9)
-PER_ARGUMENT = 4
-"""arrays: frame slot, bytes, item size, buffer flags; scalars: frame slot, kind; then pairs of arrays that must not
-overlap: two numbers of arrays, whether they may be one and the same"""
+RUN, FRAME, BUSY, UNLOCK, POOL_CELL, ARRAYS, SCALARS, PAIRS, NDARRAY, FIRST = range(10)
+PER_ARGUMENT = 8
+"""arrays: frame slot, bytes, item size, buffer flags, NumPy's flags, its dtype, the number of axes and where their
+lengths are; scalars: frame slot, kind; then pairs of arrays that must not overlap: two numbers of arrays, whether they
+may be one and the same"""
+HEAD = object.__basicsize__
+"""bytes of an object's head, the last of which are its type"""
+KIND, DATA, AXES, LENGTHS, DTYPE, FLAGS = HEAD - 8, HEAD, HEAD + 8, HEAD + 16, HEAD + 40, HEAD + 48
+"""where an array of NumPy's has its type, address, number of axes, their lengths, dtype and flags
+(PyArrayObject_fields)"""
+PLAIN, WRITEABLE = 0x1, 0x400
+"""flags of NumPy's: in one piece in the order of its axes; may be stored to"""
 FLOAT32, FLOAT64, INTEGER = range(3)
 CONTIGUOUS, WRITABLE = 0x38, 1
 BUFFER_BYTES = 80
@@ -57,7 +71,13 @@ define ptr @fast(ptr %self, ptr %args, i64 %given) {{
 entry:
   %buffers = alloca [{LIMIT * BUFFER_BYTES} x i8], align 16
   %watch = alloca [64 x i8], align 64
-  %d = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %self.value = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %self.bits = ptrtoint ptr %self.value to i64
+  %exact = trunc i64 %self.bits to i1
+  %d.bits = and i64 %self.bits, -2
+  %d = inttoptr i64 %d.bits to ptr
+  %ndarray.p = getelementptr i64, ptr %d, i64 {NDARRAY}
+  %ndarray = load ptr, ptr %ndarray.p
   %run.p = getelementptr i64, ptr %d, i64 {RUN}
   %run = load ptr, ptr %run.p
   %frame.p = getelementptr i64, ptr %d, i64 {FRAME}
@@ -103,11 +123,68 @@ array.take:
   %arg = load ptr, ptr %arg.p
   %at = mul i64 %i, {PER_ARGUMENT}
   %row = getelementptr i64, ptr %table, i64 %at
+  %off = mul i64 %i, {BUFFER_BYTES}
+  %buffer = getelementptr i8, ptr %buffers, i64 %off
+  %i.next = add i64 %i, 1
+  %kind.at = getelementptr i8, ptr %arg, i64 {KIND}
+  %its.kind = load ptr, ptr %kind.at
+  %plain = icmp eq ptr %its.kind, %ndarray
+  br i1 %plain, label %own, label %array.foreign
+own:
+  %own.flags.p = getelementptr i8, ptr %arg, i64 {FLAGS}
+  %own.flags = load i32, ptr %own.flags.p
+  %own.flags64 = zext i32 %own.flags to i64
+  %own.flags.want.p = getelementptr i64, ptr %row, i64 4
+  %own.flags.want = load i64, ptr %own.flags.want.p
+  %own.flags.both = and i64 %own.flags64, %own.flags.want
+  %own.flags.ok = icmp eq i64 %own.flags.both, %own.flags.want
+  %own.dtype.p = getelementptr i8, ptr %arg, i64 {DTYPE}
+  %own.dtype = load i64, ptr %own.dtype.p
+  %own.dtype.want.p = getelementptr i64, ptr %row, i64 5
+  %own.dtype.want = load i64, ptr %own.dtype.want.p
+  %own.dtype.ok = icmp eq i64 %own.dtype, %own.dtype.want
+  %own.axes.p = getelementptr i8, ptr %arg, i64 {AXES}
+  %own.axes = load i32, ptr %own.axes.p
+  %own.axes64 = sext i32 %own.axes to i64
+  %own.axes.want.p = getelementptr i64, ptr %row, i64 6
+  %own.axes.want = load i64, ptr %own.axes.want.p
+  %own.axes.ok = icmp eq i64 %own.axes64, %own.axes.want
+  %own.one = and i1 %own.flags.ok, %own.dtype.ok
+  %own.ok = and i1 %own.one, %own.axes.ok
+  %lengths.p = getelementptr i8, ptr %arg, i64 {LENGTHS}
+  %lengths = load ptr, ptr %lengths.p
+  %lengths.want.p = getelementptr i64, ptr %row, i64 7
+  %lengths.want = load ptr, ptr %lengths.want.p
+  br i1 %own.ok, label %axis, label %array.foreign
+axis:
+  %a = phi i64 [ 0, %own ], [ %a.next, %axis.compare ]
+  %a.more = icmp slt i64 %a, %own.axes.want
+  br i1 %a.more, label %axis.compare, label %own.take
+axis.compare:
+  %length.p = getelementptr i64, ptr %lengths, i64 %a
+  %length = load i64, ptr %length.p
+  %length.want.p = getelementptr i64, ptr %lengths.want, i64 %a
+  %length.want = load i64, ptr %length.want.p
+  %length.ok = icmp eq i64 %length, %length.want
+  %a.next = add i64 %a, 1
+  br i1 %length.ok, label %axis, label %array.foreign
+own.take:
+  %own.data.p = getelementptr i8, ptr %arg, i64 {DATA}
+  %own.data = load ptr, ptr %own.data.p
+  %own.size.p = getelementptr i64, ptr %row, i64 1
+  %own.size = load i64, ptr %own.size.p
+  store ptr %own.data, ptr %buffer
+  %own.holder.p = getelementptr ptr, ptr %buffer, i64 1
+  store ptr null, ptr %own.holder.p
+  %own.size.at = getelementptr i64, ptr %buffer, i64 2
+  store i64 %own.size, ptr %own.size.at
+  br label %array.kept
+array.foreign:
+  br i1 %exact, label %undo, label %array.ask
+array.ask:
   %flags.p = getelementptr i64, ptr %row, i64 3
   %flags64 = load i64, ptr %flags.p
   %flags = trunc i64 %flags64 to i32
-  %off = mul i64 %i, {BUFFER_BYTES}
-  %buffer = getelementptr i8, ptr %buffers, i64 %off
   %got = call i32 @PyObject_GetBuffer(ptr %arg, ptr %buffer, i32 %flags)
   %failed = icmp ne i32 %got, 0
   br i1 %failed, label %array.none, label %array.check
@@ -126,7 +203,6 @@ array.check:
   %len.ok = icmp eq i64 %len, %len.want
   %item.ok = icmp eq i64 %item, %item.want
   %ok = and i1 %len.ok, %item.ok
-  %i.next = add i64 %i, 1
   br i1 %ok, label %array.kept, label %array.other
 array.other:
   call void @PyBuffer_Release(ptr %buffer)
@@ -229,9 +305,10 @@ call.held:
 ran:
   br label %release
 undo:
-  %held = phi i64 [ 0, %crowd ], [ %i, %array.none ], [ %i, %array.other ], [ %arrays, %pair.take ],
-    [ %arrays, %scalar.none ]
-  %which = phi i64 [ -2, %crowd ], [ -3, %pair.take ], [ %i, %array.none ], [ %i, %array.other ], [ %k, %scalar.none ]
+  %held = phi i64 [ 0, %crowd ], [ %i, %array.foreign ], [ %i, %array.none ], [ %i, %array.other ],
+    [ %arrays, %pair.take ], [ %arrays, %scalar.none ]
+  %which = phi i64 [ -2, %crowd ], [ -3, %pair.take ], [ %i, %array.foreign ], [ %i, %array.none ],
+    [ %i, %array.other ], [ %k, %scalar.none ]
   %refused = add i64 %which, 1
   br label %release
 release:
@@ -286,6 +363,24 @@ def caller() -> Any:
     return ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(_method()[0].address("call"))
 
 
+@once
+def _ndarray() -> int:
+    """The address of NumPy's class of arrays; 0 if its arrays are not laid out as is expected here."""
+    if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return 0
+    kind = id(np.ndarray)
+    for array in (np.zeros((3, 5), np.float32), np.zeros((), np.int64), np.zeros((2, 3, 4))[:, ::2]):
+        word = [ctypes.c_int64.from_address(id(array) + at).value for at in (KIND, DATA, LENGTHS, DTYPE)]
+        axes, flags = (ctypes.c_int32.from_address(id(array) + at).value for at in (AXES, FLAGS))
+        plain = PLAIN * array.flags.c_contiguous | WRITEABLE * array.flags.writeable
+        if (*word[:2], word[3], axes) != (kind, array.ctypes.data, id(array.dtype), array.ndim):
+            return 0
+        lengths = tuple((ctypes.c_int64 * axes).from_address(word[2])) if axes else ()
+        if lengths != array.shape or flags & (PLAIN | WRITEABLE) != plain:
+            return 0
+    return kind
+
+
 class _Handle(int):
     """The description's address; it keeps alive all that the description points to."""
 
@@ -301,28 +396,47 @@ def scalar_kind(dtype: DType) -> int | None:
     return INTEGER if dtype.is_integer or dtype.kind == "bool" else None
 
 
-def fast_function(
+class FastFunctions(NamedTuple):
+    """Two ways into one Program. `exact` takes NumPy's arrays alone, of exactly these dtypes and shapes; None where it
+    cannot tell them."""
+
+    fast: Any
+    exact: Any
+
+
+def fast_functions(
     entry: int,
     frame: Any,
     arrays: Sequence[tuple[int, int, int, bool]],
     scalars: Sequence[tuple[int, int]],
     pairs: Sequence[tuple[int, int, bool]],
+    kinds: Sequence[tuple[Any, tuple[int, ...]]],
     kept: tuple[Any, ...],
-) -> Any:
-    """The function for one Program. `arrays`: (frame slot, bytes, item size, written to); `scalars`: (slot, kind);
-    `pairs`: two arrays that must not overlap, whether they may be one and the same."""
+) -> FastFunctions:
+    """The functions for one Program. `arrays`: (frame slot, bytes, item size, written to); `scalars`: (slot, kind);
+    `pairs`: two arrays that must not overlap, whether they may be one and the same; `kinds`: the dtypes of NumPy's and
+    the shapes of the arrays, or nothing."""
     unlock = int(sum(size for _, size, _, _ in arrays) > UNLOCKED_BYTES)
     cell = threads.pool_cell()
-    rows = [
-        v for slot, size, item, written in arrays for v in (slot, size, item, CONTIGUOUS | (WRITABLE if written else 0))
-    ]
-    rows += [v for slot, kind in scalars for v in (slot, kind, 0, 0)]
-    rows += [v for one, other, same in pairs for v in (one, other, int(same), 0)]
-    head = [entry, ctypes.addressof(frame), 0, unlock, ctypes.addressof(cell), len(arrays), len(scalars),
-            len(pairs)]  # fmt: skip
+    ndarray = _ndarray() if kinds else 0
+    shapes = [(ctypes.c_int64 * len(shape))(*shape) for _, shape in kinds]
+    rows: list[int] = []
+    for i, (slot, size, item, written) in enumerate(arrays):
+        rows += [slot, size, item, CONTIGUOUS | (WRITABLE if written else 0), PLAIN | (WRITEABLE if written else 0)]
+        rows += [id(kinds[i][0]), len(shapes[i]), ctypes.addressof(shapes[i])] if kinds else [0, -1, 0]
+    rows += [v for slot, kind in scalars for v in (slot, kind, *[0] * (PER_ARGUMENT - 2))]
+    rows += [v for one, other, same in pairs for v in (one, other, int(same), *[0] * (PER_ARGUMENT - 3))]
+    head = [entry, ctypes.addressof(frame), 0, unlock, ctypes.addressof(cell), len(arrays), len(scalars), len(pairs),
+            ndarray]  # fmt: skip
     description = (ctypes.c_int64 * (len(head) + len(rows)))(*head, *rows)
-    handle = _Handle(ctypes.addressof(description))
-    handle.kept = (description, frame, cell, *kept)
+    alive = (description, frame, cell, shapes, tuple(kinds), *kept)
+    address = ctypes.addressof(description)
+    return FastFunctions(_builtin(address, alive), _builtin(address | 1, alive) if ndarray else None)
+
+
+def _builtin(address: int, kept: tuple[Any, ...]) -> Any:
+    handle = _Handle(address)
+    handle.kept = kept
     _, method = _method()
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
