@@ -125,6 +125,8 @@ class _Reader:
                 return self.quoted(node, text)
             case ast.BinOp(op=ast.BitOr()):
                 return self.union([node.left, node.right])
+            case ast.BinOp(op=ast.MatMult(), left=left, right=right) if self.head(left) == "Tensor":
+                return TensorAnn(*tensor_items([Item("...", self.span_of(left)), self.item(right)]))
             case ast.Subscript(value=head, slice=inner):
                 try:
                     return self.subscript(node, head, inner)

@@ -84,6 +84,12 @@ class DType:
 
     __repr__ = __str__
 
+    def __rmatmul__(self, tensor: object) -> object:
+        """`Tensor @ f32`: a tensor of any shape with this dtype."""
+        if getattr(tensor, "__tessera_builtin__", "") != "tessera.Tensor":
+            return NotImplemented
+        return tensor["...", self]  # type: ignore[index]
+
     def __reduce__(self) -> tuple[Callable[[str], DType | None], tuple[str]]:
         return named, (self.name,)
 

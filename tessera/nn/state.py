@@ -6,6 +6,7 @@ the last value, in the same memory, so other views of that memory change too.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar, Self
 
 import tessera as ts
@@ -33,13 +34,29 @@ class StatefulObject(Module):
 class StatefulTensor(StatefulObject):
     """State whose tensors have one shape: a subclass declares its dims in `shape`, and its `dtype`.
 
-    `KVCache(B=2, H=8, S_max=1024, D_h=64)` sets each field annotated as a `Tensor` to zeros of that shape. Sizes may be
-    positional, in the order of `shape`; `dtype=` overrides the declared one. Raises TypeError for a missing or unknown
-    size.
+    `KVCache(B=2, H=8, S_max=1024, D_h=64)` sets each field to zeros of that shape; a subclass with other fields defines
+    `__init__`. Sizes may be positional, in the order of `shape`; `dtype=` overrides the declared one. Raises TypeError
+    for a missing or unknown size.
     """
 
     shape: ClassVar[tuple[str, ...]] = ()
     dtype: ClassVar[Any] = ts.f32
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        annotations = vars(cls).get("__annotations__", {})
+        for name in annotations.keys() & {"shape", "dtype"}:  # of the class, however they are annotated
+            annotations[name] = ClassVar[Any]
+        own = "__init__" in vars(cls)
+        super().__init_subclass__(**options)
+        if not own:
+            inherited = next(c.__init__ for c in cls.__mro__[1:] if "__init__" in vars(c))
+            cls.__init__ = inherited  # type: ignore[method-assign]
+
+    def __init__(self, *sizes: int, dtype: Any = None, **named: int) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, self.zeros(sizes, named, dtype))
+        if not dataclasses.fields(self):
+            self.zeros(sizes, named, dtype)
 
     @classmethod
     def zeros(cls, sizes: tuple[Any, ...], named: dict[str, int], dtype: Any) -> Tensor:

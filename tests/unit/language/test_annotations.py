@@ -96,6 +96,8 @@ EVALUATED = {
     "Const[int]": ConstAnn(None, dtypes.int64),
     "Int[32]": ScalarAnn(dtypes.int32),
     "Float[16]": ScalarAnn(f16),
+    "Tensor @ f32": TensorAnn((...,), f32),
+    "ts.Tensor @ bf16": TensorAnn((...,), bf16),
     "Batch": TensorAnn((B, 3), f32),
     "Batch | None": TensorAnn((B, 3), f32, optional=True),
 }  # fmt: skip

@@ -151,6 +151,29 @@ def test_a_gradient_beside_effects() -> None:
     assert float(value) == float(np.sum((w * x) ** 2) + np.sum(w * x))
 
 
+class Rows(ts.StatefulTensor):
+    shape: tuple[str, ...] = ("B", "D")
+    dtype: Any = ts.f32
+    seen: Tensor["B", "D"]
+
+    @effect("update")
+    def add(self, x: Tensor["B", "D"]) -> None:
+        self.seen = self.seen + x
+
+
+class Both(Rows):
+    more: Tensor["B", "D"]
+
+
+def test_states_of_one_shape_are_made_from_their_sizes() -> None:
+    rows = Rows(2, D=3)
+    rows.add(np.ones((2, 3), np.float32))
+    assert rows.seen.tolist() == [[1] * 3] * 2 and rows.shape == ("B", "D")
+    assert Both(B=1, D=2, dtype=ts.bf16).more.dtype == ts.bf16
+    with pytest.raises(TypeError, match="Rows takes a size for each of B, D"):
+        Rows(2)
+
+
 def test_nothing_differentiates_by_state() -> None:
     @ts.function
     def wrong(c: Counter, x: Tensor["D"]):

@@ -24,6 +24,13 @@ class Linear(Operator):
 
     def infer(self, t: Infer, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
         t.require(x, "float", operand=0)
+        if not weight.rank:
+            message = "linear takes its weights: a number of features has none, and new ones at each call would learn"
+            t.fail(
+                "TS213",
+                f"{message} nothing; hold nn.Linear(inputs, outputs, key=0) in a module, and call it",
+                operand=1,
+            )
         if weight.rank != 2 or not x.rank or (bias is not None and bias.rank != 1):
             t.fail("TS213", f"linear needs a weight [m, n] and a bias [m], not {shape_text(weight.shape)}", operand=1)
         n, m = x.shape[-1], weight.shape[0]
