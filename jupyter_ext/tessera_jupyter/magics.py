@@ -36,7 +36,7 @@ from tessera_jupyter.command import MagicRequest
 from tessera_jupyter.panel import OutputPanel, fill, show, show_early, show_tried
 from tessera_jupyter.progress import Waits, progress
 from tessera_jupyter.session.cards import Session
-from tessera_jupyter.session.message import tell
+from tessera_jupyter.session.message import ran, tell
 from tessera_jupyter.session.report import SessionReport
 from tessera_jupyter.subject import subject
 
@@ -59,7 +59,7 @@ class TesseraMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._raw = ""
-        self._session = Session(shell.user_ns)
+        self.session = Session(shell.user_ns)
         self._waits = 0
 
     @classmethod
@@ -91,13 +91,13 @@ class TesseraMagics(Magics):
 
     def _remember(self, info: Any) -> None:
         self._raw = info.raw_cell
-        self._session.cell = info.cell_id if info.store_history else None
+        self.session.cell = info.cell_id if info.store_history else None
 
     def _tell(self, result: Any) -> None:
         """When a cell has run: its number is known from now on."""
-        if self._session.cell is not None and result.execution_count is not None:
-            self._session.cells[result.execution_count] = self._session.cell
-        tell(self.shell, self._session)
+        if self.session.cell is not None and result.execution_count is not None:
+            self.session.cells[result.execution_count] = self.session.cell
+        ran(self.shell, self.session, result)
 
     @no_var_expand
     @line_cell_magic
@@ -133,10 +133,10 @@ class TesseraMagics(Magics):
             findings.tell(self.shell, outcome.error, outcome.error.__traceback__)
             raise outcome.error
         subjects = [subject(d.path, d.program, d.analysis, request.target, request.dims) for d in outcome.defined]
-        self._session.asked.update((s.program, request) for s in subjects)
+        self.session.asked.update((s.program, request) for s in subjects)
         names = [d.path for d in outcome.defined]
         watched = request.watch and not request.profile
-        expression = self._session.versions.last_expression(names) if watched else request.profile
+        expression = self.session.versions.last_expression(names) if watched else request.profile
         profile = self._record(expression, request.once) if expression else None
         since = self._since(names, expression) if request.watch else ""
         if subjects or profile:
@@ -149,7 +149,7 @@ class TesseraMagics(Magics):
             call = f"{names[0] if names else 'f'}(...)"
             return f"watched: profile a call once (%tessera profile {call}), and this cell will at every run"
         with progress(f"Comparing {expression} with the version before"):
-            change = self._session.versions.last_change(names)
+            change = self.session.versions.last_change(names)
         return (
             str(change) if change is not None else f"watched: the next edit is compared with this run of {expression}"
         )
@@ -178,7 +178,7 @@ class TesseraMagics(Magics):
     def _hints(self, request: MagicRequest) -> None:
         program = self.shell.user_ns.get(request.expression)
         if isinstance(program, Decorated):
-            profile = self._session.profile_of(program)
+            profile = self.session.profile_of(program)
             if profile is None:
                 call = f"{request.expression}(...)"
                 raise UsageError(
@@ -230,7 +230,7 @@ class TesseraMagics(Magics):
         name = request.expression
         self._program(name)
         with progress(f"Comparing the versions of {name}"):
-            found = self._session.versions.edits(name)
+            found = self.session.versions.edits(name)
         if not found.versions:
             raise UsageError(f"no call of {name} as a cell defines it was profiled yet: %tessera profile {name}(...)")
         display(found)
@@ -238,10 +238,10 @@ class TesseraMagics(Magics):
     def _functions(self, request: MagicRequest) -> None:
         """With `--follow` for a page, which is told after each cell from then on."""
         if request.follow:
-            self._session.followed = True
-            tell(self.shell, self._session)
+            self.session.followed = True
+            tell(self.shell, self.session)
         else:
-            display(SessionReport(self._session.cards(math.inf)[0]))
+            display(SessionReport(self.session.cards(math.inf)[0]))
 
     def _trace(self, request: MagicRequest) -> None:
         path = _writable(request.output or "trace.json")
@@ -255,7 +255,7 @@ class TesseraMagics(Magics):
     def _ir(self, request: MagicRequest) -> None:
         _check_target(request.target)
         program = self._program(request.expression)
-        cell = self._session.asked.get(program, MagicRequest())
+        cell = self.session.asked.get(program, MagicRequest())
         target = request.target if request.target != "auto" else cell.target
         dims = request.dims or (cell.dims if target == cell.target else {})
         last = Compiled.of_last_call(program) if target == "auto" and not request.dims else None
@@ -333,8 +333,8 @@ class TesseraMagics(Magics):
                     eval(code, self.shell.user_ns)
             profile = _Shown()
             profile.repeat(lambda: eval(code, self.shell.user_ns), 1 if once else None)
-        self._session.versions.note(expression, profile, once)
-        fill(self._session.took(profile, expression), profile)
+        self.session.versions.note(expression, profile, once)
+        fill(self.session.took(profile, expression), profile)
         return profile
 
     def _complete(self, _: Any, event: Any) -> list[str]:

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as lsp
 
 from tessera.compiler.frontend.module import TextScope
-from tessera.compiler.frontend.names.values import OutsideArray
 from tessera.compiler.frontend.syntax.fragments import bound_names
 from tessera.compiler.frontend.syntax.parse import Source as SourceText
 from tessera.compiler.frontend.syntax.parse import parse
 from tessera.compiler.frontend.syntax.reparse import parsed
 from tessera.compiler.frontend.workspace import Modules
+from tessera.editor import live_arrays
 from tessera.editor.functions import Known
+from tessera.editor.live_arrays import LiveArrays
 from tessera.errors import Diagnostic, Edit, Span
-from tessera.language import dtypes
 from tessera_lsp.document import Document
 from tessera_lsp.text import Text
 
@@ -140,6 +140,7 @@ class Notebook:
         self, uri: str, encoding: str, analysed: Callable[[Document], None], modules: Modules | None = None
     ) -> None:
         self.sources: list[CellSource] = []
+        self.live = LiveArrays()
         self.document = Document(lsp.TextDocumentItem(uri, "python", 0, ""), encoding, analysed, modules)
         self._encoding = encoding
         self._versions = count(1)
@@ -158,14 +159,11 @@ class Notebook:
         self._compose()
 
     def _read_arrays(self, metadata: Any) -> None:
-        """The kernel's arrays, `{"tessera": {"arrays": {"W": {"shape": [4, 8], "dtype": "f32"}}}}`: all that there are,
-        where something is said of them."""
-        try:
-            told = metadata["tessera"]["arrays"]
-            found = {name: (tuple(map(int, a["shape"])), dtypes.named(a["dtype"])) for name, a in told.items()}
-        except (TypeError, KeyError, ValueError, AttributeError):
-            return
-        self.document.read_arrays({name: OutsideArray(shape, d) for name, (shape, d) in found.items() if d is not None})
+        """The kernel's arrays: all that there are, where something is said of them."""
+        live = live_arrays.read(metadata)
+        if live is not None:
+            self.live = live
+            self.document.read_arrays(live.types)
 
     def change(self, change: lsp.NotebookDocumentChangeEvent) -> list[str]:
         """Takes a change; gives the addresses of the cells that are no longer there."""
@@ -232,6 +230,10 @@ class Notebook:
             if uri in before
         )
 
+    def first_line(self, source: CellSource) -> int:
+        """Where a cell begins in the whole text, from 1."""
+        return self._first[source.uri] + 1
+
     def location(self, span: Span) -> lsp.Location:
         """A place in the cell that it lies in, which may be none of ours, or in another file."""
         found = self.source_at(span.line) if span.file == self.document.file else None
@@ -289,7 +291,7 @@ class CellText(Text):
 
 
 class NotebookCell:
-    """A `%%tessera` cell, for features to read like a document: what of the notebook's document lies in it."""
+    """A cell, for features to read like a document: what of the notebook's document lies in it."""
 
     def __init__(self, notebook: Notebook, source: CellSource, first: int, rows: int) -> None:
         self._notebook, self._document, self._source = notebook, notebook.document, source

@@ -20,6 +20,8 @@ class Settings:
     shapes: bool = True
     dtypes: bool = True
     policies: bool = True
+    values: bool = True
+    """in notebooks also what the kernel's arrays hold"""
     quiet: bool = False
     """hints only where a shape changes, and near the cursor where the client tells of it"""
     lenses: bool = True
@@ -36,6 +38,7 @@ def read(given: Any) -> Settings:
         shapes=hints.value("shapes", bool, True),
         dtypes=hints.value("dtypes", bool, True),
         policies=hints.value("policies", bool, True),
+        values=hints.value("values", bool, True),
         quiet=hints.value("quiet", bool, False),
         lenses=lenses.value("enable", bool, True),
     )

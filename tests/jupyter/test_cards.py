@@ -37,7 +37,7 @@ CALL = "layer(np.ones((8, 16), np.float32), np.ones((16, 16), np.float32))"
 
 def cards(nb):
     """By name, as a page gets them."""
-    session = nb.shell.magics_manager.registry["TesseraMagics"]._session
+    session = nb.shell.magics_manager.registry["TesseraMagics"].session
     return {card["name"]: card for card in session.cards(math.inf)[0]}
 
 
@@ -138,7 +138,7 @@ def test_new_cards_wait_when_there_is_no_time_for_them(session):
     magics = session.shell.magics_manager.registry["TesseraMagics"]
     names = []
     for _ in range(3):
-        found, whole = magics._session.cards(-math.inf)
+        found, whole = magics.session.cards(-math.inf)
         names.append(([card["name"] for card in found], whole))
     assert names == [(["inner"], False), (["inner", "layer"], False), (["inner", "layer", "loop"], True)]
 

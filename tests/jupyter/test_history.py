@@ -135,7 +135,7 @@ def test_two_real_versions_are_measured(nb):
     edit_and_profile(nb, CELL.replace("+ 1", "+ 5"))
     nb.run("%tessera history f")
     magics = nb.shell.magics_manager.registry["TesseraMagics"]
-    change = magics._session.versions.edits("f").versions[-1].change
+    change = magics.session.versions.edits("f").versions[-1].change
     assert change.times is not None and len(change.times.before) >= 6
 
 

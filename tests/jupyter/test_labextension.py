@@ -60,14 +60,14 @@ def expect_hints(page, index, expected):
     eventually(lambda: shown(page, index), expected)
 
 
-def point_at(page, part, explanation):
+def point_at(page, part, explanation, **at):
     """Rests the pointer on a part of a cell until this explanation stands there, and gives it. The pointer goes there
     anew where none comes: text may have moved away below it meanwhile, as it does below a person's."""
     tip = page.page.locator(explanation)
 
     def shows():
         page.page.mouse.move(5, 5)
-        part.hover()
+        part.hover(**at)
         with contextlib.suppress(require("playwright.sync_api").TimeoutError):
             tip.wait_for(timeout=20_000)
         return tip.count() > 0

@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 from tessera_jupyter.session import message
-from tessera_jupyter.session.sizes import arrays, called
+from tessera_jupyter.session.arrays import arrays
+from tessera_jupyter.session.sizes import called
 
 import tessera as ts
 from tests.browsers import eventually, expect
@@ -31,7 +32,8 @@ def test_an_editor_that_runs_code_is_shown_the_arrays(nb):
     ran = nb.run(question)
     assert ran.error is None and ran.result is None
     (shown,) = ran.displays
-    assert shown[message.FORM]["arrays"]["W"] == {"shape": [4, 8], "dtype": "f32"}
+    told = shown[message.FORM]["arrays"]["W"]
+    assert (told["shape"], told["dtype"], told["elements"]["mean"]) == ([4, 8], "f32", "1")
     assert {n for n in set(nb.shell.user_ns) - names if not n.startswith("_")} == set()
     assert subprocess.run([sys.executable, "-c", question], check=True, capture_output=True).stdout == b""
 

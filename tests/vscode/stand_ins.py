@@ -24,12 +24,16 @@ _CODE = {
 _JUPYTER = """
 const vscode = require("vscode");
 const FORM = "application/vnd.tessera.session+json";
-const ARRAYS = { arrays: { W: { shape: [4, 24], dtype: "f32" } } };
 let ran = 0;
+let made = {};
+function told() {
+    const elements = { first: "[0, 1, 2, ...]", least: "0", most: "95", mean: "47.5" };
+    return { arrays: { W: { shape: [4, 24], dtype: "f32", elements, ...made.place } }, cells: made.cells ?? {} };
+}
 async function* answer(code) {
     if (!ran || !code.includes("tessera_jupyter.session.message")) throw new Error("Not this code: " + code);
     yield { items: [{ mime: "text/plain", data: new TextEncoder().encode("{") }] };
-    yield { items: [{ mime: FORM, data: new TextEncoder().encode(JSON.stringify(ARRAYS)) }] };
+    yield { items: [{ mime: FORM, data: new TextEncoder().encode(JSON.stringify(told())) }] };
 }
 exports.activate = () => {
     const controller = vscode.notebooks.createNotebookController("stand-in", "jupyter-notebook", "Stand-in");
@@ -37,7 +41,9 @@ exports.activate = () => {
         for (const cell of cells) {
             const execution = controller.createNotebookCellExecution(cell);
             execution.start(Date.now());
-            ran += 1;
+            execution.executionOrder = ran += 1;
+            const text = cell.document.getText();
+            if (text.includes("W = ")) made = { place: { cell: ran }, cells: { [ran]: text } };
             execution.end(true, Date.now());
         }
     };

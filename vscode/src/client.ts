@@ -90,14 +90,15 @@ export class Client {
     }
   }
 
-  /** Tells the server which arrays a notebook's kernel holds, as the metadata of the notebook, and asks for hints anew. */
-  tellArrays(notebook: vscode.NotebookDocument, arrays: object): void {
+  /** Tells the server what a notebook's kernel has told of its arrays, as the metadata of the notebook, and asks for hints
+   * anew. */
+  tellArrays(notebook: vscode.NotebookDocument, told: object): void {
     if (!this.isRunning) {
       return;
     }
     void this.running?.sendNotification("notebookDocument/didChange", {
       notebookDocument: { uri: notebook.uri.toString(), version: notebook.version },
-      change: { metadata: { tessera: { arrays } } },
+      change: { metadata: { tessera: told } },
     });
     const cell = notebook.getCells().find(({ document }) => document.languageId === "python");
     if (cell) {

@@ -85,8 +85,8 @@ export class KernelArrays implements vscode.Disposable {
     for await (const { items } of kernel.executeCode(QUESTION, this.ending.token)) {
       for (const { mime, data } of items) {
         if (mime === FORM) {
-          const { arrays } = JSON.parse(new TextDecoder().decode(data)) as { arrays: object };
-          this.clients.at(notebook.uri)?.tellArrays(notebook, arrays);
+          const told = JSON.parse(new TextDecoder().decode(data)) as object;
+          this.clients.at(notebook.uri)?.tellArrays(notebook, told);
         }
       }
     }

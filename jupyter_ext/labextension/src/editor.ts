@@ -7,7 +7,7 @@ import type { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { MimeModel } from '@jupyterlab/rendermime';
 import type * as lsp from 'vscode-languageserver-protocol';
 
-import { isTessera, type NotebookSession } from './notebook';
+import type { Findings, NotebookSession } from './notebook';
 import { describe, type Place, places } from './sizes';
 
 export interface Surroundings {
@@ -18,14 +18,17 @@ export interface Surroundings {
   rendermime: IRenderMimeRegistry;
 }
 
-/** Hints, squiggles and hovers for the editor of one cell. Cells that are not `%%tessera` are left as they are. */
+/** Hints, squiggles and hovers for the editor of one cell. Cells that are not `%%tessera` show what the arrays are that
+ * they bound, and nothing else. */
 export function tesseraCell(cell: ISharedCell, around: Surroundings): Extension {
   const follow = ViewPlugin.define(view => {
     const session = around.session(cell);
     let marked = '';
+    let squiggled = false; // a plain cell's squiggles are others'
     const show = (_: unknown, id: string): void => {
       const doc = view.state.doc;
-      const found = session!.findings(cell.id) ?? { text: doc.toString(), hints: [], diagnostics: [] };
+      const nothing: Findings = { text: doc.toString(), hints: [], diagnostics: squiggled ? [] : undefined };
+      const found = session!.findings(cell.id) ?? nothing;
       if (id !== cell.id || found.text !== doc.toString()) {
         return;
       }
@@ -37,6 +40,7 @@ export function tesseraCell(cell: ISharedCell, around: Surroundings): Extension 
       const marks = JSON.stringify(found.diagnostics);
       if (found.diagnostics && marks !== marked) {
         marked = marks;
+        squiggled = found.diagnostics.length > 0;
         view.dispatch(setDiagnostics(view.state, found.diagnostics.map(d => squiggle(doc, d, cell, session!))));
       }
     };
@@ -111,7 +115,7 @@ class Hint extends WidgetType {
   override toDOM(): HTMLElement {
     const label = this._hint.label;
     const element = document.createElement('span');
-    element.className = 'tessera-hint';
+    element.className = this._hint.paddingLeft ? 'tessera-hint tessera-hint-apart' : 'tessera-hint';
     element.setAttribute('aria-hidden', 'true'); // it is not the cell's text
     for (const part of typeof label === 'string' ? [{ value: label }] : label) {
       const piece = document.createElement('span');
@@ -229,7 +233,7 @@ async function hoverAt(
   around: Surroundings
 ): Promise<Tooltip | null> {
   const doc = view.state.doc;
-  if (!isTessera(doc.toString())) {
+  if (!around.session(cell)?.speaksOf(cell, doc.toString())) {
     return null;
   }
   const at = { position: place(doc, position) };

@@ -58,9 +58,9 @@ class Sessions implements Surroundings {
     const notebook = panel.content.model?.sharedModel;
     const session = notebook && this._sessions.get(notebook);
     if (session) {
-      const { called, arrays } = this._told.get(panel) ?? NOTHING;
+      const { called, arrays, cells } = this._told.get(panel) ?? NOTHING;
       session.called = this._shown ? called : [];
-      session.arrays = arrays;
+      session.live = { arrays, cells };
     }
   }
 

@@ -3,7 +3,7 @@ import { Signal } from '@lumino/signaling';
 import type * as lsp from 'vscode-languageserver-protocol';
 
 import type { Connection } from './connection';
-import { type Called, NOTHING, type Told } from './sizes';
+import { type Called, type Live, NOTHING } from './sizes';
 
 /** Milliseconds of quiet after a keystroke before it is sent. */
 const PAUSE = 15;
@@ -32,7 +32,7 @@ export function isTessera(text: string): boolean {
 /**
  * A notebook as the server sees it: all code cells, in order, since a `%%tessera` cell uses what stands in others.
  *
- * Nothing is sent before there is a `%%tessera` cell. Every change brings the server up to date by comparing what the
+ * Nothing is sent before there is a `%%tessera` cell, or a cell that bound an array. Every change brings the server up to date by comparing what the
  * notebook holds with what was sent, whatever events led there.
  */
 export class NotebookSession {
@@ -40,8 +40,8 @@ export class NotebookSession {
   readonly found = new Signal<this, string>(this);
 
   private _called: Called[] = [];
-  private _arrays = NOTHING.arrays;
-  private _sentArrays = '';
+  private _live: Live = { arrays: NOTHING.arrays, cells: NOTHING.cells };
+  private _sentLive = '';
   private _sent = new Map<string, Sent>();
   private _findings = new Map<string, Findings>();
   private _watched = new Set<ISharedCell>();
@@ -91,9 +91,15 @@ export class NotebookSession {
   }
 
   /** The arrays that the kernel holds. */
-  set arrays(arrays: Told['arrays']) {
-    this._arrays = arrays;
+  set live(live: Live) {
+    this._live = live;
     this._changed();
+  }
+
+  /** Whether the server may have hints for a cell with this text: one that is Tessera's, or one that bound arrays which
+   * the kernel holds. */
+  speaksOf(cell: ISharedCell, text: string): boolean {
+    return isTessera(text) || (order(cell) ?? 0) in this._live.cells;
   }
 
   /** Asks about a cell, when the server knows its present text. Null where it has no answer. */
@@ -101,7 +107,7 @@ export class NotebookSession {
     window.clearTimeout(this._timer);
     await this._update();
     const uri = this._sent.get(cell.id)?.uri;
-    if (uri === undefined || !isTessera(cell.getSource())) {
+    if (uri === undefined || !this.speaksOf(cell, cell.getSource())) {
       return null;
     }
     return this._connection.request<R>(method, { textDocument: { uri }, ...params });
@@ -162,13 +168,13 @@ export class NotebookSession {
     } else if (message.method === 'textDocument/publishDiagnostics') {
       const cell = this.cellAt(message.params.uri);
       const sent = cell && this._sent.get(cell.id);
-      if (sent && (message.params.version ?? sent.version) === sent.version) {
+      if (sent && isTessera(sent.text) && (message.params.version ?? sent.version) === sent.version) {
         this._settle(cell, sent.text, { diagnostics: message.params.diagnostics });
       }
     }
   }
 
-  /** Brings the server up to date, then asks for the hints of every `%%tessera` cell. */
+  /** Brings the server up to date, then asks for the hints of every cell that may have some. */
   private async _refresh(): Promise<void> {
     try {
       await this._update();
@@ -180,7 +186,7 @@ export class NotebookSession {
 
   private async _hints(cell: ISharedCell): Promise<void> {
     const { uri, text } = this._sent.get(cell.id) ?? {};
-    if (text === undefined || !isTessera(text)) {
+    if (text === undefined || !this.speaksOf(cell, text)) {
       if (this._findings.delete(cell.id)) {
         this.found.emit(cell.id);
       }
@@ -196,7 +202,7 @@ export class NotebookSession {
 
   /** Joins what is found to what is known of the same text; of another text nothing is known yet. */
   private _settle(cell: ISharedCell, text: string, found: Partial<Findings>): void {
-    if (text === this._sent.get(cell.id)?.text && isTessera(text)) {
+    if (text === this._sent.get(cell.id)?.text && this.speaksOf(cell, text)) {
       const known = this._findings.get(cell.id);
       this._findings.set(cell.id, { ...(known?.text === text && known), ...found, text });
       this.found.emit(cell.id);
@@ -210,7 +216,8 @@ export class NotebookSession {
 
   private async _send(): Promise<void> {
     const cells = this.model.cells.filter(c => c.cell_type === 'code');
-    if (!this._version && !cells.some(c => isTessera(c.getSource()))) {
+    const concerns = cells.some(c => isTessera(c.getSource())) || Object.keys(this._live.cells).length > 0;
+    if (!this._version && !concerns) {
       return;
     }
     await this._connection.ready(); // where it has ended meanwhile, all is sent anew
@@ -231,7 +238,7 @@ export class NotebookSession {
       return;
     }
     const change = this._difference(cells);
-    const differs = this._sentArrays !== JSON.stringify(this._arrays);
+    const differs = this._sentLive !== JSON.stringify(this._live);
     if (change || differs) {
       const notebookDocument = { uri: this.uri, version: ++this._version };
       await this._connection.notify('notebookDocument/didChange', {
@@ -242,8 +249,8 @@ export class NotebookSession {
   }
 
   private _metadata(): object {
-    this._sentArrays = JSON.stringify(this._arrays);
-    return { tessera: { arrays: this._arrays } };
+    this._sentLive = JSON.stringify(this._live);
+    return { tessera: this._live };
   }
 
   private _difference(cells: ISharedCell[]): CellChanges | null {

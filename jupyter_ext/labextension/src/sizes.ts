@@ -38,16 +38,22 @@ export interface Card {
   edits: { text: string; verdict: string; compared: boolean }[];
 }
 
-/** What the kernel has told: what was called, and the arrays that names have. `cards` where the page follows it, all of
- * them if `whole`. */
-export interface Told {
-  called: Called[];
+/** The arrays that names have, and the texts of the cells that bound them, for the server; see
+ * tessera_jupyter/session/arrays.py. */
+export interface Live {
   arrays: Record<string, { shape: number[]; dtype: string }>;
+  cells: Record<number, string>;
+}
+
+/** What the kernel has told: what was called, and what it holds. `cards` where the page follows it, all of them if
+ * `whole`. */
+export interface Told extends Live {
+  called: Called[];
   cards?: Card[];
   whole?: boolean;
 }
 
-export const NOTHING: Told = { called: [], arrays: {} };
+export const NOTHING: Told = { called: [], arrays: {}, cells: {} };
 
 /** Where such a function stands in a text: its extent, and the end of the line that names it. */
 export interface Place extends Called {

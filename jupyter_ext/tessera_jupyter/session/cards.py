@@ -27,6 +27,7 @@ from tessera.runtime.events import LaunchEvent
 from tessera_jupyter.actions import cell_number
 from tessera_jupyter.command import MagicRequest
 from tessera_jupyter.history import CellHistory, Change, changed
+from tessera_jupyter.session.arrays import BoundArrays
 from tessera_jupyter.session.sizes import named, text_of
 
 MOST_KERNELS = 5
@@ -112,6 +113,7 @@ class Session:
 
     namespace: dict[str, Any]
     versions: CellHistory = field(init=False)
+    live: BoundArrays = field(init=False)
     cells: dict[int, str] = field(default_factory=dict[int, str])
     cell: str | None = None
     """the cell that is running"""
@@ -124,6 +126,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.versions = CellHistory(self.namespace)
+        self.live = BoundArrays(self.namespace)
 
     def took(self, profile: Profiler, expression: str) -> list[Decorated[Any, Any]]:
         """Stores a profile as the last one of all programs that ran in it, and returns those programs."""

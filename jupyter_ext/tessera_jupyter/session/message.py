@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 
-from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
 from tessera_jupyter.session.cards import Session
-from tessera_jupyter.session.sizes import arrays, called
+from tessera_jupyter.session.sizes import called
 
 TARGET = "tessera.session"
 FORM = "application/vnd.tessera.session+json"
@@ -21,13 +21,19 @@ BUDGET = 0.3
 """seconds that new cards may take between two cells; a page that lacks some asks for the rest"""
 
 
-def tell(shell: InteractiveShell, session: Session) -> None:
-    """Sends the current state to the page; does nothing outside a kernel."""
+def ran(shell: InteractiveShell, session: Session, result: ExecutionResult) -> None:
+    """After each cell: notes the arrays that it bound, and sends the state to the page."""
+    session.live.ran(shell, result)
+    tell(shell, session, result.execution_count)
+
+
+def tell(shell: InteractiveShell, session: Session, number: int | None = None) -> None:
+    """Sends the current state to the page, after the cell of that number; does nothing outside a kernel."""
     if getattr(shell, "kernel", None) is None:
         return
     from comm import create_comm  # optional: ipykernel brings it
 
-    data: dict[str, object] = {"called": called(shell.user_ns), "arrays": arrays(shell.user_ns)}
+    data: dict[str, object] = {"called": called(shell.user_ns), **session.live.told(number)}
     if session.followed:
         cards, whole = session.cards(time.monotonic() + BUDGET)
         data |= {"cards": cards, "whole": whole}
@@ -38,4 +44,6 @@ def show() -> None:
     """The arrays, for an editor that can run code in the kernel and has no comms: VS Code."""
     from IPython.display import display  # slow: pages do not need it
 
-    display({FORM: {"arrays": arrays(InteractiveShell.instance().user_ns)}}, raw=True)
+    magics = InteractiveShell.instance().magics_manager.registry.get("TesseraMagics")
+    if magics is not None:
+        display({FORM: magics.session.live.told()}, raw=True)

@@ -1,5 +1,4 @@
-"""The sizes that functions were called with, shown beside them in a page as `B=32 now`, and the shapes of arrays by
-name, for hints in functions that read them. No elements, no code."""
+"""The sizes that functions were called with, shown beside them in a page as `B=32 now`."""
 
 from __future__ import annotations
 
@@ -7,18 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict
 
-from tessera.language import dtypes
 from tessera.language.decorators import Decorated
 
-MOST = 1000
-"""arrays that are reported: the newest"""
 _RESULT = re.compile(r"_+\d*")
 """the names that IPython gives to results of cells"""
-
-
-class Array(TypedDict):
-    shape: list[int]
-    dtype: str
 
 
 class Called(TypedDict):
@@ -27,18 +18,6 @@ class Called(TypedDict):
     name: str
     text: str
     sizes: dict[str, int]
-
-
-def arrays(namespace: Mapping[str, Any]) -> dict[str, Array]:
-    """The names of arrays that functions can read, with shape and dtype."""
-    found: dict[str, Array] = {}
-    for name, value in list(namespace.items()):
-        if name.startswith("_") or isinstance(value, type) or not hasattr(type(value), "__dlpack__"):
-            continue
-        shape, dtype = getattr(value, "shape", None), dtypes.of(getattr(value, "dtype", None))
-        if dtype is not None and isinstance(shape, tuple) and (shape or hasattr(value, "__setitem__")):
-            found[name] = {"shape": [int(n) for n in shape], "dtype": str(dtype)}
-    return dict(list(found.items())[-MOST:])
 
 
 def called(namespace: Mapping[str, Any]) -> list[Called]:

@@ -24,6 +24,7 @@ from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 from tessera_lsp import markup
 from tessera_lsp.document import Document
+from tessera_lsp.features import live_values
 from tessera_lsp.index import Index, IndexedUnit
 from tessera_lsp.server import TesseraServer
 from tessera_lsp.uses import FUNCTIONS, own_name, places
@@ -67,12 +68,17 @@ def register(server: TesseraServer) -> None:
         known = document.function_at(line)
         inside = _with_axis(known, _hover(document, known, line, col), line, col) if known is not None else None
         found = inside or _of_module(document, Index(server).of(document), line, col)
+        live = await live_values.under(server, params)
         if found is None:
-            return None
+            return _said(live.head + live.text, live.range) if live is not None else None
         text, span = found
         if known is not None and inside:
             text += apart(document, known, line, col) + why_kept(document, known, line, col)
-        return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), document.text.span_range(span))
+        return _said(text + (live.text if live is not None else ""), document.text.span_range(span))
+
+
+def _said(text: str, range: lsp.Range) -> lsp.Hover:
+    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), range)
 
 
 def _with_axis(known: Known, found: tuple[str, Span] | None, line: int, col: int) -> tuple[str, Span] | None:

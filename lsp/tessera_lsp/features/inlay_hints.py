@@ -24,6 +24,8 @@ from tessera.editor.functions import Known, is_tensor, policy_of, takes_gradient
 from tessera.editor.names import bound_by, parameters
 from tessera.editor.refactor import annotate
 from tessera_lsp.document import Document
+from tessera_lsp.features import live_values
+from tessera_lsp.features.live_values import LiveCell
 from tessera_lsp.server import TesseraServer
 from tessera_lsp.settings import Settings
 
@@ -60,7 +62,7 @@ def register(server: TesseraServer) -> None:
             if near is None or document.text.place(hint.position)[0] in near
         ]
         kept = _kept(server, document, range(first, last + 1)) if any(map(_has_backward_pass, document.known)) else ()
-        return [*presets, *types, *indices, *kept]
+        return [*presets, *types, *indices, *kept, *await _live(server, params)]
 
     @server.feature(lsp.INLAY_HINT_RESOLVE)
     async def resolve(hint: lsp.InlayHint) -> lsp.InlayHint:
@@ -78,6 +80,17 @@ def _kept(server: TesseraServer, document: Document, lines: range) -> Iterable[l
     from tessera_lsp.features import kept_hints  # slow: it schedules programs, which few files have it do
 
     return kept_hints.of(server, document, lines)
+
+
+async def _live(server: TesseraServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+    """In a notebook's cells, those without `%%tessera` too, what the kernel's arrays hold."""
+    cell = await live_values.cell_at(server, params.text_document) if server.settings.values else None
+    if cell is None:
+        return []
+    found = live_values.hints(cell, server.settings)
+    first, last = (cell.text.place(p)[0] for p in (params.range.start, params.range.end))
+    near = _near(server, cell) if server.settings.quiet else range(first, last + 1)
+    return [h for h in found if (line := cell.text.place(h.position)[0]) in near and first <= line <= last]
 
 
 def _has_backward_pass(known: Known) -> bool:
@@ -153,7 +166,7 @@ def _text(type: Any, settings: Settings) -> str:
     return " ".join(text for wanted, text in (*parts, (settings.policies, policy)) if wanted and text)
 
 
-def _near(server: TesseraServer, document: Document) -> range:
+def _near(server: TesseraServer, document: Document | LiveCell) -> range:
     """The lines around the cursor."""
     if server.cursor is None or server.cursor[0] != document.uri:
         return range(0)
