@@ -42,6 +42,9 @@ class Sizes:
     """whether products read operands whose rows, columns or summed axes are several strided axes in memory"""
     any_rows: bool = False
     """whether a product of any number of rows does no more work than these; else it is padded to a power of two"""
+    band: int = 0
+    """bytes of a result that are computed at a time where launches run in bands, so that the next launch reads them from
+    a cache; 0: launches run one after the other"""
 
 
 @immutable
@@ -109,6 +112,7 @@ CPU = Sizes(
     rows_again=True,
     any_axes=True,
     any_rows=True,
+    band=1 << 18,
 )
 
 

@@ -45,6 +45,7 @@ from tessera.compiler.tile.passes.reduce_one_axis import reduce_one_axis, reduce
 from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.tile.passes.separate_batches import has_batches, separate_batches
 from tessera.compiler.tile.passes.turn_products import turn_products, turns_products
+from tessera.compiler.tile.bands.choose import run_in_bands
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
@@ -261,6 +262,8 @@ def to_program(unit: Unit, target: str, run: Run | None = None) -> Lowered:
     program = schedule_to_tile(schedule, unit.params, unit.checks, target, unit.structure)
     for launch in program.launches:
         run.done("schedule_to_tile", launch.kernel)
+    if band := sizes_of(target).band:
+        program = run_in_bands(program, band)
     return Lowered(program, graph, schedule, run.stages)
 
 
@@ -355,7 +358,8 @@ def with_kernels(program: Program, change: Callable[[Op], Op], by_name: bool = F
             case Loop():
                 return replace(step, head=tuple(map(of, step.head)), body=tuple(map(of, step.body)))
 
-    return replace(program, steps=tuple(map(of, program.steps)))
+    bands = () if by_name else program.bands  # a pass from outside may change what programs read
+    return replace(program, steps=tuple(map(of, program.steps)), bands=bands)
 
 
 def _from_outside(what: str, name: str, span: Span, make: Callable[[], Op | None]) -> Op:

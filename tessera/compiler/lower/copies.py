@@ -15,7 +15,7 @@ from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, in
 from tessera.compiler.lower.sorting import temporary
 from tessera.compiler.schedule.access import Access, access, collapse, sizes, units, written
 from tessera.compiler.schedule.alignment import Axes, base_of, shape_of
-from tessera.compiler.schedule.blocks import map_block
+from tessera.compiler.schedule.blocks import map_block, part_block
 from tessera.compiler.schedule.views import ViewLayout, kind_of, layout_of
 from tessera.errors import Span
 from tessera.language.dims import Dim
@@ -72,10 +72,12 @@ def copy_window(
 def _writer(
     space: Shape, walks: Sequence[Sequence[Dim | None]], scalars: set[Value], span: Span, out: ProgramBuilder
 ) -> KernelWriter:
-    """A kernel over the fewest axes that describe `walks` through `space`."""
+    """A kernel over the fewest axes that describe `walks` through `space`, the last of which is that of its result."""
     groups = collapse(space, [0] * len(space), walks) or [tuple(range(len(space)))]
     dims = sizes(space, groups)
     block = map_block(dims, out.sizes, units(walks, groups))
+    if out.sizes.band and space:
+        block = part_block(block, [walks[-1][groups[0][-1]]], out.sizes)
     return KernelWriter(Space(space, groups, dims, block, (False,) * len(dims)), {}, scalars, span)
 
 

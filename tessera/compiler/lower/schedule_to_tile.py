@@ -23,7 +23,7 @@ from tessera.compiler.lower.segments import fold_segments
 from tessera.compiler.lower.sorting import sort_lines
 from tessera.compiler.lower.spectral.passes import keep_table, transform_lines
 from tessera.compiler.schedule.access import Access, collapse, gather_parts, sizes, units, written
-from tessera.compiler.schedule.blocks import map_block, row_block, sizes_for
+from tessera.compiler.schedule.blocks import map_block, part_block, row_block, sizes_for
 from tessera.compiler.schedule.lifetimes import dies
 from tessera.compiler.schedule.saved_values import places
 from tessera.compiler.schedule.views import kind_of, layout_of
@@ -183,6 +183,8 @@ def _space(body: GroupBody, out: ProgramBuilder) -> Space:
         block: tuple[Dim, ...] = row_block(dims, inner, out.sizes)
     else:
         block = map_block(dims, out.sizes, units(walks, groups))
+        if out.sizes.band and body.space:
+            block = part_block(block, [walk[groups[0][-1]] for walk in results], out.sizes)
     return Space(body.space, groups, dims, block, inner)
 
 

@@ -47,13 +47,16 @@ def temporaries(program: Program) -> tuple[Temporary, ...]:
 
 def lifetimes(program: Program) -> dict[int, Lifetime]:
     """The lifetime of each buffer that is used. What a loop uses and something outside of it too lives from its first
-    round to its last one."""
+    round to its last one, and what launches use that run in bands from the first of them to the last one."""
     uses: dict[int, list[int]] = {}
     loops: list[Lifetime] = []
     _walk(program.steps, 0, uses, loops)
     found: dict[int, Lifetime] = {}
     for buffer, at in uses.items():
         first, last = min(at), max(at)
+        for bands in program.bands:
+            if any(bands.first <= i <= bands.last for i in at):
+                first, last = min(first, bands.first), max(last, bands.last)
         for start, end in loops:
             if 0 < sum(start <= i <= end for i in at) < len(at):
                 first, last = min(first, start), max(last, end)

@@ -102,6 +102,35 @@ Step: TypeAlias = Launch | Branch | Loop
 
 
 @immutable
+class BandedLaunch:
+    """A launch whose programs run a few at a time, between those of others. `units`: the parts that its programs are
+    cut into, of `programs` each. The first unit is `start` units from the beginning of the bands.
+
+    A unit waits for nothing that is more than `late` units further on along the bands, and for nothing that is more
+    than `early` units further back, of all launches before it together."""
+
+    units: int
+    programs: int
+    start: int
+    late: int
+    early: int
+
+
+@immutable
+class Bands:
+    """Launches that follow each other from number `first` of the Program, and may run in bands: `step` units of each at
+    a time. Run one after the other they do the same."""
+
+    first: int
+    launches: tuple[BandedLaunch, ...]
+    step: int
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.launches) - 1
+
+
+@immutable
 class Program:
     """`free` names the dims that are arguments of the compiled code; all others have been substituted."""
 
@@ -117,6 +146,8 @@ class Program:
     structure: Structure = None
     states: tuple[int, ...] = ()
     """buffers of parameters that hold other values when it has run"""
+    bands: tuple[Bands, ...] = ()
+    """in the order of their launches"""
 
     @property
     def launches(self) -> tuple[Launch, ...]:

@@ -37,7 +37,7 @@ class ViewRead:
 
 def reads(kernel: Op) -> tuple[ViewRead, ...]:
     """Of each view that is read, in the order of the kernel's arguments."""
-    known = _OfOneProgram(kernel)
+    known = OfOneProgram(kernel)
     found: list[ViewRead] = []
     for argument in kernel.region.block.args:
         if isinstance(argument.type, ViewType):
@@ -66,7 +66,7 @@ def _enclosing(parts: Sequence[Part | None]) -> Part | None:
 
 
 @mutable
-class _OfOneProgram(Intervals):
+class OfOneProgram(Intervals):
     """Ranges of indices in one program: its numbers are what they are."""
 
     def _find(self, v: Value) -> Interval:
@@ -89,17 +89,17 @@ class _OfOneProgram(Intervals):
                 return None
             case "tile.load":
                 shape = cast(TileType, op.result.type).shape
-                inner = [self._part(o, n) for o, n in zip(op.operands[1 : 1 + t.rank], shape, strict=True)]
+                inner = [self.part(o, n) for o, n in zip(op.operands[1 : 1 + t.rank], shape, strict=True)]
             case "tile.copy_async":
                 shape = cast(Any, op.operands[0].type).shape
-                inner = [self._part(o, n) for o, n in zip(op.operands[2 : 2 + t.rank], shape, strict=True)]
+                inner = [self.part(o, n) for o, n in zip(op.operands[2 : 2 + t.rank], shape, strict=True)]
             case "tile.contract":
                 inner = self._of_matrix(op, [i for i in (0, 1) if op.operands[i] is view])
             case _:  # a gather: its indices are data
                 inner: list[Part | None] = [None] * t.rank
         return self._in_base(view, inner)
 
-    def _part(self, offset: Value, size: Dim) -> Part | None:
+    def part(self, offset: Value, size: Dim) -> Part | None:
         found = self.of(offset)
         return None if found.low is None or found.high is None else (found.low, found.high + size)
 
@@ -112,7 +112,7 @@ class _OfOneProgram(Intervals):
         axes, size = matrix_axes(op, place)[place], cast(TileType, op.result.type).shape[place]
         whole: list[Part | None] = [(0, n) for n in t.shape]
         for a in axes:  # of several axes that count as one, it is not known
-            whole[a] = self._part(op.operands[2 + place], size) if len(axes) == 1 else None
+            whole[a] = self.part(op.operands[2 + place], size) if len(axes) == 1 else None
         return whole
 
     def _in_base(self, view: Value, parts: list[Part | None]) -> list[Part | None]:

@@ -10,7 +10,7 @@ The code gets them behind the frame, in memory that the rows share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
 from tessera.compiler.ir.types import ViewType
@@ -72,21 +72,60 @@ class LaunchTable:
         rows, frame = [self.rows[id(step)] for step in steps], fn.param(0)
         run, pool = (self.frame.load_slot(fn, frame, slot, PTR) for slot in (RUN, POOL))
         if self.call is None:
-            self.call = fn.alloca("ptr", 1 + max(len(row.arrays) for row in self.rows.values()), 8)
+            self.call = fn.alloca("ptr", self._longest, 8)
             fn.entry.append(f"  store ptr {frame.ref}, ptr {self.call.ref}, align 8")
+        call = self.call
+
+        def launch(number: Val, entry: Val, numbers: Sequence[Val]) -> None:
+            given = ", ".join(map(repr, (pool, entry, call, *numbers, watch)))
+            fn.do(f"call void {run.ref}({given})")
+
+        self._each(fn, rows, lambda number: call, launch)
+
+    def calls(self, fn: LLVMFunction, rows: Sequence[Row]) -> list[Val]:
+        """Writes what fills memory for each launch, with the frame and the addresses of its arrays, into `run`: what a
+        worker gives to the function `entry`."""
+        if not rows:
+            return []
+        calls, frame = fn.alloca("ptr", len(rows) * self._longest, 8), fn.param(0)
+
+        def place(number: Val) -> Val:
+            call = fn.gep(calls, fn.mul(number, self._longest), "ptr")
+            fn.store(frame, call, 8)
+            return call
+
+        self._each(fn, rows, place, lambda *_: None)
+        return [fn.gep(calls, i * self._longest, "ptr") for i in range(len(rows))]
+
+    def entry(self, launch: Launch) -> str:
+        """The function that runs programs of a launch that has a row."""
+        return f"{self.rows[id(launch)].code.fn.name}.launched"
+
+    @property
+    def _longest(self) -> int:
+        return 1 + max(len(row.arrays) for row in self.rows.values())
+
+    def _each(
+        self,
+        fn: LLVMFunction,
+        rows: Sequence[Row],
+        place: Callable[[Val], Val],
+        then: Callable[[Val, Val, Sequence[Val]], None],
+    ) -> None:
+        """A loop over rows. It puts the addresses of each one's arrays behind the first word at `place(number)`, then
+        does something with its number, its entry, and how many programs it has and a worker takes at a time."""
         first = fn.gep(Val("@launches", PTR), self.size, "i64")
         with fn.loop(0, len(rows), carried=[first]) as loop:
             (row,) = loop.carried
             code, programs, grain, arrays = (fn.load(fn.gep(row, i, "i64"), I64, 8) for i in range(HEAD))
             entry = fn.load(fn.gep(Val("@launched", PTR), code, "ptr"), PTR, 8)
-            places = fn.gep(row, HEAD, "i64")
+            places, call = fn.gep(row, HEAD, "i64"), place(loop.index)
             with fn.loop(0, arrays) as each:
-                place = fn.gep(places, fn.mul(each.index, 2), "i64")
-                slot, offset = fn.load(place, I64, 8), fn.load(fn.gep(place, 1, "i64"), I64, 8)
-                base = fn.load(fn.gep(frame, slot, "i64"), PTR, 8)
-                fn.store(fn.gep(base, offset, "i8"), fn.gep(self.call, fn.add(each.index, 1), "ptr"), 8)
-            given = ", ".join(map(repr, (pool, entry, self.call, programs, grain, watch)))
-            fn.do(f"call void {run.ref}({given})")
+                at = fn.gep(places, fn.mul(each.index, 2), "i64")
+                slot, offset = fn.load(at, I64, 8), fn.load(fn.gep(at, 1, "i64"), I64, 8)
+                base = fn.load(fn.gep(fn.param(0), slot, "i64"), PTR, 8)
+                fn.store(fn.gep(base, offset, "i8"), fn.gep(call, fn.add(each.index, 1), "ptr"), 8)
+            then(loop.index, entry, (programs, grain))
             loop.next = [fn.gep(places, fn.mul(arrays, 2), "i64")]
         for row in rows:
             self.size += HEAD + 2 * len(row.arrays)

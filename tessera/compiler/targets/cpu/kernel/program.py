@@ -12,6 +12,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
 from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
 from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products
+from tessera.compiler.targets.cpu.kernel.bands import BandWriter
 from tessera.compiler.targets.cpu.kernel.along import draws, fold, scan
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
 from tessera.compiler.targets.cpu.kernel.launch_table import LaunchTable, Row
@@ -24,7 +25,7 @@ from tessera.compiler.targets.cpu.llvm.values import I1, I8, PTR, Index, Val, co
 from tessera.compiler.targets.cpu.loops.elements import ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import memory_of
 from tessera.compiler.tile.equal import shape_of_code
-from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, ScalarArg, Step
+from tessera.compiler.tile.program import Bands, Branch, BufferArg, Launch, Loop, Program, ScalarArg, Step
 from tessera.compiler.tile.work import ALONE_NS, CHUNKS
 from tessera.language.dims import Dim, dim_max, prod
 
@@ -48,6 +49,7 @@ class ProgramWriter:
         self.kernels: dict[int, tuple[str, KernelFunction]] = {}
         self.recording = RecordWriter() if profile else None
         self.table = LaunchTable(self.module, self.frame)
+        self.bands = BandWriter(self.module, self.frame, self.table)
         self.sites = Sites(debug)
         self.talking: set[str] = set()
         """kernels that call the host"""
@@ -57,6 +59,7 @@ class ProgramWriter:
         self._write_kernels()
         self._write_run()
         self.table.write()
+        self.bands.write()
 
     def _write_kernels(self) -> None:
         """A function for each launch. Where several are the same code, they have one together and a row of the table
@@ -162,13 +165,29 @@ class ProgramWriter:
         self.ev = ElementEmitter(first.kernel, fn, self.isa, self.dims) if first is not None else None
         self._steps(self.program.steps)
 
+    @cached_property
+    def _banded(self) -> dict[int, Bands]:
+        """The bands that each launch belongs to, by its id. Records of a profile are those of one launch after the
+        other; what kernels tell the host comes in their order too."""
+        launches, found = self.program.launches, dict[int, Bands]()
+        for bands in self.program.bands if self.recording is None else ():
+            some = launches[bands.first : bands.last + 1]
+            if not any(self.kernels[id(launch)][0] in self.talking for launch in some):
+                found.update((id(launch), bands) for launch in some)
+        return found
+
     def _steps(self, steps: Sequence[Step]) -> None:
-        for rows, some in groupby(steps, self.table.has):
-            if rows:
-                self.table.walk(self.fn, some, self.watch)
+        for bands, group in groupby(steps, lambda step: self._banded.get(id(step))):
+            if bands is not None:
+                launches = [(launch, self.kernels[id(launch)][0]) for launch in group if isinstance(launch, Launch)]
+                self.bands.run(self.fn, bands, launches, self.watch)
                 continue
-            for step in some:
-                self._step(step)
+            for rows, some in groupby(group, self.table.has):
+                if rows:
+                    self.table.walk(self.fn, some, self.watch)
+                    continue
+                for step in some:
+                    self._step(step)
 
     def _step(self, step: Step) -> None:
         match step:

@@ -1,0 +1,178 @@
+"""Launches in bands: `run` hands stretches of the bands to workers, which run a few units of each launch at a time.
+
+A worker begins each launch later in its stretch, and ends it earlier, than the launch before, so that what it reads was
+computed by the same worker. What is left between two stretches is run when these are done. A stretch is described by
+words that all workers read::
+
+    length, stretches, numbers of the launches, their code, their data, how many, units at a time, end of the bands
+
+and the numbers of each launch are: units, programs in each, its start, how far it stays behind, and how far ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+
+from tessera.compiler.targets.cpu.call.threads import SIZE
+from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
+from tessera.compiler.targets.cpu.kernel.function import PARAMS
+from tessera.compiler.targets.cpu.kernel.launch_table import LaunchTable
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
+from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Val
+from tessera.compiler.tile.program import Bands, Launch
+from tessera.immutable import immutable, mutable
+
+LENGTH, STRETCHES, NUMBERS, CODE, DATA, COUNT, STEP, END, WORDS = range(9)
+EACH = 5
+"""numbers of a launch"""
+APART = 8
+"""a stretch is at least so many times as long as what launches stay behind in it"""
+SHARE = 4
+"""stretches for each thread: one that other work delays leaves some to the others"""
+
+
+@mutable
+class BandWriter:
+    """Writes the bands of a Program. `longest`: launches of the longest ones."""
+
+    module: LLVMModule
+    frame: FrameLayout
+    table: LaunchTable
+    longest: int = 0
+    written: int = field(default=0)
+
+    def run(self, fn: LLVMFunction, bands: Bands, launches: Sequence[tuple[Launch, str]], watch: Val) -> None:
+        """Writes the launches, each with the name of its function, into `run`."""
+        frame, n = fn.param(0), self.written
+        self.written, self.longest = n + 1, max(self.longest, len(launches))
+        rows = [self.table.rows[id(launch)] for launch, _ in launches if self.table.has(launch)]
+        calls = iter(self.table.calls(fn, rows))
+        data = fn.alloca("ptr", len(launches), 8)
+        code: list[str] = []
+        for i, (launch, name) in enumerate(launches):
+            known = self.table.has(launch)
+            fn.store(next(calls) if known else frame, fn.gep(data, i, "ptr"), 8)
+            code.append(f"ptr @{self.table.entry(launch) if known else name}")
+        numbers = [x for m in bands.launches for x in (m.units, m.programs, m.start, m.late, m.early)]
+        self.module.globals += [
+            f"@bands{n}.code = private unnamed_addr constant [{len(code)} x ptr] [{', '.join(code)}]",
+            f"@bands{n} = private unnamed_addr constant [{len(numbers)} x i64] "
+            f"[{', '.join(f'i64 {x}' for x in numbers)}]",
+        ]
+        end = max(m.start + m.units for m in bands.launches)
+        run, pool = (self.frame.load_slot(fn, frame, slot, PTR) for slot in (RUN, POOL))
+        stretches = self._stretches(fn, bands, end, pool)
+        length = fn.div(fn.sub(fn.add(stretches, end), 1), stretches)
+        late = max(m.start + m.units + m.late for m in bands.launches)
+        words = fn.alloca("i64", WORDS, 8)
+        given: list[Index] = [length, stretches, Val(f"@bands{n}", PTR), Val(f"@bands{n}.code", PTR), data]
+        for i, word in enumerate([*given, len(launches), bands.step, late]):
+            fn.store(fn.index(word), fn.gep(words, i, "i64"), 8)
+        for name, count in (("stretch", stretches), ("between", fn.sub(stretches, 1))):
+            shared = ", ".join(map(repr, (pool, Val(f"@bands.{name}", PTR), words, fn.index(count), fn.index(1), watch)))
+            with fn.when(fn.icmp("sgt", count, 0)):
+                fn.do(f"call void {run.ref}({shared})")
+
+    def _stretches(self, fn: LLVMFunction, bands: Bands, end: int, pool: Val) -> Val:
+        """One for a thread alone; else some for each, unless too little is left of them."""
+        behind = max(bands.step, *(m.late + m.early for m in bands.launches))
+        most = max(1, end // (APART * behind))
+        others = fn.convert("zext", fn.load(fn.gep(pool, SIZE, "i8"), I32, 4), I64)
+        several = fn.smin(fn.mul(fn.add(others, 1), SHARE), most)
+        return fn.select(fn.icmp("sgt", others, 0), fn.index(several), fn.index(1))
+
+    def write(self) -> None:
+        """The functions that workers call, once all bands are known."""
+        if self.written:
+            self._write_stretch()
+            self._write_between()
+
+    def _write_stretch(self) -> None:
+        fn = LLVMFunction(self.module, "bands.stretch", PARAMS)
+        done = fn.alloca("i64", self.longest, 8)
+        words = _Words.of(fn)
+        with fn.loop(fn.param(1), fn.param(2)) as stretch:
+            with words.launches(fn) as launch:
+                fn.store(fn.index(words.first(fn, launch, stretch.index)), fn.gep(done, launch.number, "i64"), 8)
+            last = fn.icmp("eq", stretch.index, fn.sub(words.stretches, 1))
+            begin = fn.mul(stretch.index, words.length)
+            end = fn.select(last, words.end, fn.index(fn.add(begin, words.length)))
+            with fn.loop(begin, end, words.step) as band:
+                reached = fn.add(band.index, words.step)
+                with words.launches(fn) as launch:
+                    place = fn.gep(done, launch.number, "i64")
+                    so_far = fn.load(place, I64, 8)
+                    far = fn.sub(fn.sub(reached, launch.start), launch.late)
+                    to = fn.smin(far, words.behind(fn, launch, stretch.index))
+                    with fn.when(fn.icmp("sgt", to, so_far)):
+                        fn.store(fn.index(to), place, 8)
+                        launch.call(fn, so_far, to)
+
+    def _write_between(self) -> None:
+        """What is left between a stretch and the next one, launch by launch: it is little."""
+        fn = LLVMFunction(self.module, "bands.between", PARAMS)
+        words = _Words.of(fn)
+        with fn.loop(fn.param(1), fn.param(2)) as stretch, words.launches(fn) as launch:
+            begin = words.behind(fn, launch, stretch.index)
+            end = words.first(fn, launch, fn.add(stretch.index, 1))
+            with fn.when(fn.icmp("sgt", end, begin)):
+                launch.call(fn, begin, end)
+
+
+@immutable
+class _Member:
+    """A launch, in a worker's loop over those of the bands."""
+
+    number: Val
+    code: Val
+    data: Val
+    units: Val
+    programs: Val
+    start: Val
+    late: Val
+    early: Val
+
+    def call(self, fn: LLVMFunction, begin: Index, end: Index) -> None:
+        ends = ", ".join(f"i64 {fn.index(fn.mul(n, self.programs)).ref}" for n in (begin, end))
+        fn.do(f"call void {self.code.ref}({self.data!r}, {ends}, {fn.param(3)!r})")
+
+
+@immutable
+class _Words:
+    """The words that describe stretches, as a worker has read them."""
+
+    length: Val
+    stretches: Val
+    numbers: Val
+    code: Val
+    data: Val
+    count: Val
+    step: Val
+    end: Val
+
+    @staticmethod
+    def of(fn: LLVMFunction) -> _Words:
+        kinds = {NUMBERS: PTR, CODE: PTR, DATA: PTR}
+        return _Words(*(fn.load_pure(fn.gep(fn.param(0), i, "i64"), kinds.get(i, I64), 8) for i in range(WORDS)))
+
+    @contextmanager
+    def launches(self, fn: LLVMFunction) -> Iterator[_Member]:
+        with fn.loop(0, self.count) as loop:
+            first = fn.gep(self.numbers, fn.mul(loop.index, EACH), "i64")
+            code, data = (fn.load(fn.gep(p, loop.index, "ptr"), PTR, 8) for p in (self.code, self.data))
+            yield _Member(loop.index, code, data, *(fn.load(fn.gep(first, i, "i64"), I64, 8) for i in range(EACH)))
+
+    def first(self, fn: LLVMFunction, launch: _Member, stretch: Index) -> Index:
+        """The first unit of a launch that belongs to a stretch: all before it belong to none of them or earlier ones."""
+        begin = fn.add(fn.sub(fn.mul(stretch, self.length), launch.start), launch.early)
+        inside = fn.smax(fn.smin(begin, launch.units), 0)
+        return fn.select(fn.icmp("sgt", stretch, 0), fn.index(inside), fn.index(0))
+
+    def behind(self, fn: LLVMFunction, launch: _Member, stretch: Index) -> Index:
+        """The unit of a launch behind the last one that belongs to a stretch."""
+        after = fn.add(stretch, 1)
+        end = fn.sub(fn.sub(fn.mul(after, self.length), launch.start), launch.late)
+        inside = fn.smax(fn.smin(end, launch.units), 0)
+        return fn.select(fn.icmp("slt", after, self.stretches), fn.index(inside), launch.units)

@@ -1,0 +1,122 @@
+"""Launches that may run in bands: how far each has to stay behind those before it.
+
+Positions are counted in units along the bands. Each launch begins at one, and so does each buffer, so that what lies at
+the same place of two arrays has nearly the same position, whatever their shapes. Unit p of a launch may touch what the
+units from p + `lead` to p + `lag` of an earlier one touch, and has to run after these. It then runs after all others
+of that launch up to there too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from tessera.compiler.tile.bands.spans import Span
+from tessera.compiler.tile.program import BandedLaunch
+from tessera.immutable import immutable, mutable
+
+
+@immutable
+class Access:
+    """What a unit of a member of the chain touches of a buffer: `Span` as elements of the buffer. `step` None: the
+    launch is a single unit."""
+
+    member: int
+    first: int
+    behind: int
+    step: int | None
+    stored: bool
+
+
+@immutable
+class Unit:
+    """A launch that could be a member: how its programs are cut, and the buffers that it touches."""
+
+    units: int
+    programs: int
+    touched: tuple[tuple[int, Span], ...]
+
+
+@mutable
+class Chain:
+    """`steps`: elements of each buffer from one unit to the next; `shifts`: the positions at which buffers begin."""
+
+    first: int
+    limit: int
+    """units that a launch may stay behind"""
+    members: list[BandedLaunch] = field(default_factory=list[BandedLaunch])
+    accesses: dict[int, list[Access]] = field(default_factory=dict[int, list[Access]])
+    steps: dict[int, int] = field(default_factory=dict[int, int])
+    shifts: dict[int, int] = field(default_factory=dict[int, int])
+    handed: set[int] = field(default_factory=set[int])
+    """buffers that one member has stored and another reads"""
+
+    def add(self, launch: Unit) -> bool:
+        """Makes a launch the next member. False, and nothing is changed, where it cannot be one."""
+        steps = self._steps(launch)
+        start = self._start(launch, steps) if steps is not None else None
+        if steps is None or start is None:
+            return False
+        late = early = 0
+        member = len(self.members)
+        for buffer, span in launch.touched:
+            for other in self.accesses.get(buffer, ()):
+                if not (other.stored or span.stored):
+                    continue
+                found = _apart(span, launch.units, other, self.members[other.member].units, steps.get(buffer))
+                if found is None:
+                    continue
+                before = self.members[other.member]
+                late = max(late, before.late + found[1] + before.start - start)
+                early = max(early, before.early - found[0] - before.start + start)
+        if max(late, early) > self.limit:
+            return False
+        self.steps = steps
+        for buffer, span in launch.touched:
+            if buffer in steps and buffer not in self.shifts:
+                self.shifts[buffer] = start - _place(span, launch.units, steps[buffer])
+            before = self.accesses.setdefault(buffer, [])
+            if not span.stored and any(a.stored and a.member != member for a in before):
+                self.handed.add(buffer)
+            step = span.step if launch.units > 1 else None
+            before.append(Access(member, span.first, span.behind, step, span.stored))
+        self.members.append(BandedLaunch(launch.units, launch.programs, start, late, early))
+        return True
+
+    def _steps(self, launch: Unit) -> dict[int, int] | None:
+        """The steps of all buffers, with those of another launch. None where a buffer that is written has several."""
+        steps = dict(self.steps)
+        written = {b for b, s in launch.touched if s.stored}
+        written |= {b for b, known in self.accesses.items() if any(a.stored for a in known)}
+        for buffer, span in launch.touched:
+            step = steps.get(buffer) if launch.units == 1 else span.step
+            if buffer in written:
+                if step == 0 or any(a.step not in (None, step) for a in self.accesses.get(buffer, ())):
+                    return None
+                if launch.units > 1 and steps.get(buffer, step) != step:
+                    return None
+            if launch.units > 1 and span.step > 0:
+                steps.setdefault(buffer, span.step)
+        return steps
+
+    def _start(self, launch: Unit, steps: dict[int, int]) -> int | None:
+        """The position at which a launch begins: where the arrays do that it shares with the chain. The first one, of
+        several units, begins at 0."""
+        for buffer, span in launch.touched:
+            if buffer in self.shifts and (launch.units == 1 or span.step == steps[buffer]):
+                return _place(span, launch.units, steps[buffer]) + self.shifts[buffer]
+        return 0 if not self.members and launch.units > 1 else None
+
+
+def _place(span: Span, units: int, step: int) -> int:
+    """The unit of a buffer at which a launch's first one begins: for several, that of its middle."""
+    return (span.first + span.behind) // (2 * step) if units > 1 else span.first // step
+
+
+def _apart(span: Span, units: int, other: Access, others: int, step: int | None) -> tuple[int, int] | None:
+    """(lead, lag) between a launch and an earlier one that touch the same buffer; None where they touch nothing in
+    common."""
+    if step is None:  # a single unit each
+        return (0, 0) if span.first < other.behind and other.first < span.behind else None
+    lag = -((other.first - span.behind) // step) - 1
+    lead = (span.first - other.behind) // step + 1
+    return None if lag < lead or lag + units - 1 < 0 or lead >= others else (lead, lag)

@@ -1,0 +1,126 @@
+"""Chooses the launches of a Program that run in bands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tessera.compiler.ir.core import Op
+from tessera.compiler.tile.bands.chain import Chain, Unit
+from tessera.compiler.tile.bands.share import share_memory
+from tessera.compiler.tile.bands.spans import Span, spans, units_of
+from tessera.compiler.tile.lifetimes import peak
+from tessera.compiler.tile.program import Bands, Branch, BufferArg, Launch, Loop, Program, Step
+from tessera.language.dims import prod
+
+LARGE = 1 << 22
+"""bytes of an array that no cache of one core holds"""
+LONGEST = 1 << 19
+"""bytes of a unit from which on too few of them stay in a cache"""
+BEHIND = 1 << 21
+"""bytes by which the last launch may stay behind the first one"""
+LEAST = 4
+"""how often what launches stay behind fits into the bands, at least"""
+
+
+def run_in_bands(program: Program, band: int) -> Program:
+    """The Program with its bands, of which each launch computes about `band` bytes at a time. Its temporaries that live
+    one after the other become one where it has any, so that bands write memory that is in a cache."""
+    if len(program.steps) < 2 and not any(isinstance(s, Loop | Branch) for s in program.steps):
+        return program
+    if not any(_bytes(program, b.id) >= LARGE for b in program.buffers if b.role == "temp"):
+        return program
+    shared = share_memory(program, LARGE)
+    kernels: dict[Op, tuple[Span, ...] | None] = {}
+    found = [
+        bands
+        for first, launches in _runs(shared.steps, 0)
+        for chain in _chains(shared, first, launches, kernels)
+        if (bands := _worth_it(shared, chain, launches[chain.first - first :], band)) is not None
+    ]
+    made = replace(shared, bands=tuple(found))
+    return made if found and peak(made) <= peak(program) else program
+
+
+def _runs(steps: Sequence[Step], at: int) -> Iterator[tuple[int, list[Launch]]]:
+    """Launches that follow each other, with the number of the first, in branches and loops as well."""
+    run: list[Launch] = []
+    for step in steps:
+        if isinstance(step, Launch):
+            run.append(step)
+            continue
+        yield at, run
+        at, run = at + len(run), []
+        for inner in (step.then, step.orelse) if isinstance(step, Branch) else (step.head, step.body):
+            yield from _runs(inner, at)
+            at += _count(inner)
+    yield at, run
+
+
+def _count(steps: Sequence[Step]) -> int:
+    return sum(
+        1 if isinstance(s, Launch) else _count((*s.then, *s.orelse) if isinstance(s, Branch) else (*s.head, *s.body))
+        for s in steps
+    )
+
+
+def _chains(
+    program: Program, first: int, launches: Sequence[Launch], kernels: dict[Op, tuple[Span, ...] | None]
+) -> Iterator[Chain]:
+    """As many launches together as may be, from the first one on."""
+    sizes = {b.id: b.dtype.itemsize for b in program.buffers}
+    chain: Chain | None = None
+    for i, launch in enumerate(launches, first):
+        unit = _unit(launch, kernels)
+        if chain is not None and (unit is None or not chain.add(unit)):
+            yield chain
+            chain = None
+        if chain is None and unit is not None and unit.units > 1:
+            chain = Chain(i, BEHIND // max(_unit_bytes(unit, sizes), 1))
+            if not chain.add(unit):
+                chain = None
+    if chain is not None:
+        yield chain
+
+
+def _unit(launch: Launch, kernels: dict[Op, tuple[Span, ...] | None]) -> Unit | None:
+    if launch.code not in kernels:
+        kernels[launch.code] = spans(launch.code)
+    found, cut = kernels[launch.code], units_of(launch.code)
+    if found is None or cut is None:
+        return None
+    touched: list[tuple[int, Span]] = []
+    for span in found:
+        arg = launch.args[span.argument]
+        if not isinstance(arg, BufferArg) or not isinstance(arg.offset, int):
+            return None
+        moved = replace(span, first=span.first + arg.offset, behind=span.behind + arg.offset)
+        touched.append((arg.buffer, moved))
+    return Unit(*cut, tuple(touched))
+
+
+def _unit_bytes(unit: Unit, sizes: dict[int, int]) -> int:
+    return max((s.step * sizes[b] for b, s in unit.touched if s.stored), default=0)
+
+
+def _worth_it(program: Program, chain: Chain, launches: Sequence[Launch], band: int) -> Bands | None:
+    """The bands of a chain; None where its launches hand nothing large to each other, or are as well off without."""
+    members = chain.members
+    if not any(_bytes(program, b) >= LARGE for b in chain.handed):
+        return None
+    sizes = {b.id: b.dtype.itemsize for b in program.buffers}
+    unit = max(step * sizes[b] for b, step in chain.steps.items() if b in chain.handed)
+    step = max(1, band // unit)
+    nearest = min(m.start for m in members)
+    members = [replace(m, start=m.start - nearest) for m in members]
+    length = max(m.start + m.units for m in members)
+    behind = max(m.late + m.early for m in members)
+    if unit > LONGEST or length < LEAST * (behind + step):
+        return None
+    return Bands(chain.first, tuple(members), step)
+
+
+def _bytes(program: Program, buffer: int) -> int:
+    b = next(b for b in program.buffers if b.id == buffer)
+    size = prod(b.shape) * b.dtype.itemsize
+    return size if isinstance(size, int) else 0
