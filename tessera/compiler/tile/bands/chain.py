@@ -8,7 +8,7 @@ of that launch up to there too.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 
 from tessera.compiler.tile.bands.spans import Span
 from tessera.compiler.tile.program import BandedLaunch
@@ -34,6 +34,13 @@ class Unit:
     units: int
     programs: int
     touched: tuple[tuple[int, Span], ...]
+
+    @property
+    def whole(self) -> Unit:
+        """The launch as one unit."""
+        far = self.units - 1
+        touched = tuple((b, replace(s, behind=s.behind + far * s.step, step=0)) for b, s in self.touched)
+        return Unit(1, self.units * self.programs, touched)
 
 
 @mutable

@@ -72,7 +72,7 @@ def _chains(
     chain: Chain | None = None
     for i, launch in enumerate(launches, first):
         unit = _unit(launch, kernels)
-        if chain is not None and (unit is None or not chain.add(unit)):
+        if chain is not None and (unit is None or not (chain.add(unit) or chain.add(unit.whole))):
             yield chain
             chain = None
         if chain is None and unit is not None and unit.units > 1:
