@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tessera.compiler.ir.core import Op
+from tessera.compiler.machines import LARGE
 from tessera.compiler.tile.bands.chain import Chain, Unit
 from tessera.compiler.tile.bands.share import share_memory
 from tessera.compiler.tile.bands.spans import Span, spans, units_of
@@ -13,8 +14,6 @@ from tessera.compiler.tile.lifetimes import peak
 from tessera.compiler.tile.program import Bands, Branch, BufferArg, Launch, Loop, Program, Step
 from tessera.language.dims import prod
 
-LARGE = 1 << 22
-"""bytes of an array that no cache of one core holds"""
 LONGEST = 1 << 19
 """bytes of a unit from which on too few of them stay in a cache"""
 BEHIND = 1 << 21
