@@ -162,7 +162,8 @@ class FusionGrouping:
         """Parts of a concatenation that read the same memory are computed together, where they have one shape. Not the
         first and the last rows of a large array: a launch of both would have to wait for all rows, and no other could
         go on before it."""
-        if self.bands and op.attrs.get("axis") == 0 and size_of(op.result) >= LARGE:
+        along = op.attrs.get("axis", 0)
+        if self.bands and along == 0 and size_of(op.result) >= LARGE:
             return
         groups: list[FusionGroup] = []
         for g in dict.fromkeys(self.of[part] for part in self.parts(op)):

@@ -57,6 +57,10 @@ class Chain:
     handed: set[int] = field(default_factory=set[int])
     """buffers that one member has stored and another reads"""
 
+    @property
+    def last(self) -> int:
+        return self.first + len(self.members) - 1
+
     def add(self, launch: Unit) -> bool:
         """Makes a launch the next member. False, and nothing is changed, where it cannot be one."""
         steps = self._steps(launch)

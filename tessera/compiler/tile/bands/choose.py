@@ -11,7 +11,7 @@ from tessera.compiler.tile.bands.chain import Chain, Unit
 from tessera.compiler.tile.bands.share import share_memory
 from tessera.compiler.tile.bands.spans import Span, spans, units_of
 from tessera.compiler.tile.lifetimes import peak
-from tessera.compiler.tile.program import Bands, Branch, BufferArg, Launch, Loop, Program, Step
+from tessera.compiler.tile.program import Bands, Branch, Buffer, BufferArg, Launch, Loop, Program, Step
 from tessera.language.dims import prod
 
 LONGEST = 1 << 19
@@ -23,22 +23,32 @@ LEAST = 4
 
 
 def run_in_bands(program: Program, band: int) -> Program:
-    """The Program with its bands, of which each launch computes about `band` bytes at a time. Its temporaries that live
-    one after the other become one where it has any, so that bands write memory that is in a cache."""
-    if len(program.steps) < 2 and not any(isinstance(s, Loop | Branch) for s in program.steps):
+    """The Program with its bands, of which each launch computes about `band` bytes at a time. Their temporaries that live
+    one after the other become one, so that they are written where a cache has what was there before. There are no bands
+    that need more memory than launches one after the other."""
+    if not any(_bytes(b) >= LARGE for b in program.buffers if b.role == "temp"):
         return program
-    if not any(_bytes(program, b.id) >= LARGE for b in program.buffers if b.role == "temp"):
-        return program
-    shared = share_memory(program, LARGE)
     kernels: dict[Op, tuple[Span, ...] | None] = {}
-    found = [
-        bands
-        for first, launches in _runs(shared.steps, 0)
-        for chain in _chains(shared, first, launches, kernels)
-        if (bands := _worth_it(shared, chain, launches[chain.first - first :], band)) is not None
-    ]
-    made = replace(shared, bands=tuple(found))
-    return made if found and peak(made) <= peak(program) else program
+    most, made = peak(program), program
+    for first, launches in _runs(program.steps, 0):
+        for chain in _chains(program, first, launches, kernels):
+            if _worth_it(program, chain, band) is not None:
+                changed = _with_bands(made, first, chain, band, kernels)
+                made = changed if peak(changed) <= most else made
+                first = chain.last + 1
+    return made
+
+
+def _with_bands(
+    program: Program, begin: int, chain: Chain, band: int, kernels: dict[Op, tuple[Span, ...] | None]
+) -> Program:
+    """The Program with the launches of a chain in bands, as far as they may be when temporaries share memory that live
+    from launch `begin` on, and no longer than the chain."""
+    first, last = chain.first, chain.last
+    shared = share_memory(program, begin, last, LARGE)
+    again = next(_chains(shared, first, shared.launches[first : last + 1], kernels))
+    bands = _worth_it(shared, again, band) if again.first == first else None
+    return replace(shared, bands=(*program.bands, bands)) if bands is not None else program
 
 
 def _runs(steps: Sequence[Step], at: int) -> Iterator[tuple[int, list[Launch]]]:
@@ -102,10 +112,10 @@ def _unit_bytes(unit: Unit, sizes: dict[int, int]) -> int:
     return max((s.step * sizes[b] for b, s in unit.touched if s.stored), default=0)
 
 
-def _worth_it(program: Program, chain: Chain, launches: Sequence[Launch], band: int) -> Bands | None:
+def _worth_it(program: Program, chain: Chain, band: int) -> Bands | None:
     """The bands of a chain; None where its launches hand nothing large to each other, or are as well off without."""
     members = chain.members
-    if not any(_bytes(program, b) >= LARGE for b in chain.handed):
+    if not any(_bytes(b) >= LARGE for b in program.buffers if b.id in chain.handed):
         return None
     sizes = {b.id: b.dtype.itemsize for b in program.buffers}
     unit = max(step * sizes[b] for b, step in chain.steps.items() if b in chain.handed)
@@ -119,7 +129,6 @@ def _worth_it(program: Program, chain: Chain, launches: Sequence[Launch], band: 
     return Bands(chain.first, tuple(members), step)
 
 
-def _bytes(program: Program, buffer: int) -> int:
-    b = next(b for b in program.buffers if b.id == buffer)
+def _bytes(b: Buffer) -> int:
     size = prod(b.shape) * b.dtype.itemsize
     return size if isinstance(size, int) else 0

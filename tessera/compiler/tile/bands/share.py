@@ -15,12 +15,14 @@ from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Loo
 from tessera.language.dims import prod
 
 
-def share_memory(program: Program, least: int) -> Program:
-    """Of temporaries of one shape and dtype, from `least` bytes on. Those that a backward pass reads keep their names."""
+def share_memory(program: Program, begin: int, end: int, least: int) -> Program:
+    """Of temporaries that two launches, or one between them, are the first to use, of one shape and dtype and from
+    `least` bytes on. Those that a backward pass reads keep their names."""
     lives = lifetimes(program)
     found: dict[int, int] = {}
     free_at: dict[Any, list[tuple[int, int]]] = {}
-    for b in sorted((b for b in program.buffers if b.id in lives), key=lambda b: lives[b.id]):
+    inside = [b for b in program.buffers if b.id in lives and begin <= lives[b.id][0] <= end]
+    for b in sorted(inside, key=lambda b: lives[b.id]):
         size = prod(b.shape) * b.dtype.itemsize
         if b.role != "temp" or b.kept is not None or not isinstance(size, int) or size < least:
             continue
