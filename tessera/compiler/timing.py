@@ -198,6 +198,7 @@ class _Places:
         self.total = 0
         self.read: set[int] = set()
         self.last: dict[int, int] = {}
+        self.near = _handed_over(program)
         self.moved = {id(launch): self._moved(launch) for launch in launches}
         for launch in launches:  # the run before
             self._touch(launch)
@@ -209,7 +210,7 @@ class _Places:
         self._touch(launch)
         total = 0.0
         for (buffer, (read, written)), last in zip(moved.items(), before, strict=True):
-            level = self._level(self.total - last)
+            level = LEVELS[1] if (id(launch), buffer) in self.near else self._level(self.total - last)
             total += read / self.figures.rate(f"read {level}", threads)
             streams = written > cached_bytes(self.figures.caches) and buffer not in self.read
             total += written * (
@@ -243,6 +244,18 @@ class _Places:
                 read = min(read + _read_bytes(kernel, arg), size)
                 found[given.buffer] = read, min(written + _bytes(arg) * (i in writes), size)
         return found
+
+
+def _handed_over(program: Program) -> set[tuple[int, int]]:
+    """Launches, by their `id`, and buffers that an earlier launch of the same bands has touched shortly before."""
+    launches, found = program.launches, set[tuple[int, int]]()
+    for bands in program.bands:
+        touched: set[int] = set()
+        for launch in launches[bands.first : bands.last + 1]:
+            own = {a.buffer for a in launch.args if isinstance(a, BufferArg)}
+            found |= {(id(launch), buffer) for buffer in own & touched}
+            touched |= own
+    return found
 
 
 def _bytes(view: Value) -> int:

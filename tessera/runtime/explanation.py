@@ -65,6 +65,8 @@ class Explanation:
             }
             for k in built.plan.launches
         ]
+        self.bands = [{"first": first, "last": last, "units": step} for first, last, step in built.plan.bands]
+        """launches, counted from 0, that run in turns, so many of their programs (or rows of programs) at a time"""
         self.apart = [{**r.to_json(), "text": str(r)} for r in apart]
         """operators that follow one another and are in two kernels, and why"""
         self.spilled = spilled if isinstance(spilled, str) else [{**asdict(s), "text": str(s)} for s in spilled]
@@ -103,6 +105,11 @@ class Explanation:
             lines += [f"    note    {text}" for text in k["notes"]]
             lines += [f"    spilled {s['text']}" for s in self._spilled_of(k["kernel"])]
         lines += [f"  spilled   not known: {self.spilled}"] if isinstance(self.spilled, str) else []
+        lines += [
+            f"  bands     launches {b['first'] + 1} to {b['last'] + 1} take turns, {b['units']} programs at a time: "
+            "what one stores is in a cache when the next reads it"
+            for b in self.bands
+        ]
         lines += [f"  apart     {r['text']}" for r in self.apart]
         lines.append(f"  workspace {_count(self.workspace, 'B')}")
         lines += [f"  modelled  {self.modelled}"] if self.modelled else []

@@ -80,6 +80,8 @@ class LaunchPlan:
     """bytes of what is known when compiling"""
     pairs: tuple[AliasedPair, ...] = ()
     """parameters whose arrays must not overlap"""
+    bands: tuple[tuple[int, int, int], ...] = ()
+    """launches that run in turns: the first, the last, and how many units of each at a time"""
 
     @staticmethod
     def of(program: Program, profile: bool = False) -> LaunchPlan:
@@ -98,8 +100,9 @@ class LaunchPlan:
         stored = {b for k in launches for b, _ in k.writes}
         written = {s.param for i, s in enumerate(slots) if i in stored}
         params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
+        bands = tuple((b.first, b.last, b.step) for b in program.bands)
         return LaunchPlan(program.name, params, slots, outputs, program.free, program.checks, program.structure,
-                    launches, temporaries(program), constants, pairs(program))  # fmt: skip
+                    launches, temporaries(program), constants, pairs(program), bands)  # fmt: skip
 
     def workspace(self, env: Mapping[str, int]) -> int:
         """Bytes of temporaries, which share memory, and constants at these sizes."""
@@ -128,6 +131,7 @@ class LaunchPlan:
                 ],
                 "constants": self.constants,
                 "pairs": [[p.written, p.other, p.in_place] for p in self.pairs],
+                "bands": self.bands,
                 "launches": [
                     [k.kernel, k.title, k.label, _texts(k.grid), k.file, k.line, str(k.flops), str(k.bytes), k.dtype,
                      [[i, str(d)] for i, d in k.reads], [[i, str(d)] for i, d in k.writes], k.elsewhere,
@@ -175,6 +179,7 @@ class LaunchPlan:
             ),
             data["constants"],
             tuple(AliasedPair(*p) for p in data["pairs"]),
+            tuple((first, last, step) for first, last, step in data["bands"]),
         )
 
 

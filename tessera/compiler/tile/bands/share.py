@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.tile.lifetimes import lifetimes
-from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Loop, Program, Step
+from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
 from tessera.language.dims import prod
 
 
@@ -53,5 +53,4 @@ def _renamed(program: Program, new: dict[int, int]) -> Program:
     def some(steps: Sequence[Step]) -> tuple[Step, ...]:
         return tuple(map(of, steps))
 
-    buffers: tuple[Buffer, ...] = tuple(b for b in program.buffers if b.id not in new)
-    return replace(program, buffers=buffers, steps=some(program.steps))
+    return replace(program, steps=some(program.steps))
