@@ -100,11 +100,9 @@ class Chain:
         written |= {b for b, known in self.accesses.items() if any(a.stored for a in known)}
         for buffer, span in launch.touched:
             step = steps.get(buffer) if launch.units == 1 else span.step
-            if buffer in written:
-                if step == 0 or any(a.step not in (None, step) for a in self.accesses.get(buffer, ())):
-                    return None
-                if launch.units > 1 and steps.get(buffer, step) != step:
-                    return None
+            known = self.accesses.get(buffer, ())
+            if buffer in written and (step == 0 or any(a.step not in (None, step) for a in known)):
+                return None
             if launch.units > 1 and span.step > 0:
                 steps.setdefault(buffer, span.step)
         return steps
