@@ -32,6 +32,7 @@ from tessera.compiler.ir.verifier import verify
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.machines import sizes_of
 from tessera.compiler.phases import phase, spend
+from tessera.compiler.tile.bands.choose import run_in_bands
 from tessera.compiler.tile.passes.copies_as_loads import copies_ahead, copies_as_loads
 from tessera.compiler.tile.passes.debug import check_indices, check_nan, show_elements
 from tessera.compiler.tile.passes.fuse_accumulators import fuse_accumulators
@@ -45,7 +46,6 @@ from tessera.compiler.tile.passes.reduce_one_axis import reduce_one_axis, reduce
 from tessera.compiler.tile.passes.remove_dead import remove_dead
 from tessera.compiler.tile.passes.separate_batches import has_batches, separate_batches
 from tessera.compiler.tile.passes.turn_products import turn_products, turns_products
-from tessera.compiler.tile.bands.choose import run_in_bands
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred

@@ -31,9 +31,7 @@ def launches(draw: st.DrawFn, sizes: Sequence[int] = (ROWS, ROWS, ROWS - 3, 1, 1
 
 
 @given(launches((ROWS,)), st.lists(launches(), min_size=1, max_size=7), st.integers(1, 5), st.integers(1, 50))
-def test_whatever_runs_in_bands_runs_after_what_it_needs(
-    one: Unit, found: list[Unit], step: int, wanted: int
-) -> None:
+def test_whatever_runs_in_bands_runs_after_what_it_needs(one: Unit, found: list[Unit], step: int, wanted: int) -> None:
     chain, units = Chain(0, LIMIT), list[Unit]()
     for unit in (one, *found):
         if chain.add(unit):

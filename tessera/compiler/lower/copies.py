@@ -76,8 +76,8 @@ def _writer(
     groups = collapse(space, [0] * len(space), walks) or [tuple(range(len(space)))]
     dims = sizes(space, groups)
     block = map_block(dims, out.sizes, units(walks, groups))
-    if out.sizes.band and space:
-        block = part_block(block, [walks[-1][groups[0][-1]]], out.sizes)
+    if space:
+        block = part_block(block, dims, [walks[-1][groups[0][-1]]], out.sizes)
     return KernelWriter(Space(space, groups, dims, block, (False,) * len(dims)), {}, scalars, span)
 
 

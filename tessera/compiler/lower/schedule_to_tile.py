@@ -183,8 +183,8 @@ def _space(body: GroupBody, out: ProgramBuilder) -> Space:
         block: tuple[Dim, ...] = row_block(dims, inner, out.sizes)
     else:
         block = map_block(dims, out.sizes, units(walks, groups))
-        if out.sizes.band and body.space:
-            block = part_block(block, [walk[groups[0][-1]] for walk in results], out.sizes)
+        if body.space:
+            block = part_block(block, dims, [walk[groups[0][-1]] for walk in results], out.sizes)
     return Space(body.space, groups, dims, block, inner)
 
 

@@ -43,11 +43,16 @@ def map_block(dims: Shape, target: str | Sizes, units: Collection[int] = ()) -> 
     return tuple(taken[a] for a in range(len(dims)))
 
 
-def part_block(block: tuple[int, ...], strides: Collection[Dim | None], target: str | Sizes) -> tuple[int, ...]:
+def part_block(
+    block: tuple[int, ...], dims: Shape, strides: Collection[Dim | None], target: str | Sizes
+) -> tuple[int, ...]:
     """The block of a part of a larger result, no longer along its first axis than that of the whole would be: launches
-    that compute the parts then advance side by side. `strides`: of that axis, in all results."""
-    longest = max((s for s in strides if isinstance(s, int)), default=0)
-    return (min(block[0], max(1, sizes_for(target).elements // longest)), *block[1:]) if block and longest else block
+    that compute parts then advance side by side in bands. `strides`: of that axis, in all results."""
+    s, longest = sizes_for(target), max((n for n in strides if isinstance(n, int)), default=0)
+    inside = prod(dims[1:])
+    if not s.band or not isinstance(inside, int) or longest <= inside:
+        return block
+    return min(block[0], max(1, s.elements // longest)), *block[1:]
 
 
 def row_block(dims: Shape, inner: tuple[bool, ...], target: str | Sizes) -> tuple[Dim, ...]:

@@ -76,7 +76,9 @@ def _emit_alone(
     if op.name in LAUNCHES:
         regions = [launching(clone(kernel_of(op), {}), "schedule", op.span)]
     else:
-        regions = [Region([schedule_block(r.block, known, "schedule.yield", grouping, kept, bands)]) for r in op.regions]
+        regions = [
+            Region([schedule_block(r.block, known, "schedule.yield", grouping, kept, bands)]) for r in op.regions
+        ]
     name = "schedule." + op.name.partition(".")[2]
     new = Op(
         name, operands, [r.type for r in op.results], op.span, dict(op.attrs), regions, [r.hint for r in op.results]

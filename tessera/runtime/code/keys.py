@@ -58,7 +58,9 @@ def compiler_state() -> str:
 
 def _canonical(program: Program) -> Iterator[str]:
     """The program as text without file names: what the disk cache hashes."""
-    yield repr((program.name, program.params, program.outputs, program.free, program.checks, program.structure, program.bands))
+    yield repr(
+        (program.name, program.params, program.outputs, program.free, program.checks, program.structure, program.bands)
+    )
     for b in program.buffers:
         yield repr((b.id, b.shape, b.dtype, b.role, b.param, b.data))
     numbers: dict[int, int] = {}

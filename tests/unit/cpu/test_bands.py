@@ -1,7 +1,8 @@
-"""Launches in bands: the same bits as one launch after the other, by any number of threads, and where there are none."""
+"""Launches in bands: the bits of one launch after the other, by any number of threads, and where there are none."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -233,7 +234,7 @@ def test_a_profile_runs_one_launch_after_the_other() -> None:
     of_each = [launch == i for i in range(len(made.launches))]
     assert [at.sum() for at in of_each] == [np.prod(k.kernel.attrs["grid"], dtype=int) for k in made.launches]
     spans = [(start[at].min(), (start + duration)[at].max()) for at in of_each]
-    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
 def test_the_plan_knows_bands() -> None:

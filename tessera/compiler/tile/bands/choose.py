@@ -11,7 +11,7 @@ from tessera.compiler.tile.bands.chain import Chain, Unit
 from tessera.compiler.tile.bands.share import share_memory
 from tessera.compiler.tile.bands.spans import Span, spans, units_of
 from tessera.compiler.tile.lifetimes import peak
-from tessera.compiler.tile.program import Bands, Branch, Buffer, BufferArg, Launch, Loop, Program, Step
+from tessera.compiler.tile.program import Bands, Branch, Buffer, BufferArg, Launch, Program, Step
 from tessera.language.dims import prod
 
 LONGEST = 1 << 19
@@ -23,9 +23,9 @@ LEAST = 4
 
 
 def run_in_bands(program: Program, band: int) -> Program:
-    """The Program with its bands, of which each launch computes about `band` bytes at a time. Their temporaries that live
-    one after the other become one, so that they are written where a cache has what was there before. There are no bands
-    that need more memory than launches one after the other."""
+    """The Program with its bands, in which each launch computes about `band` bytes at a time. Temporaries that live one
+    after the other become one there, so that a cache has the memory that is written. There are no bands that need more
+    memory than launches one after the other."""
     if not any(_bytes(b) >= LARGE for b in program.buffers if b.role == "temp"):
         return program
     kernels: dict[Op, tuple[Span, ...] | None] = {}

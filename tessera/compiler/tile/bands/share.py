@@ -1,7 +1,7 @@
 """Temporaries that live one after the other become one temporary.
 
-A workspace would give them the same memory (lifetimes.py). Where launches run in bands, what is stored to that memory has
-to wait for what reads it, and so the Program has to say that it is the same.
+A workspace would give them the same memory (lifetimes.py). Where launches run in bands, what is stored to that memory
+has to wait for what reads it, and so the Program has to say that it is the same.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ _ALONE = frozenset({"tile.mma", "tile.contract"})
 
 @immutable
 class Span:
-    """Unit number u accesses elements from `first + step * u` to the one before `behind + step * u` of the memory behind
-    the argument's view, and perhaps not all of them. Whether it stores to them."""
+    """Unit number u accesses elements from `first + step * u` to the one before `behind + step * u` of the memory that
+    the argument begins at, perhaps not all of them. Whether it stores to them."""
 
     argument: int
     first: int

@@ -18,12 +18,13 @@ import threading
 from typing import Any
 
 from tessera import knobs
+from tessera.compiler.targets.cpu.frame import WORKERS
 from tessera.compiler.targets.cpu.interrupts import POLL
 from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.once import once
 
 # The pool's fields, each on a cache line of its own (in bytes).
-EPOCH, TASK, COUNTER, ACTIVE, OPEN, SLEEPERS, STOP, BUSY, SIZE = range(0, 9 * 64, 64)
+EPOCH, TASK, COUNTER, ACTIVE, OPEN, SLEEPERS, STOP, BUSY, SIZE = (*range(0, 8 * 64, 64), WORKERS)
 _BYTES = 9 * 64
 _SPINS = 4000
 """rounds of waiting before a worker goes to sleep: some 20 microseconds, longer than the gap between two launches"""

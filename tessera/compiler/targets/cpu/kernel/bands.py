@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 
-from tessera.compiler.targets.cpu.call.threads import SIZE
-from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
+from tessera.compiler.targets.cpu.frame import POOL, RUN, WORKERS, FrameLayout
 from tessera.compiler.targets.cpu.kernel.function import PARAMS
 from tessera.compiler.targets.cpu.kernel.launch_table import LaunchTable
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
@@ -67,19 +66,19 @@ class BandWriter:
         length = fn.div(fn.sub(fn.add(stretches, end), 1), stretches)
         late = max(m.start + m.units + m.late for m in bands.launches)
         words = fn.alloca("i64", WORDS, 8)
-        given: list[Index] = [length, stretches, Val(f"@bands{n}", PTR), Val(f"@bands{n}.code", PTR), data]
-        for i, word in enumerate([*given, len(launches), bands.step, late]):
+        tables = (Val(f"@bands{n}", PTR), Val(f"@bands{n}.code", PTR), data)
+        for i, word in enumerate([length, stretches, *tables, len(launches), bands.step, late]):
             fn.store(fn.index(word), fn.gep(words, i, "i64"), 8)
         for name, count in (("stretch", stretches), ("between", fn.sub(stretches, 1))):
-            shared = ", ".join(map(repr, (pool, Val(f"@bands.{name}", PTR), words, fn.index(count), fn.index(1), watch)))
+            given = (pool, Val(f"@bands.{name}", PTR), words, fn.index(count), fn.index(1), watch)
             with fn.when(fn.icmp("sgt", count, 0)):
-                fn.do(f"call void {run.ref}({shared})")
+                fn.do(f"call void {run.ref}({', '.join(map(repr, given))})")
 
     def _stretches(self, fn: LLVMFunction, bands: Bands, end: int, pool: Val) -> Val:
         """One for a thread alone; else some for each, unless too little is left of them."""
         behind = max(bands.step, *(m.late + m.early for m in bands.launches))
         most = max(1, end // (APART * behind))
-        others = fn.convert("zext", fn.load(fn.gep(pool, SIZE, "i8"), I32, 4), I64)
+        others = fn.convert("zext", fn.load(fn.gep(pool, WORKERS, "i8"), I32, 4), I64)
         several = fn.smin(fn.mul(fn.add(others, 1), SHARE), most)
         return fn.select(fn.icmp("sgt", others, 0), fn.index(several), fn.index(1))
 
@@ -165,7 +164,7 @@ class _Words:
             yield _Member(loop.index, code, data, *(fn.load(fn.gep(first, i, "i64"), I64, 8) for i in range(EACH)))
 
     def first(self, fn: LLVMFunction, launch: _Member, stretch: Index) -> Index:
-        """The first unit of a launch that belongs to a stretch: all before it belong to none of them or earlier ones."""
+        """The first unit of a launch that belongs to a stretch: those before it belong to earlier ones or to none."""
         begin = fn.add(fn.sub(fn.mul(stretch, self.length), launch.start), launch.early)
         inside = fn.smax(fn.smin(begin, launch.units), 0)
         return fn.select(fn.icmp("sgt", stretch, 0), fn.index(inside), fn.index(0))

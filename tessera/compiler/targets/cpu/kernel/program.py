@@ -12,8 +12,8 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
 from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
 from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products
-from tessera.compiler.targets.cpu.kernel.bands import BandWriter
 from tessera.compiler.targets.cpu.kernel.along import draws, fold, scan
+from tessera.compiler.targets.cpu.kernel.bands import BandWriter
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
 from tessera.compiler.targets.cpu.kernel.launch_table import LaunchTable, Row
 from tessera.compiler.targets.cpu.kernel.sorting import parts, write
