@@ -43,8 +43,8 @@ class Sizes:
     any_rows: bool = False
     """whether a product of any number of rows does no more work than these; else it is padded to a power of two"""
     band: int = 0
-    """bytes of a result that are computed at a time where launches run in bands, so that the next launch finds them in a
-    cache; 0: launches run one after the other"""
+    """bytes of a result that are computed at a time where launches run in bands, so that the next launch finds them in
+    a cache; 0: launches run one after the other"""
 
 
 @immutable
