@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 
-from tessera.compiler.tile.bands.spans import Span
+from tessera.compiler.tile.bands.spans import UnitSpan
 from tessera.compiler.tile.program import BandedLaunch
 from tessera.immutable import immutable, mutable
 
 
 @immutable
-class Access:
-    """What a unit of a member of the chain touches of a buffer: `Span` as elements of the buffer. `step` None: the
+class MemberAccess:
+    """What a unit of a member of the chain touches of a buffer: `UnitSpan` as elements of the buffer. `step` None: the
     launch is a single unit."""
 
     member: int
@@ -28,19 +28,19 @@ class Access:
 
 
 @immutable
-class Unit:
+class Candidate:
     """A launch that could be a member: how its programs are cut, and the buffers that it touches."""
 
     units: int
     programs: int
-    touched: tuple[tuple[int, Span], ...]
+    touched: tuple[tuple[int, UnitSpan], ...]
 
     @property
-    def whole(self) -> Unit:
+    def whole(self) -> Candidate:
         """The launch as one unit."""
         far = self.units - 1
         touched = tuple((b, replace(s, behind=s.behind + far * s.step, step=0)) for b, s in self.touched)
-        return Unit(1, self.units * self.programs, touched)
+        return Candidate(1, self.units * self.programs, touched)
 
 
 @mutable
@@ -51,7 +51,7 @@ class Chain:
     limit: int
     """units that a launch may stay behind"""
     members: list[BandedLaunch] = field(default_factory=list[BandedLaunch])
-    accesses: dict[int, list[Access]] = field(default_factory=dict[int, list[Access]])
+    accesses: dict[int, list[MemberAccess]] = field(default_factory=dict[int, list[MemberAccess]])
     steps: dict[int, int] = field(default_factory=dict[int, int])
     shifts: dict[int, int] = field(default_factory=dict[int, int])
     handed: set[int] = field(default_factory=set[int])
@@ -61,7 +61,7 @@ class Chain:
     def last(self) -> int:
         return self.first + len(self.members) - 1
 
-    def add(self, launch: Unit) -> bool:
+    def add(self, launch: Candidate) -> bool:
         """Makes a launch the next member. False, and nothing is changed, where it cannot be one."""
         steps = self._steps(launch)
         start = self._start(launch, steps) if steps is not None else None
@@ -89,11 +89,11 @@ class Chain:
             if not span.stored and any(a.stored and a.member != member for a in before):
                 self.handed.add(buffer)
             step = span.step if launch.units > 1 else None
-            before.append(Access(member, span.first, span.behind, step, span.stored))
+            before.append(MemberAccess(member, span.first, span.behind, step, span.stored))
         self.members.append(BandedLaunch(launch.units, launch.programs, start, late, early))
         return True
 
-    def _steps(self, launch: Unit) -> dict[int, int] | None:
+    def _steps(self, launch: Candidate) -> dict[int, int] | None:
         """The steps of all buffers, with those of another launch. None where a buffer that is written has several."""
         steps = dict(self.steps)
         written = {b for b, s in launch.touched if s.stored}
@@ -107,7 +107,7 @@ class Chain:
                 steps.setdefault(buffer, span.step)
         return steps
 
-    def _start(self, launch: Unit, steps: dict[int, int]) -> int | None:
+    def _start(self, launch: Candidate, steps: dict[int, int]) -> int | None:
         """The position at which a launch begins: where the arrays do that it shares with the chain. The first one, of
         several units, begins at 0."""
         for buffer, span in launch.touched:
@@ -116,12 +116,12 @@ class Chain:
         return 0 if not self.members and launch.units > 1 else None
 
 
-def _place(span: Span, units: int, step: int) -> int:
+def _place(span: UnitSpan, units: int, step: int) -> int:
     """The unit of a buffer at which a launch's first one begins: for several, that of its middle."""
     return (span.first + span.behind) // (2 * step) if units > 1 else span.first // step
 
 
-def _apart(span: Span, units: int, other: Access, others: int, step: int | None) -> tuple[int, int] | None:
+def _apart(span: UnitSpan, units: int, other: MemberAccess, others: int, step: int | None) -> tuple[int, int] | None:
     """(lead, lag) between a launch and an earlier one that touch the same buffer; None where they touch nothing in
     common."""
     if step is None:  # a single unit each

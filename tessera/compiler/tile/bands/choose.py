@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.machines import LARGE
-from tessera.compiler.tile.bands.chain import Chain, Unit
+from tessera.compiler.tile.bands.chain import Chain, Candidate
 from tessera.compiler.tile.bands.share import share_memory
-from tessera.compiler.tile.bands.spans import Span, spans, units_of
+from tessera.compiler.tile.bands.spans import UnitSpan, spans, units_of
 from tessera.compiler.tile.lifetimes import peak
 from tessera.compiler.tile.program import Bands, Branch, Buffer, BufferArg, Launch, Program, Step
 from tessera.language.dims import prod
@@ -28,7 +28,7 @@ def run_in_bands(program: Program, band: int) -> Program:
     memory than launches one after the other."""
     if not any(_bytes(b) >= LARGE for b in program.buffers if b.role == "temp"):
         return program
-    kernels: dict[Op, tuple[Span, ...] | None] = {}
+    kernels: dict[Op, tuple[UnitSpan, ...] | None] = {}
     most, made = peak(program), program
     for first, launches in _runs(program.steps, 0):
         for chain in _chains(program, first, launches, kernels):
@@ -40,7 +40,7 @@ def run_in_bands(program: Program, band: int) -> Program:
 
 
 def _with_bands(
-    program: Program, begin: int, chain: Chain, band: int, kernels: dict[Op, tuple[Span, ...] | None]
+    program: Program, begin: int, chain: Chain, band: int, kernels: dict[Op, tuple[UnitSpan, ...] | None]
 ) -> Program:
     """The Program with the launches of a chain in bands, as far as they may be when temporaries share memory that live
     from launch `begin` on, and no longer than the chain."""
@@ -74,7 +74,7 @@ def _count(steps: Sequence[Step]) -> int:
 
 
 def _chains(
-    program: Program, first: int, launches: Sequence[Launch], kernels: dict[Op, tuple[Span, ...] | None]
+    program: Program, first: int, launches: Sequence[Launch], kernels: dict[Op, tuple[UnitSpan, ...] | None]
 ) -> Iterator[Chain]:
     """As many launches together as may be, from the first one on."""
     sizes = {b.id: b.dtype.itemsize for b in program.buffers}
@@ -92,23 +92,23 @@ def _chains(
         yield chain
 
 
-def _unit(launch: Launch, kernels: dict[Op, tuple[Span, ...] | None]) -> Unit | None:
+def _unit(launch: Launch, kernels: dict[Op, tuple[UnitSpan, ...] | None]) -> Candidate | None:
     if launch.code not in kernels:
         kernels[launch.code] = spans(launch.code)
     found, cut = kernels[launch.code], units_of(launch.code)
     if found is None or cut is None:
         return None
-    touched: list[tuple[int, Span]] = []
+    touched: list[tuple[int, UnitSpan]] = []
     for span in found:
         arg = launch.args[span.argument]
         if not isinstance(arg, BufferArg) or not isinstance(arg.offset, int):
             return None
         moved = replace(span, first=span.first + arg.offset, behind=span.behind + arg.offset)
         touched.append((arg.buffer, moved))
-    return Unit(*cut, tuple(touched))
+    return Candidate(*cut, tuple(touched))
 
 
-def _unit_bytes(unit: Unit, sizes: dict[int, int]) -> int:
+def _unit_bytes(unit: Candidate, sizes: dict[int, int]) -> int:
     return max((s.step * sizes[b] for b, s in unit.touched if s.stored), default=0)
 
 

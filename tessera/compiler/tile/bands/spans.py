@@ -16,7 +16,7 @@ _ALONE = frozenset({"tile.mma", "tile.contract"})
 
 
 @immutable
-class Span:
+class UnitSpan:
     """Unit number u accesses elements from `first + step * u` to the one before `behind + step * u` of the memory that
     the argument begins at, perhaps not all of them. Whether it stores to them."""
 
@@ -38,14 +38,14 @@ def units_of(kernel: Op) -> tuple[int, int] | None:
     return units, programs
 
 
-def spans(kernel: Op) -> tuple[Span, ...] | None:
+def spans(kernel: Op) -> tuple[UnitSpan, ...] | None:
     """All accesses of a kernel to its views. None where one of them is not known, or where programs do not run in the
     order of their numbers."""
     if kernel.attrs.get("grouped") is not None or units_of(kernel) is None:
         return None
     if any(op.name in _ALONE for op in kernel.walk()):
         return None
-    found: dict[Span, None] = {}
+    found: dict[UnitSpan, None] = {}
     of_one = OfOneProgram(kernel)
     for argument in kernel.region.block.args:
         if not isinstance(argument.type, ViewType):
@@ -58,7 +58,7 @@ def spans(kernel: Op) -> tuple[Span, ...] | None:
     return tuple(found)
 
 
-def _span(op: Op, view: Value, of_one: OfOneProgram, grid: Sequence[int]) -> Span | None:
+def _span(op: Op, view: Value, of_one: OfOneProgram, grid: Sequence[int]) -> UnitSpan | None:
     t = cast(ViewType, view.type)
     match op.name:
         case "tile.load":
@@ -81,7 +81,7 @@ def _span(op: Op, view: Value, of_one: OfOneProgram, grid: Sequence[int]) -> Spa
         first += low[1] * stride
         behind += (high[2] - 1) * stride
         step += low[0] * stride
-    return Span(view.index, first, behind, step, op.name == "tile.store")
+    return UnitSpan(view.index, first, behind, step, op.name == "tile.store")
 
 
 def _packed(shape: Sequence[Dim]) -> list[Dim]:
