@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.compiler.targets.cpu.kernel.bands import APART
-from tessera.compiler.tile.bands.chain import Chain, Candidate
+from tessera.compiler.tile.bands.chain import Chain, CutLaunch
 from tessera.compiler.tile.bands.spans import UnitSpan
 from tessera.compiler.tile.program import BandedLaunch
 
@@ -16,7 +16,7 @@ PITCH, ROWS, LIMIT = 8, 400, 12
 
 
 @st.composite
-def launches(draw: st.DrawFn, sizes: Sequence[int] = (ROWS, ROWS, ROWS - 3, 1, 1)) -> Candidate:
+def launches(draw: st.DrawFn, sizes: Sequence[int] = (ROWS, ROWS, ROWS - 3, 1, 1)) -> CutLaunch:
     """A launch that stores rows of a buffer, or a part of one of them, and reads windows around the same rows."""
     units = draw(st.sampled_from(sizes))
     at = 0 if units > 1 else draw(st.sampled_from([0, 1, ROWS // 2, ROWS - 1])) * PITCH
@@ -27,14 +27,14 @@ def launches(draw: st.DrawFn, sizes: Sequence[int] = (ROWS, ROWS, ROWS - 3, 1, 1
         length = draw(st.integers(1, 2 * PITCH if i else PITCH))
         own = step if i else PITCH * (units > 1)
         touched.append((draw(st.integers(0, 2)), UnitSpan(i, first, first + length, own, i == 0)))
-    return Candidate(units, 1, tuple(touched))
+    return CutLaunch(units, 1, tuple(touched))
 
 
 @given(launches((ROWS,)), st.lists(launches(), min_size=1, max_size=7), st.integers(1, 5), st.integers(1, 50))
 def test_whatever_runs_in_bands_runs_after_what_it_needs(
-    one: Candidate, found: list[Candidate], step: int, wanted: int
+    one: CutLaunch, found: list[CutLaunch], step: int, wanted: int
 ) -> None:
-    chain, units = Chain(0, LIMIT), list[Candidate]()
+    chain, units = Chain(0, LIMIT), list[CutLaunch]()
     for unit in (one, *found):
         if chain.add(unit):
             units.append(unit)
@@ -85,7 +85,7 @@ def order(members: Sequence[BandedLaunch], step: int, wanted: int) -> Iterator[t
             yield from ((True, s, i, u) for u in range(behind_last(m, s), first(m, s + 1)))
 
 
-def conflicts(units: Sequence[Candidate]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def conflicts(units: Sequence[CutLaunch]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Units of two launches, the later one first, that touch one element, to which one of them stores."""
     touching: dict[tuple[int, int], list[tuple[int, int, bool]]] = {}
     for member, unit in enumerate(units):

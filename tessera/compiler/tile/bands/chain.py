@@ -28,7 +28,7 @@ class MemberAccess:
 
 
 @immutable
-class Candidate:
+class CutLaunch:
     """A launch that could be a member: how its programs are cut, and the buffers that it touches."""
 
     units: int
@@ -36,11 +36,11 @@ class Candidate:
     touched: tuple[tuple[int, UnitSpan], ...]
 
     @property
-    def whole(self) -> Candidate:
+    def whole(self) -> CutLaunch:
         """The launch as one unit."""
         far = self.units - 1
         touched = tuple((b, replace(s, behind=s.behind + far * s.step, step=0)) for b, s in self.touched)
-        return Candidate(1, self.units * self.programs, touched)
+        return CutLaunch(1, self.units * self.programs, touched)
 
 
 @mutable
@@ -61,7 +61,7 @@ class Chain:
     def last(self) -> int:
         return self.first + len(self.members) - 1
 
-    def add(self, launch: Candidate) -> bool:
+    def add(self, launch: CutLaunch) -> bool:
         """Makes a launch the next member. False, and nothing is changed, where it cannot be one."""
         steps = self._steps(launch)
         start = self._start(launch, steps) if steps is not None else None
@@ -93,7 +93,7 @@ class Chain:
         self.members.append(BandedLaunch(launch.units, launch.programs, start, late, early))
         return True
 
-    def _steps(self, launch: Candidate) -> dict[int, int] | None:
+    def _steps(self, launch: CutLaunch) -> dict[int, int] | None:
         """The steps of all buffers, with those of another launch. None where a buffer that is written has several."""
         steps = dict(self.steps)
         written = {b for b, s in launch.touched if s.stored}
@@ -107,7 +107,7 @@ class Chain:
                 steps.setdefault(buffer, span.step)
         return steps
 
-    def _start(self, launch: Candidate, steps: dict[int, int]) -> int | None:
+    def _start(self, launch: CutLaunch, steps: dict[int, int]) -> int | None:
         """The position at which a launch begins: where the arrays do that it shares with the chain. The first one, of
         several units, begins at 0."""
         for buffer, span in launch.touched:

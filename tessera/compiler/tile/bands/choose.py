@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.machines import LARGE
-from tessera.compiler.tile.bands.chain import Chain, Candidate
+from tessera.compiler.tile.bands.chain import Chain, CutLaunch
 from tessera.compiler.tile.bands.share import share_memory
 from tessera.compiler.tile.bands.spans import UnitSpan, spans, units_of
 from tessera.compiler.tile.lifetimes import peak
@@ -92,7 +92,7 @@ def _chains(
         yield chain
 
 
-def _unit(launch: Launch, kernels: dict[Op, tuple[UnitSpan, ...] | None]) -> Candidate | None:
+def _unit(launch: Launch, kernels: dict[Op, tuple[UnitSpan, ...] | None]) -> CutLaunch | None:
     if launch.code not in kernels:
         kernels[launch.code] = spans(launch.code)
     found, cut = kernels[launch.code], units_of(launch.code)
@@ -105,10 +105,10 @@ def _unit(launch: Launch, kernels: dict[Op, tuple[UnitSpan, ...] | None]) -> Can
             return None
         moved = replace(span, first=span.first + arg.offset, behind=span.behind + arg.offset)
         touched.append((arg.buffer, moved))
-    return Candidate(*cut, tuple(touched))
+    return CutLaunch(*cut, tuple(touched))
 
 
-def _unit_bytes(unit: Candidate, sizes: dict[int, int]) -> int:
+def _unit_bytes(unit: CutLaunch, sizes: dict[int, int]) -> int:
     return max((s.step * sizes[b] for b, s in unit.touched if s.stored), default=0)
 
 

@@ -94,7 +94,10 @@ class LaunchTable:
             fn.store(frame, call, 8)
             return call
 
-        self._each(fn, rows, place, lambda *_: None)
+        def nothing(number: Val, entry: Val, numbers: Sequence[Val]) -> None:
+            pass
+
+        self._each(fn, rows, place, nothing)
         return [fn.gep(calls, i * self._longest, "ptr") for i in range(len(rows))]
 
     def entry(self, launch: Launch) -> str:
