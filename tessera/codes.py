@@ -181,7 +181,8 @@ CODES: dict[str, CodeEntry] = {
     # TS6xx: targets and environment
     "TS601": CodeEntry("Target error", "the target is unknown", "compiler.targets.base"),
     "TS602": CodeEntry("Target error", "the target cannot compile this operation",
-                       "compiler.lower, compiler.schedule, compiler.targets, compiler.tile, runtime.code.assembly"),
+                       "compiler.lower, compiler.pipeline, compiler.schedule, compiler.targets, compiler.tile, "
+                       "runtime.code.assembly"),
     "TS603": CodeEntry("Target error", "the target's compiler failed",
                        "compiler.targets.cpu, compiler.targets.cuda"),
     "TS604": CodeEntry("Missing dependency", "an optional library is not installed",

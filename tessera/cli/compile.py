@@ -13,7 +13,7 @@ import typer
 from tessera.cli.programs import lowered, sizes
 from tessera.collector import collector_paused
 from tessera.compiler.phases import phase, watched
-from tessera.compiler.pipeline import generate
+from tessera.compiler.pipeline import generate, global_accesses
 from tessera.compiler.targets.base import Artifact, SpilledValue
 from tessera.errors import DeviceError, TesseraError
 from tessera.runtime.code.assembly import spilled_of, spills
@@ -39,6 +39,7 @@ def compile(
                 chosen.load(artifact)
     written = save_artifact(artifact, output)
     spilled, unknown = _spilled(artifact)
+    touched = global_accesses(program.program, chosen, sizes(dims) or {}) if hasattr(chosen, "accesses") else []
     if as_json:
         print(
             json.dumps(
@@ -49,6 +50,7 @@ def compile(
                     **({"ms": {name: ns / 1e6 for name, ns in spent.items()}} if time else {}),
                     "kernels": {name: {what: k[what] for what in ("tiles", "notes")} for name, k in _reports(artifact)},
                     "spilled": unknown or [asdict(value) for value in spilled],
+                    "accesses": [asdict(access) for access in touched],
                 },
                 indent=1,
             )
@@ -60,6 +62,9 @@ def compile(
         for value in spilled:
             if value.kernel == name:
                 print(f"  spilled  {value}")
+        for access in touched:
+            if access.kernel == name:
+                print(f"  access  {access}")
     if unknown:
         print(f"spilled values are not known: {unknown}")
     for name, ns in (*spent.items(), ("together", sum(spent.values()))) if time else ():

@@ -7,7 +7,7 @@ the editor and the predictions run the same `to_graph`, `to_schedule` and `to_pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import partial
 from time import perf_counter_ns
@@ -49,12 +49,12 @@ from tessera.compiler.tile.passes.turn_products import turn_products, turns_prod
 from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
-from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError
+from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TargetError, TesseraError
 from tessera.immutable import mutable
 from tessera.signals import raised_by_handler
 
 if TYPE_CHECKING:
-    from tessera.compiler.targets.base import Artifact, Target
+    from tessera.compiler.targets.base import Artifact, GlobalAccess, Target
 
 PASSES: tuple[Pass, ...] = (
     # first: a policy is about the operators that the user wrote, not about steps of their decompositions
@@ -299,6 +299,17 @@ def generate(
     except Exception as e:  # the cause keeps the target's frames for a report
         doing = f"compiling {program.name} for {target.name}"
         raise _failure(e, doing, program.name, program.span or NOWHERE) from e
+
+
+def global_accesses(program: Program, target: Target, sizes: Mapping[str, int]) -> list[GlobalAccess]:
+    """What the accesses of its kernels to global memory touch, by the sizes of the dims that the program leaves open.
+
+    Raises TargetError TS602 for a target that does not tell."""
+    read = getattr(target, "accesses", None)
+    if read is None:
+        message = f"The {target.name} target does not tell what accesses to memory touch."
+        raise TargetError(Diagnostic("TS602", message, program.span or NOWHERE))
+    return read(_finished(program, target, False, Run()), sizes)
 
 
 def _failure(error: Exception, doing: str, name: str, span: Span) -> Exception:

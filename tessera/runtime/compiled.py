@@ -19,7 +19,7 @@ from tessera.compiler.machines import HOST, code_of
 from tessera.compiler.predict import Prediction, of_program
 from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.targets import base as targets
-from tessera.compiler.targets.base import Artifact, SpilledValue, Target
+from tessera.compiler.targets.base import Artifact, GlobalAccess, SpilledValue, Target
 from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
 from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
@@ -60,6 +60,8 @@ class Compiled:
             self.function = fn.with_config(**self.configuration.config)
         self._launcher = _FixedLauncher(self)
         self.arguments: Mapping[str, Any] | None = argument_types(self._launcher, arguments)
+        self._sizes: Mapping[str, int] = {}
+        """of the last call"""
         self.called = False
         """whether it is what the last call ran"""
         self.built: Built = self._build(profile=False)
@@ -78,7 +80,7 @@ class Compiled:
 
             found.configuration = Choice(made.fn.config, "of the last call")
         found._launcher, found.arguments, found.built = _FixedLauncher(found), made.types.arguments, made.built
-        found.called = True
+        found.called, found._sizes = True, launcher.sizes
         return found
 
     def _build(self, profile: bool) -> Built:
@@ -151,7 +153,7 @@ class Compiled:
         """What runs, where, with which kernels; where the code came from and what each stage took."""
         return Explanation(
             self.built, self.target, self.configuration, self.arguments, self.called, self.refusals(), self.predicted(),
-            self.line_costs(), self._spills(),
+            self.line_costs(), self._spills(), self.accesses() if hasattr(self.target, "accesses") else (),
         )  # fmt: skip
 
     def _spills(self) -> list[SpilledValue] | str:
@@ -172,6 +174,18 @@ class Compiled:
         if self.target.name == HOST:
             measured_figures()
         return line_costs(self.lowered.program, self.target.name, devices.get_num_threads())
+
+    def accesses(self, sizes: Mapping[str, int] | None = None) -> list[GlobalAccess]:
+        """How many sectors of 32 bytes each load and store of global memory touches per request of a warp, and the
+        fewest that would do. Static: from the layouts of tiles and the offsets of all programs, for arrays that start
+        at a sector. `sizes`: of dims that the code leaves open; without them, those of the last call.
+
+        Raises TargetError TS602 for a target that does not tell (CPUs).
+        """
+        known = {**self.dims, **(sizes if sizes is not None else self._sizes)}
+        from tessera.compiler import pipeline  # slow: 70 ms for code that comes from the disk
+
+        return pipeline.global_accesses(self.lowered.program, self.target, known)
 
     def spills(self) -> list[SpilledValue]:
         """The values that lie in local memory because a kernel has too few registers, by name where the machine code

@@ -12,7 +12,7 @@ from tessera.compiler.ir.types import shape_text
 from tessera.compiler.line_costs import LineCost
 from tessera.compiler.predict import Prediction, quantity
 from tessera.compiler.schedule.refusals import Refusal
-from tessera.compiler.targets.base import SpilledValue, Target
+from tessera.compiler.targets.base import GlobalAccess, SpilledValue, Target
 from tessera.language.dims import Dim
 from tessera.runtime.autotune.trials import show
 from tessera.runtime.code.build import Built
@@ -40,6 +40,7 @@ class Explanation:
         predicted: Prediction | None = None,
         costs: Sequence[LineCost] = (),
         spilled: Sequence[SpilledValue] | str = (),
+        accesses: Sequence[GlobalAccess] = (),
     ) -> None:
         self.called = called
         """whether it tells of the last call, and not of a compilation ahead of calls"""
@@ -71,6 +72,8 @@ class Explanation:
         """operators that follow one another and are in two kernels, and why"""
         self.spilled = spilled if isinstance(spilled, str) else [{**asdict(s), "text": str(s)} for s in spilled]
         """values that lie in local memory because there are too few registers, or why they are not known"""
+        self.accesses = [{**asdict(a), "text": str(a)} for a in accesses]
+        """sectors of global memory that the accesses of kernels touch"""
         self._same: Mapping[str, str] = built.artifact.meta.get("same", {})
         self.workspace = _workspace(built.plan)
         self.predicted = asdict(predicted) if predicted is not None else None
@@ -104,6 +107,8 @@ class Explanation:
             ]
             lines += [f"    note    {text}" for text in k["notes"]]
             lines += [f"    spilled {s['text']}" for s in self._spilled_of(k["kernel"])]
+            code = self._same.get(k["kernel"], k["kernel"])
+            lines += [f"    access  {a['text']}" for a in self.accesses if a["kernel"] == code]
         lines += [f"  spilled   not known: {self.spilled}"] if isinstance(self.spilled, str) else []
         lines += [
             f"  bands     launches {b['first'] + 1} to {b['last'] + 1} take turns, {b['units']} programs at a time: "

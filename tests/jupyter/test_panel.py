@@ -140,6 +140,34 @@ def test_the_code_for_a_gpu_is_linked_down_to_its_instructions(nb):
     assert "occupancy" in kernel
 
 
+FAT = """%%tessera --target sm_80 --dims M=512,N=512,K=512
+@ts.kernel
+def fat(A: Tensor["M", "K", ts.f16], B: Tensor["K", "N", ts.f16]) -> Tensor["M", "N", ts.f32]:
+    a = ts.tile.load(A, shape=(256, 32))
+    b = ts.tile.load(B, shape=(32, 256))
+    acc = ts.tile.zeros((256, 256), dtype=ts.f32)
+    for k in ts.tile.range_k(0, K, 32):
+        acc += ts.tile.mma(ts.tile.load_partition(a, k), ts.tile.load_partition(b, k))
+    return acc
+"""
+
+
+def test_the_card_of_a_gpus_kernel_tells_spilled_values_and_sectors(nb):
+    require("cuda.bindings")
+    nb.run(FAT)
+    kernel = next(
+        text
+        for _, text in Tree(nb.run("%tessera ir fat --target sm_80 --dims M=512,N=512,K=512").html).by_class(
+            "ts-kernel"
+        )
+    )
+    kernel = re.sub(r"\s+", " ", kernel)
+    assert re.search(r"Spilled values of fat ?static.*acc: 256 x 256 f32, 1024 B a thread, line \d+ ?\d{3}", kernel), (
+        kernel
+    )
+    assert re.search(r"Global memory of fat ?static.*copy ?A f16 ?16 ?16 ?2,048", kernel), kernel
+
+
 SASS = """
 	.section	.text.gemm_kernel,"ax",@progbits
 gemm_kernel:

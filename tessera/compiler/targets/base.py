@@ -98,6 +98,46 @@ class SpilledValue:
         return f"{self.title}: {lies}; {moves}{often}"
 
 
+@immutable
+class GlobalAccess:
+    """A load, a store, or a copy into shared memory, of one array by one statement, over all programs of a launch.
+
+    `requests` of warps touch `sectors` of 32 bytes, where `ideal` would hold the bytes that they move; None where this
+    is not known, and `why`. `masked`: counted as if the mask let every lane through. `some`: of the first programs.
+    """
+
+    kernel: str
+    kind: str
+    array: str
+    dtype: str
+    file: str
+    line: int
+    requests: int | None
+    sectors: int | None
+    ideal: int | None
+    why: str
+    masked: bool
+    some: bool
+
+    @property
+    def per_request(self) -> float | None:
+        """Sectors of a request, on average."""
+        return None if not self.requests or self.sectors is None else self.sectors / self.requests
+
+    @property
+    def least(self) -> float | None:
+        """Sectors of a request at best, on average."""
+        return None if not self.requests or self.ideal is None else self.ideal / self.requests
+
+    def __str__(self) -> str:
+        what = f"line {self.line}: {self.kind} of {self.array or 'an array'} ({self.dtype})"
+        if self.per_request is None or self.least is None:
+            return f"{what}: {'no request' if self.requests == 0 else f'not known: {self.why}'}"
+        often = f"{self.per_request:.3g} sectors a request, {self.least:.3g} at best"
+        mask = ", mask not counted" if self.masked else ""
+        return f"{what}: {often}; {self.requests:,} requests{mask}{', of the first programs' if self.some else ''}"
+
+
 class TileRecorder(Protocol):
     """Receives tile timings of a profiled run."""
 

@@ -12,17 +12,17 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from tessera.compiler.targets.base import Artifact, TileRecorder, architecture
+from tessera.compiler.targets.base import Artifact, GlobalAccess, TileRecorder, architecture
 from tessera.compiler.targets.cuda import host_library, nvrtc
 from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.call.launch import aligned_room
 from tessera.compiler.targets.cuda.call.narrow import Variants, with_code
-from tessera.compiler.targets.cuda.generate import generate
+from tessera.compiler.targets.cuda.generate import accesses, generate
 from tessera.compiler.targets.cuda.parts import SourcePart
 from tessera.compiler.targets.cuda.target import artifact, passes_for, settings_for
 from tessera.compiler.tile.program import Program
@@ -67,6 +67,10 @@ class EmulatedTarget:
             k.notes += k.tight
         whole = [SourcePart([k.name for _, k in generated.written])]
         return artifact(self.name, program, generated, whole, {}, resources, profile)
+
+    def accesses(self, program: Program, sizes: Mapping[str, int]) -> list[GlobalAccess]:
+        """Those of the GPU."""
+        return accesses(program, settings_for(self.arch, False, False), sizes)
 
     def load(self, artifact: Artifact) -> EmulatedExecutable:
         return EmulatedExecutable(artifact)

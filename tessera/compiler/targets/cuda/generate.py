@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
+from tessera.compiler.targets.base import GlobalAccess
 from tessera.compiler.targets.cuda.emit import contract, control, fold, memory, pipeline, primitives, warpgroups
 from tessera.compiler.targets.cuda.emit import tiles as emit_print
 from tessera.compiler.targets.cuda.emit import tiles as emit_sort
 from tessera.compiler.targets.cuda.emit import tiles as emit_tiles
 from tessera.compiler.targets.cuda.emit.emitter import EmitSettings, KernelEmitter, emit_kernel, goes_on, parameters
 from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, dtype_of
+from tessera.compiler.targets.cuda.layouts.sectors import SECTOR
+from tessera.compiler.targets.cuda.report.accesses import kernel_accesses
 from tessera.compiler.targets.cuda.report.notes import notes, shared_layouts, spilled, tight
 from tessera.compiler.targets.cuda.report.placement import tiles
 from tessera.compiler.targets.cuda.report.registers import Pressure, pressure, too_many
@@ -28,6 +32,7 @@ from tessera.compiler.tile.offsets import aligned_arguments, bounds_of
 from tessera.compiler.tile.program import BufferArg, Program
 from tessera.errors import Diagnostic, Span, TargetError
 from tessera.immutable import mutable
+from tessera.language.dims import substitute
 
 # Imported for the handlers that they register.
 _WRITERS = (
@@ -138,6 +143,25 @@ def generate(program: Program, settings: EmitSettings) -> Generated:
         k.lines = range(k.lines.start + len(top.lines), k.lines.stop + len(top.lines))
     top.splice(body)
     return Generated(top.text, kernels, top.line_table(), headers)
+
+
+def accesses(program: Program, settings: EmitSettings, sizes: Mapping[str, int]) -> list[GlobalAccess]:
+    """What each access of each kernel to global memory touches; equal launches of a kernel are told once. `sizes`: of
+    the dims that the program leaves open."""
+    found: dict[GlobalAccess, None] = {}
+    made: dict[Op, KernelEmitter] = {}
+    for launch in program.launches:
+        kernel = launch.kernel
+        name = cxx.identifier(str(kernel.attrs["sym_name"]))
+        if kernel not in made:
+            made[kernel], _ = _generate_kernel(program, kernel, name, settings, CxxSource())
+        starts: dict[Value, int] = {}
+        for v, arg in zip(kernel.region.block.args, launch.args, strict=True):
+            if isinstance(arg, BufferArg) and isinstance(v.type, ViewType):
+                offset = substitute(arg.offset, dict(sizes))
+                starts[v] = offset * v.type.dtype.itemsize % SECTOR if isinstance(offset, int) else 0
+        found |= dict.fromkeys(kernel_accesses(made[kernel], name, sizes, starts))
+    return list(found)
 
 
 def _unique(name: str, taken: set[str]) -> str:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from tessera.compiler.machines import MULTIPROCESSORS, SHARED_LIMITS
-from tessera.compiler.targets.base import Artifact, Executable, architecture
+from tessera.compiler.targets.base import Artifact, Executable, GlobalAccess, SpilledValue, architecture
 from tessera.compiler.targets.cuda import cubin, nvrtc
 from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.emit.emitter import EmitSettings
-from tessera.compiler.targets.cuda.generate import Generated, generate
+from tessera.compiler.targets.cuda.generate import Generated, accesses, generate
 from tessera.compiler.targets.cuda.layouts.groups import TensorCores
 from tessera.compiler.targets.cuda.parts import SourcePart, divided, file_of
 from tessera.compiler.targets.cuda.sass import listing
-from tessera.compiler.targets.cuda.sass.spills import SpilledValue, spilled_values
+from tessera.compiler.targets.cuda.sass.spills import spilled_values
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.program import Program
 from tessera.immutable import immutable
@@ -137,6 +137,10 @@ class CudaTarget:
             Instruction(kernels.get(r.kernel, r.kernel), r.offset, r.text, r.line, *user.get(r.line, ("", 0)), r.live)
             for r in cubin.rows(assembly, f"{artifact.name}.cu")
         ]
+
+    def accesses(self, program: Program, sizes: Mapping[str, int]) -> list[GlobalAccess]:
+        """The sectors of each access to global memory, by the sizes of the dims that the program leaves open."""
+        return accesses(program, settings_for(self.arch, False, False), sizes)
 
     def spilled(self, artifact: Artifact, assembly: str) -> list[SpilledValue]:
         """The values that lie in local memory because there are too few registers, the largest of each kernel first."""

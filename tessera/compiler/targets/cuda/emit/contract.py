@@ -24,6 +24,13 @@ STAGE_BYTES = 64
 """Bytes of k per row of a stage: four 16-byte pieces, the least that the swizzle spreads over all banks."""
 
 
+def stage_depth(op: Op) -> int:
+    """How much of k a stage holds."""
+    va, vb = op.operands[0].type, op.operands[1].type
+    assert isinstance(va, ViewType) and isinstance(vb, ViewType)
+    return max(8, STAGE_BYTES // max(va.dtype.itemsize, vb.dtype.itemsize))
+
+
 def _lies_transposed(view: Value) -> bool:
     """Whether the operand is contiguous along the first axis: then the stage holds it transposed, so that copies move
     whole pieces of 16 bytes."""
@@ -48,7 +55,7 @@ def expand_contract(e: KernelEmitter, op: Op) -> None:
     va, vb, t = a.type, b.type, op.result.type
     assert isinstance(va, ViewType) and isinstance(vb, ViewType) and isinstance(t, TileType)
     m, n = (int(d) for d in t.shape)  # type: ignore[call-overload]
-    depth = max(8, STAGE_BYTES // max(va.dtype.itemsize, vb.dtype.itemsize))
+    depth = stage_depth(op)
     size = m * depth * va.dtype.itemsize + depth * n * vb.dtype.itemsize
     stages = e.stages(op, size, 3 if e.settings.arch >= 80 else 2, padding=256)
     left = _operand(e, op, 0, a, (m, depth), stages, row, k_axis=1)

@@ -85,7 +85,7 @@ def _load(e: KernelEmitter, op: Op) -> None:
     view, t = op.operands[0], op.result
     offsets, mask = _split(op, 1)
     e.headers.add("memory")
-    if op in e.products.replaced or (t.users and _is_copied(e, t, t.users[0])):
+    if op in e.products.replaced or (t.users and is_copied(e, t, t.users[0])):
         return
     fill = cxx.literal(op.attrs.get("fill", 0), dtype_of(t))
     default = e.expr(view)
@@ -295,7 +295,7 @@ def _feeds_from_registers(e: KernelEmitter, op: Op) -> bool:
     return op.operands[0] not in e.splat and feeds_from_registers(op, e.grouping)
 
 
-def _is_copied(e: KernelEmitter, v: Value, user: Op) -> bool:
+def is_copied(e: KernelEmitter, v: Value, user: Op) -> bool:
     """Whether the tile need not be loaded, because its only user copies it itself."""
     if user.name != "tile.mma" or any(i == 2 for _, i in v.uses) or _feeds_from_registers(e, user):
         return False
