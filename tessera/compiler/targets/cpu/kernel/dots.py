@@ -68,7 +68,7 @@ class _Dots(Writer):
             for x in (a, b):  # the same number of lines of the next group, one after the other
                 ahead = self.at(x, (fn.add(start, SPAN), 1), (along.index, width))
                 for at in range(0, width * lanes * self.shape.dtype.itemsize, LINE):
-                    self.fetch(fn.gep(ahead, at, "i8"))
+                    self.fn.prefetch(fn.gep(ahead, at, "i8"))
             sums: list[Val] = []
             for own, v in zip(taken, along.carried, strict=True):
                 corners = [self.at(x, (fn.add(start, along.index), 1)) for x in (a, b)]

@@ -82,7 +82,7 @@ class _Lines(TurnedProduct):
                 if self.shape.large:
                     ahead = self.at(p, (rows_ahead, self.strides[3]), (at.index, lanes), (v * lanes * CHAIN, 1))
                     for i in range(lanes):
-                        self.fetch(self.at(ahead, (i * lanes, 1)), 2)
+                        self.fn.prefetch(self.at(ahead, (i * lanes, 1)), 2)
                 for i, line in enumerate(self.square(rows, lanes)):
                     place = fn.mul(fn.add(fn.add(at.index, i), v * CHAIN), lanes)
                     total = self.fma(self._get(turned, place), line, total)

@@ -159,15 +159,6 @@ class Writer:
         for p, v in zip(places, values, strict=True):
             self.fn.store(v, p, self.shape.dtype.itemsize)
 
-    def fetch(self, p: Val, cache: int = 1) -> None:
-        """Asks memory for the line at `p`, which the processor does not foresee where many places are read in turn;
-        it is kept in that level of cache.
-
-        To ask for what does not exist does nothing.
-        """
-        self.fn.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.fn.do(f"call void @llvm.prefetch.p0(ptr {p.ref}, i32 0, i32 {4 - cache}, i32 1)")
-
     def square(self, rows: list[Val], left: Index) -> list[Val]:
         """A vector from each of these places, transposed; the first `left` elements of each are read.
 

@@ -77,7 +77,7 @@ class TurnedProduct(Writer):
                 if shape.large and left == lanes:
                     for p, own in product(corners, steps):
                         for s in own:
-                            self.fetch(self.at(p, (s, 1), (ahead, sbn)), 2)
+                            self.fn.prefetch(self.at(p, (s, 1), (ahead, sbn)), 2)
                 squares = [self.square([self.at(p, (s, 1)) for s in own], left) for p in corners for own in steps]
                 for i, lines in enumerate(zip(*squares, strict=True)):
                     place = fn.add(at, self.inside(i, left))

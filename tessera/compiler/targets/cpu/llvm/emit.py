@@ -347,6 +347,12 @@ class LLVMFunction:
         tail = ", !nontemporal !0" if nontemporal else ""
         self.do(f"store {v.ty.text} {v.ref}, ptr {p.ref}, align {align or max(1, v.ty.bits // 8)}{tail}")
 
+    def prefetch(self, p: Val, level: int = 1) -> None:
+        """Asks memory for the line at `p`, to be kept in that level of cache. To ask for what does not exist does
+        nothing."""
+        self.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.do(f"call void @llvm.prefetch.p0(ptr {p.ref}, i32 0, i32 {4 - level}, i32 1)")
+
     def alloca(self, elem: str, count: int, align: int = 64) -> Val:
         ref = self.fresh()
         self.entry.append(f"  {ref} = alloca [{count} x {elem}], align {align}")

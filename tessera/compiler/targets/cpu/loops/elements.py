@@ -84,10 +84,13 @@ class ElementEmitter(Numbers):
         mask: Val | None = None
         for c, (lo, hi) in zip(coords, self.extents(op), strict=True):
             at = self.coord(c)
-            if at is not None and at.lanes > 1 and hi is None and c is not None:
-                hi = self.limits.get(c)
+            if at is not None and at.lanes > 1 and c in self.limits:
+                hi = self.limits[c] if hi is None else self.nearest(hi, self.limits[c])
             mask = self.mem.both(mask, self.inside(at, c, lo, hi))
         return mask
+
+    def nearest(self, a: Index, b: Index) -> Index:
+        return a if text(a) == text(b) else self.fn.smin(a, b)
 
     def inside(self, at: Coord | None, c: AxisId, lo: Index | None, hi: Index | None) -> Val | None:
         """The lanes of coordinate `at` (of class `c`) with lo <= lane < hi; None where that is known to hold."""

@@ -13,6 +13,7 @@ from tessera.compiler.targets.cpu.loops.elements import Coords, ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord, affine
 from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.targets.cpu.loops.prefetch import Prefetch
 from tessera.compiler.targets.cpu.loops.reduce import ReductionWriter
 from tessera.compiler.targets.cpu.loops.stages import READS, LoopGroup, Nest, Root, beside_each_other
 from tessera.language.dims import Dim
@@ -45,6 +46,8 @@ class NestBody:
         self.neighbours = beside_each_other(nest.roots)
         self.streaming = False
         """stores scheduled as non-temporal are written so: they have been found aligned"""
+        self.prefetches: list[Prefetch] = []
+        """what the main part of the vector loop asks memory for"""
 
     def extent(self, c: int) -> Index:
         return self.extent_of(c, [self.nest])
@@ -95,7 +98,7 @@ class NestBody:
         return max(1, self.ev.isa.bits // widest)
 
     def price(self) -> int:
-        return sum(self.plan.price(r.value) for r in self.nest.roots)
+        return self.plan.work(self.nest)
 
     def limit(self, vector: AxisId, extent: Index, serial: dict[int, Index] | None = None) -> Index:
         """How far the main part may go along `vector`: 0 where an access leaves its view along another axis. `serial`:
@@ -120,6 +123,11 @@ class NestBody:
         if ok is None:
             return limit
         return fn.select(ok, fn.index(limit), const(0, I64))
+
+    def streamed(self) -> list[tuple[Op, Root]]:
+        """The stores that are scheduled as non-temporal."""
+        stores = [(r.op, r) for r in self.nest.roots if r.op is not None and r.op.name == "tile.store"]
+        return [(op, root) for op, root in stores if self.ev.is_streamed(op)]
 
     # -- one step ----------------------------------------------------------------------------------------------------
     def step(self, take: Take | None = None, reduced: Coord | None = None) -> None:
@@ -153,6 +161,11 @@ class NestBody:
                 self.deliver(op, ev.compute(op.result, self.plan.spaces.of(op.result)))
             else:
                 self._store(op, root)
+
+    def ask(self, step: int) -> None:
+        """The prefetches that go with the vector `step` elements behind the first one of this turn of the loop."""
+        for prefetch in self.prefetches:
+            prefetch.write(self.ev, step)
 
     def _part(self, root: Root, reduction: ReductionWriter, reduced: Coord | None) -> list[Val]:
         """The values that the current element(s) add to a reduction."""

@@ -1,20 +1,23 @@
 """Nests whose vector axis is innermost: elementwise work, and reductions along it.
 
 A vector loop has two parts: the main part, in which every access is known to stay inside its view and all lanes count,
-and the rest, the same body with masks. Where the main part ends is computed once per loop from all accesses in it.
+and the rest, the same body with masks. Where the main part ends is computed once per loop from all accesses in it. If
+stores of the main part are to bypass the caches, a vector with a mask comes first, so that they are aligned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, text
+from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.reduce import power_of_two
 from tessera.language.order import CHUNK
 
+_SHORT = 16
+"""vectors below which stores bypass the caches only where they happen to be aligned"""
 Body = Callable[[Coord, int, list[Val]], None]
 """writes one vector: its position, which of the unrolled ones it is, and the carried values it may replace"""
 
@@ -36,21 +39,16 @@ class VectorLoop:
         self.axis, self.lanes, self.unroll, self.write = axis, lanes, unroll, write
 
     def run(self, lo: Index, hi: Index, limit: Index, carried: list[Val]) -> list[Val]:
-        """Both parts; gives the carried values behind them."""
+        """All parts; gives the carried values behind them."""
         fn = self.fn
         step = self.lanes * self.unroll
         top = fn.smin(hi, limit) if text(hi) != text(limit) else hi
         whole = top if lo == 0 and isinstance(top, int) else fn.smax(fn.sub(top, lo), 0)
         main = fn.add(lo, fn.sub(whole, fn.mod(whole, step)))
         if not (isinstance(main, int) and main == lo):
-            aligned = None if carried else self._aligned_stores()
-            if aligned is not None:
-                self.ev.has_streamed = True
-                streamed = fn.select(aligned, fn.index(main), fn.index(lo))
-                self.body.streaming = True
-                self._part(lo, streamed, step, carried, None)
-                self.body.streaming = False
-                carried = self._part(streamed, main, step, carried, None)
+            head = None if carried else self._head()
+            if head is not None:
+                main = self._streamed(lo, whole, *head)
             else:
                 carried = self._part(lo, main, step, carried, None)
         if isinstance(main, int) and isinstance(hi, int) and main >= hi:
@@ -58,6 +56,28 @@ class VectorLoop:
         if not carried:
             step, self.unroll = self.lanes, 1
         return self._part(main, hi, step, carried, hi)
+
+    def _streamed(self, lo: Index, whole: Index, ok: Val, head: Index) -> Index:
+        """Does the main part of `whole` elements with stores that bypass the caches, after `head` elements with a mask,
+        and gives where the rest begins. Without such stores where they are not aligned together."""
+        fn, step, unroll = self.fn, self.lanes * self.unroll, self.unroll
+        if short := isinstance(whole, int) and whole < _SHORT * self.lanes:  # a vector with a mask costs too much
+            ok, head = fn.binary("and", ok, fn.icmp("eq", head, 0)), 0
+        first = fn.select(ok, fn.index(fn.smin(head, whole)), const(0, I64))
+        begin = fn.add(lo, first)
+        left = fn.sub(whole, first)
+        end = fn.select(ok, fn.index(fn.add(begin, fn.sub(left, fn.mod(left, step)))), fn.index(lo))
+        if not short:
+            self.unroll = 1
+            self._part(lo, begin, self.lanes, [], begin)
+        self.unroll, self.body.streaming, self.ev.has_streamed = unroll, True, True
+        self._part(begin, end, step, [], None)
+        self.body.streaming = False
+        if not short:
+            return end
+        main = fn.add(lo, fn.sub(whole, fn.mod(whole, step)))
+        self._part(end, main, step, [], None)
+        return main
 
     def _part(self, lo: Index, hi: Index, step: int, carried: list[Val], rest: Index | None) -> list[Val]:
         """One part: `rest` is the extent to mask against, None in the main part."""
@@ -78,30 +98,35 @@ class VectorLoop:
         return results
 
     def _steps(self, index: Index, carried: list[Val]) -> list[Val]:
-        values = list(carried)
+        values, ev = list(carried), self.ev
         for u in range(self.unroll):
-            coord = self.ev.env[self.axis] = Coord(index, u * self.lanes, self.lanes)
+            coord = ev.env[self.axis] = Coord(index, u * self.lanes, self.lanes)
             self.write(coord, u, values)
+            if self.axis in ev.trusting:
+                self.body.ask(u * self.lanes)
         return values
 
-    def _aligned_stores(self) -> Val | None:
-        """For stores scheduled as non-temporal: whether all of them are aligned here. None without such stores."""
+    def _head(self) -> tuple[Val, Index] | None:
+        """For stores scheduled as non-temporal: whether a number of elements lies in front of the first aligned vector
+        of each of them, and this number. None without such stores."""
         fn, ev = self.fn, self.ev
         ok: Val | None = None
-        for root in self.body.nest.roots:
-            if root.op is None or root.op.name != "tile.store" or not ev.is_streamed(root.op):
-                continue
-            d = dtype_of(root.op.operands[0])
-            p, strides, _, _ = ev.window(root.op)
+        head: Index | None = None
+        for op, root in self.body.streamed():
+            d = dtype_of(op.operands[0])
+            p, strides, _, _ = ev.window(op)
             ev.env[self.axis] = Coord(0, 0, self.lanes)
             at, step, _ = ev.mem.address(p, d, [ev.coord(c) for c in root.classes], strides)
             ev.env.pop(self.axis)
-            if step != 1 or root.op.attrs.get("masked"):
+            if step != 1 or op.attrs.get("masked"):
                 return None
             number = fn.op(f"ptrtoint ptr {at.ref} to i64", I64, (at,))
-            low = fn.op(f"and i64 {number.ref}, {self.lanes * d.itemsize - 1}", I64, (number,))
-            ok = ev.mem.both(ok, fn.icmp("eq", low, 0))
-        return ok
+            before = fn.mod(fn.sub(0, number), self.lanes * d.itemsize)
+            ok = ev.mem.both(ok, fn.icmp("eq", fn.mod(before, d.itemsize), 0))
+            elements = fn.div(before, d.itemsize)
+            ok = ok if head is None else ev.mem.both(ok, fn.icmp("eq", elements, head))
+            head = elements
+        return None if ok is None or head is None else (ok, head)
 
 
 class Along:

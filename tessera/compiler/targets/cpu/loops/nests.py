@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from tessera.compiler.ir.core import Value
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, text
+from tessera.compiler.targets.cpu.loops.ahead import prefetches
 from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.elements import ElementEmitter
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord
@@ -41,8 +42,12 @@ class NestWriter:
         turned = Turned.of(self.body(group.nests[0], group)) if len(group.nests) == 1 else None
         outer = [c for c in group.outer if turned is None or c != turned.along]
         with self.opened([(c, self.extent(c, group.nests, group.inside)) for c in outer]):
-            for nest in group.nests:
-                self._nest(self.body(nest, group), turned)
+            earlier: list[NestBody] = []
+            for nest, after in zip(group.nests, [*group.nests[1:], None], strict=True):
+                body = self.body(nest, group)
+                body.prefetches = prefetches(body, earlier, after)
+                self._nest(body, turned)
+                earlier.append(body)
         ev.env, ev.within = env, within
         if group.outer:
             ev.bound = {v: e for v, e in ev.bound.items() if v in before}

@@ -19,8 +19,10 @@ from tessera.compiler.targets.cpu.loops.grouping import Dependences, LoopGroupin
 from tessera.compiler.targets.cpu.loops.stages import READS, STORES, LoopGroup, Nest, Root, Stage, touched, unit_axes
 from tessera.language.dims import Dim
 
-KEEP_COST = 8
-"""vector instructions per element above which a value that several loops use is kept, not computed again"""
+KEEP_COST = 3
+"""vector instructions per element from which on a value that several loops use is kept, not computed again"""
+REGION_COST = 8
+"""the same for a value that is used in a loop or a branch of the kernel's text"""
 
 
 class Planner:
@@ -42,6 +44,8 @@ class Planner:
         self.position = self.dependences.position
         self.extents: dict[int, Dim] = {}
         self._price: dict[Value, int] = {}
+        self.worth: dict[Value, int] = {}
+        """what values that nests keep on the way cost where they are computed"""
         self.written = [(i, self.memory(v)) for op, i in self.position.items() for v in touched(op)]
         self._find_kept()
         self.stages = self._stages()
@@ -83,7 +87,7 @@ class Planner:
         """Roughly, vector instructions to compute an element of `v`."""
         if v not in self._price:
             op = v.op
-            if op is None or v in self.kept or op.name not in LAZY or not shape_of(v):
+            if op is None or v in self.kept or op.name not in LAZY or not shape_of(v) or _one_for_all(op):
                 p = 1
             elif op.name == "tile.gather":
                 p = 10 + sum(map(self.price, op.operands[1:]))
@@ -97,6 +101,10 @@ class Planner:
                     p += 2 if op.name in ("tile.cast", "tile.bitcast") else cost(op.name[5:])
             self._price[v] = min(p, 1000)
         return self._price[v]
+
+    def work(self, nest: Nest) -> int:
+        """Roughly, vector instructions of one step of a nest."""
+        return sum(self.price(r.value) for r in nest.roots) + sum(self.worth[v] for v in nest.also)
 
     # -- what must be kept -------------------------------------------------------------------------------------------
     def _find_kept(self) -> None:
@@ -114,7 +122,7 @@ class Planner:
 
     def _for_regions(self, v: Value) -> bool:
         """Expensive, and used inside a loop or branch, where it would be computed again and again."""
-        return any(u.block is not self.block for u, _ in v.uses) and self.price(v) >= KEEP_COST
+        return any(u.block is not self.block for u, _ in v.uses) and self.price(v) >= REGION_COST
 
     def _overwritten(self, op: Op) -> bool:
         """Whether memory that `op` reads may change before the last op that reads the elements."""
@@ -281,6 +289,7 @@ class Planner:
                 and {c for c in classes if c is not None} == set(nests[0].classes)
                 and min(self.extents, default=0) >= 0
             ):
+                self.worth[v] = self.price(v)
                 self.kept.add(v)
                 nests[0].also.append(v)
                 where[v] = nests[0]
@@ -308,6 +317,12 @@ class Planner:
                 elif user.result not in seen:
                     seen.add(user.result)
                     stack.append(user.result)
+
+
+def _one_for_all(op: Op) -> bool:
+    """Whether neighbours along the last axis, which lanes mostly are, have one value: it is computed outside of their
+    loop."""
+    return op.name == "tile.broadcast" and (shape_of(op.operands[0]) or (1,))[-1] == 1 != shape_of(op.result)[-1]
 
 
 def _offset(v: Value) -> object:

@@ -1,0 +1,98 @@
+"""What the loops of a kernel ask memory for before they read it.
+
+A kernel of rows reads a row from memory once, and then works on it in a cache. Processors foresee reads that follow
+each other, but not beyond a loop: while the later loops run, memory rests. So the loop that reads a row first asks for
+the next one, or the loop after it does where it computes so much that it has time for that. A last loop that stores
+past the caches asks for what lies further on in what it reads itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.types import ViewType
+from tessera.compiler.targets.cpu.loops.axes import shape_of
+from tessera.compiler.targets.cpu.loops.elements import Coords
+from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of
+from tessera.compiler.targets.cpu.loops.nest_body import NestBody
+from tessera.compiler.targets.cpu.loops.prefetch import Prefetch
+from tessera.compiler.targets.cpu.loops.stages import Nest, unit_axes
+from tessera.language.dims import prod
+
+AHEAD = 1 << 12
+"""bytes from a row to the one that is asked for meanwhile, or one row where that is more"""
+FURTHER = 1 << 14
+"""bytes to what is asked for in a loop that stores past the caches"""
+NEAR, LONGEST = 1 << 15, 1 << 18
+"""bytes of rows up to which they go into the first-level cache, and up to which they are asked for at all"""
+HEAVY = 8
+"""vector instructions from which on a loop computes so much"""
+
+
+def prefetches(body: NestBody, before: Sequence[NestBody], after: Nest | None) -> list[Prefetch]:
+    """What the vector loop of `body` asks for. In each turn of the outer loops, the loops of `before` run before it,
+    and that of `after` next."""
+    vector = body.nest.vector
+    if vector is None or body.nest.reduced not in (None, vector):
+        return []
+    seen = {op for b in before for op, _ in b.accesses}
+    fresh = [(op, coords) for op, coords in _large_loads(body, vector) if op not in seen]
+    if after is None:
+        found = [r for op, coords in fresh if (r := _further_on(op, coords))] if body.streamed() else []
+    else:
+        found = [] if _leaves_it(body, after) else list(_next_rows(body, fresh, vector))
+    if before and _leaves_it(before[-1], body.nest):
+        seen = {op for b in before[:-1] for op, _ in b.accesses}
+        loads = [(op, coords) for op, coords in _large_loads(before[-1], vector) if op not in seen]
+        found += _next_rows(before[-1], loads, vector)
+    return found
+
+
+def _leaves_it(body: NestBody, after: Nest) -> bool:
+    """Whether the next loop, which computes more and reads less, asks for the rows after those that `body` reads."""
+    return after.vector == body.nest.vector and after.reduced in (None, after.vector) and body.plan.work(after) >= HEAVY
+
+
+def _large_loads(body: NestBody, vector: int) -> Iterator[tuple[Op, Coords]]:
+    """The loads of contiguous vectors from arrays that are known to be too large to stay in the caches."""
+    for op, coords in body.accesses:
+        if op.name == "tile.load" and not op.attrs.get("masked"):
+            t = memory_of(op.operands[0]).type
+            assert isinstance(t, ViewType)
+            size = prod(t.shape) * t.dtype.itemsize
+            large = isinstance(size, int) and size > body.ev.isa.cached_bytes
+            if large and any(coords[a] == vector for a in unit_axes(op.operands[0])):
+                yield op, coords
+
+
+def _next_rows(body: NestBody, loads: list[tuple[Op, Coords]], vector: int) -> Iterator[Prefetch]:
+    """The rows after those that `body` loads along `vector`, where their length is known."""
+    extent = body.plan.extents[vector]
+    rows = [(op, coords, axis) for op, coords in loads if (axis := _axis_of_rows(op, coords, vector, body)) is not None]
+    if not isinstance(extent, int):
+        return
+    sizes = [extent * dtype_of(op.result).itemsize for op, _, _ in rows]
+    if max(sizes, default=0) <= LONGEST:
+        level = 1 if sum(sizes) <= NEAR else 2
+        for (op, coords, axis), size in zip(rows, sizes, strict=True):
+            yield Prefetch(op, coords, axis, -(-AHEAD // size), level)
+
+
+def _axis_of_rows(op: Op, coords: Coords, vector: int, body: NestBody) -> int | None:
+    """The axis of a load's view along which the next row follows."""
+    t = op.operands[0].type
+    assert isinstance(t, ViewType)
+    axes = [a for a, c in enumerate(coords) if c != vector and t.shape[a] != 1]
+    return axes[-1] if axes and not any(c in body.inner for c in coords if c != vector) else None
+
+
+def _further_on(op: Op, coords: Coords) -> Prefetch | None:
+    """The elements further on in memory that all programs together read from one end to the other."""
+    view = op.operands[0]
+    t, shape = view.type, shape_of(op.result)
+    assert isinstance(t, ViewType)
+    long = [a for a, d in enumerate(shape) if d != 1]
+    if t.strides is not None or memory_of(view) is not view or any(shape[a] != t.shape[a] for a in long[1:]):
+        return None
+    return Prefetch(op, coords, long[-1], FURTHER // dtype_of(op.result).itemsize, 1)

@@ -1,0 +1,82 @@
+"""Kernels over arrays too large for the caches: what they ask memory for, and stores that bypass the caches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.pipeline import generate
+from tessera.compiler.targets.cpu.llvm.isa import host
+from tessera.compiler.targets.cpu.target import CpuTarget
+
+pytestmark = pytest.mark.skipif(host().name == "neon", reason="stores bypass the caches on x86 only")
+
+
+@ts.function
+def softmax(x: ts.Tensor["B", "D", ts.f32]):
+    return ts.softmax(x, axis=-1)
+
+
+@ts.function
+def norm(x: ts.Tensor["B", "D", ts.f32], g: ts.Tensor["D", ts.f32]):
+    h = x + 1.0
+    return h * ts.rsqrt((h * h).mean(axis=-1, keepdims=True) + 1e-5) * g, h.to(ts.bf16)
+
+
+def target(cached: int, level: str | None = None) -> CpuTarget:
+    """As if the caches held that many bytes."""
+    found = CpuTarget(level)
+    found.__dict__["isa"] = replace(found.isa, cached_bytes=cached)
+    return found
+
+
+def run(f: Any, to: CpuTarget, args: list[np.ndarray], shift: int = 0) -> tuple[list[np.ndarray], str]:
+    """The results, stored `shift` elements behind a multiple of 64 bytes, and the LLVM IR."""
+    program = ts.compile(f, target="cpu", arguments=args).lowered.program
+    artifact = generate(program, to)
+    outs: list[np.ndarray] = []
+    for b in (b for b in program.buffers if b.role == "output"):
+        size, dtype = int(np.prod(b.shape)), np.dtype(b.dtype.numpy)
+        memory = np.zeros(size + 128, dtype)
+        start = (-memory.ctypes.data % 64) // dtype.itemsize + shift
+        outs.append(memory[start : start + size].reshape(b.shape))
+    to.load(artifact).run([a.ctypes.data for a in (*args, *outs)], [], [])
+    return outs, artifact.source
+
+
+@pytest.mark.parametrize("level", [None, "avx2"])
+@pytest.mark.parametrize("columns", [144, 1040, 777])
+@pytest.mark.parametrize("shift", [0, 3])
+def test_rows_are_the_same_where_stores_bypass_the_caches(columns: int, shift: int, level: str | None) -> None:
+    rng = np.random.default_rng(columns)
+    x = rng.standard_normal((9, columns)).astype(np.float32)
+    g = x[1].copy()
+    for f, args in ((softmax, [x]), (norm, [x, g])):
+        want, plain = run(f, target(1 << 30, level), args)
+        got, text = run(f, target(64, level), args, shift)
+        assert "nontemporal" in text and "nontemporal" not in plain
+        for a, b in zip(got, want, strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_the_next_row_is_asked_for_where_arrays_are_large() -> None:
+    x = np.ones((64, 1024), np.float32)
+    assert run(softmax, target(1 << 30), [x])[1].count("call void @llvm.prefetch") == 0
+    text = run(softmax, target(1 << 10), [x])[1]
+    requests = [line for line in text.splitlines() if "call void @llvm.prefetch" in line]
+    lanes = host().lanes(32)
+    assert len(requests) == 64 * 4 // max(64, 4 * lanes)  # each line of 64 bytes of one step of 64 elements, once
+
+
+def test_short_and_very_long_rows_are_not_asked_for() -> None:
+    @ts.function
+    def shares(x):
+        return x / x.sum(axis=1, keepdims=True)
+
+    for columns, asked in ((1 << 17, False), (4096, True)):
+        program = ts.compile(shares, target="cpu", arguments=[np.ones((2, columns), np.float32)]).lowered.program
+        assert ("prefetch" in generate(program, target(64)).source) == asked
