@@ -45,10 +45,12 @@ class CellFix(TypedDict):
 
 
 class Actions(TypedDict):
-    """In the order in which the HTML shows them. None: a fix that is for no cell, a hint that no edit can try."""
+    """In the order in which the HTML shows them. None: a fix that is for no cell, a hint that no edit can try.
+    `changes`: what each hint advises, for hosts whose buttons stand beside the HTML."""
 
     fixes: list[CellFix | None]
     hints: list[str | None]
+    changes: list[str]
 
 
 def bundle(
@@ -60,7 +62,8 @@ def bundle(
     hints = [f"{shown.word}.{i}" if _triable(h) else None for i, h in enumerate(shown.hints)] if shown else []
     out: dict[str, object] = {"text/html": markup, "text/plain": plain}
     if any(fixes) or any(hints):
-        out[MIME] = Actions(fixes=fixes, hints=hints)
+        changes = [hint.change for hint in shown.hints] if shown else []
+        out[MIME] = Actions(fixes=fixes, hints=hints, changes=changes)
     return out
 
 

@@ -1,5 +1,6 @@
 """Extensions that answer as Python's, Python Environments' and Jupyter's do: the same names, the same part of their
-interfaces. Jupyter's runs no code: its kernel holds one array, and answers nothing but Tessera's question."""
+interfaces. Jupyter's runs no code: its kernel holds one array and answers nothing but Tessera's questions; cells with a
+misspelt name get an output with a fix and a hint."""
 
 from __future__ import annotations
 
@@ -30,7 +31,13 @@ function told() {
     const elements = { first: "[0, 1, 2, ...]", least: "0", most: "95", mean: "47.5" };
     return { arrays: { W: { shape: [4, 24], dtype: "f32", elements, ...made.place } }, cells: made.cells ?? {} };
 }
+const ACTIONS = "application/vnd.tessera.actions+json";
 async function* answer(code) {
+    if (code.includes("try --hint 0a1b.1")) {
+        const data = new TextEncoder().encode("larger tiles: 1.3x, predicted 1.1x to 2x");
+        yield { items: [{ mime: "text/plain", data }] };
+        return;
+    }
     if (!ran || !code.includes("tessera_jupyter.session.message")) throw new Error("Not this code: " + code);
     yield { items: [{ mime: "text/plain", data: new TextEncoder().encode("{") }] };
     yield { items: [{ mime: FORM, data: new TextEncoder().encode(JSON.stringify(told())) }] };
@@ -44,6 +51,15 @@ exports.activate = () => {
             execution.executionOrder = ran += 1;
             const text = cell.document.getText();
             if (text.includes("W = ")) made = { place: { cell: ran }, cells: { [ran]: text } };
+            if (text.includes("sofmax")) {
+                const start = text.indexOf("sofmax");
+                const edits = [{ start, end: start + 6, text: "softmax" }];
+                const fixes = [null, { title: "did you mean softmax?", cell: text, edits }];
+                const hints = [null, "0a1b.1"], changes = ["give each call more work", "use larger tiles"];
+                const item = vscode.NotebookCellOutputItem.json({ fixes, hints, changes }, ACTIONS);
+                const html = vscode.NotebookCellOutputItem.text("<p>TS104</p>", "text/html");
+                await execution.replaceOutput([new vscode.NotebookCellOutput([html, item])]);
+            }
             execution.end(true, Date.now());
         }
     };

@@ -6,6 +6,7 @@ import { registerCommands } from "./commands";
 import { IrDocuments } from "./ir";
 import { linkLines } from "./irLinks";
 import { KernelArrays } from "./kernelArrays";
+import { OutputActions } from "./outputActions";
 import { createStatus } from "./status";
 
 export function activate(context: vscode.ExtensionContext): void {
@@ -18,6 +19,7 @@ export function activate(context: vscode.ExtensionContext): void {
     ...documents.register(),
     ...linkLines(documents),
     ...new KernelArrays(clients, log).register(),
+    ...new OutputActions(log).register(),
     ...registerCommands(context, clients, documents),
   );
 }

@@ -3,26 +3,13 @@
 
 import * as vscode from "vscode";
 import type { Clients } from "./clients";
+import { kernelOf, textOf } from "./jupyterKernel";
 
-const JUPYTER = "ms-toolsai.jupyter";
 const FORM = "application/vnd.tessera.session+json";
 /** Does nothing where the notebook has not loaded Tessera's extension; leaves no name behind. */
 const QUESTION = '(lambda m: m and m.show())(__import__("sys").modules.get("tessera_jupyter.session.message"))';
 /** ms after the last cell of a run */
 const PAUSE = 200;
-
-interface Output {
-  items: { mime: string; data: Uint8Array }[];
-}
-
-/** The part of Jupyter's interface that is used. */
-interface Jupyter {
-  kernels: {
-    getKernel(
-      notebook: vscode.Uri,
-    ): Thenable<{ executeCode(code: string, token: vscode.CancellationToken): AsyncIterable<Output> } | undefined>;
-  };
-}
 
 export class KernelArrays implements vscode.Disposable {
   private readonly waiting = new Map<string, NodeJS.Timeout>();
@@ -77,15 +64,14 @@ export class KernelArrays implements vscode.Disposable {
   }
 
   private async ask(notebook: vscode.NotebookDocument): Promise<void> {
-    const found = vscode.extensions.getExtension<Jupyter>(JUPYTER);
-    const kernel = await (await found?.activate())?.kernels?.getKernel(notebook.uri);
+    const kernel = await kernelOf(notebook);
     if (!kernel) {
       return; // there is none, or the person has not allowed it
     }
     for await (const { items } of kernel.executeCode(QUESTION, this.ending.token)) {
       for (const { mime, data } of items) {
         if (mime === FORM) {
-          const told = JSON.parse(new TextDecoder().decode(data)) as object;
+          const told = JSON.parse(textOf(data)) as object;
           this.clients.at(notebook.uri)?.tellArrays(notebook, told);
         }
       }
