@@ -978,7 +978,8 @@ def count_nonzero(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes
 def cross_entropy(logits: A, labels: Array, reduction: str = 'mean', label_smoothing: float = 0.0) -> A:
     """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
 
-    `label_smoothing` e adds the mean over all classes with weight e. The loss of a label outside the classes is 0.
+    `label_smoothing` e adds the mean over all classes with weight e. Labels outside the classes, such as -100, do not
+    count: their loss is 0, and the mean is that of the others, NaN if there is none.
     """
 
 def cummax(x: A, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> A:

@@ -329,8 +329,9 @@ def test_attention_that_sees_nothing_is_zero() -> None:
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_losses(reduction: str, smoothing: float) -> None:
-    x, labels = sample((6, 5)), np.array([0, 4, 2, 1, 1, 3])
+@pytest.mark.parametrize("labels", [[0, 4, 2, 1, 1, 3], [0, -100, 2, -100, 1, 3]], ids=["all", "some"])
+def test_losses(reduction: str, smoothing: float, labels: list[int]) -> None:
+    x, labels = sample((6, 5)), np.array(labels)
     mine, out = run(lambda g, v, i: g.cross_entropy(v, i, reduction=reduction, label_smoothing=smoothing), x, labels)
     theirs = F.cross_entropy(
         torch.from_numpy(x), torch.from_numpy(labels), reduction=reduction, label_smoothing=smoothing

@@ -12,6 +12,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType, shape_text
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 
 
@@ -34,7 +35,8 @@ def _average_reference(loss: Any, reduction: str) -> Any:
 class CrossEntropy(Operator):
     """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
 
-    `label_smoothing` e adds the mean over all classes with weight e. The loss of a label outside the classes is 0.
+    `label_smoothing` e adds the mean over all classes with weight e. Labels outside the classes, such as -100, do not
+    count: their loss is 0, and the mean is that of the others, NaN if there is none.
     """
 
     apart = ("labels",)
@@ -62,14 +64,31 @@ class CrossEntropy(Operator):
             hit = labels[..., None] == np.arange(logits.shape[-1])
             loss = -np.sum(np.where(hit, logp, 0), axis=-1) * (1 - label_smoothing)
             loss = loss if label_smoothing == 0 else loss - np.mean(logp, axis=-1) * label_smoothing
-        return _average_reference(loss.astype(logits.dtype), reduction)
+            known = (labels >= 0) & (labels < logits.shape[-1])
+            loss = np.where(known, loss, 0).astype(logits.dtype)
+            return np.sum(loss) / np.sum(known) if reduction == "mean" else _average_reference(loss, reduction)
 
     def decompose(self, g: GraphBuilder, logits: Value, labels: Value, reduction: str, label_smoothing: float) -> Value:
         logp, hit = g.log_softmax(g.compute(logits), axis=-1), self.hit(g, logits, labels)
         loss = g.neg(g.sum(g.where(hit, logp, 0.0), axis=-1))
         if label_smoothing:
             loss = g.sub(g.mul(loss, 1 - label_smoothing), g.mul(g.mean(logp, axis=-1), label_smoothing))
-        return g.to(_average(g, loss, reduction), tensor(logits).dtype)
+            loss = g.where(self.known(g, logits, labels), loss, 0.0)
+        found = g.sum(loss) if reduction != "none" else loss
+        if reduction == "mean":
+            found = g.div(found, self.count(g, logits, labels, tensor(found).dtype))
+        return g.to(found, tensor(logits).dtype)
+
+    def known(self, g: GraphBuilder, logits: Value, labels: Value) -> Value:
+        """Which labels are classes."""
+        at = g.to(labels, dtypes.int64)
+        return g.logical_and(g.ge(at, 0), g.lt(at, tensor(logits).shape[-1]))
+
+    def count(self, g: GraphBuilder, logits: Value, labels: Value, dtype: DType) -> Value:
+        """How many labels are: a product, since a sum would share the kernel of the sum of losses, which waits for that
+        of the lines of logits, which the gradient shares and which needs the count."""
+        line = g.to(g.reshape(self.known(g, logits, labels), (dims.prod(tensor(labels).shape),)), dtype)
+        return g.matmul(line, line)
 
     def hit(self, g: GraphBuilder, logits: Value, labels: Value) -> Value:
         """Which class [..., C] the label says."""
@@ -83,18 +102,17 @@ class CrossEntropy(Operator):
     ) -> tuple[Value, None]:  # fmt: skip
         """The probabilities less what the labels say of them, in one pass over each line of logits."""
         p, hit = g.softmax(g.compute(logits), axis=-1), self.hit(g, logits, labels)
-        classes = tensor(logits).shape[-1]
-        at, one = g.unsqueeze(g.to(labels, dtypes.int64), -1), g.to(hit, tensor(p).dtype)
-        known = g.to(g.logical_and(g.ge(at, 0), g.lt(at, classes)), tensor(p).dtype)
-        left = g.sub(g.mul(p, known), one)  # 0 where the label is none of the classes
+        classes, dtype = tensor(logits).shape[-1], tensor(p).dtype
+        known = g.unsqueeze(g.to(self.known(g, logits, labels), dtype), -1)
+        left = g.sub(g.mul(p, known), g.to(hit, dtype))  # 0 where the label is none of the classes
         if label_smoothing:
-            mixed = g.sub(p, g.div(1.0, g.size(classes, tensor(p).dtype)))
+            mixed = g.mul(g.sub(p, g.div(1.0, g.size(classes, dtype))), known)
             left = g.add(g.mul(left, 1 - label_smoothing), g.mul(mixed, label_smoothing))
         slope = g.compute(ct)
         if reduction == "none":
             slope = g.unsqueeze(slope, -1)
         elif reduction == "mean":
-            slope = g.div(slope, g.size(dims.prod(tensor(labels).shape), tensor(p).dtype))
+            slope = g.div(slope, self.count(g, logits, labels, dtype))
         return g.to(g.mul(left, slope), tensor(logits).dtype), None
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
