@@ -145,10 +145,10 @@ class MemoryReport(Plot):
         for device, peak in self.peak.items():
             label = f" ({device})" if len(self.peak) > 1 else ""
             lines.append(f"  Peak{label}: {format_bytes(peak)}")
-            lines.append(f"  Allocated{label}: {format_bytes(self.current[device])}")
+            lines.append(f"  Allocated at the end{label}: {format_bytes(self.current[device])}")
         if not self.events:
             lines.append("  nothing was allocated or released")
-        lines += [f"  {file}:{line}: {format_bytes(size)} allocated" for file, line, size in self.by_line()[:5]]
+        lines += [f"  {file}:{line}: {format_bytes(size)} allocated in all" for file, line, size in self.by_line()[:5]]
         held = self.held()[:5]
         lines += [
             f"  {file}:{line}: {name} {format_bytes(size)} held for the backward pass"

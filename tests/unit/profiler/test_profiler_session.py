@@ -127,8 +127,8 @@ def test_the_summary_has_the_documented_shape() -> None:
         "",
         "Memory Usage:",
         "  Peak: 4.00 MB",
-        "  Allocated: 3.00 MB",
-        "  m.py:3: 4.00 MB allocated",
+        "  Allocated at the end: 3.00 MB",
+        "  m.py:3: 4.00 MB allocated in all",
         "",
         "Profiling overhead: 0.0% of the tiles' time (0 records)",
     ]
