@@ -28,9 +28,9 @@ def immutable(*, eq: bool) -> Callable[[type[_C]], type[_C]]: ...
 def immutable(cls: type[Any] | None = None, /, *, eq: bool = True) -> Any:
     """A dataclass with slots, compared and hashed by its fields; assigning to them is an error of types.
 
-    Methods that the class defines itself are kept. As for frozen dataclasses, `field(compare=False)` leaves a field out
-    of comparisons and hashes, and `field(repr=False)` out of the text. With `eq=False` each instance equals itself
-    alone.
+    Methods that the class defines itself are kept, and a `__repr__` that a base has written. As for frozen dataclasses,
+    `field(compare=False)` leaves a field out of comparisons and hashes, and `field(repr=False)` out of the text. With
+    `eq=False` each instance equals itself alone.
     """
     names = ("__init__", "__eq__", "__hash__", "__repr__") if eq else ("__init__", "__repr__")
     return partial(_record, names=names) if cls is None else _record(cls, names)
@@ -56,7 +56,7 @@ def _record(cls: type[_C], names: tuple[str, ...]) -> type[_C]:
         held.pop(slot, None)
     told = _Fields(own, values)
     for name in names:
-        if held.get(name) is None:
+        if held.get(name) is None and not (name == "__repr__" and _repr_is_written(cls)):
             held[name] = _METHODS[name](told)
     if "__eq__" in names and "__hash__" not in names:
         held.setdefault("__hash__", None)
@@ -70,6 +70,11 @@ def _record(cls: type[_C], names: tuple[str, ...]) -> type[_C]:
     made.__qualname__ = cls.__qualname__
     told.cls = made
     return made
+
+
+def _repr_is_written(cls: type[Any]) -> bool:
+    found = next(base.__dict__["__repr__"] for base in cls.__mro__[1:] if "__repr__" in base.__dict__)
+    return found not in (_repr, object.__repr__)
 
 
 class _Fields:

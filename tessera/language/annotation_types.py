@@ -395,7 +395,8 @@ def dim_of(item: Item) -> Dim | EllipsisType:
         if value < 0:
             fail(f"a size cannot be {value}", item.span)
         return value
-    fail(f"{value!r} is neither a dim (a name in quotes, an integer, ...) nor a dtype nor a policy", item.span)
+    text = str(value) if isinstance(value, _Optional) else repr(value)
+    fail(f"{text} is neither a dim (a name in quotes, an integer, ...) nor a dtype nor a policy", item.span)
 
 
 def const_items(items: Sequence[Item]) -> ConstAnn:

@@ -23,6 +23,10 @@ Argnums: TypeAlias = "int | str | tuple[int | str, ...]"
 Axes: TypeAlias = "int | Sequence[int | None] | None"
 
 
+_BY_ARGNUMS = frozenset({"grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian"})
+"""transforms that take `argnums`: there is no "all of them" """
+
+
 @immutable
 class Transform:
     """One transform. `argnums` are the parameters to differentiate by, by position or name, None for all of them; with
@@ -45,7 +49,8 @@ class Transform:
         if (dim := options.get("in_dims")) is not None and (not isinstance(dim, str) or options.get("in_axes", 0) != 0):
             return f"in_dims of {self.name} is the name of a dim, and in_axes is not given beside it"
         given = self.wanted
-        if self.argnums is not None and (not given or not all(type(a) is int or isinstance(a, str) for a in given)):
+        named = self.argnums is not None or self.name in _BY_ARGNUMS
+        if named and (not given or not all(type(a) is int or isinstance(a, str) for a in given)):
             return f"argnums of {self.name} are positions or names of parameters, not {self.argnums!r}"
         if len(set(given)) < len(given):
             return f"argnums of {self.name} name a parameter twice: {self.argnums!r}"

@@ -44,7 +44,7 @@ class Value:
             op.set_operand(i, other)
 
     def __repr__(self) -> str:
-        return f"%{self.hint or '?'}: {self.type}"
+        return f"a value of {self.type.pretty()}"  # some messages say what they were given
 
 
 class Op:

@@ -130,6 +130,11 @@ def shown(d: Dim) -> str:
     return re.sub(rf"(?<![\w)]){MARK}|{NUMBER}[0-9]+", "", str(d))  # behind a number or a name, % is the remainder
 
 
+def unmarked(text: str) -> str:
+    """A text in which indices stand, with the names of coordinates and counters."""
+    return re.sub(rf"(?<![\w)]){MARK}([A-Za-z_][\w.]*(?:\(\))?){NUMBER}[0-9]+", r"\1", text)
+
+
 def marks(d: Dim) -> frozenset[str]:
     """The coordinates and counters that occur in an index."""
     return frozenset(s for s in symbols(d) if s.startswith(MARK))
@@ -264,6 +269,10 @@ class Transposed(LayerValue):
 
     of: Shared
 
+    @property
+    def described(self) -> str:
+        return f"{self.of.described}, transposed"
+
 
 @immutable(eq=False)
 class Panel(LayerValue):
@@ -273,6 +282,10 @@ class Panel(LayerValue):
     shape: tuple[Dim, ...]
     offsets: tuple[Dim | None, ...]
     axes: tuple[Axis | None, ...]
+
+    @property
+    def described(self) -> str:
+        return f"a block of {self.view.name} with an open axis"
 
 
 @immutable(eq=False)

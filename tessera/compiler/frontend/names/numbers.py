@@ -25,6 +25,9 @@ class NumpyFunction:
     def __call__(self, *args: Any) -> Any:
         raise TypeError("stands for a function of NumPy")
 
+    def __repr__(self) -> str:
+        return f"np.{self.__name__}"
+
 
 class NumpyMember(Unknown):
     """Any other member of NumPy where only a text is read: what it is, and what it gives, is not known. But a tensor of

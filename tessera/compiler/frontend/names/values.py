@@ -73,12 +73,18 @@ class Counting:
     step: Any
     path: str = "tessera.range"
 
+    def __repr__(self) -> str:
+        return f"{self.path.replace('tessera', 'ts', 1)}({self.start}, {self.stop}, {self.step})"
+
 
 @immutable
 class Namespace:
     """A module by its dotted name: one of Tessera's own, `math`, or (nothing is known of its members) a foreign one."""
 
     path: str
+
+    def __repr__(self) -> str:
+        return f"the module {self.path}"
 
 
 @immutable
@@ -98,12 +104,18 @@ class Builtin:
     def name(self) -> str:
         return self.path.rpartition(".")[2]
 
+    def __repr__(self) -> str:
+        return f"the function {self.name}"
+
 
 @immutable
 class OperatorRef:
     """A graph operator as a function value, by its name in the operator registry."""
 
     name: str
+
+    def __repr__(self) -> str:
+        return f"the function {self.name}"
 
 
 @immutable
@@ -112,6 +124,9 @@ class Method:
 
     owner: Any
     name: str
+
+    def __repr__(self) -> str:
+        return f"the method {self.name}"
 
 
 @immutable(eq=False)
@@ -135,6 +150,10 @@ class ClassRef:
     """methods that take no instance"""
     data: bool = False
     """whether it is a dataclass"""
+
+    def __repr__(self) -> str:
+        return f"the class {self.name}"
+
     by_name: frozenset[str] = frozenset()
     """fields that the constructor takes by name only"""
 
@@ -179,6 +198,9 @@ class Described:
     @property
     def described(self) -> str:
         return f"a {type(self).__name__.lower()}"
+
+    def __repr__(self) -> str:
+        return self.described
 
 
 @immutable

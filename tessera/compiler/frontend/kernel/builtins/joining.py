@@ -65,10 +65,10 @@ def example(x: Tensor["n", ts.f32], y: Tensor["m", ts.f32]):
 """
 
     def result(self, x: TileType, repeats: int, axis: int = -1) -> TileType:
-        if repeats < 1:
-            raise ValueError(f"repeats is 1 or more, not {repeats}")
-        if not -x.rank <= axis < x.rank:
-            raise ValueError(f"axis {axis} is out of range for {shape_text(x.shape)}")
+        if type(repeats) is not int or repeats < 1:  # whatever stands in the text comes here
+            raise ValueError(f"repeats is 1 or more, known at compile time, not {repeats!r}")
+        if type(axis) is not int or not -x.rank <= axis < x.rank:
+            raise ValueError(f"axis {axis!r} is out of range for {shape_text(x.shape)}")
         at = axis % x.rank
         return TileType((*x.shape[:at], x.shape[at] * repeats, *x.shape[at + 1 :]), x.dtype)
 

@@ -8,7 +8,7 @@ from tessera.compiler.frontend.kernel import outputs as kernel_outputs
 from tessera.compiler.frontend.kernel.builtins.creation import known_dtype, known_shape, written_shape
 from tessera.compiler.frontend.kernel.builtins.subscripts import stored
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, Panel, Shared, TileWindow, View
+from tessera.compiler.frontend.kernel.values import Axis, Lanes, Panel, Shared, TileWindow, View
 from tessera.compiler.frontend.names.values import is_slice, is_tuple
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import SharedType, shape_text
@@ -133,6 +133,11 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
         if shape is not None:
             if not isinstance(source, View):
                 raise KernelFault("TS406", "load(..., shape=...) takes a parameter of the kernel")
+            if isinstance(shape, (Lanes, Value)):
+                at = f"ts.tile.load({source.name}[...], mask=...)"
+                raise KernelFault(
+                    "TS406", f"load(x, shape) takes the shape of a block; indices stand in brackets: {at}"
+                )
             known_shape(k, shape)  # refuses what is not a shape; the sizes go on as written, for `ctx.D` means all of D
             return kernel_outputs.panel(k, source, written_shape(shape), prefetch)
         place = k.place_of(source)
