@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import tessera
 
@@ -41,8 +42,26 @@ def application(asked: str) -> typer.Typer:
     app.callback()(options)
     for name, summary in COMMANDS.items():
         run = getattr(importlib.import_module(f"tessera.cli.{name}"), name) if name == asked else _listed
-        app.command(name, short_help=summary)(run)
+        app.command(name, cls=_Command, short_help=summary)(run)
     return app
+
+
+class _Command(TyperCommand):
+    """A command that says where a script's own options belong."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        file = next((word for word in args if not word.startswith("-")), "")
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as e:  # Click's, which some versions of Typer bring along under a name of their own
+            script = any(p.name == "arguments" for p in self.params) and file and ":" not in file
+            if script and type(e).__name__ == "NoSuchOption":
+                held = vars(e)
+                likely = f" (possible: {', '.join(held['possibilities'])})" if held["possibilities"] else ""
+                said = f"tessera {self.name} {file} -- {held['option_name']} ..."
+                held["message"] += f"{likely}\nOptions of the script follow a --: {said}"
+                held["possibilities"] = None
+            raise
 
 
 def _listed() -> None:

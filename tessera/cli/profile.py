@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 def profile(
     what: Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A .tess or .py file, or a function in it.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, in sys.argv.")] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Arguments of the script, behind -- where it has options.")
+    ] = None,
     dims: Annotated[str | None, typer.Option(help="Sizes of the function's dims: B=8,S=128.")] = None,
     given: Annotated[
         list[str] | None,
@@ -64,7 +66,7 @@ def profile(
     if tries and as_json:
         raise typer.BadParameter("--try prints what comes of each change, and --json prints figures alone")
     file, colon, name = what.rpartition(":")
-    prof, about = Profiler(tiles=tiles, every=every), dict[str, Any]()
+    prof, about, ended = Profiler(tiles=tiles, every=every), dict[str, Any](), None
     if colon and name.isidentifier():
         call, about = _prepared(file, name, sizes(dims), target, given)
         if not as_json:
@@ -75,8 +77,7 @@ def profile(
     elif dims or given or target != "auto" or repeat is not None:
         raise typer.BadParameter("--dims, --set, --target and --repeat are for FILE:NAME; a script makes its own calls")
     else:
-        with prof:
-            execute(Path(what), arguments or [])
+        ended = _run(prof, Path(what), arguments or [])
     if as_json:
         print(json.dumps({**about, **_figures(prof)}, indent=1))
     else:
@@ -93,6 +94,23 @@ def profile(
             typer.echo(f"wrote {write(path)}: open it {how}", err=as_json)
     if schedules:
         typer.echo(f"wrote {prof.export_schedules(schedules)}: ts.Schedule.load reads its files", err=as_json)
+    if ended is not None:
+        raise ended
+
+
+def _run(prof: Profiler, file: Path, arguments: list[str]) -> BaseException | None:
+    """Runs a script under the profiler. Gives what ended it early: `sys.exit`, Ctrl-C, or an error behind the first
+    launch. What it did until then is shown all the same."""
+    try:
+        with prof:
+            execute(file, arguments)
+    except (SystemExit, KeyboardInterrupt) as e:
+        return e
+    except Exception as e:
+        if not prof.launches():
+            raise
+        return e
+    return None
 
 
 def _try(prof: Profiler) -> None:

@@ -41,7 +41,9 @@ def execute(path: Path, arguments: list[str], name: str = "__main__") -> dict[st
 
 def run(
     file: Annotated[Path, typer.Argument(help="A .tess or .py file.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, in sys.argv.")] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Arguments of the script, behind -- where it has options.")
+    ] = None,
 ) -> None:
     """Run a script. A .tess file may use Tessera's dialect of Python (type parameters, keywords, policies)."""
     execute(file, arguments or [])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -348,6 +348,8 @@ def fusable_neighbours(recording: Recording, stats: list[KernelStats]) -> Iterat
     for found in pairs.values():
         producer, consumer, *_ = found[0]
         traffic = sum(entry[4] for entry in found)
+        pauses = [_gap(recording, a, b) for a, b, *_ in found]
+        longer = sum(_beyond_usual(pauses))
         yield Hint(
             kind="memory-bound neighbours",
             kernel=consumer.kernel,
@@ -356,8 +358,8 @@ def fusable_neighbours(recording: Recording, stats: list[KernelStats]) -> Iterat
             ideal="0 B",
             cause=f"{consumer.title} is launched after {producer.title} and reads its result back from memory",
             change=f"call {_function(producer)} and {_function(consumer)} in one @ts.function, so that they can fuse",
-            saving=(sum(entry[2] for entry in found), sum(entry[3] for entry in found)),
-            local_time=sum((a.duration or 0) + (b.duration or 0) + _gap(recording, a, b) for a, b, *_ in found),
+            saving=(sum(entry[2] for entry in found), sum(entry[3] for entry in found) - longer),
+            local_time=sum((a.duration or 0) + (b.duration or 0) for a, b, *_ in found) + sum(pauses) - longer,
             region_time=recording.represented,
             source="modelled",
             file=str(consumer.attributes.get("file", "")),
@@ -411,10 +413,18 @@ def _fusion_saving(
     return min(low, high), high
 
 
+def _beyond_usual(pauses: Sequence[int]) -> list[int]:
+    """The pauses that are much longer than the usual one: the program does something else in them, which a call fewer
+    does not save."""
+    usual = statistics.median(pauses)
+    return [pause for pause in pauses if pause > 4 * usual]
+
+
 def _gap(recording: Recording, before: LaunchEvent, after: LaunchEvent) -> int:
-    """From the end of one launch to the start of the next, in ns, without what recording takes of it."""
+    """From the end of one launch to the start of the next, in ns, without what recording and compiling take of it."""
     end = before.start + (before.duration or 0)
-    spans = [(max(e.start, end), min(e.start + e.duration, after.start)) for e in recording.profiling]
+    others = (*recording.profiling, *recording.compiles)
+    spans = [(max(e.start, end), min(e.start + e.duration, after.start)) for e in others]
     return max(0, after.start - end - covered(recording, [span for span in spans if span[0] < span[1]]))
 
 
@@ -468,8 +478,7 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
     busy = sum(launch.duration or 0 for launch in ran)
     if len(gaps) < 3:
         return
-    usual = statistics.median(gaps)
-    alike = [gap for gap in gaps if gap <= 4 * usual]  # a longer one is something that the program does in between
+    alike = gaps[: len(gaps) - len(_beyond_usual(gaps))]
     if sum(alike) < 0.2 * (busy + sum(alike)):
         return
     functions = list(dict.fromkeys(name for p in pauses for name in (_function(p.before), _function(p.after))))

@@ -200,6 +200,33 @@ def test_mistakes_on_the_command_line_are_said_without_a_traceback(
     assert result.returncode in (1, 2) and said in text and "Traceback" not in text
 
 
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit()", 0, ""),
+        ("raise ValueError('too late')", 1, "ValueError: too late"),
+    ],
+)
+def test_a_script_that_ends_early_is_shown_all_the_same(folder: Path, end: str, code: int, said: str) -> None:
+    script = PROGRAM.replace('raise SystemExit("the file was executed")', "import sys, numpy as np")
+    script += f"scaled(np.ones((2, 3), 'f4'), np.arange(3, dtype='f4'))\n{end}\n"
+    (folder / "early.py").write_text(script)
+    result = tessera("profile", "early.py", cwd=folder)
+    assert result.returncode == code and said in result.stderr
+    assert "Kernel Execution Summary:" in result.stdout and "scaled:7 x * w" in result.stdout
+
+
+def test_options_of_a_script_follow_two_dashes(folder: Path) -> None:
+    (folder / "own.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    for command in ("run", "profile"):
+        refused = answered(command, "own.py", "--steps", "3", cwd=folder)
+        assert refused.returncode == 2
+        assert f"Options of the script follow a --: tessera {command} own.py -- --steps ..." in refused.stderr
+        assert "['--steps', '3']" in answered(command, "own.py", "--", "--steps", "3", cwd=folder).stdout
+    assert "follow a --" not in answered("profile", "own.py:f", "--steps", "3", cwd=folder).stderr
+
+
 @pytest.mark.parametrize("words", [("run", "raises.py"), ("profile", "raises.py"), ("profile", "raises.py:scaled")])
 def test_a_script_that_raises_has_the_traceback_that_python_gives_it(folder: Path, words: tuple[str, ...]) -> None:
     text = PROGRAM.replace('raise SystemExit("the file was executed")', "def f():\n    {}['key']")

@@ -180,6 +180,25 @@ def test_fusing_saves_the_gap_too() -> None:
     assert only(chain(gap=5_000), "memory-bound neighbours").saving[1] == pytest.approx(85_000)
 
 
+def test_fusing_does_not_save_what_the_program_does_in_between() -> None:
+    """Compiling is not a pause, and one pause of four that is much longer than the others is something else."""
+    found: list[Any] = []
+    at = 0
+    for n, gap in enumerate((5_000, 5_000, 400_000, 5_000)):
+        end = at + 80_000
+        joined = {"writes": [(n, 400_000)]}, {"reads": [(n, 400_000)]}
+        found.append(launch(2 * n, "scale", at, 80_000, flops=1000, bytes=800_000, attributes=joined[0]))
+        found.append(launch(2 * n + 1, "shift", end + gap, 80_000, flops=1000, bytes=800_000, attributes=joined[1]))
+        at = end + gap + 80_000
+    hint = only(recorded(*found, end=at), "memory-bound neighbours")
+    assert hint.saving[1] == pytest.approx(4 * 80_000 + 3 * 5_000)
+    assert hint.local_time == 8 * 80_000 + 3 * 5_000
+    compiled = CompileEvent("shift", "cpu", 80_000, 4_000)
+    assert only(recorded(*found[:2], compiled, end=200_000), "memory-bound neighbours").saving[1] == pytest.approx(
+        81_000
+    )
+
+
 def test_fusion_never_promises_more_than_the_fused_kernel_s_roof_leaves() -> None:
     first = launch(1, "gemm", 0, 100_000, flops=9_900_000, bytes=500_000, attributes={"writes": [(7, 400_000)]})
     second = launch(2, "relu", 100_000, 41_000, flops=100_000, bytes=400_000, attributes={"reads": [(7, 400_000)]})
