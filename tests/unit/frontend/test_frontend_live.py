@@ -327,3 +327,44 @@ def test_lambdas_on_one_line_are_told_apart() -> None:
     add, choose, nested, short = ts.function(lambda x: x + 1), ts.function(lambda x: x * 5 if x.ndim else x), ts.function(lambda x: (lambda y: y - 1)(x)), ts.function(lambda x: x.ndim and x * 7)  # fmt: skip  # noqa: E501
     for f, want in ((add, x + 1), (choose, x * 5), (nested, x - 1), (short, x * 7)):
         np.testing.assert_array_equal(f(x), want)
+
+
+KEPT: list[object] = []
+TABLE: dict[str, object] = {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: KEPT.append(x),
+        lambda x: TABLE.update(a=x),
+        lambda x: TABLE.setdefault("a", x),
+    ],
+    ids=["append", "update", "setdefault"],
+)
+def test_lists_from_outside_are_not_changed(change):
+    """What a program makes of tensors exists inside alone, and only when it is compiled."""
+
+    @ts.function
+    def f(x):
+        change(x)
+        return x
+
+    with pytest.raises(ts.CompileError, match=r"(?s)TS102.*no side effects: a (list|dict) from outside cannot be cha"):
+        f(np.ones(2, np.float32))
+    assert not KEPT and not TABLE
+
+
+def test_lists_of_the_program_are_changed():
+    @ts.function
+    def f(x):
+        own, table = [x], {}
+        own.append(2 * x)
+        own += [3 * x]
+        table["a"] = own[2]
+        TABLE["a"] = x if KEPT else 1  # fails below
+        return own[1] + table["a"]
+
+    with pytest.raises(ts.CompileError, match="TS102") as raised:
+        f(np.ones(2, np.float32))
+    assert [d.message[:34] for d in raised.value.diagnostics] == ["a function has no side effects: a "]

@@ -123,8 +123,8 @@ def test_a_name_that_only_stands_outside_is_no_spelling_mistake():
     text = "import tessera as ts\n@ts.function\ndef f(x: ts.Tensor['N']):\n    return x * ts.rand(3)\n"
     ((code, _, message),) = found(text)
     assert code == "TS104" and message.endswith("give a seed: ts.uniform(seed, shape)")
-    ((_, _, message),) = found(text.replace("ts.rand(3)", "ts.compile(f)"))
-    assert message == "tessera.compile cannot be used in a function; it is called outside of functions and kernels"
+    ((_, _, message),) = found(text.replace("ts.rand(3)", "ts.train(f)"))
+    assert message == "tessera.train cannot be used in a function; it is called outside of functions and kernels"
 
 
 def test_the_fix_mends_it():

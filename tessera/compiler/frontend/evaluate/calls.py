@@ -470,9 +470,18 @@ def _record_method(ev: Evaluator, node: ast.AST, method: Method, args: list[Any]
     return call(ev, node, UNKNOWN if found is None else found, [owner, *args], kwargs)
 
 
+_CHANGING = frozenset(
+    ("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "setdefault", "popitem",
+     "add", "discard")
+)  # fmt: skip
+"""methods that change a container"""
+
+
 def _container_method(ev: Evaluator, node: ast.AST, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`items.append(x)`, `config.get("key")`, `"".join(...)`: methods of Python's own containers run now."""
     owner, name = method.owner, method.name
+    if name in _CHANGING and not ev.may_change(owner, node):
+        return UNKNOWN
     if has_unknown(args) and name not in ("append", "extend", "insert", "setdefault", "update"):
         return UNKNOWN
     if isinstance(owner, (str, bytes)) and not (is_static(args) and is_static(kwargs)):

@@ -106,6 +106,8 @@ class Evaluator(AnalysisRecord):
         self.as_python = False
         """whether a plain function of ordinary values is evaluated, which the compiler has Python run"""
         self.endless: set[object] = set()
+        self._foreign: dict[int, Any] = {}
+        """containers from outside of the program, by identity"""
         """functions whose recursion has been found not to end"""
         self.speculative = 0
         """how many undecided branches are open: what fails inside may never happen"""
@@ -238,7 +240,17 @@ class Evaluator(AnalysisRecord):
             return self.error("TS103", f"{name!r} is not defined{hint}", node, fixes=fixes)
         adopted = self.layer.adopt(name, value, node)
         self.depend(name, value)
+        if value.__class__ in (list, dict, set):
+            self._foreign[id(value)] = value
         return value if adopted is MISSING else adopted
+
+    def may_change(self, container: Any, node: ast.AST) -> bool:
+        """Whether a container is the program's own. False after a finding."""
+        if id(container) not in self._foreign:
+            return True
+        what = f"a {type(container).__name__} from outside cannot be changed"
+        self.error("TS102", f"a function has no side effects: {what}; return what it would get", node)
+        return False
 
     def assign_name(self, name: str, value: Any, at: ast.AST) -> None:
         self.frame.names[name] = value

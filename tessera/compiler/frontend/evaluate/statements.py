@@ -83,6 +83,8 @@ def augmented(ev: Evaluator, node: ast.AugAssign) -> Flow:
     )
     old, item = ev.eval(load), ev.eval(node.value)
     if is_list(old) and symbol == "+" and is_sequence(item):
+        if not ev.may_change(old, node):
+            return Flow.NEXT
         if len(old) + len(item) > budget.ITEMS:
             ev.too_large(node, "+=")
             raise budget.ExhaustedError
@@ -398,6 +400,8 @@ def _store_item(ev: Evaluator, target: ast.Subscript, value: Any) -> None:
         what = "a list" if is_list(owner) else "a dict"
         message = f"{what} cannot be indexed by {type_name(index)}, known only when the program runs"
         ev.error("TS102", message, target)
+        return
+    if not ev.may_change(owner, target):
         return
     try:
         owner[index] = value
