@@ -72,6 +72,25 @@ def test_the_next_row_is_asked_for_where_arrays_are_large() -> None:
     assert len(requests) == 64 * 4 // max(64, 4 * lanes)  # each line of 64 bytes of one step of 64 elements, once
 
 
+@ts.function
+def looked_up(x: ts.Tensor["B", "D", ts.f32], i: ts.Tensor["N", ts.int64]):
+    return x[i], ts.layer_norm(x[i])
+
+
+@pytest.mark.parametrize("numbers", [[3, -1, 0, 6, 3], [5]])
+def test_the_next_gathered_row_is_asked_for(numbers: list[int]) -> None:
+    x = np.random.default_rng(3).standard_normal((7, 777)).astype(np.float32)
+    i = np.array(numbers)
+    want, plain = run(looked_up, target(1 << 30), [x, i])
+    got, text = run(looked_up, target(64), [x, i])
+    asked = [line for line in text.splitlines() if "call void @llvm.prefetch" in line]
+    assert bool(asked) == (len(numbers) > 1) and "call void @llvm.prefetch" not in plain
+    assert "masked.gather" not in text  # lanes hold neighbours of a row, whatever reads it
+    np.testing.assert_array_equal(got[0], x[i])
+    for a, b in zip(got, want, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
 def test_short_and_very_long_rows_are_not_asked_for() -> None:
     @ts.function
     def shares(x):

@@ -16,7 +16,7 @@ from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.elements import Coords
 from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
-from tessera.compiler.targets.cpu.loops.prefetch import Prefetch
+from tessera.compiler.targets.cpu.loops.prefetch import GatheredPrefetch, Prefetch
 from tessera.compiler.targets.cpu.loops.stages import Nest, unit_axes
 from tessera.language.dims import prod
 
@@ -30,18 +30,19 @@ HEAVY = 8
 """vector instructions from which on a loop computes so much"""
 
 
-def prefetches(body: NestBody, before: Sequence[NestBody], after: Nest | None) -> list[Prefetch]:
+def prefetches(body: NestBody, before: Sequence[NestBody], after: Nest | None) -> list[Prefetch | GatheredPrefetch]:
     """What the vector loop of `body` asks for. In each turn of the outer loops, the loops of `before` run before it,
     and that of `after` next."""
     vector = body.nest.vector
     if vector is None or body.nest.reduced not in (None, vector):
         return []
+    found: list[Prefetch | GatheredPrefetch] = list(_gathered_rows(body, before, vector))
     seen = {op for b in before for op, _ in b.accesses}
     fresh = [(op, coords) for op, coords in _large_loads(body, vector) if op not in seen]
     if after is None:
-        found = [r for op, coords in fresh if (r := _further_on(op, coords))] if body.streamed() else []
-    else:
-        found = [] if _leaves_it(body, after) else list(_next_rows(body, fresh, vector))
+        found += [r for op, coords in fresh if (r := _further_on(op, coords))] if body.streamed() else []
+    elif not _leaves_it(body, after):
+        found += _next_rows(body, fresh, vector)
     if before and _leaves_it(before[-1], body.nest):
         seen = {op for b in before[:-1] for op, _ in b.accesses}
         loads = [(op, coords) for op, coords in _large_loads(before[-1], vector) if op not in seen]
@@ -57,13 +58,29 @@ def _leaves_it(body: NestBody, after: Nest) -> bool:
 def _large_loads(body: NestBody, vector: int) -> Iterator[tuple[Op, Coords]]:
     """The loads of contiguous vectors from arrays that are known to be too large to stay in the caches."""
     for op, coords in body.accesses:
-        if op.name == "tile.load" and not op.attrs.get("masked"):
-            t = memory_of(op.operands[0]).type
-            assert isinstance(t, ViewType)
-            size = prod(t.shape) * t.dtype.itemsize
-            large = isinstance(size, int) and size > body.ev.isa.cached_bytes
-            if large and any(coords[a] == vector for a in unit_axes(op.operands[0])):
-                yield op, coords
+        plain = op.name == "tile.load" and not op.attrs.get("masked") and _is_large(op, body)
+        if plain and any(coords[a] == vector for a in unit_axes(op.operands[0])):
+            yield op, coords
+
+
+def _is_large(op: Op, body: NestBody) -> bool:
+    t = memory_of(op.operands[0]).type
+    assert isinstance(t, ViewType)
+    size = prod(t.shape) * t.dtype.itemsize
+    return isinstance(size, int) and size > body.ev.isa.cached_bytes
+
+
+def _gathered_rows(body: NestBody, before: Sequence[NestBody], vector: int) -> Iterator[GatheredPrefetch]:
+    """The next of the rows that are gathered from a large array, anywhere in it."""
+    extent = body.plan.extents[vector]
+    seen = {op for b in before for op, _ in b.gathers}
+    for op, coords in body.gathers:
+        size = extent * dtype_of(op.result).itemsize
+        outer = [c for c in coords if c in body.group.outer and c in body.ev.within]
+        if op in seen or not outer or vector not in coords or op.attrs.get("masked") or not _is_large(op, body):
+            continue
+        if isinstance(size, int) and 0 < size <= LONGEST:
+            yield GatheredPrefetch(op, coords, outer[-1], -(-AHEAD // size), 1 if size <= NEAR else 2)
 
 
 def _next_rows(body: NestBody, loads: list[tuple[Op, Coords]], vector: int) -> Iterator[Prefetch]:

@@ -13,7 +13,7 @@ from tessera.compiler.targets.cpu.loops.elements import Coords, ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord, affine
 from tessera.compiler.targets.cpu.loops.plan import Planner
-from tessera.compiler.targets.cpu.loops.prefetch import Prefetch
+from tessera.compiler.targets.cpu.loops.prefetch import GatheredPrefetch, Prefetch
 from tessera.compiler.targets.cpu.loops.reduce import ReductionWriter
 from tessera.compiler.targets.cpu.loops.stages import READS, LoopGroup, Nest, Root, beside_each_other
 from tessera.language.dims import Dim
@@ -42,11 +42,12 @@ class NestBody:
         self.inner = [c for c in nest.classes if c not in group.outer]
         self.kept: dict[tuple[Value, Coords], None] = {}
         """the values that the nest reads from scratch memory, with coordinates"""
+        self.gathers: list[tuple[Op, Coords]] = []
         self.accesses = self._accesses()
         self.neighbours = beside_each_other(nest.roots)
         self.streaming = False
         """stores scheduled as non-temporal are written so: they have been found aligned"""
-        self.prefetches: list[Prefetch] = []
+        self.prefetches: list[Prefetch | GatheredPrefetch] = []
         """what the main part of the vector loop asks memory for"""
 
     def extent(self, c: int) -> Index:
@@ -54,7 +55,7 @@ class NestBody:
 
     # -- what the nest touches ---------------------------------------------------------------------------------------
     def _accesses(self) -> list[tuple[Op, Coords]]:
-        """The loads and stores of the nest, with coordinates."""
+        """The loads and stores of the nest, with coordinates; its gathers are in `gathers`."""
         found: dict[tuple[Op, Coords], None] = {}
         seen: set[tuple[Value, Coords]] = set()
 
@@ -70,6 +71,8 @@ class NestBody:
                 return
             if op.name == "tile.load":
                 found[(op, coords)] = None
+            elif op.name == "tile.gather":
+                self.gathers.append((op, coords))
             if op.name in LAZY and not moves(op):
                 for k in range(1 if op.name in READS else 0, len(op.operands)):
                     if isinstance(op.operands[k].type, TileType):

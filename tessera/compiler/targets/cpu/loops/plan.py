@@ -222,7 +222,7 @@ class Planner:
                     read(op.operands[-1], coords)
             else:
                 if op.name in ("tile.load_shared", "tile.gather") and coords[-1] is not None:
-                    votes[coords[-1]] += 10
+                    votes[coords[-1]] += 10 if op.name == "tile.load_shared" else 20  # more than the numbers it reads
                 for k, x in enumerate(op.operands):
                     read(x, operand_coords(op, k, coords) if shape_of(x) else ())
 

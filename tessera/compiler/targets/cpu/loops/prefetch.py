@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.elementary.convert import memory_element
-from tessera.compiler.targets.cpu.llvm.values import Index
+from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.elements import Coords, ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import dtype_of
+from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.immutable import immutable
 
 LINE = 64
@@ -31,6 +32,32 @@ class Prefetch:
         at, unit, lanes = ev.mem.address(p, d, [ev.coord(c) for c in self.coords], strides)
         if unit != 1 or (lanes * d.itemsize < LINE and step * d.itemsize % LINE):
             return  # the vector before it has asked for this line
-        there = fn.gep(at, fn.mul(self.count, strides[self.axis]), memory_element(d))
-        for line in range(0, lanes * d.itemsize, LINE):
-            fn.prefetch(fn.gep(there, line, "i8"), self.level)
+        fetch(ev, fn.gep(at, fn.mul(self.count, strides[self.axis]), memory_element(d)), lanes * d.itemsize, self.level)
+
+
+@immutable
+class GatheredPrefetch:
+    """Asks, at each vector of a gather, for the one that lies `count` further along the loop over axis `outer`."""
+
+    gather: Op
+    coords: Coords
+    outer: int
+    count: int
+    level: int
+
+    def write(self, ev: ElementEmitter, step: int) -> None:
+        """For the vector `step` elements behind the first one of this turn of the loop. The last turns of the outer
+        loop ask for its last one: the numbers behind it may not exist."""
+        fn, now, memo = ev.fn, ev.env[self.outer], ev.memo
+        last = fn.sub(ev.within[self.outer], 1)
+        ev.env[self.outer], ev.memo = Coord(fn.smin(fn.add(now.index, self.count), last)), {}
+        p, unit, lanes, _ = ev.places(self.gather, self.gather.operands[1:], self.coords, None)
+        ev.env[self.outer], ev.memo = now, memo
+        size = lanes * dtype_of(self.gather.result).itemsize
+        if unit == 1 and (size >= LINE or step * size // lanes % LINE == 0):
+            fetch(ev, p, size, self.level)
+
+
+def fetch(ev: ElementEmitter, p: Val, size: int, level: int) -> None:
+    for line in range(0, size, LINE):
+        ev.fn.prefetch(ev.fn.gep(p, line, "i8"), level)
