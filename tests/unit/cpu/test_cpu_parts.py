@@ -97,3 +97,17 @@ def test_the_first_error_in_order_is_raised(monkeypatch: pytest.MonkeyPatch) -> 
     assert parallel.in_parallel([lambda i=i: i * i for i in range(20)]) == [i * i for i in range(20)]
     with pytest.raises(TargetError, match="TS603"):
         jit.compile_objects("define void @f() #0 {\n  nonsense\n}\n", isa.host(), "f")
+
+
+def test_each_part_has_the_internal_functions_that_it_calls() -> None:
+    own = "define internal void @own(ptr %p) #0 { ret void }\n"
+    calls = [
+        f"define void @f{i}(ptr %p) #0 {{\nentry:\n{'  call void @own(ptr %p)\n' * 9000}  ret void\n}}\n"
+        for i in (0, 1)
+    ]
+    alone = f"define void @g(ptr %p) #0 {{\nentry:\n{'  call void @f0(ptr %p)\n' * 9000}  ret void\n}}\n"
+    texts = parts.divided(own + "".join(calls) + alone + "attributes #0 = { nounwind }\n")
+    assert len(texts) > 2
+    for text in texts:
+        assert text.count(own) == ("call void @own" in text)
+        jit.compile_object(text, isa.host(), "parts")

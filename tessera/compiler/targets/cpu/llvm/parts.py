@@ -15,6 +15,8 @@ LEAST = 100_000
 MOST = 8
 _ITEM = re.compile(r"^(?=define |declare |attributes |[@!])", re.MULTILINE)
 """where a function, a declaration, a constant or metadata begins"""
+_OWN = "define internal "
+"""how a small function begins that each part has a copy of, as it has of constants"""
 _NAME = re.compile(r"@[\w.]+")
 _PARAMETER = re.compile(r" %\w+")
 
@@ -22,14 +24,14 @@ _PARAMETER = re.compile(r" %\w+")
 def divided(text: str) -> list[str]:
     """Texts that hold the functions of `text` between them, the longest to compile first.
 
-    Each declares the functions of the others, and has the constants that its functions name."""
+    Each declares the functions of the others, and has the constants and the internal functions that its functions name."""
     many = min(MOST, len(text) // LEAST)
     items = _ITEM.split(text) if many > 1 else []
-    functions = [item for item in items if item.startswith("define ")]
+    functions = [item for item in items if item.startswith("define ") and not item.startswith(_OWN)]
     many = min(many, len(functions))
     if many <= 1:
         return [text]
-    constants = [item for item in items if item.startswith("@")]
+    constants = [item for item in items if item.startswith(("@", _OWN))]
     rest = [item for item in items if not item.startswith(("define ", "@"))]
     declarations = [_declaration(function) for function in functions]
     out: list[str] = []
