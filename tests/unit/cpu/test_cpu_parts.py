@@ -101,12 +101,13 @@ def test_the_first_error_in_order_is_raised(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_each_part_has_the_internal_functions_that_it_calls() -> None:
     own = "define internal void @own(ptr %p) #0 { ret void }\n"
-    calls = [
-        f"define void @f{i}(ptr %p) #0 {{\nentry:\n{'  call void @own(ptr %p)\n' * 9000}  ret void\n}}\n"
-        for i in (0, 1)
-    ]
-    alone = f"define void @g(ptr %p) #0 {{\nentry:\n{'  call void @f0(ptr %p)\n' * 9000}  ret void\n}}\n"
-    texts = parts.divided(own + "".join(calls) + alone + "attributes #0 = { nounwind }\n")
+
+    def calling(name: str, called: str) -> str:
+        calls = f"  call void @{called}(ptr %p)\n" * 9000
+        return f"define void @{name}(ptr %p) #0 {{\nentry:\n{calls}  ret void\n}}\n"
+
+    functions = [calling("a", "own"), calling("b", "own"), calling("c", "a")]
+    texts = parts.divided(own + "".join(functions) + "attributes #0 = { nounwind }\n")
     assert len(texts) > 2
     for text in texts:
         assert text.count(own) == ("call void @own" in text)

@@ -24,7 +24,7 @@ _PARAMETER = re.compile(r" %\w+")
 def divided(text: str) -> list[str]:
     """Texts that hold the functions of `text` between them, the longest to compile first.
 
-    Each declares the functions of the others, and has the constants and the internal functions that its functions name."""
+    Each declares the functions of the others, and has the constants and internal functions that its functions name."""
     many = min(MOST, len(text) // LEAST)
     items = _ITEM.split(text) if many > 1 else []
     functions = [item for item in items if item.startswith("define ") and not item.startswith(_OWN)]
