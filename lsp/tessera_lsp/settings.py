@@ -22,6 +22,8 @@ class Settings:
     policies: bool = True
     values: bool = True
     """in notebooks also what the kernel's arrays hold"""
+    sizes: bool = True
+    """in notebooks also the sizes that a function's dims had at its last call"""
     quiet: bool = False
     """hints only where a shape changes, and near the cursor where the client tells of it"""
     lenses: bool = True
@@ -39,6 +41,7 @@ def read(given: Any) -> Settings:
         dtypes=hints.value("dtypes", bool, True),
         policies=hints.value("policies", bool, True),
         values=hints.value("values", bool, True),
+        sizes=hints.value("sizes", bool, True),
         quiet=hints.value("quiet", bool, False),
         lenses=lenses.value("enable", bool, True),
     )

@@ -1,9 +1,10 @@
-"""The arrays that a notebook's kernel holds, as its client tells of them in the notebook's metadata. Whoever wrote the
-notebook wrote that as well: what cannot be understood is passed over, and texts are cut."""
+"""The arrays that a notebook's kernel holds and the sizes that functions were called with, as its client tells of them
+in the notebook's metadata. Whoever wrote the notebook wrote that as well: what cannot be understood is passed over, and
+texts are cut."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -79,12 +80,26 @@ class LiveArray:
 
 
 @dataclass(frozen=True, slots=True)
+class LastCall:
+    """A function as its lines stood in its cell, and the sizes that its dims had at its last call."""
+
+    name: str
+    lines: tuple[str, ...]
+    sizes: Mapping[str, int]
+
+    def text(self, names: Iterable[str] | None = None) -> str:
+        """`B=32, S=128 now`"""
+        return f"{', '.join(f'{name}={self.sizes[name]}' for name in names or self.sizes)} now"
+
+
+@dataclass(frozen=True, slots=True)
 class LiveArrays:
     """All arrays of the kernel by name. `cells`: the text of cells that bound some, by the number of their run, as far
-    as they ran."""
+    as they ran. `called`: the functions that have been called."""
 
     arrays: Mapping[str, LiveArray] = field(default_factory=dict[str, LiveArray])
     cells: Mapping[int, str] = field(default_factory=dict[int, str])
+    called: tuple[LastCall, ...] = ()
 
     @property
     def types(self) -> dict[str, OutsideArray]:
@@ -99,9 +114,15 @@ def read(metadata: Any) -> LiveArrays | None:
         arrays = {name: _array(each) for name, each in told["arrays"].items()}
         texts = cast("dict[object, object]", told.get("cells") or {})
         cells = {int(str(number)): str(text) for number, text in texts.items()}
+        called = tuple(map(_call, told.get("called") or ()))
     except (TypeError, KeyError, ValueError, AttributeError):
         return None
-    return LiveArrays({name: array for name, array in arrays.items() if array is not None}, cells)
+    return LiveArrays({name: array for name, array in arrays.items() if array is not None}, cells, called)
+
+
+def _call(told: Any) -> LastCall:
+    sizes = {str(name): int(size) for name, size in told["sizes"].items()}
+    return LastCall(str(told["name"]), tuple(str(told["text"]).split("\n")), sizes)
 
 
 def _array(told: Any) -> LiveArray | None:

@@ -179,7 +179,7 @@ def test_typing_at_the_end_of_that_line(called_page):
 def test_a_setting_turns_them_off(called_page):
     page = called_page
     setting = """shown => window.jupyterapp.serviceManager.settings.save(
-        'tessera-jupyterlab:plugin', JSON.stringify({sizes: shown}))"""
+        'tessera-jupyterlab:plugin', JSON.stringify({inlayHints: {sizes: shown}}))"""
     try:
         page.page.evaluate(setting, False)
         page.reload()

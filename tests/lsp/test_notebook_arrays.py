@@ -163,3 +163,27 @@ async def test_a_setting_turns_values_off(editor):
     assert await hints(editor, notebook[2]) == [": [B, 16] f32"]
     await set_to(editor, {})
     await eventually(lambda: hints(editor, notebook[1]), [": [64, 16] f32", "[1]"])
+
+
+async def test_the_sizes_of_the_last_call_stand_beside_its_text(editor):
+    notebook = Notebook(editor, IMPORTS, CELL)
+    cell = notebook[1]
+    text = "\n".join(CELL.splitlines()[1:])
+    call = {"name": "project", "text": text, "sizes": {"B": 32, "K": 64}}
+    told = {"tessera": {"arrays": {"W": {"shape": [64, 16], "dtype": "f32"}}, "called": [call]}}
+    tell(notebook, told)
+    head = 'def project(x: Tensor["B", 64]):'
+    assert await editor.hints(cell) == {head: "B=32, K=64 now", "y": ": [B, 16] f32"}
+    tips = [p.tooltip for h in await editor.inlay_hints(cell) if not isinstance(h.label, str) for p in h.label]
+    assert "B is axis 0 of x\nB=32 now" in tips and "the sizes at the last call of project" in tips
+    hover = await editor.client.text_document_hover_async(lsp.HoverParams(cell, editor.at(cell, "|y = x @ W")))
+    assert "*B=32 now*" in hover.contents.value
+    notebook.replace(1, "return z", "return z + 1")
+    assert head not in await editor.hints(cell)
+    notebook.replace(1, "return z + 1", "return z")
+    assert head in await editor.hints(cell)
+    await set_to(editor, {"inlayHints": {"sizes": False}})
+    await eventually(lambda: editor.hints(cell), {"y": ": [B, 16] f32"})
+    await set_to(editor, {})
+    tell(notebook, {"tessera": {**told["tessera"], "called": [{"name": "project"}]}})  # not understood: as it was
+    await eventually(lambda: editor.hints(cell), {head: "B=32, K=64 now", "y": ": [B, 16] f32"})

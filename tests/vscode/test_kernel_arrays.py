@@ -41,6 +41,7 @@ def test_hints_have_the_shapes_of_the_kernel_s_arrays(window: Window) -> None:
     if choice.count() and choice.first.is_visible():
         choice.first.click()
     window.see("y: [B, 24] f32 = x @ W")
+    window.see('def layer(x: Tensor["B", 4]):B=32 now')
     window.see("W: [4, 24] f32 = read_somewhere()min 0, max 95, mean 47.5")  # padding is no text
     window.shot("kernel-arrays")
 

@@ -8,7 +8,6 @@ import { MimeModel } from '@jupyterlab/rendermime';
 import type * as lsp from 'vscode-languageserver-protocol';
 
 import type { Findings, NotebookSession } from './notebook';
-import { describe, type Place, places } from './sizes';
 
 export interface Surroundings {
   /** The session of a cell's notebook, null where the cell is in none (a console, a cell that was removed). */
@@ -73,17 +72,10 @@ function widgets(
       around.reveal(session, other, place.range.start.line, place.range.start.character);
     }
   };
-  const called = places(doc.toString(), session.called);
-  const hinted = hints.map(h => {
-    const at = offset(doc, h.position);
-    return Decoration.widget({ widget: new Hint(h, go, sizesAt(called, at)), side: 1 }).range(at);
-  });
-  const now = called.map(c => Decoration.widget({ widget: new Now(c), side: 1 }).range(c.headEnd));
-  return Decoration.set([...hinted, ...now], true);
-}
-
-function sizesAt(called: Place[], position: number): Record<string, number> {
-  return called.find(c => c.from <= position && position <= c.to)?.sizes ?? {};
+  const hinted = hints.map(h =>
+    Decoration.widget({ widget: new Hint(h, go), side: 1 }).range(offset(doc, h.position))
+  );
+  return Decoration.set(hinted, true);
 }
 
 const setHints = StateEffect.define<DecorationSet>();
@@ -100,31 +92,28 @@ const hintField = StateField.define<DecorationSet>({
 class Hint extends WidgetType {
   constructor(
     private _hint: lsp.InlayHint,
-    private _go: (place: lsp.Location) => void,
-    private _sizes: Record<string, number>
+    private _go: (place: lsp.Location) => void
   ) {
     super();
   }
 
   override eq(other: Hint): boolean {
-    return (
-      JSON.stringify([other._hint.label, other._sizes]) === JSON.stringify([this._hint.label, this._sizes])
-    );
+    return JSON.stringify(other._hint.label) === JSON.stringify(this._hint.label);
   }
 
   override toDOM(): HTMLElement {
     const label = this._hint.label;
     const element = document.createElement('span');
-    element.className = this._hint.paddingLeft ? 'tessera-hint tessera-hint-apart' : 'tessera-hint';
+    element.className = 'tessera-hint';
+    element.classList.toggle('tessera-hint-apart', this._hint.paddingLeft === true);
+    element.classList.toggle('tessera-now', this._hint.data?.now === true);
     element.setAttribute('aria-hidden', 'true'); // it is not the cell's text
     for (const part of typeof label === 'string' ? [{ value: label }] : label) {
       const piece = document.createElement('span');
       piece.textContent = part.value;
       const { location, tooltip } = part as lsp.InlayHintLabelPart;
-      const now = part.value in this._sizes ? describe(this._sizes, [part.value]) : '';
-      const titles = [typeof tooltip === 'string' ? tooltip : '', now].filter(Boolean);
-      if (titles.length) {
-        piece.title = titles.join('\n');
+      if (typeof tooltip === 'string') {
+        piece.title = tooltip;
       }
       if (location) {
         piece.className = 'tessera-hint-link';
@@ -135,26 +124,6 @@ class Hint extends WidgetType {
       }
       element.append(piece);
     }
-    return element;
-  }
-}
-
-/** What the dims of a function were at its last call. */
-class Now extends WidgetType {
-  constructor(private _called: Place) {
-    super();
-  }
-
-  override eq(other: Now): boolean {
-    return describe(other._called.sizes) === describe(this._called.sizes);
-  }
-
-  override toDOM(): HTMLElement {
-    const element = document.createElement('span');
-    element.className = 'tessera-hint tessera-now';
-    element.setAttribute('aria-hidden', 'true');
-    element.textContent = describe(this._called.sizes);
-    element.title = `the sizes at the last call of ${this._called.name}`;
     return element;
   }
 }
@@ -242,10 +211,7 @@ async function hoverAt(
   if (!found || view.state.doc !== doc) {
     return null;
   }
-  const sizes = sizesAt(places(doc.toString(), around.session(cell)?.called ?? []), position);
-  const said = (found.contents as lsp.MarkupContent).value;
-  const named = Object.keys(sizes).filter(name => new RegExp(`(?<!\\w)${name}(?!\\w)`).test(said));
-  const text = named.length ? `${said}\n\n*${describe(sizes, named)}*` : said;
+  const text = (found.contents as lsp.MarkupContent).value;
   return {
     pos: found.range ? offset(doc, found.range.start) : position,
     end: found.range ? offset(doc, found.range.end) : position,

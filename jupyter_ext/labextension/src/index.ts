@@ -28,7 +28,6 @@ const SHOW_SESSION = 'tessera:show-session';
 class Sessions implements Surroundings {
   private _sessions = new Map<ISharedNotebook, NotebookSession>();
   private _told = new Map<NotebookPanel, Told>();
-  private _shown = true;
 
   constructor(
     private _connection: Connection,
@@ -48,19 +47,12 @@ class Sessions implements Surroundings {
     _notebooks.widgetAdded.connect((_, panel) => follow(panel));
   }
 
-  /** Whether the sizes at the last call are shown. */
-  showSizes(shown: boolean): void {
-    this._shown = shown;
-    this._notebooks.forEach(panel => this._tell(panel));
-  }
-
   private _tell(panel: NotebookPanel): void {
     const notebook = panel.content.model?.sharedModel;
     const session = notebook && this._sessions.get(notebook);
     if (session) {
       const { called, arrays, cells } = this._told.get(panel) ?? NOTHING;
-      session.called = this._shown ? called : [];
-      session.live = { arrays, cells };
+      session.live = { called, arrays, cells };
     }
   }
 
@@ -153,9 +145,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     }
     completions?.registerProvider(new TesseraCompletions(sessions.session));
     const settings = await loaded;
-    sessions.showSizes(settings?.composite.sizes !== false);
     settings?.changed.connect(() => {
-      sessions.showSizes(settings.composite.sizes !== false);
       connection
         .notify('workspace/didChangeConfiguration', { settings: { tessera: settings.composite } })
         .catch(console.debug); // without a server nothing is set

@@ -3,7 +3,7 @@ import { Signal } from '@lumino/signaling';
 import type * as lsp from 'vscode-languageserver-protocol';
 
 import type { Connection } from './connection';
-import { type Called, type Live, NOTHING } from './sizes';
+import { type Live, NOTHING } from './sizes';
 
 /** Milliseconds of quiet after a keystroke before it is sent. */
 const PAUSE = 15;
@@ -39,8 +39,7 @@ export class NotebookSession {
   /** New findings for the cell of this id. */
   readonly found = new Signal<this, string>(this);
 
-  private _called: Called[] = [];
-  private _live: Live = { arrays: NOTHING.arrays, cells: NOTHING.cells };
+  private _live: Live = { ...NOTHING };
   private _sentLive = '';
   private _sent = new Map<string, Sent>();
   private _findings = new Map<string, Findings>();
@@ -78,19 +77,7 @@ export class NotebookSession {
     return this._findings.get(cell);
   }
 
-  /** What the kernel has called, and the sizes of its dims then. */
-  get called(): Called[] {
-    return this._called;
-  }
-
-  set called(called: Called[]) {
-    if (JSON.stringify(called) !== JSON.stringify(this._called)) {
-      this._called = called;
-      [...this._findings.keys()].forEach(id => this.found.emit(id));
-    }
-  }
-
-  /** The arrays that the kernel holds. */
+  /** What the kernel has called, and the arrays that it holds. */
   set live(live: Live) {
     this._live = live;
     this._changed();

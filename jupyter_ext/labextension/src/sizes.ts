@@ -38,29 +38,22 @@ export interface Card {
   edits: { text: string; verdict: string; compared: boolean }[];
 }
 
-/** The arrays that names have, and the texts of the cells that bound them, for the server; see
- * tessera_jupyter/session/arrays.py. */
+/** What was called, the arrays that names have, and the texts of the cells that bound them, for the server; see
+ * tessera_jupyter/session/. */
 export interface Live {
+  called: Called[];
   arrays: Record<string, { shape: number[]; dtype: string }>;
   cells: Record<number, string>;
 }
 
-/** What the kernel has told: what was called, and what it holds. `cards` where the page follows it, all of them if
+/** What the kernel has told. `cards` where the page follows it, all of them if
  * `whole`. */
 export interface Told extends Live {
-  called: Called[];
   cards?: Card[];
   whole?: boolean;
 }
 
 export const NOTHING: Told = { called: [], arrays: {}, cells: {} };
-
-/** Where such a function stands in a text: its extent, and the end of the line that names it. */
-export interface Place extends Called {
-  from: number;
-  to: number;
-  headEnd: number;
-}
 
 const TARGET = 'tessera.session';
 /** Statuses of a kernel that holds nothing any more. */
@@ -81,24 +74,4 @@ export function followKernel(panel: NotebookPanel, tell: (told: Told) => void): 
     }
   });
   listen(context.session?.kernel);
-}
-
-/** The functions that stand in a text just as they were when they were called. */
-export function places(text: string, called: Called[]): Place[] {
-  const found: Place[] = [];
-  for (const each of called) {
-    const from = `\n${text}\n`.indexOf(`\n${each.text}\n`);
-    const name = each.text.search(/^\s*(async\s+)?def\s/m);
-    if (from >= 0 && name >= 0) {
-      const head = from + name + each.text.slice(name).search(/\S/); // blank lines may stand before it
-      const lineEnd = text.indexOf('\n', head);
-      found.push({ ...each, from, to: from + each.text.length, headEnd: lineEnd < 0 ? text.length : lineEnd });
-    }
-  }
-  return found;
-}
-
-/** `B=32, S=128 now` */
-export function describe(sizes: Record<string, number>, names = Object.keys(sizes)): string {
-  return `${names.map(n => `${n}=${sizes[n]}`).join(', ')} now`;
 }

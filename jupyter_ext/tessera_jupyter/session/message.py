@@ -41,9 +41,10 @@ def tell(shell: InteractiveShell, session: Session, number: int | None = None) -
 
 
 def show() -> None:
-    """The arrays, for an editor that can run code in the kernel and has no comms: VS Code."""
+    """The calls and arrays, for an editor that can run code in the kernel and has no comms: VS Code."""
     from IPython.display import display  # slow: pages do not need it
 
     magics = InteractiveShell.instance().magics_manager.registry.get("TesseraMagics")
     if magics is not None:
-        display({FORM: magics.session.live.told()}, raw=True)
+        shell = InteractiveShell.instance()
+        display({FORM: {"called": called(shell.user_ns), **magics.session.live.told()}}, raw=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -74,7 +75,15 @@ def register(server: TesseraServer) -> None:
         text, span = found
         if known is not None and inside:
             text += apart(document, known, line, col) + why_kept(document, known, line, col)
-        return _said(text + (live.text if live is not None else ""), document.text.span_range(span))
+        text += (live.text if live is not None else "") + await _sizes(params, text)
+        return _said(text, document.text.span_range(span))
+
+    async def _sizes(params: lsp.HoverParams, text: str) -> str:
+        """In a notebook, what the dims of a text were at the last call of the function there."""
+        cell = await live_values.cell_at(server, params.text_document) if server.settings.sizes else None
+        call = live_values.call_at(cell, params.position.line) if cell is not None else None
+        names = [n for n in call.sizes if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", text)] if call is not None else []
+        return f"*{call.text(names)}*\n\n" if call is not None and names else ""
 
 
 def _said(text: str, range: lsp.Range) -> lsp.Hover:

@@ -62,7 +62,12 @@ def register(server: TesseraServer) -> None:
             if near is None or document.text.place(hint.position)[0] in near
         ]
         kept = _kept(server, document, range(first, last + 1)) if any(map(_has_backward_pass, document.known)) else ()
-        return [*presets, *types, *indices, *kept, *await _live(server, params)]
+        cell = await live_values.cell_at(server, params.text_document)
+        rows = range(params.range.start.line, params.range.end.line + 1)
+        live = [h for h in _live(server, cell) if h.position.line in rows] if cell is not None else ()
+        if cell is not None and server.settings.sizes:
+            _explain_sizes(cell, types)
+        return [*presets, *types, *indices, *kept, *live]
 
     @server.feature(lsp.INLAY_HINT_RESOLVE)
     async def resolve(hint: lsp.InlayHint) -> lsp.InlayHint:
@@ -82,15 +87,24 @@ def _kept(server: TesseraServer, document: Document, lines: range) -> Iterable[l
     return kept_hints.of(server, document, lines)
 
 
-async def _live(server: TesseraServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
-    """In a notebook's cells, those without `%%tessera` too, what the kernel's arrays hold."""
-    cell = await live_values.cell_at(server, params.text_document) if server.settings.values else None
-    if cell is None:
-        return []
-    found = live_values.hints(cell, server.settings)
-    first, last = (cell.text.place(p)[0] for p in (params.range.start, params.range.end))
-    near = _near(server, cell) if server.settings.quiet else range(first, last + 1)
-    return [h for h in found if (line := cell.text.place(h.position)[0]) in near and first <= line <= last]
+def _live(server: TesseraServer, cell: LiveCell) -> Iterator[lsp.InlayHint]:
+    """In a notebook's cells, those without `%%tessera` too, what the kernel tells: values of arrays, sizes of calls."""
+    settings = server.settings
+    near = _near(server, cell) if settings.quiet else None
+    for hint in live_values.hints(cell, settings) if settings.values else ():
+        line = cell.text.place(hint.position)[0]
+        if near is None or line in near:
+            yield hint
+    yield from live_values.calls(cell) if settings.sizes else ()
+
+
+def _explain_sizes(cell: LiveCell, hints: Iterable[lsp.InlayHint]) -> None:
+    """The tooltips of dims say what these were at the last call."""
+    for hint in hints:
+        call = live_values.call_at(cell, hint.position.line)
+        for part in hint.label if call is not None and not isinstance(hint.label, str) else ():
+            if call is not None and part.value in call.sizes:
+                part.tooltip = "\n".join(filter(None, (str(part.tooltip or ""), call.text([part.value]))))
 
 
 def _has_backward_pass(known: Known) -> bool:

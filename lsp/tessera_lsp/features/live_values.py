@@ -1,5 +1,6 @@
 """What the arrays of a notebook's kernel hold: beside the assignments that gave them their names, in all Python cells,
-and under the pointer.
+and under the pointer. In `%%tessera` cells also the sizes that dims had at the last call of a function, as long as its
+text is the one that was called.
 
 A value stands only where the text above it in its cell, and its own, is the text that ran: the first edited line and
 all below it show none. The value of a name that a later run bound anew stands there.
@@ -16,7 +17,7 @@ from lsprotocol import types as lsp
 
 from tessera.compiler.ir.types import shape_text
 from tessera.editor.assignments import assigned_names, last_assignments
-from tessera.editor.live_arrays import LiveArray
+from tessera.editor.live_arrays import LastCall, LiveArray
 from tessera.editor.names import covers, is_local
 from tessera_lsp import markup
 from tessera_lsp.notebook import CellSource, Notebook
@@ -51,7 +52,7 @@ async def cell_at(server: TesseraServer, identifier: lsp.TextDocumentIdentifier)
     """The cell under an address, with or without `%%tessera`, its notebook analysed. None where there is nothing to
     show in it. Raises JsonRpcContentModified when its text is superseded."""
     found = server.cell(identifier.uri)
-    if found is None or not found[0].live.arrays:
+    if found is None or not (found[0].live.arrays or found[0].live.called):
         return None
     notebook, source = found
     await notebook.document.ready()
@@ -77,6 +78,34 @@ def hints(cell: LiveCell, settings: Settings) -> Iterator[lsp.InlayHint]:
             whole = spans.span(statement)
             label = lsp.InlayHintLabelPart("; ".join(texts), tooltip="\n".join(details))
             yield lsp.InlayHint(cell.text.at(whole.end_line, whole.end_col), [label], padding_left=True)
+
+
+_DEF = re.compile(r"\s*(?:async\s+)?def\s")
+
+
+def calls(cell: LiveCell) -> Iterator[lsp.InlayHint]:
+    """Behind the first line of a function that has been called the sizes of its dims then."""
+    now = cell.source.text.lines
+    for first, call in _called(cell):
+        row = next((first + i for i, line in enumerate(call.lines) if _DEF.match(line)), first)
+        position = cell.text.at(cell.notebook.first_line(cell.source) + row, len(now[row]) + 1)
+        part = lsp.InlayHintLabelPart(call.text(), tooltip=f"the sizes at the last call of {call.name}")
+        yield lsp.InlayHint(position, [part], padding_left=True, data={"now": True})
+
+
+def call_at(cell: LiveCell, row: int) -> LastCall | None:
+    """The last call of the function that a row of the cell, from 0, belongs to."""
+    found = [(first, call) for first, call in _called(cell) if first <= row < first + len(call.lines)]
+    return max(found, key=lambda place: place[0])[1] if found else None
+
+
+def _called(cell: LiveCell) -> Iterator[tuple[int, LastCall]]:
+    now = tuple(cell.source.text.lines)
+    for call in cell.notebook.live.called if cell.source.magic is not None else ():
+        count = len(call.lines)
+        first = next((i for i in range(len(now) - count + 1) if now[i : i + count] == call.lines), None)
+        if first is not None and call.sizes:
+            yield first, call
 
 
 def _assigned(cell: LiveCell) -> dict[ast.stmt, list[ast.Name]]:
