@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tessera.compiler.machines import HOST
 from tessera.profiler.analyses.traffic import WORTH, ArrayTraffic, Traffic
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.host import HostReport
-from tessera.profiler.kernel_stats import KernelStats, copies, kernel_stats
+from tessera.profiler.kernel_stats import KernelStats, copies, covered, kernel_stats
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
@@ -63,6 +64,19 @@ def overhead(recording: Recording) -> Overhead:
     return Overhead(records, Quantity(cost, "ns", "modelled"), cost / busy if busy else None, *gone)
 
 
+WORTH_SAYING = 0.1
+"""From this part of the kernels' time on, it is said that other programs had the processors."""
+
+
+def _unattended(recording: Recording) -> float:
+    """While a kernel runs on the CPU, one thread at least needs a processor: what the process got in all is less than
+    the kernels' time only if there was none."""
+    own = [x for x in recording.launches if x.duration and x.device.partition(":")[0] == HOST]
+    took = covered(recording, [(x.start, x.start + (x.duration or 0)) for x in own])
+    got = recording.counters.figures.get("processor time")
+    return 1 - got.value / took if took and got is not None and got.value is not None and got.value < took else 0.0
+
+
 class Summary:
     """Text in a terminal, HTML in a notebook: `str(summary)` is the whole report."""
 
@@ -75,6 +89,8 @@ class Summary:
         self.traffic = Traffic(recording)
         self.host = HostReport(recording)
         self.counters = recording.counters
+        self.unattended = _unattended(recording)
+        """the least part of the kernels' time on the CPU in which no thread of the process had a processor"""
         self.overhead = overhead(recording)
         self.region = recording.duration
         self.calls = recording.calls_made
@@ -102,6 +118,10 @@ class Summary:
         else:
             lines += ["", "The memory of long runs is sampled with the lines of the host, on Linux"]
         lines += ["", str(self.counters)] if self.counters.figures else []
+        if self.unattended > WORTH_SAYING:
+            share = format_percent(self.unattended)
+            lines.append(f"  For at least {share} of the kernels' time no thread of the process had a processor: other "
+                         "programs ran, and the times are too long")  # fmt: skip
         lines += ["", str(self.overhead)]
         return "\n".join(lines)
 

@@ -15,8 +15,11 @@ import pytest
 
 import tessera as ts
 from tessera.profiler import Profiler
+from tessera.profiler.quantity import Quantity
 from tessera.profiler.sampling import counters
 from tessera.profiler.sampling.counters import HARDWARE, OpenCounters
+from tessera.profiler.summary import Summary
+from tests.profiler.synthetic import launch, recorded
 
 unix = pytest.mark.skipif(sys.platform == "win32", reason="the system's counts are Unix's")
 
@@ -107,3 +110,17 @@ def test_a_profile_leaves_no_descriptor_open() -> None:
         with ts.profiler(host=False):
             pass
     assert count() == before
+
+
+def test_kernels_that_waited_for_a_processor_say_so() -> None:
+    """Two launches that overlap take 300 us together; the process had a processor for 75 us of them."""
+
+    def said(nanoseconds: float, device: str = "cpu:0") -> str:
+        times = enumerate((0, 100_000), 1)
+        recording = recorded(*(launch(n, start=at, duration=200_000, device=device) for n, at in times))
+        recording.counters = counters.Counters({"processor time": Quantity(nanoseconds, "ns")})
+        return str(Summary(recording))
+
+    assert "For at least 75.0% of the kernels' time no thread of the process had a processor" in said(75_000)
+    assert "had a processor" not in said(290_000) and "had a processor" not in said(500_000)
+    assert "had a processor" not in said(75_000, "cuda:0"), "a GPU's kernels need none"
