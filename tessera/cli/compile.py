@@ -98,6 +98,22 @@ def _tiles(name: str, kernel: dict[str, Any]) -> None:
         print(f"  note  {note}")
 
 
+_UNITS = {
+    "threads": "per block", "registers": "per thread", "stack": "B per thread", "spills": "B per thread",
+    "shared": "B per block", "blocks_per_sm": "at a time", "stack_bytes": "B", "scratch_bytes": "B per worker",
+}  # fmt: skip
+
+
+def _said(name: str, value: object) -> str:
+    if name == "occupancy" and isinstance(value, float):
+        return f"{value:.0%}"
+    if isinstance(value, str) and value.isdigit():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,} {_UNITS.get(name, '')}".strip()
+    return str(value)
+
+
 def _table(resources: dict[str, object]) -> None:
     from rich.console import Console  # slow: 15 ms for the other commands
     from rich.table import Table  # slow: 15 ms for the other commands
@@ -109,5 +125,7 @@ def _table(resources: dict[str, object]) -> None:
         for name, value in figures.items():
             if not name.endswith("_reason"):
                 reason = figures.get(f"{name}_reason", "")
-                table.add_row(name.replace("_", " "), f"- ({reason})" if value is None and reason else str(value))
+                table.add_row(
+                    name.replace("_", " "), f"- ({reason})" if value is None and reason else _said(name, value)
+                )
         Console().print(table)

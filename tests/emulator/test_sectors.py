@@ -227,6 +227,14 @@ def test_planted_patterns() -> None:
         assert name in text and text.strip().endswith(f"# {per}"), text
 
 
+def test_open_sizes_are_asked_for() -> None:
+    found = told(lowered(product, []))
+    assert {a.why for a in found} == {"no size is given for M, N"} and not any(a.requests for a in found)
+    assert "not known: no size is given for M, N" in str(found[0])
+    sized = global_accesses(lowered(product, []), base.get(TARGET), {"M": 64, "N": 64, "K": 64})
+    assert [a.per_request for a in sized] == [16, 16, 8]
+
+
 @pytest.mark.parametrize("sizes", [(40, 100), (32, 64)])
 def test_tiles_with_ragged_edges_touch_what_is_told(sizes: tuple[int, int], tmp_path: Path) -> None:
     rows, cols = sizes

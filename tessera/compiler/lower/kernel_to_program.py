@@ -84,8 +84,11 @@ def demand_static_tiles(op: Op, name: str, notes: tuple[Note, ...] = ()) -> None
     for inner in op.walk():
         for v in inner.results:
             if isinstance(v.type, (TileType, SharedType)) and (found := set[str]().union(*map(symbols, v.type.shape))):
-                needed = f"{', '.join(sorted(found))} must have a size when the kernel is compiled"
-                message = f"this tile is {v.type.pretty()}; {needed}"
+                names = sorted(found)
+                needed = f"{', '.join(names)} must have a size when the kernel is compiled"
+                given = ", ".join(f"{name}=1024" for name in names)
+                ahead = f"ts.compile(..., dims=dict({given})) or --dims {given.replace(' ', '')}"
+                message = f"this tile is {v.type.pretty()}; {needed}.\nA call gives it, and ahead of calls {ahead}."
                 raise CompileError(Diagnostic("TS404", message, inner.span, notes=notes, function=name))
 
 

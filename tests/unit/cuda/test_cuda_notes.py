@@ -48,6 +48,13 @@ def test_copies_that_run_ahead_and_where_tiles_lie() -> None:
     assert "no bank conflicts" in kernel.layouts["shared B_ahead"]
 
 
+def test_stages_of_a_product_have_a_shape() -> None:
+    """The target chooses how much of k they hold."""
+    program = kernels.product(128, 64, 96, dt.f32, (32, 64))
+    (kernel,) = generate(program, settings_for(80, False, False)).kernels.values()
+    assert [t["what"] for t in kernel.tiles if t["where"] == "shared memory"] == ["16 x 64 f32", "32 x 16 f32"]
+
+
 def test_why_there_are_fewer_stages() -> None:
     assert (
         "num_stages asks for 40, shared memory has no room for more" in generated(128, **BLOCKS, num_stages=40).notes[0]

@@ -25,7 +25,7 @@ from tessera.compiler.targets.cuda.layouts.sectors import SECTOR, Array, Box, Re
 from tessera.compiler.targets.cuda.tensor_cores.products import copied_operand, feeds_from_registers
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products
 from tessera.compiler.tile.offsets import strides_of
-from tessera.language.dims import Dim, substitute
+from tessera.language.dims import Dim, substitute, symbols
 
 MOST_POINTS = 4_000_000
 """Programs times steps that are evaluated; a kernel with more is told by its first programs."""
@@ -90,12 +90,12 @@ class _Walk:
         self.found: dict[tuple[Op, int], GlobalAccess] = {}
         self._grid, self.programs, self.counted = tuple[int, ...](), 0, 0
         self._root = _Points(0)
-        try:
-            self._grid = tuple(self._size(d) for d in cast("tuple[Dim, ...]", e.kernel.attrs["grid"]))
-        except NotKnown as why:
+        grid = cast("tuple[Dim, ...]", e.kernel.attrs["grid"])
+        if missing := sorted({name for d in grid for name in symbols(substitute(d, dict(sizes)))}):
             for op in e.kernel.walk():
-                self._give_up(op, str(why))
+                self._give_up(op, f"no size is given for {', '.join(missing)}")
             return
+        self._grid = tuple(self._size(d) for d in grid)
         self.programs = prod(self._grid)
         self.counted = min(self.programs, MOST_POINTS)
         self._root = _Points(self.counted)
@@ -104,7 +104,7 @@ class _Walk:
     def _size(self, d: Dim) -> int:
         known = substitute(d, dict(self._sizes))
         if not isinstance(known, int):
-            raise NotKnown(f"the size {known} is not known")
+            raise NotKnown(f"no size is given for {', '.join(sorted(symbols(known)))}")
         return known
 
     # the walk

@@ -33,7 +33,9 @@ def _shared(e: KernelEmitter) -> list[dict[str, object]]:
             continue
         shape = " x ".join(map(str, p.shape))
         told = next((how[n] for n in (p.name, f"{p.name}_staged") if n in how), "")
-        what = f"{shape} {p.dtype}"
+        if not shape:  # a stage of a product's operand, whose part of k the target chooses
+            shape = told.partition(",")[0].replace("x", " x ")
+        what = f"{shape} {p.dtype}".strip()
         how_it_lies = told.partition(", ")[2]  # without its size again
         out.append(_row(p.name, p.span.line, what, "shared memory", how_it_lies, takes))
     return out
