@@ -38,6 +38,11 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("rand_like", "randn_like"), "ts.uniform(seed, x.shape) and ts.normal(seed, x.shape)"),
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",
     **dict.fromkeys(("Scalar", "scalar"), "a parameter that is a number is annotated by its dtype: a: ts.f32"),
+    **dict.fromkeys(("cuda", "mps", "xpu"), "ts.devices() lists the devices; model.to('cuda') and x.to('cuda') move"),
+    **dict.fromkeys(
+        ("debug", "debug_mode"),
+        "ts.monitor_numerics() finds the line of a NaN; with TESSERA_DEBUG=1 kernels check indices and asserts",
+    ),
     "no_jit": "everything is compiled; eager operators run without a function around them",
 }
 _OF_NN: dict[str, str] = {
@@ -52,6 +57,15 @@ _OF_NN: dict[str, str] = {
     **dict.fromkeys(("CrossEntropyLoss", "NLLLoss"), "call the function ts.cross_entropy(logits, labels)"),
     **dict.fromkeys(("MSELoss", "L1Loss"), "call the function ts.mse(x, y), or ts.mean(ts.abs(x - y))"),
     "utils": "ts.clip_grad_norm(gradient, max_norm), or an optimizer's clip=",
+    "MultiheadAttention": "it is MultiHeadAttention here",
+    "TransformerEncoderLayer": "it is EncoderLayer(features, heads, key=)",
+    "TransformerDecoderLayer": "it is DecoderLayer(features, heads, key=)",
+    **dict.fromkeys(("TransformerEncoder", "TransformerDecoder"), "Stack(make, n, key=) repeats a layer"),
+    **dict.fromkeys(("BCEWithLogitsLoss", "BCELoss"), "nn.binary_cross_entropy(logits, labels) takes the logits"),
+    **dict.fromkeys(("HuberLoss", "SmoothL1Loss"), "call nn.huber(x, y)"),
+    "KLDivLoss": "write ts.sum(p * (ts.log(p) - log_q))",
+    "RNN": "there are LSTM and GRU; ts.scan and ts.range loop over time",
+    "Upsample": "call ts.interpolate(x, size)",
     "Transformer": "there are TransformerBlock, EncoderLayer, DecoderLayer, and Stack to repeat them",
 }
 _OF_INIT: dict[str, str] = {
@@ -112,17 +126,20 @@ _OF_MODULE: dict[str, str] = {
     "apply": "write a loop over model.named_parameters(), and model.load_state_dict",
 }
 FOREIGN_PARAMETERS: dict[str, str] = {
-    **dict.fromkeys(("in_features", "in_channels"), "inputs"),
-    **dict.fromkeys(("out_features", "out_channels"), "outputs"),
-    **dict.fromkeys(("embedding_dim", "embed_dim", "d_model", "normalized_shape"), "features"),
-    **dict.fromkeys(("num_features", "num_channels"), "channels"),
-    "kernel_size": "kernel",
-    "num_embeddings": "rows",
-    **dict.fromkeys(("num_heads", "nhead"), "heads"),
-    "num_groups": "groups",
-    "dim_feedforward": "hidden",
+    **dict.fromkeys(("in_features", "in_channels"), "inputs="),
+    **dict.fromkeys(("out_features", "out_channels"), "outputs="),
+    **dict.fromkeys(("embedding_dim", "embed_dim", "d_model", "normalized_shape"), "features="),
+    **dict.fromkeys(("num_features", "num_channels"), "channels="),
+    "kernel_size": "kernel=",
+    "num_embeddings": "rows=",
+    **dict.fromkeys(("num_heads", "nhead"), "heads="),
+    "num_groups": "groups=",
+    "dim_feedforward": "hidden=",
+    "batch_first": "nothing, as x is [B, T, D],",
+    "num_layers": "a list of layers",
+    "device": "model.to(device)",
 }
-"""parameters of PyTorch's layers, and the layers' parameters here"""
+"""parameters of PyTorch's layers, and what to write for them"""
 _OF_OPTIMIZER: dict[str, str] = {
     **dict.fromkeys(
         ("step", "zero_grad"),

@@ -140,7 +140,7 @@ def check_names(cls: type, options: Mapping[str, Any]) -> None:
     """Raises LaunchError TS105 for parameters that have another library's names."""
     known = inspect.signature(cls).parameters
     if foreign := [n for n in options if n in FOREIGN_PARAMETERS and n not in known]:
-        ours = ", ".join(f"{FOREIGN_PARAMETERS[n]}= for {n}=" for n in foreign)
+        ours = ", ".join(f"{FOREIGN_PARAMETERS[n]} for {n}=" for n in foreign)
         raise LaunchError(Diagnostic("TS105", f"{cls.__name__} takes {', '.join(known)}: write {ours}"))
 
 

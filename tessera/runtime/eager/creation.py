@@ -148,11 +148,12 @@ class TensorNamespace:
     manual_seed = staticmethod(manual_seed)
 
     @outward
-    def __call__(self, data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
-        """A Tensor with a copy of `data`."""
+    def __call__(self, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+        """A Tensor with a copy of `data`, whose calls are recorded for `backward()` with `requires_grad`."""
         made = Tensor(data, dtype, device)
-        shared = adapter_of(data) is not None
-        return made.copy() if shared else made
+        if adapter_of(data) is not None:
+            made = made.detach().copy()
+        return made.requires_grad_() if requires_grad else made
 
     @outward
     def __getattr__(self, name: str) -> Any:

@@ -53,6 +53,8 @@ def test_the_package_names_what_there_is_instead():
             getattr(ts, name)
     for package, name, why in (
         (ts.nn, "ModuleList", "a field may be a list"),
+        (ts.nn, "TransformerEncoderLayer", "EncoderLayer"),
+        (ts, "cuda", r"ts\.devices\(\)"),
         (ts.nn.init, "xavier_uniform_", "glorot_uniform"),
         (ts.optimizers, "StepLR", "a function of the step"),
     ):
@@ -137,6 +139,16 @@ def test_the_library_blames_what_it_was_given(dtypes):
     (found,) = raised.value.diagnostics
     assert found.span.file == __file__ and "attention_safe with these arguments" in found.message
     assert "one float dtype" in found.message and not found.notes
+
+
+def test_idioms_of_pytorch():
+    w = ts.tensor([1.0, 2.0], requires_grad=True)
+    ts.sum(w * w).backward()
+    assert w.grad.tolist() == [2, 4] and not ts.tensor(w).requires_grad
+    with pytest.raises(TypeError, match=r"ts\.checkpoint\.save"):
+        ts.save({}, "model.pt")
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*write a list of layers for num_layers="):
+        ts.nn.LSTM(4, 8, num_layers=2, key=0)
 
 
 def test_a_model_is_no_function():
