@@ -80,7 +80,7 @@ class Compiled:
 
             found.configuration = Choice(made.fn.config, "of the last call")
         found._launcher, found.arguments, found.built = _FixedLauncher(found), made.types.arguments, made.built
-        found.called, found._sizes = True, launcher.sizes
+        found.called, found._sizes = True, launcher.sizes if launcher is not None else {}
         return found
 
     def _build(self, profile: bool) -> Built:
@@ -153,7 +153,7 @@ class Compiled:
         """What runs, where, with which kernels; where the code came from and what each stage took."""
         return Explanation(
             self.built, self.target, self.configuration, self.arguments, self.called, self.refusals(), self.predicted(),
-            self.line_costs(), self._spills(), self.accesses() if hasattr(self.target, "accesses") else (),
+            self.line_costs(), self._spills, self.accesses if hasattr(self.target, "accesses") else tuple,
         )  # fmt: skip
 
     def _spills(self) -> list[SpilledValue] | str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.names.values import Static
@@ -39,8 +40,8 @@ class Explanation:
         apart: Sequence[Refusal] = (),
         predicted: Prediction | None = None,
         costs: Sequence[LineCost] = (),
-        spilled: Sequence[SpilledValue] | str = (),
-        accesses: Sequence[GlobalAccess] = (),
+        spilled: Callable[[], Sequence[SpilledValue] | str] = tuple,
+        accesses: Callable[[], Sequence[GlobalAccess]] = tuple,
     ) -> None:
         self.called = called
         """whether it tells of the last call, and not of a compilation ahead of calls"""
@@ -70,10 +71,7 @@ class Explanation:
         """launches, counted from 0, that run in turns, so many of their programs (or rows of programs) at a time"""
         self.apart = [{**r.to_json(), "text": str(r)} for r in apart]
         """operators that follow one another and are in two kernels, and why"""
-        self.spilled = spilled if isinstance(spilled, str) else [{**asdict(s), "text": str(s)} for s in spilled]
-        """values that lie in local memory because there are too few registers, or why they are not known"""
-        self.accesses = [{**asdict(a), "text": str(a)} for a in accesses]
-        """sectors of global memory that the accesses of kernels touch"""
+        self._find_spilled, self._find_accesses = spilled, accesses
         self._same: Mapping[str, str] = built.artifact.meta.get("same", {})
         self.workspace = _workspace(built.plan)
         self.predicted = asdict(predicted) if predicted is not None else None
@@ -88,7 +86,20 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain data."""
-        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        plain = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {**plain, "spilled": self.spilled, "accesses": self.accesses}
+
+    @cached_property
+    def spilled(self) -> list[dict[str, Any]] | str:
+        """Values that lie in local memory because there are too few registers, or why they are not known. Found when
+        they are asked for: a disassembler may have to start."""
+        found = self._find_spilled()
+        return found if isinstance(found, str) else [{**asdict(s), "text": str(s)} for s in found]
+
+    @cached_property
+    def accesses(self) -> list[dict[str, Any]]:
+        """Sectors of global memory that the accesses of kernels touch."""
+        return [{**asdict(a), "text": str(a)} for a in self._find_accesses()]
 
     def __str__(self) -> str:
         total = sum(ns for _, ns in self.stages) / 1e6
