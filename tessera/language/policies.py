@@ -57,6 +57,8 @@ class Policy:
     def merge(self, other: Policy | PolicyPart | str) -> Policy:
         """Both policies at once, `other` as text too. Raises PolicyError naming the field on which they disagree."""
         other = parse(other) if isinstance(other, str) else other
+        if not isinstance(other, (Policy, PolicyPart)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise PolicyError(f"a policy is such as ts.bf16 @ ts.accum(ts.f32), or its text, not {other!r}")
         parts = [other] if isinstance(other, PolicyPart) else other.parts()
         out = self if isinstance(other, PolicyPart) or other.dtype is None else replace(self, dtype=other.dtype)
         for p in parts:

@@ -148,5 +148,7 @@ class ConvTranspose3d(ConvTranspose):
 
 
 def _check_groups(groups: int, inputs: int, outputs: int) -> None:
+    for name, value in (("inputs", inputs), ("outputs", outputs), ("groups", groups)):
+        init.demand_count(name, value)
     if inputs % groups or outputs % groups:
         raise ValueError(f"{groups} groups cannot share {inputs} and {outputs} channels evenly")

@@ -59,6 +59,8 @@ class Embedding(Module):
     weight: Tensor["N", "D"]
 
     def __init__(self, rows: int, features: int, *, key: int, std: float = 0.02, dtype: Any = ts.f32) -> None:
+        for name, value in (("rows", rows), ("features", features)):
+            init.demand_count(name, value)
         self.weight = init.normal((rows, features), key, std, dtype)
 
     def __call__(self, indices: Tensor["..."]):

@@ -34,7 +34,9 @@ class TopKRouter(Module):
     k: int
 
     def __init__(self, features: int, experts: int, *, key: int, k: int = 2, dtype: Any = ts.f32) -> None:
-        if not 0 < k <= experts:
+        init.demand_count("experts", experts)
+        init.demand_count("k", k)
+        if k > experts:
             raise ValueError(f"{k} of {experts} experts cannot be chosen")
         self.gate = Linear(features, experts, key=key, bias=False, dtype=dtype)
         self.k = k

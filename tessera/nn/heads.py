@@ -80,6 +80,10 @@ class MultiHeadAttention(Module):
         positions: str | None = None, window: int | None = None, bias: bool = False, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         groups = heads if groups is None else groups
+        for name, value in (("features", features), ("heads", heads), ("groups", groups)):
+            init.demand_count(name, value)
+        if window is not None:
+            init.demand_count("window (positions, the current one included)", window)
         if features % heads or heads % groups:
             raise ValueError(f"{features} features, {heads} heads and {groups} groups do not divide each other")
         if positions not in (None, "rotary", "alibi"):
@@ -88,8 +92,6 @@ class MultiHeadAttention(Module):
             raise ValueError(f"rotary positions need an even number of features in a head, not {features // heads}")
         if positions == "alibi" and heads & (heads - 1):
             raise ValueError(f"alibi needs a power of 2 as the number of heads, not {heads}")
-        if window is not None and window < 1:
-            raise ValueError(f"a window counts positions, the current one included, so it is at least 1, not {window}")
         narrow = features // heads * groups
         a, b, c, d = init.split(key, 4)
         self.query = Linear(features, features, key=a, bias=bias, dtype=dtype)

@@ -9,6 +9,7 @@ but the last for weights `[inputs, outputs]`, unless it is given.
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Any
 
 import tessera as ts
@@ -22,7 +23,11 @@ def __getattr__(name: str) -> Any:
 
 
 def split(key: int, count: int) -> list[int]:
-    """`count` keys derived from a key: SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014) of key and number."""
+    """`count` keys derived from a key: SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014) of key and number.
+
+    Raises LaunchError TS105 for a key that is not a whole number.
+    """
+    _demand_key(key)
     return [_mixed(_mixed(key & _WORD) + number) & 0x7FFFFFFFFFFFFFFF for number in range(count)]
 
 
@@ -53,6 +58,24 @@ def _demand_order(name: str, shape: Any, key: Any) -> None:
     if isinstance(key, (tuple, list)):
         message = f"init.{name}(shape, key): the shape comes first, init.{name}({key!r}, {shape!r})"
         raise LaunchError(Diagnostic("TS105", message))
+    _demand_key(key)
+
+
+def _demand_key(key: Any) -> None:
+    if not isinstance(key, Integral) or isinstance(key, bool):
+        raise LaunchError(Diagnostic("TS105", f"key is a whole number that decides the initial values, not {key!r}"))
+
+
+def demand_count(name: str, value: Any) -> None:
+    """Raises LaunchError TS105 for what is no whole number of at least 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise LaunchError(Diagnostic("TS105", f"{name} is a whole number of at least 1, not {value!r}"))
+
+
+def _fan_in(shape: Any, given: int) -> float:
+    for size in shape:
+        demand_count("each size of a layer", size)
+    return given or math.prod(shape[:-1])
 
 
 def zeros(shape: tuple[int, ...], key: int = 0, dtype: Any = ts.f32) -> ts.Tensor:
@@ -65,14 +88,14 @@ def ones(shape: tuple[int, ...], key: int = 0, dtype: Any = ts.f32) -> ts.Tensor
 
 def lecun_uniform(shape: tuple[int, ...], key: int, dtype: Any = ts.f32, fan_in: int = 0) -> ts.Tensor:
     """Uniform with |w| < 1 / sqrt(fan_in), as in PyTorch's `nn.Linear`."""
-    return uniform(shape, key, 1 / math.sqrt(fan_in or math.prod(shape[:-1])), dtype)
+    return uniform(shape, key, 1 / math.sqrt(_fan_in(shape, fan_in)), dtype)
 
 
 def glorot_uniform(shape: tuple[int, ...], key: int, dtype: Any = ts.f32) -> ts.Tensor:
     """Uniform with |w| < sqrt(6 / (inputs + outputs)) (X. Glorot, Y. Bengio, 2010)."""
-    return uniform(shape, key, math.sqrt(6 / (math.prod(shape[:-1]) + shape[-1])), dtype)
+    return uniform(shape, key, math.sqrt(6 / (_fan_in(shape, 0) + shape[-1])), dtype)
 
 
 def he_normal(shape: tuple[int, ...], key: int, dtype: Any = ts.f32, fan_in: int = 0) -> ts.Tensor:
     """Normal with variance 2 / fan_in, for layers before `relu` (K. He et al., 2015)."""
-    return normal(shape, key, math.sqrt(2 / (fan_in or math.prod(shape[:-1]))), dtype)
+    return normal(shape, key, math.sqrt(2 / _fan_in(shape, fan_in)), dtype)
