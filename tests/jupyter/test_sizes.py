@@ -26,7 +26,8 @@ DEF, KERNEL_DEF = (line for line in NORM.splitlines() if line.startswith("def ")
 def test_an_editor_that_runs_code_is_shown_the_arrays(nb):
     """The expression that VS Code's extension runs: nothing where Tessera is not loaded, and no name stays."""
     text = (ROOT / "vscode/src/kernelArrays.ts").read_text("utf-8")
-    question = re.search(r"const QUESTION = '(.*)';", text)[1]
+    tessera = re.search(r"const TESSERA = '(.*)';", text)[1]
+    question = re.search(r"const QUESTION = `(.*)`;", text)[1].replace("${TESSERA}", tessera)
     nb.run("W = np.ones((4, 8), np.float32)")
     names = set(nb.shell.user_ns)
     ran = nb.run(question)
@@ -36,6 +37,15 @@ def test_an_editor_that_runs_code_is_shown_the_arrays(nb):
     assert (told["shape"], told["dtype"], told["elements"]["mean"]) == ([4, 8], "f32", "1")
     assert {n for n in set(nb.shell.user_ns) - names if not n.startswith("_")} == set()
     assert subprocess.run([sys.executable, "-c", question], check=True, capture_output=True).stdout == b""
+
+
+def test_an_editor_is_shown_the_functions(nb):
+    nb.run("%%tessera\n@ts.function\ndef twice(x: Tensor['n']):\n    return x * 2\n")
+    ran = nb.run("import tessera_jupyter.session.message as m; m.show_functions()")
+    (shown,) = ran.displays
+    told = shown[message.FORM]
+    assert told["whole"] is True and "twice" in told["functions"] and "modelled" in told["functions"]
+    assert "<script" not in told["functions"]
 
 
 @pytest.fixture

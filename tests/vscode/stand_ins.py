@@ -8,6 +8,9 @@ import json
 import zipfile
 from pathlib import Path
 
+from tessera_jupyter.session.cards import Card, Figure, ProfileCard
+from tessera_jupyter.session.report import SessionReport
+
 PYTHON = "/opt/chosen-in-python/bin/python"
 ENVIRONMENTS = "/opt/chosen-in-environments/bin/python"
 _CODE = {
@@ -35,6 +38,11 @@ function told() {
 }
 const ACTIONS = "application/vnd.tessera.actions+json";
 async function* answer(code) {
+    if (code.includes("m.show_functions()")) {
+        const told = JSON.stringify({ functions: FUNCTIONS, whole: true });
+        yield { items: [{ mime: FORM, data: new TextEncoder().encode(told) }] };
+        return;
+    }
     if (code.includes("try --hint 0a1b.1")) {
         const data = new TextEncoder().encode("larger tiles: 1.3x, predicted 1.1x to 2x");
         yield { items: [{ mime: "text/plain", data }] };
@@ -73,10 +81,29 @@ exports.activate = () => {
 
 
 def stand_ins(folder: Path) -> list[Path]:
+    functions = f"const FUNCTIONS = {json.dumps(SessionReport([card()])._repr_html_())};"
     return [
         *(_pack(folder, name, code) for name, code in _CODE.items()),
-        _pack(folder, "jupyter", _JUPYTER, "ms-toolsai"),
+        _pack(folder, "jupyter", functions + _JUPYTER, "ms-toolsai"),
     ]
+
+
+def card() -> Card:
+    """That of a function which was profiled once."""
+    figures: list[Figure] = [
+        {"label": "assumed sizes", "value": "B=1024", "source": "", "reason": ""},
+        {"label": "predicted time", "value": "5.01 to 6.16 µs", "source": "modelled", "reason": ""},
+        {"label": "bound by", "value": "memory", "source": "modelled", "reason": ""},
+        {"label": "memory", "value": "", "source": "", "reason": "it depends on sizes"},
+    ]
+    profile: ProfileCard = {
+        "call": "layer(x)", "cell": None, "when": 0.0, "earlier": False, "time": "7.2 µs", "source": "measured",
+        "figures": [], "kernels": [],
+    }  # fmt: skip
+    return {
+        "name": "layer", "kind": "function", "cell": None, "file": "", "text": "", "brief": "", "figures": figures,
+        "profile": profile, "edits": [],
+    }  # fmt: skip
 
 
 def _pack(folder: Path, name: str, code: str, publisher: str = "ms-python") -> Path:

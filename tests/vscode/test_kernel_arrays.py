@@ -44,6 +44,14 @@ def test_hints_have_the_shapes_of_the_kernel_s_arrays(window: Window) -> None:
     window.see('def layer(x: Tensor["B", 4]):B=32 now')
     window.see("W: [4, 24] f32 = read_somewhere()min 0, max 95, mean 47.5")  # padding is no text
     window.shot("kernel-arrays")
+    window.command("Explorer: Focus on Functions of the Session View")
+    view = window.page.frame_locator('iframe.webview.ready[src*="tessera.tessera"]').frame_locator(
+        "iframe#active-frame"
+    )
+    table = view.locator(".tessera-functions")
+    expect(table).to_contain_text("function layer")
+    expect(table).to_contain_text("7.2 µs")
+    window.shot("session-view")
 
 
 def test_the_question_is_the_one_that_is_answered() -> None:
@@ -53,3 +61,5 @@ def test_the_question_is_the_one_that_is_answered() -> None:
     text = (ROOT / "vscode/src/kernelArrays.ts").read_text()
     assert f'const FORM = "{message.FORM}"' in text
     assert f'get("{message.__name__}")' in text and "m.show()" in text and callable(message.show)
+    view = (ROOT / "vscode/src/sessionView.ts").read_text()
+    assert "m.show_functions()" in view and callable(message.show_functions)

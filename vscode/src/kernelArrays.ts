@@ -5,15 +5,19 @@ import * as vscode from "vscode";
 import type { Clients } from "./clients";
 import { kernelOf, textOf } from "./jupyterKernel";
 
-const FORM = "application/vnd.tessera.session+json";
-/** Does nothing where the notebook has not loaded Tessera's extension; leaves no name behind. */
-const QUESTION = '(lambda m: m and m.show())(__import__("sys").modules.get("tessera_jupyter.session.message"))';
+export const FORM = "application/vnd.tessera.session+json";
+/** What answers, None where the notebook has not loaded Tessera's extension. Questions leave no name behind. */
+export const TESSERA = '__import__("sys").modules.get("tessera_jupyter.session.message")';
+const QUESTION = `(lambda m: m and m.show())(${TESSERA})`;
 /** ms after the last cell of a run */
 const PAUSE = 200;
 
 export class KernelArrays implements vscode.Disposable {
   private readonly waiting = new Map<string, NodeJS.Timeout>();
   private readonly ending = new vscode.CancellationTokenSource();
+  private readonly asked = new vscode.EventEmitter<vscode.NotebookDocument>();
+  /** Tells that cells have run, and that the kernel has been asked what it holds now. */
+  readonly onDidAsk = this.asked.event;
 
   constructor(
     private readonly clients: Clients,
@@ -36,6 +40,13 @@ export class KernelArrays implements vscode.Disposable {
   dispose(): void {
     [...this.waiting.keys()].forEach((key) => this.forget(key));
     this.ending.cancel();
+    this.asked.dispose();
+  }
+
+  /** Whether a notebook loads Tessera, and the person lets us ask kernels. */
+  mayAsk(notebook: vscode.NotebookDocument): boolean {
+    const loads = notebook.getCells().some((cell) => cell.document.getText().includes("tessera_jupyter"));
+    return loads && vscode.workspace.getConfiguration("tessera", notebook.uri).get("kernelArrays", true);
   }
 
   private forget(key: string): void {
@@ -46,9 +57,7 @@ export class KernelArrays implements vscode.Disposable {
   /** Asks once for cells that run one after the other, and only in notebooks that load Tessera. */
   private ran(notebook: vscode.NotebookDocument): void {
     const key = notebook.uri.toString();
-    const loads = notebook.getCells().some((cell) => cell.document.getText().includes("tessera_jupyter"));
-    const wanted = vscode.workspace.getConfiguration("tessera", notebook.uri).get("kernelArrays", true);
-    if (!loads || !wanted) {
+    if (!this.mayAsk(notebook)) {
       return;
     }
     clearTimeout(this.waiting.get(key));
@@ -56,9 +65,10 @@ export class KernelArrays implements vscode.Disposable {
       key,
       setTimeout(() => {
         this.waiting.delete(key);
-        void this.ask(notebook).catch((error: Error) => {
+        const told = this.ask(notebook).catch((error: Error) => {
           this.log.info(`the kernel of ${notebook.uri.fsPath} was not asked for its arrays: ${error.message}`);
         });
+        void told.then(() => this.asked.fire(notebook));
       }, PAUSE),
     );
   }

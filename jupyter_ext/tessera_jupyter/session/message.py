@@ -12,6 +12,7 @@ import time
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
 from tessera_jupyter.session.cards import Session
+from tessera_jupyter.session.report import SessionReport
 from tessera_jupyter.session.sizes import called
 
 TARGET = "tessera.session"
@@ -42,9 +43,25 @@ def tell(shell: InteractiveShell, session: Session, number: int | None = None) -
 
 def show() -> None:
     """The calls and arrays, for an editor that can run code in the kernel and has no comms: VS Code."""
+    session = _session()
+    if session is not None:
+        _answer({"called": called(session.namespace), **session.live.told()})
+
+
+def show_functions() -> None:
+    """The table of the session's functions as HTML, for such an editor; `whole`: whether none is missing yet."""
+    session = _session()
+    if session is not None:
+        cards, whole = session.cards(time.monotonic() + BUDGET)
+        _answer({"functions": SessionReport(cards)._repr_html_(), "whole": whole})
+
+
+def _session() -> Session | None:
+    magics = InteractiveShell.instance().magics_manager.registry.get("TesseraMagics")
+    return magics.session if magics is not None else None
+
+
+def _answer(told: object) -> None:
     from IPython.display import display  # slow: pages do not need it
 
-    magics = InteractiveShell.instance().magics_manager.registry.get("TesseraMagics")
-    if magics is not None:
-        shell = InteractiveShell.instance()
-        display({FORM: {"called": called(shell.user_ns), **magics.session.live.told()}}, raw=True)
+    display({FORM: told}, raw=True)
