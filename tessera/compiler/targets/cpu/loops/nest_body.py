@@ -175,9 +175,9 @@ class NestBody:
         ev, fn = self.ev, self.fn
         x = ev.element(root.value, root.classes)
         lanes = ev.lanes(root.classes)
-        index = const(0, I64)
+        index = const(0, reduction.number)
         if reduction.indexed and reduced is not None:
-            base = fn.index(fn.add(reduced.index, reduced.shift))
+            base = fn.convert("trunc", fn.index(fn.add(reduced.index, reduced.shift)), reduction.number)
             index = affine(base, reduced.lanes, fn) if reduced.lanes > 1 else base
         part = reduction.lift(x, index, lanes)
         return part if ev.trusting else reduction.masked(part, ev.idle(root.classes))

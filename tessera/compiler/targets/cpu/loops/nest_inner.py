@@ -16,6 +16,8 @@ from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.reduce import power_of_two
 from tessera.language.order import CHUNK
 
+_SEARCHED = 8
+"""vectors in which the largest element is searched at once: each waits for the masks of the one before"""
 _SHORT = 16
 """vectors below which stores bypass the caches only where they happen to be aligned"""
 Body = Callable[[Coord, int, list[Val]], None]
@@ -141,6 +143,8 @@ class Along:
         if isinstance(extent, int) and not self.reductions:
             lanes = min(lanes, power_of_two(max(extent, 1)))
         unroll = max((r.partials // lanes for r in self.reductions), default=self._unroll())
+        if self._searches(extent, lanes):
+            unroll = max(unroll, _SEARCHED)
         if isinstance(extent, int):
             unroll = max(1, min(unroll, power_of_two(-(-extent // lanes))))
         limit = body.limit(vector, extent)
@@ -154,6 +158,14 @@ class Along:
             results = self._chunks(vector, extent, limit, lanes, unroll)
         for r, acc in zip(self.reductions, results, strict=True):
             body.deliver(r.op, r.result(acc))
+
+    def _searches(self, extent: Index, lanes: int) -> bool:
+        """Whether only places of elements are looked for, for which any order will do, along an axis that may be long,
+        and there are registers for more of them at once."""
+        isa = self.body.ev.isa
+        vectors = sum(-(-t.bits * t.lanes // isa.bits) for r in self.reductions for t in r.types(lanes))
+        long = not isinstance(extent, int) or extent >= 4 * _SEARCHED * lanes
+        return long and all(r.indexed for r in self.reductions) and 0 < vectors * _SEARCHED <= isa.registers // 2
 
     def _unroll(self) -> int:
         price = self.body.price()

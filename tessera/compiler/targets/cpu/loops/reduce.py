@@ -14,10 +14,14 @@ from tessera.compiler.ir.types import TileType
 from tessera.compiler.targets.cpu.elementary import elementwise
 from tessera.compiler.targets.cpu.elementary.convert import Elem, Pair, cast, register_type, round_to
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
-from tessera.compiler.targets.cpu.llvm.values import I64, Ty, Val, const
+from tessera.compiler.targets.cpu.llvm.values import I32, I64, Ty, Val, const
 from tessera.language import dtypes
+from tessera.language.dims import prod
 from tessera.language.dtypes import DType
 from tessera.language.order import PARTIAL_BITS
+
+_SHORT = (1 << 31) - 1
+"""elements of which 32 bits hold the number of each"""
 
 
 class ReductionWriter:
@@ -30,6 +34,9 @@ class ReductionWriter:
         self.name = str(op.attrs["op"])
         self.source, self.result_type = source.dtype, target.dtype
         self.indexed = self.name in ("argmax", "argmin")
+        length = prod(source.shape[a] for a in op.attrs["axes"])  # type: ignore[union-attr]
+        self.number = I32 if isinstance(length, int) and length <= _SHORT else I64
+        """the type of indices: vectors of the shorter one are half as many"""
         self.dtype: DType = source.dtype if self.indexed else target.dtype.compute
         if self.indexed and self.dtype.kind == "bool":
             self.dtype = dtypes.uint8
@@ -50,14 +57,14 @@ class ReductionWriter:
 
     def types(self, lanes: int) -> list[Ty]:
         t = register_type(self.dtype, lanes)
-        return [t, I64.wide(lanes)] if self.indexed else [t, t] if self.dtype.is_complex else [t]
+        return [t, self.number.wide(lanes)] if self.indexed else [t, t] if self.dtype.is_complex else [t]
 
     def identity(self, lanes: int) -> list[Val]:
         if self.indexed:
             start = elementwise.identity(self.name[3:], self.dtype, self.vm)
             assert isinstance(start, Val) and start.const is not None
             # index 0 is right where it stays: then no element is better than the identity, the first is like it too
-            return [const(start.const, start.ty.wide(lanes)), const(0, I64.wide(lanes))]
+            return [const(start.const, start.ty.wide(lanes)), const(0, self.number.wide(lanes))]
         e = elementwise.identity(self.name, self.dtype, self.vm)
         parts = [e.re, e.im] if isinstance(e, Pair) else [e]
         return [const(p.const or 0, p.ty.wide(lanes)) for p in parts]
@@ -138,7 +145,7 @@ class ReductionWriter:
     def result(self, acc: Sequence[Val]) -> Elem:
         """The finished accumulator as an element of the result's dtype."""
         if self.indexed:
-            return cast(acc[1], dtypes.int64, self.result_type, self.vm)
+            return cast(acc[1], dtypes.int32 if self.number is I32 else dtypes.int64, self.result_type, self.vm)
         x: Elem = Pair(*acc) if len(acc) == 2 else acc[0]
         if isinstance(x, Val) and self.result_type.is_low_precision:
             return round_to(x, self.result_type, self.vm)
