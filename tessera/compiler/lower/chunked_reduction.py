@@ -30,17 +30,19 @@ def chunked_reduction(group: Op, out: ProgramBuilder) -> None:
         x = writer.stretch(writer.operand(fold, fold.operands[0]), (True,))
         wide = partial_dtype(fold)
         x = b.cast(x, wide)
+        at = b.program_id(0) if writer.grid else b.index(0)
         if not isinstance(n, int) or n % CHUNK:
-            position = writer.linear((1,), 0)
-            size = b.value("tile.to_scalar", (b.index(n),), TileType((), dtypes.int64))
-            in_range = b.map("lt", position, b.broadcast(size, (CHUNK,), ()))
+            left = b.iop("imin", b.iop("isub", b.index(n), b.iop("imul", at, b.index(CHUNK))), b.index(CHUNK))
+            size = b.value("tile.to_scalar", (left,), TileType((), dtypes.int32))
+            number = b.value("tile.iota", (), TileType((CHUNK,), dtypes.int32), {"axis": 0})
+            in_range = b.map("lt", number, b.broadcast(size, (CHUNK,), ()))
             x = b.map("where", in_range, x, b.full((CHUNK,), identity(name, wide), wide))
         partial = b.reshape(b.reduce(name, x, (0,)), (1,))
         span = fold.span
         partials = Op("graph.partials", (), (TensorType((count,), wide),), span, {}, hints=("partials",)).result
         out.temp(partials)
         view = writer.window(partials, 0, ViewType((count,), wide), "partials", write=True)
-        b.store(view, partial, [b.program_id(0) if writer.grid else b.index(0)])
+        b.store(view, partial, [at])
     label = str(group.attrs["label"])
     out.launch(writer.finish(out.kernel_name(label)), writer.arguments, inside(group), label, flops_of(body.ops), span)
     _combine(group, fold, partials, name, out)

@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera.compiler.pipeline import generate
+from tessera.compiler.targets.cpu.llvm.isa import host
+from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.language.rounding import round_to
 
 
@@ -84,3 +87,27 @@ def test_what_is_fused_with_a_sum_does_not_change_its_bits() -> None:
         np.testing.assert_array_equal(
             *(np.asarray(ts.function(f)(x[:, :, :size].copy(), w)[1]) for f in (beside, opened))
         )
+
+
+@pytest.mark.parametrize("level", ["avx512", "avx2", "baseline"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1"])
+def test_the_first_extremum_is_found_wherever_it_is(level: str, dtype: str) -> None:
+    if level == "avx512" and host().name != "avx512":
+        pytest.skip("this machine has no AVX-512")
+
+    @ts.function
+    def places(x):
+        return x.argmax(), x.argmin()
+
+    x = np.random.default_rng(1).integers(-100, 100, 5003).astype(dtype)
+    target = CpuTarget(level)
+    program = ts.compile(places, target="cpu", arguments=[x]).lowered.program
+    code = target.load(generate(program, target))
+    for place in (0, 15, 127, 128, 4999, 5002, None):
+        y = x.copy()
+        if place is not None:
+            y[place], y[(place + 130) % 5003] = 110, 110
+            y[(place + 7) % 5003] = y[(place + 300) % 5003] = np.nan if dtype != "i1" and place % 2 else -110
+        found = [np.zeros((), np.int64) for _ in range(2)]
+        code.run([a.ctypes.data for a in (y, *found)], [], [])
+        assert [int(i) for i in found] == [y.argmax(), y.argmin()]
