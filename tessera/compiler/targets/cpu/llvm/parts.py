@@ -37,10 +37,17 @@ def divided(text: str) -> list[str]:
     out: list[str] = []
     for share in shared_out([len(function) for function in functions], many):
         body = "".join(functions[i] for i in share)
-        named = [c for c in constants if _name(c) in body]
         others = [d for i, d in enumerate(declarations) if i not in share]
-        out.append("".join([*named, *rest, *others, body]))
+        out.append("".join([*_named(constants, body), *rest, *others, body]))
     return out
+
+
+def _named(items: list[str], body: str) -> list[str]:
+    """The items that a text names, and those that these name."""
+    found = [item for item in items if _name(item) in body]
+    if not found:
+        return []
+    return [*found, *_named([item for item in items if item not in found], "".join(found))]
 
 
 def _name(item: str) -> str:
