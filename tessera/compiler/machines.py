@@ -184,8 +184,6 @@ ANY_GPU = "cuda"
 _USUAL = {AUTO: "cpu", "reference": "cpu", ANY_GPU: "sm_90a"}
 """what is predicted where no device is asked, or for what has no peaks of its own"""
 
-LARGE = 1 << 22
-"""bytes of an array from which on no cache of one core holds it"""
 SECTOR = 32
 """bytes that are moved at least where any of them is wanted"""
 TENSOR_CORE_DTYPES = frozenset({

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tessera.compiler.targets.cpu.kernel.bands import APART
@@ -30,59 +30,94 @@ def launches(draw: st.DrawFn, sizes: Sequence[int] = (ROWS, ROWS, ROWS - 3, 1, 1
     return CutLaunch(units, 1, tuple(touched))
 
 
-@given(launches((ROWS,)), st.lists(launches(), min_size=1, max_size=7), st.integers(1, 5), st.integers(1, 50))
+@st.composite
+def around_the_ends(draw: st.DrawFn) -> CutLaunch:
+    """A launch that computes a row at an end from rows at both ends, as the edge of an array that wraps around."""
+    touched: list[tuple[int, UnitSpan]] = []
+    for i in range(draw(st.integers(2, 4))):
+        row = draw(st.integers(0, 2)) + draw(st.booleans()) * (ROWS - 3)
+        touched.append((draw(st.integers(0, 2)), UnitSpan(i, row * PITCH, (row + 1) * PITCH, 0, i == 0)))
+    return CutLaunch(1, 1, tuple(touched))
+
+
+STEP, WANTED = st.integers(1, 5), st.integers(1, 50)
+
+
+@given(launches((ROWS,)), st.lists(launches(), min_size=1, max_size=7), STEP, WANTED)
 def test_whatever_runs_in_bands_runs_after_what_it_needs(
     one: CutLaunch, found: list[CutLaunch], step: int, wanted: int
 ) -> None:
+    demand_order([one, *found], step, wanted)
+
+
+def row(buffer: int, number: int, stored: bool = False) -> tuple[int, UnitSpan]:
+    return buffer, UnitSpan(0, number * PITCH, (number + 1) * PITCH, 0, stored)
+
+
+ROW_BY_ROW = CutLaunch(ROWS, 1, ((0, UnitSpan(0, 0, PITCH, PITCH, True)), (1, UnitSpan(1, 0, PITCH, PITCH, False))))
+FAR = CutLaunch(1, 1, (row(1, ROWS - 2, stored=True), row(0, 0), row(0, ROWS - 3)))
+NEAR = CutLaunch(1, 1, (row(2, ROWS - 2, stored=True), row(1, ROWS - 2)))
+
+
+@example(ROW_BY_ROW, [FAR, NEAR], 1, 21)  # 21 stretches of 20 rows would leave none to the last one
+@given(
+    launches((ROWS,)), st.lists(launches((ROWS, ROWS - 2)) | around_the_ends(), min_size=2, max_size=7), STEP, WANTED
+)
+def test_so_does_what_is_at_both_ends(one: CutLaunch, found: list[CutLaunch], step: int, wanted: int) -> None:
+    demand_order([one, *found], step, wanted)
+
+
+def demand_order(found: Sequence[CutLaunch], step: int, wanted: int) -> None:
     chain, units = Chain(0, LIMIT), list[CutLaunch]()
-    for unit in (one, *found):
+    for unit in found:
         if chain.add(unit):
             units.append(unit)
     if not units:
         return
-    members = positions_from_0(chain.members)
-    when = dict[tuple[int, int], tuple[bool, int, int]]()
-    """of each unit of each launch: whether it is left between stretches, in which of them it is, and its turn there"""
+    members = chain.members
+    when = dict[tuple[int, int], tuple[int, int, int]]()
+    """of each unit of each launch: in a stretch, between two of them or at an end, in or behind which, and its turn"""
     for turn, (*which, member, unit) in enumerate(order(members, step, wanted)):
         assert (member, unit) not in when
         when[member, unit] = (*which, turn)
     assert len(when) == sum(m.units for m in members)
     for (late, p), (early, q) in conflicts(units):
-        (left, place, turn), (was_left, was, before) = when[late, p], when[early, q]
-        assert left >= was_left, "it runs before what is left between stretches"
-        if left == was_left:
-            assert (place == was) and before < turn, "stretches run at once"
+        (part, place, turn), (before, was, turned) = when[late, p], when[early, q]
+        assert part >= before, "it runs before what is left until later"
+        if part == before:
+            assert place == was and turned < turn, "stretches run at once"
 
 
-def positions_from_0(members: Sequence[BandedLaunch]) -> list[BandedLaunch]:
-    least = min(m.start for m in members)
-    return [BandedLaunch(m.units, m.programs, m.start - least, m.late, m.early) for m in members]
-
-
-def order(members: Sequence[BandedLaunch], step: int, wanted: int) -> Iterator[tuple[bool, int, int, int]]:
+def order(members: Sequence[BandedLaunch], step: int, wanted: int) -> Iterator[tuple[int, int, int, int]]:
     """What the code does that bands.py of the CPU's kernels writes."""
-    end = max(m.start + m.units for m in members)
+    end, ring = members[0].units, any(m.last for m in members)
     behind = max(step, *(m.late + m.early for m in members))
     stretches = min(wanted, max(1, end // (APART * behind)))
-    length = -(-end // stretches)
+    length = end // stretches
 
     def first(m: BandedLaunch, s: int) -> int:
-        return max(0, min(s * length - m.start + m.early, m.units)) if s else 0
+        if m.last:
+            return m.units
+        return max(0, min(s * length - m.start + m.early, m.units)) if s or ring else 0
 
     def behind_last(m: BandedLaunch, s: int) -> int:
-        return max(0, min((s + 1) * length - m.start - m.late, m.units)) if s + 1 < stretches else m.units
+        if m.last or (s + 1 == stretches and not ring):
+            return m.units
+        return max(0, min((end if s + 1 == stretches else (s + 1) * length) - m.start - m.late, m.units))
 
-    far = max(m.start + m.units + m.late for m in members)
+    reached = max(end, *(m.start + m.units + m.late for m in members))
     for s in range(stretches):
         done = [first(m, s) for m in members]
-        for band in range(s * length, far if s + 1 == stretches else (s + 1) * length, step):
+        for band in range(s * length, reached if s + 1 == stretches else (s + 1) * length, step):
             for i, m in enumerate(members):
                 to = min(band + step - m.start - m.late, behind_last(m, s))
-                yield from ((False, s, i, u) for u in range(done[i], to))
+                yield from ((0, s, i, u) for u in range(done[i], to))
                 done[i] = max(done[i], to)
     for s in range(stretches - 1):
         for i, m in enumerate(members):
-            yield from ((True, s, i, u) for u in range(behind_last(m, s), first(m, s + 1)))
+            yield from ((1, s, i, u) for u in range(behind_last(m, s), first(m, s + 1)))
+    for i, m in enumerate(members if ring else ()):
+        yield from ((2, 0, i, u) for u in (*range(first(m, 0)), *range(behind_last(m, stretches - 1), m.units)))
 
 
 def conflicts(units: Sequence[CutLaunch]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

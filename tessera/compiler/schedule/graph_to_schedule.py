@@ -31,8 +31,7 @@ def graph_to_schedule(func: Op, target: str, grouping: type[FusionGrouping] = Fu
     kept |= compute_again(block)
     eliminate_dead(source)
     normalise(block, sizes_of(target))
-    bands = sizes_of(target).band > 0
-    body = schedule_block(block, {}, "schedule.return", grouping, kept, bands)
+    body = schedule_block(block, {}, "schedule.return", grouping, kept)
     attrs = {"sym_name": func.attrs["sym_name"], "arg_names": func.attrs.get("arg_names", ()), "target": target}
     attrs |= {name: func.attrs[name] for name in ("block", "states") if name in func.attrs}
     return Op("schedule.func", (), (), func.span, attrs, [Region([body])])
@@ -44,12 +43,10 @@ def schedule_block(
     terminator: str,
     grouping: type[FusionGrouping] = FusionGrouping,
     kept: Mapping[Op, str] = NOT_KEPT,
-    bands: bool = False,
 ) -> Block:
     """The groups of one block; `known` maps values of the blocks around it to what has been scheduled for them. `kept`:
-    why operators are not computed again where slices of their results are read, or not part by part. `bands`: as in
-    grouping.py."""
-    groups = grouping(block, bands)
+    why operators are not computed again where slices of their results are read, or not part by part."""
+    groups = grouping(block)
     compute_for_sums(groups)
     for (source, op), cause in groups.refused.items():
         groups.refused[source, op] = kept.get(source, cause) if cause in ("order", "parts") else cause
@@ -57,7 +54,7 @@ def schedule_block(
     known.update(zip(block.args, body.args, strict=True))
     for group in groups.sorted():
         if group.kind in ("control", "launch"):
-            new = _emit_alone(group.ops[0], known, body, grouping, kept, bands)
+            new = _emit_alone(group.ops[0], known, body, grouping, kept)
         else:
             new = _emit(group, known)
         if apart := groups.refusals(group):
@@ -69,16 +66,14 @@ def schedule_block(
 
 
 def _emit_alone(
-    op: Op, known: dict[Value, Value], body: Block, grouping: type[FusionGrouping], kept: Mapping[Op, str], bands: bool
+    op: Op, known: dict[Value, Value], body: Block, grouping: type[FusionGrouping], kept: Mapping[Op, str]
 ) -> Op:
     """Control flow, whose regions are scheduled, or the launch of a kernel, which stays as it is."""
     operands = [_visible(v, known, body) for v in op.operands]
     if op.name in LAUNCHES:
         regions = [launching(clone(kernel_of(op), {}), "schedule", op.span)]
     else:
-        regions = [
-            Region([schedule_block(r.block, known, "schedule.yield", grouping, kept, bands)]) for r in op.regions
-        ]
+        regions = [Region([schedule_block(r.block, known, "schedule.yield", grouping, kept)]) for r in op.regions]
     name = "schedule." + op.name.partition(".")[2]
     new = Op(
         name, operands, [r.type for r in op.results], op.span, dict(op.attrs), regions, [r.hint for r in op.results]

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field
 
-from tessera.compiler.graph.passes.rematerialize import orders, size_of
+from tessera.compiler.graph.passes.rematerialize import orders
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.launches import LAUNCHES
 from tessera.compiler.ir.types import Shape
-from tessera.compiler.machines import LARGE
 from tessera.compiler.schedule import cost
 from tessera.compiler.schedule.access import collapse, reads, written
 from tessera.compiler.schedule.alignment import (
@@ -88,13 +87,13 @@ class FusionGroup:
 
 
 class FusionGrouping:
-    """The groups of one block. `order` is the position of each op in the program. `bands`: launches may run in bands.
+    """The groups of one block. `order` is the position of each op in the program.
 
     What it decides is `join`, whether an operator comes into a group, and `merge`, whether two groups become one.
     """
 
-    def __init__(self, block: Block, bands: bool = False) -> None:
-        self.block, self.bands = block, bands
+    def __init__(self, block: Block) -> None:
+        self.block = block
         self.order = {op: i for i, op in enumerate(block.ops)}
         self.repeated = {op for op in block.ops if op.origin.again}
         self.orders: dict[Op, int] = orders(block) if self.repeated else {}
@@ -159,12 +158,7 @@ class FusionGrouping:
         return None if any(leaves(r, ops) for o in g.ops for r in o.results) else g
 
     def merge_parts(self, op: Op) -> None:
-        """Parts of a concatenation that read the same memory are computed together, where they have one shape. Not the
-        first and the last rows of a large array: a launch of both would have to wait for all rows, and no other could
-        go on before it."""
-        along = op.attrs.get("axis", 0)
-        if self.bands and along == 0 and size_of(op.result) >= LARGE:
-            return
+        """Parts of a concatenation that read the same memory are computed together, where they have one shape."""
         groups: list[FusionGroup] = []
         for g in dict.fromkeys(self.of[part] for part in self.parts(op)):
             read = {base_of(v) for v in g.outside}

@@ -107,23 +107,31 @@ class BandedLaunch:
     cut into, of `programs` each. The first unit is `start` units from the beginning of the bands.
 
     A unit waits for nothing that is more than `late` units further on along the bands, and for nothing that is more
-    than `early` units further back, of all launches before it together."""
+    than `early` units further back, of all launches before it together. `last`: it waits for both ends of the bands,
+    and runs when all but the ends is done."""
 
     units: int
     programs: int
     start: int
     late: int
     early: int
+    last: bool = False
 
 
 @immutable
 class Bands:
     """Launches that follow each other from number `first` of the Program, and may run in bands: `step` units of each at
-    a time. Run one after the other they do the same."""
+    a time. Run one after the other they do the same. The bands are `end` units long."""
 
     first: int
     launches: tuple[BandedLaunch, ...]
     step: int
+    end: int
+
+    @property
+    def ring(self) -> bool:
+        """Whether what is at one end of the bands needs what is at the other."""
+        return any(launch.last for launch in self.launches)
 
     @property
     def last(self) -> int:

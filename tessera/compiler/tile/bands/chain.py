@@ -4,15 +4,22 @@ Positions are counted in units along the bands. Each launch begins at one, and s
 the same place of two arrays has nearly the same position, whatever their shapes. Unit p of a launch may touch what the
 units from p + `lead` to p + `lag` of an earlier one touch, and has to run after these. It then runs after all others
 of that launch up to there too.
+
+A small launch that needs rows which are far away, such as the first rows of an array that is rolled, runs last, and so
+does what needs it, at both ends of the bands.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field, replace
 
 from tessera.compiler.tile.bands.spans import UnitSpan
 from tessera.compiler.tile.program import BandedLaunch
 from tessera.immutable import immutable, mutable
+
+FEW = 8
+"""units that each view may be as large as of a launch that runs last: one thread computes it"""
 
 
 @immutable
@@ -36,6 +43,11 @@ class CutLaunch:
     touched: tuple[tuple[int, UnitSpan], ...]
 
     @property
+    def widest(self) -> int:
+        """Elements from the first to the last one that a unit touches through one view, at most."""
+        return max(span.behind - span.first for _, span in self.touched)
+
+    @property
     def whole(self) -> CutLaunch:
         """The launch as one unit."""
         far = self.units - 1
@@ -55,11 +67,16 @@ class Chain:
     steps: dict[int, int] = field(default_factory=dict[int, int])
     shifts: dict[int, int] = field(default_factory=dict[int, int])
     handed: set[int] = field(default_factory=set[int])
-    """buffers that one member has stored and another reads"""
+    """buffers that one member has stored and another, of several units, reads"""
 
     @property
     def last(self) -> int:
         return self.first + len(self.members) - 1
+
+    @property
+    def end(self) -> int:
+        """Where the first launch ends."""
+        return self.members[0].units
 
     def add(self, launch: CutLaunch) -> bool:
         """Makes a launch the next member. False, and nothing is changed, where it cannot be one."""
@@ -68,30 +85,39 @@ class Chain:
         if steps is None or start is None:
             return False
         late = early = 0
-        member = len(self.members)
-        for buffer, span in launch.touched:
-            for other in self.accesses.get(buffer, ()):
-                if not (other.stored or span.stored):
-                    continue
-                found = _apart(span, launch.units, other, self.members[other.member].units, steps.get(buffer))
-                if found is None:
-                    continue
-                before = self.members[other.member]
-                late = max(late, before.late + found[1] + before.start - start)
-                early = max(early, before.early - found[0] - before.start + start)
-        if max(late, early) > self.limit:
-            return False
-        self.steps = steps
+        for before, lead, lag in self._earlier(launch, steps):
+            if not before.last:
+                late = max(late, before.late + lag + before.start - start)
+                early = max(early, before.early - lead - before.start + start)
+            else:  # its units from -lag to -lead are among those at one end
+                begin, end = start - lead + 1, self.end - start + lag
+                late, early = (late, max(early, begin)) if begin <= end else (max(late, end), early)
+        last = max(late, early) > self.limit
+        if last:
+            if launch.units > 1 or launch.widest > FEW * max(steps.values(), default=0):
+                return False
+            late = early = 0
+        self.steps, member = steps, len(self.members)
         for buffer, span in launch.touched:
             if buffer in steps and buffer not in self.shifts:
                 self.shifts[buffer] = start - _place(span, launch.units, steps[buffer])
             before = self.accesses.setdefault(buffer, [])
-            if not span.stored and any(a.stored and a.member != member for a in before):
+            if launch.units > 1 and not span.stored and any(a.stored and a.member != member for a in before):
                 self.handed.add(buffer)
             step = span.step if launch.units > 1 else None
             before.append(MemberAccess(member, span.first, span.behind, step, span.stored))
-        self.members.append(BandedLaunch(launch.units, launch.programs, start, late, early))
+        self.members.append(BandedLaunch(launch.units, launch.programs, start, late, early, last))
         return True
+
+    def _earlier(self, launch: CutLaunch, steps: dict[int, int]) -> Iterator[tuple[BandedLaunch, int, int]]:
+        """The members for whose units a launch's units wait, with `lead` and `lag`."""
+        for buffer, span in launch.touched:
+            for other in self.accesses.get(buffer, ()):
+                before = self.members[other.member]
+                if other.stored or span.stored:
+                    found = _apart(span, launch.units, other, before.units, steps.get(buffer))
+                    if found is not None:
+                        yield before, *found
 
     def _steps(self, launch: CutLaunch) -> dict[int, int] | None:
         """The steps of all buffers, with those of another launch. None where a buffer that is written has several."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tessera.compiler.ir.core import Op
-from tessera.compiler.machines import LARGE
 from tessera.compiler.tile.bands.chain import Chain, CutLaunch
 from tessera.compiler.tile.bands.share import share_memory
 from tessera.compiler.tile.bands.spans import UnitSpan, spans, units_of
@@ -14,6 +13,8 @@ from tessera.compiler.tile.lifetimes import peak
 from tessera.compiler.tile.program import Bands, Branch, Buffer, BufferArg, Launch, Program, Step
 from tessera.language.dims import prod
 
+LARGE = 1 << 22
+"""bytes of an array from which on no cache of one core holds it"""
 LONGEST = 1 << 19
 """bytes of a unit from which on too few of them stay in a cache"""
 BEHIND = 1 << 21
@@ -120,13 +121,10 @@ def _worth_it(program: Program, chain: Chain, band: int) -> Bands | None:
     sizes = {b.id: b.dtype.itemsize for b in program.buffers}
     unit = max(step * sizes[b] for b, step in chain.steps.items() if b in chain.handed)
     step = max(1, band // unit)
-    nearest = min(m.start for m in members)
-    members = [replace(m, start=m.start - nearest) for m in members]
-    length = max(m.start + m.units for m in members)
     behind = max(m.late + m.early for m in members)
-    if unit > LONGEST or length < LEAST * (behind + step):
+    if unit > LONGEST or chain.end < LEAST * (behind + step):
         return None
-    return Bands(chain.first, tuple(members), step)
+    return Bands(chain.first, tuple(members), step, chain.end)
 
 
 def _bytes(b: Buffer) -> int:

@@ -1,17 +1,19 @@
 """Launches in bands: `run` hands stretches of the bands to workers, which run a few units of each launch at a time.
 
 A worker begins each launch later in its stretch, and ends it earlier, than the launch before, so that what it reads was
-computed by the same worker. What is left between two stretches is run when these are done. A stretch is described by
-words that all workers read::
+computed by the same worker. What is left between two stretches is run when these are done, and then what is left at
+both ends, if these need each other. A stretch is described by words that all workers read::
 
-    length, stretches, numbers of the launches, their code, their data, how many, units at a time, end of the bands
+    length, stretches, numbers of the launches, their code, their data, how many, units at a time,
+    end of the bands, where the last launch ends, whether both ends are left
 
-and the numbers of each launch are: units, programs in each, its start, how far it stays behind, and how far ahead.
+and the numbers of each launch are: units, programs in each, its start, how late and how early it is, and whether it is
+last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 
@@ -23,8 +25,8 @@ from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Val
 from tessera.compiler.tile.program import Bands, Launch
 from tessera.immutable import immutable, mutable
 
-LENGTH, STRETCHES, NUMBERS, CODE, DATA, COUNT, STEP, END, WORDS = range(9)
-EACH = 5
+LENGTH, STRETCHES, NUMBERS, CODE, DATA, COUNT, STEP, END, REACHED, RING, WORDS = range(11)
+EACH = 6
 """numbers of a launch"""
 APART = 8
 """a stretch is at least so many times as long as what launches stay behind in it"""
@@ -54,30 +56,42 @@ class BandWriter:
             known = self.table.has(launch)
             fn.store(next(calls) if known else frame, fn.gep(data, i, "ptr"), 8)
             code.append(f"ptr @{self.table.entry(launch) if known else name}")
-        numbers = [x for m in bands.launches for x in (m.units, m.programs, m.start, m.late, m.early)]
+        numbers = [x for m in bands.launches for x in (m.units, m.programs, m.start, m.late, m.early, int(m.last))]
         self.module.globals += [
             f"@bands{n}.code = private unnamed_addr constant [{len(code)} x ptr] [{', '.join(code)}]",
             f"@bands{n} = private unnamed_addr constant [{len(numbers)} x i64] "
             f"[{', '.join(f'i64 {x}' for x in numbers)}]",
         ]
-        end = max(m.start + m.units for m in bands.launches)
         run, pool = (self.frame.load_slot(fn, frame, slot, PTR) for slot in (RUN, POOL))
-        stretches = self._stretches(fn, bands, end, pool)
-        length = fn.div(fn.sub(fn.add(stretches, end), 1), stretches)
-        late = max(m.start + m.units + m.late for m in bands.launches)
+        stretches = self._stretches(fn, bands, pool)
+        length = fn.div(bands.end, stretches)  # rounded down: the last one is no shorter than others, or its ends meet
+        reached = max(bands.end, *(m.start + m.units + m.late for m in bands.launches))
         words = fn.alloca("i64", WORDS, 8)
         tables = (Val(f"@bands{n}", PTR), Val(f"@bands{n}.code", PTR), data)
-        for i, word in enumerate([length, stretches, *tables, len(launches), bands.step, late]):
+        for i, word in enumerate(
+            [
+                length,
+                stretches,
+                *tables,
+                len(launches),
+                bands.step,
+                bands.end,
+                reached,
+                int(bands.ring),
+            ]
+        ):
             fn.store(fn.index(word), fn.gep(words, i, "i64"), 8)
         for name, count in (("stretch", stretches), ("between", fn.sub(stretches, 1))):
             given = (pool, Val(f"@bands.{name}", PTR), words, fn.index(count), fn.index(1), watch)
             with fn.when(fn.icmp("sgt", count, 0)):
                 fn.do(f"call void {run.ref}({', '.join(map(repr, given))})")
+        if bands.ring:
+            fn.do(f"call void @bands.ends({words!r}, i64 0, i64 1, i64 0)")
 
-    def _stretches(self, fn: LLVMFunction, bands: Bands, end: int, pool: Val) -> Val:
+    def _stretches(self, fn: LLVMFunction, bands: Bands, pool: Val) -> Val:
         """One for a thread alone; else some for each, unless too little is left of them."""
         behind = max(bands.step, *(m.late + m.early for m in bands.launches))
-        most = max(1, end // (APART * behind))
+        most = max(1, bands.end // (APART * behind))
         others = fn.convert("zext", fn.load(fn.gep(pool, WORKERS, "i8"), I32, 4), I64)
         several = fn.smin(fn.mul(fn.add(others, 1), SHARE), most)
         return fn.select(fn.icmp("sgt", others, 0), fn.index(several), fn.index(1))
@@ -87,6 +101,7 @@ class BandWriter:
         if self.written:
             self._write_stretch()
             self._write_between()
+            self._write_ends()
 
     def _write_stretch(self) -> None:
         fn = LLVMFunction(self.module, "bands.stretch", PARAMS)
@@ -97,7 +112,7 @@ class BandWriter:
                 fn.store(fn.index(words.first(fn, launch, stretch.index)), fn.gep(done, launch.number, "i64"), 8)
             last = fn.icmp("eq", stretch.index, fn.sub(words.stretches, 1))
             begin = fn.mul(stretch.index, words.length)
-            end = fn.select(last, words.end, fn.index(fn.add(begin, words.length)))
+            end = fn.select(last, words.reached, fn.index(fn.add(begin, words.length)))
             with fn.loop(begin, end, words.step) as band:
                 reached = fn.add(band.index, words.step)
                 with words.launches(fn) as launch:
@@ -119,6 +134,16 @@ class BandWriter:
             with fn.when(fn.icmp("sgt", end, begin)):
                 launch.call(fn, begin, end)
 
+    def _write_ends(self) -> None:
+        """What is left at both ends of the bands, launch by launch."""
+        fn = LLVMFunction(self.module, "bands.ends", PARAMS)
+        words = _Words.of(fn)
+        with words.launches(fn) as launch:
+            last = fn.sub(words.stretches, 1)
+            for begin, end in ((0, words.first(fn, launch, 0)), (words.behind(fn, launch, last), launch.units)):
+                with fn.when(fn.icmp("sgt", end, begin)):
+                    launch.call(fn, begin, end)
+
 
 @immutable
 class _Member:
@@ -132,6 +157,7 @@ class _Member:
     start: Val
     late: Val
     early: Val
+    last: Val
 
     def call(self, fn: LLVMFunction, begin: Index, end: Index) -> None:
         ends = ", ".join(f"i64 {fn.index(fn.mul(n, self.programs)).ref}" for n in (begin, end))
@@ -150,6 +176,8 @@ class _Words:
     count: Val
     step: Val
     end: Val
+    reached: Val
+    ring: Val
 
     @staticmethod
     def of(fn: LLVMFunction) -> _Words:
@@ -157,7 +185,7 @@ class _Words:
         return _Words(*(fn.load_pure(fn.gep(fn.param(0), i, "i64"), kinds.get(i, I64), 8) for i in range(WORDS)))
 
     @contextmanager
-    def launches(self, fn: LLVMFunction) -> Iterator[_Member]:
+    def launches(self, fn: LLVMFunction) -> Generator[_Member]:
         with fn.loop(0, self.count) as loop:
             first = fn.gep(self.numbers, fn.mul(loop.index, EACH), "i64")
             code, data = (fn.load(fn.gep(p, loop.index, "ptr"), PTR, 8) for p in (self.code, self.data))
@@ -166,12 +194,19 @@ class _Words:
     def first(self, fn: LLVMFunction, launch: _Member, stretch: Index) -> Index:
         """The first unit of a launch that belongs to a stretch: those before it belong to earlier ones or to none."""
         begin = fn.add(fn.sub(fn.mul(stretch, self.length), launch.start), launch.early)
-        inside = fn.smax(fn.smin(begin, launch.units), 0)
-        return fn.select(fn.icmp("sgt", stretch, 0), fn.index(inside), fn.index(0))
+        is_cut = fn.icmp("sgt", fn.add(self.ring, stretch), 0)
+        inside = fn.select(is_cut, self._inside(fn, launch, begin), fn.index(0))
+        return fn.select(fn.icmp("ne", launch.last, 0), launch.units, inside)
 
     def behind(self, fn: LLVMFunction, launch: _Member, stretch: Index) -> Index:
         """The unit of a launch behind the last one that belongs to a stretch."""
         after = fn.add(stretch, 1)
-        end = fn.sub(fn.sub(fn.mul(after, self.length), launch.start), launch.late)
-        inside = fn.smax(fn.smin(end, launch.units), 0)
-        return fn.select(fn.icmp("slt", after, self.stretches), fn.index(inside), launch.units)
+        final = fn.icmp("eq", after, self.stretches)
+        place = fn.select(final, self.end, fn.index(fn.mul(after, self.length)))
+        end = fn.sub(fn.sub(place, launch.start), launch.late)
+        is_whole = fn.binary("and", final, fn.icmp("eq", self.ring, 0))
+        is_whole = fn.binary("or", is_whole, fn.icmp("ne", launch.last, 0))
+        return fn.select(is_whole, launch.units, self._inside(fn, launch, end))
+
+    def _inside(self, fn: LLVMFunction, launch: _Member, unit: Index) -> Val:
+        return fn.index(fn.smax(fn.smin(unit, launch.units), 0))
