@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -481,7 +482,9 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
     alike = gaps[: len(gaps) - len(_beyond_usual(gaps))]
     if sum(alike) < 0.2 * (busy + sum(alike)):
         return
-    functions = list(dict.fromkeys(name for p in pauses for name in (_function(p.before), _function(p.after))))
+    called = Counter(map(_function, [pauses[0].before, *(p.after for p in pauses)]))
+    most = max(called.values())
+    functions = [name for name, times in called.items() if 2 * times >= most]  # of each round: others are called seldom
     typical = statistics.median(launch.duration or 0 for launch in ran)
     larger = "give each call more work (a larger batch)"
     low, high = float(gaps[0] * len(alike)), float(sum(alike))

@@ -21,6 +21,9 @@ from tessera.runtime.events import LaunchEvent
 
 SHOWN = 8
 """rows in the text, those with most bytes read again first"""
+IN_SIGHT = 24
+"""rows of the table before the others are folded, those that are read once among them"""
+ONCE = 1.05
 WORTH = 2.0
 """times that an array is read, from which on a text says so"""
 _PROGRAMS = 1 << 18
@@ -82,25 +85,35 @@ class Traffic:
 
     def table(self) -> str:
         """As markup, without a look of its own; "" where nothing is known."""
-        if not self.arrays:
-            return ""
-        rows = [
-            (
-                f"{text(entry.kernel)}",
-                text(entry.operand),
-                _cell(entry.ideal),
-                _cell(entry.modelled),
-                "-" if entry.times is None else _times(entry.times),
-                f"{entry.launches:,}",
-            )
-            for entry in self.arrays
-        ]
-        heads = ("array", "each element once", "read by tiles", "times", "launches")
-        marked = ("array", f"each element once {origin('static')}", f"read by tiles {origin('modelled')}", *heads[3:])
-        return table(("kernel", *marked), rows, heads)
+        again = [e for e in self.arrays if e.times is None or e.times >= ONCE][:IN_SIGHT]
+        first = again if len(self.arrays) > IN_SIGHT else self.arrays
+        rest = self.arrays[len(first) :]
+        if not rest:
+            return _table(first) if first else ""
+        folded = (
+            f"<summary>{len(rest):,} more, {sum((e.times or 0) < ONCE for e in rest):,} of them read once</summary>"
+        )
+        return f'{_table(first)}<details class="ts-plain">{folded}{_table(rest)}</details>'
 
     def _repr_html_(self) -> str:
         return table_alone("ts-traffic", self.table() or f"<p>{text(self)}</p>")
+
+
+def _table(arrays: Sequence[ArrayTraffic]) -> str:
+    rows = [
+        (
+            text(entry.kernel),
+            text(entry.operand),
+            _cell(entry.ideal),
+            _cell(entry.modelled),
+            _times(entry.times).replace(" times", "&nbsp;×"),
+            f"{entry.launches:,}",
+        )
+        for entry in arrays
+    ]
+    heads = ("array", "each element once", "read by tiles", "times", "launches")
+    marked = ("array", f"each element once {origin('static')}", f"read by tiles {origin('modelled')}", *heads[3:])
+    return table(("kernel", *marked), rows, heads) if arrays else ""
 
 
 def _cell(found: Quantity) -> str:
@@ -108,7 +121,7 @@ def _cell(found: Quantity) -> str:
 
 
 def _times(times: float | None) -> str:
-    return "-" if times is None else "once" if times < 1.05 else f"{times:,.1f} times"
+    return "-" if times is None else "once" if times < ONCE else f"{times:,.1f} times"
 
 
 def arrays_of(kernel: KernelStats) -> list[ArrayTraffic]:

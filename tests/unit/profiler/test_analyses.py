@@ -15,7 +15,8 @@ import tessera as ts
 from tessera.profiler import Profiler
 from tessera.profiler.analyses.critical_path import CriticalPath
 from tessera.profiler.analyses.processes import Processes
-from tessera.profiler.analyses.traffic import Traffic
+from tessera.profiler.analyses.traffic import ArrayTraffic, Traffic
+from tessera.profiler.quantity import Quantity
 from tessera.profiler.recording import Recording
 from tessera.profiler.views.parts import text_of, trees
 from tessera.runtime.events import CompileEvent, MemoryEvent
@@ -152,3 +153,20 @@ def test_the_process_that_others_wait_for_is_named() -> None:
     assert {row.lost for row in found.uneven[1:]} == {0}
     assert "step: 1.00 µs to 3.00 µs, median 1.00 µs; longest in rank2 (+2.00 µs)" in str(found)
     assert "4.00 µs in kernels (40.0%), 5.50 µs outside, 3 launches, peak memory 72 B" in str(found)
+
+
+def test_what_is_read_once_is_folded_in_long_tables() -> None:
+    def entry(n: int, times: float) -> ArrayTraffic:
+        amounts = Quantity(100.0, "B"), Quantity(100.0 * times, "B"), Quantity(None, "B", reason="no counter")
+        return ArrayTraffic(f"k{n}", "x", 1, *amounts)
+
+    found = Traffic(recorded())
+    assert found.table() == ""
+    found.arrays = [entry(n, 4.0 if n < 2 else 1.0) for n in range(10)]
+    assert "<details" not in found.table() and found.table().count("<tr") == 11
+    found.arrays = [entry(n, 4.0 if n < 2 else 1.0) for n in range(40)]
+    first, _, folded = found.table().partition("<details")
+    assert first.count("<tr") == 3 and "4.0&nbsp;×" in first and "once</td>" not in first
+    assert "38 more, 38 of them read once" in folded and folded.count("<tr") == 39
+    found.arrays = [entry(n, 4.0) for n in range(40)]
+    assert "16 more, 0 of them read once" in found.table()

@@ -231,6 +231,16 @@ def test_many_short_calls_are_launch_bound() -> None:
     assert hint.kernel == ""
 
 
+def test_what_is_called_once_is_no_part_of_a_round() -> None:
+    """Making parameters, before 50 rounds of two functions: one call of two is left, not one of five."""
+    names = ("uniform", "zeros", "full", *("scale", "shift") * 50)
+    events = [launch(i, start=i * 10_000, duration=2_000, attributes={"run": i, "function": name})
+              for i, name in enumerate(names)]  # fmt: skip
+    hint = only(recorded(*events, end=len(names) * 10_000), "launch overhead")
+    assert hint.change.startswith("call scale, shift in one @ts.function")
+    assert hint.saving == (0, (102 * 8_000 + 103 * 2_000) / 2)
+
+
 def test_what_is_in_one_function_is_not_to_be_put_into_one() -> None:
     alone = only(calls(10, "attend"), "launch overhead")
     assert alone.change == "give each call more work (a larger batch)" and alone.saving == (72_000, 72_000)
