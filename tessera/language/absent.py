@@ -146,6 +146,10 @@ _OF_OPTIMIZER: dict[str, str] = {
         "an optimizer without parameters is a rule: model, state = opt.update(model, gradient,"
         " state), with opt.init(model) at first; AdamW(model.parameters(), lr=1e-3) holds them, and has step()",
     ),
+    **dict.fromkeys(
+        ("init", "update"),
+        "it holds its parameters, and has step(); AdamW(1e-3), without parameters, is a rule with init and update",
+    ),
     **dict.fromkeys(("state_dict", "load_state_dict"), "the state is opt.init(model): ts.checkpoint.save keeps it"),
     "param_groups": "groups=[Group(matches, lr=)] sets other values for some parameters, optimizer.lr = ... the rate",
 }

@@ -82,7 +82,7 @@ class Optimizer:
             raise no_attribute("optimizer", self, name)
 
     def __post_init__(self) -> None:
-        if isinstance(self.lr, str) or self.lr is None:
+        if self.lr is None or isinstance(self.lr, (str, list, tuple, dict)):
             message = f"{type(self).__name__}: lr is a number, or a function of the step, not {self.lr!r}"
             raise LaunchError(Diagnostic("TS105", message))
         policy = _numerics(self.numerics)

@@ -334,3 +334,20 @@ def test_what_is_not_a_state_or_a_rate():
         rule.update(model, rule.init(model), model)
     with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*lr is a number, or a function of the step, not '1e-3'"):
         ts.optimizers.AdamW("1e-3")
+
+
+def test_inside_of_functions_by_any_name():
+    """`accumulate` is also the name of a decorator, which it must not be taken for."""
+
+    @ts.function
+    def half(gradient: nn.Linear, step: ts.f32):
+        first = ts.optimizers.accumulate(None, gradient, 0.25)
+        both, norm = ts.optimizers.clip_grad_norm(accumulate(first, gradient, 0.25), 1e9)
+        return both, norm, ts.optimizers.Cosine(1e-3, 10)(step)
+
+    gradient = nn.Linear(2, 2, key=0)
+    found, norm, rate = half(gradient, 0.0)
+    np.testing.assert_allclose(found.weight.numpy(), gradient.weight.numpy() / 2, rtol=1e-6)
+    assert float(norm) > 0 and float(rate) == pytest.approx(1e-3)
+    with pytest.raises(ts.CompileError, match="lr is a number"):
+        ts.function(lambda model, x: ts.optimizers.SGD(model.parameters()).update(model, model, None))(gradient, 1.0)

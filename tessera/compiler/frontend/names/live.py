@@ -16,6 +16,7 @@ from functools import lru_cache
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
+import tessera
 from tessera.compiler.frontend.names.definition import Definition, Kind, Scope
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -131,8 +132,9 @@ def represent(value: Any) -> Any:
         return Builtin(path)
     module = getattr(value, "__module__", None)
     if isinstance(module, str) and module.startswith("tessera."):
-        known = member("tessera", str(getattr(value, "__name__", "")))
-        if isinstance(known, Builtin):
+        name = str(getattr(value, "__name__", ""))
+        known = member("tessera", name)
+        if isinstance(known, Builtin) and getattr(tessera, name, None) is value:  # `ts.optimizers.accumulate` is not
             return known
     if callable(value) and module == "builtins":
         name = getattr(value, "__name__", "")
