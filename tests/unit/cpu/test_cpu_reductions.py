@@ -111,3 +111,20 @@ def test_the_first_extremum_is_found_wherever_it_is(level: str, dtype: str) -> N
         found = [np.zeros((), np.int64) for _ in range(2)]
         code.run([a.ctypes.data for a in (y, *found)], [], [])
         assert [int(i) for i in found] == [y.argmax(), y.argmin()]
+
+
+@pytest.mark.parametrize("columns", [5, 40])
+def test_values_of_a_row_do_not_turn_lanes_away_from_its_elements(columns: int) -> None:
+    """Three values of each row are read beside its elements. Of short rows, lanes are neighbours."""
+
+    @ts.function
+    def weighted(x: ts.Tensor["B", "D", ts.f32], a: ts.Tensor["B", ts.f32], b: ts.Tensor["B", ts.f32]):
+        e = ts.exp(x - ts.max(x, axis=1, keepdims=True))
+        return e / ts.sum(e, axis=1, keepdims=True) * a[:, None] - b[:, None]
+
+    r = np.random.default_rng(columns)
+    x, a, b = (r.standard_normal(shape).astype(np.float32) for shape in ((37, columns), 37, 37))
+    program = ts.compile(weighted, target="cpu", arguments=[x, a, b])
+    e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(program(x, a, b), e / e.sum(axis=1, keepdims=True) * a[:, None] - b[:, None], atol=1e-6)
+    assert columns == 5 or "masked.scatter" not in program.source

@@ -23,6 +23,8 @@ KEEP_COST = 3
 """vector instructions per element from which on a value that several loops use is kept, not computed again"""
 REGION_COST = 8
 """the same for a value that is used in a loop or a branch of the kernel's text"""
+LONG_LINE = 16
+"""elements of a line from which on what is read once for all of them costs next to nothing"""
 
 
 class Planner:
@@ -203,8 +205,10 @@ class Planner:
 
     # -- vector axes -------------------------------------------------------------------------------------------------
     def _votes(self, nest: Nest) -> Counter[int]:
-        """How many accesses run contiguously along each axis; the last axis breaks ties."""
+        """How many accesses run contiguously along each axis; the last axis breaks ties. What is read once for a long
+        line has little to say."""
         votes: Counter[int] = Counter()
+        long = {c for c in nest.classes if not isinstance(n := self.extents.get(c), int) or n >= LONG_LINE}
         seen: set[tuple[Value, tuple[AxisId, ...]]] = set()
 
         def read(v: Value, coords: tuple[AxisId, ...], top: bool = False) -> None:
@@ -215,21 +219,25 @@ class Planner:
             if op is None or not coords:
                 return
             if op.name not in LAZY or (v in self.kept and not top) or moves(op):
-                votes[coords[-1] or 0] += 10 if coords[-1] is not None else 0
+                votes[coords[-1] or 0] += weight(coords, 10) if coords[-1] is not None else 0
             elif op.name == "tile.load":
                 vote(op.operands[0], coords, 10)
                 if op.attrs.get("masked"):
                     read(op.operands[-1], coords)
             else:
                 if op.name in ("tile.load_shared", "tile.gather") and coords[-1] is not None:
-                    votes[coords[-1]] += 10 if op.name == "tile.load_shared" else 20  # more than the numbers it reads
+                    full = 10 if op.name == "tile.load_shared" else 20  # more than the numbers it reads
+                    votes[coords[-1]] += weight(coords, full)
                 for k, x in enumerate(op.operands):
                     read(x, operand_coords(op, k, coords) if shape_of(x) else ())
 
-        def vote(view: Value, coords: tuple[AxisId, ...], weight: int) -> None:
+        def weight(coords: tuple[AxisId, ...], full: int) -> int:
+            return full if long <= set(coords) else 1
+
+        def vote(view: Value, coords: tuple[AxisId, ...], full: int) -> None:
             for axis in unit_axes(view):
                 if (c := coords[axis]) is not None:
-                    votes[c] += weight
+                    votes[c] += weight(coords, full)
 
         for root in nest.roots:
             read(root.value, root.classes, root.op is None)
