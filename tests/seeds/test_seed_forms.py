@@ -306,7 +306,10 @@ class LearnedOptimizer:
 """,
         r"TS105.*write class LearnedOptimizer\(ts\.nn\.Module\)",
     ),
-    "layers without a key": ("tessera.nn.LSTM(input_size=4, hidden_size=32, output_size=1)", "argument: 'key'"),
+    "layers without a key": (
+        "tessera.nn.LSTM(input_size=4, hidden_size=32, output_size=1)",
+        "TS105.*LSTM needs key=, an integer",
+    ),
     "weights from nowhere": (
         """
 @ts.function
