@@ -20,12 +20,14 @@ def launches(draw: st.DrawFn, sizes: Sequence[int] = (ROWS, ROWS, ROWS - 3, 1, 1
     """A launch that stores rows of a buffer, or a part of one of them, and reads windows around the same rows."""
     units = draw(st.sampled_from(sizes))
     at = 0 if units > 1 else draw(st.sampled_from([0, 1, ROWS // 2, ROWS - 1])) * PITCH
-    step = draw(st.sampled_from([*[PITCH] * 10, PITCH // 2, 0])) if units > 1 else 0
+    step = draw(st.sampled_from([*[PITCH] * 10, PITCH // 2, 2 * PITCH, 0])) if units > 1 else 0
+    if step and units > 1:
+        units = units * PITCH // step
     touched: list[tuple[int, UnitSpan]] = []
     for i in range(draw(st.integers(1, 3))):
         first = at + draw(st.integers(-2 * PITCH, 2 * PITCH)) if i else at
         length = draw(st.integers(1, 2 * PITCH if i else PITCH))
-        own = step if i else PITCH * (units > 1)
+        own = step if i or step else PITCH * (units > 1)
         touched.append((draw(st.integers(0, 2)), UnitSpan(i, first, first + length, own, i == 0)))
     return CutLaunch(units, 1, tuple(touched))
 
@@ -68,13 +70,12 @@ def test_so_does_what_is_at_both_ends(one: CutLaunch, found: list[CutLaunch], st
 
 
 def demand_order(found: Sequence[CutLaunch], step: int, wanted: int) -> None:
-    chain, units = Chain(0, LIMIT), list[CutLaunch]()
-    for unit in found:
-        if chain.add(unit):
-            units.append(unit)
-    if not units:
+    chain = Chain(0, LIMIT)
+    for launch in found:
+        chain = chain.with_one_more(launch) or chain
+    members, units = chain.members, chain.launches
+    if not members:
         return
-    members = chain.members
     when = dict[tuple[int, int], tuple[int, int, int]]()
     """of each unit of each launch: in a stretch, between two of them or at an end, in or behind which, and its turn"""
     for turn, (*which, member, unit) in enumerate(order(members, step, wanted)):

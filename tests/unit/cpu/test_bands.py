@@ -66,6 +66,15 @@ def normed(x: Tensor["N", "M", ts.f32]):
 
 
 @ts.function
+def shifted_norms(x: Tensor["N", "M", ts.f32]):
+    """Kernels of rows take half as many rows at a time as elementwise ones."""
+    for _ in range(2):
+        y = x * ts.rsqrt((x * x).mean(axis=1, keepdims=True) + 1e-5)
+        x = ts.concat([y[:, 1:], y[:, :1]], 1) + y
+    return x
+
+
+@ts.function
 def wrapped(x: Tensor["N", "M", ts.f32]):
     """The first rows need the last ones of the step before."""
     for _ in range(3):
@@ -148,6 +157,19 @@ def test_bits_are_those_of_one_launch_after_the_other(function, arrays) -> None:
         for step in (made.bands[0].step, 1):
             smaller = replace(made, bands=tuple(replace(b, step=step) for b in made.bands))
             assert results(smaller, given) == want, (threads, step)
+
+
+@pytest.mark.parametrize("rows", [1033, 1034, 1041])
+def test_units_of_several_programs(rows: int) -> None:
+    """The last unit has fewer where rows are no multiple."""
+    made = program(shifted_norms, rows=rows, columns=1024)
+    (bands,) = made.bands
+    assert {m.programs for m in bands.launches} == {1, 2}
+    x = normal(rows, 1024)
+    want = results(apart(made), [x])
+    for threads in (1, 2):
+        ts.set_num_threads(threads)
+        assert results(made, [x]) == want
 
 
 def test_a_stencil_is_what_numpy_computes() -> None:

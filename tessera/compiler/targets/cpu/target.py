@@ -15,7 +15,7 @@ from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
 
-VERSION = 15
+VERSION = 16
 """version of the code that this package generates; part of cache keys"""
 
 

@@ -54,6 +54,14 @@ class CutLaunch:
         touched = tuple((b, replace(s, behind=s.behind + far * s.step, step=0)) for b, s in self.touched)
         return CutLaunch(1, self.units * self.programs, touched)
 
+    def grouped(self, count: int) -> CutLaunch:
+        """The launch with so many units as one. The last one may be smaller."""
+        if self.units == 1:
+            return self
+        far = count - 1
+        touched = tuple((b, replace(s, behind=s.behind + far * s.step, step=s.step * count)) for b, s in self.touched)
+        return CutLaunch(-(-self.units // count), self.programs * count, touched)
+
 
 @mutable
 class Chain:
@@ -62,6 +70,7 @@ class Chain:
     first: int
     limit: int
     """units that a launch may stay behind"""
+    launches: list[CutLaunch] = field(default_factory=list[CutLaunch])
     members: list[BandedLaunch] = field(default_factory=list[BandedLaunch])
     accesses: dict[int, list[MemberAccess]] = field(default_factory=dict[int, list[MemberAccess]])
     steps: dict[int, int] = field(default_factory=dict[int, int])
@@ -106,8 +115,32 @@ class Chain:
                 self.handed.add(buffer)
             step = span.step if launch.units > 1 else None
             before.append(MemberAccess(member, span.first, span.behind, step, span.stored))
+        self.launches.append(launch)
         self.members.append(BandedLaunch(launch.units, launch.programs, start, late, early, last))
         return True
+
+    def with_one_more(self, launch: CutLaunch) -> Chain | None:
+        """The chain with a launch more, of which several units may be one, as may several of all others. None where it
+        cannot be a member."""
+        of_launch, of_others = self._ratio(launch)
+        if self.add(launch.grouped(of_launch)) or self.add(launch.whole):
+            return self
+        coarser = self._coarser(of_others) if of_others > 1 else None
+        return coarser if coarser is not None and coarser.add(launch) else None
+
+    def _ratio(self, launch: CutLaunch) -> tuple[int, int]:
+        """How many units of a launch are one of the chain, and how many of the chain one of the launch, rounded
+        down."""
+        for buffer, span in launch.touched:
+            own = self.steps.get(buffer, span.step)
+            if launch.units > 1 and span.step > 0 and own != span.step:
+                return max(own // span.step, 1), max(span.step // own, 1)
+        return 1, 1
+
+    def _coarser(self, count: int) -> Chain | None:
+        """The chain with so many units as one; None where its launches cannot be members then."""
+        new = Chain(self.first, self.limit // count)
+        return new if all(new.add(launch.grouped(count)) for launch in self.launches) else None
 
     def _earlier(self, launch: CutLaunch, steps: dict[int, int]) -> Iterator[tuple[BandedLaunch, int, int]]:
         """The members for whose units a launch's units wait, with `lead` and `lag`."""

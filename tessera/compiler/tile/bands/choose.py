@@ -82,9 +82,11 @@ def _chains(
     chain: Chain | None = None
     for i, launch in enumerate(launches, first):
         unit = _unit(launch, kernels)
-        if chain is not None and (unit is None or not (chain.add(unit) or chain.add(unit.whole))):
-            yield chain
-            chain = None
+        if chain is not None:
+            longer = chain.with_one_more(unit) if unit is not None else None
+            if longer is None:
+                yield chain
+            chain = longer
         if chain is None and unit is not None and unit.units > 1:
             chain = Chain(i, BEHIND // max(_unit_bytes(unit, sizes), 1))
             if not chain.add(unit):

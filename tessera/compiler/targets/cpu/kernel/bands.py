@@ -7,8 +7,8 @@ both ends, if these need each other. A stretch is described by words that all wo
     length, stretches, numbers of the launches, their code, their data, how many, units at a time,
     end of the bands, where the last launch ends, whether both ends are left
 
-and the numbers of each launch are: units, programs in each, its start, how late and how early it is, and whether it is
-last.
+and the numbers of each launch are: units, programs in each, its start, how late and how early it is, whether it is
+last, and all of its programs: the last unit may have fewer.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from typing import cast
 
 from tessera.compiler.targets.cpu.frame import POOL, RUN, WORKERS, FrameLayout
 from tessera.compiler.targets.cpu.kernel.function import PARAMS
@@ -24,9 +25,10 @@ from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Val
 from tessera.compiler.tile.program import Bands, Launch
 from tessera.immutable import immutable, mutable
+from tessera.language.dims import Dim, prod
 
 LENGTH, STRETCHES, NUMBERS, CODE, DATA, COUNT, STEP, END, REACHED, RING, WORDS = range(11)
-EACH = 6
+EACH = 7
 """numbers of a launch"""
 APART = 8
 """a stretch is at least so many times as long as what launches stay behind in it"""
@@ -56,7 +58,11 @@ class BandWriter:
             known = self.table.has(launch)
             fn.store(next(calls) if known else frame, fn.gep(data, i, "ptr"), 8)
             code.append(f"ptr @{self.table.entry(launch) if known else name}")
-        numbers = [x for m in bands.launches for x in (m.units, m.programs, m.start, m.late, m.early, int(m.last))]
+        numbers = [
+            number
+            for m, (launch, _) in zip(bands.launches, launches, strict=True)
+            for number in (m.units, m.programs, m.start, m.late, m.early, int(m.last), _programs(launch))
+        ]
         self.module.globals += [
             f"@bands{n}.code = private unnamed_addr constant [{len(code)} x ptr] [{', '.join(code)}]",
             f"@bands{n} = private unnamed_addr constant [{len(numbers)} x i64] "
@@ -158,9 +164,11 @@ class _Member:
     late: Val
     early: Val
     last: Val
+    total: Val
 
     def call(self, fn: LLVMFunction, begin: Index, end: Index) -> None:
-        ends = ", ".join(f"i64 {fn.index(fn.mul(n, self.programs)).ref}" for n in (begin, end))
+        end = fn.smin(fn.mul(end, self.programs), self.total)
+        ends = ", ".join(f"i64 {fn.index(n).ref}" for n in (fn.mul(begin, self.programs), end))
         fn.do(f"call void {self.code.ref}({self.data!r}, {ends}, {fn.param(3)!r})")
 
 
@@ -210,3 +218,9 @@ class _Words:
 
     def _inside(self, fn: LLVMFunction, launch: _Member, unit: Index) -> Val:
         return fn.index(fn.smax(fn.smin(unit, launch.units), 0))
+
+
+def _programs(launch: Launch) -> int:
+    total = prod(cast("Sequence[Dim]", launch.kernel.attrs["grid"]))
+    assert isinstance(total, int)
+    return total
