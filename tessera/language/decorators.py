@@ -273,13 +273,14 @@ def function(
     return _function(python, options) if python is not None else lambda f: _function(f, options)  # pyright: ignore
 
 
-def _names(given: Any) -> tuple[str, ...]:
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
     """Names of dims, once each."""
-    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (tuple, list)) else (given,)
-    for name in names:
+    names: dict[str, None] = {}
+    for name in given if isinstance(given, (tuple, list)) else (given,):
         if not isinstance(name, str) or not name.isidentifier():
             raise CompileError(Diagnostic("TS105", f'open_dims names dims, as "S" or ("B", "S"), not {given!r}'))
-    return tuple(dict.fromkeys(names))
+        names[name] = None
+    return tuple(names)
 
 
 def _function(python: Any, options: Mapping[str, Any]) -> Function:

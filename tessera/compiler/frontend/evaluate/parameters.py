@@ -129,7 +129,7 @@ def _open_dims_fit(ev: Evaluator, signature: Signature) -> bool:
             ev.error("TS105", f"{message}; take it out of open_dims", numbers[name].span)
     for p in signature.parameters:
         for dim in getattr(p.annotation, "shape", None) or ():
-            mixed = frozenset() if dim is ... else dims.symbols(dim)
+            mixed = frozenset[str]() if dim is ... else dims.symbols(dim)
             if mixed & names and mixed - names:
                 known = ", ".join(sorted(mixed - names))
                 message = f"the axis {dim} of {p.name} has a dim that is open and one that is not ({known})"
