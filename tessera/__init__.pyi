@@ -204,7 +204,9 @@ class _Checkpoints:
     save_async = staticmethod(_checkpoint.save_async)
     wait = staticmethod(_checkpoint.wait)
 
-    def __call__(self, folder: Any = ..., *, every: int = ..., keep: int = ...) -> Callable[[Any], Callable[..., Any]]:
+    def __call__(
+        self, folder: Any = ..., *, every: int = ..., keep: int = ..., interval: int = ...
+    ) -> Callable[[Any], Callable[..., Any]]:
         """Keeps the state of a loop that yields it."""
 
 checkpoint: _Checkpoints

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import functools
 import importlib.util
 import itertools
 import json
@@ -113,7 +112,6 @@ def faults(p: Program, targets: list[str]) -> Iterator[tuple[str, str, str]]:
                 break
 
 
-@functools.lru_cache(maxsize=1)
 def _plain_machine(isa: VectorISA) -> Any:
     llvm = jit.binding()
     target = llvm.Target.from_default_triple()
@@ -123,7 +121,7 @@ def _plain_machine(isa: VectorISA) -> Any:
 @contextlib.contextmanager
 def quickly(quick: bool) -> Generator[None]:
     """LLVM spends no time on making the code of the CPU fast. What it is made from is the same."""
-    with mock.patch.object(jit, "machine", _plain_machine) if quick else contextlib.nullcontext():
+    with mock.patch.object(jit, "_machine", _plain_machine) if quick else contextlib.nullcontext():
         yield
 
 
