@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.browsers import expect
-from tests.vscode.window import ROOT, Project, Window, write_settings
+from tests.vscode.window import ROOT, Project, Window, write_notebook, write_settings
 
 pytestmark = [pytest.mark.flaky(reruns=1), pytest.mark.timeout(600)]
 CELLS = (
@@ -19,9 +18,7 @@ CELLS = (
 
 
 def write(folder: Path) -> None:
-    cells = [{"cell_type": "code", "source": c, "metadata": {}, "outputs": [], "execution_count": None} for c in CELLS]
-    notebook = {"cells": cells, "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
-    (folder / "arrays.ipynb").write_text(json.dumps(notebook))
+    write_notebook(folder / "arrays.ipynb", *CELLS)
     write_settings(folder, {"tessera.interpreter": sys.executable})
     (folder / "first.py").write_text("import tessera as ts\n")
 
@@ -34,12 +31,7 @@ def project() -> Project:
 def test_hints_have_the_shapes_of_the_kernel_s_arrays(window: Window) -> None:
     window.open("arrays.ipynb")
     window.see("y = x @ W")  # nothing is known of it
-    window.command("Notebook: Run All")
-    choice = window.page.locator(".quick-input-widget .monaco-list-row", has_text="Stand-in")
-    run = window.page.locator(".codicon-notebook-state-success").first
-    expect(run.or_(choice).first).to_be_visible()
-    if choice.count() and choice.first.is_visible():
-        choice.first.click()
+    window.run_all()
     window.see("y: [B, 24] f32 = x @ W")
     window.see('def layer(x: Tensor["B", 4]):B=32 now')
     window.see("W: [4, 24] f32 = read_somewhere()min 0, max 95, mean 47.5")  # padding is no text

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.browsers import expect
-from tests.vscode.window import ROOT, Project, Window, write_settings
+from tests.vscode.window import ROOT, Project, Window, write_notebook, write_settings
 
 pytestmark = [pytest.mark.flaky(reruns=1), pytest.mark.timeout(600)]
 CELL = '%%tessera\n@ts.function\ndef f(x: Tensor["B", 4]):\n    é = "𝒮"; return ts.sofmax(x)'
 
 
 def write(folder: Path) -> None:
-    cells = [{"cell_type": "code", "source": CELL, "metadata": {}, "outputs": [], "execution_count": None}]
-    notebook = {"cells": cells, "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
-    (folder / "fixes.ipynb").write_text(json.dumps(notebook))
+    write_notebook(folder / "fixes.ipynb", CELL)
     write_settings(folder, {"tessera.interpreter": sys.executable})
     (folder / "first.py").write_text("import tessera as ts\n")
 
@@ -31,12 +28,7 @@ def project() -> Project:
 def test_a_fix_and_a_hint(window: Window) -> None:
     window.open("fixes.ipynb")
     window.see("ts.sofmax(x)")
-    window.command("Notebook: Run All")
-    choice = window.page.locator(".quick-input-widget .monaco-list-row", has_text="Stand-in")
-    run = window.page.locator(".codicon-notebook-state-success").first
-    expect(run.or_(choice).first).to_be_visible()
-    if choice.count() and choice.first.is_visible():
-        choice.first.click()
+    window.run_all()
     item = window.page.locator(".cell-status-item")
     expect(item.filter(has_text="Apply: did you mean softmax?")).to_be_visible()
     window.shot("output-actions")

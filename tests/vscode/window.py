@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.browsers import PATIENCE, succeeds
+from tests.browsers import PATIENCE, expect, succeeds
 
 ROOT = Path(__file__).parents[2]
 SHOTS = ROOT / "build/vscode"
@@ -158,6 +158,15 @@ class Window:
         """The lines in view that show `text`; spaces in the editor are other characters."""
         return self.page.locator(".view-line", has_text=re.compile(re.escape(text).replace(r"\ ", "\xa0")))
 
+    def run_all(self) -> None:
+        """Runs a notebook's cells by the stand-in for the Jupyter extension, which VS Code may ask for first."""
+        self.command("Notebook: Run All")
+        choice = self.page.locator(".quick-input-widget .monaco-list-row", has_text="Stand-in")
+        run = self.page.locator(".codicon-notebook-state-success").first
+        expect(run.or_(choice).first).to_be_visible()
+        if choice.count() and choice.first.is_visible():
+            choice.first.click()
+
     def see(self, text: str) -> None:
         """Waits until a line shows `text`."""
         self.line(text).first.wait_for()
@@ -249,6 +258,13 @@ class Windows:
     def close(self) -> None:
         if self.shown is not None:
             self.shown.close()
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    """A notebook of code cells that have not run."""
+    made = [{"cell_type": "code", "source": c, "metadata": {}, "outputs": [], "execution_count": None} for c in cells]
+    notebook = {"cells": made, "metadata": {"language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(notebook))
 
 
 def write_settings(folder: Path, settings: dict[str, Any]) -> None:

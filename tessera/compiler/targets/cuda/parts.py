@@ -11,6 +11,7 @@ from typing import Any
 
 from tessera.compiler.parallel import shared_out
 from tessera.compiler.targets.cuda.generate import Generated
+from tessera.compiler.targets.cuda.nvrtc import CompiledCode
 from tessera.immutable import immutable
 
 MOST = 8
@@ -49,6 +50,12 @@ def divided(generated: Generated) -> list[SourcePart]:
         without = [[line, line] for header, line in generated.headers.items() if header not in headers]
         out.append(SourcePart(own, without + [[lines[0], lines[-1]] for lines in others]))
     return out
+
+
+def files_of(codes: Sequence[CompiledCode], ptx: bool = True) -> dict[str, bytes]:
+    """The files of an artefact with these parts; `ptx`: with the text that later GPUs compile further."""
+    files = {file_of("code.cubin", i): code.cubin for i, code in enumerate(codes)}
+    return files | ({file_of("code.ptx", i): code.ptx for i, code in enumerate(codes)} if ptx else {})
 
 
 def file_of(file: str, part: int) -> str:

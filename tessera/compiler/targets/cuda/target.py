@@ -13,7 +13,7 @@ from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.emit.emitter import EmitSettings
 from tessera.compiler.targets.cuda.generate import Generated, accesses, generate
 from tessera.compiler.targets.cuda.layouts.groups import TensorCores
-from tessera.compiler.targets.cuda.parts import SourcePart, divided, file_of
+from tessera.compiler.targets.cuda.parts import SourcePart, divided, files_of
 from tessera.compiler.targets.cuda.sass import listing
 from tessera.compiler.targets.cuda.sass.spills import spilled_values
 from tessera.compiler.targets.cuda.write import cxx
@@ -95,9 +95,7 @@ class CudaTarget:
         for _, k in generated.written:
             if spills := resources[k.name]["spills"]:
                 k.notes += [f"{spills} bytes of each thread's registers are spilled to memory", *k.spilled]
-        files = {file_of("code.cubin", i): code.cubin for i, code in enumerate(codes)}
-        if self.name[-1] not in "af":
-            files |= {file_of("code.ptx", i): code.ptx for i, code in enumerate(codes)}
+        files = files_of(codes, ptx=self.name[-1] not in "af")
         out = artifact(self.name, program, generated, parts, files, resources, profile)
         out.source += "".join(f"// {line}\n" for code in codes for line in code.warnings.splitlines())
         return out

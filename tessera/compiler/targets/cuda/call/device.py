@@ -23,7 +23,7 @@ from tessera.compiler.targets.cuda.call import steps, straight
 from tessera.compiler.targets.cuda.call.context import Driver, Launched
 from tessera.compiler.targets.cuda.call.launch import PreparedKernel, aligned_room, encode_tensor_map, prepare
 from tessera.compiler.targets.cuda.call.narrow import Variants, with_code
-from tessera.compiler.targets.cuda.parts import SourcePart, file_of
+from tessera.compiler.targets.cuda.parts import SourcePart, file_of, files_of
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.errors import DeviceError, MissingDependency, Span
 
@@ -203,9 +203,7 @@ class DeviceExecutable:
         meta = self.artifact.meta
         texts = [SourcePart(**part).text(source) for part in meta["parts"]]
         codes = nvrtc.compile_parts(texts, self.artifact.target, self.artifact.name, meta["lines"])
-        files = {file_of("code.cubin", i): code.cubin for i, code in enumerate(codes)}
-        files |= {file_of("code.ptx", i): code.ptx for i, code in enumerate(codes)}
-        return DeviceExecutable(with_code(self.artifact, alignment, files), self.driver.bindings)
+        return DeviceExecutable(with_code(self.artifact, alignment, files_of(codes)), self.driver.bindings)
 
     def _module(self, file: str) -> Any:
         """The code of one of the artefact's files, loaded into the current context."""
