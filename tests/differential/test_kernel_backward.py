@@ -420,12 +420,6 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
                 y[i : i + 8] = ts.tile.row_sum(x[i : i + 8, k : k + 4])
 
     @ts.kernel
-    def neighbours(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
-        i = ts.tile.linear_id()
-        if i + 1 < n:
-            y[i] = x[i] + x[i + 1]
-
-    @ts.kernel
     def taken(x: Tensor["n", ts.f32], at: Tensor["n", ts.int32], y: Tensor["n", ts.f32]):
         i = ts.tile.linear_id()
         y[i] = x[at[i] + 1]
@@ -474,7 +468,6 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
     )
     assert backward_refusal(after).startswith("4: ") and "which it has stored to" in backward_refusal(after)
     assert backward_refusal(last).startswith("4: ") and "and only the last one counts" in backward_refusal(last)
-    assert backward_refusal(neighbours).startswith("4: ") and "may overlap" in backward_refusal(neighbours)
     assert backward_refusal(taken).startswith("3: ") and "computed places" in backward_refusal(taken)
     assert backward_refusal(running).startswith("4: ") and "carries" in backward_refusal(running)
     assert backward_refusal(multiplied).startswith("5: ") and "neither as a sum" in backward_refusal(multiplied)

@@ -56,7 +56,9 @@ class TileCotangent:
 
 
 class Home(Protocol):
-    """What collects cotangents."""
+    """What collects cotangents. `sums`: whether it sums them along axes."""
+
+    sums: bool
 
     def of_name(self, node: ast.Name, c: TileCotangent) -> None: ...
     def of_block(self, node: ast.expr, c: TileCotangent) -> None: ...
@@ -160,6 +162,7 @@ class Pull:
     def summed(self, node: ast.expr, axes: Sequence[int], rank: int, keep: bool = False) -> ast.expr:
         if not axes:
             return node
+        self.home.sums = True
         axis = self.axis(axes, rank)
         match node:  # a sum along the same axes, which it kept
             case ast.Call(args=[summed], keywords=[ast.keyword(value=held), ast.keyword(arg="keepdim")]) if (

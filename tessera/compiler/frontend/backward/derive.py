@@ -34,9 +34,11 @@ class Derivation:
         self.rec, self.k, self.tile, self.apart, self.all_kept = rec, rec.k, tile, apart, all_kept
         self.reading = KernelReading(rec, tile)
         self.pulls = Pull(rec, tile, self)
+        self.sums = False
+        """whether something is summed that the forward pass computes element by element"""
         self.pulls.named = {x.value: x.name for items in self.reading.lists for x in items
                             if isinstance(x, AssignStatement) and not x.carried}  # fmt: skip
-        self.gradients: dict[str, Gradient] = {}
+        self.gradients: list[Gradient] = []
         self.cotangents: dict[str, str] = {}
         """of stored parameters and results: the argument that has the cotangent, for each"""
         self.returned: list[str] = []
@@ -50,7 +52,6 @@ class Derivation:
         """the lines that store gradients of blocks"""
         self.adding: set[Line] = set()
         """those of them that add"""
-        self.placed: dict[str, list[TileWindow]] = {}
         self.shared_blocks: list[SharedBlock] = []
         self.products: set[str] = set()
         """names of cotangents that products of matrices gave"""
@@ -307,11 +308,10 @@ class Derivation:
 
     def of_gather(self, node: ast.Subscript, c: TileCotangent) -> None:
         rows = gathered(self.rec, self.reading, node, self.around())
-        if rows.table in self.gradients or rows.table in self.stored:
-            raise self.rec.refused(node, f"{rows.table} is read at several places, or stored to")
-        found = Gradient(rows.table, self.fresh(f"d_{rows.table}_rows"), "gathered", 1, rows.numbers)
-        self.gradients[rows.table] = found
-        self.store(rows.of(found.name), c.node)
+        if rows.table in self.stored:
+            raise self.rec.refused(node, f"{rows.table} is stored to, and its rows are read at computed places")
+        key = ("rows", rows.table, rows.numbers, ast.dump(rows.place))
+        self.level.sites.setdefault(key, Site(rows.table, node, None, rows=rows)).shares.append(c)
 
     def of_product(self, node: ast.expr, a: ast.expr, b: ast.expr, c: TileCotangent) -> None:
         if self.rec.rank(a) != 2 or self.rec.rank(b) != 2:
@@ -319,7 +319,7 @@ class Derivation:
         if not isinstance(c.node, ast.Name):
             c = TileCotangent(self.bound(self.pulls.hint(node), c.node))
             self.alike(c, node)
-        g = self.pulls.writer()
+        g, self.sums = self.pulls.writer(), True
         if self.rec.moves(a):
             self.pulls.pull(a, TileCotangent(g.call("mma", c.node, ast.Attribute(self.pulls.read(b), "T", ast.Load()))))
         if self.rec.moves(b):
@@ -387,6 +387,11 @@ class Derivation:
                 raise self.rec.refused(site.node, f"{p} is read as a whole and stored to")
             self.store(place, c.node, add=True)
             return
+        if site.rows is not None:
+            found = self.gradient(site, "gathered", f"d_{p}_rows")
+            found.numbers = site.rows.numbers
+            self.store(site.rows.of(found.name), self.added(site))
+            return
         spread = any(s.spread for s in site.shares)
         shared = site.window is None or bool(self.rec.shared(site.window))
         grouped = site.window is not None and self.rec.grouped(site.window)
@@ -398,16 +403,10 @@ class Derivation:
             self.to_kernel(site, site.window)
             return
         how = "rows" if spread else "shared" if shared else "own"
-        found = self.gradients.setdefault(p, Gradient(p, self.fresh(f"d_{p}"), how))
-        if found.how != how or (found.stores and how != "own"):
-            raise self.rec.refused(site.node, f"{p} is read at several places, and programs share some of them")
         if spread and not all(s.spread for s in site.shares):
             raise self.rec.refused(site.node, f"rows share {p} in one place, and not in another")
-        self.demand_apart(site)
-        found.stores += 1
-        node = site.shares[0].node
-        for s in site.shares[1:]:
-            node = operation("add", node, s.node)
+        found, node = self.gradient(site, how, f"d_{p}"), self.added(site)
+        self.sums |= how != "own"
         if how == "rows":
             self.store(name(found.name), node)
         elif how == "own":
@@ -425,14 +424,9 @@ class Derivation:
 
     def to_kernel(self, site: Site, window: TileWindow) -> None:
         """A block that programs share gets its gradient from a kernel of its own (`operands.py`)."""
-        if site.parameter in self.gradients:
-            raise self.rec.refused(
-                site.node, f"{site.parameter} is read at several places, of which programs share some"
-            )
-        self.demand_apart(site)
         batches = any(c.batch for c in self.rec.shared(window))
         found = Gradient(site.parameter, self.fresh(f"d_{site.parameter}"), "shared" if batches else "own", 1)
-        self.gradients[site.parameter] = found
+        self.gradients.append(found)
         c = self.total(f"d_{site.parameter}_part", site.shares)
         assert c is not None and isinstance(c.node, ast.Name)
         self.shared_blocks.append(SharedBlock(found, site.node, window, c.node.id, self.around()[::-1]))
@@ -475,19 +469,32 @@ class Derivation:
             elif gradient.stores > 1 and isinstance(line, ast.Expr):
                 raise self.rec.refused(self.reading.tree, f"all of {gradient.parameter} is read in several ways")
 
-    def demand_apart(self, site: Site) -> None:
-        """Blocks of one parameter at two places may only meet within a program."""
-        mine = site.window
-        if mine is None:
-            return
+    def gradient(self, site: Site, how: str, wanted: str) -> Gradient:
+        """The array that the gradient of a block is stored to: that of other places where each element is stored by
+        one program, and otherwise one more, which the rule adds."""
+        found = next((g for g in self.gradients if g.parameter == site.parameter and self.fits(site, how, g)), None)
+        if found is None:
+            self.gradients.append(found := Gradient(site.parameter, self.fresh(wanted), how))
+        found.stores += 1
+        found.windows += [site.window] if site.window is not None else []
+        return found
+
+    def fits(self, site: Site, how: str, gradient: Gradient) -> bool:
+        """Whether all blocks of an array belong to one program each."""
+        if how != "own" or gradient.how != "own" or gradient in (s.gradient for s in self.shared_blocks):
+            return False
+        return site.window is not None and all(self.within(site.window, other) for other in gradient.windows)
+
+    def within(self, mine: TileWindow, other: TileWindow) -> bool:
         grid = frozenset[str]().union(*(marks(c.offset) for c in self.k.coordinates.grid))
-        for other in self.placed.setdefault(site.parameter, []):
-            for a, b, m, n in zip(mine.offsets, other.offsets, mine.sizes, other.sizes, strict=True):
-                on_grid = bool((marks(a) | marks(b)) & grid)
-                if on_grid and (a != b or m != n):
-                    why = f"{site.parameter} is read at places that differ from program to program, and may overlap"
-                    raise self.rec.refused(site.node, why)
-        self.placed[site.parameter].append(mine)
+        places = zip(mine.offsets, other.offsets, mine.sizes, other.sizes, strict=True)
+        return all((a == b and m == n) or not (marks(a) | marks(b)) & grid for a, b, m, n in places)
+
+    def added(self, site: Site) -> ast.expr:
+        node = site.shares[0].node
+        for s in site.shares[1:]:
+            node = operation("add", node, s.node)
+        return node
 
     def written(self, level: BackwardLevel) -> list[ast.stmt]:
         lines = [ForwardLines(level.items, False), *level.lines]

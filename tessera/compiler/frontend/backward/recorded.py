@@ -61,14 +61,16 @@ class KernelRecord:
 
     def __init__(self, definition: Definition) -> None:
         """Raises CompileError with what is wrong with the kernel itself."""
-        ev = _evaluated(definition)
-        while (flat := written_out(ev.definition, getattr(ev, "seen", {}))) is not None:
-            ev = _evaluated(flat)
-        self.ev = ev
-        self.definition = ev.definition  # with the grid's loops written out
-        assert isinstance(ev.layer, KernelLayer)
-        self.k = ev.layer
-        self.values: dict[ast.AST, Any] = dict(getattr(ev, "seen", {}))
+        self.read(definition)
+        while (flat := written_out(self.definition, self.values)) is not None:
+            self.read(flat)
+
+    def read(self, definition: Definition) -> None:
+        self.ev = _evaluated(definition)
+        self.definition = self.ev.definition  # with the grid's loops written out
+        assert isinstance(self.ev.layer, KernelLayer)
+        self.k = self.ev.layer
+        self.values: dict[ast.AST, Any] = dict(getattr(self.ev, "seen", {}))
         self.loops: list[tuple[frozenset[str], Counting]] = []
         """the loops that a program runs: their counters, and what they count"""
         self.constants: set[str] = set()

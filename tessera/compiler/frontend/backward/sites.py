@@ -8,6 +8,7 @@ from typing import Any
 
 from tessera.compiler.frontend.backward.cotangents import TileCotangent
 from tessera.compiler.frontend.backward.emit import Line
+from tessera.compiler.frontend.backward.gathers import GatheredRows
 from tessera.compiler.frontend.backward.items import Item, LoopStatement
 from tessera.compiler.frontend.kernel.values import TileWindow
 from tessera.immutable import mutable
@@ -17,12 +18,13 @@ Key = tuple[Any, ...]
 
 @dataclass(eq=False, slots=True)
 class Site:
-    """A block of a parameter, or a scalar, whose gradient is stored when all of its shares are known."""
+    """A block of a parameter, rows of it or a scalar, whose gradient is stored when all of its shares are known."""
 
     parameter: str
     node: ast.expr
     window: TileWindow | None
     shares: list[TileCotangent] = field(default_factory=list[TileCotangent])
+    rows: GatheredRows | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -42,14 +44,16 @@ class BackwardLevel:
 
 @mutable
 class Gradient:
-    """What the backward kernel gives of a parameter. `how`: "own" (in place of its blocks), "shared" (a sum over
-    programs), "rows" (of each row, which the rule adds up), "gathered" (of the rows that `numbers` says)."""
+    """What the backward kernel gives of a parameter; of several such arrays the rule makes a sum. `how`: "own" (in
+    place of its blocks), "shared" (a sum over programs), "rows" (of each row, which the rule adds up), "gathered" (of
+    the rows that `numbers` says). `windows`: the blocks that are stored."""
 
     parameter: str
     name: str
     how: str
     stores: int = 0
     numbers: str = ""
+    windows: list[TileWindow] = field(default_factory=list[TileWindow])
 
 
 @dataclass(eq=False, slots=True)

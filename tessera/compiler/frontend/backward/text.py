@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from tessera.compiler.frontend.backward.edges import Edges
 from tessera.compiler.frontend.backward.operands import KeptTile, planned
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.sites import Gradient
@@ -43,7 +44,12 @@ def derived(definition: Definition) -> Derived:
     rec = KernelRecord(definition)
     root = _library(definition)
     try:
-        return _Text(rec, root).written()
+        edges = Edges(rec)
+        text = _Text(rec, root)
+        if text.made.sums and (counted := edges.counted(f"{root}.tile")) is not None:
+            rec = KernelRecord(counted)
+            text = _Text(rec, root)
+        return text.written()
     except (KernelFault, BroadcastError) as e:
         raise rec.refused(definition.tree, str(e)) from None
 
@@ -151,7 +157,8 @@ class _Text:
         """Whether sums of it are made in f32, and rounded at the end."""
         if g.parameter in self.made.scalars:
             return False
-        return self.rec.k.views[g.parameter].dtype.is_low_precision and (g.how != "own" or g.stores > 1)
+        summed = g.how != "own" or g.stores > 1 or sum(x.parameter == g.parameter for x in self.made.gradients) > 1
+        return self.rec.k.views[g.parameter].dtype.is_low_precision and summed
 
     def widest(self) -> str:
         """The parameter read as a whole that has the most axes."""
@@ -189,7 +196,7 @@ class _Text:
     def written(self) -> Derived:
         made, results = self.made, self.results()
         cots = [made.cotangents.setdefault(r, made.fresh(f"d_{r}")) for r in results]
-        gradients = [made.gradients[p] for p in self.parameters if p in made.gradients]
+        gradients = sorted(made.gradients, key=lambda g: [*self.parameters].index(g.parameter))
         if not gradients and not made.left:
             raise self.rec.refused(self.definition.tree, "no argument of it moves its result")
         given = {c: self.of_result(r, i) for i, (r, c) in enumerate(zip(results, cots, strict=True))}
@@ -204,7 +211,8 @@ class _Text:
         given |= {k.array: self.of_kept(k) for k in self.operands.kept.values()}
         for k in self.operands.kernels:
             gives = {k.gradient.name: self.of_gradient(k.gradient)}
-            kernels.append(self.kernel_text(f"{self.kernel}_{k.gradient.parameter}", k.body, gives, given, every=False))
+            called = f"{self.kernel}_{k.gradient.name.removeprefix('d_')}"
+            kernels.append(self.kernel_text(called, k.body, gives, given, every=False))
         text = [line for k in kernels for line in (*k.lines, "", "")]
         text += [*self.rule_text(results, cots, gradients, kernels), ""]
         return Derived("\n".join(text), self.rule, tuple(k.name for k in kernels), self.root)
@@ -261,7 +269,7 @@ class _Text:
         if not one:
             out.append(f"    {', '.join(cots)} = cotangents")
         out += [f"    {k.call}" for k in kernels]
-        found = {g.parameter: self.of_rule(g) for g in gradients}
+        found = {g.parameter: self.of_rule([x for x in gradients if x.parameter == g.parameter]) for g in gradients}
         for p in self.parameters:
             if p in self.made.left:
                 found[p] = self.made.cotangents[p]
@@ -276,23 +284,26 @@ class _Text:
         bare = len(self.parameters) - len(defaults)
         return [p if i < bare else f"{p}={defaults[i - bare]}" for i, p in enumerate(self.parameters)]
 
-    def of_rule(self, g: Gradient) -> str:
-        """What the rule makes of what the kernel gives."""
+    def of_rule(self, parts: list[Gradient]) -> str:
+        """What the rule makes of what the kernels give of one parameter."""
+        total = " + ".join(map(self.of_part, parts))
+        if not any(map(self.rounded, parts)):
+            return total
+        return (
+            f"({total}).to({parts[0].parameter}.dtype)" if len(parts) > 1 else f"{total}.to({parts[0].parameter}.dtype)"
+        )
+
+    def of_part(self, g: Gradient) -> str:
         p = g.parameter
         if p in self.made.scalars:
             return f"{self.root}.sum({g.name})" if g.how == "rows" else f"{g.name}[0]"
+        sizes = ", ".join(f"{p}.shape[{i}]" for i in range(g.how == "gathered", len(self.rec.k.views[p].shape)))
         if g.how == "gathered":
             rows, numbers = g.name, g.numbers
             if len(self.rec.k.views[numbers].shape) > 1:
-                sizes = ", ".join(f"{p}.shape[{i}]" for i in range(1, len(self.rec.k.views[p].shape)))
-                rows, numbers = f"{rows}.reshape(({', '.join(('-1', sizes))}))", f"{numbers}.reshape((-1,))"
-            total = f"{self.root}.segment_sum({rows}, {numbers}, {p}.shape[0])"
-            return f"{total}.to({p}.dtype)" if self.rounded(g) else total
-        if g.how == "rows":
-            sizes = ", ".join(f"{p}.shape[{i}]" for i in range(len(self.rec.k.views[p].shape)))
-            total = f"{self.root}.sum({g.name}.reshape((-1, {sizes})), 0)"
-            return f"{total}.to({p}.dtype)" if self.rounded(g) else total
-        return f"{g.name}.to({p}.dtype)" if self.rounded(g) else g.name
+                rows, numbers = f"{rows}.reshape((-1, {sizes}))", f"{numbers}.reshape((-1,))"
+            return f"{self.root}.segment_sum({rows}, {numbers}, {p}.shape[0])"
+        return f"{self.root}.sum({g.name}.reshape((-1, {sizes})), 0)" if g.how == "rows" else g.name
 
 
 def _head(name: str, signature: list[str], gives: list[str]) -> list[str]:
