@@ -10,6 +10,7 @@ import pytest
 import tessera as ts
 from tessera import Tensor, f64
 from tessera.compiler.autodiff.batching import batch
+from tessera.compiler.autodiff.rules import active, smooth
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.reference import evaluate
@@ -55,6 +56,24 @@ def test_operators(example: Example) -> None:
         found = evaluate(_mapped(one, differing), [*arrays, _sizes(sizes)])
         for i, result in enumerate(found):
             close(result, np.stack([w[i] for w in wanted]), tensor(one.region.block.terminator.operands[i]).dtype, 8)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_no_operator_loses_its_derivative(example: Example) -> None:
+    """What depends on the arguments depends on them for many elements, too: `vmap` may decompose an operator into
+    others, of which some have no derivative."""
+    flat = [x for a in example.args if a is not None for x in (a if isinstance(a, list) else [a])]
+    sizes = {s: max(SIZES[s], example.least) * example.multiple.get(s, 1) for s in symbols(example)}
+    one = applied(example, [x.dtypes()[0] for x in flat], sizes)
+    before = _reached(one)
+    assert _reached(_mapped(one, [True] * len(flat))) == before
+
+
+def _reached(func: Op) -> list[bool]:
+    """Which results have a derivative by the arguments."""
+    block = func.region.block
+    live = active(block.ops[:-1], filter(smooth, block.args))
+    return [v in live for v in block.terminator.operands]
 
 
 def _sizes(sizes):

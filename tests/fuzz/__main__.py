@@ -6,6 +6,7 @@ import importlib
 import sys
 
 FUZZERS = {
+    "certificates": "tests.fuzz.certificates",
     "faults": "tests.fuzz.faults",
     "frontend": "tests.fuzz.frontend",
     "functions": "tests.fuzz.functions",

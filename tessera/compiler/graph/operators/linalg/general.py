@@ -207,6 +207,7 @@ class Det(Operator):
 
     space = "linalg"
     methods = ()
+    batching = "leading"
 
     def infer(self, t: Infer, x: TensorType) -> TensorType:
         demand_square(t, x)
@@ -239,6 +240,7 @@ class Slogdet(Operator):
 
     space = "linalg"
     methods = ()
+    batching = "leading"
     multiple = True
 
     def infer(self, t: Infer, x: TensorType) -> tuple[TensorType, TensorType]:

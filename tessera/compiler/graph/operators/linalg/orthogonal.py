@@ -141,6 +141,7 @@ class Qr(Operator):
 
     space = "linalg"
     methods = ()
+    batching = "leading"
     multiple = True
 
     def infer(self, t: Infer, x: TensorType, mode: str = "reduced") -> tuple[TensorType, TensorType]:
