@@ -24,7 +24,7 @@ from tessera.profiler.host import HostReport, place_text
 from tessera.profiler.kernel_stats import KernelStats, covered, kernel_stats, roofline_time, time_outside
 from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
-from tessera.profiler.recording import Recording
+from tessera.profiler.recording import Recording, replay_of
 from tessera.profiler.trial import ledger
 from tessera.profiler.trial.outcome import Advice, HintTrial, TriedHint, attempt
 from tessera.profiler.views.parts import narrow_reads
@@ -461,7 +461,8 @@ def _pauses(recording: Recording) -> list[_Pause]:
     last, end = None, 0
     for launch in ran:
         compiling = bisect_left(compiled, launch.start) > bisect_left(compiled, end)
-        if last and launch.start > end and not compiling and not _one_call(last, launch):
+        in_graph = replay_of(launch) is not None  # started by the graph, not by a call
+        if last and launch.start > end and not compiling and not in_graph and not _one_call(last, launch):
             here = starts[bisect_left(starts, end, key=_begin) : bisect_left(starts, launch.start, key=_begin)]
             spans = [(e.start, min(e.start + e.duration, launch.start)) for e in here]
             found.append(_Pause(last, launch, launch.start - end - covered(recording, spans)))
@@ -474,7 +475,7 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
     """Short kernels with pauses between their calls that are as long, and much alike."""
     elsewhere = HostReport(recording).spent_elsewhere()
     pauses = [pause for pause in _pauses(recording) if pause.after.start not in elsewhere]
-    ran = [launch for launch in recording.launches if launch.duration is not None]
+    ran = [launch for launch in recording.launches if launch.duration is not None and replay_of(launch) is None]
     gaps = sorted(pause.duration for pause in pauses)
     busy = sum(launch.duration or 0 for launch in ran)
     if len(gaps) < 3:

@@ -265,8 +265,10 @@ def time_outside(recording: Recording) -> int:
 def outside_spans(recording: Recording) -> list[tuple[int, int]]:
     """The stretches of that time as (start, end), in order."""
     events = (*recording.compiles, *recording.profiling, *recording.launches)
-    start = np.array([recording.start, *(event.start for event in events), recording.end], np.int64)
-    took = np.array([0, *(event.duration or 0 for event in events), 0], np.int64)
+    spans = [(event.start, event.duration or 0) for event in events]
+    spans += [(replay.start, replay.end - replay.start) for replay in recording.replays]  # no host works in a graph
+    start = np.array([recording.start, *(begin for begin, _ in spans), recording.end], np.int64)
+    took = np.array([0, *(length for _, length in spans), 0], np.int64)
     if (calls := recording.calls_made) is not None:
         start, took = np.concatenate([start, calls.start]), np.concatenate([took, calls.duration])
     order = np.argsort(start, kind="stable")

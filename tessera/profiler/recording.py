@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tessera.compiler.machines import HOST
 from tessera.language.lazy import np
@@ -22,6 +22,7 @@ from tessera.runtime.events import (
     CallTime,
     CompileEvent,
     Event,
+    GraphEvent,
     LaunchEvent,
     MemoryEvent,
     ProfilingEvent,
@@ -39,6 +40,29 @@ _HIGHER = 1.1
 """by which more has to be held than when holders were looked for last"""
 
 
+class Replay(NamedTuple):
+    """One run of a CUDA graph: from the start of the first of its launches to the end of the last one, ns. What else
+    the graph holds is not seen."""
+
+    graph: int
+    number: int
+    device: str
+    rank: int
+    start: int
+    end: int
+    launches: tuple[LaunchEvent, ...]
+
+    @property
+    def title(self) -> str:
+        return f"graph {self.graph}, replay {self.number}"
+
+
+def replay_of(launch: LaunchEvent) -> tuple[int, int, int] | None:
+    """Rank, graph and replay that a launch belongs to; None where no graph made it."""
+    known = launch.attributes
+    return (launch.rank, int(known["graph"]), int(known["replay"])) if "graph" in known else None
+
+
 class Recording(Bookkeeping):
     """Events of one profiled region. `start` and `end` in ns bound the region; events may come from any thread."""
 
@@ -52,6 +76,8 @@ class Recording(Bookkeeping):
         self.profiling: list[ProfilingEvent] = []
         self.memory: list[MemoryEvent] = []
         self.batches: list[TileBatch] = []
+        self.graphs: list[GraphEvent] = []
+        """CUDA graphs: captures, and how often each ran"""
         self.calls_made: CallTimes | None = None
         """all calls, where only some are recorded: launches and tiles are those of these"""
         self.one_in = 1
@@ -81,6 +107,8 @@ class Recording(Bookkeeping):
         """run -> its number among the runs of this recording"""
         self._call_of: dict[int, int] = {}
         """launch -> that number"""
+        self._unheard: set[int] = set()
+        """launches of graphs, where only some calls are recorded"""
         self._looked = 0
         """bytes that were held when holders were looked for"""
 
@@ -88,6 +116,8 @@ class Recording(Bookkeeping):
         """Stores an event. Runs on the launching thread, so it hardly does more than append."""
         if isinstance(event, TileBatch):
             self._add_tiles(event)
+        elif isinstance(event, LaunchEvent) and self.calls_made is not None and replay_of(event) is not None:
+            self._unheard.add(event.launch)  # another listener's: figures are those of the chosen calls
         elif isinstance(event, LaunchEvent):
             self.launches.append(event)
             run = int(event.attributes.get("run", event.launch))
@@ -101,6 +131,8 @@ class Recording(Bookkeeping):
                     self._halve(self.calls_made)
         elif isinstance(event, ProfilingEvent):
             self.profiling.append(event)
+        elif isinstance(event, GraphEvent):
+            self.graphs.append(event)
         elif isinstance(event, MemoryEvent):
             self.memory.append(event)
             host = event.device.partition(":")[0] == HOST
@@ -113,6 +145,8 @@ class Recording(Bookkeeping):
     def _add_tiles(self, batch: TileBatch) -> None:
         """Where the room for tiles is used up, every other call gives its own back, and has none from then on."""
         with self._lock:
+            if self._unheard and len(batch) and int(batch.records["launch"][0]) in self._unheard:
+                return
             if not self._is_kept(batch):
                 self.left_out += len(batch)
                 return
@@ -186,6 +220,20 @@ class Recording(Bookkeeping):
         if self._extents is None or self._extents[0] is not table:
             self._extents = (table, tile_extents(table.records))
         return self._extents[1]
+
+    @property
+    def replays(self) -> list[Replay]:
+        """The runs of graphs of which launches were recorded, in order of their starts."""
+        found: dict[tuple[int, int, int], list[LaunchEvent]] = {}
+        for launch in self.launches:
+            if launch.duration is not None and (key := replay_of(launch)) is not None:
+                found.setdefault(key, []).append(launch)
+        made: list[Replay] = []
+        for (rank, graph, number), launches in found.items():
+            end = max(e.start + (e.duration or 0) for e in launches)
+            start = min(e.start for e in launches)
+            made.append(Replay(graph, number, launches[0].device, rank, start, end, tuple(launches)))
+        return sorted(made, key=lambda replay: replay.start)
 
     def tiles_of(self, launch: int) -> TileBatch:
         """The tile records of one launch."""

@@ -20,12 +20,12 @@ from tessera.profiler.sampling import counters
 from tessera.profiler.sampling.calls import CallTimes
 from tessera.profiler.sampling.stacks import HostPlace, Samples
 from tessera.runtime.arrays.holders import Holder
-from tessera.runtime.events import CompileEvent, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
+from tessera.runtime.events import CompileEvent, GraphEvent, LaunchEvent, MemoryEvent, ProfilingEvent, TileBatch
 
 VERSION, SAMPLED = 2, 3
 """Raised whenever a reader of the version before would misunderstand the file: it takes sampled calls for all calls."""
 
-_Event = TypeVar("_Event", LaunchEvent, CompileEvent, ProfilingEvent, MemoryEvent)
+_Event = TypeVar("_Event", LaunchEvent, CompileEvent, ProfilingEvent, MemoryEvent, GraphEvent)
 
 
 class ProfileError(TesseraError, ValueError):
@@ -52,6 +52,7 @@ def save(recording: Recording, path: Path) -> Path:
         "compiles": [asdict(event) for event in recording.compiles],
         "profiling": [asdict(event) for event in recording.profiling],
         "memory": [asdict(event) for event in recording.memory],
+        "graphs": [asdict(event) for event in recording.graphs],
         "clock": recording.clock,
         "counters": counters.to_json(recording.counters),
         "calls": None if recording.calls_made is None else recording.calls_made.to_json(),
@@ -102,6 +103,7 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     recording.compiles = [_event(CompileEvent, entry) for entry in document["compiles"]]
     recording.profiling = [_event(ProfilingEvent, entry) for entry in document["profiling"]]
     recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
+    recording.graphs = [_event(GraphEvent, entry) for entry in document.get("graphs", ())]
     if document.get("clock"):
         boot, offset = document["clock"]
         recording.clock = str(boot), int(offset)

@@ -14,6 +14,7 @@ from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
 from tessera.profiler.views.markup import prose
+from tessera.runtime.events import GraphEvent
 
 SHOWN = 8
 """kernels in the text, the longest first"""
@@ -77,6 +78,41 @@ def _unattended(recording: Recording) -> float:
     return 1 - got.value / took if took and got is not None and got.value is not None and got.value < took else 0.0
 
 
+def graph_lines(recording: Recording) -> list[str]:
+    """A line for each CUDA graph that was captured, or that ran and had been captured by a profile."""
+    known: dict[int, list[GraphEvent]] = {}
+    for event in recording.graphs:
+        known.setdefault(event.graph, []).append(event)
+    took: dict[int, int] = {}
+    for replay in recording.replays:
+        took[replay.graph] = took.get(replay.graph, 0) + replay.end - replay.start
+    return [f"graph {graph}: {_graph_text(events, took.get(graph, 0))}" for graph, events in known.items()]
+
+
+def _graph_text(events: list[GraphEvent], took: int) -> str:
+    """`3 replays of 4 launches, 120 µs each`, and what of the graph cannot be seen."""
+    ran = [event for event in events if event.replays]
+    count, recorded = sum(e.replays or 0 for e in ran), sum(e.recorded for e in ran)
+    unseen = [event for event in events if event.replays is None]
+    said: list[str] = []
+    if ran:
+        said.append(f"{_count(count, 'replay')} of {_count(ran[0].launches, 'launch', 'launches')}")
+        if recorded < count:
+            said[0] += f", {f'the first {recorded:,}' if recorded else 'none'} recorded: there was no room for more"
+        said += [f"{format_time(took / recorded)} each"] if recorded else []
+    elif not unseen:
+        said.append("captured, and not replayed since")
+    if unseen:
+        more = _count(sum(event.launches for event in unseen), "more launch", "more launches")
+        what = f"{more} of it" if len(unseen) < len(events) else "its replays"
+        said.append(f"{what} cannot be seen: {unseen[0].reason}")
+    return "; ".join(said)
+
+
+def _count(count: int, one: str, several: str = "") -> str:
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
 class Summary:
     """Text in a terminal, HTML in a notebook: `str(summary)` is the whole report."""
 
@@ -88,6 +124,8 @@ class Summary:
         self.memory = MemoryReport(recording.memory, recording.held)
         self.traffic = Traffic(recording)
         self.host = HostReport(recording)
+        self.graphs = graph_lines(recording)
+        """what CUDA graphs did, and what of it could not be seen"""
         self.counters = recording.counters
         self.unattended = _unattended(recording)
         """the least part of the kernels' time on the CPU in which no thread of the process had a processor"""
@@ -111,6 +149,8 @@ class Summary:
         for hint in self.hints:
             if not hint.kernel:
                 lines += ["", f"Whole run: {hint.measured}", f"  - Suggestion: {_suggestion(hint)}"]
+        if self.graphs:
+            lines += ["", "CUDA graphs:", *(f"  {line}" for line in self.graphs)]
         if self.host.lines:
             lines += ["", str(self.host)]
         if self.calls is None or self.memory.events:

@@ -36,6 +36,7 @@ __all__ = [
     "CallTime",
     "CompileEvent",
     "Event",
+    "GraphEvent",
     "LaunchAttributes",
     "LaunchEvent",
     "MemoryEvent",
@@ -48,6 +49,7 @@ __all__ = [
     "add_drain",
     "details_wanted",
     "drain",
+    "graphs_wanted",
     "memory_wanted",
     "new_launch",
     "paused",
@@ -110,6 +112,10 @@ class LaunchAttributes(TypedDict, total=False):
     """measured cost of one tile record on this target"""
     dropped: int
     """tile records of its call for which there was no room; absent where there are none"""
+    graph: int
+    """the CUDA graph that launched it, by number; absent where no graph did"""
+    replay: int
+    """which of the graph's runs it belongs to, counted from 1"""
 
 
 @immutable
@@ -230,6 +236,23 @@ class ProfilingEvent:
     duration: int
 
 
+@immutable
+class GraphEvent:
+    """A CUDA graph that holds launches: when it has been captured, and then how often it ran since it was told of."""
+
+    graph: int
+    """as in `LaunchAttributes`"""
+    device: str
+    launches: int
+    """published ones, of a run; the graph may hold others' too"""
+    replays: int | None
+    """None where they cannot be seen"""
+    recorded: int = 0
+    """replays, of the first ones, whose launches are published: there was no room for the others"""
+    reason: str = ""
+    """why they cannot be seen"""
+
+
 Held = tuple[tuple[str, int, str, int], ...]
 """values by file, forward line, name and bytes, largest first"""
 
@@ -339,7 +362,7 @@ class TileBatch:
             yield TileEvent(**values)
 
 
-Event = LaunchEvent | CompileEvent | CallEvent | CallTime | ProfilingEvent | MemoryEvent | TileBatch
+Event = LaunchEvent | CompileEvent | CallEvent | CallTime | ProfilingEvent | GraphEvent | MemoryEvent | TileBatch
 Listener = Callable[[Event], None]
 Waiter = Callable[[WaitEvent], None]
 Witness = Callable[[Any, Sequence[Any], Any], None]
@@ -375,6 +398,11 @@ def active() -> bool:
 def tiles_wanted() -> bool:
     """True when a listener asked for tile records: the launch should run the instrumented variant of its kernel."""
     return _tiles_wanted and any(hearer.tiles for hearer in _hearing())
+
+
+def graphs_wanted() -> bool:
+    """The same for launches that are captured into a graph, which no listener can choose among."""
+    return _tiles_wanted and any(hearer.tiles and hearer.choice is None for hearer in _hearing())
 
 
 def sampled() -> bool:
@@ -413,6 +441,7 @@ def subscribe(listener: Listener, *, tiles: bool = True, choice: Choice | None =
     tile records, though it receives those that another listener asked for. With `choice` it hears of a call that it
     does not choose only a CallTime, and nothing of memory, unless another listener wants them.
     """
+    drain()  # what has run before is not for this listener
     with _lock:
         token = next(_tokens)
         _replace((*_listeners, _Hearer(token, listener, tiles, choice)))

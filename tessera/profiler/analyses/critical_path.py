@@ -15,10 +15,10 @@ from typing import Literal
 
 from tessera.profiler.host import place_text, sampled_slices
 from tessera.profiler.quantity import format_percent, format_time
-from tessera.profiler.recording import Recording
+from tessera.profiler.recording import Recording, Replay
 from tessera.profiler.views.markup import table, table_alone, text
 
-Kind = Literal["kernel", "compile", "profiling", "host"]
+Kind = Literal["kernel", "graph", "compile", "profiling", "host"]
 SHOWN = 8
 """parts in the text, the longest first"""
 
@@ -29,7 +29,7 @@ class PathStep:
 
     kind: Kind
     what: str
-    """a kernel's title, what was compiled, or a line of the program"""
+    """a kernel's title, what was compiled, a line of the program, or a graph between two of its kernels"""
     start: int
     duration: int
 
@@ -53,7 +53,8 @@ class CriticalPath:
     def __init__(self, recording: Recording) -> None:
         self.region = recording.duration
         found = _activities(recording)
-        self.steps = _with_lines(recording, list(_chain(found, recording.start, recording.end)))
+        chain = _within_graphs(recording.replays, list(_chain(found, recording.start, recording.end)))
+        self.steps = _with_lines(recording, chain)
         total: dict[tuple[Kind, str], int] = {}
         for step in found:
             key = step.kind, step.what
@@ -127,6 +128,35 @@ def _chain(found: Sequence[PathStep], begin: int, end: int) -> Iterator[PathStep
         start = max(begin, ordered[at].start)
         yield PathStep(ordered[at].kind, ordered[at].what, start, ends[at] - start)
         now = start
+
+
+def _within_graphs(replays: Sequence[Replay], backwards: list[PathStep]) -> list[PathStep]:
+    """The same, with the part of the host's steps that a graph ran in as the graph's: what lies between two kernels of
+    a replay is no work of the host's."""
+    spans: list[tuple[int, int, str]] = []
+    for replay in replays:  # of two at a time the one that began first
+        begin = max(replay.start, spans[-1][1] if spans else replay.start)
+        if begin < replay.end:
+            spans.append((begin, replay.end, f"graph {replay.graph}: pauses and what is not Tessera's"))
+    starts = [begin for begin, _, _ in spans]
+    out: list[PathStep] = []
+    for step in backwards:
+        if step.kind != "host":
+            out.append(step)
+            continue
+        end = step.start + step.duration
+        at = bisect_right(starts, end) - 1
+        while at >= 0 and spans[at][1] > step.start:
+            begin, until = max(step.start, spans[at][0]), min(end, spans[at][1])
+            if until < end:
+                out.append(PathStep("host", "", until, end - until))
+            if begin < until:
+                out.append(PathStep("graph", spans[at][2], begin, until - begin))
+            end = min(end, begin)
+            at -= 1
+        if end > step.start:
+            out.append(PathStep("host", "", step.start, end - step.start))
+    return out
 
 
 def _with_lines(recording: Recording, backwards: list[PathStep]) -> list[PathStep]:

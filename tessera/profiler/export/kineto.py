@@ -152,6 +152,8 @@ def _kernel(event: LaunchEvent, number: int) -> dict[str, Any]:
         "kernel": event.kernel,
         "source": event.source,
     }
+    if known.get("graph"):
+        about |= {"graph id": known["graph"], "graph replay": known["replay"]}
     if known.get("resources"):
         about["blocks per SM"] = event.tiles / known["resources"]
     if known.get("occupancy") is not None:

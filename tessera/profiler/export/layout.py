@@ -15,7 +15,7 @@ from tessera.language.lazy import np
 from tessera.profiler.balance import busy_map, nesting_lanes, numbered, occupancy
 from tessera.profiler.export.slices import Label, Slices, Trace, TraceCounter, TraceProcess, TraceThread
 from tessera.profiler.host import place_text, sampled_slices
-from tessera.profiler.recording import Recording
+from tessera.profiler.recording import Recording, Replay
 from tessera.profiler.sampling.stacks import HostPlace
 from tessera.profiler.style import RESOURCE_NAMES
 from tessera.runtime.events import LaunchEvent
@@ -41,8 +41,12 @@ def lay_out(recording: Recording) -> Trace:
         tiles = _tiles(recording, {launch.launch: launch for launch in timed}, labels)
         _link({launch.launch: index for index, launch in enumerate(timed)}, launches, tiles)
         _tile_rows(tiles, devices)
+    replays = recording.replays
+    around = _alike([(replay.rank, replay.device) for replay in replays])
     for (rank, device), which in _alike([(launch.rank, launch.device) for launch in timed]).items():
-        devices.get(rank, device, 0).row((0,), "launches", launches.take(which))
+        outer = [_replay_span(replays[i], labels) for i in around.get((rank, device), ())]
+        row = _slices(outer).followed(launches.take(which)) if outer else launches.take(which)
+        devices.get(rank, device, 0).row((0,), "launches", row)
     for device, which in _alike([event.device for event in recording.memory]).items():
         held = sorted((recording.memory[i].time, recording.memory[i].total) for i in which.tolist())
         times, totals = (np.array(column) for column in zip(*held, strict=True))
@@ -146,6 +150,11 @@ def _launch_span(launch: LaunchEvent, labels: list[Label]) -> Span:
     args |= {"launch": launch.launch, "kernel": launch.kernel, "grid": "x".join(map(str, launch.grid))}
     args |= {"source": launch.source}
     return launch.start, launch.start + (launch.duration or 0), _labelled(labels, launch.title, "launch", **args)
+
+
+def _replay_span(replay: Replay, labels: list[Label]) -> Span:
+    about = {"graph": replay.graph, "replay": replay.number, "launches": len(replay.launches)}
+    return replay.start, replay.end, _labelled(labels, replay.title, "graph", **about)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from tessera.profiler.analyses.critical_path import CriticalPath
 from tessera.profiler.hints import Hint
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import format_percent, format_time, format_value
-from tessera.profiler.recording import Recording
+from tessera.profiler.recording import Recording, replay_of
 from tessera.profiler.roofline import Roofline
 from tessera.profiler.style import resource
 from tessera.profiler.summary import Summary
@@ -57,6 +57,7 @@ def _headline(summary: Summary, recording: Recording) -> str:
     count = len(recording.launches)
     facts += [f"{count:,} launch{'es' if count != 1 else ''}", records, str(summary.overhead)]
     facts += summary.calls.lines(recording.start)[:1] if summary.calls is not None else []
+    facts += summary.graphs
     return (
         f'<p class="facts">{text(" · ".join(facts))}</p><section class="scroll">{kernel_table(summary.rows)}</section>'
     )
@@ -85,7 +86,7 @@ def _launches(launches: list[LaunchEvent]) -> str:
     heads = ("number", "device", "grid", "time", "FLOP", "bytes", "time is", "line")
     rows = [
         (
-            f"{text(launch.title)}{sizes_note(launch.attributes.get('sizes', {}))}",
+            f"{text(launch.title)}{sizes_note(launch.attributes.get('sizes', {}))}{_graph(launch)}",
             str(launch.launch),
             text(launch.device),
             "×".join(map(str, launch.grid)),
@@ -99,6 +100,12 @@ def _launches(launches: list[LaunchEvent]) -> str:
     ]
     more = f"<p>The first {_MOST_ROWS:,} of {len(launches):,}.</p>" if len(launches) > _MOST_ROWS else ""
     return f'<div class="scroll">{table(("kernel", *heads), rows, heads)}</div>{more}'
+
+
+def _graph(launch: LaunchEvent) -> str:
+    if replay_of(launch) is None:
+        return ""
+    return f'<small class="ts-sizes">{text("graph {graph}, replay {replay}".format_map(launch.attributes))}</small>'
 
 
 def _place(launch: LaunchEvent) -> str:

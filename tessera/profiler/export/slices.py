@@ -38,8 +38,16 @@ class Slices:
 
     def take(self, which: np.ndarray | slice) -> Slices:
         """Some of them, in that order."""
-        columns = (self.start, self.end, self.label, self.flow, self.bound)
-        return Slices(*(c[which] for c in columns), {name: c[which] for name, c in self.numbers.items()})
+        return Slices(*(c[which] for c in self._columns()), {name: c[which] for name, c in self.numbers.items()})
+
+    def followed(self, others: Slices) -> Slices:
+        """These and others, which have the same numbers."""
+        pairs = zip(self._columns(), others._columns(), strict=True)
+        numbers = {name: np.concatenate([self.numbers[name], values]) for name, values in others.numbers.items()}
+        return Slices(*(np.concatenate(pair) for pair in pairs), numbers)
+
+    def _columns(self) -> tuple[np.ndarray, ...]:
+        return self.start, self.end, self.label, self.flow, self.bound
 
 
 @dataclass(slots=True, eq=False)

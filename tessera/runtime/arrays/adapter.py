@@ -106,6 +106,10 @@ class Adapter:
         """The CUDA stream that the library's work is ordered on."""
         return 0
 
+    def stream_owner(self, device: str) -> Any:
+        """What keeps that stream alive; None where nothing has to."""
+        return None
+
     def stream_reader(self, device: str) -> Callable[[], int]:
         """The quickest way to `stream(device)` while that device is the current one."""
         return lambda: self.stream(device)

@@ -115,6 +115,9 @@ class CupyAdapter(Adapter):
     def stream(self, device: str) -> int:
         return cupy().cuda.get_current_stream().ptr
 
+    def stream_owner(self, device: str) -> Any:
+        return cupy().cuda.get_current_stream()
+
     def stream_reader(self, device: str) -> Callable[[], int]:
         current = cupy().cuda.get_current_stream
         return lambda: current().ptr
@@ -198,6 +201,9 @@ class TorchAdapter(Adapter):
     def stream(self, device: str) -> int:
         return sys.modules["torch"].cuda.current_stream(device).cuda_stream
 
+    def stream_owner(self, device: str) -> Any:
+        return sys.modules["torch"].cuda.current_stream(device)
+
     def stream_reader(self, device: str) -> Callable[[], int]:
         raw = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)  # makes no Stream object
         return super().stream_reader(device) if raw is None else partial(raw, device_index(device))
@@ -244,6 +250,9 @@ class ThroughCupy(Adapter):
 
     def stream(self, device: str) -> int:
         return CUPY.stream(device)
+
+    def stream_owner(self, device: str) -> Any:
+        return CUPY.stream_owner(device)
 
     def stream_reader(self, device: str) -> Callable[[], int]:
         return CUPY.stream_reader(device)

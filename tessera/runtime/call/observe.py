@@ -47,6 +47,16 @@ class ObservedRun:
     extra: Mapping[str, Any]
     call: Callable[[int], CallEvent] | None = None
 
+    @property
+    def on(self) -> str:
+        """The device as events name it."""
+        return self.device if ":" in self.device else f"{self.device}:0"
+
+
+def called_from() -> dict[str, Any]:
+    """The line of the program that calls, for events."""
+    return dict(zip(("call_file", "call_line"), callsite(), strict=True))
+
 
 def observe(
     run: ObservedRun, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int], stream: int
@@ -56,9 +66,8 @@ def observe(
     recorder = Recorder() if events.tiles_wanted() else None
     executable = run.built.code.executable()
     plan = run.built.plan
-    device = run.device if ":" in run.device else f"{run.device}:0"
     size = _workspace(executable, sizes)
-    with host_memory.Used(size, f"temporaries of {plan.name}", plan.held(run.env), device):
+    with host_memory.Used(size, f"temporaries of {plan.name}", plan.held(run.env), run.on):
         start, duration = _timed(run, executable, pointers, scalars, sizes, stream, recorder)
     launches = run.built.plan.launches
     ids = [events.new_launch() for _ in launches]
@@ -70,19 +79,19 @@ def observe(
     dropped = recorder.dropped if recorder is not None else 0
     if dropped and len(launches) > 1:
         extents = _until_the_next(extents, start + duration)
-    more = {"run": ids[0] if ids else 0, **run.extra, **dict(zip(("call_file", "call_line"), callsite(), strict=True))}
+    more = {"run": ids[0] if ids else 0, **run.extra, **called_from()}
     if dropped:
         more["dropped"] = dropped
     if batches and (cost := getattr(executable, "record_ns", None)) is not None:
         more["record_ns"] = cost
-    names = _Buffers(pointers, ids[0] if ids else 0)
+    names = BufferNames(pointers, ids[0] if ids else 0)
     for info, number, extent in zip(launches, ids, extents, strict=True):
         memory = {"reads": names.of(info.reads), "writes": names.of(info.writes)}
-        events.publish(_event(run, info, number, extent, memory | more))
+        events.publish(launch_event(run, info, number, extent, memory | more))
     if run.call is not None and ids:
         events.publish(run.call(ids[0]))
     for columns in batches:
-        events.publish(_batch(columns, ids, launches, run.built.artifact.meta))
+        events.publish(tile_batch(columns, ids, launches, run.built.artifact.meta))
     if events.sampled():
         events.publish(CallTime(plan.name, run.env, start, duration, recorded=True))
     ended = max((begin + length for begin, length, _ in extents if length is not None), default=start + duration)
@@ -113,7 +122,7 @@ def _workspace(executable: Executable, sizes: Sequence[int]) -> int:
     return known(sizes) if known is not None else 0
 
 
-class _Buffers:
+class BufferNames:
     """Buffers by what they are in this process: arrays by their address, temporaries by the run they belong to."""
 
     def __init__(self, pointers: Sequence[int], run: int) -> None:
@@ -159,9 +168,11 @@ def _until_the_next(extents: list[Extent], end: int) -> list[Extent]:
     return found[::-1]
 
 
-def _event(run: ObservedRun, info: LaunchInfo, number: int, extent: Extent, more: Mapping[str, Any]) -> LaunchEvent:
+def launch_event(
+    run: ObservedRun, info: LaunchInfo, number: int, extent: Extent, more: Mapping[str, Any]
+) -> LaunchEvent:
     start, duration, reason = extent
-    built, device = run.built, run.device if ":" in run.device else f"{run.device}:0"
+    built, device = run.built, run.on
 
     def size(dim: Dim) -> int:
         return dims.evaluate(dim, run.env)
@@ -189,7 +200,7 @@ def _event(run: ObservedRun, info: LaunchInfo, number: int, extent: Extent, more
                        size(info.flops), size(info.bytes), source, attributes, unavailable)  # fmt: skip
 
 
-def _batch(
+def tile_batch(
     columns: dict[str, Any], ids: Sequence[int], launches: Sequence[LaunchInfo], meta: Mapping[str, Any]
 ) -> TileBatch:
     """The records of launches by number, with lines of the files that the launches stand in."""

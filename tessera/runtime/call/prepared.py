@@ -26,6 +26,7 @@ from tessera.runtime.arrays.libraries import adapter_of, own_library
 from tessera.runtime.arrays.lifetimes import lifetimes
 from tessera.runtime.arrays.versions import changed, watched
 from tessera.runtime.call.arguments import Bound, Parameters
+from tessera.runtime.call.captured import NO_TILES, NOT_LOADED, SAMPLED, capture_of, into_graph
 from tessera.runtime.call.observe import ObservedRun, observe, take_time
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.build import Built
@@ -205,21 +206,30 @@ class PreparedLaunch(Locked):
     ) -> None:
         built = self.built
         stopwatch = None if self.device == HOST else self.library.stopwatch
-        if not events.details_wanted(self.plan.name, self.env):
+        capture = 0 if stopwatch is None else capture_of(built.code.executable(), stream, pointers)
+        if not capture and not events.details_wanted(self.plan.name, self.env):
             take_time(ObservedRun(built, self.env, self.device, stopwatch, {}), pointers, scalars, self.sizes, stream)
             return
-        if events.tiles_wanted() and self.profiled is not None:
+        reason = SAMPLED if events.tiles_wanted() else NO_TILES
+        if (events.graphs_wanted() if capture else events.tiles_wanted()) and self.profiled is not None:
             with self.lock:
                 self._instrumented = self._instrumented or self.profiled()
-            built = self._instrumented
+            if not capture or self._instrumented.code.executable().ready(stream, pointers):
+                built, reason = self._instrumented, ""
+            else:
+                reason = NOT_LOADED
         program = None if self.program is None else self.program()
         extra: dict[str, Any] = {"copied": copied} if copied else {}
         if program is not None and (config := program.config):
             extra["config"] = config
         call = None if self.program is None else functools.partial(self._call, values)
-        observe(
-            ObservedRun(built, self.env, self.device, stopwatch, extra, call), pointers, scalars, self.sizes, stream
-        )
+        run = ObservedRun(built, self.env, self.device, stopwatch, extra, call)
+        if capture:
+            into_graph(
+                run, capture, pointers, scalars, self.sizes, stream, self.library.stream_owner(self.device), reason
+            )
+        else:
+            observe(run, pointers, scalars, self.sizes, stream)
 
     def _call(self, values: Sequence[Any], run: int) -> CallEvent:
         assert self.program is not None

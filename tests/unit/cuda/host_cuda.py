@@ -20,6 +20,7 @@ from tessera.compiler.targets.cuda.target import CudaTarget
 from tessera.runtime.arrays import devices, libraries
 from tessera.runtime.arrays.lifetimes import lifetimes
 from tessera.runtime.code import build
+from tests.unit.cuda.host_graphs import GraphCalls, HostGraph, HostGraphs
 from tests.unit.cuda.test_cuda_device import HostDriver, aligned
 
 DEVICES = tuple(devices.Device(f"cuda:{i}", "a GPU on the host", "sm_80", 108, 1 << 34) for i in (0, 1))
@@ -52,8 +53,7 @@ class HostGpu:
         self.done: set[int] = set()
         """events that have been reached"""
         self.events: list[int] = []
-        self.capturing, self.capture_mode = False, 0
-        """whether a graph is being captured somewhere, and this thread's mode: 0 global, 2 relaxed"""
+        self.graphs = HostGraphs()
 
     def put(self, array: Any, device: int = 0) -> GpuArray:
         made = aligned(np.ascontiguousarray(array))
@@ -90,7 +90,7 @@ class _Driver(HostDriver):
 
     def __init__(self, emulated: Any, gpu: HostGpu) -> None:
         super().__init__(emulated)
-        self.gpu, self.calls = gpu, gpu.calls
+        self.gpu, self.calls, self.graphs = gpu, gpu.calls, gpu.graphs
 
     def cuCtxGetCurrent(self) -> Any:
         return 0, self.gpu.context
@@ -106,6 +106,23 @@ def _compile(self: Any, program: Any, *, profile: bool = False, debug: bool = Fa
     artifact.target = self.name
     artifact.files["code.cubin"] = b"cubin"
     return artifact
+
+
+class Stream:
+    """`cupy.cuda.Stream` as far as capturing goes."""
+
+    def __init__(self, gpu: HostGpu, ptr: int) -> None:
+        self.gpu, self.ptr = gpu, ptr
+
+    def begin_capture(self) -> None:
+        self.gpu.graphs.begin(self.ptr)
+
+    def end_capture(self) -> HostGraph:
+        """As CuPy: what is launched is the instance, and the graph is kept beside it."""
+        captured = self.gpu.graphs.end(self.ptr)
+        graph = captured.instantiate()
+        captured.destroy()
+        return graph
 
 
 def _cupy(gpu: HostGpu) -> ModuleType:
@@ -124,12 +141,20 @@ def _cupy(gpu: HostGpu) -> ModuleType:
     cupy.empty = gpu.empty
     cupy.ascontiguousarray = lambda array: gpu.put(array.host)
     memory = SimpleNamespace(OutOfMemoryError=MemoryError)
-    event = type("Event", (), {"record": lambda _: None, "synchronize": lambda _: None})
+
+    class Event:
+        def record(self) -> None:
+            self.stream = gpu.stream
+
+        def synchronize(self) -> None:
+            if gpu.graphs.waits("cudaEventSynchronize", self.stream):
+                raise RuntimeError("cudaErrorStreamCaptureUnsupported")
+
     cupy.cuda = SimpleNamespace(
         Device=Device,
         memory=memory,
-        get_current_stream=lambda: SimpleNamespace(ptr=gpu.stream),
-        Event=event,
+        get_current_stream=lambda: Stream(gpu, gpu.stream),
+        Event=Event,
         get_elapsed_time=lambda start, end: 0.001,
     )
     return cupy
@@ -151,17 +176,16 @@ def gpu(monkeypatch: pytest.MonkeyPatch, own_cache: Any) -> Iterator[HostGpu]:
     build.forget()
 
 
-class _Events:
+class _Events(GraphCalls):
     """What `event_after`, `reached` and `wait_for` ask of the driver."""
 
     CUresult = _Driver.CUresult
-    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
 
     def __init__(self, gpu: HostGpu) -> None:
-        self.gpu = gpu
+        self.gpu, self.graphs = gpu, gpu.graphs
 
-    def cuStreamIsCapturing(self, _: int) -> Any:
-        return 0, 0
+    def cuStreamIsCapturing(self, stream: int) -> Any:
+        return 0, int(stream in self.graphs.open)
 
     def cuEventCreate(self, _: int) -> Any:
         self.gpu.events.append(len(self.gpu.events))
@@ -175,14 +199,9 @@ class _Events:
         self.gpu.calls.append(f"{stream} waits for event {event}")
         return (0,)
 
-    def cuThreadExchangeStreamCaptureMode(self, mode: int) -> Any:
-        before, self.gpu.capture_mode = self.gpu.capture_mode, mode
-        return 0, before
-
     def cuEventQuery(self, event: int) -> Any:
-        if self.gpu.capturing and self.gpu.capture_mode != 2:
-            self.gpu.calls.append("the capture is spoilt")
-            return (900,)
+        if status := self.graphs.unsafe("cuEventQuery"):
+            return (status,)
         return (0 if event in self.gpu.done else 600,)
 
     def cuEventDestroy(self, event: int) -> Any:

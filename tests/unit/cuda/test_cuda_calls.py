@@ -190,13 +190,13 @@ def test_asking_for_events_does_not_spoil_a_capture(gpu: HostGpu) -> None:  # no
     ref = weakref.ref(held)
     lifetimes.keep([held], 1)
     del held
-    gpu.capturing = True
+    gpu.graphs.begin(9)
     lifetimes.release()
-    assert ref() is not None and "the capture is spoilt" not in gpu.calls
+    assert ref() is not None and not gpu.graphs.spoilt
     gpu.done.add(0)
     lifetimes.release()
     gc.collect()
-    assert ref() is None and gpu.capture_mode == 0
+    assert ref() is None and gpu.graphs.mode == 0
 
 
 def test_streams_are_asked_apart(gpu: HostGpu) -> None:  # noqa: F811

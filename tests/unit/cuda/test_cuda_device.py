@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,8 @@ import tessera as ts
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cuda import nvrtc
-from tessera.compiler.targets.cuda.call import steps
+from tessera.compiler.targets.cuda.call import records, steps
+from tessera.compiler.targets.cuda.call.clock import NAME
 from tessera.compiler.targets.cuda.call.device import DeviceExecutable, check_capability
 from tessera.compiler.targets.cuda.call.launch import _ENCODE, MOST_ENCODED, PreparedMap, room
 from tessera.compiler.targets.cuda.emulate import EmulatedExecutable, _HostMachine, tensor_map_bytes
@@ -25,11 +27,16 @@ from tests.conftest import require
 from tests.emulator import kernels as k
 from tests.emulator.programs import loop_program, two_step_program
 from tests.kernel_runner import program
+from tests.unit.cuda.host_graphs import GraphCalls, HostGraphs
 
 require("g++")
 
 
-class HostDriver:
+SKEW = 7_000_000_000_000
+"""ns that the device's clock is ahead of the host's"""
+
+
+class HostDriver(GraphCalls):
     """The part of cuda.bindings.driver that is used, on host memory. Kernels run in the emulator."""
 
     CUdevice_attribute = SimpleNamespace(
@@ -41,6 +48,7 @@ class HostDriver:
     def __init__(self, emulated: EmulatedExecutable, fail: str = "") -> None:
         self.machine, self.emulated, self.fail = _HostMachine(emulated), emulated, fail
         self.calls: list[str] = []
+        self.graphs = HostGraphs()
         self.shared_raised: dict[str, int] = {}
 
     def __getattribute__(self, name: str) -> Any:
@@ -50,6 +58,9 @@ class HostDriver:
 
     def cuCtxGetCurrent(self) -> Any:
         return 0, 7
+
+    def cuCtxSetCurrent(self, context: int) -> Any:
+        return (0,)
 
     def cuCtxGetDevice(self) -> Any:
         return 0, 0
@@ -62,8 +73,11 @@ class HostDriver:
         assert (threads, shared) == (facts["threads"], facts["shared"])
         return 0, 2
 
-    def cuModuleLoadData(self, code: bytes) -> Any:
-        self.calls.append("load")
+    def cuModuleLoadData(self, code: int) -> Any:
+        if status := self.graphs.unsafe("cuModuleLoadData"):
+            return status, None
+        if NAME not in ctypes.string_at(code):  # the kernel that reads the clock is not the program's
+            self.calls.append("load")
         return 0, code
 
     def cuModuleGetFunction(self, _: Any, name: bytes) -> Any:
@@ -77,10 +91,20 @@ class HostDriver:
         return 0, self.machine.allocate(size)
 
     def cuMemAlloc(self, size: int) -> Any:
-        self.calls.append("constant")
+        if status := self.graphs.unsafe("cuMemAlloc"):
+            return status, None
+        self.calls.append("memory")
         return 0, self.machine.allocate(size)
 
+    def cuMemFree(self, address: int) -> Any:
+        self.calls.append("memory is free")
+        self.machine.free(address)
+        return (0,)
+
     def cuMemcpyHtoD(self, to: int, data: bytes, size: int) -> Any:
+        if status := self.graphs.unsafe("cuMemcpyHtoD"):
+            return (status,)
+        self.calls.append("constant")
         ctypes.memmove(to, data, size)
         return (0,)
 
@@ -100,27 +124,33 @@ class HostDriver:
         self.calls.append("threshold")
         return (0,)
 
-    def cuMemFreeAsync(self, address: int, _: int) -> Any:
-        self.machine.free(address)
+    def cuMemFreeAsync(self, address: int, stream: int) -> Any:
+        if stream not in self.graphs.open:  # a graph's memory is its own, until it is gone
+            self.machine.free(address)
         return (0,)
 
-    def cuMemcpyHtoDAsync(self, to: int, data: bytes, size: int, _: int) -> Any:
+    def cuMemcpyHtoDAsync(self, to: int, data: int, size: int, stream: int) -> Any:
+        assert stream not in self.graphs.open, "the host's memory will have gone when the graph runs"
         ctypes.memmove(to, data, size)
         return (0,)
 
-    def cuMemcpyDtoHAsync(self, to: int, source: int, size: int, _: int) -> Any:
-        ctypes.memmove(to, source, size)
+    cuMemcpyDtoHAsync = cuMemcpyHtoDAsync
+
+    def cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int) -> Any:
+        self._enqueue(stream, lambda: ctypes.memmove(to, source, size) and None)
         return (0,)
 
-    cuMemcpyDtoDAsync = cuMemcpyDtoHAsync
+    def _enqueue(self, stream: int, work: Any) -> None:
+        graph = self.graphs.open.get(stream)
+        if graph is None:
+            work()
+        else:
+            graph.nodes.append(work)
 
     capturing = False
 
-    def cuStreamIsCapturing(self, _: int) -> Any:
-        return 0, int(self.capturing)
-
-    def cuStreamSynchronize(self, _: int) -> Any:
-        return (0,)
+    def cuStreamIsCapturing(self, stream: int) -> Any:
+        return 0, int(self.capturing or stream in self.graphs.open)
 
     def cuLaunchKernel(
         self,
@@ -137,6 +167,10 @@ class HostDriver:
         extra: int,
     ) -> Any:
         assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
+        if name == NAME.decode():
+            place = ctypes.c_uint64.from_address(ctypes.c_void_p.from_address(params).value or 0).value
+            ctypes.c_uint64.from_address(place).value = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + SKEW
+            return (0,)
         self.calls.append(f"{name} on {stream}")
         self.blocks = gx
         facts = self.emulated.artifact.meta["kernels"][name]
@@ -144,7 +178,7 @@ class HostDriver:
         arguments = self._parameters(table, facts)
         assert (bx, shared) == (facts["threads"], facts["shared"])
         library, packed = self.emulated.library, [ctypes.create_string_buffer(a, len(a)) for a in arguments]
-        self.machine_launch(library, name, gx, packed, facts)
+        self._enqueue(stream, lambda: self.machine_launch(library, name, gx, packed, facts))
         return (0,)
 
     def _parameters(self, table: Any, facts: dict[str, Any]) -> list[bytes]:
@@ -162,6 +196,16 @@ class HostDriver:
         self.machine.launch(
             steps.KernelCall(name, grid, facts["threads"], facts["shared"], [p.raw for p in packed], windows)
         )
+        for (kind, _), argument in zip(facts["parameters"], packed, strict=True):
+            if kind == "records":
+                self._skew(int.from_bytes(argument.raw[:8], "little"))
+
+    def _skew(self, place: int) -> None:
+        """The emulator has the host's clock: the starts of the run that has just ended are put on the device's."""
+        runs, _, room, programs = records.HEAD.unpack(ctypes.string_at(place, records.HEAD.size))
+        for i in range(programs if runs <= room else 0):
+            at = place + records.HEAD.size + records.RECORD_BYTES * (programs * (runs - 1) + i) + 16
+            ctypes.c_uint64.from_address(at).value += SKEW
 
     windows: list[tuple[str, int, int]] = []  # noqa: RUF012 - set by each test
 

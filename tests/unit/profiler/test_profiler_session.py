@@ -86,11 +86,12 @@ def test_entering_twice_is_refused_and_entering_again_starts_afresh() -> None:
 
 def test_asynchronous_launches_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "_drains", ())
-    pending = [launch(1)]
+    pending = [launch(7)]
     events.add_drain(lambda: [events.publish(pending.pop()) for _ in range(len(pending))] and None)
     with profiler() as prof:
+        pending.append(launch(1))
         assert prof.launches() == []
-    assert len(prof.launches()) == 1
+    assert [event.launch for event in prof.launches()] == [1], "what ran before is not of this profile"
 
 
 def test_a_device_that_fails_while_it_is_waited_for_ends_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +100,8 @@ def test_a_device_that_fails_while_it_is_waited_for_ends_the_recording(monkeypat
     def fail() -> None:
         raise OSError("device lost")
 
-    events.add_drain(fail)
     with pytest.raises(OSError, match="device lost"), profiler():
-        pass
+        events.add_drain(fail)
     assert not events.active()
 
 

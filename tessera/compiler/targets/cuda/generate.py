@@ -279,7 +279,7 @@ def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings:
             assert isinstance(arg.type, TileType)
             signature.append(cxx.type_name(dtype_of(arg)))
     wanted = parameters(kernel, settings)
-    kinds = {"dim": "ts::idx", "faults": "ts::Faults*", "records": "ts::TileRecord*", "prints": "ts::u8*"}
+    kinds = {"dim": "ts::idx", "faults": "ts::Faults*", "records": "ts::Records*", "prints": "ts::u8*"}
     signature += [kinds[kind] for kind, _ in wanted[len(signature) :]]
     wanted += [("tensor_map", str(i)) for i in range(len(e.maps))]
     signature += ["ts::TensorMap"] * len(e.maps)

@@ -186,7 +186,6 @@ def artifact(
     meta |= {
         "lines": generated.lines,
         "phases": list(steps.PHASES) if profile else [],
-        "record_bytes": steps.RECORD_BYTES,
         "parts": [part.describe() for part in parts],
     }
     if same := generated.same:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, NoReturn
@@ -136,6 +137,16 @@ class Driver:
         status, capturing = self.bindings.cuStreamIsCapturing(stream)
         if int(status) or int(capturing):
             raise DeviceError(Diagnostic("TS611", f"A CUDA graph cannot hold {what}"))
+
+    @contextmanager
+    def relaxed(self) -> Generator[None]:
+        """Inside it this thread may do what would spoil a graph that it or another thread is capturing."""
+        exchange = self.bindings.cuThreadExchangeStreamCaptureMode
+        before = exchange(self.bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)[1]
+        try:
+            yield
+        finally:
+            exchange(before)
 
     def capability(self) -> tuple[int, int]:
         attribute = self.bindings.CUdevice_attribute

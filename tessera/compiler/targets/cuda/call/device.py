@@ -20,15 +20,20 @@ from tessera.compiler.targets.base import Artifact, TileRecorder, architecture
 from tessera.compiler.targets.cuda import nvrtc
 from tessera.compiler.targets.cuda.call import context as contexts
 from tessera.compiler.targets.cuda.call import steps, straight
+from tessera.compiler.targets.cuda.call.clock import clock_of
 from tessera.compiler.targets.cuda.call.context import Driver, Launched
+from tessera.compiler.targets.cuda.call.graphs import GraphRecords, capture_of, graph_of
 from tessera.compiler.targets.cuda.call.launch import PreparedKernel, aligned_room, encode_tensor_map, prepare
 from tessera.compiler.targets.cuda.call.narrow import Variants, with_code
 from tessera.compiler.targets.cuda.parts import SourcePart, file_of, files_of
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.errors import DeviceError, MissingDependency, Span
 
-FIRST_USE = "the loading of code at its first use.\nCall it once with such arguments before the capture begins."
-WAITING = "a program that reads a result on the host (a branch, a loop with a condition, debug or profiling)."
+FIRST_USE = (
+    "the loading of code at its first use.\nCall it once with such arguments before the capture begins; to profile "
+    "what is captured, inside the profiler block."
+)
+WAITING = "a program that reads a result on the host (a branch, a loop with a condition, a print, debug)."
 NO_JIT = "This GPU is newer than any target here; its driver did not compile the code's PTX. A newer driver may."
 DEFAULT_SHARED_LIMIT = 48 * 1024
 """Dynamic shared memory that a kernel may have without asking for more."""
@@ -84,11 +89,8 @@ def reached(event: Any, bindings: Any = None) -> bool:
     The question would spoil a graph that this or another thread is capturing, were it not asked in relaxed mode.
     """
     b = bindings or driver()
-    mode = b.cuThreadExchangeStreamCaptureMode(b.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)[1]
-    try:
+    with Driver(b).relaxed():
         status = b.cuEventQuery(event)[0]
-    finally:
-        b.cuThreadExchangeStreamCaptureMode(mode)
     if status == b.CUresult.CUDA_ERROR_NOT_READY:
         return False
     b.cuEventDestroy(event)
@@ -227,9 +229,10 @@ class DeviceExecutable:
         dims: Sequence[int],
         *,
         stream: int = 0,
-        record: TileRecorder | None = None,
+        record: TileRecorder | GraphRecords | None = None,
     ) -> None:
-        """Enqueues the program's launches on `stream`; waits only where a branch or a record needs a result."""
+        """Enqueues the program's launches on `stream`; waits only where a branch or a record needs a result. What is
+        captured into a graph with GraphRecords leaves its records there whenever the graph runs."""
         context = self.driver.ensure_context(stream, pointers, self.device)
         together = 0
         for p in pointers:
@@ -239,13 +242,35 @@ class DeviceExecutable:
             return
         moves = together % steps.ALIGNMENT and self.plan.moves(pointers)
         if not self._plain or moves or record is not None:
-            self.plan.run(_DeviceMachine(self, stream), pointers, scalars, dims, record)
+            graph = record if isinstance(record, GraphRecords) else None
+            reader = None if isinstance(record, GraphRecords) else record
+            if reader is not None:
+                clock_of(self.driver).compare()
+            self.plan.run(_DeviceMachine(self, stream, graph), pointers, scalars, dims, reader)
             return
         threads = self._ready.setdefault((context, *dims), {})
         go = threads.get(threading.get_ident())
         if go is None:
             go = threads[threading.get_ident()] = self._straight(dims, stream)
         go(*pointers, *scalars, stream)
+
+    def capture(self, stream: int, pointers: Sequence[int] = ()) -> int:
+        """The number of the capture of a graph that takes what is launched on `stream`; 0: it runs."""
+        self.driver.ensure_context(stream, pointers, self.device)
+        return capture_of(self.driver, stream)
+
+    def ready(self, stream: int, pointers: Sequence[int]) -> bool:
+        """Whether a run needs nothing that a graph cannot hold: its code and constants are there."""
+        context = self.driver.ensure_context(stream, pointers, self.device)
+        if any(p % self.plan.alignment for p in pointers) and (narrower := self._variants.suited(pointers)) is not None:
+            return narrower.ready(stream, pointers)
+        loaded = all((context, name) in self._functions for name in self.artifact.meta["kernels"])
+        return loaded and all((context, number) in self._constants for number in self.plan.constants)
+
+    def graph_records(self, stream: int) -> GraphRecords:
+        """Where launches that `stream` is being captured with leave their records: for `run`, once."""
+        clock = clock_of(self.driver)
+        return GraphRecords(self.driver, clock, stream, self.capture(stream), graph_of(self.driver, stream))
 
     def entry(self, dims: Sequence[int]) -> Callable[..., bool] | None:
         """`quick(*pointers, *scalars, stream)` at these sizes in the current context: the same run with nothing but its
@@ -308,10 +333,10 @@ def _bytes_of(data: bytes) -> ctypes.Array[ctypes.c_char]:
 
 
 class _DeviceMachine:
-    """`steps.Machine` on a stream of the current context."""
+    """`steps.Machine` on a stream of the current context, which a graph may be captured from."""
 
-    def __init__(self, executable: DeviceExecutable, stream: int) -> None:
-        self.executable, self.driver, self.stream = executable, executable.driver, stream
+    def __init__(self, executable: DeviceExecutable, stream: int, graph: GraphRecords | None) -> None:
+        self.executable, self.driver, self.stream, self.graph = executable, executable.driver, stream, graph
 
     def allocate(self, size: int) -> int:
         return int(self.driver("cuMemAllocAsync", size, self.stream))
@@ -343,6 +368,12 @@ class _DeviceMachine:
 
     def resident(self, kernel: str) -> int:
         return self.executable.resident(kernel, self.stream)
+
+    def records(self, launch: int, programs: int) -> int | None:
+        return self.graph.place(launch, programs) if self.graph is not None else None
+
+    def host_times(self, times: Any) -> Any:
+        return clock_of(self.driver).host(times)
 
     def launch(self, call: steps.KernelCall) -> None:
         packed = [aligned_room(max(16, len(a))) for a in call.arguments]

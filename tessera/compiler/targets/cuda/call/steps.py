@@ -11,6 +11,7 @@ from dataclasses import astuple
 from typing import Any, Protocol
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
+from tessera.compiler.targets.cuda.call import records
 from tessera.compiler.targets.cuda.generate import Generated
 from tessera.compiler.targets.cuda.write import print_buffer
 from tessera.compiler.tile.asserts import filled
@@ -24,7 +25,6 @@ from tessera.language.lazy import np
 
 MAX_BLOCKS = 2**31 - 1
 PHASES = ("tile",)
-RECORD_BYTES = 32
 ALIGNMENT = 16
 """Bytes that the start of every buffer is a multiple of. Arguments that are not have code of their own (`narrow`)."""
 TEMPORARY_ALIGNMENT = 256
@@ -161,7 +161,16 @@ class StepMachine(Protocol):
         """How many blocks of a kernel it runs at a time."""
         ...
 
+    def records(self, launch: int, programs: int) -> int | None:
+        """Where launch number `launch` writes the records of its programs, for somebody to read later; None where
+        they are read as soon as it has run."""
+        ...
+
     def launch(self, call: KernelCall) -> None: ...
+    def host_times(self, times: Any) -> Any:
+        """Times of the clock of records on that of `time.perf_counter_ns`."""
+        ...
+
     def free(self, address: int) -> None: ...
 
 
@@ -173,17 +182,22 @@ class Steps:
         self.buffers = {b["id"]: b for b in meta["buffers"]}
         self.bound = [b["id"] for b in meta["buffers"] if b["role"] in ("input", "output")]
         self.written = {
-            a[1] for name, args in self._launches() for i, a in enumerate(args) if i in meta["kernels"][name]["writes"]
+            a[1]
+            for _, name, args in _launches(meta["steps"])
+            for i, a in enumerate(args)
+            if i in meta["kernels"][name]["writes"]
         }
         self.alignment: int = meta.get("alignment", ALIGNMENT)
         self.mapped = {
             args[described["argument"]][1]
-            for name, args in self._launches()
+            for _, name, args in _launches(meta["steps"])
             for described in meta["kernels"][name]["tensor_maps"]
         }
         """buffers that tensor copies read"""
         self.needs = {b["id"]: self._needed(b) for b in meta["buffers"]}
         """what an argument's address is a multiple of, or it is copied to one that is"""
+        self.numbers = {id(step): number for number, step in enumerate(_launches(meta["steps"]))}
+        """a launch's place among all launches, by its step"""
         self._dims = {text: parse(text) for text in self._texts()}
 
     def _needed(self, buffer: Mapping[str, Any]) -> int:
@@ -195,22 +209,13 @@ class Steps:
         """Whether some argument must be copied before the launches."""
         return any(p % self.needs[b] for b, p in zip(self.bound, pointers, strict=True))
 
-    def _launches(self) -> Iterator[tuple[str, list[Any]]]:
-        stack = list(self.meta["steps"])
-        while stack:
-            step = stack.pop()
-            if step[0] == "launch":
-                yield step[1], step[2]
-            else:
-                stack += [*step[2], *step[3]]
-
     def _texts(self) -> set[str]:
         out = {d for b in self.meta["buffers"] for d in b["shape"]} | {
             d for k in self.meta["kernels"].values() for d in k["grid"]
         }
         maps = [tensor for k in self.meta["kernels"].values() for tensor in k["tensor_maps"]]
         out |= {d for tensor in maps for d in (*tensor["sizes"], *tensor["strides"])}
-        return out | {a[2] for _, args in self._launches() for a in args if a[0] == "window"}
+        return out | {a[2] for _, _, args in _launches(self.meta["steps"]) for a in args if a[0] == "window"}
 
     def size(self, text: str, env: Mapping[str, int]) -> int:
         d = self._dims[text]
@@ -273,6 +278,16 @@ class Steps:
                 machine.free(a)
 
 
+def _launches(steps: Sequence[Any]) -> Iterator[list[Any]]:
+    """The launches among steps, those inside branches and loops too, in order of appearance."""
+    for step in steps:
+        if step[0] == "launch":
+            yield step
+        else:
+            yield from _launches(step[2])
+            yield from _launches(step[3])
+
+
 def grid_size(plan: Steps, name: str, env: Mapping[str, int]) -> int:
     """The number of programs of a launch. Raises LaunchError beyond what one launch takes."""
     grid = math.prod(plan.size(d, env) for d in plan.meta["kernels"][name]["grid"])
@@ -297,7 +312,7 @@ class StepRun:
     def steps(self, steps: Sequence[Any]) -> None:
         for step in steps:
             if step[0] == "launch":
-                self.launch(step[1], step[2])
+                self.launch(step[1], step[2], self.plan.numbers[id(step)])
             elif step[0] == "branch":
                 self.steps(step[2] if self.holds(step[1]) else step[3])
             else:
@@ -309,7 +324,7 @@ class StepRun:
     def holds(self, buffer: int) -> bool:
         return self.machine.download(self.address[buffer], 1) != b"\0"
 
-    def launch(self, name: str, args: Sequence[Any]) -> None:
+    def launch(self, name: str, args: Sequence[Any], number: int) -> None:
         kernel = self.plan.meta["kernels"][name]
         grid = grid_size(self.plan, name, self.env)
         if grid == 0:
@@ -327,6 +342,8 @@ class StepRun:
                 buffer, start = self.plan.window(args[described["argument"]], self.env)
                 tensor = self.plan.tensor_map(described, self.address[buffer] + start, self.env)
                 call.arguments.append(self.machine.tensor_map(tensor))
+            elif kind == "records" and (place := self.machine.records(number, grid)) is not None:
+                call.arguments.append(place.to_bytes(8, "little"))
             else:
                 start = self._start_of(kind, kernel, grid)
                 size = len(start)
@@ -338,7 +355,7 @@ class StepRun:
         try:
             self.machine.launch(call)
             for kind, at, size in own:
-                self._read_back(kind, self.machine.download(at, size), kernel)
+                self._read_back(kind, self.machine.download(at, size), kernel, number)
         finally:
             for _, at, _ in own:
                 self.machine.free(at)
@@ -357,9 +374,9 @@ class StepRun:
         """The content of a launch's own buffer before it runs."""
         if kind == "prints":
             return print_buffer.buffer(kernel["prints"], grid)
-        return bytes(max(512, 8 * len(kernel["asserts"])) if kind == "faults" else RECORD_BYTES * grid)
+        return bytes(max(512, 8 * len(kernel["asserts"]))) if kind == "faults" else records.empty(grid, 1)
 
-    def _read_back(self, kind: str, data: bytes, kernel: Mapping[str, Any]) -> None:
+    def _read_back(self, kind: str, data: bytes, kernel: Mapping[str, Any], number: int) -> None:
         if kind == "prints":
             print_buffer.show(data, kernel["prints"], [self.plan.size(d, self.env) for d in kernel["grid"]])
         elif kind == "faults":
@@ -369,16 +386,9 @@ class StepRun:
             if failed:
                 raise DebugCheckError(failed)
         elif self.record is not None:
-            layout = [
-                ("tile", "u4"),
-                ("resource", "u4"),
-                ("slot", "i4"),
-                ("phase", "u4"),
-                ("start", "u8"),
-                ("duration", "u8"),
-            ]
-            records = np.frombuffer(data, np.dtype(layout))
-            self.record.record({name: records[name].astype(np.int64) for name, _ in layout})
+            for columns in records.runs(data):
+                start = self.machine.host_times(columns["start"])
+                self.record.record({**columns, "start": start, "launch": number})
 
     def _failed(self, known: Sequence[Any], flag: int) -> Diagnostic:
         """The message of a failed assert; its flag holds the least index out of range (see faults.cuh)."""

@@ -442,7 +442,7 @@ def _parameters(e: KernelEmitter) -> list[str]:
     if e.settings.debug:
         out.append("ts::Faults* faults")
     if e.settings.profile:
-        out.append("ts::TileRecord* records")
+        out.append("ts::Records* records")
     if prints(e.kernel):
         out.append("ts::u8* prints")
     for tensor in e.maps:
