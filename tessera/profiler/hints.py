@@ -472,13 +472,14 @@ def _pauses(recording: Recording) -> list[_Pause]:
 
 
 def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hint]:
-    """Short kernels with pauses between their calls that are as long, and much alike."""
+    """Short kernels with pauses between their calls that are as long, and much alike. Silent where graphs may have run
+    in the pauses."""
     elsewhere = HostReport(recording).spent_elsewhere()
     pauses = [pause for pause in _pauses(recording) if pause.after.start not in elsewhere]
     ran = [launch for launch in recording.launches if launch.duration is not None and replay_of(launch) is None]
     gaps = sorted(pause.duration for pause in pauses)
     busy = sum(launch.duration or 0 for launch in ran)
-    if len(gaps) < 3:
+    if len(gaps) < 3 or recording.unseen_replays:
         return
     alike = gaps[: len(gaps) - len(_beyond_usual(gaps))]
     if sum(alike) < 0.2 * (busy + sum(alike)):
@@ -517,7 +518,7 @@ def _joined(recording: Recording, functions: list[str], ran: list[LaunchEvent]) 
 def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
     """A region that is mostly something else than kernels and compiling, with its longest stretch named.
 
-    Silent where short calls explain it: see `launch_overhead`; and where the profiler called one function alone, so
+    Silent where short calls explain it: see `launch_overhead`; where graphs ran there that nothing is known of; and where the profiler called one function alone, so
     that nothing of the program lies between its calls.
     """
     ran = [launch for launch in recording.launches if launch.duration is not None]
@@ -525,7 +526,7 @@ def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[
         return
     outside = time_outside(recording)
     short = sum(hint.saving[1] for hint in launch_overhead(recording, stats))
-    if not ran or outside <= MOSTLY_OUTSIDE * recording.duration or short > outside / 2:
+    if not ran or recording.unseen_replays or outside <= MOSTLY_OUTSIDE * recording.duration or short > outside / 2:
         return
     first, last = min(ran, key=lambda x: x.start), max(ran, key=lambda x: x.start + (x.duration or 0))
     stretches = [

@@ -58,6 +58,7 @@ class HostReport:
         self.samples = recording.samples
         self.untimed = sum(launch.duration is None and launch.source == "static" for launch in recording.launches)
         """launches whose time is not known, and so lies in the gaps: several of one call, without tile records"""
+        self.unseen = recording.unseen_replays
         spans = outside_spans(recording)
         self.total = sum(end - start for start, end in spans)
         taken: dict[int, int] = {}
@@ -105,6 +106,8 @@ class HostReport:
             lines.append(f"  {line}: {format_time(line.duration)} ({of}{modelled})")
         if self.untimed:
             lines.append(f"  the time of {self.untimed:,} launches is in it: tile records tell them apart")
+        if self.unseen:
+            lines.append(f"  kernels of CUDA graphs may be in it: {self.unseen}")
         if self.overhead is None:
             lines.append("  lines were not sampled")
         else:

@@ -235,6 +235,16 @@ class Recording(Bookkeeping):
             made.append(Replay(graph, number, launches[0].device, rank, start, end, tuple(launches)))
         return sorted(made, key=lambda replay: replay.start)
 
+    @property
+    def unseen_replays(self) -> str:
+        """What is said of runs of CUDA graphs that are not among the launches; "" where there are none."""
+        said: list[str] = []
+        if lost := sum((event.replays or 0) - event.recorded for event in self.graphs):
+            said.append(f"{lost:,} more replay{'s' * (lost != 1)} of CUDA graphs had no room")
+        if any(event.replays is None for event in self.graphs):
+            said.append("replays of some CUDA graphs cannot be seen")
+        return "; ".join(said)
+
     def tiles_of(self, launch: int) -> TileBatch:
         """The tile records of one launch."""
         table = self.tiles

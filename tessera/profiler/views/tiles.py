@@ -92,10 +92,8 @@ def missing_tiles(recording: Recording) -> str:
     said = [f"{n:,} more records had no room" for n in [sum(runs.values())] if n]
     if recording.left_out:
         said.append(f"tiles of one call in {recording.one_in}, {recording.left_out:,} records of the others left out")
-    if lost := sum((event.replays or 0) - event.recorded for event in recording.graphs):
-        said.append(f"{lost:,} more replay{'s' * (lost != 1)} of CUDA graphs had no room")
-    if any(event.replays is None for event in recording.graphs):
-        said.append("replays of some CUDA graphs cannot be seen")
+    if recording.unseen_replays:
+        said.append(recording.unseen_replays)
     return "; ".join(said)
 
 

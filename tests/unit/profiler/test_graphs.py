@@ -355,3 +355,10 @@ def test_a_saved_profile_keeps_its_graphs(gpu: HostGpu, tmp_path: Path) -> None:
     assert replays(loaded) == replays(prof)
     page = loaded.to_html(tmp_path / "p.html").read_text()
     assert ", replay 3" in page and "3 replays" in page
+
+
+def test_what_was_not_seen_is_not_called_the_hosts(gpu: HostGpu, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr(graphs, "MOST_RUNS", 1)
+    prof = profiled(gpu, 5)
+    assert "may be in it: 4 more replays of CUDA graphs had no room" in str(prof.host())
+    assert not {hint.kind for hint in prof.hints(silent=True)} & {"outside kernels", "launch overhead"}
