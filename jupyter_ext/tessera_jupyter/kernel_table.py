@@ -9,7 +9,7 @@ from typing import Any
 from tessera.compiler.targets.base import GlobalAccess, SpilledValue, platform_of
 from tessera.errors import TesseraError
 from tessera.profiler.views.markup import hinted, origin, table, text, unknown
-from tessera.runtime.code.assembly import spilled_of, spills
+from tessera.runtime.code.assembly import assembly_of, spilled_or_why
 from tessera.runtime.compiled import Compiled
 from tessera_jupyter.instructions import instruction_mix
 from tessera_jupyter.machine_lines import machine_lines, machine_lines_table
@@ -70,7 +70,9 @@ def _table(subject: Subject, waiting: bool) -> str:
     assert subject.compiled is not None
     kernels = subject.compiled.explain().kernels
     names = {k["kernel"] for k in kernels}
-    mix = {n: {"instructions_reason": WAITING} for n in names} if waiting else _instructions(subject, names)
+    wanted = ("instructions", *(() if platform_of(subject.target.device).streams else ("registers", "spills")))
+    waited = {f"{name}_reason": WAITING for name in wanted}
+    mix = dict.fromkeys(names, waited) if waiting else _instructions(subject, names)
     resources: list[Mapping[str, Any]] = [{**mix.get(k["kernel"], {}), **(k["resources"] or {})} for k in kernels]
     figures = _figures(subject, resources)
     columns: dict[tuple[str, ...], list[str]] = {}
@@ -119,18 +121,23 @@ def _lines(subject: Subject, waiting: bool) -> str:
     ) + _spilled(subject.compiled)
 
 
-_MOVES = ("value", "in local memory <small>B per thread</small>", "stores", "loads", "of these in loops", "at lines")
+_MOVES = ("value", "{} <small>B per thread</small>", "stores", "loads", "of these in loops", "at lines")
 
 
 def _spilled(compiled: Compiled) -> str:
-    """The values that lie in local memory, where a kernel spills."""
+    """The values that lie in memory for want of registers, where a kernel spills."""
+    found = spilled_or_why(compiled.artifact)
+    if isinstance(found, str):
+        return f'<p class="ts-why">Spilled values: {text(found)}.</p>'
     out = ""
-    for kernel, values in groupby(spilled_of(compiled.artifact) if spills(compiled.artifact) else (), _kernel_of):
+    for kernel, values in groupby(found, _kernel_of):
+        own = list(values)
         rows = [
             (text(v.title), str(v.bytes), str(v.stores), str(v.loads), str(v.in_loops), ", ".join(map(str, v.moved_at)))
-            for v in values
+            for v in own
         ]
-        out += f"<h5>Spilled values of {text(kernel)} {origin('static')}</h5>{table(_MOVES, rows)}"
+        names = [name.format(own[0].where) for name in _MOVES]
+        out += f"<h5>Spilled values of {text(kernel)} {origin('static')}</h5>{table(names, rows)}"
     return out
 
 
@@ -189,7 +196,13 @@ def _instructions(subject: Subject, kernels: set[str]) -> dict[str, dict[str, An
         return {name: {"instructions_reason": str(e)} for name in kernels}
     same: Mapping[str, str] = subject.compiled.artifact.meta.get("same", {})  # kernels that run the code of another
     found = instruction_mix(assembly, kernels)
-    return {name: {"instructions": found[code]} for name in kernels if (code := same.get(name, name)) in found}
+    read = getattr(subject.compiled.target, "code_figures", None)
+    more = read(subject.compiled.artifact, assembly_of(subject.compiled.artifact) or "") if read is not None else {}
+    return {
+        name: {"instructions": found[code], **more.get(code, {})}
+        for name in kernels
+        if (code := same.get(name, name)) in found
+    }
 
 
 def _figures(subject: Subject, resources: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:

@@ -1,10 +1,10 @@
-"""Machine instructions and live registers by line of the user's program: a static figure of a GPU's code."""
+"""Machine instructions, live registers and spills by line of the user's program: static figures of the code."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from tessera.compiler.targets.base import Instruction
 from tessera.errors import source_line
 from tessera.profiler.views.markup import table, text
 from tessera.runtime.code.assembly import assembly_of
@@ -36,14 +36,14 @@ def machine_lines(compiled: Compiled) -> dict[str, list[MachineLine]]:
     if read is None:
         return {}
     found: dict[str, dict[tuple[str, int], MachineLine]] = {}
-    code: list[Any] = read(compiled.artifact, assembly_of(compiled.artifact) or "")
+    code: list[Instruction] = read(compiled.artifact, assembly_of(compiled.artifact) or "")
     for one in code:
         if one.text.startswith("NOP"):  # fills the code up to a whole cache line
             continue
         of_kernel = found.setdefault(one.kernel, {})
         row = of_kernel.setdefault((one.file, one.user_line), MachineLine(one.file, one.user_line))
         row.instructions += 1
-        row.spills += one.text.partition(".")[0].split()[-1] in ("LDL", "STL")
+        row.spills += one.spill
         if one.live is not None:
             row.live = max(row.live or 0, one.live)
     return {kernel: [rows[place] for place in sorted(rows)] for kernel, rows in found.items()}
@@ -52,8 +52,11 @@ def machine_lines(compiled: Compiled) -> dict[str, list[MachineLine]]:
 def machine_lines_table(lines: list[MachineLine], own: str) -> str:
     """`own`: the file whose lines need no name."""
     most = max((row.live or 0 for row in lines), default=0)
-    names = ["line", "instructions", f"live registers at most <small>of {REGISTERS}</small>"]
-    rows = [[_source(row, own), f"{row.instructions:,}", _bar(row.live, most)] for row in lines]
+    names = ["line", "instructions"]
+    rows = [[_source(row, own), f"{row.instructions:,}"] for row in lines]
+    if most:
+        names.append(f"live registers at most <small>of {REGISTERS}</small>")
+        rows = [[*told, _bar(row.live, most)] for told, row in zip(rows, lines, strict=True)]
     if any(row.spills for row in lines):
         names.append("moves of spilled registers")
         rows = [[*told, f"{row.spills:,}"] for told, row in zip(rows, lines, strict=True)]

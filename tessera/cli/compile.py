@@ -14,9 +14,9 @@ from tessera.cli.programs import lowered, sizes
 from tessera.collector import collector_paused
 from tessera.compiler.phases import phase, watched
 from tessera.compiler.pipeline import generate, global_accesses
-from tessera.compiler.targets.base import Artifact, SpilledValue
-from tessera.errors import DeviceError, TesseraError
-from tessera.runtime.code.assembly import spilled_of, spills
+from tessera.compiler.targets.base import Artifact
+from tessera.errors import DeviceError
+from tessera.runtime.code.assembly import spilled_or_why
 from tessera.runtime.compiled import save_artifact
 
 
@@ -38,7 +38,8 @@ def compile(
             with phase("loading"), contextlib.suppress(DeviceError):  # of code for another machine
                 chosen.load(artifact)
     written = save_artifact(artifact, output)
-    spilled, unknown = _spilled(artifact)
+    found = spilled_or_why(artifact)
+    spilled, unknown = ([], found) if isinstance(found, str) else (found, "")
     touched = global_accesses(program.program, chosen, sizes(dims) or {}) if hasattr(chosen, "accesses") else []
     if as_json:
         print(
@@ -57,8 +58,12 @@ def compile(
         )
         return
     _table(artifact.resources)
-    for name, kernel in _reports(artifact):
-        _tiles(name, kernel)
+    reports = dict(_reports(artifact))
+    for name in dict.fromkeys((*reports, *(value.kernel for value in spilled))):
+        if name in reports:
+            _tiles(name, reports[name])
+        else:
+            print(name)
         for value in spilled:
             if value.kernel == name:
                 print(f"  spilled  {value}")
@@ -71,14 +76,6 @@ def compile(
         print(f"{ns / 1e6:9.1f} ms  {name}")
     for path in written:
         print(f"wrote {path}  ({path.stat().st_size:,} bytes)")
-
-
-def _spilled(artifact: Artifact) -> tuple[list[SpilledValue], str]:
-    """The values that are spilled, and why they are not known."""
-    try:
-        return (spilled_of(artifact) if spills(artifact) else []), ""
-    except TesseraError as error:
-        return [], str(error)
 
 
 def _reports(artifact: Artifact) -> list[tuple[str, dict[str, Any]]]:

@@ -32,7 +32,7 @@ from tessera.runtime.autotune.trials import show
 from tessera.runtime.call.arguments import Bound, Leaf, Parameters, holds_array
 from tessera.runtime.call.dispatch import Launcher
 from tessera.runtime.call.requests import compile_with
-from tessera.runtime.code.assembly import plain_assembly, spilled_of, spills
+from tessera.runtime.code.assembly import plain_assembly, spilled_of, spilled_or_why
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
@@ -153,15 +153,9 @@ class Compiled:
         """What runs, where, with which kernels; where the code came from and what each stage took."""
         return Explanation(
             self.built, self.target, self.configuration, self.arguments, self.called, self.refusals(), self.predicted(),
-            self.line_costs(), self._spills, self.accesses if hasattr(self.target, "accesses") else tuple,
+            self.line_costs(), lambda: spilled_or_why(self.artifact),
+            self.accesses if hasattr(self.target, "accesses") else tuple,
         )  # fmt: skip
-
-    def _spills(self) -> list[SpilledValue] | str:
-        """Why they are not known, where they are not."""
-        try:
-            return self.spills() if spills(self.artifact) else []
-        except TesseraError as error:
-            return str(error)
 
     def predicted(self) -> Prediction:
         """What a call should take by the model of its machine, which editors show too. Never a measurement."""
@@ -188,10 +182,10 @@ class Compiled:
         return pipeline.global_accesses(self.lowered.program, self.target, known)
 
     def spills(self) -> list[SpilledValue]:
-        """The values that lie in local memory because a kernel has too few registers, by name where the machine code
-        proves it; empty where nothing is spilled. A static figure.
+        """The values that lie in memory because a kernel has too few registers (on a CPU: vector registers), by name
+        where the machine code proves it; empty where nothing is spilled. A static figure.
 
-        Raises MissingDependency without nvdisasm, TargetError TS602 for a target that does not tell (CPUs).
+        Raises MissingDependency without nvdisasm, TargetError TS602 for a target that does not tell.
         """
         return spilled_of(self.artifact)
 

@@ -91,7 +91,7 @@ class Explanation:
 
     @cached_property
     def spilled(self) -> list[dict[str, Any]] | str:
-        """Values that lie in local memory because there are too few registers, or why they are not known. Found when
+        """Values that lie in memory because there are too few registers, or why they are not known. Found when
         they are asked for: a disassembler may have to start."""
         found = self._find_spilled()
         return found if isinstance(found, str) else [{**asdict(s), "text": str(s)} for s in found]

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.pipeline import Lowered
+from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Artifact
 from tessera.compiler.targets.cuda import cubin
 from tessera.errors import Span
 from tessera.immutable import immutable
-from tessera.runtime.code.assembly import assembly_of
+from tessera.runtime.code.assembly import assembly_of, plain_assembly
 
 Origin = tuple[str, tuple[int, ...]]
 """a file and its lines"""
@@ -65,19 +66,25 @@ def target_lines(lowered: Lowered, artifact: Artifact) -> Iterator[LevelLine]:
 
 
 def assembly_lines(lowered: Lowered, artifact: Artifact) -> Iterator[LevelLine]:
-    """The machine's instructions: SASS linked by the lines of its CUDA C++, a CPU's by the kernels they belong to.
+    """The machine's instructions, linked by the lines of the generated code that they come from.
 
     Raises MissingDependency where the disassembler is not installed.
     """
+    text = assembly_of(artifact) or ""
     if "code.cubin" in artifact.files:
         table = _origins(artifact)
-        for row in cubin.rows(assembly_of(artifact) or "", ".cu"):
+        for row in cubin.rows(text, ".cu"):
             live = f"{row.live:>3}" if row.live is not None else "  ?"
             yield LevelLine(f"{row.offset:04x} {live}  {row.text}", *table.get(row.line, ("", ())))
         return
+    read = getattr(targets.get(artifact.target), "machine_code", None)
+    places = iter(read(artifact, text) if read is not None else ())
     kernels = _kernels(lowered.ops("tile"))
-    for text in (assembly_of(artifact) or "").splitlines():
-        yield LevelLine(text.replace("\t", "  "), *kernels.get(text.removesuffix(":").removeprefix("_"), ("", ())))
+    for line in (plain_assembly(artifact) or "").splitlines():
+        if line.startswith("\t") and line[1:2] not in (".", "") and (one := next(places, None)) is not None:
+            yield LevelLine(line.replace("\t", "  "), *((one.file, (one.user_line,)) if one.user_line else ("", ())))
+        else:
+            yield LevelLine(line.replace("\t", "  "), *kernels.get(line.removesuffix(":").removeprefix("_"), ("", ())))
 
 
 def _origins(artifact: Artifact) -> Mapping[int, Origin]:

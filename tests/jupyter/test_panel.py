@@ -469,3 +469,15 @@ def test_source_is_coloured(line, marked):
 )
 def test_ir_is_coloured(line, marked):
     assert ir(line) == marked
+
+
+def test_the_card_of_a_cpu_kernel_tells_registers_spills_and_lines(nb, monkeypatch):
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+    nb.run(
+        '%%tessera\n@ts.function\ndef waits(x: Tensor["M", "N"]):\n    early = ts.gelu(x)\n'
+        "    late = ts.sin(x) * early\n    return ts.softmax(early + late, axis=-1)\n"
+    )
+    card = " ".join(text for _, text in Tree(nb.run("%tessera ir waits --dims M=64,N=512").html).by_class("ts-kernel"))
+    assert re.search(r"vector registers\s*\d+ of \d+", card)
+    assert re.search(r"Spilled values of waits_\w+\s*static", card) and "early" in card
+    assert "late = ts.sin(x) * early" in card, "instructions by line"

@@ -59,13 +59,14 @@ class Artifact:
 
 @immutable
 class SpilledValue:
-    """A value of each thread that lies in local memory for a while.
+    """A value of each thread that lies in memory for a while, because there are too few registers.
 
     `kind`: "value" (the author's `name`, or what the generated source calls a result without one), "temporary" (of the
     statement at `line` alone), "compiler" (an address, a counter, or what else no variable holds) or "unknown".
-    `bytes`: those of it that are ever in local memory, each once; `of`: what a thread holds of the value. `stores` and
-    `loads`: instructions that move it, `in_loops` of them in loops; `moved_at`: the user's lines where they stand. Of a
-    loop whose steps overlap, several steps may have a part there: `bytes` may be more than `of`.
+    `bytes`: those of it that are ever in memory, each once; `of`: what a thread holds of the value (0: not known).
+    `stores` and `loads`: instructions that move it, `in_loops` of them in loops of a program; `moved_at`: the user's
+    lines where they stand; `where`: in which memory. Of a loop whose steps overlap, several steps may have a part
+    there: `bytes` may be more than `of`.
     """
 
     kernel: str
@@ -80,12 +81,14 @@ class SpilledValue:
     loads: int
     in_loops: int
     moved_at: tuple[int, ...]
+    where: str = "in local memory"
 
     @property
     def title(self) -> str:
         """What it is: `acc: 256 x 256 f32, 1024 B a thread, line 8`"""
+        held = f", {self.of} B a thread" if self.of else ""
         return {
-            "value": f"{self.name}: {self.what}, {self.of} B a thread, line {self.line}",
+            "value": f"{self.name}: {self.what}{held}, line {self.line}",
             "temporary": f"a temporary of line {self.line}",
             "compiler": "a compiler temporary" + (f", by the line table of line {self.line}" if self.line else ""),
             "unknown": f"not known: {self.what}",
@@ -93,9 +96,30 @@ class SpilledValue:
 
     def __str__(self) -> str:
         often = f", {self.in_loops} of these in loops" if self.in_loops else ""
-        lies = f"{self.bytes} B of each thread lie in local memory" if self.bytes else "in local memory"
+        lies = f"{self.bytes} B of each thread lie {self.where}" if self.bytes else self.where
         moves = f"{self.stores} store{'s' * (self.stores != 1)} and {self.loads} load{'s' * (self.loads != 1)}"
         return f"{self.title}: {lies}; {moves}{often}"
+
+
+class UnknownFlow(Exception):
+    """Why it is not known which machine instructions may follow one another."""
+
+
+@immutable
+class Instruction:
+    """One machine instruction of a kernel. `offset`: its place in the code, in bytes (of a GPU's) or instructions;
+    `line` counts in the generated source, `user_line` in the user's `file`; 0: unknown. `live`: registers of a thread
+    that hold something there; None: unknown. `spill`: whether it moves a register to or from memory for want of more.
+    """
+
+    kernel: str
+    offset: int
+    text: str
+    line: int
+    file: str
+    user_line: int
+    live: int | None
+    spill: bool
 
 
 @immutable

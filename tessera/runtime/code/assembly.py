@@ -12,10 +12,12 @@ from concurrent.futures import Future
 
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Artifact, SpilledValue
-from tessera.errors import Diagnostic, TargetError
+from tessera.errors import Diagnostic, TargetError, TesseraError
 from tessera.runtime.code import cache
 
 _NAME = "assembly"
+LONG = 1_000_000
+"""characters of source, whose assembly a CPU's compiler writes in two seconds"""
 
 _running: dict[str, Future[str]] = {}
 """key -> what a thread makes; removed when it is done"""
@@ -37,20 +39,32 @@ def plain_assembly(artifact: Artifact) -> str | None:
 
 
 def spilled_of(artifact: Artifact) -> list[SpilledValue]:
-    """The values that lie in local memory because a kernel has too few registers; empty where nothing is spilled.
+    """The values that lie in memory because a kernel has too few registers; empty where nothing is spilled.
 
     Raises MissingDependency without the disassembler, TargetError TS602 for a target that does not tell.
     """
     read = getattr(targets.get(artifact.target), "spilled", None)
     if read is None:
         raise TargetError(Diagnostic("TS602", f"The {artifact.target} target does not tell which values are spilled."))
-    return read(artifact, assembly_of(artifact) or "") if spills(artifact) else []
+    return read(artifact, assembly_of(artifact) or "") if may_spill(artifact) else []
 
 
-def spills(artifact: Artifact) -> bool:
-    """Whether a kernel spills and its target tells which values."""
+def may_spill(artifact: Artifact) -> bool:
+    """Whether the target tells which values are spilled, and its compiler does not say that none are."""
     known = hasattr(targets.get(artifact.target), "spilled")
-    return known and any(figures.get("spills") for figures in artifact.resources.values())
+    return known and any(figures.get("spills", True) for figures in artifact.resources.values())
+
+
+def spilled_or_why(artifact: Artifact) -> list[SpilledValue] | str:
+    """The same for those that show it beside other things, or why it is not known."""
+    if not may_spill(artifact):
+        return []
+    if len(artifact.source) > LONG and not is_at_hand(artifact):
+        return "its code is long, and would be compiled once more: compiled.spills() does that"
+    try:
+        return spilled_of(artifact)
+    except TesseraError as error:
+        return str(error)
 
 
 def is_at_hand(artifact: Artifact) -> bool:
@@ -99,6 +113,6 @@ def _make(found: Future[str], key: str, artifact: Artifact, maker: Callable[[Art
 
 
 def _key(artifact: Artifact) -> str:
-    """By content; 3 is the version of what targets write."""
+    """By content; 4 is the version of what targets write."""
     files = (part for name in sorted(artifact.files) for part in (name, artifact.files[name]))
-    return cache.digest("assembly 3", targets.get(artifact.target).fingerprint, artifact.source, *files)
+    return cache.digest("assembly 4", targets.get(artifact.target).fingerprint, artifact.source, *files)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from tessera.compiler.targets.base import Artifact, Executable
+from tessera.compiler.targets.base import Artifact, Executable, Instruction, SpilledValue
+from tessera.compiler.targets.cpu.assembly import listing
+from tessera.compiler.targets.cpu.assembly.source import SourceText
+from tessera.compiler.targets.cpu.assembly.spills import spilled_values
 from tessera.compiler.targets.cpu.frame import FIRST, FrameLayout
 from tessera.compiler.targets.cpu.kernel.program import ProgramWriter
 from tessera.compiler.targets.cpu.llvm import isa, jit
@@ -15,7 +18,7 @@ from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
 
-VERSION = 16
+VERSION = 17
 """version of the code that this package generates; part of cache keys"""
 
 
@@ -68,8 +71,45 @@ class CpuTarget:
         return needed <= {f[1:] for f in isa.host().features.split(",") if f.startswith("+")}
 
     def assembly(self, artifact: Artifact) -> str:
-        """The assembly of an artefact: compiled again from its LLVM IR, which is kept as its source."""
-        return jit.assembly(artifact.source, self.isa)
+        """The assembly of an artefact, with marks of the IR's lines and of what spills move: compiled again from its
+        LLVM IR, which is kept as its source."""
+        return listing.marked_assembly(artifact.source, self.isa)
+
+    def machine_code(self, artifact: Artifact, assembly: str) -> list[Instruction]:
+        """Every instruction with the line of `artifact.source` and the user's line that it comes from."""
+        source = SourceText(artifact)
+        return [
+            Instruction(
+                source.kernels.get(name, name), i, one.text, one.line, *source.lines.get(one.line, ("", 0)), None,
+                bool(one.spill) and one.of_vector,
+            )
+            for name, code in listing.functions(assembly)
+            for i, one in enumerate(code)
+        ]  # fmt: skip
+
+    def spilled(self, artifact: Artifact, assembly: str) -> list[SpilledValue]:
+        """The vectors that lie on the stack because there are too few registers, the largest of each kernel first."""
+        found = [(name, code) for name, code in listing.functions(assembly) if any(one.spill for one in code)]
+        source = SourceText(artifact) if found else None
+        return [
+            value
+            for name, code in found
+            if source is not None and name in source.kernels
+            for value in spilled_values(source.kernels[name], code, source, name)
+        ]
+
+    def code_figures(self, artifact: Artifact, assembly: str) -> dict[str, dict[str, str | int]]:
+        """Of each kernel, how many of the vector registers it uses, and the bytes that are spilled for want of more."""
+        used: dict[str, set[int]] = {}
+        for one in self.machine_code(artifact, assembly):
+            used.setdefault(one.kernel, set()).update(listing.registers(one.text))
+        spilled = dict.fromkeys(used, 0)
+        for value in self.spilled(artifact, assembly):
+            spilled[value.kernel] += value.bytes
+        return {
+            kernel: {"registers": f"{len(some)} of {self.isa.registers}", "spills": spilled[kernel]}
+            for kernel, some in used.items()
+        }
 
     def _resources(self, writer: ProgramWriter) -> dict[str, Any]:
         return {

@@ -7,7 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from tessera.compiler.machines import MULTIPROCESSORS, SHARED_LIMITS
-from tessera.compiler.targets.base import Artifact, Executable, GlobalAccess, SpilledValue, architecture
+from tessera.compiler.targets.base import (
+    Artifact,
+    Executable,
+    GlobalAccess,
+    Instruction,
+    SpilledValue,
+    architecture,
+)
 from tessera.compiler.targets.cuda import cubin, nvrtc
 from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.emit.emitter import EmitSettings
@@ -18,7 +25,6 @@ from tessera.compiler.targets.cuda.sass import listing
 from tessera.compiler.targets.cuda.sass.spills import spilled_values
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.tile.program import Program
-from tessera.immutable import immutable
 from tessera.language import dtypes
 
 PASSES = ("pipeline_loads", "show_elements", "check_nan")
@@ -54,20 +60,6 @@ def settings_for(arch: int, profile: bool, debug: bool) -> EmitSettings:
     warpgroups = cores & {dtypes.f16, dtypes.bf16, dtypes.tf32} if arch == 90 else set[dtypes.DType]()
     tensor_cores = TensorCores(frozenset(cores), 16 if arch >= 75 else 32, arch >= 90)
     return EmitSettings(arch, tensor_cores, SHARED_LIMITS[arch], profile, debug, frozenset(warpgroups))
-
-
-@immutable
-class Instruction:
-    """One SASS instruction of a kernel. `line` counts in the generated source, `user_line` in the user's `file`; 0:
-    unknown. `live`: registers of a thread that hold something there; None: unknown."""
-
-    kernel: str
-    offset: int
-    text: str
-    line: int
-    file: str
-    user_line: int
-    live: int | None
 
 
 class CudaTarget:
@@ -132,7 +124,15 @@ class CudaTarget:
         user: dict[int, tuple[str, int]] = {row[0]: (row[1], row[2]) for row in artifact.meta["lines"]}
         kernels = {cxx.kernel_symbol(name): name for name in artifact.resources}
         return [
-            Instruction(kernels.get(r.kernel, r.kernel), r.offset, r.text, r.line, *user.get(r.line, ("", 0)), r.live)
+            Instruction(
+                kernels.get(r.kernel, r.kernel),
+                r.offset,
+                r.text,
+                r.line,
+                *user.get(r.line, ("", 0)),
+                r.live,
+                r.text.partition(".")[0].split()[-1] in ("LDL", "STL"),
+            )
             for r in cubin.rows(assembly, f"{artifact.name}.cu")
         ]
 

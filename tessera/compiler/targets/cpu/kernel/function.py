@@ -88,6 +88,7 @@ class KernelFunction:
         self.shared = shared
         arrays = [i for i, given in enumerate(launch.args) if shared and isinstance(given, BufferArg)]
         self.fn = LLVMFunction(module, name, [*PARAMS, *((f"array{i}", PTR) for i in arrays)])
+        self.fn.at = launch.kernel.span
         dims = {n: frame.load_dim(self.fn, self.fn.param(0), n) for n in frame.free}
         self.ev = ElementEmitter(self.kernel, self.fn, isa, dims)
         self.scratch_bytes: Dim = 0
@@ -137,6 +138,7 @@ class KernelFunction:
             ev.program = [rest, *reversed(coords)] if grid else []
 
             def body() -> None:
+                fn.at = None  # from here on, what no op says of itself belongs to the op before it
                 self.block(self.kernel.region.block)
 
             if around is None:
@@ -230,7 +232,9 @@ class KernelFunction:
                 writer.write(stage)
             else:
                 self.ev.memo = {}
+                outside, self.fn.at = self.fn.at, stage.span
                 self._apart(stage, plan, writer)
+                self.fn.at = outside
             self.ev.memo = {}
         return plan
 

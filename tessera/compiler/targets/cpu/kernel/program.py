@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from tessera.compiler.ir.core import Op
+from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
 from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
 from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products
@@ -22,8 +22,9 @@ from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I1, I8, PTR, Index, Val, const
+from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.elements import ElementEmitter
-from tessera.compiler.targets.cpu.loops.index import memory_of
+from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of
 from tessera.compiler.tile.equal import shape_of_code
 from tessera.compiler.tile.program import Bands, Branch, BufferArg, Launch, Loop, Program, ScalarArg, Step
 from tessera.compiler.tile.work import ALONE_NS, CHUNKS
@@ -265,7 +266,22 @@ class ProgramWriter:
             "phases": self.recording.phases if self.recording else [],
             "sites": self.sites.table,
             "kernels": [name for name, _ in self.kernels.values()],
+            "values": list(self._values()),
         }
+
+    def _values(self) -> Iterator[dict[str, Any]]:
+        """What vectors of the text hold, for those that ask what was spilled: the author's name, what it is, and where
+        it starts."""
+        for kernel in {k.fn.name: k for _, k in self.kernels.values()}.values():
+            found: dict[Value, list[str]] = {}
+            for ref, v in kernel.ev.named.items():
+                found.setdefault(v, []).append(ref.removeprefix("%"))
+            for v, variables in found.items():
+                shape, span = " x ".join(map(str, shape_of(v))), v.op.span if v.op is not None else kernel.kernel.span
+                yield {
+                    "function": kernel.fn.name, "name": v.hint, "what": f"{shape} {dtype_of(v)}".strip(),
+                    "file": span.file, "line": span.line, "variables": variables,
+                }  # fmt: skip
 
 
 def _reads(kernel: Op) -> list[int]:

@@ -173,9 +173,9 @@ class LLVMFunction:
         self.do(f"%n{k} = add nsw i64 {o.index.ref}, {text(step)}")
         end = self.label
         self.do(f"br label %{head}")
-        phis.append(f"  {o.index.ref} = phi i64 [ {text(lo)}, %{before} ], [ %n{k}, %{end} ]")
+        phis.append(self.line(f"  {o.index.ref} = phi i64 [ {text(lo)}, %{before} ], [ %n{k}, %{end} ]"))
         for c, init, nxt in zip(o.carried, carried, o.next, strict=True):
-            phis.append(f"  {c.ref} = phi {c.ty.text} [ {init.ref}, %{before} ], [ {nxt.ref}, %{end} ]")
+            phis.append(self.line(f"  {c.ref} = phi {c.ty.text} [ {init.ref}, %{before} ], [ {nxt.ref}, %{end} ]"))
         self.scopes.pop()
         self.place(done)
         o.results = [Val(c.ref, c.ty, self.depth) for c in o.carried]
@@ -219,7 +219,7 @@ class LLVMFunction:
         self.do(f"br label %h{k}")
         self.scopes.pop()
         for v, init, nxt in zip(values, carried, nexts, strict=True):
-            phis.append(f"  {v.ref} = phi {v.ty.text} [ {init.ref}, %{before} ], [ {nxt.ref}, %{end} ]")
+            phis.append(self.line(f"  {v.ref} = phi {v.ty.text} [ {init.ref}, %{before} ], [ {nxt.ref}, %{end} ]"))
         self.scopes.pop()
         self.place(f"x{k}")
         return [Val(v.ref, v.ty, self.depth) for v in values]

@@ -153,11 +153,18 @@ MEMORY_FOR_A_CHARACTER = 48
 """bytes; see _require_memory"""
 
 
-def assembly(text: str, isa: VectorISA) -> str:
-    """The assembly text of an LLVM module."""
+def parsed(text: str) -> Any:
+    """An LLVM module, verified."""
     llvm = binding()
+    return llvm.parse_assembly(text, llvm.create_context())
+
+
+def assembly(module: Any, isa: VectorISA) -> str:
+    """The assembly text of an LLVM module, with LLVM's comments."""
+    machine = _machine(isa)
+    machine.set_asm_verbosity(True)
     with _without_strength_reduction:
-        return str(_machine(isa).emit_assembly(llvm.parse_assembly(text, llvm.create_context())))
+        return str(machine.emit_assembly(module))
 
 
 class Loaded:

@@ -57,6 +57,8 @@ class ElementEmitter(Numbers):
         """elements of loads that have been read already, as storage values"""
         self.env: dict[int, Coord] = {}
         self.memo: dict[tuple[Value, Coords], Elem] = {}
+        self.named: dict[str, Value] = {}
+        """LLVM's name of a vector -> the value that its author named, and whose elements it holds"""
         self.trusting: frozenset[AxisId] = frozenset()
         """in the main part of loops over these classes: every plain access has been proved to stay inside its view. An
         access that depends on none of them leaves the loops, and happens where they have no step, too."""
@@ -122,7 +124,7 @@ class ElementEmitter(Numbers):
         if found is not None:
             return found
         if v in self.bound:
-            return self.bound[v]
+            return self._named(v, self.bound[v])
         if key in self.given:
             x = unpack(*self.given[key], self.vm)
         elif v in self.fresh:
@@ -133,6 +135,11 @@ class ElementEmitter(Numbers):
         else:
             x = self.compute(v, coords)
         self.memo[key] = x
+        return self._named(v, x)
+
+    def _named(self, v: Value, x: Elem) -> Elem:
+        if v.hint and isinstance(x, Val) and x.const is None and isinstance(v.type, TileType):
+            self.named.setdefault(x.ref, v)
         return x
 
     def read_cell(self, cell: Cell, coords: Coords) -> Elem:

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from tessera.compiler.targets.base import UnknownFlow
 from tessera.compiler.targets.cuda.sass.listing import SassInstruction
 from tessera.immutable import immutable
 
@@ -23,10 +24,6 @@ _REGISTER = re.compile(r"\bR(\d+|Z)\b")
 _LOCAL = re.compile(r"\[R1(?:\+(0x[0-9a-f]+))?\]")
 _COPIES = re.compile(r"MOV(\.64)?$|IMAD\.MOV(\.U32)?$")
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
-
-
-class UnknownFlow(Exception):
-    """Why the flow of this code is not known."""
 
 
 @immutable

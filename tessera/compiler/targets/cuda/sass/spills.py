@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.compiler.targets.base import SpilledValue
-from tessera.compiler.targets.cuda.sass.flow import Place, SpillMove, UnknownFlow, Webs, in_loops, moved
+from tessera.compiler.targets.base import SpilledValue, UnknownFlow
+from tessera.compiler.targets.cuda.sass.flow import Place, SpillMove, Webs, in_loops, moved
 from tessera.compiler.targets.cuda.sass.listing import SassInstruction
 
 Line = tuple[str, int]
