@@ -72,6 +72,32 @@ def test_the_next_row_is_asked_for_where_arrays_are_large() -> None:
     assert len(requests) == 64 * 4 // max(64, 4 * lanes)  # each line of 64 bytes of one step of 64 elements, once
 
 
+def levels(f: Any, arguments: list[Any]) -> set[str]:
+    """The levels of caches that requests go into, as LLVM counts them: 3 is the first."""
+    lines = run(f, target(64), arguments)[1].splitlines()
+    return {line.split("i32 ")[2][0] for line in lines if "call void @llvm.prefetch" in line}
+
+
+def test_requests_leave_room_in_the_first_level_cache() -> None:
+    assert levels(softmax, [np.ones((8, 4096), np.float32)]) == {"3"}
+    assert levels(softmax, [np.ones((8, 4112), np.float32)]) == {"2"}
+
+
+@ts.function
+def rows(x: ts.Tensor["B", "D", ts.f32], i: ts.Tensor["N", ts.int64]):
+    return x[i]
+
+
+@ts.function
+def sums(x: ts.Tensor["B", "D", ts.f32], i: ts.Tensor["N", ts.int64]):
+    return x[i].sum(axis=1)
+
+
+def test_gathered_rows_stay_out_of_the_way_of_stores_past_the_caches() -> None:
+    x, i = np.ones((9, 768), np.float32), np.arange(9)
+    assert levels(rows, [x, i]) == {"2"} and levels(sums, [x, i]) == {"3"}
+
+
 @ts.function
 def looked_up(x: ts.Tensor["B", "D", ts.f32], i: ts.Tensor["N", ts.int64]):
     return x[i], ts.layer_norm(x[i])

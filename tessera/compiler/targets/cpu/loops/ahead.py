@@ -24,8 +24,9 @@ AHEAD = 1 << 12
 """bytes from a row to the one that is asked for meanwhile, or one row where that is more"""
 FURTHER = 1 << 14
 """bytes to what is asked for in a loop that stores past the caches"""
-NEAR, LONGEST = 1 << 15, 1 << 18
-"""bytes of rows up to which they go into the first-level cache, and up to which they are asked for at all"""
+NEAR, LONGEST = 1 << 14, 1 << 18
+"""bytes of rows up to which they go into the first-level cache, which holds those that are worked on as well, and up to
+which they are asked for at all"""
 HEAVY = 8
 """vector instructions from which on a loop computes so much"""
 
@@ -71,8 +72,10 @@ def _is_large(op: Op, body: NestBody) -> bool:
 
 
 def _gathered_rows(body: NestBody, before: Sequence[NestBody], vector: int) -> Iterator[GatheredPrefetch]:
-    """The next of the rows that are gathered from a large array, anywhere in it."""
+    """The next of the rows that are gathered from a large array, anywhere in it. Stores past the caches wait for the
+    same buffers as what goes into the first-level cache."""
     extent = body.plan.extents[vector]
+    near = 0 if body.streamed() else NEAR
     seen = {op for b in before for op, _ in b.gathers}
     for op, coords in body.gathers:
         size = extent * dtype_of(op.result).itemsize
@@ -80,7 +83,7 @@ def _gathered_rows(body: NestBody, before: Sequence[NestBody], vector: int) -> I
         if op in seen or not outer or vector not in coords or op.attrs.get("masked") or not _is_large(op, body):
             continue
         if isinstance(size, int) and 0 < size <= LONGEST:
-            yield GatheredPrefetch(op, coords, outer[-1], -(-AHEAD // size), 1 if size <= NEAR else 2)
+            yield GatheredPrefetch(op, coords, outer[-1], -(-AHEAD // size), 1 if size <= near else 2)
 
 
 def _next_rows(body: NestBody, loads: list[tuple[Op, Coords]], vector: int) -> Iterator[Prefetch]:
