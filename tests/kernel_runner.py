@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,13 +96,15 @@ def backward_refusal(kernel: Any) -> str:
     raise AssertionError(f"the backward of {kernel.name} is derived")
 
 
-def check_backward(kernel: Any, operators: Any, args: list[Any], target: str, moved: int | None = None) -> None:
+def check_backward(
+    kernel: Any, operators: Any, args: list[Any], target: str, moved: int | Sequence[int] | None = None
+) -> None:
     """The derived backward of a kernel agrees with the gradient of operators, by the first `moved` arguments (None: by
-    all of them)."""
+    all of them), or by those with these numbers."""
     kernel.vjp(kernel.backward())
     shape = np.shape(ts.function(operators)(*args))
     weights = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-    numbered = tuple(range(len(args) if moved is None else moved))
+    numbered = tuple(range(len(args)) if moved is None else range(moved) if isinstance(moved, int) else moved)
     wanted = ts.grad(lambda *a: ts.sum(operators(*a) * weights), argnums=numbered)(*args)
     with knobs.target.override(target):
         found = ts.grad(lambda *a: ts.sum(kernel(*a) * weights), argnums=numbered)(*args)

@@ -420,11 +420,6 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
                 y[i : i + 8] = ts.tile.row_sum(x[i : i + 8, k : k + 4])
 
     @ts.kernel
-    def taken(x: Tensor["n", ts.f32], at: Tensor["n", ts.int32], y: Tensor["n", ts.f32]):
-        i = ts.tile.linear_id()
-        y[i] = x[at[i] + 1]
-
-    @ts.kernel
     def running(x: Tensor["M", "N", ts.f32], y: Tensor["M", "N", ts.f32]):
         carry = ts.tile.zeros((N,))
         for i in ts.tile.range(0, M, 8):
@@ -468,6 +463,5 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
     )
     assert backward_refusal(after).startswith("4: ") and "which it has stored to" in backward_refusal(after)
     assert backward_refusal(last).startswith("4: ") and "and only the last one counts" in backward_refusal(last)
-    assert backward_refusal(taken).startswith("3: ") and "computed places" in backward_refusal(taken)
     assert backward_refusal(running).startswith("4: ") and "carries" in backward_refusal(running)
     assert backward_refusal(multiplied).startswith("5: ") and "neither as a sum" in backward_refusal(multiplied)

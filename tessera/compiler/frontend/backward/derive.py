@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import cast
 
 from tessera.compiler.frontend.backward.code import name, negated, number, operation
 from tessera.compiler.frontend.backward.cotangents import Pull, TileCotangent
 from tessera.compiler.frontend.backward.emit import ForwardLines, Line, emitted
-from tessera.compiler.frontend.backward.gathers import gathered
+from tessera.compiler.frontend.backward.gathers import GatheredRows, Gathers
 from tessera.compiler.frontend.backward.items import (
     AssignStatement,
     Item,
@@ -58,6 +59,7 @@ class Derivation:
         self.zeroed: set[str] = set()
         """cotangents that the backward overwrites"""
         self.places = Places(rec, self.reading.tree)
+        self.gathers = Gathers(rec, self.reading, self.places, tile)
         self.all_stores = [s.parameter for s in self.stores(self.reading.body.items)]
         self.stored = set(self.all_stores)
         self.level = BackwardLevel(self.reading.body.items, None)
@@ -267,12 +269,16 @@ class Derivation:
         base = node.value if isinstance(node, ast.Subscript) else node
         assert isinstance(base, ast.Name)
         window = self.rec.window(node)
-        if window is None or any(map(self.rec.of_data, window.offsets)):
+        if window is None:
             raise self.rec.refused(node, "it reads at computed places")
         if base.id not in {p.name for p in self.k.arguments} and base.id not in self.reading.body.declared:
             return  # an array from outside is a constant
         if base.id in self.reading.body.declared:
             raise self.rec.refused(node, f"it reads the result {base.id}, which it has stored to")
+        if any(map(self.rec.of_data, window.offsets)) and not self.alone(window):
+            assert isinstance(node, ast.Subscript)
+            self.of_gather(node, c)
+            return
         if self.rec.overlaps(window):
             raise self.rec.refused(
                 node, f"programs read parts of {base.id} that overlap, and would add to the same places"
@@ -288,6 +294,13 @@ class Derivation:
             level = level.above
         key = (base.id, window.offsets, window.sizes, window.kept)
         self.of_site(key, base.id, node, window, c, level)
+
+    def alone(self, window: TileWindow) -> bool:
+        """Whether a block is read by one program, in one step, wherever data put it along other axes."""
+        along = replace(window, offsets=tuple(0 if self.rec.of_data(o) else o for o in window.offsets))
+        if self.rec.shared(along) or self.rec.overlaps(along):
+            return False
+        return all(self.rec.apart(along, x.marks, x.counting.step) for x in self.around())
 
     def of_site(
         self,
@@ -307,10 +320,14 @@ class Derivation:
             self.level.foreign.setdefault(key, (site, []))[1].append(c)
 
     def of_gather(self, node: ast.Subscript, c: TileCotangent) -> None:
-        rows = gathered(self.rec, self.reading, node, self.around())
-        if rows.table in self.stored:
-            raise self.rec.refused(node, f"{rows.table} is stored to, and its rows are read at computed places")
-        key = ("rows", rows.table, rows.numbers, ast.dump(rows.place))
+        assert isinstance(node.value, ast.Name)
+        if node.value.id in self.stored:
+            raise self.rec.refused(node, f"{node.value.id} is stored to, and read at computed places")
+        if self.gathers.own(node):
+            self.of_site(("own", ast.dump(node)), node.value.id, node, None, c, self.level)
+            return
+        rows = self.gathers.rows(node, self.around())
+        key = ("rows", rows.table, ast.dump(node.slice))
         self.level.sites.setdefault(key, Site(rows.table, node, None, rows=rows)).shares.append(c)
 
     def of_product(self, node: ast.expr, a: ast.expr, b: ast.expr, c: TileCotangent) -> None:
@@ -387,13 +404,17 @@ class Derivation:
                 raise self.rec.refused(site.node, f"{p} is read as a whole and stored to")
             self.store(place, c.node, add=True)
             return
+        if site.rows is not None and site.rows.window is not None:
+            self.to_kernel(site, site.rows.window)
+            return
         if site.rows is not None:
             found = self.gradient(site, "gathered", f"d_{p}_rows")
-            found.numbers = site.rows.numbers
+            self.of_rows(found, site.rows)
             self.store(site.rows.of(found.name), self.added(site))
             return
         spread = any(s.spread for s in site.shares)
-        shared = site.window is None or bool(self.rec.shared(site.window))
+        number = isinstance(site.node, ast.Name) and site.window is None
+        shared = number or (site.window is not None and bool(self.rec.shared(site.window)))
         grouped = site.window is not None and self.rec.grouped(site.window)
         if grouped and spread:
             raise self.rec.refused(site.node, f"programs of a group share {p}, and so do the rows of each")
@@ -415,21 +436,33 @@ class Derivation:
         else:
             place = (
                 ast.Subscript(name(found.name), ast.Constant(0), ast.Load())
-                if site.window is None
+                if number
                 else self.at(found.name, site.node)
             )
             if isinstance(place, ast.Name):
                 place = ast.Subscript(place, ast.Slice(), ast.Load())
             self.store(place, self.pulls.writer().call("reduce_across", node))
 
+    def of_rows(self, found: Gradient, rows: GatheredRows) -> None:
+        """Says which rows a gradient is of, by an array of their numbers where the kernel computes them."""
+        found.numbers, found.dims, found.dtype = rows.numbers, rows.dims, rows.dtype
+        if rows.value is not None:
+            found.numbers = self.fresh(f"{rows.table}_numbers")
+            self.store(rows.of_numbers(found.numbers), self.pulls.read(rows.value))
+
     def to_kernel(self, site: Site, window: TileWindow) -> None:
         """A block that programs share gets its gradient from a kernel of its own (`operands.py`)."""
-        batches = any(c.batch for c in self.rec.shared(window))
-        found = Gradient(site.parameter, self.fresh(f"d_{site.parameter}"), "shared" if batches else "own", 1)
+        batches, rows = any(c.batch for c in self.rec.shared(window)), site.rows
+        how, wanted = "gathered" if rows else "shared" if batches else "own", f"d_{site.parameter}"
+        found = Gradient(site.parameter, self.fresh(f"{wanted}_rows" if rows else wanted), how, 1)
         self.gradients.append(found)
+        if rows is not None:
+            self.of_rows(found, rows)
+        place = rows.of(found.name) if rows is not None else self.at(found.name, site.node)
+        assert isinstance(place, ast.Subscript)
         c = self.total(f"d_{site.parameter}_part", site.shares)
         assert c is not None and isinstance(c.node, ast.Name)
-        self.shared_blocks.append(SharedBlock(found, site.node, window, c.node.id, self.around()[::-1]))
+        self.shared_blocks.append(SharedBlock(found, site.node, window, place, c.node.id, self.around()[::-1]))
 
     def multiplied(self, node: ast.AST) -> bool:
         """Whether it holds a product of matrices."""
@@ -448,9 +481,8 @@ class Derivation:
 
     def repeated(self, site: Site) -> bool:
         """Whether a loop comes to a block several times."""
-        return site.window is not None and any(
-            not self.rec.apart(site.window, x.marks, x.counting.step) for x in self.around()
-        )
+        window, around = site.window, self.around()
+        return any(window is None or not self.rec.apart(window, x.marks, x.counting.step) for x in around)
 
     def around(self) -> list[LoopStatement]:
         """The loops that a program runs around the present statement."""

@@ -17,10 +17,11 @@ from tessera.compiler.frontend.backward.code import name, number
 from tessera.compiler.frontend.backward.derive import Derivation
 from tessera.compiler.frontend.backward.emit import live, loop_over, reads
 from tessera.compiler.frontend.backward.items import LoopStatement
+from tessera.compiler.frontend.backward.places import subscript, together
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.sites import Gradient, SharedBlock
 from tessera.compiler.frontend.kernel.tiles import tile_type
-from tessera.compiler.frontend.kernel.values import PRIVATE, Coordinate, marks
+from tessera.compiler.frontend.kernel.values import Coordinate, marks
 from tessera.compiler.frontend.names.values import is_list
 from tessera.compiler.frontend.syntax.trees import clone
 from tessera.immutable import mutable
@@ -34,7 +35,7 @@ class KeptTile:
     """A value of each program that the first kernel stores for the others. `array`: the tensor's name."""
 
     array: str
-    dims: list[str]
+    dims: tuple[str, ...]
     wide: bool
     place: ast.expr
     value: str
@@ -141,10 +142,10 @@ class Operands:
         total = f"{s.gradient.name}_tile"
         g = self.made.pulls.writer()
         groups = _Replaced({ast.dump(index): own for block, index, own in self.groups if block is s})
-        body, node, before = groups.of(body), groups.of(s.node), groups.of(before)
+        body, before, node, place = groups.of(body), groups.of(before), groups.of(s.node), groups.of(s.place)
         counters = {self.from_loop(s, x).name for x in s.loops}
         bounds = [e for w in (*loops, *([head] if head is not None else [])) for e in w.over]
-        wanted = reads(body) | reads([ast.Expr(e) for e in (node, *bounds)])
+        wanted = reads(body) | reads([ast.Expr(e) for e in (node, place, *bounds)])
         needed = self.again(s, wanted - _assigned(body) - counters, before)
         first, steps = _hoisted([*needed, *body], {w.name for w in loops})
         for w in reversed(loops):
@@ -155,8 +156,6 @@ class Operands:
         value: ast.expr = name(total)
         if s.gradient.how == "shared":
             value = g.call("reduce_across", value)
-        place = self.made.at(s.gradient.name, node)
-        assert isinstance(place, ast.Subscript)
         store = ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], value, lineno=1)
         whole = [*first, ast.Assign([ast.Name(total, ast.Store())], zeros, lineno=1), *steps, store]
         if head is not None:
@@ -286,33 +285,15 @@ class Operands:
         node = self.made.pulls.like.get(n)
         if node is None or not self.rec.moves(node):
             return None
-        dims: list[str] = []
-        index: list[ast.expr] = []
-        axes = self.rec.axes(node)
-        origins = [a.origin for a in axes]
-        for c in self.k.coordinates.grid:
-            if c in self.batches:
-                dims += [d for d in [_dim(c.extent)] if d != "..." or d not in dims]
-            elif not any(isinstance(o, Coordinate) and o.walks & c.walks for o in origins):
-                at = self.made.places.slice_at(c.offset, 1, c.extent or 1, False)
-                if at is None:
-                    return None
-                dims.append(_dim(c.extent))
-                index.append(at)
-        for axis, size in zip(axes, self.rec.shape(node), strict=True):
-            origin, dim = axis.origin, axis.dim
-            if dim is None and size == 1:
-                dims.append("1")
-                index.append(ast.Slice())
-                continue
-            offset = origin.offset if isinstance(origin, Coordinate) else 0
-            at = self.made.places.slice_at(offset, size, dim, True) if dim is not None else None
-            if at is None:
-                return None
-            dims.append(_dim(dim))
-            index.append(at)
+        axes, grid = self.rec.axes(node), self.k.coordinates.grid
+        seen = frozenset[str]().union(*(o.walks for a in axes if isinstance(o := a.origin, Coordinate)))
+        found = [self.made.places.of_program(c) for c in grid if c in self.batches or not c.walks & seen]
+        laid = together([*found, *map(self.made.places.of_axis, axes, self.rec.shape(node))])
+        if laid is None:
+            return None
+        dims, index = laid
         array = self.made.fresh(f"{n}_kept")
-        place = ast.Subscript(name(array), index[0] if len(index) == 1 else ast.Tuple(index, ast.Load()), ast.Load())
+        place = subscript(array, index)
         tile = self.rec.tile(node)
         assert tile is not None
         self.kept[n] = KeptTile(array, dims, tile_type(tile).dtype.name == "f64", place, n)
@@ -335,10 +316,6 @@ def _own_stores(body: list[ast.stmt]) -> bool:
     targets = [(n, n.targets[0] if isinstance(n, ast.Assign) else getattr(n, "target", None)) for n in stores]
     stored = [n for n, t in targets if t is None or isinstance(t, ast.Subscript)]
     return not stored or any("reduce_across" not in ast.unparse(n) for n in stored)
-
-
-def _dim(d: Dim | None) -> str:
-    return "..." if PRIVATE in str(d) else str(d)
 
 
 def _parsed(d: Dim) -> ast.expr:

@@ -4,6 +4,7 @@ unchanged."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Sequence
 
 from tessera.compiler.frontend.backward.code import name, number
 from tessera.compiler.frontend.backward.items import StoreStatement
@@ -11,10 +12,35 @@ from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel import outputs
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.results import writes_all
-from tessera.compiler.frontend.kernel.values import Coordinate, Lanes, TileWindow, marks
+from tessera.compiler.frontend.kernel.values import PRIVATE, Axis, Coordinate, Lanes, TileWindow, marks
 from tessera.compiler.frontend.syntax.trees import clone
 from tessera.errors import Span
+from tessera.immutable import immutable
 from tessera.language.dims import Dim, Expr
+
+
+@immutable
+class ArrayAxis:
+    """Where values stand along an axis of an array of their own: its dim, and the index; None for axes that no index
+    mentions."""
+
+    dim: str
+    index: ast.expr | None
+
+
+def together(places: Iterable[ArrayAxis | None]) -> tuple[tuple[str, ...], tuple[ast.expr, ...]] | None:
+    """The dims and the index of an array of such axes; None where one of them is not known."""
+    found = [*places]
+    known = [p for p in found if p is not None]
+    if len(known) != len(found):
+        return None
+    dims = [p.dim for i, p in enumerate(known) if p.dim != "..." or i == 0]
+    return (*dims,), tuple(p.index for p in known if p.index is not None)
+
+
+def subscript(array: str, index: Sequence[ast.expr]) -> ast.Subscript:
+    found = clone(index[0] if len(index) == 1 else ast.Tuple([*index], ast.Load()))
+    return ast.Subscript(name(array), found, ast.Load())
 
 
 class Places:
@@ -71,6 +97,28 @@ class Places:
         if offset == 0 and known(size) == known(extent):
             return ast.Slice()
         return next((clone(node) for start, node, sliced in self.texts if start == offset and sliced == kept), None)
+
+    def of_program(self, c: Coordinate) -> ArrayAxis | None:
+        """An axis with an element for each program along a coordinate."""
+        extent = c.extent if c.extent is not None or c.batch else self.k.coordinates.extent(c)
+        if c.batch:
+            return ArrayAxis("..." if PRIVATE in str(extent) else str(extent), None)
+        at = self.slice_at(c.offset, 1, extent or 1, False)
+        return ArrayAxis(str(extent), at) if at is not None else None
+
+    def of_axis(self, axis: Axis, size: Dim) -> ArrayAxis | None:
+        """An axis like one of a tile."""
+        origin, dim = axis.origin, axis.dim
+        if dim is None and size == 1:
+            return ArrayAxis("1", ast.Slice())
+        if dim is None and isinstance(origin, Coordinate) and origin.kind == "program":
+            dim = self.k.coordinates.extent(origin)
+        at = (
+            self.slice_at(origin.offset if isinstance(origin, Coordinate) else 0, size, dim, True)
+            if dim is not None
+            else None
+        )
+        return ArrayAxis(str(dim), at) if at is not None else None
 
     def implicit(self, c: Coordinate) -> tuple[str, ast.expr] | None:
         """The name and the step of an implicit coordinate, as slices that begin there say them, or an index alone."""

@@ -46,7 +46,8 @@ class BackwardLevel:
 class Gradient:
     """What the backward kernel gives of a parameter; of several such arrays the rule makes a sum. `how`: "own" (in
     place of its blocks), "shared" (a sum over programs), "rows" (of each row, which the rule adds up), "gathered" (of
-    the rows that `numbers` says). `windows`: the blocks that are stored."""
+    the rows that `numbers` says). `windows`: the blocks that are stored. `dims`: of computed numbers, whose type is
+    `dtype`."""
 
     parameter: str
     name: str
@@ -54,14 +55,18 @@ class Gradient:
     stores: int = 0
     numbers: str = ""
     windows: list[TileWindow] = field(default_factory=list[TileWindow])
+    dims: tuple[str, ...] = ()
+    dtype: str = ""
 
 
 @dataclass(eq=False, slots=True)
 class SharedBlock:
-    """`part`: the name of the share that one program has of it, in the innermost of `loops`."""
+    """`part`: the name of the share that one program has of it, in the innermost of `loops`. `place`: where its
+    gradient stands."""
 
     gradient: Gradient
     node: ast.expr
     window: TileWindow
+    place: ast.Subscript
     part: str
     loops: list[LoopStatement]

@@ -134,18 +134,26 @@ class _Text:
 
     def of_rows(self, g: Gradient) -> str:
         """The dims of the numbers, and those of a row."""
-        numbers, table = self.parameters[g.numbers], self.parameters[g.parameter]
+        table = self.parameters[g.parameter]
         wide = self.in_f32(g.parameter)
         assert isinstance(table, ast.Subscript) and isinstance(table.slice, ast.Tuple)
-        if not isinstance(numbers, ast.Subscript) or not isinstance(numbers.slice, ast.Tuple):
-            raise self.rec.refused(self.definition.tree, f"the annotation of {g.numbers} does not say its dtype")
         last = wide.rpartition(", ")[2] if self.rounded(g) else f"{text_of(table.slice.elts[-1])}]"
-        dims = [text_of(d) for d in (*numbers.slice.elts[:-1], *table.slice.elts[1:-1])]
+        own = _quoted(g.dims) if g.dims else self.dims(g.numbers)
+        dims = [*own, *(text_of(d) for d in table.slice.elts[1:-1])]
         return f"{text_of(table.value)}[{', '.join(dims)}, {last}"
 
+    def dims(self, parameter: str) -> list[str]:
+        """As the annotation of a parameter says them, which has a dtype too."""
+        said = self.parameters[parameter]
+        if not isinstance(said, ast.Subscript) or not isinstance(said.slice, ast.Tuple):
+            raise self.rec.refused(self.definition.tree, f"the annotation of {parameter} does not say its dtype")
+        return [text_of(d) for d in said.slice.elts[:-1]]
+
+    def of_numbers(self, g: Gradient) -> str:
+        return f"{self.tensor()}[{', '.join(_quoted(g.dims))}, {self.root}.{g.dtype}]"
+
     def of_kept(self, kept: KeptTile) -> str:
-        dims = [d if d.isdecimal() else f'"{d}"' for d in kept.dims]
-        return f"{self.tensor()}[{', '.join(dims)}, {self.root}.{'f64' if kept.wide else 'f32'}]"
+        return f"{self.tensor()}[{', '.join(_quoted(kept.dims))}, {self.root}.{'f64' if kept.wide else 'f32'}]"
 
     def typed(self, parameter: str) -> str:
         said = self.parameters[parameter]
@@ -201,7 +209,9 @@ class _Text:
             raise self.rec.refused(self.definition.tree, "no argument of it moves its result")
         given = {c: self.of_result(r, i) for i, (r, c) in enumerate(zip(results, cots, strict=True))}
         apart = [k.gradient for k in self.operands.kernels]
-        first = {g.name: self.of_gradient(g) for g in gradients if g not in apart}
+        first: dict[str, str] = {}
+        for g in (g for g in gradients if g not in apart):
+            first |= {g.name: self.of_gradient(g)} | ({g.numbers: self.of_numbers(g)} if g.dims else {})
         first |= {k.array: self.of_kept(k) for k in self.operands.kept.values()}
         kernels = (
             [self.kernel_text(self.kernel, self.operands.body, first, given)]
@@ -300,7 +310,7 @@ class _Text:
         sizes = ", ".join(f"{p}.shape[{i}]" for i in range(g.how == "gathered", len(self.rec.k.views[p].shape)))
         if g.how == "gathered":
             rows, numbers = g.name, g.numbers
-            if len(self.rec.k.views[numbers].shape) > 1:
+            if len(g.dims or self.rec.k.views[numbers].shape) > 1 or "..." in g.dims:
                 rows, numbers = f"{rows}.reshape((-1, {sizes}))", f"{numbers}.reshape((-1,))"
             return f"{self.root}.segment_sum({rows}, {numbers}, {p}.shape[0])"
         return f"{self.root}.sum({g.name}.reshape((-1, {sizes})), 0)" if g.how == "rows" else g.name
@@ -321,6 +331,11 @@ def _head(name: str, signature: list[str], gives: list[str]) -> list[str]:
 
 def _lines(body: Iterable[ast.stmt]) -> list[str]:
     return [text_of(ast.fix_missing_locations(s)) for s in body]
+
+
+def _quoted(dims: Iterable[str]) -> list[str]:
+    """Dims as an annotation says them."""
+    return [d if d.isdecimal() else f'"{d}"' for d in dims]
 
 
 def _gives(body: Iterable[ast.stmt]) -> bool:
