@@ -33,6 +33,7 @@ _HOME: dict[str, str] = {
     "to_mixed_precision": "tessera.nn.mixed",
     **dict.fromkeys(("scaled", "ScaledTensor"), "tessera.nn.scaled"),
     "replace": "tessera.language.records",
+    "tree_map": "tessera.nn.tree",
     "install_import_hook": "tessera.compiler.frontend.importing",
     # training
     **dict.fromkeys(("train", "TrainingRun"), "tessera.training.run"),

@@ -155,6 +155,7 @@ from tessera.nn.scaled import scaled as scaled
 from tessera.nn.state import KVCache as KVCache
 from tessera.nn.state import StatefulObject as StatefulObject
 from tessera.nn.state import StatefulTensor as StatefulTensor
+from tessera.nn.tree import tree_map as tree_map
 from tessera.optimizers.gradients import clip_grad_norm as clip_grad_norm
 from tessera.profiler import Profiler as Profiler
 from tessera.profiler import analyze_performance as analyze_performance

@@ -46,6 +46,14 @@ def outward(f: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+_CODE = outward(len).__code__
+
+
+def is_outward(f: object) -> bool:
+    """Whether `outward` has made a function, which computes what the decorated one does."""
+    return getattr(f, "__code__", None) is _CODE
+
+
 def _refuses(error: Exception) -> bool:
     """Whether one of Python's own errors is what Tessera says: a `raise` of ours made it."""
     if getattr(error, "_of_tessera", False):  # one function of ours has called another

@@ -36,6 +36,8 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("smooth_l1_loss", "huber_loss"), "ts.nn.huber(x, y)"),
     "kl_div": "ts.sum(p * (ts.log(p) - log_q))",
     **dict.fromkeys(("rand_like", "randn_like"), "ts.uniform(seed, x.shape) and ts.normal(seed, x.shape)"),
+    **dict.fromkeys(("tree", "tree_util", "tree_leaves", "tree_flatten"), "ts.tree_map(f, tree, ...) maps all arrays"),
+    **dict.fromkeys(("index_add", "scatter_reduce"), "ts.scatter_add(x, axis, index, source), ts.segment_sum"),
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",
     **dict.fromkeys(("Scalar", "scalar"), "a parameter that is a number is annotated by its dtype: a: ts.f32"),
     **dict.fromkeys(("cuda", "mps", "xpu"), "ts.devices() lists the devices; model.to('cuda') and x.to('cuda') move"),
@@ -114,6 +116,8 @@ _OF_TENSOR: dict[str, str] = {
     **dict.fromkeys(("backward", "grad", "requires_grad", "requires_grad_"), _GRADIENT_OF),
     **dict.fromkeys(("device", "cuda", "cpu", "is_cuda", "to_device"), _DEVICE),
     **dict.fromkeys(("new_zeros", "new_ones", "new_full"), "write ts.zeros(shape, x.dtype)"),
+    "at": "write ts.put(x, index, values), ts.scatter_add(x, axis, index, source), or x[i] = value",
+    **dict.fromkeys(("index_add", "scatter_reduce"), "write ts.scatter_add(x, axis, index, source), or ts.segment_sum"),
     "values": "max(axis=) is the values themselves; argmax the places",
     "indices": "argmax and argsort give places",
 }  # fmt: skip

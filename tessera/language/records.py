@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -81,3 +81,11 @@ def _copied(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(_copied, value))
     return value
+
+
+def difference(parts: Sequence[Mapping[str, Any]]) -> str:
+    """What is wrong with trees that `tree_map` gets, of which these are the arrays; empty if nothing is."""
+    for i, part in enumerate(parts):
+        for path in sorted(parts[0].keys() ^ part.keys()):
+            return f"tree_map: only one of the trees 0 and {i} has an array at {path!r}"
+    return ""

@@ -12,7 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 import tessera as ts
-from tessera.language.records import BUFFER, STATE, members
+from tessera.errors import Diagnostic, LaunchError
+from tessera.language.records import BUFFER, STATE, difference, members
+from tessera.tracebacks import outward
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,6 +142,19 @@ def _with(tree: Any, path: str, new: Callable[[str, Any], Any]) -> Any:
         items = [inner(i, v) for i, v in enumerate(tree)]
         return items if isinstance(tree, list) else type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
     return tree
+
+
+@outward
+def tree_map(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """A copy of `tree` with `f(array, *arrays)` in place of each array; `others` have arrays at the same paths.
+
+    Trees are arrays, and dataclasses, lists, tuples and dicts that hold them. What is no array is that of `tree`.
+    Raises LaunchError TS105 for trees that differ.
+    """
+    parts = [arrays(t) for t in (tree, *others)]
+    if wrong := difference(parts):
+        raise LaunchError(Diagnostic("TS105", wrong))
+    return replaced(tree, {path: f(*(part[path] for part in parts)) for path in parts[0]})
 
 
 @inside

@@ -27,6 +27,13 @@ class History:
     def names(self) -> tuple[str, ...]:
         return tuple(self._columns)
 
+    def keys(self) -> tuple[str, ...]:
+        """The same, as a dict calls them."""
+        return self.names
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
     def __len__(self) -> int:
         return len(self.steps)
 

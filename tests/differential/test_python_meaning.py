@@ -299,7 +299,24 @@ def operators_by_name(x):
     return chosen + sum(map(operator.mul, [x, x], [1, 2])) + (x if operator.gt(x.shape[0], 1) else 0)
 
 
-PROGRAMS = [f for name, f in list(globals().items()) if getattr(f, "__module__", "") == __name__]
+def _doubled(function):
+    @functools.wraps(function)
+    def twice(*args):
+        return 2 * function(*args)
+
+    return twice
+
+
+@_doubled
+def _one_more(x):
+    return x + 1
+
+
+def functions_that_others_have_made(x):
+    return _one_more(x) * 3
+
+
+PROGRAMS = [f for name, f in list(globals().items()) if getattr(f, "__module__", "") == __name__ and name[0] != "_"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)

@@ -24,6 +24,8 @@ def smooth(value: Value) -> bool:
 
 def rule_of(op: Op) -> Rule:
     """How the derivative of `op` is found."""
+    if op.origin.constant:
+        return "none"
     name = op.name.removeprefix("graph.")
     if name in ("if", "for", "while", "custom"):
         return "control"

@@ -21,11 +21,13 @@ class Section:
 @immutable
 class OpOrigin:
     """`order`: 0 in a forward pass, 1 in its derivative, 2 in the derivative of both. `again`: the op computes again
-    what an earlier one has computed. `within`: the calls under `ts.remat` that it is part of, outermost first."""
+    what an earlier one has computed. `within`: the calls under `ts.remat` that it is part of, outermost first.
+    `constant`: it was computed under `ts.no_grad()`, so that its results are constants for derivatives."""
 
     order: int = 0
     again: bool = False
     within: tuple[Section, ...] = ()
+    constant: bool = False
 
 
 FORWARD = OpOrigin()

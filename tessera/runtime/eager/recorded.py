@@ -7,13 +7,12 @@ ask. What is called with one is a `RecordedCall`: the function and its arguments
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
-from functools import cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from tessera.compiler.graph.operator import Operator
 from tessera.deferred import deferred
@@ -32,18 +31,27 @@ from tessera.runtime.eager.operators import OperatorFunction, apply
 from tessera.runtime.eager.tensor import Tensor, wrapped
 from tessera.tracebacks import outward
 
+P, R = ParamSpec("P"), TypeVar("R")
+
 _recording: ContextVar[bool] = ContextVar("recording", default=True)
 _serials = itertools.count()
 
 
-class no_grad(ContextDecorator):
-    """Inside of a `with` block, or of a function that it decorates, nothing is recorded for `backward()`."""
+class no_grad:
+    """Inside of a `with` block, or of a function that it decorates, nothing is recorded for `backward()`. What a
+    compiled function computes there is constant for derivatives of what follows."""
 
     def __init__(self) -> None:
         self._tokens: list[Token[bool]] = []
+        self.__tessera_builtin__ = "tessera.no_grad()"
 
-    def _recreate_cm(self) -> no_grad:
-        return no_grad()  # one for each call: tokens belong to its thread
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def without_gradient(*args: P.args, **kwargs: P.kwargs) -> R:
+            with no_grad():  # one for each call: tokens belong to its thread
+                return function(*args, **kwargs)
+
+        return without_gradient
 
     def __enter__(self) -> None:
         self._tokens.append(_recording.set(False))
@@ -306,7 +314,7 @@ def operator(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return _outputs(result, step)
 
 
-@cache
+@functools.cache
 def _function(op: Operator) -> OperatorFunction:
     """What steps call: the same object for the same operator, also for one that only a symbol calls."""
     return OperatorFunction(op.name, op)

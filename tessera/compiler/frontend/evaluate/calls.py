@@ -18,7 +18,7 @@ from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, met
 from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span, own_alias
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
-from tessera.compiler.frontend.names.live import live_definition, read_once, represent
+from tessera.compiler.frontend.names.live import live_definition, read_once, represent, run_by
 from tessera.compiler.frontend.names.numbers import NumpyFunction, NumpyMember, of_numbers
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
@@ -256,8 +256,7 @@ def _closure_of(value: Any) -> Closure | None:
         found = live_definition(value)
     else:
         return None
-    function = inspect.unwrap(value)
-    signature = inspect.signature(function)
+    signature = inspect.signature(run_by(value), follow_wrapped=False)
     defaults = {p.name: represent(p.default) for p in signature.parameters.values() if p.default is not p.empty}
     return Closure(found.tree, found, None, defaults, value)
 

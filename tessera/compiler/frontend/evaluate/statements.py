@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend import budget
@@ -14,6 +15,7 @@ from tessera.compiler.frontend.evaluate.returns import check_claim
 from tessera.compiler.frontend.names.frame import Closure, Flow, LoopMark
 from tessera.compiler.frontend.names.values import (
     MISSING,
+    NO_GRAD,
     UNKNOWN,
     Counting,
     Record,
@@ -182,18 +184,27 @@ def _iteration(ev: Evaluator, node: ast.For | ast.While) -> Flow:
 
 @evaluates(ast.With)
 def with_(ev: Evaluator, node: ast.With) -> Flow:
-    """What a context means is its layer's business; one that is not known lets its body through."""
+    """What is computed under `ts.no_grad()` is constant for derivatives of what follows. A context that is not known
+    lets its body through."""
+    constant = False
     for item in node.items:
         context = ev.eval(item.context_expr)
-        if not isinstance(context, Unknown):
+        if context == NO_GRAD:
+            constant = True
+        elif not isinstance(context, Unknown):
             ev.error(
                 "TS102",
                 f"{type_name(context)} is not a context that a {ev.definition.kind} can enter",
                 item.context_expr,
             )
         if item.optional_vars is not None:
-            ev.assign(item.optional_vars, UNKNOWN)
-    return ev.run(node.body)
+            ev.assign(item.optional_vars, None if context == NO_GRAD else UNKNOWN)
+    block, start = ev.block, len(ev.block.ops)
+    flow = ev.run(node.body)
+    if constant:  # at the end, as gradients that the body itself takes are derivatives of what is in it
+        for op in block.ops[start:]:
+            op.origin = replace(op.origin, constant=True)
+    return flow
 
 
 @evaluates(ast.Assert)

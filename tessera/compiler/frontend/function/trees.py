@@ -12,9 +12,11 @@ from typing import Any
 
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names.values import (
+    UNKNOWN,
     ClassRef,
     OperatorRef,
     Record,
+    has_unknown,
     is_dict,
     is_sequence,
     remade,
@@ -23,7 +25,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
 from tessera.language.dtypes import DType
-from tessera.language.records import BUFFER, STATE
+from tessera.language.records import BUFFER, STATE, difference
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -80,6 +82,20 @@ def replaced(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return of(args[0], "")
 
 
+def tree_map(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`ts.tree_map(f, tree, *others)`."""
+    if len(args) < 2 or kwargs:
+        return ev.error("TS105", "tree_map takes a function and trees", node)
+    if has_unknown(args):
+        return UNKNOWN
+    f, tree = args[:2]
+    parts: list[dict[str, Any]] = [arrays(ev, node, [t], {}) for t in args[1:]]
+    if wrong := difference(parts):
+        return ev.error("TS105", wrong, node)
+    found = {path: ev.call(node, f, [part[path] for part in parts], {}) for path in parts[0]}
+    return UNKNOWN if has_unknown(found) else replaced(ev, node, [tree, found], {})
+
+
 def copied(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`tree.copied(tree)`: tensors are values, which nothing changes."""
     return replaced(ev, node, [args[0], {}], {})
@@ -113,5 +129,6 @@ def nothing(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> None:
 TREES = {
     **{f"tessera.nn.tree.{f.__name__}": f for f in (arrays, parameters, replaced, copied, moved, recorded, same_array)},
     "tessera.nn.tree.renewed": replaced,
+    "tessera.tree_map": tree_map,
     **{f"tessera.optimizers.repeated.{name}": nothing for name in ("again", "remember")},
 }

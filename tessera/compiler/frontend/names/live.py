@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import tessera
@@ -31,6 +31,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.frontend.names.vocabulary import PYTHON_BUILTINS, is_own_module, member, member_of
 from tessera.compiler.frontend.syntax.parse import FunctionNode, parse_module
 from tessera.errors import CompileError, Diagnostic
+from tessera.tracebacks import is_outward
 
 T = TypeVar("T")
 
@@ -147,11 +148,17 @@ def unavailable(name: str, why: str) -> CompileError:
     return CompileError(Diagnostic("TS109", f"{name} cannot be compiled: {why}", function=name))
 
 
+def run_by(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The Python function that a call of `function` runs. One that a decorator has made (`functools.wraps`) is itself
+    what runs."""
+    return inspect.unwrap(function, stop=lambda f: isinstance(f, FunctionType) and not is_outward(f))
+
+
 def live_definition(
     function: Callable[..., Any], kind: Kind = "function", options: Mapping[str, Any] | None = None
 ) -> Definition:
     """The definition behind a live Python function. Raises CompileError (TS109) if its source is not available."""
-    function = inspect.unwrap(function)
+    function = run_by(function)
     code = getattr(function, "__code__", None)
     name = getattr(function, "__name__", repr(function))
     if code is None:

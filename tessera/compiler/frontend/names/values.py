@@ -108,6 +108,10 @@ class Builtin:
         return f"the function {self.name}"
 
 
+NO_GRAD = Builtin("tessera.no_grad()")
+"""a context under which nothing has derivatives"""
+
+
 @immutable
 class OperatorRef:
     """A graph operator as a function value, by its name in the operator registry."""

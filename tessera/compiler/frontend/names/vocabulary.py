@@ -36,8 +36,10 @@ OUTSIDE = frozenset({"mesh"})
 ANNOTATIONS = frozenset({"Tensor", "Tile", "Const", "Int", "Float", "Bool"})
 LOOPS = frozenset({"range", "static_range", "cdiv"})
 MODES = frozenset({"is_training"})
+CONTEXTS = frozenset({"no_grad"})
+"""what a `with` enters"""
 CREATION = frozenset({"asarray", "array"})
-RECORDS = frozenset({"replace"})
+RECORDS = frozenset({"replace", "tree_map"})
 TRANSFORMS = frozenset(
     (
         "grad",
@@ -163,7 +165,7 @@ def _language(name: str) -> Any:
         name in _DECORATORS
         or name in OUTSIDE
         or name in ANNOTATIONS
-        or name in LOOPS | MODES | CREATION | RECORDS | TRANSFORMS
+        or name in LOOPS | MODES | CONTEXTS | CREATION | RECORDS | TRANSFORMS
     ):
         return Builtin(f"tessera.{name}")
     return _POLICIES.get(name, _CONSTANTS.get(name, MISSING))
@@ -226,6 +228,7 @@ def members(path: str) -> Iterable[str]:
             *ANNOTATIONS,
             *LOOPS,
             *MODES,
+            *CONTEXTS,
             *CREATION,
             *RECORDS,
             *TRANSFORMS,

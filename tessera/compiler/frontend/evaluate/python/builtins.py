@@ -19,6 +19,7 @@ from tessera.compiler.frontend.evaluate.python.classes import has_attribute, is_
 from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
+    NO_GRAD,
     UNKNOWN,
     Builtin,
     ClassRef,
@@ -353,6 +354,15 @@ def is_training(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any
     return mode == "training"
 
 
+def no_grad(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`ts.no_grad()`, which a `with` enters."""
+    if args or kwargs:
+        return ev.error("TS105", "no_grad takes no arguments", node)
+    if ev.definition.kind == "kernel":
+        return ev.error("TS104", "no_grad() is for functions; a kernel's derivative is its rule, @kernel.vjp", node)
+    return NO_GRAD
+
+
 def monitored(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """A function under `@ts.monitor_numerics`: whoever calls the program looks at its results."""
     return ev.call(node, args[0], args[1:], kwargs)
@@ -436,6 +446,7 @@ BUILTINS.update({
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
     "tessera.replace": replace_, "tessera.is_training": is_training,
+    "tessera.no_grad": no_grad,
     "tessera.monitored": monitored, "functools.partial": partial_, "super": super_,
     "type": type_, "callable": callable_, "object.__setattr__": setattr_,
 })  # fmt: skip
