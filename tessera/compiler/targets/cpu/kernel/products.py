@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -14,7 +15,14 @@ from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, 
 from tessera.compiler.targets.cpu.kernel.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.packed_matmul import PackedMatmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.packing.scattered import Walk
-from tessera.compiler.targets.cpu.kernel.small_matmul import LARGE, Shape, direct_function, direct_kind
+from tessera.compiler.targets.cpu.kernel.small_matmul import (
+    FEW_ROWS,
+    LARGE,
+    SMALL,
+    Shape,
+    direct_function,
+    direct_kind,
+)
 from tessera.compiler.targets.cpu.kernel.turned import turned_function
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
@@ -30,7 +38,10 @@ from tessera.language import dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.order import levels
+from tessera.language.scalars import TABLE
 
+_SOME_ROWS = 16
+"""of an open number: two of the usual blocks of registers would be mostly filler"""
 SAVED, FEW = 1.08, 16
 """A block is computed transposed where that saves so much of the work, if it has at least so many rows and columns."""
 FEW_PAIRS = 1 << 15
@@ -164,6 +175,10 @@ class Product:
     accumulate: bool
     last: tuple[int, int] = (0, 0)
     """how many rows and columns the last block has, where that is known and fewer; else 0"""
+    open: bool = False
+    """how many rows there are is known at launch, and may be few"""
+    few: bool = False
+    """there is at least one row, and the other ones of `rows` need not be there"""
 
     @property
     def swapped(self) -> Product:
@@ -175,12 +190,15 @@ class Product:
     def write(self, k: KernelFunction) -> None:
         """Calls the function that suits the sizes; at a ragged edge one for that, or the packed product, which takes
         any."""
+        if self.open:
+            self._by_rows(k, self._bounds(k))
+            return
         fn = k.fn
-        sizes = (self.rows, self.columns, self.k)
-        kind, shape = _direct(k.isa, self.a, self.b, self.acc, sizes, self.pitch, accumulate=self.accumulate)
-        if kind == "":
+        kind, shape = self._kind(k)
+        if kind == "" or (self.few and kind not in ("direct", "turned")):
             self._packed(k)
             return
+        shape = replace(shape, m_is_bound=self.few)
         if kind != "direct" and not isinstance(self.n, int):
             shape = replace(shape, n_is_bound=True)
         if kind in ("turned", "lines"):
@@ -194,23 +212,55 @@ class Product:
                 direct = turned_function(k.module, shape)
             case _:
                 direct = direct_function(k.module, shape)
-        if isinstance(self.m, int) and (shape.n_is_bound or isinstance(self.n, int)):
+        if self._has_rows and (shape.n_is_bound or isinstance(self.n, int)):
             _call(fn, direct, self._arguments())
         else:
-            full = fn.binary("and", fn.icmp("eq", self.m, self.rows), fn.icmp("eq", self.n, self.columns))
+            full = fn.icmp("eq", self.n, self.columns)
+            full = full if self._has_rows else fn.binary("and", fn.icmp("eq", self.m, self.rows), full)
             fn.choose(full, lambda: _call(fn, direct, self._arguments()), lambda: self._edge(k))
+
+    @property
+    def _has_rows(self) -> bool:
+        """Whether a function for `rows` rows takes those that there are."""
+        return isinstance(self.m, int) or self.few
+
+    def _bounds(self, k: KernelFunction) -> list[int]:
+        """Numbers of rows up to which a product of few rows has code of its own: what suits as many rows as there are
+        in the whole block packs both operands, and fills up large blocks of registers."""
+        found = {FEW_ROWS, _SOME_ROWS}
+        few = replace(self, rows=1, m=1, open=False)
+        if few._kind(k)[0]:
+            found.add(1)
+            if isinstance(self.k, int):
+                found.add(min(self.rows, SMALL // max(1, self.columns * self.k)))
+        return sorted(bound for bound in found if 1 <= bound < self.rows)
+
+    def _by_rows(self, k: KernelFunction, bounds: Sequence[int]) -> None:
+        """Tests at launch how many rows there are."""
+        if not bounds:
+            replace(self, open=False).write(k)
+            return
+        bound = bounds[0]
+        some = replace(self, rows=bound, m=1 if bound == 1 else self.m, open=False, few=bound > 1)
+        test = k.fn.icmp("eq" if bound == 1 else "sle", self.m, bound)
+        k.fn.either(test, lambda: some.write(k), lambda: self._by_rows(k, bounds[1:]))
+
+    def _kind(self, k: KernelFunction) -> tuple[str, Shape]:
+        """How it is computed, see `_direct`."""
+        sizes = (self.rows, self.columns, self.k)
+        return _direct(k.isa, self.a, self.b, self.acc, sizes, self.pitch, accumulate=self.accumulate)
 
     def _edge(self, k: KernelFunction) -> list[Val]:
         """A block with fewer rows or columns."""
         fn, (rows, columns) = k.fn, self.last
-        rows, columns = (self.rows, columns) if isinstance(self.m, int) else (rows, self.columns)
-        if not rows or not columns or not (isinstance(self.m, int) or isinstance(self.n, int)):
+        rows, columns = (self.rows, columns) if self._has_rows else (rows, self.columns)
+        if not rows or not columns or not (self._has_rows or isinstance(self.n, int)):
             return self._packed(k)
-        sizes = (rows, columns, self.k)
-        kind, shape = _direct(k.isa, self.a, self.b, self.acc, sizes, self.pitch, accumulate=self.accumulate)
+        kind, shape = replace(self, rows=rows, columns=columns)._kind(k)
         if kind != "direct":
             return self._packed(k)
-        known = fn.icmp("eq", *((self.n, columns) if isinstance(self.m, int) else (self.m, rows)))
+        shape = replace(shape, m_is_bound=self.few)
+        known = fn.icmp("eq", *((self.n, columns) if self._has_rows else (self.m, rows)))
         return fn.choose(
             known,
             lambda: _call(fn, direct_function(k.module, shape), self._arguments()),
@@ -298,7 +348,7 @@ def _is_zero(v: Value) -> bool:
 
 @writes("contract")
 def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWriter) -> None:
-    """The part of the block that is inside the product; at the edges the rest is zero."""
+    """The part of the block that is inside the product; at the edges the rest is zero where something may see it."""
     if op.attrs.get("diagonal"):
         _write_diagonal(k, op)
         return
@@ -322,7 +372,7 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
     m, n = _left(k, height, op.operands[2], rows), _left(k, width, op.operands[3], columns)
     pitch = cell.strides[1 if swap else 0] or PITCH
     assert isinstance(pitch, int)
-    if not (isinstance(m, int) and isinstance(n, int)):
+    if not (isinstance(m, int) and isinstance(n, int)) and not _only_stored(op.result):
         ragged = fn.binary("or", fn.icmp("slt", m, rows), fn.icmp("slt", n, columns))
         with fn.when(ragged):
             lines, long = (columns, rows) if swap else (rows, columns)
@@ -332,7 +382,16 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
     a, b = left.moved(fn, 0, row), right.moved(fn, 1, col)
     last = _rest(height, rows), _rest(width, columns)
     product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False, last)
-    (product.swapped if swap else product).write(k)
+    few = not isinstance(height, int) and not dtype.is_complex
+    (product.swapped if swap else replace(product, open=few)).write(k)
+
+
+def _only_stored(v: Value) -> bool:
+    """Whether elements go through elementwise operators to stores, which leave out what is beyond the edges."""
+    return all(
+        op.name == "tile.store" or ((op.name == "tile.cast" or op.name[5:] in TABLE) and _only_stored(op.result))
+        for op, _ in v.uses
+    )
 
 
 def _work(k: KernelFunction, dtype: DType, rows: int, columns: int) -> int:

@@ -55,6 +55,8 @@ class Shape:
     """fewer columns may be left; not for the direct way"""
     large: bool = False
     """B is a part of a large matrix, or of one of unknown size; only turned.py and lines.py use it"""
+    m_is_bound: bool = False
+    """there may be fewer rows, but one; results of the others are filler. For the direct way and turned.py"""
 
     @property
     def lanes(self) -> int:
@@ -67,10 +69,14 @@ class Shape:
     @property
     def block(self) -> tuple[int, int]:
         """Rows and vectors of columns kept in registers: the most that leave room for a row of B and an element of A.
-        With many columns four vectors are side by side, which takes the fewest loads for a product."""
-        room = 28 if self.isa.registers >= 32 else 12
+        With many columns four vectors are side by side, which takes the fewest loads for a product. Where sums of
+        several chains are added, they take registers too, and LLVM would rather spill those of the inner loop."""
+        wide, several = self.isa.registers >= 32, levels(self.k) > 1
+        room = (20 if several else 28) if wide else (8 if several else 12)
         across = -(-self.n // self.lanes)
-        if room == 28 and self.m > 6 and across > 2:
+        if self.m_is_bound:
+            return min(self.m, FEW_ROWS), min(across, room // FEW_ROWS)
+        if wide and self.m > 6 and across > 2:
             vectors = -(-across // -(-across // 4))
             return _evenly(self.m, (room + 3 - vectors) // vectors), vectors
         vectors = min(across, max(2 if across > 1 else 1, room // max(self.m, 1), 1), room // 2 if self.m > 1 else 8)
@@ -83,6 +89,7 @@ class Shape:
             ("_add" if self.accumulate else "")
             + ("_bound" if self.n_is_bound else "")
             + ("_large" if self.large else "")
+            + ("_few" if self.m_is_bound else "")
         )
         k = "x" if self.k is None else self.k
         return f"{kind}_{self.dtype}_{self.m}x{self.n}x{k}_{strides}{add}"
@@ -149,6 +156,10 @@ class Writer:
 
     def fma(self, x: Val, y: Val, z: Val) -> Val:
         return VectorMath(self.fn, self.shape.isa).fma(x, y, z)
+
+    def row(self, i: Index) -> Index:
+        """A row of A, or the last one there is."""
+        return self.fn.smin(i, self.fn.sub(self.fn.param(8), 1)) if self.shape.m_is_bound else i
 
     def start(self, places: list[Val]) -> list[Val]:
         if not self.shape.accumulate:
@@ -280,6 +291,10 @@ class Writer:
 
     def _columns(self, column: Index, vectors: int, tail: int, mr: int) -> None:
         """All rows of `vectors` vectors of columns; the last vector has `tail` lanes (0: all)."""
+        if self.shape.m_is_bound:
+            with self.fn.loop(0, self.fn.param(8), mr) as p:
+                self._block(p.index, column, mr, vectors, tail)
+            return
         whole = self.shape.m // mr * mr
         with self.fn.loop(0, whole, mr) as p:
             self._block(p.index, column, mr, vectors, tail)
@@ -290,7 +305,10 @@ class Writer:
         fn, shape = self.fn, self.shape
         sam, sak, sbk, _, ldc = self.strides
         lanes = shape.lanes
-        a, b = self.at(fn.param(0), (row, sam)), self.at(fn.param(3), (column, 1))
+        a, b = (
+            [self.at(fn.param(0), (self.row(fn.add(row, i)), sam)) for i in range(rows)],
+            self.at(fn.param(3), (column, 1)),
+        )
         c = self.at(fn.param(6), (row, ldc), (column, 1))
         places = [self.at(c, (i, ldc), (j * lanes, 1)) for i in range(rows) for j in range(vectors)]
         # with few columns in the last vector, half or a quarter of it is enough, which takes some processors less time
@@ -306,10 +324,9 @@ class Writer:
                     self._first(self.at(line, (j * lanes, 1)), t, tail if tail and j == vectors - 1 else lanes, 0)
                     for j, t in enumerate(types)
                 ]
-                left = self.at(a, (k, sak))
                 following: list[Val] = []
                 for i in range(rows):
-                    x = fn.splat(fn.load(self.at(left, (i, sam)), shape.vector.scalar), lanes)
+                    x = fn.splat(fn.load(self.at(a[i], (k, sak)), shape.vector.scalar), lanes)
                     for j, t in enumerate(types):
                         own = x if t is shape.vector else fn.shuffle(x, None, range(t.lanes))
                         following.append(self.fma(own, rights[j], at.carried[i * vectors + j]))
@@ -370,5 +387,5 @@ class Writer:
 
     def _left(self, row: int, k: Index) -> Val:
         """An element of A in every lane."""
-        place = self.at(self.fn.param(0), (row, self.strides[0]), (k, self.strides[1]))
+        place = self.at(self.fn.param(0), (self.row(row), self.strides[0]), (k, self.strides[1]))
         return self.fn.splat(self.fn.load(place, self.shape.vector.scalar), self.shape.lanes)
