@@ -24,7 +24,7 @@ from tessera.profiler.host import HostReport, place_text
 from tessera.profiler.kernel_stats import KernelStats, covered, kernel_stats, roofline_time, time_outside
 from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
-from tessera.profiler.recording import Recording, replay_of
+from tessera.profiler.recording import Recording, by_a_call
 from tessera.profiler.trial import ledger
 from tessera.profiler.trial.outcome import Advice, HintTrial, TriedHint, attempt
 from tessera.profiler.views.parts import narrow_reads
@@ -461,8 +461,7 @@ def _pauses(recording: Recording) -> list[_Pause]:
     last, end = None, 0
     for launch in ran:
         compiling = bisect_left(compiled, launch.start) > bisect_left(compiled, end)
-        in_graph = replay_of(launch) is not None  # started by the graph, not by a call
-        if last and launch.start > end and not compiling and not in_graph and not _one_call(last, launch):
+        if last and launch.start > end and not compiling and by_a_call(launch) and not _one_call(last, launch):
             here = starts[bisect_left(starts, end, key=_begin) : bisect_left(starts, launch.start, key=_begin)]
             spans = [(e.start, min(e.start + e.duration, launch.start)) for e in here]
             found.append(_Pause(last, launch, launch.start - end - covered(recording, spans)))
@@ -476,7 +475,7 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
     in the pauses."""
     elsewhere = HostReport(recording).spent_elsewhere()
     pauses = [pause for pause in _pauses(recording) if pause.after.start not in elsewhere]
-    ran = [launch for launch in recording.launches if launch.duration is not None and replay_of(launch) is None]
+    ran = [launch for launch in recording.launches if launch.duration is not None and by_a_call(launch)]
     gaps = sorted(pause.duration for pause in pauses)
     busy = sum(launch.duration or 0 for launch in ran)
     if len(gaps) < 3 or recording.unseen_replays:
@@ -518,8 +517,8 @@ def _joined(recording: Recording, functions: list[str], ran: list[LaunchEvent]) 
 def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
     """A region that is mostly something else than kernels and compiling, with its longest stretch named.
 
-    Silent where short calls explain it: see `launch_overhead`; where graphs ran there that nothing is known of; and where the profiler called one function alone, so
-    that nothing of the program lies between its calls.
+    Silent where short calls explain it: see `launch_overhead`; where graphs may have run of which nothing is known; and
+    where the profiler called one function alone, so that nothing of the program lies between its calls.
     """
     ran = [launch for launch in recording.launches if launch.duration is not None]
     if len({launch.attributes.get("run", launch.launch) for launch in ran}) <= recording.repetitions:

@@ -63,6 +63,11 @@ def replay_of(launch: LaunchEvent) -> tuple[int, int, int] | None:
     return (launch.rank, int(known["graph"]), int(known["replay"])) if "graph" in known else None
 
 
+def by_a_call(launch: LaunchEvent) -> bool:
+    """Whether a call of Tessera's made a launch: no graph, and no other library."""
+    return "graph" not in launch.attributes and "seen_by" not in launch.attributes
+
+
 class Recording(Bookkeeping):
     """Events of one profiled region. `start` and `end` in ns bound the region; events may come from any thread."""
 
@@ -78,6 +83,10 @@ class Recording(Bookkeeping):
         self.batches: list[TileBatch] = []
         self.graphs: list[GraphEvent] = []
         """CUDA graphs: captures, and how often each ran"""
+        self.cupti: str | None = None
+        """"" where CUPTI timed what ran on GPUs, else why it did not; None where no GPU was in use"""
+        self.cupti_lost = 0
+        """records of CUPTI's that are missing"""
         self.calls_made: CallTimes | None = None
         """all calls, where only some are recorded: launches and tiles are those of these"""
         self.one_in = 1
@@ -238,6 +247,8 @@ class Recording(Bookkeeping):
     @property
     def unseen_replays(self) -> str:
         """What is said of runs of CUDA graphs that are not among the launches; "" where there are none."""
+        if self.cupti == "" and not self.cupti_lost:
+            return ""  # it has seen their kernels
         said: list[str] = []
         if lost := sum((event.replays or 0) - event.recorded for event in self.graphs):
             said.append(f"{lost:,} more replay{'s' * (lost != 1)} of CUDA graphs had no room")

@@ -26,7 +26,8 @@ from tessera.profiler.export.table import export_events
 from tessera.profiler.export.track_event import export_perfetto
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.host import HostReport
-from tessera.profiler.measure import gpu_memory
+from tessera.profiler.measure import cupti, gpu_memory
+from tessera.profiler.measure.activities import join
 from tessera.profiler.memory import MemoryReport, of_samples
 from tessera.profiler.recording import Recording, this_clock
 from tessera.profiler.roofline import Roofline
@@ -68,6 +69,7 @@ class Profiler:
         self._tiles, self._host, self._every = tiles, host, every
         self._sampler: Sampler | None = None
         self._gpu_memory: list[gpu_memory.GpuMemory] = []
+        self._cupti: cupti.CuptiTrace | cupti.Trace | None = None
         self._counting: OpenCounters | None = None
         self._token: int | None = None
         self._lock = threading.Lock()
@@ -81,6 +83,7 @@ class Profiler:
             calls = self.recording.calls_made = CallTimes(self._every) if self._every > 1 else None
             choice = None if calls is None else calls.choose
             self._gpu_memory = gpu_memory.start() if calls is None else []
+            self._cupti = cupti.start() if calls is None else None
             self._counting = OpenCounters()
             self._token = events.subscribe(self.recording.add, tiles=self._tiles, choice=choice)
             if self._host:
@@ -102,6 +105,10 @@ class Profiler:
             if self._token is not None:
                 events.unsubscribe(self._token)
                 self._token = None
+                if self._cupti is not None:
+                    trace = self._cupti.stop() if isinstance(self._cupti, cupti.CuptiTrace) else self._cupti
+                    self._cupti = None
+                    join(self.recording, trace)
                 if self.recording.calls_made is not None:
                     self.recording.memory = of_samples(self.recording.samples)
                 else:

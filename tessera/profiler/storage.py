@@ -53,6 +53,7 @@ def save(recording: Recording, path: Path) -> Path:
         "profiling": [asdict(event) for event in recording.profiling],
         "memory": [asdict(event) for event in recording.memory],
         "graphs": [asdict(event) for event in recording.graphs],
+        "cupti": [recording.cupti, recording.cupti_lost],
         "clock": recording.clock,
         "counters": counters.to_json(recording.counters),
         "calls": None if recording.calls_made is None else recording.calls_made.to_json(),
@@ -104,6 +105,8 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     recording.profiling = [_event(ProfilingEvent, entry) for entry in document["profiling"]]
     recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
     recording.graphs = [_event(GraphEvent, entry) for entry in document.get("graphs", ())]
+    reason, recording.cupti_lost = document.get("cupti", (None, 0))
+    recording.cupti = None if reason is None else str(reason)
     if document.get("clock"):
         boot, offset = document["clock"]
         recording.clock = str(boot), int(offset)

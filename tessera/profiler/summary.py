@@ -78,6 +78,16 @@ def _unattended(recording: Recording) -> float:
     return 1 - got.value / took if took and got is not None and got.value is not None and got.value < took else 0.0
 
 
+def gpu_times(recording: Recording) -> str:
+    """Who timed what ran on GPUs; "" where nothing did."""
+    if recording.cupti is None or all(e.device.partition(":")[0] == HOST for e in recording.launches):
+        return ""
+    if recording.cupti:
+        return f"GPU times: by tile records and CUDA events, of Tessera's kernels alone; {recording.cupti}"
+    lost = f"; {recording.cupti_lost:,} records of it are missing" if recording.cupti_lost else ""
+    return f"GPU times: by CUPTI, of all kernels and copies{lost}"
+
+
 def graph_lines(recording: Recording) -> list[str]:
     """A line for each CUDA graph that was captured, or that ran and had been captured by a profile."""
     known: dict[int, list[GraphEvent]] = {}
@@ -126,6 +136,7 @@ class Summary:
         self.host = HostReport(recording)
         self.graphs = graph_lines(recording)
         """what CUDA graphs did, and what of it could not be seen"""
+        self.gpu_times = gpu_times(recording)
         self.counters = recording.counters
         self.unattended = _unattended(recording)
         """the least part of the kernels' time on the CPU in which no thread of the process had a processor"""
@@ -151,6 +162,7 @@ class Summary:
                 lines += ["", f"Whole run: {hint.measured}", f"  - Suggestion: {_suggestion(hint)}"]
         if self.graphs:
             lines += ["", "CUDA graphs:", *(f"  {line}" for line in self.graphs)]
+        lines += ["", self.gpu_times] if self.gpu_times else []
         if self.host.lines:
             lines += ["", str(self.host)]
         if self.calls is None or self.memory.events:

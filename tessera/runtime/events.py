@@ -112,6 +112,14 @@ class LaunchAttributes(TypedDict, total=False):
     """measured cost of one tile record on this target"""
     dropped: int
     """tile records of its call for which there was no room; absent where there are none"""
+    symbol: str
+    """the function that other tools see run; absent on CPUs"""
+    seen_by: str
+    """the tool that saw it, where no call of Tessera's made it"""
+    moved: int
+    """bytes of a copy or fill that it is"""
+    stream: int
+    """the CUDA stream it ran on, as CUPTI numbers it; absent where CUPTI did not see it"""
     graph: int
     """the CUDA graph that launched it, by number; absent where no graph did"""
     replay: int

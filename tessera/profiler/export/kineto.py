@@ -27,6 +27,8 @@ _MOST_TILES = 100_000
 """of a file, the longest: both tools hold all of it in memory"""
 _FIRST_LANE = 1001
 """rows of lanes are numbered from here, those of streams from 1"""
+_MOVES = ("gpu_memcpy", "gpu_memset")
+"""categories of copies and fills"""
 _TYPES = {HOST: 0}
 """device types of PyTorch; 1 stands for GPUs"""
 
@@ -99,10 +101,16 @@ def _host(recording: Recording, launches: list[LaunchEvent], base: int) -> Itera
 def _device(launches: list[LaunchEvent], device: str, number: int, base: int) -> Iterator[str]:
     yield metadata(number, 1, "process_name", "name", device)
     spans = [
-        (event.start, event.start + (event.duration or 0), event.title, "kernel", _kernel(event, number))
+        (event.start, event.start + (event.duration or 0), event.title, _category(event), _kernel(event, number))
         for event in launches
     ]
     yield from _rows(spans, number, 1, "stream", base)
+
+
+def _category(event: LaunchEvent) -> str:
+    if "moved" not in event.attributes:
+        return "kernel"
+    return _MOVES[0] if event.kernel != "fill" else _MOVES[1]
 
 
 def _tiles(recording: Recording, launches: list[LaunchEvent], number: int, base: int) -> Iterator[str]:
@@ -158,6 +166,8 @@ def _kernel(event: LaunchEvent, number: int) -> dict[str, Any]:
         about["blocks per SM"] = event.tiles / known["resources"]
     if known.get("occupancy") is not None:
         about["est. achieved occupancy %"] = round(100 * known["occupancy"])
+    if known.get("moved"):
+        about["bytes"] = known["moved"]
     return about | {name: value for name in ("flops", "bytes") if (value := getattr(event, name)) is not None}
 
 
@@ -174,7 +184,7 @@ def _rows(spans: list[Span], pid: int, first: int, name: str, base: int) -> Iter
         yield metadata(pid, tid, "thread_name", "name", f"{name} {tid}" if name == "stream" else name)
         for index in order[lanes[order] == lane].tolist():
             start, stop, title, category, about = spans[index]
-            args = about | {"stream": tid} if category == "kernel" else about
+            args = about | {"stream": tid} if category in ("kernel", *_MOVES) else about
             yield _span(title or "(no name)", category, pid, tid, start - base, stop - start, args)
 
 

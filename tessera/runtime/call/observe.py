@@ -187,6 +187,7 @@ def launch_event(
         "label": info.label,
         "dtype": info.dtype,
         **({"parts": info.parts} if info.parts else {}),
+        **({"symbol": symbol} if (symbol := built.artifact.meta.get("symbols", {}).get(info.kernel)) else {}),
         **{k: tuple((buffer, size(d)) for buffer, d in more[k]) for k in ("reads", "writes")},
         **{k: v for k, v in more.items() if k not in ("reads", "writes")},
         **{k: resources[k] for k in ("occupancy", "occupancy_limiter", "slots") if resources.get(k) is not None},

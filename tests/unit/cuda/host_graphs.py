@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 RELAXED = 2
+calls = itertools.count(1)
+"""of the driver, that enqueue something"""
 UNSUPPORTED = 900
 """CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"""
 
@@ -17,8 +19,11 @@ UNSUPPORTED = 900
 class HostGraph:
     """A captured graph, or what was instantiated from one: its nodes, and the user objects that it keeps."""
 
+    running = 0, 0
+    """the graph whose nodes run now, and the call that launched it"""
+
     def __init__(self, number: int, nodes: list[Callable[[], None]], held: list[Any]) -> None:
-        self.number, self.nodes, self.held, self.mode = number, nodes, held, 0
+        self.number, self.nodes, self.held = number, nodes, held
         for item in held:
             item.count += 1
 
@@ -26,8 +31,12 @@ class HostGraph:
         return HostGraph(self.number, list(self.nodes), list(self.held))
 
     def launch(self, stream: int = 0) -> None:
-        for node in self.nodes:
-            node()
+        HostGraph.running = self.number, next(calls)
+        try:
+            for node in self.nodes:
+                node()
+        finally:
+            HostGraph.running = 0, 0
 
     def destroy(self) -> None:
         for item in self.held:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -131,10 +132,16 @@ class HostDriver(GraphCalls):
 
     def cuMemcpyHtoDAsync(self, to: int, data: int, size: int, stream: int) -> Any:
         assert stream not in self.graphs.open, "the host's memory will have gone when the graph runs"
+        start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         ctypes.memmove(to, data, size)
+        self._tell("copy", "HTOD", stream, size, start)
         return (0,)
 
-    cuMemcpyDtoHAsync = cuMemcpyHtoDAsync
+    def cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int) -> Any:
+        start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        ctypes.memmove(to, source, size)
+        self._tell("copy", "DTOH", stream, size, start)
+        return (0,)
 
     def cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int) -> Any:
         self._enqueue(stream, lambda: ctypes.memmove(to, source, size) and None)
@@ -178,7 +185,13 @@ class HostDriver(GraphCalls):
         arguments = self._parameters(table, facts)
         assert (bx, shared) == (facts["threads"], facts["shared"])
         library, packed = self.emulated.library, [ctypes.create_string_buffer(a, len(a)) for a in arguments]
-        self._enqueue(stream, lambda: self.machine_launch(library, name, gx, packed, facts))
+
+        def run() -> None:
+            start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            self.machine_launch(library, name, gx, packed, facts)
+            self._tell("kernel", f"{name}_kernel", stream, gx, start)
+
+        self._enqueue(stream, run)
         return (0,)
 
     def _parameters(self, table: Any, facts: dict[str, Any]) -> list[bytes]:
@@ -188,6 +201,13 @@ class HostDriver(GraphCalls):
             assert kind != "tensor_map" or place % 64 == 0, "a tensor map lies at a multiple of 64 bytes"
             out.append(ctypes.string_at(place, room(kind)))
         return out
+
+    ran: ClassVar[list[Callable[[str, str, int, int, int, int], None]]] = []
+    """told of what has run: kernel or copy, its name, stream, bytes, start and end"""
+
+    def _tell(self, what: str, name: str, stream: int, amount: int, start: int) -> None:
+        for listener in self.ran:
+            listener(what, name, stream, amount, start, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
 
     def machine_launch(self, library: Any, name: str, grid: int, packed: list[Any], facts: dict[str, Any]) -> None:
         """Pointers stand for the whole of the test's arrays."""

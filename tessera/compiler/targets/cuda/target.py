@@ -187,10 +187,12 @@ def artifact(
         "lines": generated.lines,
         "phases": list(steps.PHASES) if profile else [],
         "parts": [part.describe() for part in parts],
+        "symbols": {k.name: cxx.kernel_symbol(k.name) for _, k in generated.written},
     }
     if same := generated.same:
         meta["same"] = same
         resources = {**resources, **{name: resources[code] for name, code in same.items()}}
+        meta["symbols"] |= {name: meta["symbols"][code] for name, code in same.items()}
     files = {"code.cu": generated.source.encode(), **files}
     files |= {f"constant.{b.id}": b.data for b in program.buffers if b.data is not None}
     return Artifact(target, program.name, generated.source, files, None, resources, meta)

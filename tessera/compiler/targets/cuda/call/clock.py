@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from tessera.compiler.targets.cuda.call.context import Driver
@@ -38,7 +40,7 @@ _MOST = 4096
 
 
 class DeviceClock:
-    """The clock of one context's device. Nothing of it touches a stream of the program."""
+    """The clock of one context's device. `stream` is the profiler's own: nothing of it touches one of the program's."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -50,16 +52,18 @@ class DeviceClock:
         self.known: list[tuple[int, int]] = []
         """time of the device, what to add to it"""
         self.compared = 0
+        self._lock = threading.Lock()
 
     def compare(self, always: bool = False) -> None:
         """Looks at both clocks, where that was long ago."""
-        if self.known and not always and time.perf_counter_ns() - self.compared < AGAIN_NS:
-            return
-        with self.driver.relaxed():
-            _, device, offset = min(self._try() for _ in range(TRIES))
-        if not self.known or device > self.known[-1][0]:
-            self.known = [*self.known[1 - _MOST :], (device, offset)]
-        self.compared = time.perf_counter_ns()
+        with self._lock:
+            if self.known and not always and time.perf_counter_ns() - self.compared < AGAIN_NS:
+                return
+            with self.driver.relaxed():
+                _, device, offset = min(self._try() for _ in range(TRIES))
+            if not self.known or device > self.known[-1][0]:
+                self.known = [*self.known[1 - _MOST :], (device, offset)]
+            self.compared = time.perf_counter_ns()
 
     def _try(self) -> tuple[int, int, int]:
         """How long it took, the device's time, and what to add to it."""
@@ -76,11 +80,16 @@ class DeviceClock:
 
     def host(self, times: Any) -> Any:
         """Times of the device as times of the host."""
-        device, offset = (np.array(column, np.int64) for column in zip(*self.known, strict=True))
-        base = int(offset[-1])  # differences are small: a double holds them exactly
-        near = np.interp((times - device[-1]).astype(float), (device - device[-1]).astype(float),
-                         (offset - base).astype(float))  # fmt: skip
-        return times + base + near.round().astype(np.int64)
+        return host_times(self.known, times)
+
+
+def host_times(known: Sequence[tuple[int, int]], times: Any) -> Any:
+    """Times of another clock as times of the host. `known`: in order, times of that clock and what to add to them."""
+    clock, offset = (np.array(column, np.int64) for column in zip(*known, strict=True))
+    base = int(offset[-1])  # differences are small: a double holds them exactly
+    near = np.interp((times - clock[-1]).astype(float), (clock - clock[-1]).astype(float),
+                     (offset - base).astype(float))  # fmt: skip
+    return times + base + near.round().astype(np.int64)
 
 
 _clocks: dict[int, DeviceClock] = {}
@@ -93,6 +102,11 @@ def clock_of(driver: Driver) -> DeviceClock:
     if context not in _clocks:
         _clocks[context] = DeviceClock(driver)
     return _clocks[context]
+
+
+def own_streams() -> list[tuple[int, int]]:
+    """The profiler's own streams, with their contexts."""
+    return [(context, clock.stream) for context, clock in _clocks.items()]
 
 
 if hasattr(os, "register_at_fork"):

@@ -246,7 +246,7 @@ class DeviceExecutable:
             reader = None if isinstance(record, GraphRecords) else record
             if reader is not None:
                 clock_of(self.driver).compare()
-            self.plan.run(_DeviceMachine(self, stream, graph), pointers, scalars, dims, reader)
+            self.plan.run(_DeviceMachine(self, stream, graph, reader is not None), pointers, scalars, dims, reader)
             return
         threads = self._ready.setdefault((context, *dims), {})
         go = threads.get(threading.get_ident())
@@ -333,10 +333,12 @@ def _bytes_of(data: bytes) -> ctypes.Array[ctypes.c_char]:
 
 
 class _DeviceMachine:
-    """`steps.Machine` on a stream of the current context, which a graph may be captured from."""
+    """`steps.Machine` on a stream of the current context, which a graph may be captured from. `aside`: copies from and
+    to the host go over the profiler's own stream, where nobody takes them for the program's."""
 
-    def __init__(self, executable: DeviceExecutable, stream: int, graph: GraphRecords | None) -> None:
+    def __init__(self, executable: DeviceExecutable, stream: int, graph: GraphRecords | None, aside: bool) -> None:
         self.executable, self.driver, self.stream, self.graph = executable, executable.driver, stream, graph
+        self.copies = clock_of(self.driver).stream if aside else stream
 
     def allocate(self, size: int) -> int:
         return int(self.driver("cuMemAllocAsync", size, self.stream))
@@ -350,15 +352,22 @@ class _DeviceMachine:
     def upload(self, address: int, data: bytes) -> None:
         self.driver.refuse_capture(self.stream, WAITING)
         held = _bytes_of(data)
-        self.driver("cuMemcpyHtoDAsync", address, ctypes.addressof(held), len(data), self.stream)
-        self.driver("cuStreamSynchronize", self.stream)  # `held` is freed on return
+        self._settle()
+        self.driver("cuMemcpyHtoDAsync", address, ctypes.addressof(held), len(data), self.copies)
+        self.driver("cuStreamSynchronize", self.copies)  # `held` is freed on return
 
     def download(self, address: int, size: int) -> bytes:
         self.driver.refuse_capture(self.stream, WAITING)
         out = ctypes.create_string_buffer(size)
-        self.driver("cuMemcpyDtoHAsync", ctypes.addressof(out), address, size, self.stream)
-        self.driver("cuStreamSynchronize", self.stream)
+        self._settle()
+        self.driver("cuMemcpyDtoHAsync", ctypes.addressof(out), address, size, self.copies)
+        self.driver("cuStreamSynchronize", self.copies)
         return out.raw
+
+    def _settle(self) -> None:
+        """Before a copy over another stream: the memory is there, and what writes it has run."""
+        if self.copies != self.stream:
+            self.driver("cuStreamSynchronize", self.stream)
 
     def copy(self, to: int, source: int, size: int) -> None:
         self.driver("cuMemcpyDtoDAsync", to, source, size, self.stream)
