@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from tessera.cli.programs import lowered, sizes
-from tessera.compiler.pipeline import LEVELS, generate
-from tessera.runtime.levels import assembly_lines, op_lines, target_lines
+from tessera.compiler.pipeline import LEVELS, generate, global_accesses
+from tessera.runtime.levels import LevelLine, assembly_lines, op_lines, target_lines
 
-ALL = (*LEVELS, "assembly")
+ACCESSES = "accesses"
+"""no level, but what the Tile level says of memory"""
+ALL = (*LEVELS, "assembly", ACCESSES)
 
 
 def ir(
@@ -30,21 +32,27 @@ def ir(
     generic: Annotated[bool, typer.Option("--generic", help="Print MLIR's generic form, which tools read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each line with its source lines, as JSON.")] = False,
 ) -> None:
-    """Print a function's Graph, Schedule, Tile or Target IR, or its assembly."""
+    """Print a function's Graph, Schedule, Tile or Target IR, its assembly, or a GPU's accesses to memory."""
     if level not in ALL:
         raise typer.BadParameter(f"level is one of {', '.join(ALL)}, not {level!r}")
     text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if stdin else None
     program, chosen = lowered(where, target, sizes(dims), text, given)
-    if level in ("target", "assembly"):
+    found = global_accesses(program.program, chosen, sizes(dims) or {}) if level == ACCESSES else []
+    if level == ACCESSES:
+        lines = [LevelLine(str(access), access.file, (access.line,)) for access in found]
+    elif level in ("target", "assembly"):
         artifact = generate(program.program, chosen)
         lines = list((target_lines if level == "target" else assembly_lines)(program, artifact))
     else:
         lines = list(op_lines(program.ops(level), generic))
     if as_json:
         shown = [{"text": line.text, "file": line.file, "lines": line.origin} for line in lines]
+        for line, access in zip(shown, found, strict=False):
+            line |= {"sectors": access.per_request, "least": access.least}
         print(json.dumps({"function": program.program.name, "level": level, "target": chosen.name, "lines": shown}))
     elif lines:
         print("\n".join(line.text for line in lines))
     else:
-        has = "machine code" if level == "assembly" else f"{level} level: it starts as Tile IR"
+        kinds = {"assembly": "machine code", ACCESSES: "accesses to global memory"}
+        has = kinds.get(level, f"{level} level: it starts as Tile IR")
         print(f"// {program.program.name} has no {has}")

@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import tessera
 from tessera.compiler.frontend.analyse import analyse
@@ -40,6 +41,18 @@ class IRLine:
 
     text: str
     span: Span = NOWHERE
+
+
+@immutable
+class Touched:
+    """An access to global memory in words, its line, and the sectors of 32 bytes that a request touches on average, and
+    at best."""
+
+    text: str
+    file: str
+    line: int
+    sectors: float
+    least: float
 
 
 def of(analysis: Analysis) -> tuple[str, ...]:
@@ -85,6 +98,24 @@ async def compiled(
     analysis: Analysis, text: str, level: str, target: str, dims: Mapping[str, int]
 ) -> tuple[str, list[IRLine]]:
     """The target's name and one of the levels that need it. Raises NoIR; when it is cancelled, the process ends."""
+    found = await _asked(analysis, text, level, target, dims)
+    lines = [_line(each["text"], each["file"], each["lines"]) for each in found["lines"]]
+    if not lines:
+        raise NoIR(f"{analysis.name} has no {level} on {found['target']}")
+    return found["target"], lines
+
+
+async def accesses(analysis: Analysis, text: str, target: str, dims: Mapping[str, int]) -> list[Touched]:
+    """The accesses of a GPU's kernels to global memory, where they are known. Raises NoIR, as above."""
+    found = await _asked(analysis, text, "accesses", target, dims)
+    return [
+        Touched(each["text"], each["file"], each["lines"][0], each["sectors"], each["least"])
+        for each in found["lines"]
+        if each["sectors"] is not None and each["least"] is not None
+    ]
+
+
+async def _asked(analysis: Analysis, text: str, level: str, target: str, dims: Mapping[str, int]) -> dict[str, Any]:
     if importlib.util.find_spec("tessera.cli") is None:
         raise NoIR("this server came without the compiler; install tessera in the project's environment")
     definition = analysis.definition
@@ -96,11 +127,7 @@ async def compiled(
     out, err, code = await _run(command, text.encode("utf-8", "surrogateescape"))
     if code:
         raise NoIR(err.strip() or f"the compiler ended with status {code}")
-    found = json.loads(out)
-    lines = [_line(each["text"], each["file"], each["lines"]) for each in found["lines"]]
-    if not lines:
-        raise NoIR(f"{analysis.name} has no {level} on {found['target']}")
-    return found["target"], lines
+    return json.loads(out)
 
 
 def _line(text: str, file: str, numbers: list[int]) -> IRLine:

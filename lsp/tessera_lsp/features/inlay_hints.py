@@ -62,12 +62,13 @@ def register(server: TesseraServer) -> None:
             if near is None or document.text.place(hint.position)[0] in near
         ]
         kept = _kept(server, document, range(first, last + 1)) if any(map(_has_backward_pass, document.known)) else ()
+        touched = _touched(server, document, range(first, last + 1))
         cell = await live_values.cell_at(server, params.text_document)
         rows = range(params.range.start.line, params.range.end.line + 1)
         live = [h for h in _live(server, cell) if h.position.line in rows] if cell is not None else ()
         if cell is not None and server.settings.sizes:
             _explain_sizes(cell, types)
-        return [*presets, *types, *indices, *kept, *live]
+        return [*presets, *types, *indices, *kept, *touched, *live]
 
     @server.feature(lsp.INLAY_HINT_RESOLVE)
     async def resolve(hint: lsp.InlayHint) -> lsp.InlayHint:
@@ -85,6 +86,12 @@ def _kept(server: TesseraServer, document: Document, lines: range) -> Iterable[l
     from tessera_lsp.features import kept_hints  # slow: it schedules programs, which few files have it do
 
     return kept_hints.of(server, document, lines)
+
+
+def _touched(server: TesseraServer, document: Document, lines: range) -> Iterable[lsp.InlayHint]:
+    from tessera_lsp.features import access_hints  # slow: as above, for those who have chosen a GPU
+
+    return access_hints.of(server, document, lines) if server.settings_for(document).target != "auto" else ()
 
 
 def _live(server: TesseraServer, cell: LiveCell) -> Iterator[lsp.InlayHint]:

@@ -113,6 +113,6 @@ def _make(found: Future[str], key: str, artifact: Artifact, maker: Callable[[Art
 
 
 def _key(artifact: Artifact) -> str:
-    """By content; 4 is the version of what targets write."""
+    """By content; 5 is the version of what targets write."""
     files = (part for name in sorted(artifact.files) for part in (name, artifact.files[name]))
-    return cache.digest("assembly 4", targets.get(artifact.target).fingerprint, artifact.source, *files)
+    return cache.digest("assembly 5", targets.get(artifact.target).fingerprint, artifact.source, *files)

@@ -74,6 +74,18 @@ def test_a_program_that_was_made_slower_fails_against_the_revision(repository: P
     assert " M models/layers.py" in git(repository, "status", "--porcelain")
 
 
+def test_five_percent_more_work_fails(repository: Path) -> None:
+    """21 products instead of 20: at the least slow-down that the gate must see, and at the line that has it."""
+    path = repository / "models" / "layers.py"
+    (repository / "models" / "sizes_of_it.py").write_text("TURNS = 20\n")
+    git(repository, "commit", "-q", "-a", "-m", "twenty")
+    path.write_text(PROGRAM.replace("    return ts.exp(h)", "    h = h @ w\n    return ts.exp(h)"))
+    found = measured(repository, "--compare", "HEAD", "--json")
+    assert found.returncode == 1, found
+    total = json.loads(found.stdout)["compared"]["layer"]["total"]
+    assert total["verdict"] == "slower" and 1.03 < total["ratio"][1] < 1.06, total
+
+
 def test_what_a_file_imports_is_of_the_same_revision(repository: Path) -> None:
     (repository / "models" / "sizes_of_it.py").write_text("TURNS = 6\n")
     found = measured(repository, "--compare", "HEAD", "--json")

@@ -100,7 +100,7 @@ def test_instructions_have_lines() -> None:
     code = CPU.machine_code(made.artifact, assembly_of(made.artifact) or "")
     own = [one for one in code if one.kernel == "layer_0_contract_gelu"]
     assert len(own) > 200
-    assert sum(bool(one.user_line) for one in own) >= 0.9 * len(own)
+    assert sum(bool(one.user_line) for one in own) >= 0.95 * len(own)
     assert {(source_line(one.file, one.user_line) or "").strip() for one in own if one.user_line} == {
         "return ts.gelu(x @ w)"
     }

@@ -82,6 +82,25 @@ def test_launches_are_kernels_on_streams_and_calls_operators(tmp_path: Path) -> 
     assert (step["name"], step["dur"]) == ("ProfilerStep#0", 1000)
 
 
+def test_hta_loads_it(tmp_path: Path) -> None:
+    """Meta's analysis of traces counts the kernels and their times. It asks for old versions of libraries, so that
+    the environment of this project is without it: one where it is installed beside them runs this test."""
+    analysis = pytest.importorskip("hta.trace_analysis")
+    called = {"run": 1, "function": "f", "call_file": "m.py", "call_line": 9}
+    prof = profile(
+        launch(1, "k1", 100_000, 50_000, attributes=called),
+        launch(2, "k2", 160_000, 40_000, attributes=called),
+        launch(3, "g", 300_000, 100_000, target="cuda", device="cuda:0"),
+        tiles((0, 0, 100_000, 20_000), (1, 1, 110_000, 40_000)),
+    )
+    kineto(prof, tmp_path)
+    loaded = analysis.TraceAnalysis({0: str(tmp_path / "rank0.pt.trace.json")}, str(tmp_path))
+    _, kernels = loaded.get_gpu_kernel_breakdown(visualize=False)
+    assert dict(zip(kernels["name"], kernels["sum (us)"], strict=True)) == {"g": 100, "k1": 50, "k2": 40}
+    (rank,) = loaded.get_temporal_breakdown(visualize=False).to_dict("records")
+    assert (rank["compute_time(us)"], rank["idle_time(us)"]) == (190, 110)
+
+
 def test_each_rank_has_a_file_and_says_so_as_hta_looks_for_it(tmp_path: Path) -> None:
     prof = profile(launch(1, rank=0), launch(2, rank=3))
     for rank in (0, 3):

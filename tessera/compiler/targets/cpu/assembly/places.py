@@ -47,7 +47,8 @@ def with_places(text: str, module: Any) -> str:
             own = types[defined[1]]
             scope = node(
                 f'distinct !DISubprogram(name: "{defined[1]}", scope: !{file}, file: !{file}, line: {line}, '
-                f"type: !{signature}, spFlags: DISPFlagDefinition | DISPFlagOptimized, unit: !{unit})"
+                f"scopeLine: {line}, type: !{signature}, spFlags: DISPFlagDefinition | DISPFlagOptimized, "
+                f"unit: !{unit})"
             )
             out.append(f"{written[:-1]}!dbg !{scope} {{")
             continue

@@ -59,8 +59,9 @@ class SourceText:
                 self._bounds[function] = (self._bounds[function][0], line)
                 now = starts.get(line, now)
                 if now is not None:
-                    self.lines[line] = now
-                    self.lines.setdefault(self._bounds[function][0], now)
+                    first = self._bounds[function][0]
+                    for at in range(line if first in self.lines else first, line + 1):
+                        self.lines[at] = now
                 for named in _NAMED.findall(text):
                     self._callers[named].append((function, line))
                 function = "" if text == "}" else function
