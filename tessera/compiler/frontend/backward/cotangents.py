@@ -116,6 +116,8 @@ class Pull:
                 return "mask"
             case ast.Call():
                 found = self.rec.function(node) or "value"
+                if found == "load" and node.args:
+                    return self.hint(node.args[0])
                 return HINTS.get(found, found)
             case ast.Attribute(value=value):
                 return self.hint(value)

@@ -336,7 +336,7 @@ class Derivation:
         if not isinstance(c.node, ast.Name):
             c = TileCotangent(self.bound(self.pulls.hint(node), c.node))
             self.alike(c, node)
-        g, self.sums = self.pulls.writer(), True
+        g = self.pulls.writer()
         if self.rec.moves(a):
             self.pulls.pull(a, TileCotangent(g.call("mma", c.node, ast.Attribute(self.pulls.read(b), "T", ast.Load()))))
         if self.rec.moves(b):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import builtins
 import keyword
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend.backward.code import ELEMENTWISE, name, unused
+from tessera.compiler.frontend.backward.inlined import MOST_STEPS
 from tessera.compiler.frontend.backward.items import (
     AssignStatement,
     Item,
@@ -309,10 +310,10 @@ class KernelReading:
     def loop(self, node: ast.For, into: list[Item]) -> None:
         rec = self.rec
         counting = rec.value(node.iter)
+        if not isinstance(counting, Counting):
+            raise rec.refused(node, self.not_unrolled(counting))
         if node.orelse or not isinstance(node.target, ast.Name):
             raise rec.refused(node, "it has no rule for this loop")
-        if not isinstance(counting, Counting):
-            raise rec.refused(node, "its steps are unrolled, and each would be another text; use ts.tile.range_k")
         if self.mask is not None:
             raise rec.refused(node, "a loop stands under a condition")
         n = node.target.id
@@ -348,6 +349,11 @@ class KernelReading:
             rec.constants |= running.maxima.keys()
         held = tuple(before[m] for m in carried)
         into.append(LoopStatement(head, body, grid, found, counting, held, running))
+
+    def not_unrolled(self, steps: Any) -> str:
+        if isinstance(steps, (range, list, tuple)) and len(cast("Sequence[Any]", steps)) > MOST_STEPS:
+            return f"its {len(cast('Sequence[Any]', steps))} steps are unrolled; use ts.tile.range_k"
+        return "its steps are unrolled, and are left early or count more than numbers; write them out"
 
     def alone(self, node: ast.For, carried: str) -> None:
         """Refuses a loop that reads what it adds to."""

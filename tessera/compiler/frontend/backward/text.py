@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tessera.compiler.frontend.backward.edges import Edges
+from tessera.compiler.frontend.backward.inlined import library_of
 from tessera.compiler.frontend.backward.operands import KeptTile, planned
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.sites import Gradient
@@ -42,7 +43,7 @@ def derived(definition: Definition) -> Derived:
     """The backward of a kernel. Raises CompileError TS355 at the line that is not derivable, or what is wrong with the
     kernel itself."""
     rec = KernelRecord(definition)
-    root = _library(definition)
+    root = library_of(definition)
     try:
         edges = Edges(rec)
         text = _Text(rec, root)
@@ -52,16 +53,6 @@ def derived(definition: Definition) -> Derived:
         return text.written()
     except (KernelFault, BroadcastError) as e:
         raise rec.refused(definition.tree, str(e)) from None
-
-
-def _library(definition: Definition) -> str:
-    """How the file calls the library: `ts` of `@ts.kernel`."""
-    assert isinstance(definition.tree, ast.FunctionDef)
-    for d in definition.tree.decorator_list:
-        for n in ast.walk(d):
-            if isinstance(n, ast.Attribute) and n.attr == "kernel":
-                return text_of(n.value)
-    return "ts"
 
 
 @immutable
