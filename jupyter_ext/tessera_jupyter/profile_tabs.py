@@ -27,6 +27,7 @@ def profile_tab(profile: Profiler | None, example: str, since: str = "") -> str:
     launches, tiles = len(profile.recording.launches), len(profile.recording.tiles)
     facts = f"{format_time(summary.region)} recorded · {format_time(busy)} in kernels · "
     facts += f"{_count(launches, 'launch', 'es')} · {_count(tiles, 'tile')}"
+    facts += "".join(f" · {line}" for line in (*summary.graphs, summary.gpu_times) if line)
     told = (summary, profile.timeline(), profile.critical_path())
     in_words = "\n\n".join(map(text, told))
     plain = f"<summary>As text</summary><pre>{in_words}</pre>"

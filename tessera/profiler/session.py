@@ -69,7 +69,7 @@ class Profiler:
         self._tiles, self._host, self._every = tiles, host, every
         self._sampler: Sampler | None = None
         self._gpu_memory: list[gpu_memory.GpuMemory] = []
-        self._cupti: cupti.CuptiTrace | cupti.Trace | None = None
+        self._cupti: cupti.CuptiTrace | None = None
         self._counting: OpenCounters | None = None
         self._token: int | None = None
         self._lock = threading.Lock()
@@ -106,9 +106,8 @@ class Profiler:
                 events.unsubscribe(self._token)
                 self._token = None
                 if self._cupti is not None:
-                    trace = self._cupti.stop() if isinstance(self._cupti, cupti.CuptiTrace) else self._cupti
+                    join(self.recording, self._cupti.stop())
                     self._cupti = None
-                    join(self.recording, trace)
                 if self.recording.calls_made is not None:
                     self.recording.memory = of_samples(self.recording.samples)
                 else:

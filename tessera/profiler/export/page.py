@@ -57,7 +57,7 @@ def _headline(summary: Summary, recording: Recording) -> str:
     count = len(recording.launches)
     facts += [f"{count:,} launch{'es' if count != 1 else ''}", records, str(summary.overhead)]
     facts += summary.calls.lines(recording.start)[:1] if summary.calls is not None else []
-    facts += summary.graphs
+    facts += [*summary.graphs, *([summary.gpu_times] if summary.gpu_times else [])]
     return (
         f'<p class="facts">{text(" · ".join(facts))}</p><section class="scroll">{kernel_table(summary.rows)}</section>'
     )

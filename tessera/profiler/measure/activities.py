@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from tessera.compiler.machines import ANY_GPU
-from tessera.profiler.measure.cupti import Activity, Trace
+from tessera.profiler.measure.cupti import Activity, CuptiRecords
 from tessera.profiler.quantity import Quantity
 from tessera.profiler.recording import Recording, replay_of
 from tessera.runtime import events
@@ -23,7 +23,7 @@ _OTHERS = "it is not a kernel of Tessera's, or a graph ran it that was captured 
 _NO_COUNTERS = "Tessera reads none; Nsight Compute does, where the driver lets it"
 
 
-def join(recording: Recording, trace: Trace) -> None:
+def join(recording: Recording, trace: CuptiRecords) -> None:
     """Gives launches of the recording the times that CUPTI measured, and adds what else ran."""
     recording.cupti = trace.reason
     if any(event.device.partition(":")[0] == ANY_GPU for event in recording.launches):

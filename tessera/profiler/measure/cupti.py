@@ -60,7 +60,7 @@ class Activity(NamedTuple):
     bytes: int
 
 
-class Trace(NamedTuple):
+class CuptiRecords(NamedTuple):
     """What CUPTI told. `reason`: why it did not; `lost`: records for which there was no room, or that had not ended."""
 
     reason: str
@@ -160,10 +160,12 @@ _tracing = _Tracing()
 
 
 class CuptiTrace:
-    """CUPTI for one profiler, from when it is made until `stop`."""
+    """CUPTI for one profiler, from when it is made until `stop`. `reason`: why it is not used; "" where it is."""
 
-    def __init__(self) -> None:
-        self.reason = ""
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        if reason:
+            return
         with _tracing.lock:
             if not _tracing.users:
                 try:
@@ -174,31 +176,31 @@ class CuptiTrace:
             _tracing.users += 1
             self._from = time.perf_counter_ns()
 
-    def stop(self) -> Trace:
+    def stop(self) -> CuptiRecords:
         """What began since it was made, without what the profiler itself did."""
         if self.reason:
-            return Trace(self.reason)
+            return CuptiRecords(self.reason)
         with _tracing.lock:
             try:
                 _tracing.flush()
                 own = {_tracing.cupti.get_stream_id_ex(context, stream, 0) for context, stream in own_streams()}
                 found = [activity for activity in _tracing.found if activity.stream not in own]
                 found = [a for a in _on_host(found, _tracing.clocks) if a.start >= self._from]
-                return Trace("", found, _tracing.lost)
+                return CuptiRecords("", found, _tracing.lost)
             except Exception as error:  # as above
-                return Trace(_why(error))
+                return CuptiRecords(_why(error))
             finally:
                 _tracing.users -= 1
                 if not _tracing.users:
                     _tracing.end()
 
 
-def start() -> CuptiTrace | Trace | None:
-    """Begins to trace. A Trace with its reason where CUPTI is not installed, None where no library uses a GPU."""
+def start() -> CuptiTrace | None:
+    """Begins to trace; None where no library uses a GPU."""
     if not any(name in sys.modules for name in ("cupy", "torch", "cuda.bindings.driver")):
         return None
     if importlib.util.find_spec("cupti") is None:
-        return Trace(NOT_INSTALLED)
+        return CuptiTrace(NOT_INSTALLED)
     return CuptiTrace()
 
 
