@@ -7,9 +7,9 @@ the editor and the predictions run the same `to_graph`, `to_schedule` and `to_pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -29,6 +29,8 @@ from tessera.compiler.ir.core import Op, RenamedCopy, clone, original_of
 from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.ir.readable import readable
 from tessera.compiler.ir.verifier import verify
+from tessera.compiler.layers.fold import Folded, fold
+from tessera.compiler.layers.unfold import unfold
 from tessera.compiler.lower.kernel_to_program import kernel_program
 from tessera.compiler.machines import sizes_of
 from tessera.compiler.phases import phase, spend
@@ -50,7 +52,6 @@ from tessera.compiler.tile.program import Branch, Launch, Loop, Program, Step
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TargetError, TesseraError
-from tessera.immutable import mutable
 from tessera.signals import raised_by_handler
 
 if TYPE_CHECKING:
@@ -137,15 +138,28 @@ def demand_place(name: str, stage: Stage, after: str) -> None:
         raise CompileError(Diagnostic("TS614", f"pass {name!r} cannot be registered: {why}"))
 
 
-@mutable
 class Lowered:
-    """Every level of one compilation. `graph` and `schedule` are None for a kernel, which starts as Tile IR."""
+    """Every level of one compilation. `graph` and `schedule` are None for a kernel, which starts as Tile IR.
 
-    program: Program
-    graph: Op | None
-    schedule: Op | None
-    stages: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-    """(pass, ns) in the order they ran"""
+    `above` makes these two; where equal layers were lowered once, not before somebody looks at them."""
+
+    def __init__(
+        self, program: Program, stages: list[tuple[str, int]], above: Callable[[], tuple[Op | None, Op | None]]
+    ):
+        self.program, self.stages, self._above = program, stages, above
+        """(pass, ns) in the order they ran"""
+
+    @cached_property
+    def _levels(self) -> tuple[Op | None, Op | None]:
+        return self._above()
+
+    @property
+    def graph(self) -> Op | None:
+        return self._levels[0]
+
+    @property
+    def schedule(self) -> Op | None:
+        return self._levels[1]
 
     def ops(self, level: str) -> list[Op]:
         """The functions of one level above the target's. Raises ValueError for an unknown level."""
@@ -247,14 +261,49 @@ def _with_launches(graph: Op, target: str, run: Run | None) -> Op:
     return graph
 
 
-def to_program(unit: Unit, target: str, run: Run | None = None) -> Lowered:
-    """All levels, as far as they are the same on every target of a kind. Raises CompileError, TargetError."""
+def to_program(unit: Unit, target: str, run: Run | None = None, whole: bool = False) -> Lowered:
+    """All levels, as far as they are the same on every target of a kind. Raises CompileError, TargetError.
+
+    Of many equal layers a few are lowered, unless the `whole` function is to be."""
     run = run or Run()
     if unit.is_kernel:
         kernel = run.all(passes("kernel"), clone(unit.op, {}))
         program = kernel_program(kernel, unit.params, unit.checks, unit.structure)
         run.done("kernel_to_program", kernel)
-        return Lowered(program, None, None, run.stages)
+        return Lowered(program, run.stages, lambda: (None, None))
+    folds = [] if whole or extensions.PASSES else _folds(unit.op, run)
+    program, graph, schedule = _lowered(replace(unit, op=folds[-1].func) if folds else unit, target, run)
+    above = lambda: (graph, schedule)  # noqa: E731
+    if folds:
+        program = _unfolded(program, folds)
+        run.done("unfold", unit.op)
+        if program is None:
+            return to_program(unit, target, run, whole=True)
+        above = lambda: _lowered(unit, target, Run())[1:]  # noqa: E731
+    if band := sizes_of(target).band:
+        program = run_in_bands(program, band)
+    return Lowered(program, run.stages, above)
+
+
+def _folds(func: Op, run: Run) -> list[Folded]:
+    """The function with fewer layers, and with fewer of the next stack of layers, and so on."""
+    found: list[Folded] = []
+    while (folded := fold(found[-1].func if found else func)) is not None:
+        found.append(folded)
+    run.done("fold", func)
+    return found
+
+
+def _unfolded(program: Program, folds: Sequence[Folded]) -> Program | None:
+    for folded in reversed(folds):
+        found = unfold(program, folded)
+        if found is None:
+            return None
+        program = found
+    return program
+
+
+def _lowered(unit: Unit, target: str, run: Run) -> tuple[Program, Op, Op]:
     from tessera.compiler.lower.schedule_to_tile import schedule_to_tile  # slow: as above
 
     graph = to_graph(unit, run)
@@ -262,9 +311,7 @@ def to_program(unit: Unit, target: str, run: Run | None = None) -> Lowered:
     program = schedule_to_tile(schedule, unit.params, unit.checks, target, unit.structure)
     for launch in program.launches:
         run.done("schedule_to_tile", launch.kernel)
-    if band := sizes_of(target).band:
-        program = run_in_bands(program, band)
-    return Lowered(program, graph, schedule, run.stages)
+    return program, graph, schedule
 
 
 def lower(unit: Unit, target: Target, after: After | None = None) -> Lowered:
@@ -274,7 +321,7 @@ def lower(unit: Unit, target: Target, after: After | None = None) -> Lowered:
     """
     run = Run(after)
     try:
-        lowered = to_program(unit, target.name, run)
+        lowered = to_program(unit, target.name, run, whole=after is not None)
         chosen = list(passes("tile", target.passes))
         lowered.program = with_kernels(lowered.program, lambda kernel: run.all(chosen, kernel), _by_name(chosen))
     except TesseraError:

@@ -1,0 +1,88 @@
+"""Stretches of a row that repeat: the same keys again and again at one distance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+from tessera.immutable import immutable
+
+
+class Unequal(Exception):
+    """What repeats does not do so in all respects."""
+
+
+_SEEN = 16
+"""keys that must be equal in a row before a repetition is looked at in long rows"""
+
+
+@immutable
+class Stretch:
+    """`count` windows of `period` items each, one behind the other, from number `start` on."""
+
+    start: int
+    period: int
+    count: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.period * self.count
+
+
+def numbered(keys: Sequence[Hashable]) -> list[int]:
+    """Equal keys as equal numbers, which are quick to compare."""
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(key, len(known)) for key in keys]
+
+
+def long_stretches(keys: Sequence[int], least: int) -> Iterator[Stretch]:
+    """The stretches of at least `least` windows in a long row, from left to right; none of a few items in all."""
+    following: list[int] = [0] * len(keys)
+    seen: dict[tuple[int, ...], int] = {}
+    for i in range(len(keys) - _SEEN, -1, -1):
+        row = tuple(keys[i : i + _SEEN])
+        following[i] = seen.get(row, 0)
+        seen[row] = i
+    i = 0
+    while i < len(keys):
+        period = following[i] - i
+        count = 0 if period <= 0 else (_equal(keys, i, period) + period) // period
+        if count >= least:
+            yield Stretch(i, period, count)
+        i += period * count if count >= least else 1
+
+
+def _equal(keys: Sequence[int], start: int, period: int) -> int:
+    """How many keys in a row, from `start` on, are those that stand `period` further on."""
+    i, last = start, len(keys) - period
+    while i < last and keys[i] == keys[i + period]:
+        i += 1
+    return i - start
+
+
+def stretches(keys: Sequence[int], fits: Callable[[Stretch], bool]) -> list[Stretch]:
+    """The stretches of a short row, in order; each is the longest of what is left, of those that `fits` accepts."""
+    found: list[Stretch] = []
+    _longest(keys, 0, len(keys), fits, found)
+    return sorted(found, key=lambda s: s.start)
+
+
+def _longest(keys: Sequence[int], first: int, stop: int, fits: Callable[[Stretch], bool], found: list[Stretch]) -> None:
+    """Adds the stretches of keys[first:stop]."""
+    candidates: list[tuple[int, int, int]] = []
+    for period in range(1, (stop - first) // 2 + 1):
+        i = first
+        while i + 2 * period <= stop:
+            equal = _equal(keys[:stop], i, period)
+            if equal >= period:
+                candidates.append((equal + period, -period, i))
+            i += equal + 1
+    for length, negative, start in sorted(candidates, reverse=True):
+        period = -negative
+        count = length // period
+        for more in range(length - count * period + 1):
+            stretch = Stretch(start + more, period, count)
+            if fits(stretch):
+                found.append(stretch)
+                _longest(keys, first, stretch.start, fits, found)
+                _longest(keys, stretch.stop, stop, fits, found)
+                return

@@ -1,0 +1,204 @@
+"""Many equal layers are lowered as three, and the Program is the one that lowering all of them gives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, nn
+from tessera.compiler import pipeline
+from tessera.compiler.ir.printer import print_op
+from tessera.compiler.ir.verifier import verify
+from tessera.compiler.layers.fold import fold
+from tessera.compiler.layers.unfold import unfold
+from tessera.compiler.tile.program import Launch, Program
+from tessera.compiler.unit import Unit
+
+
+class _Found(Exception):
+    pass
+
+
+def unit_of(function: Any, *args: Any) -> Unit:
+    """What the compiler is given for a call."""
+
+    def caught(unit: Unit, *_: Any) -> Any:
+        raise _Found(unit)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(_Found) as found:
+        patch.setattr(pipeline, "lower", caught)
+        function(*args)
+    return found.value.args[0]
+
+
+def lines(program: Program) -> Iterator[str]:
+    """All of a Program as text."""
+    yield from map(repr, program.buffers)
+    for step in program.steps:
+        if isinstance(step, Launch):
+            yield f"{step.args} {step.span} {step.flops} {step.bytes} {step.label}\n{print_op(step.kernel)}"
+        else:
+            yield repr(step)
+    yield f"{program.outputs} {program.states} {program.free} {program.checks} {program.structure}"
+
+
+def demand_same(function: Any, *args: Any, repeats: bool = True) -> None:
+    """The Program of a call is the one that lowering all layers gives; `repeats`: three layers stand for all."""
+    unit = unit_of(function, *args)
+    folded = fold(unit.op)
+    if repeats:
+        assert folded is not None, "no layers were found"
+        verify(folded.func)
+        assert unfold(pipeline.to_program(replace(unit, op=folded.func), "cpu").program, folded) is not None
+    lowered, whole = (pipeline.to_program(unit, "cpu", whole=w) for w in (False, True))
+    assert [*lines(lowered.program)] == [*lines(whole.program)]
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed + len(shape)).standard_normal(shape).astype(np.float32)
+
+
+class Residual(nn.Module):
+    norm: nn.RMSNorm
+    inner: nn.MLP
+
+    def __init__(self, *, key: int) -> None:
+        self.norm, self.inner = nn.RMSNorm(16), nn.MLP(16, 32, key=key)
+
+    def __call__(self, x):
+        return x + self.inner(self.norm(x))
+
+
+BLOCK = functools.partial(nn.TransformerBlock, 16, 2)
+
+
+@ts.function
+def forward(model: nn.Stack, x: Tensor["B", "S", "D"]):
+    return model(x)
+
+
+@ts.function
+def gradient(model: nn.Stack, x: Tensor["B", "S", "D"]):
+    return ts.value_and_grad(lambda model: ts.mean(ts.square(model(x))))(model)
+
+
+@pytest.mark.parametrize("function", [forward, gradient])
+@pytest.mark.parametrize(("make", "count"), [(BLOCK, 8), (BLOCK, 12), (Residual, 16)])
+def test_layers_of_modules(function: Any, make: Callable[..., Any], count: int):
+    demand_same(function, nn.Stack(make, count, key=1), normal(2, 8, 16))
+
+
+def test_layers_in_a_list():
+    @ts.function
+    def run(weights, x):
+        def loss(weights):
+            for w, b in weights:
+                x1 = ts.tanh(x @ w + b) if w is weights[0][0] else ts.tanh(x1 @ w + b)
+            return ts.mean(x1 * x1)
+
+        return ts.value_and_grad(loss)(weights)
+
+    demand_same(run, [(normal(16, 16, seed=i), normal(16, seed=i)) for i in range(40)], normal(8, 16))
+
+
+def test_two_stacks():
+    @ts.function
+    def run(first: nn.Stack, second: nn.Stack, x):
+        def loss(models):
+            known = models[0](x)
+            return ts.mean(ts.square(models[1](ts.tanh(known) * 0.5) + known))
+
+        return ts.grad(loss)((first, second))
+
+    demand_same(run, nn.Stack(Residual, 12, key=1), nn.Stack(BLOCK, 8, key=2), normal(2, 8, 16))
+
+
+def test_the_ir_of_all_layers_is_there_for_those_who_look():
+    unit = unit_of(gradient, nn.Stack(BLOCK, 6, key=1), normal(2, 8, 16))
+    lowered, whole = (pipeline.to_program(unit, "cpu", whole=w) for w in (False, True))
+    for level in ("graph", "schedule"):
+        assert [print_op(op) for op in lowered.ops(level)] == [print_op(op) for op in whole.ops(level)]
+
+
+def values_of_all_layers(x, layers):
+    held = []
+    for layer in layers:
+        x = layer(x)
+        held.append(ts.mean(x))
+    return sum(held[1:], held[0]) + held[2] * ts.mean(x)
+
+
+def weights_of_all_layers(x, layers):
+    for layer in layers:
+        x = layer(x)
+    return ts.mean(x) + sum(ts.sum(ts.square(layer.inner.up.weight)) for layer in layers)
+
+
+def a_weight_between(x, layers):
+    for layer in layers:
+        x = layer(x)
+    return ts.mean(x) + ts.sum(layers[5].inner.up.weight) + ts.sum(layers[1].inner.up.weight)
+
+
+def a_value_of_the_first_layer(x, layers):
+    first = layers[0](x)
+    for layer in layers[1:]:
+        x = layer(x) * first
+    return ts.mean(x)
+
+
+def the_last_two_layers(x, layers):
+    before = x
+    for layer in layers:
+        before, x = x, layer(x) + before
+    return ts.mean(x) + ts.mean(before)
+
+
+def numbers_that_change(x, layers):
+    for i, layer in enumerate(layers):
+        x = layer(x) * (0.5 + i / 8)
+    return ts.mean(x)
+
+
+def tied_weights(x, layers):
+    for i, layer in enumerate(layers):
+        x = layer(x) + layers[i // 2].norm(x)
+    return ts.mean(x)
+
+
+def each_twice(x, layers):
+    for _ in range(2):
+        for layer in layers:
+            x = layer(x)
+    return ts.mean(x)
+
+
+def backwards(x, layers):
+    for one, other in zip(layers, layers[::-1], strict=True):
+        x = one(x) + other.norm(x)
+    return ts.mean(x)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        values_of_all_layers, weights_of_all_layers, a_weight_between, a_value_of_the_first_layer, the_last_two_layers,
+        numbers_that_change, tied_weights, each_twice, backwards,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("derived", [False, True])
+def test_what_else_reads_layers(body: Callable[..., Any], derived: bool):
+    """Whether these repeat or not: the Program is right."""
+
+    @ts.function
+    def run(model: nn.Stack, x):
+        loss = lambda model: body(x, model.layers)  # noqa: E731
+        return ts.value_and_grad(loss)(model) if derived else loss(model)
+
+    demand_same(run, nn.Stack(Residual, 9, key=1), normal(2, 8, 16), repeats=False)
