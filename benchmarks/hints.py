@@ -3,7 +3,8 @@
 python -m benchmarks hints [-- --only NAME --quick --json --save]
 
 Each program has one thing wrong with it, or nothing: tiles that are too small or too narrow, calls that could be one
-function. It is profiled, and every hint that an edit can carry out is tried. A hint holds where the predicted range and
+function or one batch, products and arrays that could be narrower, arguments that are copied or read across their rows.
+It is profiled, and every hint that an edit can carry out is tried. A hint holds where the predicted range and
 the measured interval meet, which is what silences a rule in the end. `found` counts the programs whose known change was
 among the hints and made them faster by as much as an edit can tell; `idle` those with nothing wrong for which a hint
 was faster all the same. Hints about lanes without a processor, and trials, suffer from other programs: run it alone.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,6 +27,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import parser_of
+from tessera import knobs
+from tessera.profiler.machine import machine_for
+from tessera.profiler.rules.data import FASTER, rates_of_products
 
 GOAL = 0.9
 """of the hints that were tried are to hold"""
@@ -80,6 +85,57 @@ def {name}(x):
     y = {name}_first(x)
     return {name}_second(y)
 """
+MULTIPLIED = """
+@ts.function
+def {name}(a: Tensor["M", "K"], b: Tensor["K", "N"]):
+    return {said}
+"""
+SUMMED = """
+@ts.function
+def {name}(a: Tensor["M", "N"], b: Tensor["M", "N"]):
+    return ts.sum(a * b + 1.0, axis=-1)
+"""
+LOOPED = """
+@ts.function
+def {name}_step(x: Tensor["M", "N"], y: Tensor["M", "N"]):
+    return ts.relu(x + y * 0.5)
+
+
+def {name}(x, y):
+    for _ in range(4):
+        out = {name}_step(x, {given})
+    return out
+"""
+CALLED = """
+@ts.function
+def {name}_step(x: Tensor["M", "N"], y: Tensor["M", "N"]):
+    return ts.relu(x + y * 0.5)
+
+
+def {name}(x, y):
+    return {name}_step(x, {given})
+"""
+ACROSS = """
+@ts.function
+def {name}(x: Tensor["M", "N"], y: Tensor[{dims}]):
+    return x + {said} * 2.0
+"""
+STEP = """
+@ts.function
+def {name}_step(x: Tensor["K"], w: Tensor["K", "N"]):
+    return ts.tanh(x @ w)
+
+
+def {name}(xs, w):
+    {body}
+"""
+BODIES = {
+    "list": "return [{name}_step(x, w) for x in xs]",
+    "append": "out = []\n    for x in xs:\n        out.append({name}_step(x, w))\n    return out",
+    "number": "out = [None] * len(xs)\n    for i in range(len(xs)):\n        out[i] = {name}_step(xs[i], w)\n"
+    "    return out",
+    "recurrent": "x = xs[0]\n    for _ in range(60):\n        x = {name}_step(x, w)\n    return x",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +149,11 @@ class HintProgram:
 
 
 def programs() -> Iterator[HintProgram]:
-    """About fifty."""
+    """About eighty."""
     tiles = ("small tiles", "narrow tiles")
+    narrower = _narrower()
+    yield from _of_data(narrower)
+    yield from _of_loops()
     for m, n, best in (
         (2, 2, tiles),
         (4, 4, tiles),
@@ -106,7 +165,7 @@ def programs() -> Iterator[HintProgram]:
     ):
         for size in (192, 320):
             text = PRODUCT.format(name=f"product_{m}_{n}_{size}", m=m, n=n)
-            yield HintProgram(f"product_{m}_{n}_{size}", text, _arrays((size, size), (size, size)), best)
+            yield HintProgram(f"product_{m}_{n}_{size}", text, _arrays((size, size), (size, size)), best or narrower)
     for n, best in ((1, tiles), (2, tiles), (4, tiles), (64, ())):
         for rows in (512, 1500):
             name = f"columns_{n}_{rows}"
@@ -136,6 +195,49 @@ def programs() -> Iterator[HintProgram]:
             yield HintProgram(name, text, _arrays((rows, columns)), together)
 
 
+def _narrower() -> tuple[str, ...]:
+    """The change of a product that is right otherwise, where this processor multiplies bf16 faster."""
+    rates = rates_of_products(machine_for("cpu:0"))
+    return ("narrower products",) if rates is not None and rates[1] > FASTER * rates[0] else ()
+
+
+def _of_data(narrower: tuple[str, ...]) -> Iterator[HintProgram]:
+    for m, k, n, said, best in (
+        (256, 256, 256, "a @ b", narrower),
+        (700, 400, 300, "ts.tanh(a @ b)", narrower),
+        (96, 1024, 256, "a @ b + 1.0", narrower),
+        (1000, 1000, 2, "a @ b", ()),
+        (256, 256, 256, "ts.exp(a @ b)", ()),  # large results, which differ by more than they may
+    ):
+        name = f"multiplied_{m}_{n}{'_exp' if 'exp' in said else ''}"
+        yield HintProgram(name, MULTIPLIED.format(name=name, said=said), _arrays((m, k), (k, n)), best)
+    whole = max(machine_for("cpu:0").last_cache_bytes, 1 << 24)
+    for part, best in ((1.5, ("narrower arrays",)), (3.0, ("narrower arrays",)), (0.02, ())):
+        rows, name = int(part * whole) // (4096 * 4), f"summed_{part:g}".replace(".", "_")
+        yield HintProgram(name, SUMMED.format(name=name), _arrays((rows, 4096), (rows, 4096)), best)
+    for n in (150, 400, 1000):
+        for kind, text in (("looped", LOOPED), ("called", CALLED)):
+            for name, given, best in (
+                (f"{kind}_{n}", "y.T", ("copied arguments",)),
+                (f"{kind}_straight_{n}", "y", ()),
+            ):
+                yield HintProgram(name, text.format(name=name, given=given), _arrays((n, n), (n, n)), best)
+        for name, dims, said, shape, best in (
+            (f"across_{n}", '"N", "M"', "y.T", (2 * n, n), ("transposed reads",)),
+            (f"along_{n}", '"M", "N"', "y", (n, 2 * n), ()),
+        ):
+            yield HintProgram(name, ACROSS.format(name=name, dims=dims, said=said), _arrays((n, 2 * n), shape), best)
+
+
+def _of_loops() -> Iterator[HintProgram]:
+    for kind, body in BODIES.items():
+        for wide in (16, 64):
+            name = f"each_{kind}_{wide}"
+            text = STEP.format(name=name, body=body.format(name=name))
+            best = () if kind == "recurrent" else ("calls in a loop",)
+            yield HintProgram(name, text, _arrays((100, wide), (wide, wide)), best)
+
+
 def _arrays(*shapes: tuple[int, ...]) -> Callable[[], tuple[Any, ...]]:
     def make() -> tuple[Any, ...]:
         random = np.random.default_rng(0)
@@ -151,6 +253,8 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     chosen = [p for p in programs() if options.only in p.name]
     with tempfile.TemporaryDirectory() as folder:
+        for known in knobs.cache_dir().glob("processor-*.json"):
+            shutil.copy(known, folder)
         os.environ["TESSERA_CACHE_DIR"] = folder  # outcomes of a benchmark do not judge the rules of its user
         module = _module(Path(folder) / "hint_programs.py", chosen)
         for program in chosen:
@@ -170,7 +274,7 @@ def main() -> int:
 
 
 def _module(file: Path, chosen: list[HintProgram]) -> ModuleType:
-    head = "import tessera as ts\nfrom tessera import Tensor\n\n"
+    head = "import numpy as np\nimport tessera as ts\nfrom tessera import Tensor\n\n"
     file.write_text(head + "\n".join(program.text for program in chosen), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("hint_programs", file)
     assert spec is not None and spec.loader is not None

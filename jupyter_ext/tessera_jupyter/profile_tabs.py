@@ -58,10 +58,12 @@ def _hint(hint: Hint) -> str:
     low, high = hint.saving
     place = f" <small>line {hint.line}</small>" if hint.line else ""
     share = f"up to {format_percent(hint.whole_run[1])} of the run"
+    legality = f" <small>{text(hint.legality)}</small>" if hint.legality else ""
     return (
         f"<b>{text(hint.title or 'whole run')}: {text(hint.kind)}</b>{place} "
         f"<span>saves {format_time(low)} to {format_time(high)}, {share} {origin(hint.source)}</span><br>"
-        f"{text(hint.measured)}; ideal {text(hint.ideal)}; {text(hint.cause)}.<br><em>{text(hint.change)}</em>"
+        f"{text(hint.measured)}; ideal {text(hint.ideal)}; {text(hint.cause)}.<br>"
+        f"<em>{text(hint.change)}</em>{legality}"
     )
 
 
@@ -69,7 +71,7 @@ def _tried(outcome: TriedHint | None) -> str:
     """What was predicted beside what was measured, both as parts of the time that the hint speaks of."""
     if outcome is None:
         return ""
-    reason = f" <small>{text(outcome.reason or outcome.results)}</small>" if outcome.warm is None else ""
+    reason = f" <small>{text(outcome.why)}</small>" if outcome.warm is None else ""
     said = f'<div class="ts-tried">tried: <b>{text(outcome.verdict)}</b>{reason}'
     if outcome.warm is not None:
         low, high = map(format_percent, outcome.predicted)

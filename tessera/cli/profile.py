@@ -198,7 +198,8 @@ def _figures(prof: Profiler) -> dict[str, Any]:
     ]  # fmt: skip
     hints = [
         {"kernel": h.kernel, "kind": h.kind, "measured": h.measured, "ideal": h.ideal, "cause": h.cause,
-         "change": h.change, "saving": h.saving, "saving_is": h.source, "file": h.file, "line": h.line}
+         "change": h.change, "legality": h.legality,
+         "saving": h.saving, "saving_is": h.source, "file": h.file, "line": h.line}
         for h in summary.hints
     ]  # fmt: skip
     made = prof.recording.calls_made

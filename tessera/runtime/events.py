@@ -91,6 +91,10 @@ class LaunchAttributes(TypedDict, total=False):
     """the schedule's parameters that the function or kernel ran with; absent where it has none"""
     dtype: str
     """element type that the arithmetic is done in; selects the compute ceiling"""
+    copied: int
+    """bytes of arguments that were copied for its call, because they are not contiguous; absent where none were"""
+    copying: int
+    """ns that this took, before the first launch of the call"""
     reads: Sequence[tuple[int, int]]
     """(buffer id, bytes) of every buffer read"""
     writes: Sequence[tuple[int, int]]
@@ -208,6 +212,8 @@ class CallArgument:
     dtype: str = ""
     host: bool = True
     """whether it lay in the host's memory"""
+    strides: tuple[int, ...] = ()
+    """in bytes, of an array that is not contiguous, which is copied for the call"""
 
 
 @immutable

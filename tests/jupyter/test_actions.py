@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tessera_jupyter.actions import MIME, MOST_PROFILES, shown_hints
 
-from tessera.profiler import Profiler, hints
+from tessera.profiler import Profiler
+from tessera.profiler.rules import hint as rules_hint
 from tessera.profiler.trial.outcome import TriedHint
 from tessera.profiler.trial.paired import PairedTimes
 
@@ -68,12 +69,12 @@ def tried(nb, monkeypatch):
     """The rules that were tried; each trial says the same."""
     found = []
 
-    def attempt(trial, hint, budget):
+    def attempt(trial, hint, budget, tolerance):
         found.append(hint.rule)
         times = PairedTimes((2.0,) * 12, (1.0,) * 12)
         return TriedHint(hint.title, hint.change, hint.predicted, "- BM=4\n+ BM=8", "equal bits", times)
 
-    monkeypatch.setattr(hints, "attempt", attempt)
+    monkeypatch.setattr(rules_hint, "attempt", attempt)
     return found
 
 
@@ -96,7 +97,7 @@ def test_an_interrupted_trial_keeps_nothing(nb, tried, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hints, "attempt", interrupted)
+    monkeypatch.setattr(rules_hint, "attempt", interrupted)
     ran = nb.run(f"%tessera try --hint {name}")
     assert ran.error is None and "Interrupted: nothing was changed" in ran.stdout
     assert not ran.displays

@@ -77,8 +77,8 @@ def test_a_hint_of_a_panel_is_tried(lab):
 
 
 def test_a_trial_is_stopped(lab):
-    endless = "import time\nfrom tessera.profiler import hints\n\ndef attempt(*given):\n    time.sleep(10_000)\n\n"
-    page = lab("stop.ipynb", HEAD, SMALL_TILES, endless + "hints.attempt = attempt")
+    endless = "import time\nfrom tessera.profiler.rules import hint\n\ndef attempt(*given):\n    time.sleep(10_000)\n\n"
+    page = lab("stop.ipynb", HEAD, SMALL_TILES, endless + "hint.attempt = attempt")
     page.run_all()
     hint = page.output(1).locator(".ts-hints > li", has_text="small tiles")
     hint.get_by_role("button", name="Try it").click()

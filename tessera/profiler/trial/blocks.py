@@ -9,30 +9,47 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tessera.compiler.frontend.fixes import apply
+from tessera.compiler.machines import HOST
 from tessera.compiler.targets import base as targets
 from tessera.errors import CompileError, Edit, Fix, TargetError
 from tessera.language.schedule import names_in
-from tessera.profiler.trial.calls import Again, NotTried
+from tessera.profiler.trial.calls import Again, NotTried, call_of
+from tessera.profiler.trial.made import HintTrial, MadeChange, made_up
 from tessera.profiler.trial.paired import Timed
-from tessera.profiler.trial.texts import redefined
+from tessera.profiler.trial.texts import decorator_of, redefined
 from tessera.runtime.arrays import devices
 from tessera.runtime.autotune.candidates import LAUNCH, Candidate, Pruned, screen_for, takes_any_data
 from tessera.runtime.call.arguments import Parameters
 from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
 
-Direction = Literal["larger", "smaller", "other"]
+Direction = Literal["larger", "smaller", "other", "more stages"]
 FACTORS: dict[Direction, tuple[float, ...]] = {
     "larger": (2, 4, 8, 16, 64),
     "smaller": (1 / 2, 1 / 4, 1 / 8),
     "other": (1 / 4, 1 / 2, 2, 4),
 }
+STAGES = ("num_stages", "stages")
+COPIES = frozenset({"mma", "cp_async", "prefetch"})
+"""what loops use that copy ahead"""
 LARGEST = 1 << 16
 """lanes of a block"""
 LANES = 256
 """of `ts.tile.linear_id` where the kernel does not say how many: what the candidates are multiples of"""
 ROUNDS = 5
 """in which the candidates are compared among themselves; the best is then measured afresh against the original"""
+
+
+def other_blocks(trial: HintTrial, direction: Direction) -> MadeChange:
+    """Raises NotTried."""
+    if direction == "more stages" and trial.launches[-1].device.partition(":")[0] == HOST:
+        raise NotTried("stages are copies on their way to a GPU's shared memory: a CPU copies nothing ahead")
+    again = call_of(trial.recording, trial.launches[-1])
+    chosen = choose(again, changes(again, direction), trial.launches[-1].target)
+    notes = made_up(again.made_up) + tuple(f"left out: {why}" for why in chosen.left_out)
+    found, file = chosen.blocks, again.program.definition().file
+    change = f"Use {found.said} in {again.program.name}"
+    return MadeChange(chosen.before, chosen.after, file, found.before, found.after, "equal bits", notes, change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +65,33 @@ class Blocks:
     """the file's text"""
 
 
+def stages_of(program: Any) -> int | None:
+    """The stages that a kernel's decorator says, where the kernel has loops that copy ahead: for products, and where it
+    asks for it."""
+    if program is None or program.kind != "kernel":
+        return None
+    tree, names = program.definition().tree, names_in(program.__wrapped__.__code__)
+    decorator = decorator_of(tree, "kernel")
+    products = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult) for n in ast.walk(tree))
+    if decorator is None or not (products or COPIES & names):
+        return None
+    written = _written(decorator)
+    return next((written[name] for name in STAGES if name in written), None)
+
+
+def _deeper(program: Any, definition: Any, decorator: ast.expr) -> list[Blocks]:
+    """One stage more, and two."""
+    present = stages_of(program)
+    if present is None:
+        raise NotTried(f"{program.name} has no num_stages in its decorator, or no loop that copies ahead")
+    name, out = next(n for n in STAGES if n in _written(decorator)), list[Blocks]()
+    for stages in (present + 1, present + 2):
+        text = apply(definition.source, Fix("", tuple(_edits(definition.text, decorator, {name: stages}))))
+        make = functools.partial(program.with_config, **{name: stages})
+        out.append(Blocks(f"{name}={stages}", make, definition.source, text))
+    return out
+
+
 def changes(again: Again, direction: Direction) -> list[Blocks]:
     """Every size scaled, all together and each alone. Raises NotTried."""
     program = again.program
@@ -56,9 +100,11 @@ def changes(again: Again, direction: Direction) -> list[Blocks]:
     if "autotune" in program.options:
         raise NotTried(f"the block sizes of {program.name} are tuned already")
     definition = program.definition()
-    decorator = _decorator(definition.tree)
+    decorator = decorator_of(definition.tree, "kernel")
     if decorator is None:
         raise NotTried(f"{program.name} is not decorated with @ts.kernel where it is defined")
+    if direction == "more stages":
+        return _deeper(program, definition, decorator)
     written = _written(decorator)
     present = {k: v for k, v in written.items() if k not in LAUNCH}
     if any(program.config.get(k) != v for k, v in present.items()):
@@ -121,14 +167,6 @@ def _block(node: ast.Slice) -> ast.Constant | None:
     number = high.right
     same = ast.dump(low) == ast.dump(high.left)
     return number if same and isinstance(number, ast.Constant) and type(number.value) is int else None
-
-
-def _decorator(tree: Any) -> ast.expr | None:
-    for node in getattr(tree, "decorator_list", []):
-        name = node.func if isinstance(node, ast.Call) else node
-        if (name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")) == "kernel":
-            return node
-    return None
 
 
 def _written(decorator: ast.expr) -> dict[str, int]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import ast
 import linecache
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tessera.compiler.frontend.fixes import apply
+from tessera.compiler.machines import HOST
 from tessera.editor.refactor import Selection, fuse_launches
 from tessera.errors import Fix, register_source
-from tessera.files import is_plain
 from tessera.language.decorators import Decorated
 from tessera.profiler.recording import Recording
+from tessera.profiler.trial.callers import namespace_of
 from tessera.profiler.trial.calls import Again, NotTried, call_of
 from tessera.profiler.trial.definitions import definitions_above
+from tessera.profiler.trial.made import HintTrial, MadeChange, compared, made_up
+from tessera.profiler.trial.paired import timed
 from tessera.profiler.trial.texts import TextFile, lines_kept, run_in
 from tessera.runtime.events import LaunchEvent
 
@@ -37,7 +39,18 @@ class Fused:
     file: str
     old: str
     new: str
-    made_up: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def joined(trial: HintTrial) -> MadeChange:
+    """Raises NotTried."""
+    launch = trial.launches[-1]
+    if launch.device.partition(":")[0] != HOST:
+        raise NotTried("calls are joined and timed on the CPU alone so far")
+    one = fused(trial.recording, trial.launches, launch.target)
+    results = compared(one.before(), one.after())
+    change = "Join the calls into one function"
+    return MadeChange(timed(one.before), timed(one.after), one.file, one.old, one.new, results, one.notes, change)
 
 
 def fused(recording: Recording, launches: Sequence[LaunchEvent], target: str) -> Fused:
@@ -49,7 +62,7 @@ def fused(recording: Recording, launches: Sequence[LaunchEvent], target: str) ->
     if files or not all(lines) or not text:
         raise NotTried("the calls do not stand in one text that can be read")
     calls = [call_of(recording, launch) for launch in launches]
-    space = _namespace(file, calls)
+    space = namespace_of(file, [call.program for call in calls])
     with lines_kept(file):
         document = TextFile(file, text)
         statements = _statements(document, min(lines), max(lines))
@@ -77,7 +90,9 @@ def fused(recording: Recording, launches: Sequence[LaunchEvent], target: str) ->
     if not isinstance(after, Decorated):
         raise NotTried("the change makes no function")
     before = _plain(statements, function, names, space)
-    return Fused(lambda: before(**given), lambda: after(**given), file, text, new, tuple(n for n in names if n in gone))
+    return Fused(
+        lambda: before(**given), lambda: after(**given), file, text, new, made_up([n for n in names if n in gone])
+    )
 
 
 def _statements(document: TextFile, first: int, last: int) -> list[ast.stmt]:
@@ -104,22 +119,11 @@ def _new_function(old: TextFile, new: TextFile) -> ast.FunctionDef:
     return next(n for n in new.scope.tree.body if isinstance(n, ast.FunctionDef) and n.name not in known)
 
 
-def _namespace(file: str, calls: Sequence[Again]) -> dict[str, Any]:
-    """The names of the module in whose text the calls stand."""
-    spaces = [c.program.__wrapped__.__globals__ for c in calls if c.program.__wrapped__.__code__.co_filename == file]
-    spaces += [vars(m) for m in list(sys.modules.values()) if getattr(m, "__file__", None) == file]
-    if not spaces and not is_plain(file):  # a cell or an expression: it runs where the programs were made
-        spaces = [c.program.__wrapped__.__globals__ for c in calls]
-    if not spaces:
-        raise NotTried(f"the module of {file} is not loaded")
-    return dict(spaces[0])
-
-
 def _values(
     document: TextFile, statements: Sequence[ast.stmt], calls: Sequence[Again], space: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What names held that were given to the calls, by the arguments that these got."""
-    values, made_up = dict[str, Any](), list[str]()
+    values, gone = dict[str, Any](), list[str]()
     programs = {id(call.program): call for call in calls}
     for node in (n for s in statements for n in ast.walk(s) if isinstance(n, ast.Call)):
         program = _read(node.func, space)
@@ -130,8 +134,8 @@ def _values(
         for parameter, value in pairs:
             if isinstance(value, ast.Name) and parameter in call.arguments and value.id not in values:
                 values[value.id] = call.arguments[parameter]
-                made_up += [value.id] * (parameter in call.made_up)
-    return values, tuple(made_up)
+                gone += [value.id] * (parameter in call.made_up)
+    return values, tuple(gone)
 
 
 def _read(node: ast.expr, space: Mapping[str, Any]) -> Any:

@@ -5,38 +5,18 @@ from __future__ import annotations
 import difflib
 import html
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from tessera.compiler import tried_edits
 from tessera.compiler.machines import HOST
-from tessera.compiler.structure import in_a_row
-from tessera.language.lazy import np
 from tessera.profiler.quantity import format_percent
-from tessera.profiler.recording import Recording
-from tessera.profiler.trial import blocks, ledger
-from tessera.profiler.trial.calls import NotTried, call_of, on_host
-from tessera.profiler.trial.fusing import fused
+from tessera.profiler.trial import batching, blocks, fusing, layouts, ledger, narrowing
+from tessera.profiler.trial.calls import NotTried
 from tessera.profiler.trial.ledger import Entry
-from tessera.profiler.trial.paired import PairedTimes, Timed, evict, paired, timed
+from tessera.profiler.trial.made import COARSER, HintTrial, MadeChange
+from tessera.profiler.trial.paired import PairedTimes, evict, paired
 from tessera.runtime import events
-from tessera.runtime.events import LaunchEvent
-
-TOLERANCE = 32
-"""units in the last place of the largest result by which results may differ"""
-
-
-@dataclass(frozen=True, slots=True)
-class HintTrial:
-    """How a hint is tried: `change` says what is done to the program of these launches."""
-
-    recording: Recording
-    launches: Sequence[LaunchEvent]
-    change: Literal["larger", "smaller", "other", "one function", "by hand"]
-    why: str = ""
-    """why it is done by hand"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +47,11 @@ class TriedHint:
         return next((v for v in both if v in ("faster", "slower")), "unclear" if "unclear" in both else "no gain")
 
     @property
+    def why(self) -> str:
+        """Why nothing was measured; "" where it was."""
+        return (self.reason or self.results.removeprefix("other results: ")) if self.warm is None else ""
+
+    @property
     def covered(self) -> bool | None:
         """Whether the predicted range and the measured interval meet; None where nothing was measured."""
         if self.warm is None:
@@ -79,7 +64,7 @@ class TriedHint:
         if self.diff:
             lines += ["", *(f"    {line}" for line in self.diff.splitlines()), ""]
         if self.warm is None:
-            lines.append(f"  {self.verdict}: {self.reason or self.results}")
+            lines.append(f"  {self.verdict}: {self.why}")
             return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
         lines += [f"  results: {self.results}", f"  warm: {self.warm}"]
         if self.cold is not None:
@@ -97,21 +82,6 @@ class TriedHint:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """Both sides of a change, ready to be timed."""
-
-    before: Timed
-    after: Timed
-    file: str
-    old: str
-    new: str
-    results: str
-    notes: tuple[str, ...]
-    change: str
-    """as a person would say it"""
-
-
-@dataclass(frozen=True, slots=True)
 class Advice:
     """What of a hint its outcome says, and the ledger keeps."""
 
@@ -122,16 +92,16 @@ class Advice:
     predicted: tuple[float, float]
 
 
-def attempt(trial: HintTrial, hint: Advice, budget: float) -> TriedHint:
+def attempt(trial: HintTrial, hint: Advice, budget: float, tolerance: float | None = None) -> TriedHint:
     """Tries it for about `budget` seconds of measuring. What it finds goes into the ledger, and an edit that makes the
     program faster to editors."""
     with events.paused():  # a profiler that is open is not shown what is tried
         try:
-            made = _made(trial)
+            made = _made(trial, COARSER if tolerance is None else tolerance)
         except NotTried as e:
             return TriedHint(hint.title, hint.change, hint.predicted, reason=str(e))
         diff = _diff(made)
-        if made.results.startswith("other results"):
+        if made.differs:
             return TriedHint(hint.title, hint.change, hint.predicted, diff, made.results, notes=made.notes)
         warm = paired(made.before, made.after, budget)
         size = _cached(trial)
@@ -140,40 +110,36 @@ def attempt(trial: HintTrial, hint: Advice, budget: float) -> TriedHint:
     measured, target = (saved.low, saved.middle, saved.high), trial.launches[0].target
     ledger.record(Entry(hint.rule, hint.version, hint.title, target, hint.predicted, measured, time.time()))
     tried = TriedHint(hint.title, hint.change, hint.predicted, diff, made.results, warm, cold, made.notes)
-    if tried.verdict == "faster":
+    if tried.verdict == "faster" and made.whole:
         title = f"{made.change} (tried: {format_percent(saved.middle)} less time)"
         tried_edits.record(made.file, made.old, made.new, title)
     return tried
 
 
-def _made(trial: HintTrial) -> _Made:
+def _made(trial: HintTrial, tolerance: float) -> MadeChange:
     """Raises NotTried."""
     if trial.change == "by hand":
         raise NotTried(trial.why)
     if not trial.launches:
         raise NotTried("the profile holds no launch that it is about")
-    launch = trial.launches[-1]
-    if trial.change == "one function":
-        if launch.device.partition(":")[0] != HOST:
-            raise NotTried("calls are joined and timed on the CPU alone so far")
-        both = fused(trial.recording, trial.launches, launch.target)
-        results = _compared(both.before(), both.after())
-        notes, change = _note(both.made_up), "Join the calls into one function"
-        return _Made(timed(both.before), timed(both.after), both.file, both.old, both.new, results, notes, change)
-    again = call_of(trial.recording, launch)
-    chosen = blocks.choose(again, blocks.changes(again, trial.change), launch.target)
-    notes = _note(again.made_up) + tuple(f"left out: {why}" for why in chosen.left_out)
-    found = chosen.blocks
-    file = again.program.definition().file
-    change = f"Use {found.said} in {again.program.name}"
-    return _Made(chosen.before, chosen.after, file, found.before, found.after, "equal bits", notes, change)
+    match trial.change:
+        case "one function":
+            return fusing.joined(trial)
+        case "one batch":
+            return batching.one_batch(trial)
+        case "narrower products":
+            return narrowing.narrower_products(trial, tolerance)
+        case "narrower arrays":
+            return narrowing.narrower_arrays(trial, tolerance)
+        case "contiguous arrays":
+            return layouts.contiguous_arrays(trial)
+        case "turned arrays":
+            return layouts.turned_arrays(trial)
+        case direction:
+            return blocks.other_blocks(trial, direction)
 
 
-def _note(made_up: Sequence[str]) -> tuple[str, ...]:
-    return (f"random numbers in the place of {', '.join(made_up)}, which are gone",) if made_up else ()
-
-
-def _diff(made: _Made) -> str:
+def _diff(made: MadeChange) -> str:
     name = Path(made.file).name
     old, new = (text.splitlines() for text in (made.old, made.new))
     return "\n".join(difflib.unified_diff(old, new, name, f"{name} (tried)", lineterm="", n=1))
@@ -186,34 +152,3 @@ def _cached(trial: HintTrial) -> int:
         return 0
     size = trial.recording.machine(launch.device).last_cache_bytes
     return size if (launch.bytes or 0) <= size else 0
-
-
-def _compared(before: Any, after: Any) -> str:
-    pairs = list(zip(map(on_host, in_a_row(before)), map(on_host, in_a_row(after)), strict=True))
-    if all(a is None or (a.dtype == b.dtype and a.tobytes() == b.tobytes()) for a, b in pairs):
-        return "equal bits"
-    worst = 0.0
-    for a, b in pairs:
-        if a is None:
-            continue
-        if a.dtype != b.dtype or a.shape != b.shape:
-            return f"other results: {a.dtype}{list(a.shape)} is {b.dtype}{list(b.shape)}"
-        if a.dtype.kind in "biu":
-            if not np.array_equal(a, b):
-                return "other results: whole numbers differ"
-            continue
-        wide, other = (x.astype(np.complex128 if a.dtype.kind == "c" else np.float64) for x in (a, b))
-        same = (wide == other) | (np.isnan(wide) & np.isnan(other))
-        largest = float(np.max(np.abs(wide[np.isfinite(wide)]), initial=0.0))
-        away = float(np.max(np.where(same, 0.0, np.abs(wide - other)), initial=0.0))
-        step = 2.0 ** -_mantissa(a.dtype)
-        if not away <= TOLERANCE * step * largest:
-            return f"other results: they differ by {away:.2g}, where the largest is {largest:.2g}"
-        worst = max(worst, away / largest if largest else 0.0)
-    return f"equal within rounding (at most {worst:.1e} of the largest result)"
-
-
-def _mantissa(dtype: Any) -> int:
-    """Bits behind the point of a floating-point number in memory, by how it rounds 1 + 2**-k."""
-    one = np.ones((), dtype)
-    return next((k - 1 for k in range(1, 60) if (one + np.asarray(2.0**-k, dtype)).astype(dtype) == one), 52)

@@ -5,20 +5,22 @@ import __future__
 
 import ast
 import linecache
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tessera
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.syntax.parse import Source, source_of
 from tessera.compiler.frontend.workspace import Modules
 from tessera.editor.functions import Known
-from tessera.errors import Diagnostic, register_source
+from tessera.editor.refactor import insertion
+from tessera.errors import Diagnostic, Edit, register_source
 from tessera.language.decorators import Decorated
-from tessera.profiler.trial.calls import NotTried
+from tessera.profiler.trial.calls import NotTried, line_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,51 @@ def lines_kept(file: str) -> Generator[None]:
         linecache.cache.pop(file, None)
         if kept is not None:
             linecache.cache[file] = kept
+
+
+def own_name(program: Any) -> str:
+    """What the program's module calls Tessera. Raises NotTried."""
+    found = next((name for name, value in program.__wrapped__.__globals__.items() if value is tessera), None)
+    if found is None:
+        raise NotTried("the file has no name for Tessera's module: import tessera as ts")
+    return found
+
+
+def decorator_of(tree: Any, name: str) -> ast.expr | None:
+    """`@ts.kernel` or `@ts.kernel(...)`."""
+    for node in getattr(tree, "decorator_list", []):
+        called = node.func if isinstance(node, ast.Call) else node
+        if (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) == name:
+            return node
+    return None
+
+
+def with_keyword(program: Any, decorator: str, keyword: str, value: str) -> Edit:
+    """The decorator with one more keyword. Raises NotTried."""
+    definition = program.definition()
+    found = decorator_of(definition.tree, decorator)
+    if found is None:
+        raise NotTried(f"{program.name} is not decorated with @ts.{decorator} where it is defined")
+    given = [*found.args, *found.keywords] if isinstance(found, ast.Call) else []
+    if any(isinstance(k, ast.keyword) and k.arg in (keyword, None) for k in given):
+        raise NotTried(f"{program.name} says {keyword}= already")
+    name = found.func if isinstance(found, ast.Call) else found
+    said = ", ".join([*map(ast.unparse, given), f"{keyword}={value}"])
+    return Edit(definition.text.span(found), f"{ast.unparse(name)}({said})")
+
+
+def around(source: Any, node: ast.expr, left: str, right: str) -> Iterator[Edit]:
+    """The expression between two texts."""
+    span = source.span(node)
+    yield insertion(span, False, left)
+    yield insertion(span, True, right)
+
+
+def before_body(source: Any, tree: Any, line: str) -> Edit:
+    """A line of its own before the first statement that is no documentation. Raises NotTried."""
+    first, *others = tree.body
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and others
+    return line_before(source, others[0] if documented else first, line)
 
 
 def redefined(program: Any, text: str) -> Any:

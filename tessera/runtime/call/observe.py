@@ -46,6 +46,8 @@ class ObservedRun:
     stopwatch: Callable[[], Callable[[], int]] | None
     extra: Mapping[str, Any]
     call: Callable[[int], CallEvent] | None = None
+    copies: frozenset[int] = frozenset()
+    """buffers that are copies of arguments, made for this call alone"""
 
     @property
     def on(self) -> str:
@@ -84,7 +86,7 @@ def observe(
         more["dropped"] = dropped
     if batches and (cost := getattr(executable, "record_ns", None)) is not None:
         more["record_ns"] = cost
-    names = BufferNames(pointers, ids[0] if ids else 0)
+    names = BufferNames(pointers, ids[0] if ids else 0, run.copies)
     for info, number, extent in zip(launches, ids, extents, strict=True):
         memory = {"reads": names.of(info.reads), "writes": names.of(info.writes)}
         events.publish(launch_event(run, info, number, extent, memory | more))
@@ -123,13 +125,19 @@ def _workspace(executable: Executable, sizes: Sequence[int]) -> int:
 
 
 class BufferNames:
-    """Buffers by what they are in this process: arrays by their address, temporaries by the run they belong to."""
+    """Buffers by what they are in this process: arrays by their address, temporaries and copies by the run they belong
+    to, since others may have had their address before."""
 
-    def __init__(self, pointers: Sequence[int], run: int) -> None:
-        self.pointers, self.run = pointers, run
+    def __init__(self, pointers: Sequence[int], run: int, copies: frozenset[int] = frozenset()) -> None:
+        self.pointers, self.run, self.copies = pointers, run, copies
 
     def of(self, moved: Sequence[tuple[int, Dim]]) -> list[tuple[int, Dim]]:
-        return [(self.pointers[b] if b >= 0 else b - (self.run << 20), d) for b, d in moved]
+        return [(self._name(b), d) for b, d in moved]
+
+    def _name(self, buffer: int) -> int:
+        if buffer < 0:
+            return buffer - (self.run << 20)
+        return -buffer - (1 << 19) - (self.run << 20) if buffer in self.copies else self.pointers[buffer]
 
 
 Extent = tuple[int, int | None, str]

@@ -11,6 +11,7 @@ import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from tessera import knobs
@@ -147,14 +148,17 @@ class PreparedLaunch(Locked):
         alive: list[Any] = []
         if self.device != HOST:
             lifetimes.release()
+        listening = events.active()
+        began = perf_counter_ns() if listening and self.copied else 0
         pointers, new, keep = self._pointers(values, alive)
+        copied = {"copied": sum(a.nbytes for a in keep), "copying": perf_counter_ns() - began} if began else {}
         if self.apart:
             self._refuse_overlaps(pointers)
         scalars = [values[i] for i in self.scalars]
         for i in self.written:
             stored_to(values[i])
-        if events.active():
-            self._observed(values, pointers, scalars, stream, sum(a.nbytes for a in keep))
+        if listening:
+            self._observed(values, pointers, scalars, stream, copied)
         else:
             self.built.code.executable().run(pointers, scalars, self.sizes, stream=stream)
         if self.kept:
@@ -202,7 +206,7 @@ class PreparedLaunch(Locked):
     # A launch that is watched
 
     def _observed(
-        self, values: Sequence[Any], pointers: list[int], scalars: list[Any], stream: int, copied: int
+        self, values: Sequence[Any], pointers: list[int], scalars: list[Any], stream: int, copied: dict[str, Any]
     ) -> None:
         built = self.built
         stopwatch = None if self.device == HOST else self.library.stopwatch
@@ -219,11 +223,12 @@ class PreparedLaunch(Locked):
             else:
                 reason = NOT_LOADED
         program = None if self.program is None else self.program()
-        extra: dict[str, Any] = {"copied": copied} if copied else {}
+        extra = copied
         if program is not None and (config := program.config):
-            extra["config"] = config
+            extra = {**copied, "config": config}
         call = None if self.program is None else functools.partial(self._call, values)
-        run = ObservedRun(built, self.env, self.device, stopwatch, extra, call)
+        copies = frozenset(i for i, (param, _, _) in enumerate(self.slots) if param in self.copied)
+        run = ObservedRun(built, self.env, self.device, stopwatch, extra, call, copies)
         if capture:
             into_graph(
                 run, capture, pointers, scalars, self.sizes, stream, self.library.stream_owner(self.device), reason
@@ -244,8 +249,13 @@ def _held(adapter: Adapter | None, value: Any) -> CallArgument:
     try:
         reference = weakref.ref(value)
     except TypeError:  # a class without weak references
-        return CallArgument(lambda: None, view.shape, str(view.dtype), view.device == HOST)
-    return CallArgument(reference, view.shape, str(view.dtype), view.device == HOST)
+        reference = _gone
+    strides = () if view.contiguous else view.strides
+    return CallArgument(reference, view.shape, str(view.dtype), view.device == HOST, strides)
+
+
+def _gone() -> None:
+    return None
 
 
 def prepare(

@@ -23,12 +23,13 @@ from tessera.compiler.frontend.fixes import apply
 from tessera.errors import Fix
 from tessera.language.dims import evaluate
 from tessera.profiler import Profiler
-from tessera.profiler.hints import VERSION, Hint, hints, narrow_tiles
+from tessera.profiler.hints import VERSION, Hint, hints
 from tessera.profiler.kernel_stats import kernel_stats
-from tessera.profiler.trial import blocks, ledger, outcome
+from tessera.profiler.rules.tiles import narrow_tiles
+from tessera.profiler.trial import blocks, ledger
 from tessera.profiler.trial.calls import Again, NotTried
 from tessera.profiler.trial.ledger import Entry
-from tessera.profiler.trial.outcome import HintTrial
+from tessera.profiler.trial.made import HintTrial, compared
 from tessera.runtime.autotune.candidates import Candidate
 from tests.profiler.synthetic import MACHINE, launch, recorded
 from tests.unit.cli.test_cli import answered
@@ -323,13 +324,13 @@ def test_edits_keep_what_else_the_decorator_says(program: ModuleType) -> None:
 
 def test_results_are_compared() -> None:
     a = np.array([1.0, 2.0, np.nan], np.float32)
-    assert outcome._compared(a, a.copy()) == "equal bits"
-    assert outcome._compared((a, None), (a * np.float32(1 + 1e-7), None)).startswith("equal")
-    assert outcome._compared(a, a * np.float32(1.001)).startswith("other results: they differ by 0.002")
-    assert outcome._compared(a, np.array([1.0, 2.0, 3.0], np.float32)).startswith("other results")
-    assert outcome._compared(np.arange(3), np.arange(3) + 1) == "other results: whole numbers differ"
-    assert "float64[3] is float32[3]" in outcome._compared(a.astype(np.float64), a)
-    assert outcome._compared(a[:0], a[:0]) == "equal bits"
+    assert compared(a, a.copy()) == "equal bits"
+    assert compared((a, None), (a * np.float32(1 + 1e-7), None)).startswith("equal")
+    assert compared(a, a * np.float32(1.001)).startswith("other results: they differ by 0.002")
+    assert compared(a, np.array([1.0, 2.0, 3.0], np.float32)).startswith("other results")
+    assert compared(np.arange(3), np.arange(3) + 1) == "other results: whole numbers differ"
+    assert "float64[3] is float32[3]" in compared(a.astype(np.float64), a)
+    assert compared(a[:0], a[:0]) == "equal bits"
 
 
 def test_a_silent_rule_gives_no_hints_but_can_still_be_tried() -> None:
