@@ -10,6 +10,7 @@ from typing import Any
 
 from tessera.compiler import figures
 from tessera.compiler.machines import HOST
+from tessera.profiler.analyses.traffic import arrays_of
 from tessera.profiler.kernel_stats import KernelStats
 from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.quantity import format_bytes, format_time, format_value
@@ -23,6 +24,8 @@ FASTER = 1.3
 """times as many narrow products in a second as wide ones, from which on they are worth their rounding"""
 MOSTLY = 2.0
 """times as long for the operations as for the bytes, from which on operations are what takes the time"""
+USED = 32
+"""operations with each number that a tile reads, from which on rounding it takes less than it saves"""
 LEAST_NARROWED = 0.15
 """of a kernel's bytes that narrower arrays save"""
 LEAST_TURNED = 1 << 16
@@ -83,12 +86,11 @@ def narrower_products(recording: Recording, stats: list[KernelStats]) -> Iterato
         if rates is None or rates[1] < FASTER * rates[0]:
             continue
         wide, narrow = rates
-        found = [k for k in called.kernels if k.dtype == "f32" and called.own(k) and _multiplies(k, called.program)]
+        own = [k for k in called.kernels if k.dtype == "f32" and called.own(k) and _multiplies(k, called.program)]
+        found = [k for k in own if _used_often(k)]
         ran = [x for k in found for x in k.launches if _by_operations(x, machine, wide)]
         if not ran or not narrowing.products_can(called.program):
             continue
-        machine = machine.raised("compute", "bf16", narrow, "as many times that of f32 as on one thread")
-        high = sum(max(0.0, (x.duration or 0) - (roof(x.flops or 0, x.bytes or 0, "bf16", machine) or 0)) for x in ran)
         took, flops = sum(x.duration or 0 for x in ran), sum(x.flops or 0 for x in ran)
         how = "cast the operands of its products to bf16"
         if called.program.kind != "kernel":
@@ -101,7 +103,7 @@ def narrower_products(recording: Recording, stats: list[KernelStats]) -> Iterato
             ideal=f"up to {format_value(narrow, 'FLOP/s')} in products of bf16",
             cause=f"f32 is multiplied at up to {format_value(wide, 'FLOP/s')} here, and operations take the time",
             change=f"{how}; sums and results stay f32",
-            saving=(0.0, high),
+            saving=(0.0, took * (1 - wide / narrow)),  # what holds it back besides is not faster
             local_time=called.duration,
             region_time=recording.represented,
             source="modelled",
@@ -127,6 +129,13 @@ def _multiplies(kernel: KernelStats, program: Any) -> bool:
     if kernel.written_by_hand:
         return narrowing.products_can(program)
     return "contract" in str(kernel.launches[0].attributes.get("label", "")).split("+")
+
+
+def _used_often(kernel: KernelStats) -> bool:
+    """Whether tiles do enough with each number of their operands that rounding it is little beside."""
+    read = [entry.modelled.value for entry in arrays_of(kernel)]
+    known = [value for value in read if value is not None]
+    return bool(known) and len(known) == len(read) and (kernel.flops.value or 0) >= USED * sum(known) / 4
 
 
 def _by_operations(launch: LaunchEvent, machine: DeviceCeilings, rate: float) -> bool:

@@ -131,7 +131,9 @@ def redefined(program: Any, text: str) -> Any:
     after = made[program.name]
     if not isinstance(after, Decorated):
         raise NotTried("the change makes no program")
-    return after
+    if "autotune" in program.options:
+        raise NotTried(f"the block sizes of {program.name} are tuned, and would be tuned anew")
+    return after.with_config(**program.config) if program.config else after
 
 
 def run_in(module: ast.Module, file: str, namespace: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ def scored_already(q: Tensor["M", "K"], k: Tensor["K", "N"]):
     return q @ k + 1.0
 
 
-@ts.kernel(BM=32, BN=32, num_stages=2)
+@ts.kernel(BM=32, BN=64, num_stages=2)
 def product(a: Tensor["M", "K"], b: Tensor["K", "N"]) -> Tensor["M", "N"]:
     c = ts.tile.context()
     return a[tile_m : tile_m + c.BM, :] @ b[:, tile_n : tile_n + c.BN]
@@ -246,6 +246,8 @@ def test_products_stay_wide_where_it_gains_nothing(program: ModuleType) -> None:
     slow = replace(FAST, ceilings=(Ceiling("bandwidth", "memory", 1e9, "measured", "copy"), *FAST.ceilings[2:]))
     assert found(profiled(lambda: program.scored(a, b), slow), "narrower products") is None, "its bytes take the time"
     assert found(profiled(lambda: program.blended(a, b)), "narrower products") is None
+    small = program.product.with_config(BM=8, BN=8)
+    assert found(profiled(lambda: small(a, b)), "narrower products") is None, "its tiles round more than they multiply"
 
 
 def test_arrays_are_kept_narrow_and_computed_with_wide(program: ModuleType) -> None:
@@ -425,7 +427,7 @@ def test_stages_are_a_gpus(program: ModuleType, gpu: HostGpu) -> None:  # noqa: 
     assert one.saving[1] == pytest.approx((one.local_time - ideal) / 3)
     offered = blocks.changes(Again(program.product, {}, ()), "more stages")
     assert [o.said for o in offered] == ["num_stages=3", "num_stages=4"]
-    assert offered[0].after == PROGRAM.replace("BN=32, num_stages=2", "BN=32, num_stages=3")
+    assert offered[0].after == PROGRAM.replace("BN=64, num_stages=2", "BN=64, num_stages=3")
     assert offered[0].make().config["num_stages"] == 3
     c, d = arrays((64, 64), (64, 64))
     on_cpu = profiled(lambda: program.product(c, d))
