@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -39,6 +39,8 @@ class CapturedCall:
     """keeps the captured stream alive, which is asked whether the capture has ended"""
     call: CallEvent | None
     where: Mapping[str, Any]
+    cost: dict[str, float] = field(default_factory=dict[str, float])
+    """of a tile record, where it is known"""
 
 
 class _Graphs(Locked):
@@ -121,6 +123,9 @@ def drain() -> None:
 
 def _read(captures: Sequence[int]) -> None:
     with _graphs.calls[captures[0]][0].records.settled():
+        for call in (call for capture in captures for call in _graphs.calls[capture]):
+            if not call.cost and (cost := getattr(call.run.built.code.executable(), "record_ns", None)) is not None:
+                call.cost = {"record_ns": cost}
         for capture in captures:
             begin = perf_counter_ns()
             calls = _graphs.calls[capture]
@@ -164,7 +169,7 @@ def _publish_call(call: CapturedCall, launches: Mapping[int, Mapping[str, Any]],
         start = int(columns["start"].min())
         extent: Extent = start, int((columns["start"] + columns["duration"]).max()) - start, ""
         memory = {"reads": names.of(infos[launch].reads), "writes": names.of(infos[launch].writes)}
-        more = {"run": first, "graph": graph, "replay": replay, **run.extra, **call.where, **memory}
+        more = {"run": first, "graph": graph, "replay": replay, **call.cost, **run.extra, **call.where, **memory}
         events.publish(launch_event(run, infos[launch], ids[launch], extent, more))
     if call.call is not None:
         events.publish(replace(call.call, run=first))

@@ -15,8 +15,8 @@ import pytest
 import tessera as ts
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets import base
-from tessera.compiler.targets.cuda import nvrtc
-from tessera.compiler.targets.cuda.call import records, steps
+from tessera.compiler.targets.cuda import host_library, nvrtc
+from tessera.compiler.targets.cuda.call import record_cost, records, steps
 from tessera.compiler.targets.cuda.call.clock import NAME
 from tessera.compiler.targets.cuda.call.device import DeviceExecutable, check_capability
 from tessera.compiler.targets.cuda.call.launch import _ENCODE, MOST_ENCODED, PreparedMap, room
@@ -77,9 +77,13 @@ class HostDriver(GraphCalls):
     def cuModuleLoadData(self, code: int) -> Any:
         if status := self.graphs.unsafe("cuModuleLoadData"):
             return status, None
-        if NAME not in ctypes.string_at(code):  # the kernel that reads the clock is not the program's
+        text = ctypes.string_at(code)
+        if NAME not in text and not text.startswith(b"\x7fELF"):  # those that measure are not the program's
             self.calls.append("load")
         return 0, code
+
+    def cuModuleUnload(self, _: Any) -> Any:
+        return (0,)
 
     def cuModuleGetFunction(self, _: Any, name: bytes) -> Any:
         return 0, name.decode().removesuffix("_kernel")
@@ -177,6 +181,10 @@ class HostDriver(GraphCalls):
         if name == NAME.decode():
             place = ctypes.c_uint64.from_address(ctypes.c_void_p.from_address(params).value or 0).value
             ctypes.c_uint64.from_address(place).value = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + SKEW
+            return (0,)
+        if name == record_cost.NAME:
+            places = [ctypes.c_uint64.from_address(p).value for p in (ctypes.c_void_p * 2).from_address(params)]
+            ctypes.c_uint64.from_address(places[1]).value = record_cost.TIMES * 50
             return (0,)
         self.calls.append(f"{name} on {stream}")
         self.blocks = gx
@@ -550,3 +558,30 @@ def test_scalars_are_packed_in_their_dtype() -> None:
     assert steps.pack_scalar(True, "bool") == b"\x01"
     assert steps.pack_scalar(1 + 2j, "complex64") == np.complex64(1 + 2j).tobytes()
     assert all(len(steps.pack_scalar(1, d.name)) == d.itemsize for d in dt.ALL)
+
+
+def test_the_cost_of_a_record_is_measured_by_code_that_runs() -> None:
+    """The measuring kernel in the emulator: it writes its records, and no run of it ends."""
+    kernel = record_cost.NAME
+    types = {kernel: ["ts::Records*", "ts::u64*"]}
+    text = host_library.HostSource(record_cost.SOURCE, types, 80, "code", [])
+    library: Any = ctypes.CDLL(str(host_library.build(text)))
+    code: Any = SimpleNamespace(seed=0, text=text, library=library, path=host_library.build(text))
+    machine = _HostMachine(code)
+    place, took = machine.allocate(len(record_cost.head())), machine.allocate(8)
+    machine.upload(place, record_cost.head())
+    windows = [("records", place, len(record_cost.head()), True), ("took", took, 8, True)]
+    arguments = [place.to_bytes(16, "little"), took.to_bytes(16, "little")]
+    machine.launch(steps.KernelCall(kernel, 1, 128, 1024, arguments, windows))
+    runs, ended, _, _ = records.HEAD.unpack_from(machine.download(place, records.HEAD.size))
+    assert (runs, ended) == (0, record_cost.TIMES)
+    assert int.from_bytes(machine.download(took, 8), "little") > 0
+
+
+def test_the_cost_of_a_record_is_measured_once() -> None:
+    executable, _ = loaded(k.softmax(rows=6, block=2).program, profile=True)
+    record_cost._known.clear()
+    assert executable.record_ns == executable.record_ns == 50.0
+    plain, _ = loaded(k.softmax(rows=6, block=2).program)
+    assert plain.record_ns is None
+    record_cost._known.clear()

@@ -19,7 +19,7 @@ from tessera.compiler.machines import best_target, runs_on_later
 from tessera.compiler.targets.base import Artifact, TileRecorder, architecture
 from tessera.compiler.targets.cuda import nvrtc
 from tessera.compiler.targets.cuda.call import context as contexts
-from tessera.compiler.targets.cuda.call import steps, straight
+from tessera.compiler.targets.cuda.call import record_cost, steps, straight
 from tessera.compiler.targets.cuda.call.clock import clock_of
 from tessera.compiler.targets.cuda.call.context import Driver, Launched
 from tessera.compiler.targets.cuda.call.graphs import GraphRecords, capture_of, graph_of
@@ -216,6 +216,11 @@ class DeviceExecutable:
             if not file.endswith(".ptx"):
                 raise
             raise DeviceError(f"{e.diagnostics[0].message}\n{NO_JIT}") from e
+
+    @property
+    def record_ns(self) -> float | None:
+        """What a tile record costs on this device; None where it cannot be measured, or this code writes none."""
+        return record_cost.record_ns(self.driver, self.artifact.target) if self.artifact.meta["phases"] else None
 
     def workspace_bytes(self, dims: Sequence[int]) -> int:
         """The memory of a call beside its arguments and results: temporaries, in one block. Copies of arrays that lie
