@@ -18,7 +18,7 @@ from tessera.immutable import immutable, mutable
 
 
 @immutable
-class Made:
+class WindowBuffer:
     """The buffer that launch `place` of each window is the first to use, as its argument `slot`."""
 
     run: int
@@ -46,7 +46,7 @@ class OwnBuffer:
 class NearBuffer:
     """What window `first + step * window` of a run makes; in the outer windows perhaps `before` and `behind`."""
 
-    made: Made
+    made: WindowBuffer
     first: int
     step: int
     before: int | None
@@ -94,7 +94,7 @@ class LaunchRuns:
         self.link = {self.input[i]: at for i, at in numbers.items() if i in self.input}
         """input buffers of the program: their chain, and their place in what is left of it"""
         self.runs: list[LaunchRun] = []
-        self.made: dict[int, tuple[Made, int]] = {}
+        self.made: dict[int, tuple[WindowBuffer, int]] = {}
         """buffers that a window is the first to use, and the window"""
         self._find()
 
@@ -172,7 +172,7 @@ class LaunchRuns:
                 seen.add(b)
                 if b >= 0 and i in where and roles[b] in ("temp", "output"):
                     r, window, place = where[i]
-                    self.made[b] = Made(r, place, slot), window
+                    self.made[b] = WindowBuffer(r, place, slot), window
 
     def _given(self, step: Step) -> list[int]:
         if isinstance(step, Launch):

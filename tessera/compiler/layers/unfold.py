@@ -14,7 +14,15 @@ from typing import cast
 
 from tessera.compiler.ir.core import Op, RenamedCopy
 from tessera.compiler.layers.fold import Folded
-from tessera.compiler.layers.launch_runs import FixedBuffer, Given, LaunchRun, LaunchRuns, Made, NearBuffer, OwnBuffer
+from tessera.compiler.layers.launch_runs import (
+    FixedBuffer,
+    Given,
+    LaunchRun,
+    LaunchRuns,
+    WindowBuffer,
+    NearBuffer,
+    OwnBuffer,
+)
 from tessera.compiler.layers.repeats import Unequal
 from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Loop, Program, ScalarArg, Step
 
@@ -34,13 +42,13 @@ class _Unfolding:
         self.old, self.folded, self.gone = program, folded, folded.gone
         self.found = found = LaunchRuns(program, folded)
         self.numbered = re.compile(rf"{re.escape(program.name)}_(\d+)_(.*)")
-        self.template: dict[tuple[Made, int], int] = {}
+        self.template: dict[tuple[WindowBuffer, int], int] = {}
         """what a window of the folded program makes"""
         for b, at in found.made.items():
             self.template[at] = b
         self.ids: dict[int, int] = {}
         """the numbers of buffers that stay"""
-        self.new: dict[tuple[Made, int], int] = {}
+        self.new: dict[tuple[WindowBuffer, int], int] = {}
         """those of what the windows of the whole program make"""
         self.buffers = self._numbered()
 
@@ -59,7 +67,7 @@ class _Unfolding:
 
     def _numbered(self) -> list[Buffer]:
         """All buffers, those of new windows behind those of the window that they are like."""
-        rows: list[tuple[tuple[int, int, int], Buffer, tuple[Made, int] | None]] = []
+        rows: list[tuple[tuple[int, int, int], Buffer, tuple[WindowBuffer, int] | None]] = []
         last: dict[tuple[int, int], int] = {}
         for (made, window), b in self.template.items():
             last[made.run, window] = max(last.get((made.run, window), 0), b)
@@ -85,7 +93,7 @@ class _Unfolding:
             out.append(replace(b, id=i, name=f"t{i}" if b.name == f"t{b.id}" else b.name))
         return out
 
-    def _alike(self, b: Buffer, made: Made, count: int) -> bool:
+    def _alike(self, b: Buffer, made: WindowBuffer, count: int) -> bool:
         """Whether the other windows make the same. A result may have another shape than a temporary."""
         others = [self.template.get((made, n)) for n in range(count)]
         known = [self.old.buffers[i] for i in others if i is not None]

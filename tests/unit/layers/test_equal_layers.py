@@ -89,7 +89,7 @@ def gradient(model: nn.Stack, x: Tensor["B", "S", "D"]):
 
 
 @pytest.mark.parametrize("function", [forward, gradient])
-@pytest.mark.parametrize(("make", "count"), [(BLOCK, 8), (BLOCK, 12), (Residual, 16)])
+@pytest.mark.parametrize(("make", "count"), [(BLOCK, 8), (BLOCK, 12), (Residual, 20)])
 def test_layers_of_modules(function: Any, make: Callable[..., Any], count: int):
     demand_same(function, nn.Stack(make, count, key=1), normal(2, 8, 16))
 
