@@ -13,6 +13,7 @@ from tessera.compiler.machines import HOST
 from tessera.language.lazy import np
 from tessera.profiler.balance import assign_slots, tile_extents
 from tessera.profiler.machine import machine_for, measured_again
+from tessera.profiler.plausible import plausible, plausible_records
 from tessera.profiler.sampling.calls import CallTimes
 from tessera.profiler.sampling.counters import Counters
 from tessera.profiler.sampling.stacks import Samples
@@ -93,6 +94,10 @@ class Recording(Bookkeeping):
         """the tiles of one call in so many are kept: more calls had no room. Their launches are all there"""
         self.left_out = 0
         """tile records of the other calls"""
+        self.impossible = 0
+        """tile records that `tiles` leaves out, because no time of the region is theirs: a clock wrapped"""
+        self.impossible_before = 0
+        """those that were left out when it was saved"""
         self.samples = Samples()
         """where the thread that entered the profiler was, for the time outside of kernels"""
         self.repetitions = 0
@@ -128,7 +133,7 @@ class Recording(Bookkeeping):
         elif isinstance(event, LaunchEvent) and self.calls_made is not None and replay_of(event) is not None:
             self._unheard.add(event.launch)  # another listener's: figures are those of the chosen calls
         elif isinstance(event, LaunchEvent):
-            self.launches.append(event)
+            self.launches.append(plausible(event))
             run = int(event.attributes.get("run", event.launch))
             self._call_of[event.launch] = self._calls.setdefault(run, len(self._calls))
         elif isinstance(event, CallEvent):
@@ -219,7 +224,9 @@ class Recording(Bookkeeping):
         with self._lock:
             if self._table is None or self._table[0] != len(self.batches):
                 count = len(self.batches)
-                self._table = (count, _join(self.batches[:count]))
+                joined = _join(self.batches[:count], self.start, self.end)
+                self.impossible = self.impossible_before + sum(map(len, self.batches[:count])) - len(joined)
+                self._table = (count, joined)
             return self._table[1]
 
     @property
@@ -293,7 +300,7 @@ def this_clock() -> tuple[str, int]:
     return boot, time.time_ns() - time.perf_counter_ns()
 
 
-def _join(batches: list[TileBatch]) -> TileBatch:
+def _join(batches: list[TileBatch], start: int, stop: int) -> TileBatch:
     phases: dict[str, int] = {}
     empty = np.empty(0, TileBatch.dtype())
     records = np.concatenate([empty, *(batch.records for batch in batches)])
@@ -303,5 +310,5 @@ def _join(batches: list[TileBatch]) -> TileBatch:
         mine = records["phase"][end : end + len(batch)]
         mine[:] = index[mine] if len(batch) else mine
         end += len(batch)
-    records = assign_slots(records)
+    records = assign_slots(plausible_records(records, start, stop))
     return TileBatch(records[np.argsort(records["start"], kind="stable")], tuple(phases))

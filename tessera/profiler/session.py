@@ -105,6 +105,8 @@ class Profiler:
             if self._token is not None:
                 events.unsubscribe(self._token)
                 self._token = None
+                for launch in events.unfinished("it had not ended when the profile did"):
+                    self.recording.add(launch)
                 if self._cupti is not None:
                     join(self.recording, self._cupti.stop())
                     self._cupti = None

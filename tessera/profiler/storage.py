@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from tessera.errors import TesseraError
 from tessera.language.lazy import np
 from tessera.profiler.machine import DeviceCeilings
+from tessera.profiler.plausible import plausible
 from tessera.profiler.recording import Recording
 from tessera.profiler.sampling import counters
 from tessera.profiler.sampling.calls import CallTimes
@@ -47,6 +48,7 @@ def save(recording: Recording, path: Path) -> Path:
         "phases": tiles.phases,
         "one_in": recording.one_in,
         "left_out": recording.left_out,
+        "impossible": recording.impossible,
         "texts": recording.texts,
         "launches": [asdict(event) for event in recording.launches],
         "compiles": [asdict(event) for event in recording.compiles],
@@ -100,7 +102,7 @@ def load(path: Path) -> Recording:
 
 def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     recording = Recording(int(document["start"]), int(document["end"]))
-    recording.launches = [_event(LaunchEvent, entry) for entry in document["launches"]]
+    recording.launches = [plausible(_event(LaunchEvent, entry)) for entry in document["launches"]]
     recording.compiles = [_event(CompileEvent, entry) for entry in document["compiles"]]
     recording.profiling = [_event(ProfilingEvent, entry) for entry in document["profiling"]]
     recording.memory = [_event(MemoryEvent, entry) for entry in document["memory"]]
@@ -121,6 +123,7 @@ def _recording(document: dict[str, Any], records: np.ndarray) -> Recording:
     if len(records) and (records["phase"].min() < 0 or records["phase"].max() >= len(phases)):
         raise ValueError("a tile record names an unknown phase")
     recording.batches = [TileBatch(records, phases)]
+    recording.impossible_before = int(document.get("impossible", 0))
     recording.one_in, recording.left_out = int(document.get("one_in", 1)), int(document.get("left_out", 0))
     return recording
 

@@ -35,11 +35,15 @@ class Overhead:
     """the records of one call in so many were kept"""
     left_out: int = 0
     """those of the others"""
+    impossible: int = 0
+    """records whose times cannot be"""
 
     def __str__(self) -> str:
         lost = f"; {self.dropped:,} more did not fit and are missing" if self.dropped else ""
         if self.left_out:
             lost += f"; of one call in {self.one_in}, {self.left_out:,} of the others are left out"
+        if self.impossible:
+            lost += f"; {self.impossible:,} with impossible times are left out: a clock wrapped"
         if self.share is None:
             return f"Profiling overhead: {self.duration}{lost}"
         return f"Profiling overhead: {format_percent(self.share)} of the tiles' time ({self.records:,} records{lost})"
@@ -48,11 +52,11 @@ class Overhead:
 def overhead(recording: Recording) -> Overhead:
     """The cost of a record, which targets measure, times the records."""
     records = len(recording.tiles)
-    if not records:
-        return Overhead(0, Quantity(0.0, "ns", "measured"), 0.0)
-    cost = 0.0
     runs = {x.attributes["run"]: x.attributes["dropped"] for x in recording.launches if "dropped" in x.attributes}
-    gone = (sum(runs.values()), recording.one_in, recording.left_out)
+    gone = (sum(runs.values()), recording.one_in, recording.left_out, recording.impossible)
+    if not records:
+        return Overhead(0, Quantity(0.0, "ns", "measured"), 0.0, *gone)
+    cost = 0.0
     for launch in recording.launches:
         count = len(recording.tiles_of(launch.launch))
         each = launch.attributes.get("record_ns")
@@ -119,6 +123,19 @@ def _graph_text(events: list[GraphEvent], took: int) -> str:
     return "; ".join(said)
 
 
+def _untimed(recording: Recording) -> list[str]:
+    """`  2 launches of saxpy without a time: its clock wrapped or ran backwards`"""
+    found: dict[str, list[str]] = {}
+    for launch in recording.launches:
+        if launch.duration is None and (why := launch.unavailable.get("duration")):
+            found.setdefault(why, []).append(launch.title)
+    return [
+        f"  {_count(len(titles), 'launch', 'launches')} of "
+        f"{titles[0] if len(set(titles)) == 1 else _count(len(set(titles)), 'kernel')} without a time: {why}"
+        for why, titles in found.items()
+    ]
+
+
 def _count(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
@@ -137,6 +154,8 @@ class Summary:
         self.graphs = graph_lines(recording)
         """what CUDA graphs did, and what of it could not be seen"""
         self.gpu_times = gpu_times(recording)
+        self.untimed = _untimed(recording)
+        """launches that are in no figure, because how long they took is not known"""
         self.counters = recording.counters
         self.unattended = _unattended(recording)
         """the least part of the kernels' time on the CPU in which no thread of the process had a processor"""
@@ -155,7 +174,8 @@ class Summary:
         if rest:
             share = sum(k.share or 0.0 for k in rest)
             lines.append(f"  and {len(rest)} more, together {format_percent(share)}: all are in `summary().kernels`")
-        if not self.kernels:
+        lines += self.untimed
+        if not self.kernels and not self.untimed:
             lines.append("  no kernel was launched")
         for hint in self.hints:
             if not hint.kernel:

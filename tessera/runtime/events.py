@@ -54,10 +54,12 @@ __all__ = [
     "new_launch",
     "paused",
     "publish",
+    "running",
     "sampled",
     "subscribe",
     "subscribe_waits",
     "tiles_wanted",
+    "unfinished",
     "unsubscribe",
     "waiting",
     "waits_heard",
@@ -441,6 +443,25 @@ def _hearing() -> tuple[_Hearer, ...]:
     """Who hears what this thread does."""
     quiet: frozenset[int] = getattr(_quiet, "tokens", frozenset())
     return tuple(entry for entry in _listeners if entry.token not in quiet) if quiet else _listeners
+
+
+_running: dict[int, Callable[[str], list[LaunchEvent]]] = {}
+
+
+@contextmanager
+def running(tell: Callable[[str], list[LaunchEvent]]) -> Generator[None]:
+    """Around a run that has listeners: `tell` makes its launches without a time, for the reason that it is given."""
+    number = new_launch()
+    _running[number] = tell
+    try:
+        yield
+    finally:
+        del _running[number]
+
+
+def unfinished(why: str) -> list[LaunchEvent]:
+    """The launches that other threads are in the midst of."""
+    return [launch for tell in list(_running.values()) for launch in tell(why)]
 
 
 def new_launch() -> int:

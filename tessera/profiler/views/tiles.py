@@ -92,6 +92,8 @@ def missing_tiles(recording: Recording) -> str:
     said = [f"{n:,} more records had no room" for n in [sum(runs.values())] if n]
     if recording.left_out:
         said.append(f"tiles of one call in {recording.one_in}, {recording.left_out:,} records of the others left out")
+    if recording.impossible:
+        said.append(f"{recording.impossible:,} records with impossible times left out: a clock wrapped")
     if recording.unseen_replays:
         said.append(recording.unseen_replays)
     return "; ".join(said)

@@ -69,9 +69,21 @@ def observe(
     executable = run.built.code.executable()
     plan = run.built.plan
     size = _workspace(executable, sizes)
+    launches, begun = plan.launches, perf_counter_ns()
+
+    def unfinished(why: str) -> list[LaunchEvent]:
+        known: dict[str, Any] = {"reads": (), "writes": (), "run": events.new_launch(), **run.extra}
+        return [launch_event(run, info, events.new_launch(), (begun, None, why), known) for info in launches]
+
     with host_memory.Used(size, f"temporaries of {plan.name}", plan.held(run.env), run.on):
-        start, duration = _timed(run, executable, pointers, scalars, sizes, stream, recorder)
-    launches = run.built.plan.launches
+        try:
+            with events.running(unfinished):
+                start, duration = _timed(run, executable, pointers, scalars, sizes, stream, recorder)
+        except BaseException as error:
+            name = type(error).__name__
+            for event in unfinished("it was interrupted" if name == "KeyboardInterrupt" else f"it raised {name}"):
+                events.publish(event)
+            raise
     ids = [events.new_launch() for _ in launches]
     batches = recorder.batches if recorder is not None else []
     exact = (
