@@ -96,7 +96,7 @@ class _Driver(HostDriver):
         return 0, self.gpu.context
 
     def cuDeviceGetAttribute(self, attribute: int, _: int) -> Any:
-        return 0, (8, 0)[attribute]
+        return 0, (8, 0, 5)[attribute]
 
 
 def _compile(self: Any, program: Any, *, profile: bool = False, debug: bool = False) -> Any:

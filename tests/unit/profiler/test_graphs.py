@@ -363,3 +363,21 @@ def test_what_was_not_seen_is_not_called_the_hosts(gpu: HostGpu, monkeypatch: py
     prof = profiled(gpu, 5)
     assert "may be in it: 4 more replays of CUDA graphs had no room" in str(prof.host())
     assert not {hint.kind for hint in prof.hints(silent=True)} & {"outside kernels", "launch overhead"}
+
+
+def doubled(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    ts.tile.grid(persistent=True)
+    y[tile_n : tile_n + 16] = x[tile_n : tile_n + 16] * 2
+
+
+def test_programs_of_persistent_kernels_are_told_apart(gpu: HostGpu) -> None:  # noqa: F811
+    step = Step(gpu, ts.kernel(doubled), (1000,), (1000,))
+    with profiler() as prof:
+        step.warm()
+        graph = capture(gpu, step)
+        graph.launch()
+        graph.launch()
+    assert [key[1] for key in replays(prof)] == [1, 2]
+    for launch in prof.launches():
+        tiles = prof.recording.tiles_of(launch.launch).records["tile"]
+        assert sorted(tiles.tolist()) == list(range(63)), "63 tiles in fewer blocks"

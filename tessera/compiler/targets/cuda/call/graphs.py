@@ -51,7 +51,7 @@ class GraphRecords:
                 room, size = 0, records.HEAD.size
                 place = int(self.driver("cuMemAlloc", size))
             self._places[launch] = place, size
-            self._write(place, records.HEAD.pack(0, 0, room, programs))
+            self._write(place, records.HEAD.pack(0, room, programs))
         return place
 
     def _write(self, place: int, data: bytes) -> None:
@@ -84,7 +84,7 @@ class GraphRecords:
             runs, kept = records.made(head)
             if not runs:
                 continue
-            programs = records.HEAD.unpack(head)[3]
+            programs = records.HEAD.unpack(head)[2]
             found = list(records.runs(self._read(place, records.size(programs, kept)))) if kept else []
             for columns in found:
                 columns["start"] = self.clock.host(columns["start"])
@@ -107,7 +107,7 @@ class GraphRecords:
     def forget(self) -> None:
         """What has been recorded, unread."""
         for place, _ in self._places.values():
-            self._write(place, bytes(8))  # the first word counts the runs
+            self._write(place, bytes(8))  # the first word counts
 
     def ended(self) -> bool:
         """Whether graph and copies are gone: nothing writes records any more."""

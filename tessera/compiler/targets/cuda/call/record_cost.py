@@ -44,7 +44,7 @@ def record_ns(driver: Driver, target: str) -> float | None:
 
 def head() -> bytes:
     """Records in which no run ever ends."""
-    return records.HEAD.pack(0, 0, 1, _TRIES * TIMES + 1) + bytes(records.RECORD_BYTES)
+    return records.HEAD.pack(0, 1, _TRIES * TIMES + 1) + bytes(records.RECORD_BYTES)
 
 
 def _measured(driver: Driver, target: str) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 
 from tessera.language.lazy import np
 
-HEAD = struct.Struct("<4Q")
-"""runs that are complete, programs that have ended in the one that goes on, runs that have room, programs of a run"""
+HEAD = struct.Struct("<3Q8x")
+"""programs that have ended in all runs, runs that have room, programs of a run"""
 RECORD_BYTES = 32
 _LAYOUT = (("tile", "u4"), ("resource", "u4"), ("slot", "i4"), ("phase", "u4"), ("start", "u8"), ("duration", "u8"))
 
@@ -21,18 +21,18 @@ def size(programs: int, room: int) -> int:
 
 def empty(programs: int, room: int) -> bytes:
     """The memory as the first run finds it."""
-    return HEAD.pack(0, 0, room, programs).ljust(size(programs, room), b"\0")
+    return HEAD.pack(0, room, programs).ljust(size(programs, room), b"\0")
 
 
 def made(head: bytes) -> tuple[int, int]:
     """How many runs are complete, and how many of these have records."""
-    runs, _, room, _ = HEAD.unpack_from(head)
-    return runs, min(runs, room)
+    ended, room, programs = HEAD.unpack_from(head)
+    return ended // programs, min(ended // programs, room)
 
 
 def runs(data: bytes) -> Iterator[dict[str, Any]]:
     """The records of each complete run that has some, as columns. Starts are on the device's clock."""
-    programs = HEAD.unpack_from(data)[3]
+    programs = HEAD.unpack_from(data)[2]
     for run in range(made(data)[1]):
         found = np.frombuffer(data, np.dtype(list(_LAYOUT)), programs, HEAD.size + RECORD_BYTES * programs * run)
         yield {name: found[name].astype(np.int64) for name, _ in _LAYOUT}

@@ -61,10 +61,9 @@ template <class T> TS_FN void store_shared(T* p, T v) { *reinterpret_cast<word<T
 
 // A flag that any thread may raise: the highest stays.
 TS_FN void raise(u64* flag, u64 what) { atomicMax((unsigned long long*)flag, (unsigned long long)what); }
-// Words that all programs share. Counting one more gives how many there are now.
-TS_FN u64 increment(u64* word) { return atomicAdd((unsigned long long*)word, 1ull) + 1; }
+// Words that all programs share.
+TS_FN void add_word(u64* word, u64 what) { atomicAdd((unsigned long long*)word, (unsigned long long)what); }
 TS_FN u64 load_word(const u64* word) { return *(const volatile u64*)word; }
-TS_FN void store_word(u64* word, u64 what) { *(volatile u64*)word = what; }
 
 TS_FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 

@@ -275,9 +275,8 @@ template <class T> inline void store_shared(T* p, T v) {
 }
 
 TS_HOST void raise(u64* flag, u64 what) { if (*flag < what) *flag = what; }
-TS_HOST u64 increment(u64* word) { return ++*word; }
+TS_HOST void add_word(u64* word, u64 what) { *word += what; }
 TS_HOST u64 load_word(const u64* word) { return *word; }
-TS_HOST void store_word(u64* word, u64 what) { *word = what; }
 
 TS_HOST void commit_async() { ++m.fibers[m.current].group; }
 TS_HOST void land_async(int latest) {

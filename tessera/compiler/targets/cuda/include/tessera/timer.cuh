@@ -16,30 +16,30 @@ struct TileRecord {
 // What stands before the records of a launch. A graph runs the launch again and again: each run has records of its own,
 // behind those of the run before, as long as there is room; runs beyond it are counted.
 struct Records {
-  u64 runs;   // that are complete
-  u64 ended;  // programs of the run that goes on
-  u64 room;   // runs that have records
-  u64 grid;   // programs of a run
+  u64 ended;   // programs, of all runs
+  u64 room;    // runs that have records
+  u64 grid;    // programs of a run
+  u64 unused;  // records begin at a multiple of their size
 };
 
 struct Timer {
   Records* records;
   idx program;
-  u64 run, start;
-  TS_FN Timer(Records* r, idx p) : records(r), program(p), run(0), start(0) {
+  u64 ended, start;
+  TS_FN Timer(Records* r, idx p) : records(r), program(p), ended(0), start(0) {
     if (hw::thread() != 0) return;
-    run = hw::load_word(&r->runs);  // stays as it is until the last program of this run ends
+    ended = hw::load_word(&r->ended);
     start = hw::clock_ns();
   }
   TS_FN void stop() {
+    u64 room = 0, grid = 1;
+    if (hw::thread() == 0) room = hw::load_word(&records->room), grid = hw::load_word(&records->grid);
     hw::sync();
     if (hw::thread() != 0) return;
     TileRecord record{(u32)program, hw::multiprocessor(), -1, 0, start, hw::clock_ns() - start};
-    u64 grid = hw::load_word(&records->grid);
-    if (run < hw::load_word(&records->room)) hw::store_global((TileRecord*)(records + 1) + run * grid + program, record);
-    if (hw::increment(&records->ended) != grid) return;
-    hw::store_word(&records->ended, 0);
-    hw::store_word(&records->runs, run + 1);
+    u64 run = ended / grid;  // all programs of the runs before had ended, and of this one not all
+    if (run < room) hw::store_global((TileRecord*)(records + 1) + run * grid + program, record);
+    hw::add_word(&records->ended, 1);
   }
 };
 
