@@ -55,12 +55,16 @@ def cholesky(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], upper: bool =
             put(out, m, i, k, upper, x)
 
 
-@ts.kernel(BLOCK=32)
-def lu(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], order: Tensor["B", "N"], sign: Tensor["B"]):
+@ts.kernel(BLOCK=32, STEP=8)
+def lu(
+    a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], order: Tensor["B", "N"], sign: Tensor["B"],
+    panel: Tensor["B", "N", "W"],
+):  # fmt: skip
     """a[order] = L U, with L (unit diagonal, not stored) below the diagonal of `out` and U in the rest.
 
     The pivot of a column is its largest element, of equal ones the first. `sign` is the parity of `order`, 1 or -1.
-    A column without a pivot keeps its zeros, so that U has a 0 on its diagonal.
+    A column without a pivot keeps its zeros, so that U has a 0 on its diagonal. A block of columns, of width W, lies in
+    `panel` while it is worked on: rows of the matrix may be so far apart that a cache has few places for its columns.
     """
     ctx = ts.tile.context()
     nb = ctx.BLOCK
@@ -74,17 +78,16 @@ def lu(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], order: Tensor["B", 
             out[m, i : i + nb, j : j + nb] = a[m, i : i + nb, j : j + nb]
     for k in ts.tile.range_k(0, ctx.N, nb):
         for i in ts.tile.range_k(0, ctx.N, nb):
-            x = out[m, i : i + nb, k : k + nb]
+            x = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
             for j in ts.tile.range_k(0, min(i, k), nb):
-                x -= ts.tile.mma(out[m, i : i + nb, j : j + nb], out[m, j : j + nb, k : k + nb])
-            d = out[m, i : i + nb, i : i + nb]
-            for r in ts.tile.range_k(0, min(nb, max(k - i, 0))):  # above the diagonal
-                x = x - ts.tile.where(at > r, d[:, r], 0.0)[:, None] * x[r][None, :]
-            out[m, i : i + nb, k : k + nb] = x
+                x -= ts.tile.mma(out[m, i : i + nb, j : j + nb].reshape((nb, nb)), rows_of(panel, m, j, nb))
+            panel[m, i : i + nb, :] = x
+            for s in ts.tile.range_k(i, min(i + nb, k), ctx.STEP):  # above the diagonal
+                solve_step(out, panel, m, i, s, ctx.STEP)
         for c in ts.tile.range_k(0, min(nb, ctx.N - k)):
             top, p = ts.tile.full((), -1.0, a.dtype), k + c
             for i in ts.tile.range_k(k, ctx.N, nb):
-                size = ts.tile.where(i + at >= k + c, ts.tile.abs(out[m, i : i + nb, k + c]), -1.0)
+                size = ts.tile.where(i + at >= k + c, ts.tile.abs(panel[m, i : i + nb, c]), -1.0)
                 best = ts.tile.max(size)
                 p = ts.tile.where(best > top, i + ts.tile.argmax(size), p)
                 top = ts.tile.maximum(best, top)
@@ -94,18 +97,24 @@ def lu(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], order: Tensor["B", 
                     upper, lower = out[m, k + c, j : j + nb], out[m, p, j : j + nb]
                     out[m, k + c, j : j + nb] = lower
                     out[m, p, j : j + nb] = upper
+                upper, lower = panel[m, k + c, :], panel[m, p, :]
+                panel[m, k + c, :] = lower
+                panel[m, p, :] = upper
                 first, second = order[m, k + c], order[m, p]
                 order[m, k + c] = second
                 order[m, p] = first
-            row = out[m, k + c, k : k + nb].reshape(nb)
+            row = panel[m, k + c, :].reshape(nb)
             pivot = ts.tile.where(row[c] == 0, 1.0, row[c])
             right = ts.tile.where(at > c, row, 0.0)[None, :]
             for i in ts.tile.range_k(k, ctx.N, nb):
-                y = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
                 below = (i + at > k + c).reshape(nb)
-                column = ts.tile.where(below, y[:, c] / pivot, 0.0)[:, None]
-                left = below[:, None] & (at == c)[None, :]
-                out[m, i : i + nb, k : k + nb] = ts.tile.where(left, column, y - column * right)
+                column = panel[m, i : i + nb, c].reshape(nb)
+                factors = column / pivot
+                panel[m, i : i + nb, c] = ts.tile.where(below, factors, column)
+                left = ts.tile.where(below, factors, 0.0)[:, None]
+                panel[m, i : i + nb, :] = rows_of(panel, m, i, nb) - left * right
+        for i in ts.tile.range_k(0, ctx.N, nb):
+            out[m, i : i + nb, k : k + nb] = rows_of(panel, m, i, nb)
     sign[m] = parity
 
 
@@ -213,6 +222,23 @@ def put(out, m, i, j, upper, x):
         out[m, j : j + nb, i : i + nb] = x.T
     else:
         out[m, i : i + nb, j : j + nb] = x
+
+
+def rows_of(panel, m, i, count):
+    """`count` rows of the panel of matrix m."""
+    return panel[m, i : i + count, :].reshape((count, panel.shape[2]))
+
+
+def solve_step(out, panel, m, i, s, step):
+    """Rows s to s + step of a panel, solved for with the triangle of `out` that begins at row i."""
+    at = ts.tile.arange(step)
+    x = panel[m, s : s + step, :].reshape((step, panel.shape[2]))
+    for j in ts.tile.range_k(i, s, step):
+        x -= ts.tile.mma(out[m, s : s + step, j : j + step].reshape((step, step)), rows_of(panel, m, j, step))
+    d = out[m, s : s + step, s : s + step].reshape((step, step))
+    for r in ts.tile.range_k(0, step):
+        x = x - ts.tile.where(at > r, d[:, r], 0.0)[:, None] * x[r][None, :]
+    panel[m, s : s + step, :] = x
 
 
 def column_of(x, at, j):

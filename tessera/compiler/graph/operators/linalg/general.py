@@ -10,6 +10,7 @@ from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
 from tessera.compiler.graph.operators.linalg.lanes import in_lanes, is_small
 from tessera.compiler.graph.operators.linalg.matrices import (
+    BLOCK,
     batched,
     count_of,
     demand_square,
@@ -32,7 +33,7 @@ SINGULAR = "the matrix is singular"
 class LuFactor(Operator):
     """L and U of a[order] = L U in one matrix (the diagonal of L is 1 and not stored), `order` [..., N], and its sign.
 
-    The pivot of a column is its largest element. The factors are constants to derivatives: what is computed from them
+    The last result is the last block of columns [..., N, block], where the kernel works on each block. The pivot of a column is its largest element. The factors are constants to derivatives: what is computed from them
     has rules of its own.
     """
 
@@ -43,27 +44,33 @@ class LuFactor(Operator):
     multiple = True
     differentiable = False
 
-    def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, TensorType, TensorType]:
-        return a, a.with_shape(a.shape[:-1]).with_dtype(dtypes.int32), a.with_shape(a.shape[:-2])
+    def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+        order, panel = a.with_shape(a.shape[:-1]).with_dtype(dtypes.int32), a.with_shape((*a.shape[:-1], BLOCK))
+        return a, order, a.with_shape(a.shape[:-2]), panel
 
     def reference(self, a: Any) -> Any:
         n = a.shape[-1]
         factors, order, sign = each(_lu, [(n, n), (n,), ()], a)
-        return factors, order.astype(np.int32), sign
+        panel = np.zeros((*a.shape[:-1], BLOCK), a.dtype)
+        if n:
+            last = factors[..., (n - 1) // BLOCK * BLOCK :]
+            panel[..., : last.shape[-1]] = last
+        return factors, order.astype(np.int32), sign, panel
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         if operands[0].rank != 3 or is_small(operands[0]):
             return None
-        return TileKernel("factorizations.lu", "L and U of {0}")
+        return TileKernel("factorizations.lu", "L and U of {0}", config={"BLOCK": BLOCK})
 
     def decompose(self, g: GraphBuilder, a: Value) -> Any:
         shape = tensor(a).shape
         if 0 in shape[-2:]:
-            order = g.full(shape[:-1], 0, dtypes.int32)
-            return a, order, g.full(shape[:-2], 1, tensor(a).dtype)
+            order, panel = g.full(shape[:-1], 0, dtypes.int32), g.full((*shape[:-1], BLOCK), 0, tensor(a).dtype)
+            return a, order, g.full(shape[:-2], 1, tensor(a).dtype), panel
         if is_small(tensor(a)):
-            return in_lanes(g, "lu_factor_lanes", [a])
-        return batched(g, "lu_factor", [a], [2, 1, 0])
+            factors, order, sign = in_lanes(g, "lu_factor_lanes", [a])
+            return factors, order, sign, g.pad(factors, [(0, 0)] * (len(shape) - 1) + [(0, BLOCK - shape[-1])])
+        return batched(g, "lu_factor", [a], [2, 1, 0, 2])
 
     def partition(self, cut: Cut, a: TensorType) -> None:
         keep_matrices(cut, a)
@@ -104,7 +111,7 @@ class SolveSquare(Operator):
         return each(_solve, [b.shape[-2:]], np.swapaxes(a, -1, -2) if trans else a, b)
 
     def decompose(self, g: GraphBuilder, a: Value, b: Value, trans: bool) -> Value:
-        factors, order, _ = g.lu_factor(a)
+        factors, order, *_ = g.lu_factor(a)
         if trans:
             y = g.triangular_solve(factors, b, False, True)
             y = g.triangular_solve(factors, y, True, True, True)
@@ -221,7 +228,7 @@ class Det(Operator):
         return each(one, [()], x)
 
     def decompose(self, g: GraphBuilder, x: Value) -> Value:
-        factors, _, sign = g.lu_factor(x)
+        factors, _, sign, _ = g.lu_factor(x)
         return g.mul(sign, g.prod(diagonal_of(g, factors), axis=-1))
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value) -> tuple[Value]:
@@ -258,7 +265,7 @@ class Slogdet(Operator):
         return each(one, [(), ()], x)
 
     def decompose(self, g: GraphBuilder, x: Value) -> tuple[Value, Value]:
-        factors, _, sign = g.lu_factor(x)
+        factors, _, sign, _ = g.lu_factor(x)
         d = diagonal_of(g, factors)
         return g.mul(sign, g.prod(g.sign(d), axis=-1)), g.sum(g.log(g.abs(d)), axis=-1)
 
