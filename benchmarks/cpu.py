@@ -3,7 +3,8 @@
 python -m benchmarks cpu [-- --threads N --only NAME --quick --json]
 
 Every result is checked against NumPy in f64 before anything is timed; inputs are random. `ratio` is the best peer's
-median over ours: above 1 we are faster. `of`: the ratio that is wanted.
+median over ours: above 1 we are faster. `of`: the ratio that is wanted. `memory allows`: the ratio that would be had
+if a call took no longer than reading its arguments once and writing its result, measured in turns with the others.
 """
 
 from __future__ import annotations
@@ -63,7 +64,17 @@ def saxpy(n: int) -> Work:
     tx, ty, ny = torch.from_numpy(x), torch.from_numpy(y.copy()), y.copy()
     want = 0.5 * x.astype("f8") + y
     peers = {"torch": lambda: torch.add(ty, tx, alpha=0.5, out=ty), "numba": lambda: numba_saxpy(0.5, x, ny)}
-    return Work(f"saxpy {n}", lambda: run(x, y, 0.5), peers, lambda: run(x, y, 0.5), want, 12 * n, "GB/s", goal=0.97)
+    return Work(
+        f"saxpy {n}",
+        lambda: run(x, y, 0.5),
+        peers,
+        lambda: run(x, y, 0.5),
+        want,
+        12 * n,
+        "GB/s",
+        goal=0.97,
+        limit=traffic(x, y),
+    )
 
 
 def gelu_chain(n: int) -> Work:
@@ -82,7 +93,9 @@ def gelu_chain(n: int) -> Work:
     v = x.astype("f8") * 1.5 + 0.3
     want = 0.5 * v * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v**3))) + 0.7
     peers = {"torch": eager, "jax": lambda: jitted(jx).block_until_ready()}
-    return Work(f"gelu(x*a+b)+c {n}", lambda: run(x), peers, lambda: run(x), want, 8 * n, "GB/s", goal=4.5)
+    return Work(
+        f"gelu(x*a+b)+c {n}", lambda: run(x), peers, lambda: run(x), want, 8 * n, "GB/s", goal=4.5, limit=traffic(x)
+    )
 
 
 def softmax(rows: int, columns: int) -> Work:
@@ -96,7 +109,17 @@ def softmax(rows: int, columns: int) -> Work:
     e = np.exp(x.astype("f8") - x.max(1, keepdims=True))
     peers = {"torch": lambda: torch.softmax(tx, -1, out=out), "jax": lambda: jitted(jx).block_until_ready()}
     want = e / e.sum(1, keepdims=True)
-    return Work(f"softmax {rows}x{columns}", lambda: run(x), peers, lambda: run(x), want, 8 * x.size, "GB/s", goal=1.6)
+    return Work(
+        f"softmax {rows}x{columns}",
+        lambda: run(x),
+        peers,
+        lambda: run(x),
+        want,
+        8 * x.size,
+        "GB/s",
+        goal=1.6,
+        limit=traffic(x),
+    )
 
 
 def layer_norm(rows: int, columns: int) -> Work:
@@ -121,7 +144,9 @@ def layer_norm(rows: int, columns: int) -> Work:
         "numba": lambda: numba_loops().numba_layer_norm(x, g, b, out),
     }
     name, amount, out = f"layer norm {rows}x{columns}", 8 * x.size, np.empty_like(x)
-    return Work(name, lambda: run(x, g, b), peers, lambda: run(x, g, b), want, amount, "GB/s", goal=1.4)
+    return Work(
+        name, lambda: run(x, g, b), peers, lambda: run(x, g, b), want, amount, "GB/s", goal=1.4, limit=traffic(x)
+    )
 
 
 def rms_norm(rows: int, columns: int) -> Work:
@@ -150,7 +175,9 @@ def rms_norm(rows: int, columns: int) -> Work:
         "numba": lambda: numba_loops().numba_rms_norm(x, r, g, out),
     }
     name, amount = f"rms norm + residual {rows}x{columns}", 12 * x.size
-    return Work(name, lambda: run(x, r, g), peers, lambda: run(x, r, g), want, amount, "GB/s", goal=1.8)
+    return Work(
+        name, lambda: run(x, r, g), peers, lambda: run(x, r, g), want, amount, "GB/s", goal=1.8, limit=traffic(x, r)
+    )
 
 
 def matmul(n: int) -> Work:
@@ -299,7 +326,18 @@ def total(n: int) -> Work:
         "numpy": lambda: np.sum(x),
         "numba": lambda: numba_loops().numba_total(x),
     }
-    return Work(f"sum {n}", lambda: run(x), peers, lambda: run(x), x.astype("f8").sum(), 4 * n, "GB/s", 1e-1, 1.0)
+    return Work(
+        f"sum {n}",
+        lambda: run(x),
+        peers,
+        lambda: run(x),
+        x.astype("f8").sum(),
+        4 * n,
+        "GB/s",
+        1e-1,
+        1.0,
+        traffic(x, result=False),
+    )
 
 
 def column_sum(rows: int, columns: int) -> Work:
@@ -343,6 +381,7 @@ def gather(rows: int, columns: int, taken: int) -> Work:
         8 * taken * columns,
         "GB/s",
         goal=1.6,
+        limit=traffic(x[:taken]),
     )
 
 
@@ -395,9 +434,8 @@ def measure(work: Work, quick: bool, threads: int, budget: float = 4.0) -> dict[
     worst = float(np.max(np.abs(got - work.want))) if np.size(work.want) else 0.0
     if not worst <= work.tolerance:
         raise SystemExit(f"{work.name}: the result is off by {worst:.3g}")
-    found: dict[str, Timing] = compare(
-        {"tessera": work.ours, **work.peers}, budget=budget / 4 if quick else budget, threads=threads
-    )
+    runs = {"tessera": work.ours, **work.peers, **({"memory": work.limit} if work.limit else {})}
+    found: dict[str, Timing] = compare(runs, budget=budget / 4 if quick else budget, threads=threads)
     best = min(work.peers, key=lambda n: found[n].median)
     ours = found["tessera"]
     return {
@@ -405,7 +443,8 @@ def measure(work: Work, quick: bool, threads: int, budget: float = 4.0) -> dict[
         "rate": work.amount / ours.median / 1e9, "unit": work.unit,
         "best_peer": best, "peer_ms": 1e3 * found[best].median, "ratio": found[best].median / ours.median,
         "goal": work.goal, "clean": f"{ours.clean}/{ours.samples}", "error": worst,
-        "peers_ms": {n: 1e3 * t.median for n, t in found.items() if n != "tessera"},
+        "peers_ms": {n: 1e3 * found[n].median for n in work.peers},
+        "memory_ms": 1e3 * found["memory"].median if work.limit else None,
     }  # fmt: skip
 
 
@@ -425,11 +464,10 @@ def main() -> None:
 
 def show(row: dict[str, Any]) -> None:
     goal = f" of {row['goal']:g}{'' if round(row['ratio'], 2) >= row['goal'] else ', missed'}" if row["goal"] else ""
+    bound = f"; memory allows {row['peer_ms'] / row['memory_ms']:.2f}" if row["memory_ms"] else ""
     ours = f"{row['ms']:9.3f} ms ±{row['spread_ms']:.3f} {row['rate']:8.1f} {row['unit']}"
-    print(
-        f"{row['name']:30s} {ours:38s} {row['best_peer']:6s} {row['peer_ms']:9.3f} ms   ratio {row['ratio']:.2f}{goal}",
-        flush=True,
-    )
+    theirs = f"{row['best_peer']:6s} {row['peer_ms']:9.3f} ms   ratio {row['ratio']:.2f}"
+    print(f"{row['name']:30s} {ours:38s} {theirs}{goal}{bound}", flush=True)
 
 
 def load(threads: int) -> None:
@@ -440,12 +478,13 @@ def load(threads: int) -> None:
     os.environ["XLA_FLAGS"] = (
         f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
     )
-    global np, torch, jax, ts
+    global np, torch, jax, ts, traffic
     import jax
     import numpy as np
     import torch
 
     import tessera as ts
+    from benchmarks.traffic import traffic
 
     torch.set_grad_enabled(False)
     torch.set_num_threads(threads)

@@ -44,6 +44,8 @@ class Work:
     tolerance: float = 1e-4
     goal: float | None = None
     """the ratio to the best peer that is wanted"""
+    limit: Run | None = None
+    """reads and writes as many bytes of memory as a call has to, and does nothing else that takes time"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import torch
 
 import tessera as ts
 from benchmarks.harness import Work
+from benchmarks.traffic import traffic
 
 compiled = numba.njit(fastmath=True, parallel=numba.get_num_threads() > 1)
 STEPS = 10
@@ -134,4 +135,6 @@ def stencil(rows: int, columns: int) -> Work:
     want = steps(torch, torch.from_numpy(x).double()).numpy()
     amount = 8 * STEPS * x.size
     name = f"stencil of 5 points {rows}x{columns}, {STEPS} steps"
-    return Work(name, lambda: run(x), {"numba": swept}, lambda: run(x), want, amount, "GB/s", goal=2.5)
+    return Work(
+        name, lambda: run(x), {"numba": swept}, lambda: run(x), want, amount, "GB/s", goal=2.5, limit=traffic(x)
+    )
