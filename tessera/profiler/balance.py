@@ -84,11 +84,14 @@ class PhaseStats:
 
 
 def balance(launch: LaunchEvent, tiles: TileBatch) -> Balance | None:
-    """Load balance of one launch from its tile records; None without records, or where some had no room."""
+    """Load balance of one launch from its tile records; None without records, where some had no room, or where tiles
+    are about as short as the steps of the clock: see `too_short`."""
     if len(tiles) == 0:
         return None
     extents, _ = tile_extents(tiles.records)
     if launch.attributes.get("dropped") and len(extents) < launch.tiles:
+        return None
+    if too_short(launch, tiles):
         return None
     start, end = extents["start"], extents["start"] + extents["duration"]
     first, last = int(start.min()), int(end.max())
@@ -112,6 +115,18 @@ def balance(launch: LaunchEvent, tiles: TileBatch) -> Balance | None:
         tail_idle=lost / (resources * slots * makespan) if makespan else 0.0,
         starved=_starved(launch, extents, resources * slots) / makespan if makespan else 0.0,
     )
+
+
+STEPS = 4
+"""of the clock that the median tile lasts at least, where anything is said of how tiles differ"""
+
+
+def too_short(launch: LaunchEvent, tiles: TileBatch) -> bool:
+    """Whether a GPU's clock is too coarse for the launch's tiles: their times differ by its steps."""
+    step = int(launch.attributes.get("clock_ns", 0))
+    if step <= 1 or not len(tiles):
+        return False
+    return float(np.median(tile_extents(tiles.records)[0]["duration"])) < STEPS * step
 
 
 def _starved(launch: LaunchEvent, extents: np.ndarray, lanes: int) -> float:

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from tessera.language.lazy import np
-from tessera.profiler.balance import Balance, balance, busy_map
+from tessera.profiler.balance import Balance, balance, busy_map, too_short
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import (
@@ -45,6 +45,12 @@ class Timeline(Plot):
                 f"  {names[launch]}: {found.tiles:,} tiles on {found.lanes} lanes ({found.waves:.2f} waves) "
                 f"in {format_time(found.makespan)}, {format_percent(found.idle)} idle, tail {format_time(found.tail)}"
             )
+        for launch in self.recording.launches:
+            if too_short(launch, self.recording.tiles_of(launch.launch)):
+                step = format_time(float(launch.attributes["clock_ns"]))
+                lines.append(
+                    f"  {launch.title}: its tiles are too short for the GPU's clock, which moves in steps of {step}"
+                )
         lines += [f"  {missing}"] if (missing := missing_tiles(self.recording)) else []
         if not self.balances:
             lines.append("  no launch with all of its tile records" if missing else "  no tile records")

@@ -116,6 +116,8 @@ class LaunchAttributes(TypedDict, total=False):
     """what bounds `occupancy`: registers, shared memory, threads or blocks"""
     record_ns: float
     """measured cost of one tile record on this target"""
+    clock_ns: int
+    """the steps of the clock that timed its tiles; absent where they are not known or below 1 ns"""
     dropped: int
     """tile records of its call for which there was no room; absent where there are none"""
     symbol: str

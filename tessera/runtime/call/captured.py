@@ -16,7 +16,15 @@ from typing import Any
 from tessera.errors import DeviceError
 from tessera.immutable import mutable
 from tessera.runtime import events
-from tessera.runtime.call.observe import BufferNames, Extent, ObservedRun, called_from, launch_event, tile_batch
+from tessera.runtime.call.observe import (
+    BufferNames,
+    Extent,
+    ObservedRun,
+    called_from,
+    clock_step,
+    launch_event,
+    tile_batch,
+)
 from tessera.runtime.events import CallEvent, GraphEvent, ProfilingEvent
 from tessera.runtime.locks import Locked
 
@@ -39,8 +47,8 @@ class CapturedCall:
     """keeps the captured stream alive, which is asked whether the capture has ended"""
     call: CallEvent | None
     where: Mapping[str, Any]
-    cost: dict[str, float] = field(default_factory=dict[str, float])
-    """of a tile record, where it is known"""
+    clock: dict[str, float] = field(default_factory=dict[str, float])
+    """what a tile record costs, where it is known"""
 
 
 class _Graphs(Locked):
@@ -124,8 +132,8 @@ def drain() -> None:
 def _read(captures: Sequence[int]) -> None:
     with _graphs.calls[captures[0]][0].records.settled():
         for call in (call for capture in captures for call in _graphs.calls[capture]):
-            if not call.cost and (cost := getattr(call.run.built.code.executable(), "record_ns", None)) is not None:
-                call.cost = {"record_ns": cost}
+            if not call.clock and (cost := getattr(call.run.built.code.executable(), "record_ns", None)) is not None:
+                call.clock = {"record_ns": cost}
         for capture in captures:
             begin = perf_counter_ns()
             calls = _graphs.calls[capture]
@@ -161,6 +169,8 @@ def _publish(capture: int, calls: Sequence[CapturedCall]) -> None:
 def _publish_call(call: CapturedCall, launches: Mapping[int, Mapping[str, Any]], graph: int, replay: int) -> None:
     run, infos = call.run, call.run.built.plan.launches
     ids = {launch: events.new_launch() for launch in launches}
+    step = clock_step(list(launches.values()))
+    about: dict[str, Any] = call.clock | ({"clock_ns": step} if step > 1 else {})
     if not ids:
         return
     first = min(ids.values())
@@ -169,7 +179,7 @@ def _publish_call(call: CapturedCall, launches: Mapping[int, Mapping[str, Any]],
         start = int(columns["start"].min())
         extent: Extent = start, int((columns["start"] + columns["duration"]).max()) - start, ""
         memory = {"reads": names.of(infos[launch].reads), "writes": names.of(infos[launch].writes)}
-        more = {"run": first, "graph": graph, "replay": replay, **call.cost, **run.extra, **call.where, **memory}
+        more = {"run": first, "graph": graph, "replay": replay, **about, **run.extra, **call.where, **memory}
         events.publish(launch_event(run, infos[launch], ids[launch], extent, more))
     if call.call is not None:
         events.publish(replace(call.call, run=first))

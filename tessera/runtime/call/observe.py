@@ -35,6 +35,10 @@ class Recorder:
         self.batches.append(columns)
 
 
+_SHOW_STEPS = 16
+"""tiles whose times have no larger common divisor than the clock's steps, but for one case in some ten thousand"""
+
+
 @immutable
 class ObservedRun:
     """What is run, and where. `stopwatch` starts a device's own clock, None for the host's; `extra` goes along.
@@ -86,9 +90,7 @@ def observe(
             raise
     ids = [events.new_launch() for _ in launches]
     batches = recorder.batches if recorder is not None else []
-    exact = (
-        run.stopwatch is not None or not batches
-    )  # the host's clock also sees the frame being built and records being read
+    exact = not batches  # with records, the time also contains preparing and reading them
     extents = _extents(batches, len(launches), start, duration, exact)
     dropped = recorder.dropped if recorder is not None else 0
     if dropped and len(launches) > 1:
@@ -98,6 +100,8 @@ def observe(
         more["dropped"] = dropped
     if batches and (cost := getattr(executable, "record_ns", None)) is not None:
         more["record_ns"] = cost
+    if run.stopwatch is not None and (step := clock_step(batches)) > 1:
+        more["clock_ns"] = step
     names = BufferNames(pointers, ids[0] if ids else 0, run.copies)
     for info, number, extent in zip(launches, ids, extents, strict=True):
         memory = {"reads": names.of(info.reads), "writes": names.of(info.writes)}
@@ -110,6 +114,12 @@ def observe(
         events.publish(CallTime(plan.name, run.env, start, duration, recorded=True))
     ended = max((begin + length for begin, length, _ in extents if length is not None), default=start + duration)
     events.publish(ProfilingEvent(ended, perf_counter_ns() - ended))
+
+
+def clock_step(batches: Sequence[Mapping[str, Any]]) -> int:
+    """The steps in ns that a device's clock moves in, as far as its times of tiles show them; 0 where they do not."""
+    took = np.concatenate([np.zeros(0, np.int64), *(columns["duration"] for columns in batches)])
+    return int(np.gcd.reduce(took)) if len(took) >= _SHOW_STEPS else 0
 
 
 def take_time(
@@ -214,6 +224,8 @@ def launch_event(
     }
     if not platform_of(device).streams:
         attributes |= {"resources": devices.get_num_threads(), "taken": CHUNKS}
+    elif units := next((d.units for d in devices.cuda_devices() if d.name == device), 0):
+        attributes["resources"] = units
     unavailable = {"duration": reason} if reason else {}
     modelled = "dropped" in more and len(built.plan.launches) > 1
     source = "static" if duration is None else "modelled" if modelled else "measured"

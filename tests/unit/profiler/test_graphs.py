@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -381,3 +382,15 @@ def test_programs_of_persistent_kernels_are_told_apart(gpu: HostGpu) -> None:  #
     for launch in prof.launches():
         tiles = prof.recording.tiles_of(launch.launch).records["tile"]
         assert sorted(tiles.tolist()) == list(range(63)), "63 tiles in fewer blocks"
+
+
+def test_a_recorded_launch_lasts_as_long_as_its_tiles(gpu: HostGpu, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The time between events around the call contains the copies of records."""
+    monkeypatch.setattr(sys.modules["cupy"].cuda, "get_elapsed_time", lambda start, end: 10_000.0)
+    step = Step(gpu, ts.function(scaled), (1000,))
+    with profiler() as prof:
+        step.warm()
+    (launch,) = prof.launches()
+    assert launch.duration is not None and launch.duration < 5_000_000_000
+    assert launch.attributes["resources"] == 108, "multiprocessors that it could have used"
+    assert prof.timeline().balances[launch.launch].lanes >= 108

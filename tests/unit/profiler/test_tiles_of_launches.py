@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.profiler import Profiler
+from tessera.runtime.call.observe import clock_step
+from tessera.runtime.events import TileBatch
 from tests.conftest import require
+from tests.profiler import synthetic
 
 
 def layers(x: ts.Tensor["B", "D", ts.f32], w: ts.Tensor["D", "D", ts.f32]):
@@ -32,3 +37,30 @@ def test_each_launch_of_a_call_has_its_own_tiles(target: str, monkeypatch: pytes
         assert launch.duration is not None
     for one, other in pairwise(launches):
         assert one.start <= other.start
+
+
+def timed(step: int, typical: int) -> Profiler:
+    """A launch of 40 tiles on a GPU, whose clock moves in steps."""
+    rng = np.random.default_rng(0)
+    took = rng.integers(typical // 2, typical * 2, 40) // step * step
+    prof = Profiler()
+    found = clock_step([{"duration": took[:20]}, {"duration": took[20:]}])
+    assert found == step
+    launch = synthetic.launch(1, "k", 0, 10**6)
+    prof.recording.add(replace(launch, device="cuda:0", attributes={**launch.attributes, "clock_ns": found}))
+    start = np.arange(40) * 10_000
+    columns = {"tile": np.arange(40), "start": start, "duration": took, "resource": np.arange(40) % 8}
+    prof.recording.add(TileBatch.from_columns(("tile",), launch=1, **columns))
+    return prof
+
+
+def test_nothing_is_said_of_tiles_below_the_steps_of_the_clock() -> None:
+    coarse, fine = timed(1024, 2000), timed(32, 2000)
+    assert not coarse.timeline().balances and fine.timeline().balances
+    assert "too short for the GPU's clock, which moves in steps of 1.02 µs" in str(coarse.timeline())
+    assert "too short" not in str(fine.timeline())
+
+
+def test_a_few_times_do_not_show_the_steps() -> None:
+    assert clock_step([{"duration": np.array([3000, 6000, 9000])}]) == 0
+    assert clock_step([]) == 0
