@@ -3,6 +3,7 @@
 # ruff: noqa: B006, B007, B023, B033, B905, PIE800, SIM222
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -314,6 +315,83 @@ def _one_more(x):
 
 def functions_that_others_have_made(x):
     return _one_more(x) * 3
+
+
+@dataclasses.dataclass(eq=False)
+class _Pair:
+    a: object
+    b: object = 1
+
+    def __add__(self, other):
+        return _Pair(self.a + other.a, self.b + other.b) if isinstance(other, _Pair) else NotImplemented
+
+    def __rmul__(self, k):
+        return _Pair(self.a * k, self.b * k)
+
+    def __neg__(self):
+        return _Pair(-self.a, -self.b)
+
+    def __lt__(self, other):
+        return self.b < other.b
+
+    def __getitem__(self, i):
+        return (self.a, self.b)[i]
+
+    def __len__(self):
+        return 0
+
+    def __contains__(self, item):
+        return item == self.b
+
+    @staticmethod
+    def twice(x):
+        return x * 2
+
+    @classmethod
+    def of(cls, x):
+        return cls(x, 3)
+
+    @functools.cached_property
+    def total(self):
+        return self.a + self.b
+
+
+@dataclasses.dataclass(eq=False)
+class _Further(_Pair):
+    def __post_init__(self):
+        self.b = self.b + 1
+
+    def __add__(self, other):
+        return super().__add__(other) + _Pair(1, 1)
+
+    @property
+    def total(self):
+        return super().twice(self.a)
+
+
+def special_methods(x):
+    p = 3 * (_Pair(x, 1) + _Pair(x, 2))
+    chosen = (x if p else 5 * x) + (2 if 9 in p else 7) * x + (1 if p < _Pair(0, 99) else 0)
+    return p[0] + p[1] + (-p).b + len(p) + chosen
+
+
+def methods_without_an_instance(x):
+    p = _Pair(x)
+    return p.twice(x) + _Pair.of(x).b + p.of(x).b + p.total
+
+
+def methods_of_classes_above(x):
+    p = _Further(x, 2)
+    return (p + _Pair(x, 5)).a + p.total + p.b
+
+
+def replaced_dataclasses(x):
+    return dataclasses.replace(_Further(x, 2), a=x * 2).b + dataclasses.replace(_Pair(x), b=7).total
+
+
+def views_of_dicts(x):
+    d = {"a": x, "b": 2}
+    return sum(d.values()) + len(d.items()) * x + sum(v for v in d.values())
 
 
 PROGRAMS = [f for name, f in list(globals().items()) if getattr(f, "__module__", "") == __name__ and name[0] != "_"]

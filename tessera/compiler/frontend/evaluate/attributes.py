@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import types
@@ -146,14 +147,23 @@ def _of_classes_above(ev: Evaluator, node: ast.Attribute, value: Super, name: st
         if name == "__init__":  # of `object`
             return Partial(Builtin("tuple"), (), {})
         return ev.error("TS104", f"no class above {value.record.type_name} has {name!r}", node)
-    if isinstance(found, Property):
-        return call(ev, node, found.getter, [value.record], {})
-    return Partial(found, (value.record,), {}) if isinstance(found, Closure) else found
+    if isinstance(found, (Property, property)):
+        getter = found.getter if isinstance(found, Property) else found.fget
+        return call(ev, node, getter, [value.record], {})
+    if isinstance(found, (staticmethod, classmethod)):
+        bound: Any = found
+        return adopt(ev, node, bound.__get__(None, value.record.cls))
+    method = isinstance(found, (Closure, types.FunctionType)) or hasattr(found, "__wrapped__")
+    return Partial(found, (value.record,), {}) if method else adopt(ev, node, found)
 
 
 def _of_class(ev: Evaluator, node: ast.Attribute, value: Record, name: str) -> Any:
     """What an instance has from its live class: a method, a property's value, a constant."""
     found = inspect.getattr_static(value.cls, name)
+    if isinstance(found, (staticmethod, classmethod)):
+        return adopt(ev, node, getattr(value.cls, name))
+    if isinstance(found, functools.cached_property):
+        return live_call(ev, node, found.func, [value], {})
     if isinstance(found, types.FunctionType) or hasattr(found, "__wrapped__"):
         return Method(value, name)
     if isinstance(found, property):

@@ -265,7 +265,7 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
     """Calls a live object: by source where tensors are involved, directly where all arguments are ordinary values."""
     if callee is functools.partial:
         return call(ev, node, Builtin("functools.partial"), args, kwargs)
-    if isinstance(callee, (types.BuiltinFunctionType, type)) and callee in PYTHON_FUNCTIONS:
+    if isinstance(callee, (types.BuiltinFunctionType, types.FunctionType, type)) and callee in PYTHON_FUNCTIONS:
         return _of_python(ev, node, callee, args, kwargs)
     if isinstance(callee, functools.partial):
         return call(ev, node, represent(callee.func), [*callee.args, *args], {**callee.keywords, **kwargs})

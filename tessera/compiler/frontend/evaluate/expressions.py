@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import attributes, calls, operators, undecided
@@ -13,10 +13,12 @@ from tessera.compiler.frontend.evaluate.operators import COMPARISONS, SYMBOLS
 from tessera.compiler.frontend.evaluate.returns import subscripted
 from tessera.compiler.frontend.names.frame import Closure, Frame
 from tessera.compiler.frontend.names.values import (
+    MISSING,
     UNKNOWN,
     Builtin,
     Counting,
     Number,
+    Record,
     Several,
     Unknown,
     as_items,
@@ -53,11 +55,16 @@ def unary(ev: Evaluator, node: ast.UnaryOp) -> Any:
     operand = ev.eval(node.operand)
     if not isinstance(node.op, ast.Not):
         return operators.unary(ev, node, SYMBOLS[type(node.op)], operand)
+    return _inverse(ev, node.operand, operand)
+
+
+def _inverse(ev: Evaluator, node: ast.expr, operand: Any) -> Any:
+    """`not operand`"""
     if isinstance(operand, (Number, Expr)) and not ev.layer.owns(operand):
         return Number(bool, f"not {operand.text if isinstance(operand, Number) else operand}")
     if ev.layer.owns(operand):
         return ev.layer.logical(node, "not", [operand])
-    truth = ev.decide(node.operand, operand)
+    truth = ev.decide(node, operand)
     return UNKNOWN if truth is None else not truth
 
 
@@ -136,6 +143,12 @@ def _contains(ev: Evaluator, node: ast.AST, positive: bool, item: Any, container
             return not positive
         known = all(isinstance(a, (bool, Number)) for a in answers)
         return Number(bool, ast.unparse(node)) if known else UNKNOWN
+    if isinstance(container, Record):
+        found = ev.special(node, container, "contains", item)
+        if found is not MISSING:
+            return found if positive else _inverse(ev, cast("ast.expr", node), found)
+        container = iterate(ev, node, container)
+        return UNKNOWN if container is None else _contains(ev, node, positive, item, container)
     if ev.layer.owns(container) or ev.layer.owns(item):
         return ev.error(
             "TS102", f"`in` does not take {type_name(container)}; compare with == and reduce with any()", node
@@ -183,6 +196,10 @@ def subscript_value(ev: Evaluator, node: ast.AST, value: Any, index: Any) -> Any
         return UNKNOWN if has_unknown(index) else ev.layer.subscript(node, value, index)
     if has_unknown(index):
         return UNKNOWN
+    if isinstance(value, Record):
+        found = ev.special(node, value, "getitem", index)
+        wrong = f"{type_name(value)} has no __getitem__, so it takes no index"
+        return ev.error("TS105", wrong, node) if found is MISSING else found
     if not is_static(index) and isinstance(value, (list, tuple, str, dict)):
         return _abstract_index(ev, node, value, index)
     try:
@@ -286,6 +303,12 @@ def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
     if isinstance(value, (Expr, Number)):
         ev.error("TS105", f"{type_name(value)} cannot be iterated; did you mean range({value})?", node)
         return None
+    if isinstance(value, Record):
+        found = ev.special(node, value, "iter")
+        if found is MISSING:
+            ev.error("TS105", f"{type_name(value)} cannot be iterated", node)
+            return None
+        return iterate(ev, node, found)
     try:
         iterator: Iterator[Any] = iter(value)
     except TypeError:

@@ -28,6 +28,7 @@ from tessera.compiler.frontend.names.values import (
     Namespace,
     Number,
     OperatorRef,
+    Record,
     Unknown,
     is_dict,
     is_tuple,
@@ -79,6 +80,8 @@ class Evaluator(AnalysisRecord):
     """Calls any value: (node, callee, args, kwargs) -> value."""
     operate: Callable[[ast.AST, str, Any, Any], Any]
     """(node, symbol, left, right) -> `left symbol right` for any two values: arithmetic, bits and comparisons."""
+    special: Callable[..., Any]
+    """(node, record, name, *args) -> what its class's method `__name__` gives; MISSING where it has none."""
     assign: Callable[[ast.expr, Any], None]
     """Gives a target a value: a name, items to be unpacked, a subscript, an attribute."""
     items: Callable[[list[ast.expr]], list[Any]]
@@ -274,6 +277,10 @@ class Evaluator(AnalysisRecord):
             return None
         if isinstance(value, Expr):  # a size: at least 0, and symbols are taken to be positive
             return None
+        if isinstance(value, Record):
+            told = (self.special(node, value, name) for name in ("bool", "len"))
+            found = next((t for t in told if t is not MISSING), True)
+            return found if found is True else self.decide(node, found)
         try:
             return bool(value)
         except Exception as e:

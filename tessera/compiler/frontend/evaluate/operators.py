@@ -9,9 +9,12 @@ from typing import Any
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.machine import Evaluator, method
+from tessera.compiler.frontend.evaluate.python import classes
 from tessera.compiler.frontend.names.values import (
+    MISSING,
     UNKNOWN,
     Number,
+    Record,
     Unknown,
     has_unknown,
     is_sequence,
@@ -50,6 +53,10 @@ _PROGRAMS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow"}
 def operate(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         return UNKNOWN
+    if isinstance(left, Record) or isinstance(right, Record):
+        found = classes.binary(ev, node, symbol, left, right)
+        if found is not MISSING:
+            return found
     if ev.layer.owns(left) or ev.layer.owns(right):
         return ev.layer.binary(node, symbol, left, right)
     if isinstance(left, (Expr, Number)) or isinstance(right, (Expr, Number)):
@@ -71,6 +78,10 @@ def unary(ev: Evaluator, node: ast.AST, symbol: str, operand: Any) -> Any:
         return UNKNOWN
     if ev.layer.owns(operand):
         return ev.layer.unary(node, symbol, operand)
+    if isinstance(operand, Record):
+        found = ev.special(node, operand, {"-": "neg", "+": "pos", "~": "invert"}[symbol])
+        wrong = f"{symbol} does not take {type_name(operand)}"
+        return ev.error("TS105", wrong, node) if found is MISSING else found
     if isinstance(operand, Expr):
         return -operand if symbol == "-" else operand
     if isinstance(operand, Number):

@@ -218,14 +218,16 @@ class Partial(Described):
 
 @immutable(eq=False)
 class Super(Described):
-    """`super()` in a method of a class of a text: the members of the classes above, for one instance."""
+    """`super()` in a method: the members of the classes above its own, for one instance. They are those of a text, or
+    live classes."""
 
     record: Record
-    bases: tuple[ClassRef, ...]
+    bases: tuple[ClassRef | type, ...]
 
     def member(self, name: str) -> Any:
-        """MISSING where no class above has it."""
-        return next((b.members[name] for b in self.bases if name in b.members), MISSING)
+        """As its class holds it; MISSING where no class above has it."""
+        held = ((b.members if isinstance(b, ClassRef) else vars(b)) for b in self.bases if b is not object)
+        return next((members[name] for members in held if name in members), MISSING)
 
 
 class LayerValue(Described):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import itertools
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, MappingView
+from typing import Any, cast
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
@@ -19,6 +20,7 @@ from tessera.compiler.frontend.evaluate.python.classes import has_attribute, is_
 from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
+    MISSING,
     NO_GRAD,
     UNKNOWN,
     Builtin,
@@ -58,6 +60,7 @@ def _plain(name: str) -> Callable[..., Any]:
     """The builtin itself where all arguments are ordinary; else the layer's meaning of that name."""
 
     def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+        args = [_listed_view(a) for a in args]
         if has_unknown(args) or has_unknown(kwargs):
             return UNKNOWN
         if is_static(args) and is_static(kwargs):
@@ -68,6 +71,11 @@ def _plain(name: str) -> Callable[..., Any]:
         return _of_sizes(ev, node, name, args, kwargs)
 
     return run
+
+
+def _listed_view(value: Any) -> Any:
+    """The items of `d.values()` and its like, which may be tensors."""
+    return list(cast("Iterable[Any]", value)) if isinstance(value, MappingView) else value
 
 
 def _compared(name: str) -> Callable[..., Any]:
@@ -154,8 +162,11 @@ def _of_sizes(ev: Evaluator, node: ast.AST, name: str, args: Args, kwargs: Kwarg
 
 
 def len_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) == 1 and any(isinstance(args[0], kind) for kind in (list, tuple, dict, set, str, range)):
+    if len(args) == 1 and any(isinstance(args[0], kind) for kind in (list, tuple, dict, set, str, range, MappingView)):
         return len(args[0])
+    if len(args) == 1 and isinstance(args[0], Record):
+        found = ev.special(node, args[0], "len")
+        return ev.error("TS105", f"{type_name(args[0])} has no length", node) if found is MISSING else found
     return _plain("len")(ev, node, args, kwargs)
 
 
@@ -423,13 +434,16 @@ def partial_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
 
 
 def super_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
-    """`super()` in a method of a class of a text: what the classes above the one with the method have."""
+    """`super()` in a method: what the classes above the one with the method have."""
     parameters = getattr(ev.frame.key, "args", None)
     first = parameters.args[0].arg if isinstance(parameters, ast.arguments) and parameters.args else ""
     record = ev.frame.names.get(first)
-    if args or kwargs or not isinstance(record, Record) or not isinstance(record.cls, ClassRef):
+    if args or kwargs or not isinstance(record, Record):
         return ev.error("TS102", f"super() is not supported in a {ev.definition.kind} here; name the class", node)
-    classes = [record.cls]
+    if isinstance(record.cls, type):
+        order, own = inspect.getmro(record.cls), ev.frame.scope.lookup("__class__")  # of the class that has the method
+        return Super(record, order[order.index(own) + 1 :]) if own in order else UNKNOWN
+    classes = [record.cls] if isinstance(record.cls, ClassRef) else []
     for cls in classes:
         classes += cls.bases
     name = ev.frame.name

@@ -1,4 +1,4 @@
-"""Functions of `functools`, `itertools`, `operator` and `math` over items that may be tensors.
+"""Functions of `functools`, `itertools`, `operator`, `math` and `dataclasses` over items that may be tensors.
 
 They run at compile time, as Python's own would. Sequences are lists here, so what they give can be read again. What is
 not in this table is called with ordinary values alone; with tensors it is refused.
@@ -7,19 +7,20 @@ not in this table is called with ordinary values alone; with tensors it is refus
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.evaluate.calls import PYTHON_FUNCTIONS, call
+from tessera.compiler.frontend.evaluate.calls import PYTHON_FUNCTIONS, adopt, call
 from tessera.compiler.frontend.evaluate.expressions import subscript_value
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.operators import PYTHON, UNARY, unary
-from tessera.compiler.frontend.names.values import UNKNOWN
+from tessera.compiler.frontend.names.values import UNKNOWN, ClassRef, Record, Unknown
 
 Rule = Callable[..., Any]
 """takes the evaluator and the node of the call, then the arguments as Python's function does"""
@@ -93,6 +94,23 @@ def _getitem(ev: Evaluator, node: ast.AST, a: Any, b: Any) -> Any:
     return subscript_value(ev, node, a, b)
 
 
+def _replace(ev: Evaluator, node: ast.AST, obj: Any, /, **changes: Any) -> Any:
+    """Runs `__init__` and `__post_init__` again, which `ts.replace` does not."""
+    if isinstance(obj, Unknown):
+        return UNKNOWN
+    if isinstance(obj, Record):
+        return call(ev, node, obj.cls, [], _of_init(obj.cls, obj.members) | changes)
+    kind: Any = obj.__class__
+    held: dict[str, Any] = vars(obj)
+    return call(ev, node, kind, [], {n: adopt(ev, node, v) for n, v in _of_init(kind, held).items()} | changes)
+
+
+def _of_init(cls: Any, held: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields among what an instance holds that its `__init__` takes."""
+    names = cls.fields if isinstance(cls, ClassRef) else [f.name for f in dataclasses.fields(cls) if f.init]
+    return {n: held[n] for n in names if n in held}
+
+
 def _binary(symbol: str) -> Rule:
     def rule(ev: Evaluator, node: ast.AST, a: Any, b: Any) -> Any:
         return ev.operate(node, symbol, a, b)
@@ -111,6 +129,7 @@ PYTHON_FUNCTIONS.update({
     **{function: _binary(symbol) for symbol, function in PYTHON.items()},
     **{function: _unary(symbol) for symbol, function in UNARY.items()},
     operator.getitem: _getitem, math.prod: _prod, functools.reduce: _reduce,
+    dataclasses.replace: _replace,
     itertools.accumulate: _accumulate, itertools.starmap: _starmap, itertools.repeat: _repeat,
     itertools.chain: _listed(itertools.chain), itertools.chain.from_iterable: _flattened,
     itertools.product: _listed(itertools.product), itertools.zip_longest: _listed(itertools.zip_longest),
