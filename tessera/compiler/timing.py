@@ -34,9 +34,8 @@ COLUMN, MERGED = 512, 20
 """of a longer one: elements of a column that is sorted so, and operations for an element in each merge of two runs"""
 ROUNDING = 2
 """operations"""
-_STEPS = {"philox": 50, "philox_part": 7}
-"""of what is no function of `scalars.TABLE`; Philox: ten rounds of two products, an addition and two exclusive ors, and
-an eighth of it for a part"""
+_STEPS = {"philox": 50}
+"""of what is no function of `scalars.TABLE`; Philox: ten rounds of two products, an addition and two exclusive ors"""
 _DIVIDES = frozenset({"tile.div", "tile.sqrt", "tile.reciprocal", "tile.rsqrt"})
 _FREE = frozenset({"broadcast", "reshape", "transpose", "iota", "to_scalar", "dim", "program_id", "to_index", "return"})
 

@@ -50,11 +50,11 @@ class Optimizer:
 
     `clip`: gradients are scaled down to this norm over all parameters. `groups`: the first group that matches applies.
     `loss_scale`: the loss is multiplied by it; "dynamic" starts at 65536, is halved after an overflow and doubled after
-    2000 steps without one. `numerics`: the rounding of parameters narrower than f32, and the loss scale:
+    2000 steps without one. `numerics`: the rounding of parameters and moments narrower than f32, and the loss scale:
     `ts.stochastic_round`, `ts.saturate`, `ts.loss_scale("dynamic")`, a policy of several, or its text. `master`: for
-    parameters narrower than f32, the update changes a copy in f32, and the parameters are its rounding. Stochastic
-    rounding depends on `seed`, the step and the parameter's position. A subclass defines `moments`, `first` and
-    `changed`.
+    parameters narrower than f32, the update changes a copy in f32, and the parameters are its rounding. `state_dtype`:
+    the dtype in which moments are kept, f32 or bf16; by default f32, for f64 parameters f64. Stochastic rounding
+    depends on `seed`, the step and the parameter's position. A subclass defines `moments`, `first` and `changed`.
     """
 
     lr: float | Callable[[Any], Any]
@@ -64,9 +64,12 @@ class Optimizer:
     numerics: ts.Policy | str | None = field(default=None, kw_only=True)
     seed: int = field(default=0, kw_only=True)
     master: bool = field(default=False, kw_only=True)
+    state_dtype: ts.DType | None = field(default=None, kw_only=True)
 
     moments = ()
     """names of the arrays that it keeps of each parameter"""
+    exact = ()
+    """those of them that `state_dtype` does not change: roots and bases, of which small errors grow, and small ones"""
 
     if not TYPE_CHECKING:  # an attribute that is not there is an error in editors, too
 
@@ -87,6 +90,8 @@ class Optimizer:
             raise LaunchError(Diagnostic("TS105", message))
         policy = _numerics(self.numerics)
         object.__setattr__(self, "numerics", policy)
+        if self.state_dtype is not None:
+            object.__setattr__(self, "state_dtype", _state_dtype(self.state_dtype))
         object.__setattr__(self, "loss_scale", checked_scale(self.loss_scale, policy.loss_scale))
 
     def kept(self, name: str, parameter: Any) -> tuple[str, ...]:
@@ -106,11 +111,16 @@ class Optimizer:
 
     def first(self, moment: str, parameter: Any) -> Any:
         """The initial value of a state array."""
-        return ts.zeros(self.shape(moment, tuple(parameter.shape)), ts.f64 if parameter.dtype == ts.f64 else ts.f32)
+        return ts.zeros(self.shape(moment, tuple(parameter.shape)), self.dtype(moment, parameter.dtype))
+
+    def dtype(self, moment: str, dtype: ts.DType) -> ts.DType:
+        """The dtype of a state array, for a parameter of this dtype."""
+        wide = ts.f64 if dtype == ts.f64 else ts.f32
+        return wide if self.state_dtype is None or moment in (MASTER, *self.exact) else self.state_dtype
 
     def changed(self, p, g, held, lr, t, decay):
-        """The parameter and its arrays after step `t`, counted from 1. `p` and `g` are f32, or f64 for f64; `lr` and
-        `t` are f64 numbers, because 1 - 0.999 loses three digits."""
+        """The parameter and its arrays after step `t`, counted from 1. `p`, `g` and `held` are f32, or f64 for f64;
+        `lr` and `t` are f64 numbers, because 1 - 0.999 loses three digits."""
         raise NotImplementedError
 
     def init(self, model: Any) -> OptimizerState:
@@ -191,6 +201,14 @@ def _numerics(given: ts.Policy | str | None) -> ts.Policy:
     return policy
 
 
+def _state_dtype(given: Any) -> ts.DType:
+    """Raises LaunchError TS105 for what moments are not kept in."""
+    if given in (ts.f32, ts.bf16, ts.f64):
+        return given
+    why = ": squares of gradients are smaller than what f16 holds" if given == ts.f16 else ""
+    raise LaunchError(Diagnostic("TS105", f"state_dtype is ts.f32 or ts.bf16, not {given!r}{why}"))
+
+
 def _kind(value: Any) -> str:
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
@@ -225,6 +243,8 @@ def check(rule: Optimizer, trained: dict[str, Any], gradients: dict[str, Any], s
             shape = tuple(parameter.shape)
             if tuple(array.shape) != (shape if moment == MASTER else rule.shape(moment, shape)):
                 faults.append(f"{name} is {list(parameter.shape)} and its {moment} {list(array.shape)}")
+            elif (have := ts.asarray(array).dtype) != (kept := rule.dtype(moment, ts.asarray(parameter).dtype)):
+                faults.append(f"the {moment} of {name} is {have}, and this {type(rule).__name__} keeps it in {kept}")
     if faults:
         more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
         raise LaunchError(Diagnostic("TS362", f"this is not of the model: {'; '.join(faults[:3])}{more}"))
@@ -250,12 +270,18 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
     for i in range(len(parameters)):
         p, g = parameters[i], gradients[i]
         wide = ts.f64 if p.dtype == ts.f64 else ts.f32
-        q = held[i][MASTER] if MASTER in held[i] else p.to(wide)
-        q, kept = rule.changed(q, g.to(wide) * shrink, held[i], rate * plan.rates[i], t, plan.decays[i])
-        new.append(ts.where(fine, stored(q, p.dtype, plan.saturate, None if keys is None else keys[i]), p))
-        if MASTER in held[i]:
+        before = {k: held[i][k].to(wide) for k in held[i]}
+        q = before[MASTER] if MASTER in before else p.to(wide)
+        q, kept = rule.changed(q, g.to(wide) * shrink, before, rate * plan.rates[i], t, plan.decays[i])
+        if MASTER in before:
             kept = {**kept, MASTER: q}
-        states.append({k: ts.where(fine, kept[k], held[i][k]) for k in kept})
+        key = None if keys is None else keys[i]
+        new.append(ts.where(fine, stored(q, p, plan.saturate, key, 0), p))
+        order = list(kept)
+        states.append({
+            k: ts.where(fine, stored(kept[k], held[i][k], plan.saturate, key, 1 + order.index(k)), held[i][k])
+            for k in kept
+        })  # fmt: skip
     good = ts.where(fine, good + 1, 0)
     if rule.loss_scale == "dynamic":
         scale, good = next_scale(scale, good, fine)
@@ -265,11 +291,11 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
 updated.options["constant"] = True  # nothing of it is recorded for backward()
 
 
-def stored(q, dtype, saturate, key):
-    """A parameter as it is kept."""
+def stored(q, like, saturate, key, draw):
+    """A parameter or moment as it is kept. An element's first three draws are of one key."""
     if key is not None:
-        q = ts.stochastic_cast(q, dtype, key)
-    return ts.saturate_cast(q, dtype) if saturate else q.to(dtype)
+        q = ts.stochastic_cast(q, like.dtype, key + draw // 3, draw=draw % 3)
+    return ts.saturate_cast(q, like.dtype) if saturate else q.to(like.dtype)
 
 
 def callable_(rule):

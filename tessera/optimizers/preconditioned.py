@@ -26,6 +26,8 @@ class Adafactor(Optimizer):
     eps: float = 1e-3
     weight_decay: float = 0.0
 
+    exact = ("rows", "columns")
+
     def kept(self, name, parameter):
         return ("rows", "columns") if len(parameter.shape) > 1 else ("second",)
 
@@ -68,6 +70,8 @@ class Shampoo(Optimizer):
     every: int = 10
     largest: int = 1024
 
+    exact = ("left", "right", "left_root", "right_root")
+
     def kept(self, name, parameter):
         matrix = is_small_matrix(parameter.shape, self.largest)
         return ("momentum", "left", "right", "left_root", "right_root") if matrix else ("momentum", "second")
@@ -103,6 +107,8 @@ class SOAP(AdamW):
     betas: tuple[float, float] = (0.95, 0.95)
     every: int = 10
     largest: int = 1024
+
+    exact = ("left", "right", "left_basis", "right_basis")
 
     def kept(self, name, parameter):
         matrix = is_small_matrix(parameter.shape, self.largest)

@@ -175,19 +175,34 @@ def test_a_key_rounds_alike_everywhere(dtype):
     assert np.any(raw(STOCHASTIC[dtype](x, 6)) != raw(want))
 
 
-def test_random_bits_carry_into_bf16():
-    """The definition: 16 bits of a draw are added to the half that is cut off; what is not finite stays."""
+@pytest.mark.parametrize("draw", [0, 1, 2])
+def test_random_bits_carry_into_bf16(draw):
+    """The definition: 16 bits of a draw are added to the half that is cut off; what is no number stays."""
     x = np.concatenate(
         [EDGES, np.random.default_rng(0).standard_normal(5000).astype(np.float32), np.float32(1e-40) * np.arange(99)]
     )
     x = x.astype(np.float32)
-    draws = np.asarray(ts.random_bits(5, x.shape, dtype=ts.uint16)).astype(np.uint32)
-    want = (((x.view(np.uint32) + draws) >> 16).astype(np.uint16)).view(BY_NAME["bf16"].numpy)
+    bits = np.asarray(ts.random_bits(5, x.shape, dtype=ts.uint32))
+    part = (bits >> 16, bits & 0xFFFF, (bits >> 16) ^ (bits & 0xFFFF))[draw]
+    want = (((x.view(np.uint32) + part) >> 16).astype(np.uint16)).view(BY_NAME["bf16"].numpy)
     with np.errstate(all="ignore"):
-        inside = np.abs(x) < BY_NAME["bf16"].maximum
-        want = np.where(inside, want, x.astype(BY_NAME["bf16"].numpy))
-    same(STOCHASTIC["bf16"](x, 5), want)
-    assert 0.2 < np.mean(want[inside] != x[inside].astype(want.dtype)) < 0.3
+        want = np.where(np.isnan(x), x.astype(BY_NAME["bf16"].numpy), want)
+        nearest = x.astype(BY_NAME["bf16"].numpy)
+    same(ts.stochastic_cast(x, ts.bf16, 5, draw=draw), want)
+    inside = np.isfinite(nearest)
+    assert 0.2 < np.mean(want[inside] != nearest[inside]) < 0.3
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "fp8_e4m3"])
+def test_draws_of_one_key_are_independent(dtype):
+    """Each rounds up with the right chance, and two of them both do with the product of their chances."""
+    n, x = 2**16, np.full(2**16, 1 + 0.3 * 2.0 ** -BY_NAME[dtype].mantissa, np.float32)
+    ups = [np.asarray(ts.stochastic_cast(x, BY_NAME[dtype], 11, draw=d)).astype(np.float32) > 1 for d in range(3)]
+    for i in range(3):
+        assert abs(ups[i].mean() - 0.3) < 5 * (0.21 / n) ** 0.5
+        assert abs((ups[i] & ups[i - 1]).mean() - 0.09) < 5 * (0.0819 / n) ** 0.5
+    with pytest.raises(ts.CompileError, match=r"TS213[\s\S]*draw 3; use another key"):
+        ts.stochastic_cast(x, BY_NAME[dtype], 11, draw=3)
 
 
 def test_a_gradient_goes_through_conversions():

@@ -485,20 +485,6 @@ def test_philox_words() -> Case:
 
 
 @checked
-def test_parts_of_blocks() -> Case:
-    """Of numbers in any order, so that none share a block."""
-    n = 100
-
-    def body(t: LineBuilder, c: Value, k: Value, y: Value) -> None:
-        number, key = (t.load(v, [t.index(0)], (n,)) for v in (c, k))
-        t.store(y, t.value("tile.philox_part", (number, key), TileType((n,), dt.uint16)), [t.index(0)])
-
-    args = [Arg("c", (n,), dt.uint64), Arg("k", (n,), dt.uint64), Arg("y", (n,), dt.uint16, out=True)]
-    inputs = {"c": RNG.integers(0, 2**63, n).astype(np.uint64), "k": RNG.integers(0, 2**63, n).astype(np.uint64)}
-    return Case(build("parts", args, (1,), body), inputs, rtol=0, atol=0)
-
-
-@checked
 def test_bitcast() -> Case:
     def body(t: LineBuilder, x: Value, y: Value) -> None:
         tile = t.load(x, [t.index(0)], (50,))

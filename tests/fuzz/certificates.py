@@ -197,13 +197,15 @@ def whole(c: Certificate) -> Op:
 
 def passed(c: Certificate, sides: Sides) -> str:
     """The passes of the compiler change nothing: on every 32nd program, since they take their time."""
-    if c.p.seed % 32 or any("stochastic" in n for n in c.p.used):
+    if c.p.seed % 32:
         return ""
     f = clone(whole(c), {})
     verify(f)
     arrays = dict(zip(f.region.block.args, arguments_of(c).values(), strict=True))
     for one in passes("graph"):
         one.run(f)
+    if any(op.name == "graph.bitcast" for op in f.walk()):  # which says what a number's bits are
+        return ""
     known = Exact(arrays).run(f.region.block.ops[:-1])
     found = [known[v] for v in f.region.block.terminator.operands]
     for far, b in zip(apart(found, sides.derivatives), sides.derivatives, strict=True):

@@ -37,6 +37,8 @@ PALETTES: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 UNSLOPED = frozenset({"stop_gradient", "nextafter"})
 """operators whose derivative is not that of their values: differences say nothing"""
+KINKED = frozenset({"std", "norm"})
+"""operators with a kink at 0, where they are of equal or vanishing elements"""
 LEFT_OUT = frozenset({
     "bitcast", "one_hot", "cholesky_lanes", "triangular_solve_lanes", "lu_factor_lanes", "qr_lanes",
     "lu_factor", "qr_factor", "qr_multiply",
@@ -172,6 +174,8 @@ class Programs:
                 Exact(self.arrays).run(self.block.ops[start:])
                 if not found or any(not fine(self.arrays[v]) for v in found):
                     raise Rejected
+                if one.name.removeprefix("mapped ") in KINKED and any(_tiny(self.arrays[v]) for v in found):
+                    raise Rejected
             except (Rejected, InferError):
                 del self.pool[pool:]
                 for op in reversed(self.block.ops[start:]):
@@ -190,6 +194,10 @@ class Programs:
 def smooth(v: Value) -> bool:
     t = tensor(v)
     return (t.dtype.is_float or t.dtype.is_complex) and 0 not in t.shape and math.prod(t.shape) <= LARGEST
+
+
+def _tiny(array: Any) -> bool:
+    return bool(np.min(np.abs(array), initial=1.0) < 1e-6)
 
 
 def fine(array: Any) -> bool:
@@ -367,12 +375,14 @@ class Step:
                 if self.rng.random() < 0.6:
                     p.arrays[v], p.pool = self._numbers(a)[0], [*pool[-2:], v, v, v]
                     results = [r for r in self.example() if smooth(r)]
+                    if self.name == "stochastic_cast":  # which decomposes into operations on bits
+                        raise Rejected
                     self.name = f"mapped {self.name}"
                 else:
                     for statement in [self.body([b]) for _ in range(self.rng.randint(1, 2))]:
                         v = statement(v)
                     results = [v]
-        except InferError:
+        except (InferError, Rejected):
             drop_ops(row)
             raise
         finally:

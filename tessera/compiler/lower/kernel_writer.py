@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.graph.operator import attributes_of
+from tessera.compiler.graph.operators.random import FINAL, LOW_BIAS
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, Shape, TensorType, TileType, ViewType
 from tessera.compiler.schedule.access import Access, AxisRun, access, gather_parts, operand_axes
@@ -180,29 +181,29 @@ class KernelWriter:
             self._loaded[key] = self.b.load(view, at, self.tile_shape([s is not None for s in strides]))
         return self._loaded[key]
 
-    def linear(self, strides: Sequence[Dim | None], offset: Dim) -> Value:
-        """`offset + sum(index * stride)` as an int64 tile: positions in memory order."""
-        out = None if offset == 0 else self.unit(self._int64(offset))
+    def linear(self, strides: Sequence[Dim | None], offset: Dim, dtype: DType = dtypes.int64) -> Value:
+        """`offset + sum(index * stride)` as a tile: positions in memory order."""
+        out = None if offset == 0 else self.unit(self._number(offset, dtype))
         for axis, s in enumerate(strides):
             if s is None:
                 continue
             along = [i == axis for i in range(len(strides))]
-            at = self.b.value("tile.iota", (), TileType(self.tile_shape(along), dtypes.int64), {"axis": axis})
+            at = self.b.value("tile.iota", (), TileType(self.tile_shape(along), dtype), {"axis": axis})
             start = self.b.value("tile.to_scalar", (self.offsets[axis],), TileType((), dtypes.int64))
-            at = self.b.map("add", at, self.stretch(start, along))
+            at = self.b.map("add", at, self.stretch(self.b.cast(start, dtype), along))
             if s != 1:
-                at = self.b.map("mul", at, self.stretch(self._int64(s), along))
+                at = self.b.map("mul", at, self.stretch(self._number(s, dtype), along))
             if out is None:
                 out = at
                 continue
             joint = [x != 1 or p for x, p in zip(_shape(out), along, strict=True)]
             out = self.b.map("add", self.stretch(out, joint), self.stretch(at, joint))
         if out is None:
-            out = self.unit(self._int64(0))
+            out = self.unit(self._number(0, dtype))
         return self.stretch(out, [s is not None for s in strides])
 
-    def _int64(self, d: Dim) -> Value:
-        return self.b.value("tile.to_scalar", (self.size(d),), TileType((), dtypes.int64))
+    def _number(self, d: Dim, dtype: DType) -> Value:
+        return self.b.cast(self.b.value("tile.to_scalar", (self.size(d),), TileType((), dtypes.int64)), dtype)
 
     def operand(self, op: Op, v: Value) -> Value:
         """The tile of an operand: computed in the group, generated, a scalar, or loaded."""
@@ -229,7 +230,7 @@ class KernelWriter:
         if "value" in attrs:
             value = attrs["value"]
             if isinstance(value, Expr):  # a size that is known at launch, such as the count of a mean
-                return self.unit(self.b.cast(self._int64(value), dtype))
+                return self.unit(self.b.cast(self._number(value, dtypes.int64), dtype))
             return self.unit(self.b.constant(value, dtype))
         shape, axis = shape_of(op.result), int(attrs.get("axis") or 0)
         position = self.linear(self.strides(a), a.offset)
@@ -240,7 +241,7 @@ class KernelWriter:
         return self.b.cast(position, dtype)
 
     def _index_map(self, name: str, x: Value, by: Dim) -> Value:
-        return self.b.map(name, x, self.b.broadcast(self._int64(by), _shape(x), ()))
+        return self.b.map(name, x, self.b.broadcast(self._number(by, dtypes.int64), _shape(x), ()))
 
     # computing
     def compute(self, op: Op) -> None:
@@ -337,12 +338,29 @@ class KernelWriter:
     def _random(self, op: Op) -> Value:
         own = self.axes[op.result]
         strides = self.strides(access(_owned(op.result), own, self.space.original))
-        counter = self.b.cast(self.linear(strides, int(attributes_of(op).get("offset") or 0)), dtypes.uint64)
-        key = self.b.cast(self.operand(op, op.operands[0]), dtypes.uint64)
-        key = self.stretch(key, self.space.present(own))
-        if (out := _dtype(op.result)) != dtypes.uint64:
-            return self.b.value("tile.philox_part", (counter, key), TileType(_shape(counter), out))
-        return self.b.value("tile.philox", (counter, key), counter.type)
+        offset = int(attributes_of(op).get("offset") or 0)
+        key, present = self.b.cast(self.operand(op, op.operands[0]), dtypes.uint64), self.space.present(own)
+        if _dtype(op.result) == dtypes.uint32:
+            return self._hashed(self.linear(strides, offset, dtypes.uint32), key, present)
+        counter = self.b.cast(self.linear(strides, offset), dtypes.uint64)
+        return self.b.value("tile.philox", (counter, self.stretch(key, present)), counter.type)
+
+    def _hashed(self, number: Value, key: Value, present: Sequence[bool]) -> Value:
+        """`hashed` of the operator's reference: what is done with the key is done once."""
+
+        def mixed(name: str, x: Value, y: int) -> Value:
+            return self.b.map(name, x, self.b.full(_shape(x), y, _dtype(x)))
+
+        def folded(x: Value, by: int) -> Value:
+            return self.b.map("bit_xor", x, mixed("shift_right", x, by))
+
+        for product in FINAL:
+            key = mixed("mul", folded(key, 33), product)
+        key = folded(key, 33)
+        low, high = (self.b.cast(k, dtypes.uint32) for k in (key, mixed("shift_right", key, 32)))
+        x = self.b.map("bit_xor", number, self.stretch(low, present))
+        x = self.b.map("bit_xor", mixed("mul", folded(x, 16), LOW_BIAS[0]), self.stretch(high, present))
+        return folded(mixed("mul", folded(x, 15), LOW_BIAS[1]), 16)
 
     def _gather(self, op: Op) -> Value:
         """take: out[before, index axes, after] = x[before, index, after], read through the window that x is."""

@@ -457,16 +457,6 @@ def _philox(op: Op) -> None:
 
 
 @spec(
-    "tile.philox_part",
-    "16 of the 128 bits of a block of Philox4x32-10, as uint16. Operands number (uint64 tile), key (uint64 tile of that"
-    " shape): bits 16 (number % 8) and on of the block with counter number // 8. Most counters go up by one.",
-)
-def _philox_part(op: Op) -> None:
-    _operands(op, 2)
-    demand(_result(op).dtype == dtypes.uint16, op, "gives uint16")
-
-
-@spec(
     "tile.for",
     "Serial ascending loop. Operands lower, upper, step, initial values; the block's arguments are the "
     "counter and the carried values; tile.yield gives the next ones; results are the last. Attr going: the number of a "

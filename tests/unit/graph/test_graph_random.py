@@ -11,7 +11,7 @@ import tessera as ts
 from tessera import Tensor, knobs
 from tessera.compiler.frontend import fixes
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.graph.operators.random import philox
+from tessera.compiler.graph.operators.random import hashed, philox
 from tessera.compiler.graph.reference import evaluate
 from tessera.language import dims, dtypes
 from tests.differential.operator_examples import function
@@ -29,16 +29,12 @@ def test_philox_known_answer() -> None:
 
 
 def by_the_paper(counter: int, key: int) -> int:
-    return block_by_the_paper(counter, key) & (2**64 - 1)
-
-
-def block_by_the_paper(counter: int, key: int) -> int:
     c, k, mask = [counter & 0xFFFFFFFF, counter >> 32, 0, 0], [key & 0xFFFFFFFF, key >> 32], 0xFFFFFFFF
     for _ in range(10):
         p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
         c = [(q >> 32) ^ c[1] ^ k[0], q & mask, (p >> 32) ^ c[3] ^ k[1], p & mask]
         k = [(k[0] + 0x9E3779B9) & mask, (k[1] + 0xBB67AE85) & mask]
-    return c[0] | c[1] << 32 | c[2] << 64 | c[3] << 96
+    return c[0] | c[1] << 32
 
 
 @pytest.mark.parametrize("key", [0, 1, 2**32, 2**64 - 1, 0x0123456789ABCDEF])
@@ -57,26 +53,57 @@ def test_bits_depend_on_position_seed_and_offset_alone() -> None:
     assert run(lambda g: g.random_bits(-1, (1,)))[0] == by_the_paper(0, 2**64 - 1)
 
 
+def hashed_by_hand(number: int, key: int) -> int:
+    for product in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        key = (key ^ key >> 33) * product % 2**64
+    key ^= key >> 33
+    x = (number ^ key) % 2**32
+    x = (x ^ x >> 16) * 0x7FEB352D % 2**32 ^ key >> 32
+    x = (x ^ x >> 15) * 0x846CA68B % 2**32
+    return x ^ x >> 16
+
+
 @pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80"])
-def test_eight_elements_share_a_block(target: str) -> None:
-    """Draws of 16 bits, where rows begin a block and where they do not, and in another order."""
+def test_short_draws_are_a_hash_of_the_elements_number(target: str) -> None:
+    """In rows, flat, and in another order."""
 
     @ts.function
     def drawn(x: ts.Tensor["M", "N", ts.f32], key: ts.int64):
-        bits = ts.random_bits(key, x.shape, offset=3, dtype=ts.uint16)
-        flat = ts.random_bits(key, (x.size,), dtype=ts.uint16)
-        return bits, flat, (x * bits.to(ts.f32)).T, ts.sum(x * bits.to(ts.f32), axis=1)
+        bits = ts.random_bits(key, x.shape, offset=3, dtype=ts.uint32)
+        flat = ts.random_bits(key, (x.size,), dtype=ts.uint32)
+        return bits, flat, (x * (bits >> 16).to(ts.f32)).T, ts.sum(x * (bits >> 16).to(ts.f32), axis=1)
 
     key, shape = 2**40 + 7, (5, 27)
-    want = [block_by_the_paper(i // 8, key) >> 16 * (i % 8) & 0xFFFF for i in range(3 + 5 * 27)]
+    want = [hashed_by_hand(i, key) for i in range(3 + 5 * 27)]
     x = np.arange(5 * 27, dtype=np.float32).reshape(shape) % 3
     with knobs.target.override(target):
         bits, flat, turned, sums = map(np.asarray, drawn(x, key))
     rows = np.array(want[3:]).reshape(shape)
     np.testing.assert_array_equal(bits, rows)
     np.testing.assert_array_equal(flat, want[:-3])
-    np.testing.assert_array_equal(turned, (x * rows).T)
-    np.testing.assert_array_equal(sums, (x * rows).sum(1))
+    np.testing.assert_array_equal(turned, (x * (rows >> 16)).T)
+    np.testing.assert_array_equal(sums, (x * (rows >> 16)).sum(1))
+
+
+def test_short_draws_are_as_good_as_independent() -> None:
+    """Under keys that are alike, for neighbours, and between the halves of one draw: each pair of 4-bit pieces falls
+    on the 256 pairs as chance does (chi squared within six standard deviations of its mean, 255)."""
+    n = 1 << 16
+    at = np.arange(n, dtype=np.uint64)
+    one, other = hashed(at, np.uint64(1)), hashed(at, np.uint64(2))
+    halves = (one >> np.uint32(16), one & np.uint32(0xFFFF), (one ^ one >> np.uint32(16)) & np.uint32(0xFFFF))
+    pairs = [(one >> np.uint32(16), other >> np.uint32(16)), (one[:-1], one[1:]), (one[: n // 2], one[n // 2 :])]
+    pairs += [(halves[i], halves[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
+    over_keys = hashed(np.uint64(5), np.arange(n, dtype=np.uint64))
+    pairs += [(over_keys[:-1], over_keys[1:])]
+    for a, b in pairs:
+        for shift in (0, 4, 8, 12):
+            cells = ((a >> np.uint32(shift)) & np.uint32(15)) * np.uint32(16) + (
+                (b >> np.uint32(shift)) & np.uint32(15)
+            )
+            counts = np.bincount(cells, minlength=256)
+            chi = float(((counts - len(a) / 256) ** 2).sum() / (len(a) / 256))
+            assert abs(chi - 255) < 6 * (2 * 255) ** 0.5, (shift, chi)
 
 
 def test_moments() -> None:

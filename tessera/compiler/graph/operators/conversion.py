@@ -11,13 +11,19 @@ from tessera.compiler.graph.operator import REGISTRY, Infer, Operator, OperatorP
 from tessera.compiler.graph.operators.elementwise import Cast
 from tessera.compiler.graph.operators.random import BITS, UNIFORM
 from tessera.compiler.ir.core import Value
-from tessera.compiler.ir.types import TensorType
+from tessera.compiler.ir.types import Shape, TensorType
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.rounding import round_to, to_compute
 
 CAST = REGISTRY[Cast.name]
+DRAWS = 3
+"""of an element, under one key"""
+NAN = 0x7FC00000
+"""the bits of f32's NaN"""
+APART = 0x9E3779B97F4A7C15
+"""what keys of draws with 64 bits differ by"""
 
 
 class Conversion(Operator, abstract=True):
@@ -80,23 +86,27 @@ class StochasticCast(Conversion):
 
     `key` is an integer: element number i draws from Philox4x32-10 under this key by its number, so that the same key
     rounds the same way on every target, for any schedule and number of threads. Use another key for each step and
-    tensor: the same key always rounds a value the same way. The probability is exact from f32 to bf16, which draws
-    `random_bits(key, shape, dtype=uint16)`; others draw 64 bits, and it is within 2**-24 (from f64: 2**-53).
-    Values that `dtype` represents exactly do not change; values beyond its largest finite one are rounded as by `cast`.
+    tensor: the same key always rounds a value the same way. The probability is exact from f32 to bf16, which draws 16
+    bits of `random_bits(key, shape, dtype=uint32)`; others draw 64 bits of Philox4x32-10, and it is within 2**-24 (from
+    f64: 2**-53). Tensors of one shape may share a key, and the time for its bits: with `draw` 0, 1 and 2 an element has
+    draws of which any two are independent.
+    Values that `dtype` represents exactly do not change. Values beyond its largest finite one are rounded as by `cast`;
+    to bf16 they become that or infinity, as if infinity were the next number.
     """
 
     apart = ("key",)
     says: ClassVar = {
         "key": "an integer that decides which way elements are rounded: give each call another, as a parameter "
-        "`key: ts.int64` of the function"
+        "`key: ts.int64` of the function",
+        "draw": "0, 1 or 2: which of the draws that an element has under the key",
     }
 
     @cached_property
     def parameters(self) -> tuple[OperatorParameter, ...]:
-        x, key, dtype = super().parameters
-        return (x, dtype, key)
+        x, key, dtype, draw = super().parameters
+        return (x, dtype, key, draw)
 
-    def infer(self, t: Infer, x: TensorType, key: TensorType, dtype: DType) -> TensorType:
+    def infer(self, t: Infer, x: TensorType, key: TensorType, dtype: DType, draw: int = 0) -> TensorType:
         t.require(x, "float", operand=0)
         t.require(key, "integer", operand=1)
         if key.rank:
@@ -104,56 +114,76 @@ class StochasticCast(Conversion):
         out = self.target(t, x, dtype)
         if not out.dtype.is_float:
             t.fail("TS301", f"stochastic_cast gives floats, not {out.dtype}; use cast")
+        if (which := t.integer(draw, "draw")) not in range(DRAWS):
+            t.fail("TS213", f"an element has the draws 0 to {DRAWS - 1} under a key, not draw {which}; use another key")
+        t.canonical(draw=which)
         return out
 
     def partition(self, cut: Cut, x: TensorType, *rest: TensorType, **attrs: Any) -> None:
         cut.whole("each element draws by its place in the whole")
 
-    def reference(self, x: Any, key: Any, dtype: DType) -> Any:
+    def reference(self, x: Any, key: Any, dtype: DType, draw: int) -> Any:
         wide, own = x.dtype.type, dtypes.f64 if x.dtype.itemsize == 8 else dtypes.f32
         if dtypes.widens(own, dtype):
             return round_to(x, dtype)
         seed = np.asarray(key).astype(np.uint64)
         with np.errstate(all="ignore"):
-            size = np.abs(x)
             if _by_bits(own, dtype):
-                draws = BITS.reference(seed, x.shape, 0, dtypes.uint16).astype(np.uint32)
-                chosen = ((x.view(np.uint32) + draws) & np.uint32(0xFFFF0000)).view(np.float32)
-            else:
-                place = np.maximum(np.ldexp(wide(1), np.frexp(size)[1] - 1), wide(_least(dtype)))
-                steps = size / place * wide(2.0**dtype.mantissa)
-                below = np.floor(steps)
-                up = UNIFORM.reference(seed, x.shape, 0.0, 1.0, own) < steps - below
-                chosen = np.copysign((below + up) * wide(2.0**-dtype.mantissa) * place, x)
+                bits = BITS.reference(seed, x.shape, 0, dtypes.uint32)
+                part = (bits >> np.uint32(16), bits, bits ^ bits >> np.uint32(16))[draw] & np.uint32(0xFFFF)
+                chosen = ((x.view(np.uint32) + part) & np.uint32(0xFFFF0000)).view(np.float32)
+                return round_to(np.where(np.isnan(x), wide(np.nan), chosen), dtype)
+            size = np.abs(x)
+            place = np.maximum(np.ldexp(wide(1), np.frexp(size)[1] - 1), wide(_least(dtype)))
+            steps = size / place * wide(2.0**dtype.mantissa)
+            below = np.floor(steps)
+            up = UNIFORM.reference(seed + np.uint64(_apart(draw)), x.shape, 0.0, 1.0, own) < steps - below
+            chosen = np.copysign((below + up) * wide(2.0**-dtype.mantissa) * place, x)
             return round_to(np.where(size < wide(dtype.maximum), chosen, x), dtype)
 
-    def decompose(self, g: GraphBuilder, x: Value, key: Value, dtype: DType) -> Value:
+    def decompose(self, g: GraphBuilder, x: Value, key: Value, dtype: DType, draw: int) -> Value:
         """bf16: the half of the bits that f32 has more, and 16 random ones, carry into those that stay. Others: |x| is
         counted in steps of `dtype`'s last place. They are powers of two, so that no product rounds."""
         if dtypes.widens(tensor(x).dtype, dtype):
             return g.cast(x, dtype)
         x = g.compute(x)
-        size, wide, shape = g.abs(x), tensor(x).dtype, tensor(x).shape
+        wide, shape = tensor(x).dtype, tensor(x).shape
         if _by_bits(wide, dtype):
-            draws = g.cast(g.random_bits(key, shape, dtype=dtypes.uint16), dtypes.uint32)
-            carried = g.shift_right(g.add(g.bitcast(x, dtypes.uint32), draws), 16)
-            chosen = g.bitcast(g.cast(carried, dtypes.uint16), dtype)
-            return g.where(g.lt(size, dtype.maximum), chosen, g.cast(x, dtype))
+            carried = g.add(g.bitcast(x, dtypes.uint32), _part(g, key, shape, draw))
+            carried = g.where(g.isnan(x), NAN, carried)  # infinity has no lower half that could carry
+            return g.bitcast(g.cast(g.shift_right(carried, 16), dtypes.uint16), dtype)
+        size = g.abs(x)
         bits = dtypes.uint64 if wide == dtypes.f64 else dtypes.uint32
         power = g.bitcast(g.bit_and(g.bitcast(size, bits), _exponents(wide)), wide)
         place = g.maximum(power, _least(dtype))
         steps = g.mul(g.div(size, place), 2.0**dtype.mantissa)
         below = g.floor(steps)
+        key = g.add(g.cast(key, dtypes.uint64), _apart(draw)) if draw else key
         up = g.lt(g.uniform(key, shape, dtype=wide), g.sub(steps, below))
         chosen = g.mul(g.mul(g.where(up, g.add(below, 1.0), below), 2.0**-dtype.mantissa), place)
         signed = g.where(g.signbit(x), g.neg(chosen), chosen)
         return g.cast(g.where(g.lt(size, dtype.maximum), signed, x), dtype)
 
-    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, key: Value, dtype: DType) -> Any:
+    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, key: Value, dtype: DType, draw: int) -> Any:
         return (*CAST.adjoint(g, out, ct, x, dtype=dtype), None)  # type: ignore[misc]
 
-    def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value, key: Value, dtype: DType) -> Value | None:
+    def tangent(
+        self, g: GraphBuilder, out: Value, tangents: Any, x: Value, key: Value, dtype: DType, draw: int
+    ) -> Value | None:
         return CAST.tangent(g, out, tangents, x, dtype=dtype)  # type: ignore[misc]
+
+
+def _apart(draw: int) -> int:
+    return draw * APART % 2**64
+
+
+def _part(g: GraphBuilder, key: Value, shape: Shape, draw: int) -> Value:
+    """16 of an element's 32 random bits: the upper half, the lower one, or both halves combined by exclusive or, which
+    is independent of either."""
+    bits = g.random_bits(key, shape, dtype=dtypes.uint32)
+    if draw == 0:
+        return g.shift_right(bits, 16)
+    return g.bit_and(bits if draw == 1 else g.bit_xor(bits, g.shift_right(bits, 16)), 0xFFFF)
 
 
 def _by_bits(wide: DType, dtype: DType) -> bool:

@@ -2,8 +2,8 @@
 
 The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 Element number i in row-major order draws words 0 and 1 of the block whose counter is i + offset and whose key is the
-seed, so no two elements share a draw and none depends on another. Draws of 16 bits divide a block among eight elements:
-element i has bits 16 (i % 8) to 16 (i % 8) + 15 of the 128 of the block whose counter is (i + offset) // 8.
+seed, so no two elements share a draw and none depends on another. For roundings, which need few bits of many elements,
+draws of 32 bits are a hash of the element's number and the key (C. Wellons' lowbias32, with the key's halves mixed in).
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
-def philox(counter: Any, key: Any, half: int = 0) -> Any:
-    """Philox4x32-10 on uint64 arrays: word0 | word1 << 32 of the block (counter lo, counter hi, 0, 0); `half` 1: words
-    2 and 3."""
+def philox(counter: Any, key: Any) -> Any:
+    """Philox4x32-10 on uint64 arrays: word0 | word1 << 32 of the block (counter lo, counter hi, 0, 0)."""
     counter, key = np.asarray(counter, np.uint64), np.asarray(key, np.uint64)
     word, shift = np.uint64(WORD), np.uint64(32)
     c0, c1 = counter & word, counter >> shift
@@ -40,20 +39,32 @@ def philox(counter: Any, key: Any, half: int = 0) -> Any:
         p0, p1 = np.uint64(MULTIPLIERS[0]) * c0, np.uint64(MULTIPLIERS[1]) * c2
         c0, c1, c2, c3 = (p1 >> shift) ^ c1 ^ k0, p1 & word, (p0 >> shift) ^ c3 ^ k1, p0 & word
         k0, k1 = (k0 + np.uint64(WEYL[0])) & word, (k1 + np.uint64(WEYL[1])) & word
-    return c2 | c3 << shift if half else c0 | c1 << shift
+    return c0 | c1 << shift
 
 
-def philox_part(counter: Any, key: Any) -> Any:
-    """The 16 bits of element number `counter`, as uint16."""
-    block, part = counter >> np.uint64(3), counter & np.uint64(7)
-    words = np.where(part < 4, philox(block, key), philox(block, key, 1))
-    return (words >> (part & np.uint64(3)) * np.uint64(16)).astype(np.uint16)
+FINAL = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
+"""products of MurmurHash3's last step, by which keys that are alike differ in half of their bits"""
+LOW_BIAS = (0x7FEB352D, 0x846CA68B)
+
+
+def hashed(number: Any, key: Any) -> Any:
+    """32 bits of element `number` under a key, as uint32."""
+    with np.errstate(over="ignore"):
+        key = np.asarray(key, np.uint64)
+        for product in FINAL:
+            key = (key ^ key >> np.uint64(33)) * np.uint64(product)
+        key = key ^ key >> np.uint64(33)
+        x = np.asarray(number, np.uint64).astype(np.uint32) ^ key.astype(np.uint32)
+        x = (x ^ x >> np.uint32(16)) * np.uint32(LOW_BIAS[0]) ^ (key >> np.uint64(32)).astype(np.uint32)
+        x = (x ^ x >> np.uint32(15)) * np.uint32(LOW_BIAS[1])
+        return x ^ x >> np.uint32(16)
 
 
 class RandomBits(Operator):
     """64 random bits for each element, as uint64. Element i uses counter i + `offset` under the key `seed`.
 
-    As uint16, 16 bits for each element, for which eight elements share a block: those of block (i + `offset`) // 8.
+    As uint32, 32 bits for each element, which take a tenth of the time: a hash of i + `offset` and the seed, good for
+    rounding and masks, not for simulations. Elements 2**32 apart have the same.
     """
 
     kind = "random"
@@ -68,8 +79,8 @@ class RandomBits(Operator):
             t.fail("TS213", f"a seed is one integer, not a tensor with {seed.rank} axes", operand=0)
         t.require(seed, "integer", operand=0)
         t.convert(0, seed, dtypes.uint64)
-        if (kind := t.dtype(dtype)) not in (dtypes.uint64, dtypes.uint16):
-            t.fail("TS301", f"random bits are uint64 or uint16, not {kind}")
+        if (kind := t.dtype(dtype)) not in (dtypes.uint64, dtypes.uint32):
+            t.fail("TS301", f"random bits are uint64 or uint32, not {kind}")
         out = TensorType(sizes(t, shape), kind)
         t.canonical(shape=out.shape, offset=t.dim(offset, "offset"), dtype=kind)
         return out
@@ -79,7 +90,7 @@ class RandomBits(Operator):
 
     def reference(self, seed: Any, shape: tuple[int, ...], offset: int, dtype: DType = dtypes.uint64) -> Any:
         numbers = np.arange(math.prod(shape), dtype=np.uint64) + np.uint64(offset)
-        return (philox if dtype == dtypes.uint64 else philox_part)(numbers, seed).reshape(shape)
+        return (philox if dtype == dtypes.uint64 else hashed)(numbers, seed).reshape(shape)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(results[0].shape) * (80 if results[0].dtype == dtypes.uint64 else 10)

@@ -80,9 +80,8 @@ def order(values: Any, axis: int, descending: bool) -> Any:
     return values.shape[axis] - 1 - np.flip(backwards, axis)
 
 
-def philox(counter: Any, key: Any, half: int = 0) -> Any:
-    """Words 0 and 1 of Philox4x32-10 (Salmon et al. 2011) for counters (lo, hi, 0, 0), as word0 | word1 << 32; `half`
-    1: words 2 and 3."""
+def philox(counter: Any, key: Any) -> Any:
+    """Words 0 and 1 of Philox4x32-10 (Salmon et al. 2011) for counters (lo, hi, 0, 0), as word0 | word1 << 32."""
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     c = [counter & low, counter >> shift, np.zeros_like(counter), np.zeros_like(counter)]
     k0, k1 = key & low, key >> shift
@@ -90,11 +89,4 @@ def philox(counter: Any, key: Any, half: int = 0) -> Any:
         p0, p1 = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
         c = [(p1 >> shift) ^ c[1] ^ k0, p1 & low, (p0 >> shift) ^ c[3] ^ k1, p0 & low]
         k0, k1 = (k0 + np.uint64(0x9E3779B9)) & low, (k1 + np.uint64(0xBB67AE85)) & low
-    return c[2 * half] | (c[2 * half + 1] << shift)
-
-
-def philox_part(number: Any, key: Any) -> Any:
-    """Bits 16 (number % 8) and on of the block with counter number // 8."""
-    block, half = number >> np.uint64(3), number & np.uint64(4)
-    words = np.where(half == 0, philox(block, key), philox(block, key, 1))
-    return (words >> (number & np.uint64(3)) * np.uint64(16)).astype(np.uint16)
+    return c[0] | (c[1] << shift)

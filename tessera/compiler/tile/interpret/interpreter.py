@@ -16,7 +16,7 @@ from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.machines import BLOCK_SCALED, REFERENCE
 from tessera.compiler.tile.asserts import dtype_of, element_fault, shown, tested_tile
 from tessera.compiler.tile.dialect import matrix_sizes
-from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, philox_part, reduce, scalar_map
+from tessera.compiler.tile.interpret.arithmetic import dot, order, philox, reduce, scalar_map
 from tessera.compiler.tile.interpret.memory import SharedTile, WatchedView, fault, outside_text, user_axis
 from tessera.compiler.tile.interpret.pipelines import run_pipeline
 from tessera.compiler.tile.primitive import PRIMITIVES
@@ -226,9 +226,6 @@ class Interpreter:
     def philox(self, op: Op) -> Any:
         return philox(*self.operands(op))
 
-    def philox_part(self, op: Op) -> Any:
-        return philox_part(*self.operands(op))
-
     def primitive(self, op: Op) -> Any:
         """An op of a function's own, by the meaning that its definition gives."""
         arrays = [to_compute(self.env[v], _dtype(v)) for v in op.operands]
@@ -431,7 +428,7 @@ class Interpreter:
 
 _NAMED = (
     "program_id", "dim", "to_scalar", "to_index", "constant", "iota", "broadcast", "reshape", "transpose", "cast",
-    "bitcast", "reduce", "scan", "fold", "sort", "merge", "philox", "philox_part", "mma", "contract", "subview",
+    "bitcast", "reduce", "scan", "fold", "sort", "merge", "philox", "mma", "contract", "subview",
     "load", "store",
     "gather", "scatter", "alloc_shared", "copy_async", "barrier", "load_shared", "store_shared", "print",
 )  # fmt: skip

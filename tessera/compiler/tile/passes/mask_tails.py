@@ -347,5 +347,5 @@ _RULES = {
     "broadcast": MaskTails.broadcast, "reshape": MaskTails.reshape, "reduce": MaskTails.reduce, "mma": MaskTails.mma,
     "scan": MaskTails.scan, "fold": MaskTails.fold, "sort": MaskTails.sort, "for": MaskTails.loop,
     "if": MaskTails.branch, "while": MaskTails.while_loop, "scatter": MaskTails.scatter, "assert": MaskTails.check,
-    "philox": MaskTails.elementwise, "philox_part": MaskTails.elementwise,
+    "philox": MaskTails.elementwise,
 }  # fmt: skip

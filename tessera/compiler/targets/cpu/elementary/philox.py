@@ -6,9 +6,8 @@ from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import Val, const
 
 
-def philox(fn: LLVMFunction, counter: Val, key: Val) -> tuple[Val, ...]:
-    """Words 0 and 1, and words 2 and 3, as 64 bits each. Ten rounds on 32-bit words in 64-bit lanes, so that a product
-    is one multiplication; what nobody reads is not computed."""
+def philox(fn: LLVMFunction, counter: Val, key: Val) -> Val:
+    """Words 0 and 1 as 64 bits. Ten rounds on 32-bit words in 64-bit lanes, so that a product is one multiplication."""
     counter, key = fn.align_lanes(counter, key)
 
     def k(n: int) -> Val:
@@ -28,4 +27,4 @@ def philox(fn: LLVMFunction, counter: Val, key: Val) -> tuple[Val, ...]:
         ]
         c = [mixed[0], low(p1), mixed[1], low(p0)]
         keys = [low(fn.binary("add", keys[0], k(0x9E3779B9))), low(fn.binary("add", keys[1], k(0xBB67AE85)))]
-    return tuple(fn.binary("or", c[i], fn.binary("shl", c[i + 1], k(32))) for i in (0, 2))
+    return fn.binary("or", c[0], fn.binary("shl", c[1], k(32)))

@@ -12,7 +12,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
 from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
 from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products
-from tessera.compiler.targets.cpu.kernel.along import draws, fold, scan
+from tessera.compiler.targets.cpu.kernel.along import fold, scan
 from tessera.compiler.targets.cpu.kernel.bands import BandWriter
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
 from tessera.compiler.targets.cpu.kernel.launch_table import LaunchTable, Row
@@ -35,7 +35,7 @@ _VIEWS_READ = {
     "tile.merge": slice(2, None),
 }  # fmt: skip
 """the operands that are memory which an op reads"""
-_WRITERS = (control, draws, fold, host_calls, primitives, products, scan, write, parts)
+_WRITERS = (control, fold, host_calls, primitives, products, scan, write, parts)
 """imported for the writers of ops that they register"""
 
 

@@ -83,7 +83,7 @@ class Spaces:
 
     def _join(self, op: Op) -> None:
         name = op.name
-        if name in ELEMENTWISE or name in ("tile.gather", "tile.philox_part"):
+        if name in ELEMENTWISE or name == "tile.gather":
             operands = op.operands[1:] if name == "tile.gather" else op.operands
             for x in operands:
                 for i in range(len(shape_of(op.result))):

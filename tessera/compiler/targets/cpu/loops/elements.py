@@ -298,7 +298,7 @@ class ElementEmitter(Numbers):
         return self.read_cell(self.cells[op.operands[0]], coords)
 
     def on_philox(self, op: Op, coords: Coords) -> Elem:
-        return philox(self.fn, *[x for x in (self.element(v, coords) for v in op.operands) if isinstance(x, Val)])[0]
+        return philox(self.fn, *[x for x in (self.element(v, coords) for v in op.operands) if isinstance(x, Val)])
 
     def on_reduce(self, op: Op, coords: Coords) -> Elem:
         """A reduction over axes of size 1 only."""

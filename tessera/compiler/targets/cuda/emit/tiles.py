@@ -52,13 +52,13 @@ def _iota(e: KernelEmitter, op: Op) -> None:
     e.let(v, f"ts::iota<{dtype}, {e.layout(v)}, {e.box(v)}, {axis}>({origin})")
 
 
-@handles("philox", "philox_part")
+@handles("philox")
 def _philox(e: KernelEmitter, op: Op) -> None:
     e.headers.add("random")
     if is_tile(op.result) and all(v in e.splat for v in op.operands):
         e.splat.add(op.result)
     counter, key = (e.expr(v) for v in op.operands)
-    e.let(op.result, f"ts::{op.name.partition('.')[2]}({counter}, {key})", "bits")
+    e.let(op.result, f"ts::philox({counter}, {key})", "bits")
 
 
 # moves

@@ -29,7 +29,7 @@ from tessera.language.dims import Dim, prod
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
-STREAMABLE = frozenset(("load", "gather", "store", "scatter", "iota", "cast", "bitcast", "philox", "philox_part"))
+STREAMABLE = frozenset(("load", "gather", "store", "scatter", "iota", "cast", "bitcast", "philox"))
 """Ops that, like elementwise ones, may work on a tile part by part."""
 
 
@@ -192,7 +192,7 @@ class LayoutGrouping:
     def _relate(self, op: Op) -> None:
         name = op.name.partition(".")[2]
         match name:
-            case _ if name in TABLE or name in ("cast", "bitcast", "scan", "sort", "philox", "philox_part", "reshape"):
+            case _ if name in TABLE or name in ("cast", "bitcast", "scan", "sort", "philox", "reshape"):
                 self._same(*op.results, *op.operands)
             case "gather":
                 self._same(op.result, *op.operands[1:])

@@ -1,1 +1,1 @@
-"""Ops that go along an axis and leave their results in scratch memory: prefixes, folds, draws."""
+"""Ops that go along an axis and leave their results in scratch memory: prefixes, folds."""
