@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 import types
-from typing import Any
+from typing import Any, cast
 
 import tessera
 from tessera.compiler.frontend.evaluate import states, undecided
@@ -151,8 +151,7 @@ def _of_classes_above(ev: Evaluator, node: ast.Attribute, value: Super, name: st
         getter = found.getter if isinstance(found, Property) else found.fget
         return call(ev, node, getter, [value.record], {})
     if isinstance(found, (staticmethod, classmethod)):
-        bound: Any = found
-        return adopt(ev, node, bound.__get__(None, value.record.cls))
+        return adopt(ev, node, cast("Any", found).__get__(None, value.record.cls))
     method = isinstance(found, (Closure, types.FunctionType)) or hasattr(found, "__wrapped__")
     return Partial(found, (value.record,), {}) if method else adopt(ev, node, found)
 

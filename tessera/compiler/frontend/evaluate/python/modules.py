@@ -21,6 +21,7 @@ from tessera.compiler.frontend.evaluate.expressions import subscript_value
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.operators import PYTHON, UNARY, unary
 from tessera.compiler.frontend.names.values import UNKNOWN, ClassRef, Record, Unknown
+from tessera.language.records import members
 
 Rule = Callable[..., Any]
 """takes the evaluator and the node of the call, then the arguments as Python's function does"""
@@ -100,9 +101,8 @@ def _replace(ev: Evaluator, node: ast.AST, obj: Any, /, **changes: Any) -> Any:
         return UNKNOWN
     if isinstance(obj, Record):
         return call(ev, node, obj.cls, [], _of_init(obj.cls, obj.members) | changes)
-    kind: Any = obj.__class__
-    held: dict[str, Any] = vars(obj)
-    return call(ev, node, kind, [], {n: adopt(ev, node, v) for n, v in _of_init(kind, held).items()} | changes)
+    held = {n: adopt(ev, node, v) for n, v in _of_init(obj.__class__, members(obj)).items()}
+    return call(ev, node, obj.__class__, [], held | changes)
 
 
 def _of_init(cls: Any, held: Mapping[str, Any]) -> dict[str, Any]:
