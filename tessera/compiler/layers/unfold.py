@@ -19,9 +19,9 @@ from tessera.compiler.layers.launch_runs import (
     Given,
     LaunchRun,
     LaunchRuns,
-    WindowBuffer,
     NearBuffer,
     OwnBuffer,
+    WindowBuffer,
 )
 from tessera.compiler.layers.repeats import Unequal
 from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Loop, Program, ScalarArg, Step

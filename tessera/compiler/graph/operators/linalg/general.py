@@ -33,8 +33,9 @@ SINGULAR = "the matrix is singular"
 class LuFactor(Operator):
     """L and U of a[order] = L U in one matrix (the diagonal of L is 1 and not stored), `order` [..., N], and its sign.
 
-    The last result is the last block of columns [..., N, block], where the kernel works on each block. The pivot of a column is its largest element. The factors are constants to derivatives: what is computed from them
-    has rules of its own.
+    The last result is the last block of columns [..., N, block], where the kernel works on each block. The pivot of a
+    column is its largest element. The factors are constants to derivatives: what is computed from them has rules of its
+    own.
     """
 
     functions = ()
