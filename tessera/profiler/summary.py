@@ -12,7 +12,7 @@ from tessera.profiler.host import HostReport
 from tessera.profiler.kernel_stats import KernelStats, copies, covered, kernel_stats
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
-from tessera.profiler.recording import Recording
+from tessera.profiler.recording import Recording, Replay
 from tessera.profiler.views.markup import prose
 from tessera.runtime.events import GraphEvent
 
@@ -97,23 +97,26 @@ def graph_lines(recording: Recording) -> list[str]:
     known: dict[int, list[GraphEvent]] = {}
     for event in recording.graphs:
         known.setdefault(event.graph, []).append(event)
-    took: dict[int, int] = {}
+    replays: dict[int, list[Replay]] = {}
     for replay in recording.replays:
-        took[replay.graph] = took.get(replay.graph, 0) + replay.end - replay.start
-    return [f"graph {graph}: {_graph_text(events, took.get(graph, 0))}" for graph, events in known.items()]
+        replays.setdefault(replay.graph, []).append(replay)
+    return [f"graph {graph}: {_graph_text(events, replays.get(graph, []))}" for graph, events in known.items()]
 
 
-def _graph_text(events: list[GraphEvent], took: int) -> str:
+def _graph_text(events: list[GraphEvent], replays: list[Replay]) -> str:
     """`3 replays of 4 launches, 120 µs each`, and what of the graph cannot be seen."""
     ran = [event for event in events if event.replays]
     count, recorded = sum(e.replays or 0 for e in ran), sum(e.recorded for e in ran)
     unseen = [event for event in events if event.replays is None]
     said: list[str] = []
     if ran:
-        said.append(f"{_count(count, 'replay')} of {_count(ran[0].launches, 'launch', 'launches')}")
+        launches = max([ran[0].launches, *(len(replay.launches) for replay in replays)])
+        said.append(f"{_count(count, 'replay')} of {_count(launches, 'launch', 'launches')}")
         if recorded < count:
             said[0] += f", {f'the first {recorded:,}' if recorded else 'none'} recorded: there was no room for more"
-        said += [f"{format_time(took / recorded)} each"] if recorded else []
+        if replays:
+            took = sum(replay.end - replay.start for replay in replays) / len(replays)
+            said.append(f"{format_time(took)}{' each' if len(replays) > 1 else ''}")
     elif not unseen:
         said.append("captured, and not replayed since")
     if unseen:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from tessera.compiler.machines import ANY_GPU
@@ -14,7 +16,7 @@ from tessera.profiler.measure.cupti import Activity, CuptiRecords
 from tessera.profiler.quantity import Quantity
 from tessera.profiler.recording import Recording, replay_of
 from tessera.runtime import events
-from tessera.runtime.events import GraphEvent, LaunchEvent
+from tessera.runtime.events import GraphEvent, LaunchEvent, ProfilingEvent, TileBatch
 
 _KNOWN = ("file", "line", "title", "function", "symbol", "dtype", "label")
 """attributes of a kernel that hold for each launch of it"""
@@ -32,7 +34,10 @@ def join(recording: Recording, trace: CuptiRecords) -> None:
         return
     recording.cupti_lost = trace.lost
     own, rest = _matched(recording, trace.activities)
-    recording.launches = [_timed(recording, e, own[e.launch]) if e.launch in own else e for e in recording.launches]
+    batches: dict[int, TileBatch] = {int(b.records["launch"][0]): b for b in recording.batches if len(b)}
+    timed = [_timed(e, own[e.launch], batches.get(e.launch)) if e.launch in own else e for e in recording.launches]
+    recording.launches = timed
+    recording.profiling = _after([e for e in timed if e.launch in own], recording.profiling)
     replays = _replays(recording, own, rest)
     known: dict[str, dict[str, LaunchEvent]] = {}
     for event in recording.launches:
@@ -66,27 +71,40 @@ def _matched(recording: Recording, activities: Sequence[Activity]) -> tuple[dict
 
 
 def _by_time(launches: Sequence[LaunchEvent], found: Sequence[Activity]) -> list[tuple[LaunchEvent, Activity]]:
-    """Those whose middle lies in a time in which the kernel ran."""
-    left, pairs = list(found), list[tuple[LaunchEvent, Activity]]()
+    """Those whose middle lies in a time in which the kernel ran. `found` is in order."""
+    starts, pairs = [activity.start for activity in found], dict[int, tuple[LaunchEvent, Activity]]()
     for event in launches:
         middle = event.start + (event.duration or 0) // 2
-        ran = next((a for a in left if a.start <= middle <= a.end), None) if event.duration is not None else None
-        if ran is not None:
-            left.remove(ran)
-            pairs.append((event, ran))
-    return pairs
+        at = bisect_right(starts, middle) - 1
+        if event.duration is not None and at >= 0 and middle <= found[at].end:
+            pairs.setdefault(at, (event, found[at]))
+    return list(pairs.values())
 
 
-def _timed(recording: Recording, event: LaunchEvent, ran: Activity) -> LaunchEvent:
-    """As long as CUPTI says; moved, by what the clocks differ, to enclose its tiles."""
+def _timed(event: LaunchEvent, ran: Activity, tiles: TileBatch | None) -> LaunchEvent:
+    """When and as long as CUPTI says. Its tiles are moved into that time, by what the clocks differ: all launches are
+    on one clock then."""
     start, duration = ran.start, ran.end - ran.start
-    tiles = recording.tiles_of(event.launch).records
-    if len(tiles):
-        first, last = int(tiles["start"].min()), int((tiles["start"] + tiles["duration"]).max())
-        start, duration = min(max(start, last - duration), first), max(duration, last - first)
+    if tiles is not None:
+        begin = tiles.records["start"]
+        first, last = int(begin.min()), int((begin + tiles.records["duration"]).max())
+        duration = max(duration, last - first)
+        begin += min(max(first, start), start + duration - (last - first)) - first
     missing = {name: why for name, why in event.unavailable.items() if name != "duration"}
     attributes = {**event.attributes, "stream": ran.stream}
     return replace(event, start=start, duration=duration, source="measured", attributes=attributes, unavailable=missing)
+
+
+def _after(launches: Sequence[LaunchEvent], recorded: Sequence[ProfilingEvent]) -> list[ProfilingEvent]:
+    """Recording begins when the launch has ended that is recorded, by the clock that is now the launch's."""
+    ordered = sorted((event.start, event.start + (event.duration or 0)) for event in launches)
+    starts, ends = [start for start, _ in ordered], [*accumulate((end for _, end in ordered), max)]
+    found: list[ProfilingEvent] = []
+    for event in recorded:
+        before = bisect_right(starts, event.start)
+        begin = max(event.start, ends[before - 1]) if before else event.start
+        found.append(replace(event, start=begin, duration=max(0, event.start + event.duration - begin)))
+    return found
 
 
 def _replays(

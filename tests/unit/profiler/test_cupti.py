@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -76,6 +77,10 @@ def test_a_launch_encloses_its_tiles(gpu: HostGpu, host: HostCupti) -> None:  # 
         assert launch.start <= tiles["start"].min()
         assert (tiles["start"] + tiles["duration"]).max() <= launch.start + (launch.duration or 0)
     assert not [e for e in prof.launches() if "seen_by" in e.attributes], "the profiler's own copies are not shown"
+    for one, other in pairwise(sorted(prof.launches(), key=lambda e: e.start)):
+        assert one.start + (one.duration or 0) <= other.start, "all are on CUPTI's clock"
+    on_path = [step for step in prof.critical_path().steps if step.kind == "kernel"]
+    assert len(on_path) == len(prof.launches())
 
 
 def test_what_other_libraries_ran_is_shown(gpu: HostGpu, host: HostCupti, tmp_path: Path) -> None:  # noqa: F811
