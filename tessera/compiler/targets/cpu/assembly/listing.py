@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tessera.compiler.targets.cpu.assembly.places import with_places
 from tessera.compiler.targets.cpu.llvm import jit
@@ -194,8 +195,13 @@ _MARK = re.compile(r"\t//## (line|depth|Spill|Reload) (\d+)((?: \S+)*)$")
 _FUNCTION = re.compile(r"_?([A-Za-z][\w.$]*):")
 
 
-def functions(assembly: str) -> Iterator[tuple[str, list[AsmInstruction]]]:
-    """Each function of a marked listing, and its instructions."""
+@lru_cache(maxsize=4)
+def functions(assembly: str) -> tuple[tuple[str, list[AsmInstruction]], ...]:
+    """Each function of a marked listing, and its instructions. Several views of one panel ask for them."""
+    return tuple(_functions(assembly))
+
+
+def _functions(assembly: str) -> Iterator[tuple[str, list[AsmInstruction]]]:
     name, code = "", list[AsmInstruction]()
     labels: list[str] = []
     line = depth = 0
