@@ -51,6 +51,7 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("tensor", "array", "asarray", "from_dlpack", "empty", "rand", "randn", "manual_seed"),
                     "tessera.runtime.eager.creation"),
     "op": "tessera.runtime.eager.operators",
+    "frozen": "tessera.runtime.arrays.frozen",
     # looking at them
     **dict.fromkeys(("Profiler", "profile_memory", "analyze_performance"), "tessera.profiler"),
     # when they are wrong

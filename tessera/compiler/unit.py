@@ -32,6 +32,8 @@ class Param:
     dtype: DType
     writes: bool = False
     optional: bool = False
+    constant: bool = False
+    """the elements of an array never change: what is derived from them alone may be kept"""
 
 
 @immutable

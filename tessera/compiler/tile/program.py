@@ -20,7 +20,7 @@ from tessera.immutable import immutable
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
-Role = Literal["input", "output", "temp", "constant"]
+Role = Literal["input", "output", "temp", "constant", "packed"]
 
 
 @immutable
@@ -28,6 +28,7 @@ class Buffer:
     """Contiguous memory (C order). `param` is the index of its parameter; `data` holds a constant's bytes.
 
     An output that is one of the parameters updated in place has role "input" and is in `Program.outputs` as well.
+    "packed": filled before the first call from a constant parameter, as a target wants to read it.
     """
 
     id: int

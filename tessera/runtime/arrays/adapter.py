@@ -63,6 +63,8 @@ class Adapter:
     """the attribute of an array in which it keeps one of NumPy's or CuPy's, where it has no memory of its own"""
     wrapper: type[Any] | None = None
     """the class of results, where one is no more than what it keeps in `held`"""
+    constant = False
+    """whether the elements of an array never change, and its key is its own: code may keep what it derives from them"""
     transient = False
     """whether an address lasts only as long as the view it was asked with"""
 

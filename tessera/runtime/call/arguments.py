@@ -61,6 +61,8 @@ class Bound:
     adapter: Adapter | None = None
     """of the first array: results belong to its library"""
     device: str = HOST
+    constant: set[str] = field(default_factory=set[str])
+    """the names of arrays that never change"""
 
     @property
     def fixed(self) -> dict[str, Any]:
@@ -195,6 +197,8 @@ class Parameters:
         if adapter is not None:
             type = self._array(out, p, name, value, adapter)
             shown = {"shape": tuple(d if isinstance(d, int) else str(d) for d in type.shape), "dtype": str(type.dtype)}
+            if adapter.constant:
+                shown["constant"] = "yes"
             if isinstance(p.annotation, TensorAnn) and len(p.annotation.shape or ()) == len(type.shape):
                 shown["dims"] = tuple(map(str, p.annotation.shape or ()))
             return self._keep(out, Leaf(name, path, value, "array", type.dtype), shown, type)
@@ -232,7 +236,10 @@ class Parameters:
             )
             raise LaunchError(self._diagnostic("TS304", message, p))
         out.values[name], out.views[name] = value, view
-        out.adapter = out.adapter or adapter
+        if adapter.constant:
+            out.constant.add(name)
+        else:
+            out.adapter = out.adapter or adapter
         return TensorType(self.known_shape(p, view.shape), wanted or view.dtype)
 
     def known_shape(self, p: Parameter, shape: tuple[int, ...]) -> tuple[Dim, ...]:

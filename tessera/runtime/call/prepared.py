@@ -203,6 +203,10 @@ class PreparedLaunch(Locked):
             out.append(self.library.finish(new[i]) if param is None else values[param])
         return assembled(self.plan.structure, out)
 
+    def _constant(self) -> dict[int, Any]:
+        """The arrays whose packed forms the code reads, by slot; a call holds them."""
+        return {slot: array() for slot, array in self.built.code.arrays.items()}
+
     # A launch that is watched
 
     def _observed(
@@ -217,7 +221,7 @@ class PreparedLaunch(Locked):
         reason = SAMPLED if events.tiles_wanted() else NO_TILES
         if (events.graphs_wanted() if capture else events.tiles_wanted()) and self.profiled is not None:
             with self.lock:
-                self._instrumented = self._instrumented or self.profiled()
+                self._instrumented = self._instrumented or filled(self.profiled(), self._constant())
             if not capture or self._instrumented.code.executable().ready(stream, pointers):
                 built, reason = self._instrumented, ""
             else:
@@ -274,7 +278,15 @@ def prepare(
     copied = _copied(plan, adapters, views, span)
     env = _env(plan, bound, span)
     library = library or bound.adapter or own_library()
+    constant = {i for i, a in enumerate(adapters) if a is not None and a.constant}
+    if constant:
+        built = filled(built, {i: values[s.param] for i, s in enumerate(plan.slots) if s.param in constant})
     return PreparedLaunch(built, adapters, copied, library, bound.device, env, span)
+
+
+def filled(built: Built, arrays: Mapping[int, Any]) -> Built:
+    """The code with what it wants packed of these constant arrays, by slot."""
+    return replace(built, code=built.code.filled(arrays)) if arrays else built
 
 
 def stored_to(array: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,12 @@ from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
 from tessera.errors import CompileError, TrainingWarning
+from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code import why_recompiled
 from tessera.runtime.code.build import Built, Request, build
-from tessera.runtime.code.reads import function_content, is_function, python_function
+from tessera.runtime.code.reads import Read, function_content, is_function, python_function
 from tessera.runtime.code.watch import Watch
 from tessera.tracebacks import OWN
 
@@ -44,21 +45,27 @@ def compile_call(
     `screen` sees the program before its code is generated and may raise; `recorded`: `why_recompiled` tells of it.
     """
     arguments, shown = bound.arguments, bound.fields
-    return compile_with(fn, parameters, arguments, shown, target, watch, dims or {}, profile, debug, screen, recorded)
+    return compile_with(
+        fn, parameters, arguments, shown, target, watch, dims or {}, profile, debug, screen, recorded, bound.constant
+    )
 
 
 def compile_with(
     fn: Any, parameters: Parameters, arguments: Mapping[str, Any] | None, shown: Mapping[str, Any], target: Target,
     watch: Watch, dims: Mapping[str, int], profile: bool = False, debug: bool | None = None,
-    screen: Callable[[Program], None] | None = None, recorded: bool = True,
+    screen: Callable[[Program], None] | None = None, recorded: bool = True, constant: Set[str] | None = None,
 ) -> Built:  # fmt: skip
-    """As `compile_call`; `arguments` None compiles for the annotations alone."""
+    """As `compile_call`; `arguments` None compiles for the annotations alone. `constant`: the names of arrays
+    that never change; None: of none may anything be kept, as the code will meet others."""
     debug = knobs.debug() if debug is None else debug
     definition = parameters.definition
 
     tuned = [r for r in watch.reads if is_function(r.value) and "autotune" in (getattr(r.value, "options", None) or {})]
 
     def unit() -> Unit:
+        return analysed() if constant is None else _with_constants(analysed(), constant)
+
+    def analysed() -> Unit:
         if not tuned:
             return analyse(definition, arguments, dims).unit()
         choice = deferred("runtime.autotune.choose").choice
@@ -68,6 +75,7 @@ def compile_with(
         finally:
             launches.tuned.reset(token)
 
+    fixed = constant is not None and any(map(_never_changes, watch.reads))
     source = definition.text.segment(definition.text.span(definition.tree))
     fields: dict[str, Any] = {
         "source": function_content(python_function(fn)),
@@ -75,6 +83,7 @@ def compile_with(
         **shown,
         **{f"dim {name}": str(size) for name, size in dims.items()},
         **watch.fields(),
+        **({"arrays from outside": "constant"} if fixed else {}),
         **{f"timings of {read.path}": _timings(read.value, target) for read in tuned},
         "target": target.fingerprint,
         "debug": str(debug),
@@ -92,6 +101,22 @@ def compile_with(
         compilation = why_recompiled.Compilation(definition.name, fields, built.origin, built.duration)
         why_recompiled.record(why_recompiled.identity_of(fn), compilation)
     return built
+
+
+def _never_changes(read: Read) -> bool:
+    adapter = adapter_of(read.value)
+    return adapter is not None and adapter.constant
+
+
+def _with_constants(unit: Unit, names: Set[str]) -> Unit:
+    """The unit, whose parameters of these names, and captured arrays of libraries whose arrays never change, are
+    constant."""
+    first = len(unit.params) - len(unit.captures)
+    held = {i for i, a in enumerate(unit.captures, first) if (found := adapter_of(a)) is not None and found.constant}
+    if not names and not held:
+        return unit
+    params = (replace(p, constant=p.name in names or i in held) for i, p in enumerate(unit.params))
+    return replace(unit, params=tuple(params))
 
 
 def _warn(built: Built) -> None:

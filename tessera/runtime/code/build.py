@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -26,6 +27,7 @@ from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
 from tessera.immutable import immutable
 from tessera.runtime import events
+from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.code import cache, keys
 from tessera.runtime.code.plan import LaunchPlan
 from tessera.runtime.code.recent import Recent
@@ -63,6 +65,8 @@ class LoadableCode(Locked):
         super().__init__()
         self.artifact, self.target = artifact, target
         self._executable: Executable | None = None
+        self.arrays: Mapping[int, weakref.ref[Any]] = {}
+        """those whose packed forms it reads; who calls it holds them"""
 
     def executable(self) -> Executable:
         """Loads at the first call. Raises DeviceError where the code cannot run on this machine."""
@@ -71,6 +75,23 @@ class LoadableCode(Locked):
                 if self._executable is None:
                     self._executable = self.target.load(self.artifact)
         return self._executable
+
+    def filled(self, arrays: Mapping[int, Any]) -> LoadableCode:
+        """The code for certain constant arrays, by their places among those of a call: with what it wants packed of
+        them. Each array keeps its packed forms."""
+        executable: Any = self.executable()
+        if not getattr(executable, "packs", None):
+            return self
+
+        def place(pack: Any, write: Callable[[int, int], None]) -> int:
+            array = arrays[pack.source]
+            pointer = adapter_of(array).pointer(array)  # type: ignore[union-attr]
+            return array.packed(pack.name, pack.bytes, lambda address: write(pointer, address))
+
+        found = LoadableCode(self.artifact, self.target)
+        found._executable = executable.filled(place)
+        found.arrays = {slot: weakref.ref(array) for slot, array in arrays.items()}
+        return found
 
 
 class UserWarningAt(NamedTuple):

@@ -10,6 +10,7 @@ from tessera.compiler.targets.cpu.assembly import listing
 from tessera.compiler.targets.cpu.assembly.source import SourceText
 from tessera.compiler.targets.cpu.assembly.spills import spilled_values
 from tessera.compiler.targets.cpu.frame import FIRST, FrameLayout
+from tessera.compiler.targets.cpu.kernel.constants import PackedConstant, pack_constants
 from tessera.compiler.targets.cpu.kernel.program import ProgramWriter
 from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
@@ -18,7 +19,7 @@ from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
 
-VERSION = 17
+VERSION = 18
 """version of the code that this package generates; part of cache keys"""
 
 
@@ -48,12 +49,19 @@ class CpuTarget:
         """Raises TargetError TS602 where a Program holds what this target cannot compile."""
         from tessera.compiler.targets.cpu.call.executable import CODE  # slow: as below
 
+        program, packed = pack_constants(program, self.isa)
         writer = ProgramWriter(program, self.isa, profile, debug)
+        for constant in packed:
+            constant.write(writer.module)
         text, lines = writer.render()
         objects = jit.compile_objects(text, self.isa, program.name)
         files = {f"code.{i}{CODE}" if i else f"code{CODE}": code for i, code in enumerate(objects)}
         files |= {f"constant{b.id}": b.data or b"" for b in program.buffers if b.role == "constant"}
-        meta = writer.meta() | {"frame": _layout(program, writer.frame), "lines": lines}
+        meta = writer.meta() | {
+            "frame": _layout(program, writer.frame),
+            "lines": lines,
+            "packs": _packs(program, packed),
+        }
         return Artifact("cpu", program.name, text, files, None, self._resources(writer), meta)
 
     def load(self, artifact: Artifact) -> Executable:
@@ -137,6 +145,14 @@ def _layout(program: Program, frame: FrameLayout) -> dict[str, Any]:
         "size": frame.size, "bound": bound, "arrays": arrays, "temps": temps, "constants": constants,
         "scalars": scalars, "dims": dims, "free": list(program.free),
     }  # fmt: skip
+
+
+def _packs(program: Program, packed: tuple[PackedConstant, ...]) -> list[tuple[int, int, int, str]]:
+    """Of each constant that is packed before: where the packed form's address goes, which of the arrays of a call it is
+    made of, its bytes, and the function that packs it."""
+    places = {b.id: i for i, b in enumerate(program.buffers)}
+    arrays = [b.id for b in program.buffers if b.role in ("input", "output")]
+    return [(places[c.buffer], arrays.index(c.source), c.bytes, c.name) for c in packed]
 
 
 def _array(program: Program, i: int) -> tuple[int, int, bool]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import mmap
 import os
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
@@ -50,6 +51,17 @@ class Place:
     bytes: Dim
     first: int
     last: int
+
+
+@immutable
+class Pack:
+    """A constant array that is packed before the first call: the slot of the packed form, the place of the array among
+    those of a call, the bytes, and the function that packs, whose name says how."""
+
+    slot: int
+    source: int
+    bytes: int
+    name: str
 
 
 class Workspace:
@@ -128,6 +140,7 @@ class CpuExecutable:
         for slot, constant in self._constants.items():
             self._template[slot] = constant.address
         self.records_tiles = bool(meta["phases"])
+        self.packs = [Pack(FIRST + slot, *rest) for slot, *rest in meta["packs"]]
 
     @property
     def record_ns(self) -> float | None:
@@ -141,6 +154,17 @@ class CpuExecutable:
         _, size, stride = self._layout(tuple(dims))
         return size + stride * (threads.pool().size + 1)
 
+    # -- constants ---------------------------------------------------------------------------------------------------
+    def filled(self, place: Callable[[Pack, Callable[[int, int], None]], int]) -> CpuExecutable:
+        """The same code for certain constant arrays. `place(pack, write)` gives the address of a packed form, which
+        `write(array, address)` makes of the array at an address."""
+        found = copy.copy(self)
+        found._template, found._fast = self._template.copy(), {}
+        for pack in self.packs:
+            write = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self._code.address(pack.name))
+            found._template[pack.slot] = place(pack, write)
+        return found
+
     # -- one call ----------------------------------------------------------------------------------------------------
     def run(
         self,
@@ -152,6 +176,7 @@ class CpuExecutable:
         record: TileRecorder | None = None,
     ) -> None:
         """Returns when the outputs are written."""
+        assert all(self._template[pack.slot] for pack in self.packs), "constants have not been packed"
         pool = threads.pool()
         frame = self._template.copy()
         frame[POOL] = pool.address

@@ -62,6 +62,8 @@ class PackedMatmul:
     rhs_axes: tuple[int, int] = (1, 1)
     halves: tuple[bool, bool] = (False, False)
     """which operands hold bf16 in the upper halves of f32, as scratch memory does"""
+    ready: int = 0
+    """how many panels of B have been packed before, of each slab one behind the other; 0: B is packed here"""
 
     @property
     def element(self) -> Ty:
@@ -136,7 +138,11 @@ class PackedMatmul:
         axes = (*self.lhs_axes, *self.rhs_axes)
         size += "_of" + "".join(map(str, axes)) if axes != (1, 1, 1, 1) else ""
         lhs, rhs = (f"{t}{'_halves' * half}" for half, t in zip(self.halves, (self.lhs, self.rhs), strict=True))
-        return f"matmul_{lhs}_{rhs}_{self.acc}_{along}_{size}{'_add' if self.accumulate else ''}"
+        return f"matmul_{lhs}_{rhs}_{self.acc}_{along}_{size}{'_add' if self.accumulate else ''}{self._made}"
+
+    @property
+    def _made(self) -> str:
+        return f"_ready{self.ready}" if self.ready else ""
 
     def padded_rows(self, m: int) -> int:
         return -(-m // self.mr) * self.mr
@@ -144,10 +150,14 @@ class PackedMatmul:
     def padded_columns(self, n: int) -> int:
         return -(-n // self.nr) * self.nr
 
+    def ready_bytes(self, k: int) -> int:
+        """Bytes of all of B, packed before."""
+        return -(-k // self.slab) * self.ready * self.nr * KC * self.acc.itemsize
+
     def workspace(self, m: int) -> int:
         """Bytes of the packed panels for products of up to m rows."""
         lhs = self.padded_rows(m) * KC + 2 * self.lanes
-        rhs = KC * self.nr * min(WIDE, -(-self.columns // self.nr))
+        rhs = 0 if self.ready else KC * self.nr * min(WIDE, -(-self.columns // self.nr))
         return -(-(lhs + rhs) * self.acc.itemsize // 64) * 64
 
 
@@ -192,6 +202,9 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
         with fn.loop(0, n, WIDE * kind.nr) as wide:
             valid = fn.smin(WIDE * kind.nr, fn.sub(n, wide.index))
             pack_rhs(wide.index, valid, packed_rhs)
+            if kind.ready:
+                before = fn.mul(fn.div(slab.index, kind.slab), kind.ready * kind.nr)
+                packed_rhs = fn.gep(given[1][0], fn.mul(fn.add(before, wide.index), KC), elem)
             with fn.loop(0, valid, kind.nr) as q, fn.loop(0, panels) as p:
                 row = fn.mul(p.index, kind.mr)
                 x, y = fn.gep(work, fn.mul(row, KC), elem), fn.gep(packed_rhs, fn.mul(q.index, KC), elem)
@@ -263,11 +276,39 @@ class _SeveralAxes:
         return pack
 
 
-def _operand(module: LLVMModule, kind: PackedMatmul, right: bool) -> _OneAxis | _SeveralAxes:
+@immutable
+class _Ready:
+    """A right operand that has been packed before, by the address of its first panel."""
+
+    parameters: tuple[tuple[str, Ty], ...] = (("b", PTR),)
+
+    def slab(self, fn: LLVMFunction, given: Sequence[Val], k: Index, kc: Index, table: Val) -> Pack:
+        return lambda first, valid, target: None
+
+
+def _operand(module: LLVMModule, kind: PackedMatmul, right: bool) -> _OneAxis | _SeveralAxes | _Ready:
+    if right and kind.ready:
+        return _Ready()
     panel, axes = kind.panel(right), kind.rhs_axes if right else kind.lhs_axes
     if axes == (1, 1):
         return _OneAxis(pack_function(module, panel), panel.storage, right)
     return _SeveralAxes(scattered_function(module, panel, axes[0]), axes, right)
+
+
+def pack_ahead(
+    module: LLVMModule, kind: PackedMatmul, name: str, sizes: tuple[int, int], strides: tuple[int, int]
+) -> None:
+    """Writes `void name(source, target)`, which packs all of B as `kind.ready` says. `sizes` and `strides` are those of
+    k and n."""
+    (k, n), (sbk, sbn) = sizes, strides
+    panel = kind.panel(True)
+    pack = pack_function(module, panel)
+    fn = LLVMFunction(module, name, [("source", PTR), ("target", PTR)])
+    with fn.loop(0, k, kind.slab) as at:
+        source = fn.gep(fn.param(0), fn.mul(at.index, sbk), memory_element(kind.rhs))
+        place = fn.mul(fn.div(at.index, kind.slab), kind.ready * kind.nr * KC)
+        target = fn.gep(fn.param(1), place, kind.element.elem)
+        _call(fn, pack, source, sbn, sbk, n, fn.smin(kind.slab, fn.sub(k, at.index)), target)
 
 
 def _call(fn: LLVMFunction, name: str, *args: Index) -> None:

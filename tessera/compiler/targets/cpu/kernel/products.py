@@ -8,12 +8,12 @@ from math import prod
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import ViewType
-from tessera.compiler.targets.cpu.elementary.convert import memory_element, real_part
+from tessera.compiler.targets.cpu.elementary.convert import memory_element, real_part, register_type
 from tessera.compiler.targets.cpu.kernel.diagonal import diagonal_function
 from tessera.compiler.targets.cpu.kernel.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
 from tessera.compiler.targets.cpu.kernel.lines import lines_function
-from tessera.compiler.targets.cpu.kernel.packed_matmul import PackedMatmul, matmul_function
+from tessera.compiler.targets.cpu.kernel.packed_matmul import KC, PackedMatmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.packing.scattered import Walk
 from tessera.compiler.targets.cpu.kernel.small_matmul import (
     FEW_ROWS,
@@ -177,6 +177,9 @@ class Product:
     """how many rows and columns the last block has, where that is known and fewer; else 0"""
     open: bool = False
     """how many rows there are is known at launch, and may be few"""
+    ready: tuple[Val, int] | None = None
+    """of a right operand that has been packed before: where its panels from column 0 of the block on are, and how many
+    panels all of it has"""
     few: bool = False
     """there is at least one row, and the other ones of `rows` need not be there"""
 
@@ -283,12 +286,13 @@ class Product:
         depth = depth if self.acc.is_float else min(depth, 2)
         kind = PackedMatmul(
             k.isa, self.a.dtype, self.b.dtype, self.acc, *along, self.rows, self.columns, self.accumulate, depth,
-            self.a.axes, self.b.turned.axes, (self.a.halves, self.b.halves),
+            self.a.axes, self.b.turned.axes, (self.a.halves, self.b.halves), self.ready[1] if self.ready else 0,
         )  # fmt: skip
         line = max(self.pitch, kind.padded_columns(self.columns))
         sums = self.c if depth < 3 else k.raw(kind.padded_rows(self.rows) * line * self.acc.itemsize)
         work = k.raw(kind.workspace(self.rows))
-        given = [*self.a.arguments(0), *self.b.arguments(1), *self._sizes(), work, sums]
+        right = [self.ready[0]] if self.ready else self.b.arguments(1)
+        given = [*self.a.arguments(0), *right, *self._sizes(), work, sums]
         return _call(k.fn, matmul_function(k.module, kind), given)
 
     def _real(self, fn: LLVMFunction) -> Product:
@@ -366,7 +370,8 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
     depth = ev.dim(extent)
     # what is not packed has no panels to fill up; complex products have an order of their parts
     packed = _direct(k.isa, left, right, dtype, (rows, columns, depth), PITCH, accumulate=False)[0] != "direct"
-    swap = (narrow or (least and packed)) and not dtype.is_complex and op.result not in ev.cells
+    ahead = op.attrs.get("packed")
+    swap = (narrow or (least and packed)) and not (dtype.is_complex or ahead) and op.result not in ev.cells
     cell = ev.cells.get(op.result) or k.matrix(op.result, turned=swap)
     ev.cells[op.result] = cell
     m, n = _left(k, height, op.operands[2], rows), _left(k, width, op.operands[3], columns)
@@ -383,7 +388,15 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
     last = _rest(height, rows), _rest(width, columns)
     product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False, last)
     few = not isinstance(height, int) and not dtype.is_complex
-    (product.swapped if swap else replace(product, open=few)).write(k)
+    ready = None if ahead is None else _ready(k, ahead, dtype, col)  # type: ignore[arg-type]
+    (product.swapped if swap else replace(product, open=few, ready=ready)).write(k)
+
+
+def _ready(k: KernelFunction, ahead: tuple[int, int], dtype: DType, column: Index) -> tuple[Val, int]:
+    """The panels of a right operand that was packed before (constants.py), from a column on."""
+    argument, panels = ahead
+    first = k.fn.mul(column, KC)  # panels are as wide as they hold columns
+    return k.fn.gep(k.ev.base(k.kernel.region.block.args[argument]), first, register_type(dtype).elem), panels
 
 
 def _only_stored(v: Value) -> bool:
