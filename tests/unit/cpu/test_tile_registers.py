@@ -92,7 +92,7 @@ def test_bytes_of_any_sign(types: tuple[dt.DType, dt.DType], tiles: SoftTiles) -
 
 @pytest.mark.parametrize("k", [17, 70, 128])
 def test_tiles_in_scratch_memory(k: int, tiles: SoftTiles) -> None:
-    """Scratch memory holds bf16 in the upper halves of f32, of which packing makes words, in either order of the axes."""
+    """Scratch memory holds bf16 in the upper halves of f32: packing makes words of them, in either order of axes."""
     rng = np.random.default_rng(k)
     a, b = (rng.standard_normal(s).astype(BF16) for s in ((80, k), (k, 24)))
     results = [np.empty(s, np.float32) for s in ((80, 24), (24, 80), (80, 24))]
