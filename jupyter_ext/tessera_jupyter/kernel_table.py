@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from tessera.compiler.targets.base import GlobalAccess, SpilledValue, platform_of
+from tessera.compiler.targets.base import SpilledValue, platform_of
 from tessera.errors import TesseraError
+from tessera.profiler.views.accesses import access_tables
 from tessera.profiler.views.markup import hinted, origin, table, text, unknown
 from tessera.runtime.code.assembly import assembly_of, spilled_or_why
 from tessera.runtime.compiled import Compiled
@@ -51,7 +52,8 @@ def _subject(subject: Subject, waiting: bool) -> str:
         told = "".join(_tiles(k) for k in _different(explained.kernels))
         apart = dict.fromkeys(r["text"] for r in explained.apart)
         told += "".join(f'<p class="ts-apart">{text(why)}</p>' for why in apart)
-        touched = _accesses(subject.compiled)
+        has = hasattr(subject.compiled.target, "accesses")
+        touched = access_tables(subject.compiled.accesses()) if has else ""
         body = f"<p>{_summary(subject)}</p>{_table(subject, waiting)}{_lines(subject, waiting)}{told}{touched}"
     return f'<section class="ts-subject" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>{body}</section>'
 
@@ -157,29 +159,6 @@ def _tiles(kernel: Mapping[str, Any]) -> str:
     if notes := "".join(f"<li>{text(note)}</li>" for note in kernel["notes"]):
         out += f'<h5>Notes on {name}</h5><ul class="ts-notes">{notes}</ul>'
     return out
-
-
-_ACCESSES = ("line", "access", "array", "sectors a request <small>of 32 B</small>", "at best", "requests")
-
-
-def _accesses(compiled: Compiled) -> str:
-    """How many sectors of memory loads and stores touch, where the target tells: those that touch most first."""
-    out = ""
-    found = compiled.accesses() if hasattr(compiled.target, "accesses") else []
-    for kernel in dict.fromkeys(a.kernel for a in found):
-        own = sorted((a for a in found if a.kernel == kernel), key=lambda a: -((a.sectors or 0) - (a.ideal or 0)))
-        rows = [(str(a.line), text(a.kind), text(f"{a.array} {a.dtype}".strip()), *_sectors(a)) for a in own]
-        out += f"<h5>Global memory of {text(kernel)} {origin('static')}</h5>{table(_ACCESSES, rows)}"
-    return out
-
-
-def _sectors(a: GlobalAccess) -> tuple[str, str, str]:
-    if a.per_request is None or a.least is None:
-        why = a.why or "no lane takes part"
-        return unknown(why), unknown(why), unknown(why) if a.requests is None else "0"
-    note = " and ".join(["its mask is not counted"] * a.masked + ["of the first programs alone"] * a.some)
-    each = f"{a.per_request:.3g}"
-    return hinted(each, note) if note else each, f"{a.least:.3g}", f"{a.requests:,}"
 
 
 def _different(kernels: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 from collections import defaultdict
@@ -19,6 +20,7 @@ from tessera.compiler.targets.base import GlobalAccess
 from tessera.compiler.targets.cuda import host_library, nvrtc
 from tessera.compiler.tile.program import Program
 from tessera.errors import source_line
+from tessera.profiler import Profiler
 from tests import kernel_runner
 from tests.emulator import kernels
 
@@ -284,3 +286,24 @@ def test_patterns_touch_what_is_told(tmp_path: Path) -> None:
     gathered = counted.pop(wide)
     assert gathered[1] > wanted.pop(wide)[1], "the gather reads it too"
     assert wanted == counted
+
+
+@ts.kernel
+def first_column(x: ts.Tensor["n", 64, ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = x[i, 0] * 2
+
+
+def test_the_page_of_a_profile_shows_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those of the programs that were called, as a static figure; a profile from a file has no programs."""
+    monkeypatch.setenv("TESSERA_TARGET", "emulator:sm_80")
+    with ts.profiler(host=False) as prof:
+        first_column(np.ones((128, 64), np.float32), np.zeros(128, np.float32))
+    page = prof.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+    (section,) = re.findall(r"<section><h2>Sectors of memory</h2>(.*?)</section>", page)
+    row = re.search(r'<tr><th>\d+</th><td data-h="access">load</td>.*?</tr>', section)
+    assert ">static<" in section and row is not None
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", row[0]) == ["load", "x f32", "32", "4", "4"]
+    again = Profiler.load(prof.save(tmp_path / "run.tsprof")).to_html(tmp_path / "again.html")
+    assert "Sectors of memory" not in again.read_text(encoding="utf-8")

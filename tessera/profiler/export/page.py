@@ -14,8 +14,10 @@ from tessera.profiler.roofline import Roofline
 from tessera.profiler.style import resource
 from tessera.profiler.summary import Summary
 from tessera.profiler.views import tiles
+from tessera.profiler.views.accesses import access_tables
 from tessera.profiler.views.kernels import kernel_table, sizes_note
 from tessera.profiler.views.markup import hinted, table, text
+from tessera.runtime.compiled import Compiled
 from tessera.runtime.events import LaunchEvent
 
 _MOST_ROWS = 1000
@@ -44,7 +46,7 @@ def page(recording: Recording) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f'<meta name="viewport" content="width=device-width"><style>{_style()}</style></head>'
         f"<body><main><h1>Tessera profile</h1>{_headline(summary, recording)}{_hints(summary.hints)}{shown}"
-        f"{_traffic(summary)}<section><h2>Launches</h2>{_launches(recording.launches)}</section>"
+        f"{_traffic(summary)}{_accesses(recording)}<section><h2>Launches</h2>{_launches(recording.launches)}</section>"
         f"<section><details><summary>As text</summary><pre>{plain}</pre></details></section>"
         f"</main><script>{resource('tiles.js')}</script></body></html>"
     )
@@ -66,6 +68,14 @@ def _headline(summary: Summary, recording: Recording) -> str:
 def _traffic(summary: Summary) -> str:
     rows = summary.traffic.table()
     return f"<section><h2>Bytes by array</h2>{rows}</section>" if rows else ""
+
+
+def _accesses(recording: Recording) -> str:
+    """Of the programs that the recording called, as their last calls ran, where their target tells."""
+    programs = {id(program): program for call in recording.calls if (program := call.program()) is not None}
+    last = [compiled for program in programs.values() if (compiled := Compiled.of_last_call(program)) is not None]
+    found = [a for compiled in last if hasattr(compiled.target, "accesses") for a in compiled.accesses()]
+    return f"<section><h2>Sectors of memory</h2>{access_tables(found)}</section>" if found else ""
 
 
 def _hints(hints: list[Hint]) -> str:
