@@ -79,8 +79,27 @@ def levels(f: Any, arguments: list[Any]) -> set[str]:
 
 
 def test_requests_leave_room_in_the_first_level_cache() -> None:
-    assert levels(softmax, [np.ones((8, 4096), np.float32)]) == {"3"}
-    assert levels(softmax, [np.ones((8, 4112), np.float32)]) == {"2"}
+    assert levels(softmax, [np.ones((8, 1008), np.float32)]) == {"3"}
+    assert levels(softmax, [np.ones((8, 1024), np.float32)]) == {"2"}
+
+
+@ts.function
+def variances(x: ts.Tensor["B", "D", ts.f32]):
+    return x.var(axis=1)
+
+
+@ts.function
+def sums_and_extremes(x: ts.Tensor["B", "D", ts.f32]):
+    return x.sum(axis=1) - x.max(axis=1)
+
+
+def test_the_loop_that_computes_asks_for_the_next_row() -> None:
+    def before(f: Any, word: str) -> bool:
+        """Whether requests stand before the first instruction of that name."""
+        text = run(f, target(64), [np.ones((8, 1024), np.float32)])[1]
+        return text.index("call void @llvm.prefetch") < text.index(word)
+
+    assert not before(variances, " fmul ") and before(sums_and_extremes, " fsub ")
 
 
 @ts.function

@@ -24,11 +24,10 @@ AHEAD = 1 << 12
 """bytes from a row to the one that is asked for meanwhile, or one row where that is more"""
 FURTHER = 1 << 14
 """bytes to what is asked for in a loop that stores past the caches"""
-NEAR, LONGEST = 1 << 14, 1 << 18
-"""bytes of rows up to which they go into the first-level cache, which holds those that are worked on as well, and up to
-which they are asked for at all"""
-HEAVY = 8
-"""vector instructions from which on a loop computes so much"""
+NEAR, LONGEST = 1 << 12, 1 << 18
+"""bytes of rows below which they go into the first-level cache, and up to which they are asked for at all"""
+HEAVY = 3
+"""vector instructions from which on a loop computes so much: more than a sum of what is read"""
 
 
 def prefetches(body: NestBody, before: Sequence[NestBody], after: Nest | None) -> list[Prefetch | GatheredPrefetch]:
@@ -83,7 +82,7 @@ def _gathered_rows(body: NestBody, before: Sequence[NestBody], vector: int) -> I
         if op in seen or not outer or vector not in coords or op.attrs.get("masked") or not _is_large(op, body):
             continue
         if isinstance(size, int) and 0 < size <= LONGEST:
-            yield GatheredPrefetch(op, coords, outer[-1], -(-AHEAD // size), 1 if size <= near else 2)
+            yield GatheredPrefetch(op, coords, outer[-1], -(-AHEAD // size), 1 if size < near else 2)
 
 
 def _next_rows(body: NestBody, loads: list[tuple[Op, Coords]], vector: int) -> Iterator[Prefetch]:
@@ -94,7 +93,7 @@ def _next_rows(body: NestBody, loads: list[tuple[Op, Coords]], vector: int) -> I
         return
     sizes = [extent * dtype_of(op.result).itemsize for op, _, _ in rows]
     if max(sizes, default=0) <= LONGEST:
-        level = 1 if sum(sizes) <= NEAR else 2
+        level = 1 if sum(sizes) < NEAR else 2
         for (op, coords, axis), size in zip(rows, sizes, strict=True):
             yield Prefetch(op, coords, axis, -(-AHEAD // size), level)
 
