@@ -53,6 +53,8 @@ def steps(part: int) -> Iterator[Callable[[], Step]]:
     yield lambda: mlp_backward(1024 // part)
     yield lambda: attention_backward(8, 1024 // part, 64)
     yield lambda: attention_backward(8, 1024 // part, 64, narrow=True)
+    yield lambda: derived_attention(4, 1024 // part, causal=False)
+    yield lambda: derived_attention(4, 1024 // part, causal=True)
     yield lambda: embedding_backward(50_000 // part, 256, 16_384 // part)
     yield lambda: adamw(20, (1 << 19) // part, in_place=False)
     yield lambda: adamw(20, (1 << 19) // part, in_place=True)
@@ -219,6 +221,14 @@ def attention_backward(heads: int, length: int, depth: int, narrow: bool = False
                      tolerance=5e-2 if narrow else 1e-3)  # fmt: skip
 
 
+def derived_attention(heads: int, length: int, causal: bool) -> Step:
+    """A kernel with a derived backward beside the kernels of `ts.attention`, which are written by hand."""
+    runs, depth = derived.attention(heads, length, causal), derived.DEPTH
+    amount = (9 if causal else 18) * heads * length**2 * depth  # nine products, of which a mask leaves half
+    name = f"attention, derived{', causal' * causal} {heads}x{length}x{depth}"
+    return Step(name, runs, amount, "GF/s", goal=0.8, beside="ts.attention")
+
+
 def embedding_backward(rows: int, width: int, count: int) -> Step:
     table, at = normal(rows, width), np.random.default_rng(0).integers(0, rows // 10, count)
     ta, ja = torch.tensor(at), jnp.asarray(at)
@@ -336,7 +346,7 @@ def measure(step: Step, quick: bool, threads: int) -> dict[str, Any]:
     with torch.no_grad():
         found = {n: [_plain(a) for a in _leaves(run())] for n, run in step.runs.items()}
         for name, results in found.items():
-            for a, b in zip(results, found.get("torch", results), strict=False):
+            for a, b in zip(results, found.get("torch", found.get(step.beside, results)), strict=False):
                 if not np.allclose(a, b, rtol=step.tolerance, atol=step.tolerance * (np.abs(b).max() + 1e-6)):
                     raise SystemExit(f"{step.name}: {name} is off by {np.abs(a - b).max():.3g}")
         times = compare(step.runs, budget=2.0 if quick else 6.0, threads=threads)
@@ -486,14 +496,14 @@ def _load(threads: int) -> None:
     from benchmarks import cpu
 
     cpu.load(threads)
-    global np, torch, jax, jnp, ts, nn, gpt, dispatch
+    global np, torch, jax, jnp, ts, nn, derived, gpt, dispatch
     import jax
     import jax.numpy as jnp
     import numpy as np
     import torch
 
     import tessera as ts
-    from benchmarks import gpt
+    from benchmarks import derived, gpt
     from tessera import nn
     from tessera.runtime.call import dispatch
 

@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, knobs
-from tests.kernel_runner import backward_refusal
+from tests.kernel_runner import backward_refusal, check_backward
 
 rng = np.random.default_rng(3)
 
@@ -391,6 +391,15 @@ def parents(monkeypatch: pytest.MonkeyPatch) -> None:
     for node in ast.walk(ast.parse("a[-b] = c * d + e < (not f)")):
         if not node._fields:
             monkeypatch.setattr(node, "parent", Untouchable(), raising=False)
+
+
+def test_a_number_that_fills_a_tile_has_a_gradient() -> None:
+    @ts.kernel
+    def shifted(x: Tensor["M", "N", ts.f32], a: ts.f32) -> Tensor["M", "N", ts.f32]:
+        start = ts.tile.full((8, 16), ts.tile.exp(a))
+        return x[tile_m : tile_m + 8, tile_n : tile_n + 16] * start
+
+    check_backward(shifted, lambda x, a: x * ts.exp(a), [numbers(8, 32), 0.3], "cpu")
 
 
 @pytest.mark.parametrize("kernel", [k for k, *_ in CASES], ids=lambda k: k.name)

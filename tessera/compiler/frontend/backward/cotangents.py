@@ -28,7 +28,7 @@ from tessera.language.dims import Expr
 
 REDUCTIONS = ("sum", "mean", "max", "min")
 NO_DERIVATIVE = frozenset({
-    "any", "all", "argmax", "argmin", "zeros", "ones", "full", "zeros_like", "arange", "causal_mask", "uniform",
+    "any", "all", "argmax", "argmin", "zeros", "ones", "zeros_like", "arange", "uniform",
     "random_bits", "argsort", "cdiv", "linear_id", "program_id", "num_programs",
 })  # fmt: skip
 """functions whose results do not move with their operands; numbers are no tiles"""
@@ -216,8 +216,8 @@ class Pull:
                 else:
                     self.elementwise(node, "where", [test, a, b], c)
             case ast.Attribute(value=a, attr="T"):
-                self.pull(a, replace(c, node=ast.Attribute(self.cleaned(self.full(c, node)).node, "T", ast.Load()),
-                                     clean=True, mask=None, short=False))  # fmt: skip
+                turned = ast.Attribute(self.cleaned(self.full(c, node)).node, "T", ast.Load())
+                self.pull(a, replace(c, node=turned, clean=True, mask=None, short=False))
             case ast.Call():
                 self.call(node, c)
             case _:
@@ -322,6 +322,9 @@ class Pull:
                 raise rec.refused(node, f"give the operands of {function} without their names")
             self.elementwise(node, function, node.args, c)
             return
+        if function == "full":
+            self.filled(node, given, c)
+            return
         if not node.args:
             raise rec.refused(node, f"give the operand of {function} without its name")
         prefix, _, kind = function.rpartition("_")
@@ -339,11 +342,13 @@ class Pull:
             self.load(node, given, c)
         elif function == "cumsum":
             self.prefix(node, given, c)
+        elif function == "causal_mask":
+            self.unmasked(node, given, c)
         elif function in ("mma", "dot"):
             self.product(node, given, c)
         elif function in ("trans", "transpose") and len(node.args) == 1 and not given and rec.rank(node) == 2:
-            turned = self.cleaned(self.full(c, node))
-            self.pull(node.args[0], TileCotangent(ast.Attribute(turned.node, "T", ast.Load())))
+            turned = self.cleaned(self.full(c, node)).node
+            self.pull(node.args[0], TileCotangent(ast.Attribute(turned, "T", ast.Load())))
         else:
             raise rec.refused(node, f"it has no rule for {ast.unparse(node.func)}")
 
@@ -367,6 +372,22 @@ class Pull:
         if mask is not None:
             c = TileCotangent(self.writer().call("where", self.read(mask), c.node, number(0)))
         self.pull(node.args[0], c)
+
+    def filled(self, node: ast.Call, given: dict[str, ast.expr], c: TileCotangent) -> None:
+        """A number that fills a tile is what all elements share."""
+        value = node.args[1] if len(node.args) > 1 else given.get("value") or given.get("fill_value")
+        if value is not None and self.rec.moves(value):
+            rank = self.rec.rank(node)
+            c = self.cleaned(self.full(c, node))
+            self.pull(value, TileCotangent(self.summed(c.node, range(rank), rank)))
+
+    def unmasked(self, node: ast.Call, given: dict[str, ast.expr], c: TileCotangent) -> None:
+        """What a causal mask hides has no share."""
+        places = [*node.args[1:3], *(given[k] for k in ("q0", "k0") if k in given)]
+        if len(places) != 2 or any(map(self.rec.moves, (*node.args[3:], *given.values()))):
+            raise self.rec.refused(node, "it has no rule for this mask")
+        c = self.cleaned(self.full(c, node))
+        self.pull(node.args[0], TileCotangent(self.writer().call("causal_mask", c.node, *places, number(0.0))))
 
     def prefix(self, node: ast.Call, given: dict[str, ast.expr], c: TileCotangent) -> None:
         """Each element counts in all prefixes from its own on."""

@@ -19,12 +19,14 @@ from tessera.compiler.frontend.backward.items import (
     LoopStatement,
     ReturnStatement,
     StoreStatement,
+    names,
 )
 from tessera.compiler.frontend.backward.places import Places
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.sites import BackwardLevel, Gradient, Key, SharedBlock, Site
 from tessera.compiler.frontend.backward.statements import KernelReading
 from tessera.compiler.frontend.kernel.values import Share, TileWindow, View, marks
+from tessera.language.dtypes import DType
 
 
 class Derivation:
@@ -56,6 +58,10 @@ class Derivation:
         self.shared_blocks: list[SharedBlock] = []
         self.products: set[str] = set()
         """names of cotangents that products of matrices gave"""
+        self.results: dict[str, tuple[str, int]] = {}
+        """arrays that the forward pass has given, by their names: which result it is, and its number"""
+        self.kept: dict[str, ast.expr] = {}
+        """where values stand in them, by their texts or names"""
         self.zeroed: set[str] = set()
         """cotangents that the backward overwrites"""
         self.places = Places(rec, self.reading.tree)
@@ -111,7 +117,9 @@ class Derivation:
                 f"d_{self.reading.said.get(v.id, v.id)}" if isinstance(v, ast.Name) else f"d_{result}"
             )
             if self.rec.moves(v):
-                self.pulls.pull(v, TileCotangent(self.places.own_block(item.node, v, given, i)))
+                place = self.places.own_block(item.node, v, given, i)
+                self.keep(v, place, self.places.result(i).dtype, result, i)
+                self.pulls.pull(v, TileCotangent(place))
 
     def back_store(self, item: StoreStatement) -> None:
         given = self.cotangents.setdefault(item.parameter, self.fresh(f"d_{item.parameter}"))
@@ -151,9 +159,33 @@ class Derivation:
                     raise self.rec.refused(
                         item.node, "what is stored is broadcast to its place; write it as large as that"
                     )
+                if mask is None and not item.added and self.all_stores.count(item.parameter) == 1:
+                    stored = [n for n in (p.name for p in self.k.arguments) if n in self.stored]
+                    number_ = (self.returned or stored).index(item.parameter)
+                    self.keep(value, self.at(item.parameter, target), window.view.dtype, item.parameter, number_)
                 self.pulls.pull(value, TileCotangent(c, mask))
         if item.added and item.parameter not in self.reading.body.declared:
             self.left.add(item.parameter)
+
+    def keep(self, value: ast.expr, place: ast.expr, dtype: DType, result: str, i: int) -> None:
+        """What comes out of a loop is read where the forward pass has stored it, and not computed again."""
+        if not isinstance(place, ast.Subscript) or self.rec.dtype(value) != dtype or not self.looped(value):
+            return
+        array = next((n for n, (_, number_) in self.results.items() if number_ == i), "") or self.fresh(result)
+        self.results[array] = result, i
+        key = value.id if isinstance(value, ast.Name) else ast.dump(value)
+        self.kept[key] = ast.Subscript(name(array), place.slice, ast.Load())
+
+    def looped(self, node: ast.expr) -> bool:
+        """Whether a value is made of what a loop carries."""
+        carried = {n for items in self.reading.lists for x in items if isinstance(x, LoopStatement) for n in x.carried}
+        found, open_ = set[str](), names(node)
+        while open_:
+            n = open_.pop()
+            found.add(n)
+            if (item := self.reading.definition(n)) is not None:
+                open_ |= names(item.value) - found
+        return bool(found & carried) and not (isinstance(node, ast.Name) and node.id in carried)
 
     def at(self, array: str, target: ast.expr) -> ast.expr:
         """The block of another array at the place of a parameter's."""
@@ -530,7 +562,8 @@ class Derivation:
 
     def written(self, level: BackwardLevel) -> list[ast.stmt]:
         lines = [ForwardLines(level.items, False), *level.lines]
-        return emitted(lines, self.pulls.wanted, self.adding, {s.part for s in self.shared_blocks})
+        roots = {s.part for s in self.shared_blocks}
+        return emitted(lines, self.pulls.wanted, self.adding, roots, self.kept)
 
 
 def _moving(window: TileWindow | None) -> frozenset[str]:

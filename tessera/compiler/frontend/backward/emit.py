@@ -30,18 +30,22 @@ Line: TypeAlias = "ast.stmt | ForwardLines"
 
 
 def emitted(
-    lines: Sequence[Line], wanted: Mapping[str, str], adding: Collection[Line], roots: Collection[str]
+    lines: Sequence[Line],
+    wanted: Mapping[str, str],
+    adding: Collection[Line],
+    roots: Collection[str],
+    results: Mapping[str, ast.expr],
 ) -> list[ast.stmt]:
     """`wanted`: names of values by their text. `adding`: assignments that are written with +=. `roots`: names that are
-    read elsewhere."""
-    body = _Emission(wanted, adding).resolved(lines, set())
+    read elsewhere. `results`: of values by their text, or by their names, where the forward pass has stored them."""
+    body = _Emission(wanted, adding, results).resolved(lines, set())
     body = live(body, roots=roots)
     return live(_without_copies(body, set(wanted.values())), roots=roots)
 
 
 class _Emission:
-    def __init__(self, wanted: Mapping[str, str], adding: Collection[Line]) -> None:
-        self.wanted, self.adding = wanted, adding
+    def __init__(self, wanted: Mapping[str, str], adding: Collection[Line], results: Mapping[str, ast.expr]) -> None:
+        self.wanted, self.adding, self.results = wanted, adding, results
 
     def resolved(self, lines: Sequence[Line], done: set[str]) -> list[ast.stmt]:
         """`done`: the values that have their names already."""
@@ -67,7 +71,7 @@ class _Emission:
                 case KeptStatement():
                     out.append(item.node)
                 case AssignStatement():
-                    value = self.named(item.value, out, done)
+                    value = self.results.get(item.name, self.named(item.value, out, done))
                     target = ast.Name(item.name, ast.Store())
                     if item.carried and not inside:
                         op: ast.operator = ast.Add() if item.sign > 0 else ast.Sub()
@@ -89,14 +93,15 @@ class _Emission:
 
     def named(self, node: ast.expr, out: list[ast.stmt], done: set[str]) -> ast.expr:
         """The expression with names in it for the parts that the backward reads, which are assigned before."""
-        held = self.wanted.get(ast.dump(node))
+        key = ast.dump(node)
+        held = self.wanted.get(key)
         if held is not None and held in done:
             return name(held)
         new = self.parts(node, out, done)
         if held is None:
             return new
         done.add(held)
-        out.append(ast.Assign([ast.Name(held, ast.Store())], new, lineno=1))
+        out.append(ast.Assign([ast.Name(held, ast.Store())], self.results.get(key, new), lineno=1))
         return name(held)
 
     def parts(self, value: Any, out: list[ast.stmt], done: set[str]) -> Any:

@@ -16,7 +16,7 @@ from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition
 from tessera.compiler.frontend.names.values import MISSING, Builtin, Namespace
-from tessera.compiler.frontend.syntax.assigned import stored_names
+from tessera.compiler.frontend.syntax.assigned import stored_in_order, stored_names
 from tessera.compiler.frontend.syntax.trees import clone
 from tessera.errors import CompileError
 
@@ -168,7 +168,7 @@ class _Writing(ast.NodeTransformer):
                 first.append(ast.Assign([ast.Name(held, ast.Store())], value, lineno=1))
                 value = ast.Name(held, ast.Load())
             names[n] = value
-        for n in stored_names(body):
+        for n in stored_in_order(body):
             if n not in names:
                 names[n] = ast.Name(unused(n, self.taken), ast.Load())
         assert isinstance(last, ast.Return) and last.value is not None

@@ -43,7 +43,9 @@ class KeptTile:
 
 @dataclass(eq=False, slots=True)
 class OperandKernel:
-    gradient: Gradient
+    """Gives the gradients of blocks that the same coordinates move."""
+
+    gradients: list[Gradient]
     body: list[ast.stmt]
 
 
@@ -66,7 +68,7 @@ class Operands:
         self.groups: list[tuple[SharedBlock, ast.expr, str]] = []
         """blocks that groups of programs share: how the text writes the group's number, and what walks the groups"""
         self.batches = [c for c in self.k.coordinates.grid if c.batch]
-        self.kernels = [self.kernel(s) for s in made.shared_blocks]
+        self.kernels = [self.kernel(blocks) for blocks in self.alike()]
         self.keep_all()
         self.body = live(made.body)
 
@@ -89,10 +91,30 @@ class Operands:
                 ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], name(kept.value), lineno=1)
             )
 
-    def kernel(self, s: SharedBlock) -> OperandKernel:
+    def alike(self) -> list[list[SharedBlock]]:
+        """The blocks that programs share, those together whose gradients the same loops add up."""
+        found: dict[Any, list[SharedBlock]] = {}
+        order = [p.name for p in self.k.arguments]
+        for s in sorted(self.made.shared_blocks, key=lambda s: order.index(s.gradient.parameter)):
+            moving = self.made.moving(s.window)
+            walked = [(self.extent(s, x), self.implicit(s, x)) for x in s.loops if x.marks & moving]
+            ends = [(ast.unparse(extent), implicit) for extent, implicit in walked]
+            groups = [str(self.rec.group(s.window, c)) for c in self.k.coordinates.grid]
+            key = (s.gradient.how, moving, *map(id, s.loops), *ends, *groups)
+            same = found.setdefault(key, [])
+            if same and s.gradient.parameter in (other.gradient.parameter for other in same):
+                found[key, s.gradient.name] = [s]
+            else:
+                same.append(s)
+        return [*found.values()]
+
+    def kernel(self, blocks: list[SharedBlock]) -> OperandKernel:
+        s = blocks[0]
         moving = self.made.moving(s.window)
         grid = [c for c in self.k.coordinates.grid if c not in self.batches]
-        groups = {c: self.group(s, c) for c in grid if self.rec.group(s.window, c) is not None}
+        groups: dict[Coordinate, Walk] = {}
+        for c in (c for c in grid if self.rec.group(s.window, c) is not None):
+            groups[c], *_ = [self.group(x, c) for x in blocks]
         walks = [(groups.get(c) or self.walk(s, c), c not in groups and bool(c.walks & moving)) for c in grid]
         head = next((w for w, moves in walks if moves and not w.implicit), None)
         renamed: dict[str, str] = {}
@@ -103,16 +125,12 @@ class Operands:
                 if w.implicit:
                     renamed[w.name] = self.made.fresh(w.name.removeprefix("tile_"))
         guards: list[ast.expr] = []
-        levels = self.path(s.part, self.program)
-        assert levels is not None
+        levels, totals = self.shares(blocks)
         if any(reads(level) & self.made.zeroed for level in levels[1:]):
             raise self.rec.refused(s.node, "the steps of a loop store what several programs read; declare the result")
-        total = f"{s.gradient.name}_tile"
-        share = levels[-1].pop()
-        assert isinstance(share, ast.Assign)
-        body: list[ast.stmt] = [ast.AugAssign(ast.Name(total, ast.Store()), ast.Add(), share.value)]
+        body: list[ast.stmt] = []
         for i, loop in reversed(list(enumerate(s.loops))):
-            body = live([*_unstored(levels[i + 1]), *body], roots={total})
+            body = live([*_unstored(levels[i + 1]), *body], roots=totals)
             if not loop.marks & moving:
                 body = [loop_over(loop.head.target, loop.head.iter, body)]
                 continue
@@ -126,38 +144,55 @@ class Operands:
                 raise self.rec.refused(s.node, "two coordinates would have to walk the grid by loops; name its dims")
             else:
                 head = walk
+        if not s.loops:
+            body, levels = [x for x in levels[0] if _assigned([x]) & totals], [levels[0]]
+            levels[0] = [x for x in levels[0] if not _assigned([x]) & totals]
         if guards:
             body = [ast.If(guards[0] if len(guards) == 1 else ast.BoolOp(ast.And(), guards), body, [])]
-        return OperandKernel(s.gradient, self.written(s, levels[0], body, loops, head, renamed))
+        return OperandKernel([x.gradient for x in blocks], self.written(blocks, levels[0], body, loops, head, renamed))
+
+    def shares(self, blocks: list[SharedBlock]) -> tuple[list[list[ast.stmt]], set[str]]:
+        """The statements before the last share, of each level, in which shares are added to totals; their names."""
+        paths = [found for s in blocks if (found := self.path(s.part, self.program)) is not None]
+        levels = max(paths, key=lambda levels: len(levels[-1]))
+        totals = {s.part: f"{s.gradient.name}_tile" for s in blocks}
+        for i, x in enumerate(levels[-1]):
+            if isinstance(x, ast.Assign) and (part := next(iter(_assigned([x]) & totals.keys()), None)) is not None:
+                levels[-1][i] = ast.AugAssign(ast.Name(totals[part], ast.Store()), ast.Add(), x.value)
+        return levels, {*totals.values()}
 
     def written(
         self,
-        s: SharedBlock,
+        blocks: list[SharedBlock],
         before: list[ast.stmt],
         body: list[ast.stmt],
         loops: list[Walk],
         head: Walk | None,
         renamed: dict[str, str],
     ) -> list[ast.stmt]:
-        total = f"{s.gradient.name}_tile"
-        g = self.made.pulls.writer()
-        groups = _Replaced({ast.dump(index): own for block, index, own in self.groups if block is s})
-        body, before, node, place = groups.of(body), groups.of(before), groups.of(s.node), groups.of(s.place)
+        s, g = blocks[0], self.made.pulls.writer()
+        groups = _Replaced({ast.dump(index): own for block, index, own in self.groups if block in blocks})
+        body, before = groups.of(body), groups.of(before)
+        nodes, places = [groups.of(x.node) for x in blocks], [groups.of(x.place) for x in blocks]
         counters = {self.from_loop(s, x).name for x in s.loops}
         bounds = [e for w in (*loops, *([head] if head is not None else [])) for e in w.over]
-        wanted = reads(body) | reads([ast.Expr(e) for e in (node, place, *bounds)])
+        wanted = reads(body) | reads([ast.Expr(e) for e in (*nodes, *places, *bounds)])
         needed = self.again(s, wanted - _assigned(body) - counters, before)
         first, steps = _hoisted([*needed, *body], {w.name for w in loops})
         for w in reversed(loops):
             steps = list[ast.stmt]([loop_over(name(w.name), g.call("range_k", *w.over), steps)])
-        zeros = g.call("zeros_like", node)
-        if s.window.view.dtype.is_low_precision:
-            zeros = g.call("cast", zeros, self.made.f32())
-        value: ast.expr = name(total)
-        if s.gradient.how == "shared":
-            value = g.call("reduce_across", value)
-        store = ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], value, lineno=1)
-        whole = [*first, ast.Assign([ast.Name(total, ast.Store())], zeros, lineno=1), *steps, store]
+        starts: list[ast.stmt] = []
+        stores: list[ast.stmt] = []
+        for x, node, place in zip(blocks, nodes, places, strict=True):
+            total, zeros = f"{x.gradient.name}_tile", g.call("zeros_like", node)
+            if x.window.view.dtype.is_low_precision:
+                zeros = g.call("cast", zeros, self.made.f32())
+            starts.append(ast.Assign([ast.Name(total, ast.Store())], zeros, lineno=1))
+            value: ast.expr = name(total)
+            if x.gradient.how == "shared":
+                value = g.call("reduce_across", value)
+            stores.append(ast.Assign([ast.Subscript(place.value, place.slice, ast.Store())], value, lineno=1))
+        whole = [*first, *starts, *steps, *stores]
         if head is not None:
             of_head = live(first, roots=reads([ast.Expr(e) for e in head.over]))
             rest = [x for x in whole if x not in of_head]

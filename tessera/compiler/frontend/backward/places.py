@@ -12,7 +12,7 @@ from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.kernel import outputs
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.results import writes_all
-from tessera.compiler.frontend.kernel.values import PRIVATE, Axis, Coordinate, Lanes, TileWindow, marks
+from tessera.compiler.frontend.kernel.values import PRIVATE, Axis, Coordinate, Lanes, TileWindow, View, marks
 from tessera.compiler.frontend.syntax.trees import clone
 from tessera.errors import Span
 from tessera.immutable import immutable
@@ -50,11 +50,8 @@ class Places:
 
     def own_block(self, node: ast.stmt, v: ast.expr, given: str, i: int) -> ast.expr:
         """This program's block of the cotangent of what is returned."""
-        tile = self.rec.tile(v)
+        tile, view = self.rec.tile(v), self.result(i)
         assert tile is not None
-        view = next((a for a in self.k.allocated if a.argument == self.k.results[i]), None)
-        if view is None:
-            raise self.rec.refused(node, "where its result goes is not known")
         window = outputs.own_place(self.k, view, tile)
         divided = [c for c in self.k.divided if any(str(c.offset) in marks(o) for o in window.offsets)]
         if divided or not any(marks(o) for o in window.offsets):
@@ -72,6 +69,10 @@ class Places:
             index.append(found)
         whole_index = index[0] if len(index) == 1 else ast.Tuple(index, ast.Load())
         return ast.Subscript(name(given), whole_index, ast.Load())
+
+    def result(self, i: int) -> View:
+        """The array that is made for what is returned."""
+        return next(a for a in self.k.allocated if a.argument == self.k.results[i])
 
     def slices(self) -> list[tuple[Dim, ast.expr, bool]]:
         """The places that the text indexes parameters at: their starts, how they are written, whether as slices."""

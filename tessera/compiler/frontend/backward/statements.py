@@ -31,7 +31,7 @@ from tessera.compiler.frontend.backward.running import RunningSteps
 from tessera.compiler.frontend.backward.weights import Weights
 from tessera.compiler.frontend.kernel.values import Lanes, View, marks
 from tessera.compiler.frontend.names.values import Builtin, Counting
-from tessera.compiler.frontend.syntax.assigned import stored_names
+from tessera.compiler.frontend.syntax.assigned import stored_in_order, stored_names
 from tessera.immutable import mutable
 from tessera.language.dims import Expr
 
@@ -267,7 +267,7 @@ class KernelReading:
             ends.append(self.env)
         self.mask = outer
         self.env = before
-        for n in dict.fromkeys(stored_names([node])):
+        for n in stored_in_order([node]):
             a, b = (e.get(n) for e in ends)
             if a is None or b is None:
                 self.env[n] = a or b or n
@@ -330,7 +330,7 @@ class KernelReading:
             rec.loops.append((found, counting))
         body: list[Item] = []
         before = dict(self.env)
-        stored = dict.fromkeys(stored_names(node.body))
+        stored = stored_in_order(node.body)
         carried = () if grid else tuple(m for m in stored if m in before and m != n and _read_first(m, node.body))
         head = ast.For(node.target, self.rec.renamed(node.iter, self.env), [], [], None)
         self.open.append(OpenSteps(frozenset(carried)))

@@ -199,35 +199,33 @@ class _Text:
         if not gradients and not made.left:
             raise self.rec.refused(self.definition.tree, "no argument of it moves its result")
         given = {c: self.of_result(r, i) for i, (r, c) in enumerate(zip(results, cots, strict=True))}
-        apart = [k.gradient for k in self.operands.kernels]
+        apart = [g for k in self.operands.kernels for g in k.gradients]
         first: dict[str, str] = {}
         for g in (g for g in gradients if g not in apart):
             first |= {g.name: self.of_gradient(g)} | ({g.numbers: self.of_numbers(g)} if g.dims else {})
         first |= {k.array: self.of_kept(k) for k in self.operands.kept.values()}
-        kernels = (
-            [self.kernel_text(self.kernel, self.operands.body, first, given)]
-            if first or _gives(self.operands.body)
-            else []
-        )
-        given |= {k.array: self.of_kept(k) for k in self.operands.kept.values()}
+        made_before = {n: self.of_result(r, i) for n, (r, i) in made.results.items()}
+        kernels: list[_KernelText] = []
+        if first or _gives(self.operands.body):
+            kernels.append(self.kernel_text(self.kernel, self.operands.body, first, given, made_before))
+        made_before = given | made_before | {k.array: self.of_kept(k) for k in self.operands.kept.values()}
         for k in self.operands.kernels:
-            gives = {k.gradient.name: self.of_gradient(k.gradient)}
-            called = f"{self.kernel}_{k.gradient.name.removeprefix('d_')}"
-            kernels.append(self.kernel_text(called, k.body, gives, given, every=False))
+            gives = {g.name: self.of_gradient(g) for g in k.gradients}
+            called = "_".join((self.kernel, *(n.removeprefix("d_") for n in gives)))
+            kernels.append(self.kernel_text(called, k.body, gives, {}, made_before))
         text = [line for k in kernels for line in (*k.lines, "", "")]
         text += [*self.rule_text(results, cots, gradients, kernels), ""]
         return Derived("\n".join(text), self.rule, tuple(k.name for k in kernels), self.root)
 
     def kernel_text(
-        self, called: str, body: list[ast.stmt], gives: dict[str, str], given: dict[str, str], every: bool = True
+        self, called: str, body: list[ast.stmt], gives: dict[str, str], given: dict[str, str], more: dict[str, str]
     ) -> _KernelText:
-        """`given`: the types of arrays that it may read beside the parameters; where not `every`, of those it reads."""
+        """`given`: the types of arrays beside the parameters; `more`: those of arrays that it may read."""
         lines = [*(f"{n}: {t}" for n, t in gives.items()), *_lines(body)]
         if gives:
             lines.append(f"return {', '.join(gives)}")
         read = _names(lines)
-        if not every:
-            given = {n: t for n, t in given.items() if n in read}
+        given = given | {n: t for n, t in more.items() if n in read}
         needed = self.needed(read, given, [*gives.values()])
         types = [*gives.values()]
         signature = [*(f"{p}: {self.annotation(p)}" for p in needed), *(f"{n}: {t}" for n, t in given.items())]
@@ -262,13 +260,16 @@ class _Text:
     ) -> list[str]:
         taken = set(self.parameters)
         one = len(results) == 1
-        result = "result"
+        texts = "\n".join(line for k in kernels for line in k.lines)
+        arrays = {i: n for n, (_, i) in self.made.results.items() if re.search(rf"(?<!\w){n}: ", texts)}
+        result = arrays[0] if one and arrays else "result"
         while result in taken:
             result += "_"
         given = cots[0] if one else "cotangents"
         out = [f"@{self.root}.function", f"def {self.rule}({', '.join((result, given, *self.parameters_of_rule()))}):"]
         if not one:
             out.append(f"    {', '.join(cots)} = cotangents")
+            out += [f"    {n} = {result}[{i}]" for i, n in arrays.items()]
         out += [f"    {k.call}" for k in kernels]
         found = {g.parameter: self.of_rule([x for x in gradients if x.parameter == g.parameter]) for g in gradients}
         for p in self.parameters:

@@ -68,6 +68,13 @@ def _jumps(body: list[ast.stmt], inside: bool) -> Iterator[ast.stmt]:
             yield from _jumps(getattr(s, "orelse", []), inside)
 
 
+def stored_in_order(statements: list[ast.stmt]) -> list[str]:
+    """The same as a list, in an order that is that of no set."""
+    names = stored_names(statements)
+    walked = (n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in names)
+    return [*dict.fromkeys(walked)]
+
+
 def stored_names(statements: list[ast.stmt]) -> frozenset[str]:
     """Names that statements assign, without looking into nested functions and comprehensions."""
     out: set[str] = set()
