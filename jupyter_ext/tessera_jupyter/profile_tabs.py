@@ -58,7 +58,7 @@ def _hint(hint: Hint) -> str:
     low, high = hint.saving
     place = f" <small>line {hint.line}</small>" if hint.line else ""
     share = f"up to {format_percent(hint.whole_run[1])} of the run"
-    legality = f" <small>{text(hint.legality)}</small>" if hint.legality else ""
+    legality = f"<br><small>legality: {text(hint.legality)}</small>" if hint.legality else ""
     return (
         f"<b>{text(hint.title or 'whole run')}: {text(hint.kind)}</b>{place} "
         f"<span>saves {format_time(low)} to {format_time(high)}, {share} {origin(hint.source)}</span><br>"

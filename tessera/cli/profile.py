@@ -77,7 +77,8 @@ def profile(
     elif dims or given or target != "auto" or repeat is not None:
         raise typer.BadParameter("--dims, --set, --target and --repeat are for FILE:NAME; a script makes its own calls")
     else:
-        ended = _run(prof, Path(what), arguments or [])
+        made: dict[str, object] = {}  # what a hint changes and tries has to be there still
+        ended = _run(prof, Path(what), arguments or [], made)
     if as_json:
         print(json.dumps({**about, **_figures(prof)}, indent=1))
     else:
@@ -98,12 +99,12 @@ def profile(
         raise ended
 
 
-def _run(prof: Profiler, file: Path, arguments: list[str]) -> BaseException | None:
+def _run(prof: Profiler, file: Path, arguments: list[str], made: dict[str, object]) -> BaseException | None:
     """Runs a script under the profiler. Gives what ended it early: `sys.exit`, Ctrl-C, or an error behind the first
-    launch. What it did until then is shown all the same."""
+    launch. What it did until then is shown all the same. `made` gets its names."""
     try:
         with prof:
-            execute(file, arguments)
+            made |= execute(file, arguments)
     except (SystemExit, KeyboardInterrupt) as e:
         return e
     except Exception as e:

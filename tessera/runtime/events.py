@@ -218,6 +218,8 @@ class CallArgument:
     """whether it lay in the host's memory"""
     strides: tuple[int, ...] = ()
     """in bytes, of an array that is not contiguous, which is copied for the call"""
+    library: str = ""
+    """the package that the array is of: "numpy", "torch" """
 
 
 @immutable

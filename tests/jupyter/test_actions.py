@@ -91,6 +91,28 @@ def test_a_hint_is_tried_by_its_name(nb, tried):
     assert 'class="ts-tab ts-hints" open data-first' in panel
 
 
+STEP = """%%tessera
+@ts.function
+def dense(x: Tensor["K"], w: Tensor["K", "N"]):
+    return ts.tanh(x @ w)
+"""
+EACH = """%%tessera --profile "each(xs, w)" --show hints
+xs, w = np.ones((200, 16), np.float32), np.ones((16, 16), np.float32)
+
+def each(xs, w):
+    return [dense(x, w) for x in xs]
+"""
+
+
+def test_a_loop_of_one_cell_over_a_function_of_another(nb):
+    nb.run(STEP)
+    ran = nb.run(EACH)
+    assert "legality: no call reads what another one gives" in ran.displays[-1]["text/html"]
+    ran = nb.run(f"%tessera try --hint {names(ran)[0]}")
+    panel = ran.displays[-1]["text/html"]
+    assert "list(ts.vmap(dense, in_axes=(0, None))(np.asarray(xs), w))" in panel and "equal bits" in panel
+
+
 def test_an_interrupted_trial_keeps_nothing(nb, tried, monkeypatch):
     name, *_ = names(nb.run(KERNEL))
 

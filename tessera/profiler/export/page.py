@@ -86,7 +86,7 @@ def _hints(hints: list[Hint]) -> str:
         f"<span>saves {format_time(hint.saving[0])} to {format_time(hint.saving[1])}, up to "
         f"{format_percent(hint.whole_run[1])} of the run ({hint.source})</span><br>"
         f"{text(hint.measured)}; ideal {text(hint.ideal)}; {text(hint.cause)}.<br>"
-        f"<em>{text(hint.change)}</em>{f'; {text(hint.legality)}' if hint.legality else ''}.</li>"
+        f"<em>{text(hint.change)}</em>{f'<br>legality: {text(hint.legality)}' if hint.legality else ''}.</li>"
         for hint in hints
     )
     return f"<section><h2>Hints</h2><ol>{items}</ol></section>"

@@ -11,7 +11,7 @@ from typing import Any
 from tessera.compiler import figures
 from tessera.compiler.machines import HOST
 from tessera.profiler.analyses.traffic import arrays_of
-from tessera.profiler.kernel_stats import KernelStats
+from tessera.profiler.kernel_stats import NEAR_ROOF, KernelStats
 from tessera.profiler.machine import DeviceCeilings
 from tessera.profiler.quantity import format_bytes, format_time, format_value
 from tessera.profiler.recording import Recording
@@ -233,13 +233,14 @@ def transposed_reads(recording: Recording, stats: list[KernelStats]) -> Iterator
         if called.program.kind == "kernel" or called.call is None:
             continue
         for kernel in called.kernels:
-            if kernel.bound != "latency" or kernel.ideal.value is None or _multiplies(kernel, called.program):
-                continue
+            left = sum(roof(x.flops or 0, x.bytes or 0, kernel.dtype, called.machine) or 0.0 for x in kernel.launches)
+            near = kernel.ideal.value is None or left > NEAR_ROOF * kernel.duration
             names = tuple(n for n in _operands(kernel) if _turned(called, n))
-            if not names or not called.own(kernel) or not layouts.turned_can(called.program, names):
+            if near or not names or not called.own(kernel) or _multiplies(kernel, called.program):
+                continue
+            if not layouts.turned_can(called.program, names):
                 continue
             size = sum(math.prod(called.call.arguments[n].shape) * 4 for n in names)
-            left = sum(roof(x.flops or 0, x.bytes or 0, kernel.dtype, called.machine) or 0.0 for x in kernel.launches)
             yield Hint(
                 kind="transposed reads",
                 kernel=kernel.kernel,

@@ -42,6 +42,7 @@ def one_batch(trial: HintTrial) -> MadeChange:
         raise NotTried(f"{program.name} is a kernel, whose grid is its batch")
     caller = caller_of(trial.launches[-1], program)
     batched, said = _batched_call(caller, program)
+    last.numpy_alone(batched)
     calls = [call_of(trial.recording, launch) for launch in _of_one_place(trial)]
     if len(calls) < 3:
         raise NotTried("the profile holds fewer than three calls of the loop")
@@ -73,8 +74,10 @@ def one_batch(trial: HintTrial) -> MadeChange:
 def can(trial: HintTrial) -> bool:
     """Whether the calls stand in a loop that one call can replace."""
     try:
-        program = trial.call().program
-        return program.kind != "kernel" and bool(_batched_call(caller_of(trial.launches[-1], program), program))
+        last = trial.call()
+        batched, _ = _batched_call(caller_of(trial.launches[-1], last.program), last.program)
+        last.numpy_alone(batched)
+        return last.program.kind != "kernel"
     except NotTried:
         return False
 
@@ -120,7 +123,7 @@ def _batched_call(caller: Caller, program: Any) -> tuple[set[str], _Said]:
             axes.append("None")
             given.append(text.segment(text.span(argument)))
             continue
-        known = isinstance(source, ast.Name) and hasattr(caller.space.get(source.id), "shape")
+        known = isinstance(source, ast.Name) and hasattr(caller.value(source.id), "shape")
         said = text.segment(text.span(source))
         said = said if known else f"{caller.name_of('numpy')}.asarray({said})"
         batched.add(name)

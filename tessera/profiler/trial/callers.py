@@ -53,6 +53,14 @@ class Caller:
             out.append(node)
         return out
 
+    def value(self, name: str) -> Any:
+        """What a name of the module holds; None for those of the function in which the call stands."""
+        own = [n for n in self.path if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))]
+        found = [n for function in own for n in ast.walk(function)]
+        local = {n.arg for n in found if isinstance(n, ast.arg)}
+        local |= {n.id for n in found if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return None if name in local else self.space.get(name)
+
     def name_of(self, module: str) -> str:
         """What the text calls a module. Raises NotTried."""
         found = (name for name, value in self.space.items() if getattr(value, "__name__", "") == module)

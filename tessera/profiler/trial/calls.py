@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,14 @@ class Again:
     program: Any
     arguments: Mapping[str, Any]
     made_up: tuple[str, ...]
+    libraries: Mapping[str, str]
+    """the packages that its arrays are of"""
+
+    def numpy_alone(self, names: Iterable[str]) -> None:
+        """Raises NotTried where one of these is another library's array, for which an edit would say something else."""
+        for name in names:
+            if (library := self.libraries.get(name, "numpy")) != "numpy":
+                raise NotTried(f"{name} is an array of {library}, and the edit is one for NumPy's")
 
 
 def call_of(recording: Recording, launch: LaunchEvent) -> Again:
@@ -45,7 +53,8 @@ def call_of(recording: Recording, launch: LaunchEvent) -> Again:
     parts = [name for name in parameters if name not in arguments]
     if parts:
         raise NotTried(f"{', '.join(parts)} of {program.name} is not a single array or number")
-    return Again(program, {name: arguments[name] for name in parameters}, made_up)
+    libraries = {name: held.library for name, held in event.arguments.items() if held.library}
+    return Again(program, {name: arguments[name] for name in parameters}, made_up, libraries)
 
 
 def own_arguments(again: Again) -> dict[str, Any]:

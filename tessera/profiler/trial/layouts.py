@@ -42,6 +42,7 @@ def contiguous_arrays(trial: HintTrial) -> MadeChange:
 
 def _moved_out(caller: Caller, again: Again, name: str, behind: str = "") -> Iterator[Edit]:
     """A contiguous copy of an argument in front of the loop, and its name in the call. Raises NotTried."""
+    again.numpy_alone([name])
     given = caller.argument(again.program, name)
     statement, kept = caller.before_loops(given), caller.fresh(f"{name}_kept")
     said = caller.source.segment(caller.source.span(given))
@@ -53,7 +54,7 @@ def _moved_out(caller: Caller, again: Again, name: str, behind: str = "") -> Ite
 def _transposed_inside(trial: HintTrial, again: Again, caller: Caller, why: str) -> MadeChange:
     """`f(x, w.T)` as `f(x, w)`, with `w = w.T` in the function: the same values, and no copy."""
     program, definition, names = again.program, again.program.definition(), trial.parameters
-    said = f"{why}: keep np.ascontiguousarray of it where it is made"
+    said = f"{why}: keep a contiguous copy of it where it is made"
     if program.kind == "kernel" or definition.source != caller.source.text:
         raise NotTried(said)
     edits: list[Edit] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tessera.compiler.frontend.fixes import apply
@@ -91,7 +91,7 @@ def narrower_arrays(trial: HintTrial, tolerance: float) -> MadeChange:
         before, after = sides(again, redefined(program, text), narrow)
         results = results_of(before, after, change, tolerance)
         size = sum(array.nbytes for array in narrow.values())
-        notes = (*made_up(again.made_up), _for_callers(trial.parameters, dtype, size))
+        notes = (*made_up(again.made_up), _for_callers(again, trial.parameters, dtype, size))
         found = MadeChange(
             timed(before), timed(after), definition.file, definition.source, text, results, notes, change
         )
@@ -101,8 +101,10 @@ def narrower_arrays(trial: HintTrial, tolerance: float) -> MadeChange:
     return found
 
 
-def _for_callers(names: Iterable[str], dtype: dtypes.DType, size: int) -> str:
-    said = f"x.astype(ml_dtypes.{dtype.numpy})" if dtype is dtypes.bf16 else f"x.astype(np.{dtype.numpy})"
+def _for_callers(again: Again, names: Sequence[str], dtype: dtypes.DType, size: int) -> str:
+    said = f"x.astype({'ml_dtypes' if dtype is dtypes.bf16 else 'np'}.{dtype.numpy})"
+    if again.libraries.get(names[0]) == "torch":
+        said = f"x.to(torch.{dtype.numpy})"
     return f"callers convert {', '.join(names)} once, where they are made: {said}, {format_bytes(size)} together"
 
 

@@ -255,7 +255,8 @@ def _held(adapter: Adapter | None, value: Any) -> CallArgument:
     except TypeError:  # a class without weak references
         reference = _gone
     strides = () if view.contiguous else view.strides
-    return CallArgument(reference, view.shape, str(view.dtype), view.device == HOST, strides)
+    library = type(value).__module__.partition(".")[0]
+    return CallArgument(reference, view.shape, str(view.dtype), view.device == HOST, strides, library)
 
 
 def _gone() -> None:

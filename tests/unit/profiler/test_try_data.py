@@ -25,6 +25,7 @@ from tessera.profiler.trial.calls import Again, like
 from tessera.profiler.trial.ledger import Entry
 from tessera.profiler.trial.made import HintTrial, compared
 from tests.profiler.synthetic import MACHINE, launch, recorded
+from tests.unit.cli.test_cli import answered
 from tests.unit.cuda.host_cuda import HostGpu, gpu  # noqa: F401 - a fixture
 
 PROGRAM = '''import numpy as np
@@ -291,6 +292,16 @@ def test_a_copy_is_moved_out_of_the_loop(program: ModuleType) -> None:
     ]
 
 
+def test_hints_of_a_script_are_tried_when_it_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tessera.profiler.hints.WORTH_SAYING", 0.0)
+    file = tmp_path / "script.py"
+    calls = "x, w = np.ones((300, 200), np.float32), np.ones((200, 300), np.float32)\n"
+    file.write_text(f"{PROGRAM}\n\n{calls}for _ in range(4):\n    residual(x, w.T)\n")
+    shown = answered("profile", str(file), "--try", cwd=tmp_path).stdout
+    assert "+y_kept = np.ascontiguousarray(w.T)" in shown and "+    residual(x, y_kept)" in shown
+    assert "results: equal bits" in shown and "legality: nothing is stored to the array" in shown
+
+
 def test_without_a_loop_the_function_transposes(program: ModuleType) -> None:
     x, w = arrays((300, 200), (200, 300))
     tried = hint(profiled(lambda: program.copied_inside(x, w)), "copied arguments").try_it(0.0)
@@ -303,6 +314,17 @@ def test_without_a_loop_the_function_transposes(program: ModuleType) -> None:
     assert not list(tried_edits.of(program.__file__ or "", PROGRAM)), "other callers would have to change, too"
 
 
+def test_arrays_of_other_libraries_get_no_line_for_numpys(program: ModuleType) -> None:
+    torch = pytest.importorskip("torch")
+    x, w = (torch.from_numpy(a) for a in arrays((300, 200), (200, 300)))
+    prof = profiled(lambda: program.copied(x, w))
+    assert {held.library for held in prof.recording.calls[0].arguments.values()} == {"torch"}
+    tried = hint(prof, "copied arguments").try_it(0.0)
+    assert "ascontiguousarray(w.T)" not in tried.diff and "y = y.T" in tried.diff, "the function can transpose them"
+    xs, v = (torch.from_numpy(a) for a in arrays((40, 16), (16, 16)))
+    assert found(profiled(lambda: program.each(xs, v)), "calls in a loop") is None
+
+
 def test_what_changes_in_the_loop_is_not_moved_out(program: ModuleType) -> None:
     (w,) = arrays((200, 200))
     one = hint(profiled(lambda: program.changed(w, w.copy())), "copied arguments")
@@ -311,7 +333,7 @@ def test_what_changes_in_the_loop_is_not_moved_out(program: ModuleType) -> None:
     x = np.ones((300, 200), np.float32)
     sliced = profiled(lambda: program.residual(x, np.ones((300, 400), np.float32)[:, ::2]))
     why = hint(sliced, "copied arguments").try_it(0.0).reason
-    assert "does not stand" in why or "keep np.ascontiguousarray of it where it is made" in why
+    assert why.endswith("keep a contiguous copy of it where it is made")
 
 
 def test_arrays_that_are_gone_lie_as_they_did() -> None:
@@ -425,7 +447,7 @@ def test_stages_are_a_gpus(program: ModuleType, gpu: HostGpu) -> None:  # noqa: 
     assert one.source == "modelled" and one.measured.startswith("num_stages=2") and "num_stages=3" in one.change
     ideal = sum(k.ideal.value or 0.0 for k in kernel_stats(prof.recording))
     assert one.saving[1] == pytest.approx((one.local_time - ideal) / 3)
-    offered = blocks.changes(Again(program.product, {}, ()), "more stages")
+    offered = blocks.changes(Again(program.product, {}, (), {}), "more stages")
     assert [o.said for o in offered] == ["num_stages=3", "num_stages=4"]
     assert offered[0].after == PROGRAM.replace("BN=64, num_stages=2", "BN=64, num_stages=3")
     assert offered[0].make().config["num_stages"] == 3

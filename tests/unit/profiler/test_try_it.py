@@ -290,7 +290,7 @@ def test_arrays_that_are_gone_are_made_up_and_arguments_stay(program: ModuleType
 def test_block_sizes_that_are_not_the_decorator_s(program: ModuleType) -> None:
     def why(kernel: Any) -> str:
         with pytest.raises(NotTried) as refused:
-            blocks.changes(Again(kernel, {}, ()), "larger")
+            blocks.changes(Again(kernel, {}, (), {}), "larger")
         return str(refused.value)
 
     assert "does not run with" in why(program.product.with_config(BM=8))
@@ -316,7 +316,7 @@ def test_numbers_in_a_kernel_s_text_are_tried(program: ModuleType, timed: Any) -
 
 
 def test_edits_keep_what_else_the_decorator_says(program: ModuleType) -> None:
-    offered = blocks.changes(Again(program.sixteen, {}, ()), "other")
+    offered = blocks.changes(Again(program.sixteen, {}, (), {}), "other")
     lines = {next(x for x in b.after.splitlines() if x.startswith("@ts.kernel(GROUP=")) for b in offered}
     assert "@ts.kernel(GROUP=4, SPARE=16)" in lines and "@ts.kernel(GROUP=2, SPARE=16)" in lines
     assert all(b.before == PROGRAM for b in offered)
