@@ -10,6 +10,7 @@ from typing import Any
 from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.frontend.names.live import run_by
 from tessera.compiler.frontend.names.signature import Parameter, as_annotated, definition_signature, item_of, number_dim
 from tessera.compiler.frontend.names.values import MISSING, Static, remade
 from tessera.compiler.frontend.result import ArgType
@@ -83,7 +84,7 @@ class Parameters:
         self.name = definition.name
         self.signature = definition_signature(definition)
         self.by_name = {p.name: p for p in self.signature.parameters}
-        self.python = inspect.signature(function)
+        self.python = inspect.signature(run_by(function), follow_wrapped=False)
         self.dims = frozenset(self.signature.dims) - frozenset(self.signature.reads)
         """names of sizes, which hide what has such a name outside"""
         self.open = frozenset[str](definition.options.get("open_dims", ()))

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.frontend.names.live import run_by
 from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
 from tessera.language.records import is_record, members
@@ -36,8 +37,6 @@ _LIBRARIES = ("tessera", "numpy", "torch", "jax", "cupy", "ml_dtypes")
 """whose modules, classes and objects are fixed as far as programs are concerned"""
 _LAYERS = ("tessera.nn.", "tessera.optimizers.")
 """whose objects hold what users train"""
-_WRAPPED = 6
-"""decorators on one function"""
 _UNCALLED = frozenset({"__repr__", "__setattr__", "__delattr__", "__hash__", "__del__", "__init_subclass__"})
 """no program calls these when it is compiled"""
 _SLOTS = (types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType)
@@ -82,10 +81,8 @@ def is_function(value: Any) -> bool:
 
 
 def python_function(value: Any) -> Any:
-    """The function behind decorators."""
-    seen = 0
-    while hasattr(value, "__wrapped__") and seen < _WRAPPED:
-        value, seen = value.__wrapped__, seen + 1
+    """The function that a call runs."""
+    value = run_by(value)
     return value.__func__ if isinstance(value, types.MethodType) else value
 
 

@@ -10,6 +10,7 @@ from types import CodeType, ModuleType
 from typing import Any, cast
 
 from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.live import run_by
 from tessera.compiler.frontend.names.values import ClassRef, Record, is_collection, is_dict
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
@@ -65,7 +66,7 @@ def _of_object(value: Any, depth: int) -> str:
         return f"{type(value).__name__}{tuple(sizes)} {dtype}{which}"
     if hasattr(cast("type[object]", type(value)), "__tessera_operator__"):  # a property of its class
         return f"operator {value.__name__}"
-    wrapped = getattr(value, "__wrapped__", value)
+    wrapped = run_by(value)
     code = getattr(wrapped, "__code__", None)
     if isinstance(code, CodeType):
         read = _free_values(wrapped, code, depth)

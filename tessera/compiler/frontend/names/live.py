@@ -148,10 +148,13 @@ def unavailable(name: str, why: str) -> CompileError:
     return CompileError(Diagnostic("TS109", f"{name} cannot be compiled: {why}", function=name))
 
 
-def run_by(function: Callable[..., Any]) -> Callable[..., Any]:
+def run_by(function: Any) -> Any:
     """The Python function that a call of `function` runs. One that a decorator has made (`functools.wraps`) is itself
     what runs."""
-    return inspect.unwrap(function, stop=lambda f: isinstance(f, FunctionType) and not is_outward(f))
+    try:
+        return inspect.unwrap(function, stop=lambda f: isinstance(f, FunctionType) and not is_outward(f))
+    except ValueError:  # objects that wrap each other in a circle
+        return function
 
 
 def live_definition(
