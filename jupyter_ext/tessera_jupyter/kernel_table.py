@@ -13,7 +13,7 @@ from tessera.profiler.views.markup import hinted, origin, table, text, unknown
 from tessera.runtime.code.assembly import assembly_of, spilled_or_why
 from tessera.runtime.compiled import Compiled
 from tessera_jupyter.instructions import instruction_mix
-from tessera_jupyter.machine_lines import machine_lines, machine_lines_table
+from tessera_jupyter.machine_lines import machine_lines, machine_lines_table, machine_lines_title
 from tessera_jupyter.subject import WAITING, Subject
 
 # resource -> (heading, unit), in the order of the table. Those of the target's device are always shown.
@@ -49,12 +49,13 @@ def _subject(subject: Subject, waiting: bool) -> str:
         body = f'<p class="ts-why">{text(subject.why)}</p>'
     else:
         explained = subject.compiled.explain()
+        titles = {k["kernel"]: k["title"] for k in explained.kernels}
         told = "".join(_tiles(k) for k in _different(explained.kernels))
         apart = dict.fromkeys(r["text"] for r in explained.apart)
         told += "".join(f'<p class="ts-apart">{text(why)}</p>' for why in apart)
         has = hasattr(subject.compiled.target, "accesses")
-        touched = access_tables(subject.compiled.accesses()) if has else ""
-        body = f"<p>{_summary(subject)}</p>{_table(subject, waiting)}{_lines(subject, waiting)}{told}{touched}"
+        touched = access_tables(subject.compiled.accesses(), titles) if has else ""
+        body = f"<p>{_summary(subject)}</p>{_table(subject, waiting)}{_lines(subject, titles, waiting)}{told}{touched}"
     return f'<section class="ts-subject" data-name="{text(subject.path)}"><h4>{text(subject.path)}</h4>{body}</section>'
 
 
@@ -107,7 +108,7 @@ def _alike(titles: Sequence[str]) -> str:
     return text(first) + (hinted(f" <small>and {len(others)} alike</small>", "\n".join(others)) if others else "")
 
 
-def _lines(subject: Subject, waiting: bool) -> str:
+def _lines(subject: Subject, titles: Mapping[str, str], waiting: bool) -> str:
     """Instructions and live registers by line, where the machine code tells."""
     assert subject.compiled is not None
     if waiting:
@@ -118,15 +119,17 @@ def _lines(subject: Subject, waiting: bool) -> str:
         return ""
     own = subject.analysis.definition.file
     return "".join(
-        f"<h5>Instructions and live registers of {text(kernel)} by line</h5>{machine_lines_table(lines, own)}"
+        f"<h5>{machine_lines_title(lines)} of {text(titles[kernel])} by line {origin('static')}</h5>"
+        f"{machine_lines_table(lines, own)}"
         for kernel, lines in found.items()
-    ) + _spilled(subject.compiled)
+        if kernel in titles
+    ) + _spilled(subject.compiled, titles)
 
 
 _MOVES = ("value", "{} <small>B per thread</small>", "stores", "loads", "of these in loops", "at lines")
 
 
-def _spilled(compiled: Compiled) -> str:
+def _spilled(compiled: Compiled, titles: Mapping[str, str]) -> str:
     """The values that lie in memory for want of registers, where a kernel spills."""
     found = spilled_or_why(compiled.artifact)
     if isinstance(found, str):
@@ -139,7 +142,7 @@ def _spilled(compiled: Compiled) -> str:
             for v in own
         ]
         names = [name.format(own[0].where) for name in _MOVES]
-        out += f"<h5>Spilled values of {text(kernel)} {origin('static')}</h5>{table(names, rows)}"
+        out += f"<h5>Spilled values of {text(titles.get(kernel, kernel))} {origin('static')}</h5>{table(names, rows)}"
     return out
 
 
@@ -152,7 +155,7 @@ _PARTS = {"line": "line", "what": "size", "where": "lies in", "takes": "takes", 
 
 def _tiles(kernel: Mapping[str, Any]) -> str:
     """Where the tiles of a kernel lie and how, and what its target says of them: only a GPU's does."""
-    name, out = text(kernel["kernel"]), ""
+    name, out = f"{text(kernel['title'])} {origin('static')}", ""
     if tiles := kernel["tiles"]:
         rows = [(text(t["name"]), *(text(t[part]) for part in _PARTS)) for t in tiles]
         out += f'<h5>Tiles of {name}</h5><div class="ts-tiles">{table(("tile", *_PARTS.values()), rows)}</div>'

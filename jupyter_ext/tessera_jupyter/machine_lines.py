@@ -49,6 +49,10 @@ def machine_lines(compiled: Compiled) -> dict[str, list[MachineLine]]:
     return {kernel: [rows[place] for place in sorted(rows)] for kernel, rows in found.items()}
 
 
+def machine_lines_title(lines: list[MachineLine]) -> str:
+    return "Instructions and live registers" if any(row.live for row in lines) else "Instructions"
+
+
 def machine_lines_table(lines: list[MachineLine], own: str) -> str:
     """`own`: the file whose lines need no name."""
     most = max((row.live or 0 for row in lines), default=0)

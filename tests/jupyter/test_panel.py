@@ -479,5 +479,7 @@ def test_the_card_of_a_cpu_kernel_tells_registers_spills_and_lines(nb, monkeypat
     )
     card = " ".join(text for _, text in Tree(nb.run("%tessera ir waits --dims M=64,N=512").html).by_class("ts-kernel"))
     assert re.search(r"vector registers\s*\d+ of \d+", card)
-    assert re.search(r"Spilled values of waits_\w+\s*static", card) and "early" in card
+    assert re.search(r"Instructions of waits:4 ts\.gelu\(x\) by line\s*static", card), "by what a person wrote"
+    assert re.search(r"Spilled values of waits:4 ts\.gelu\(x\)\s*static", card) and "early" in card
+    assert "of run by line" not in card
     assert "late = ts.sin(x) * early" in card, "instructions by line"

@@ -75,7 +75,8 @@ def _accesses(recording: Recording) -> str:
     programs = {id(program): program for call in recording.calls if (program := call.program()) is not None}
     last = [compiled for program in programs.values() if (compiled := Compiled.of_last_call(program)) is not None]
     found = [a for compiled in last if hasattr(compiled.target, "accesses") for a in compiled.accesses()]
-    return f"<section><h2>Sectors of memory</h2>{access_tables(found)}</section>" if found else ""
+    titles = {launch.kernel: launch.title for launch in recording.launches}
+    return f"<section><h2>Sectors of memory</h2>{access_tables(found, titles)}</section>" if found else ""
 
 
 def _hints(hints: list[Hint]) -> str:

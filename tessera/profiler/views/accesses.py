@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tessera.compiler.targets.base import GlobalAccess
 from tessera.profiler.views.markup import hinted, origin, table, text, unknown
@@ -10,13 +10,13 @@ from tessera.profiler.views.markup import hinted, origin, table, text, unknown
 _COLUMNS = ("line", "access", "array", "sectors a request <small>of 32 B</small>", "at best", "requests")
 
 
-def access_tables(found: Sequence[GlobalAccess]) -> str:
-    """One for each kernel: those that touch most above what they need first."""
+def access_tables(found: Sequence[GlobalAccess], titles: Mapping[str, str]) -> str:
+    """One for each kernel, called by its title: those that touch most above what they need first."""
     out = ""
     for kernel in dict.fromkeys(a.kernel for a in found):
         own = sorted((a for a in found if a.kernel == kernel), key=lambda a: -((a.sectors or 0) - (a.ideal or 0)))
         rows = [(str(a.line), text(a.kind), text(f"{a.array} {a.dtype}".strip()), *_sectors(a)) for a in own]
-        out += f"<h5>Global memory of {text(kernel)} {origin('static')}</h5>{table(_COLUMNS, rows)}"
+        out += f"<h5>Global memory of {text(titles.get(kernel, kernel))} {origin('static')}</h5>{table(_COLUMNS, rows)}"
     return out
 
 
