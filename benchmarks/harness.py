@@ -46,6 +46,8 @@ class Work:
     """the ratio to the best peer that is wanted"""
     limit: Run | None = None
     """reads and writes as many bytes of memory as a call has to, and does nothing else that takes time"""
+    products: str = ""
+    """of what dtype the operations are that `amount` counts, if they are products of matrices"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -350,6 +350,8 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
 
     zeros = [const(0, vector)] * (kind.mr * vectors)
     group = block(sums if kind.levels == 3 else c)
+    for p in group:  # wanted at the end of the first chain, and left to another cache since the slab before
+        fn.prefetch(p, 2)
     with fn.loop(0, kc, kind.chain) as part:
         done = fn.add(at, part.index)
         start = zeros

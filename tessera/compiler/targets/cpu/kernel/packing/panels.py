@@ -265,6 +265,8 @@ class Packer:
             columns: list[list[Val]] = []
             for start in range(0, width, lanes):
                 have = min(lanes, width - start)
+                for i in range(have):  # of the next panel: so many rows side by side are not foreseen
+                    fn.prefetch(self.at(corner, fn.mul(sp, start + i + width)), 2)
                 rows = [self.read(self.at(corner, fn.mul(sp, start + i)), lanes) for i in range(have)]
                 columns.append(transpose(fn, rows + [zero] * (lanes - have)))
             first = fn.div(at.index, together)
