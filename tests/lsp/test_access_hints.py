@@ -7,6 +7,7 @@ from lsprotocol import types as lsp
 
 from tests.conftest import require
 from tests.lsp.conftest import eventually
+from tests.lsp.test_notebooks import Notebook
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -53,6 +54,25 @@ async def test_an_access_of_a_column_says_what_it_touches(start, tmp_path):
     editor.replace(doc, "first = x[i, 0]", "first = y[i]")
     await eventually(lambda: hinted(editor, doc), [])
     assert not (tmp_path / "planted").exists()
+
+
+async def test_a_cell_that_names_a_gpu(start):
+    require("cuda.bindings")
+    editor = await start()
+    cell = TEXT[TEXT.index("@ts.kernel") : TEXT.index("\n\n@ts.kernel\ndef opened")]
+    notebook = Notebook(
+        editor,
+        "import tessera as ts\nfrom tessera import Tensor, f32\n",
+        f"%%tessera --target sm_80 --dims N=1024\n{cell}",
+    )
+    line = editor.at(notebook[1], "        fir|st = ").line
+    await eventually(lambda: hinted(editor, notebook[1]), [(line, "32 sectors a request, 4 at best")])
+    found = await editor.client.text_document_inlay_hint_async(
+        lsp.InlayHintParams(notebook[1], lsp.Range(lsp.Position(line, 0), lsp.Position(line + 1, 0)))
+    )
+    (hint,) = (h for h in found if "sectors" in str(h.label))
+    assert hint.position.character == len("        first = x[i, 0]")
+    assert "load of x (f32)" in str(hint.tooltip)
 
 
 async def test_a_cpu_has_none(start):

@@ -6,6 +6,7 @@ nobody types. Until it has, there are no hints; then the client is asked to ask 
 
 from __future__ import annotations
 
+import ast
 import asyncio
 from collections.abc import Iterator, Mapping
 
@@ -66,14 +67,15 @@ def of(server: TesseraServer, document: Document, lines: range) -> Iterator[lsp.
         for line in sorted({a.line for a in found}):
             at, some = known.first_line + line, [a for a in found if a.line == line]
             if at in lines:
-                yield _hint(document, at, some)
+                yield _hint(document, known, at, some)
 
 
-def _hint(document: Document, line: int, found: list[Touched]) -> lsp.InlayHint:
+def _hint(document: Document, known: Known, line: int, found: list[Touched]) -> lsp.InlayHint:
     worst = max(found, key=lambda a: a.sectors / a.least)
-    end = len(document.text.plain.split("\n")[line - 1].rstrip())
+    spans = (known.span(node) for node in ast.walk(known.tree) if isinstance(node, (ast.stmt, ast.expr)))
+    end = max((span.end_col for span in spans if span is not None and span.end_line == line), default=1)
     return lsp.InlayHint(
-        position=document.text.at(line, end + 1),
+        position=document.text.at(line, end),
         label=f"{worst.sectors:.3g} sectors a request, {worst.least:.3g} at best",
         tooltip="\n".join(["Static, of 32 bytes, for arrays that start at a sector:", *(a.text for a in found)]),
         padding_left=True,
