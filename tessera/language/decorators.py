@@ -213,7 +213,7 @@ class Kernel(Decorated):
         Its `source` is the text of a kernel and of the rule that calls it, which you can copy and edit. Raises
         CompileError TS355 at the line without a derivative.
         """
-        rule, source = deferred("compiler.frontend.backward.live").backward(self)
+        rule, source = deferred("compiler.frontend.backward.text").backward(self)
         rule.source = source
         return rule
 

@@ -443,13 +443,6 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
             v = v * v
         y[i] = v
 
-    @ts.kernel
-    def of_a_part(x: Tensor["M", "N", ts.f32], y: Tensor["M", ts.f32]):
-        for i in ts.tile.range(0, M, 8):
-            y[i : i + 8] = ts.tile.mean(x[i : i + 8, 0:16], axis=1)
-
-    assert backward_refusal(of_a_part).startswith("3: ") and "how many elements" in backward_refusal(of_a_part)
-
     def early(v: Any) -> Any:
         if v > 0:
             return v

@@ -71,8 +71,19 @@ class Home(Protocol):
     def fresh(self, wanted: str) -> str: ...
 
 
+class MoveRules(Protocol):
+    """The rules of functions that move elements, and of parts of tiles (`moves.py`)."""
+
+    functions: frozenset[str]
+
+    def call(self, node: ast.Call, function: str, given: dict[str, ast.expr], c: TileCotangent) -> None: ...
+    def part(self, node: ast.Subscript, c: TileCotangent) -> bool: ...
+
+
 class Pull:
     """`wanted`: values of the forward pass that a rule reads, by their text, with the names that they get."""
+
+    moves: MoveRules
 
     def __init__(self, rec: KernelRecord, tile: str, home: Home) -> None:
         self.rec, self.tile, self.home = rec, tile, home
@@ -228,6 +239,8 @@ class Pull:
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         whole = [isinstance(i, ast.Slice) and i.lower is None and i.upper is None and i.step is None for i in index]
         new = [isinstance(i, ast.Constant) and i.value is None for i in index]
+        if not any(new) and not all(whole) and self.moves.part(node, c):
+            return
         if not all(a or b for a, b in zip(whole, new, strict=True)):
             at = self.rec.value(node.value)
             why = "it reads at computed places" if isinstance(at, View) else "it takes a part of a tile"
@@ -340,6 +353,8 @@ class Pull:
             self.pull(node.args[0], c)
         elif function == "load":
             self.load(node, given, c)
+        elif function in self.moves.functions:
+            self.moves.call(node, function, given, c)
         elif function == "cumsum":
             self.prefix(node, given, c)
         elif function == "causal_mask":
@@ -405,7 +420,7 @@ class Pull:
         c = self.cleaned(self.full(c, node))
         g, v = self.writer(), c.node
         if kind == "mean":
-            v = operation("div", v, self.count(node, x, axes))
+            v = operation("div", v, self.count(x, axes, kept))
         if kind in ("max", "min"):
             out = self.expanded(self.read(node), axes, rank, kept)
             hit = self.compared(x, ast.Eq(), out)
@@ -425,8 +440,8 @@ class Pull:
             v = self.home.bound("d_line", v)
         return ast.Subscript(v, ast.Tuple(index, ast.Load()), ast.Load())
 
-    def count(self, node: ast.AST, x: ast.expr, axes: Sequence[int]) -> ast.expr:
-        """How many elements a mean is of."""
+    def count(self, x: ast.expr, axes: Sequence[int], kept: bool) -> ast.expr:
+        """How many elements a mean is of: a size where the text has one, and else what exists of a block."""
         found: ast.expr | None = None
         for a in axes:
             axis, size = self.rec.axes(x)[a], self.rec.shape(x)[a]
@@ -436,7 +451,8 @@ class Pull:
                 or self.rec.k.tiles.known(size) != self.rec.k.tiles.known(d)
                 or not (isinstance(d, int) or (isinstance(d, Expr) and str(d).replace("_", "").isalnum()))
             ):
-                raise self.rec.refused(node, "how many elements the mean is of depends on the program; divide a sum")
+                ones = operation("add", operation("mul", self.read(x), number(0)), number(1))  # of what exists
+                return self.summed(ones, axes, self.rec.rank(x), kept)
             size = ast.parse(str(d), mode="eval").body
             found = size if found is None else operation("mul", found, size)
         return found if found is not None else number(1)

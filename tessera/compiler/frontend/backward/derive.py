@@ -21,6 +21,7 @@ from tessera.compiler.frontend.backward.items import (
     StoreStatement,
     names,
 )
+from tessera.compiler.frontend.backward.moves import Moves
 from tessera.compiler.frontend.backward.places import Places
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.sites import BackwardLevel, Gradient, Key, SharedBlock, Site
@@ -37,6 +38,7 @@ class Derivation:
         self.rec, self.k, self.tile, self.apart, self.all_kept = rec, rec.k, tile, apart, all_kept
         self.reading = KernelReading(rec, tile)
         self.pulls = Pull(rec, tile, self)
+        self.pulls.moves = Moves(self.pulls)
         self.sums = False
         """whether something is summed that the forward pass computes element by element"""
         self.pulls.named = {x.value: x.name for items in self.reading.lists for x in items

@@ -1,16 +1,18 @@
-"""The text of a derived backward: a kernel, and the rule that calls it."""
+"""The text of a derived backward: kernels, and the rule that calls them; `kernel.backward()`."""
 
 from __future__ import annotations
 
 import ast
+import linecache
 import re
 from collections.abc import Iterable
 from typing import Any
 
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.backward.edges import Edges
 from tessera.compiler.frontend.backward.inlined import library_of
 from tessera.compiler.frontend.backward.operands import KeptTile, planned
-from tessera.compiler.frontend.backward.recorded import KernelRecord
+from tessera.compiler.frontend.backward.recorded import KernelRecord, refused_at
 from tessera.compiler.frontend.backward.sites import Gradient
 from tessera.compiler.frontend.kernel.broadcasting import BroadcastError
 from tessera.compiler.frontend.kernel.tiles import KernelFault
@@ -31,6 +33,24 @@ class Derived:
     rule: str
     kernels: tuple[str, ...]
     tessera: str
+
+
+def backward(kernel: Any) -> tuple[Any, str]:
+    """The rule, decorated, and its text. Raises CompileError TS355 where it cannot be derived."""
+    definition = kernel.definition()
+    found = derived(definition)
+    python = kernel.__wrapped__
+    cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=True)
+    names = {**python.__globals__, **{n: c.cell_contents for n, c in cells}}
+    file = f"<backward of {definition.name}, {abs(hash((found.text, definition.file))):x}>"
+    lines = found.text.splitlines(keepends=True)
+    linecache.cache[file] = len(found.text), None, lines, file
+    exec(compile(found.text, file, "exec"), names)
+    made = [names[k].definition() for k in found.kernels]
+    problems = [d for k in made for d in analyse(k).diagnostics if d.severity == "error"]
+    if problems:
+        raise refused_at(definition, definition.span, f"the result is not a kernel ({problems[0].message})")
+    return names[found.rule], found.text
 
 
 def text_of(node: ast.AST) -> str:
