@@ -20,7 +20,7 @@ class Form:
     """How a tree is built: which classes its parts have, and under which names they hold others.
 
     `values` takes a tree apart, `tree` builds one of the same form. Raises Unusual for a tree of other containers than
-    lists, tuples, dicts and dataclasses that are their `__dict__`.
+    lists, tuples, named ones too, dicts, and dataclasses that are their `__dict__`.
     """
 
     def __init__(self, example: Any) -> None:
@@ -69,7 +69,7 @@ class Form:
         for at, kind, names, first, end in reversed(self.containers):
             part = values[first:end]
             if names is None:
-                values[at] = part if kind is list else tuple(part)
+                values[at] = part if kind is list else tuple(part) if kind is tuple else kind(*part)
             elif kind is dict:
                 values[at] = dict(zip(names, part))  # noqa: B905 - `strict` takes longer than the rest
             else:
@@ -84,7 +84,7 @@ def _held(value: Any) -> dict[Any, Any] | None:
     kind = type(value)
     if kind is dict:
         return value
-    if kind in (list, tuple):
+    if kind in (list, tuple) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
         return dict(enumerate(value))
     if isinstance(value, (list, tuple)) or (hasattr(kind, "__getitem__") and hasattr(kind, "keys")):
         raise Unusual

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.compiler.autodiff.reverse import pull_back
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import REGISTRY, tensor
@@ -120,6 +121,13 @@ def test_products_with_zeros(x: list[float]) -> None:
     np.testing.assert_allclose(pulled("prod", 2.0, given), of_torch(torch.prod, 2.0, given))
     want = of_torch(lambda v: torch.cumprod(v, 0), weights, given)
     np.testing.assert_allclose(pulled("cumprod", weights, given, axis=0), want)
+
+
+def test_a_step_hands_nothing_on() -> None:
+    """The slope of acos is infinite at 1: times the 0 of sign it would be NaN, in both modes."""
+    x = np.full((), 2, np.float32)
+    for f in (lambda x: ts.acos(ts.sign(x)), lambda x: ts.acos(ts.floor(x / 2))):
+        assert float(ts.grad(f)(x)) == 0 and float(ts.jvp(f, (x,), (x,))[1]) == 0
 
 
 def test_bounds_belong_to_the_inside() -> None:

@@ -154,11 +154,34 @@ class Pair(NamedTuple):
     b: object
 
 
-def test_trees_of_other_containers_take_the_usual_way():
+def test_named_tuples_stay_what_they_are():
     opt = Adam(0.1)
-    model = Pair(np.ones(3, np.float32), [np.ones(2, np.float32)])
-    model, _ = settled(opt, model, 5)
-    assert type(model) is Pair and not known_of(opt)
+    model, state = settled(opt, Pair(np.ones(3, np.float32), [np.ones(2, np.float32)]), 5)
+    assert type(model) is Pair and type(model[1]) is list and known_of(opt)
+    args = (model, gradient_of(model), state)
+    same(opt.update(*args), usual(opt, *args))
+
+
+def test_trees_of_other_containers_take_the_usual_way():
+    class Layers(list):
+        pass
+
+    opt = Adam(0.1)
+    model = Layers([np.ones(2, np.float32)])
+    state = opt.init(model)
+    for _ in range(5):
+        model, state = opt.update(Layers(model), [np.ones(2, np.float32)], state)
+    assert not known_of(opt)
+
+
+def test_a_model_of_many_arrays_is_launched_like_a_small_one():
+    """Parameters, gradients, moments and results of a model with 60 parameters are 420 arrays."""
+    opt = AdamW(0.1)
+    model, state = settled(opt, [np.full(3, i, np.float32) for i in range(60)])
+    args = (model, gradient_of(model), state)
+    found = repeated.again(opt, *args, None)
+    assert found is not None
+    same(found, usual(opt, *args))
 
 
 def test_numpys_arrays_stay_numpys():

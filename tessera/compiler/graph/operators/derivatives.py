@@ -19,9 +19,9 @@ from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
 
 G: TypeAlias = GraphBuilder
-Rule: TypeAlias = Callable[..., Value]
+Rule: TypeAlias = Callable[..., "Value | None"]
 """(g, v, out, *operands)"""
-Unary: TypeAlias = Callable[[GraphBuilder, Value, Value, Value], Value]
+Unary: TypeAlias = Callable[[GraphBuilder, Value, Value, Value], "Value | None"]
 Binary: TypeAlias = Callable[[GraphBuilder, Value, Value, Value, Value], Value]
 Ternary: TypeAlias = Callable[[GraphBuilder, Value, Value, Value, Value, Value], Value]
 
@@ -46,10 +46,11 @@ def _abs(g: G, v: Value, out: Value, x: Value) -> Value:
     return g.mul(_paired(g, v, x), g.conj(g.sign(x))) if _is_complex(x) else g.mul(v, g.sign(x))
 
 
-def _sign(g: G, v: Value, out: Value, x: Value) -> Value:
-    """For x / |x| of a complex number: v without its part along x."""
+def _sign(g: G, v: Value, out: Value, x: Value) -> Value | None:
+    """For x / |x| of a complex number: v without its part along x. Of real numbers it is a step: no zeros, which times
+    infinity would be NaN."""
     if not _is_complex(x):
-        return g.zeros_like(x)
+        return None
     size = g.abs(x)
     zero = g.eq(size, 0)
     along = g.mul(g.conj(out), g.to(g.real(g.mul(v, out)), tensor(x).dtype))
@@ -57,10 +58,9 @@ def _sign(g: G, v: Value, out: Value, x: Value) -> Value:
     return g.where(zero, 0, g.div(g.sub(v, along), whole))
 
 
-def _sign_tangent(g: G, v: Value, out: Value, x: Value) -> Value:
-    if not _is_complex(x):
-        return g.zeros_like(x)
-    return g.conj(_sign(g, g.conj(v), out, x))
+def _sign_tangent(g: G, v: Value, out: Value, x: Value) -> Value | None:
+    found = _sign(g, g.conj(v), out, x)
+    return None if found is None else g.conj(found)
 
 
 def _silu(g: G, v: Value, out: Value, x: Value) -> Value:

@@ -108,7 +108,8 @@ class Elementwise(Operator, abstract=True):
 
     def tangent(self, g: GraphBuilder, out: Value, tangents: Sequence[Value | None], *xs: Value) -> Value | None:
         slopes = rules(self.name, tangent=True)[: len(xs)]
-        parts = [d(g, v, out, *xs) for d, v in zip(slopes, tangents, strict=True) if d is not None and v is not None]
+        found = [d(g, v, out, *xs) for d, v in zip(slopes, tangents, strict=True) if d is not None and v is not None]
+        parts = [v for v in found if v is not None]
         total = parts[0] if parts else None
         for v in parts[1:]:
             total = g.add(total, v)

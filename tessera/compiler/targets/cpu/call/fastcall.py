@@ -47,8 +47,8 @@ PLAIN, WRITEABLE = 0x1, 0x400
 FLOAT32, FLOAT64, INTEGER = range(3)
 CONTIGUOUS, WRITABLE = 0x38, 1
 BUFFER_BYTES = 80
-LIMIT = 256
-"""arguments"""
+LIMIT = 1 << 13
+"""arguments: a step of a model with a thousand parameters has seven for each; 640 KiB of the stack"""
 
 _PYTHON = (
     "PyObject_GetBuffer", "PyBuffer_Release", "PyErr_Clear", "PyErr_Occurred", "PyFloat_AsDouble",
@@ -69,7 +69,6 @@ declare ptr @PyLong_FromLong(i64)
 
 define ptr @fast(ptr %self, ptr %args, i64 %given) {{
 entry:
-  %buffers = alloca [{LIMIT * BUFFER_BYTES} x i8], align 16
   %watch = alloca [64 x i8], align 64
   %self.value = call ptr @PyLong_AsVoidPtr(ptr %self)
   %self.bits = ptrtoint ptr %self.value to i64
@@ -94,6 +93,7 @@ entry:
   %pairs.p = getelementptr i64, ptr %d, i64 {PAIRS}
   %pairs = load i64, ptr %pairs.p
   %table = getelementptr i64, ptr %d, i64 {FIRST}
+  %buffers = alloca [{BUFFER_BYTES} x i8], i64 %arrays, align 16
   %wanted = add i64 %arrays, %scalars
   %enough = icmp eq i64 %given, %wanted
   br i1 %enough, label %claim, label %refuse
