@@ -120,6 +120,19 @@ ACROSS = """
 def {name}(x: Tensor["M", "N"], y: Tensor[{dims}]):
     return x + {said} * 2.0
 """
+WEIGHED = """
+@ts.function
+def {name}_step(x: Tensor["M", "K"], w: Tensor["K", "N"]):
+    return ts.tanh(x @ w * 0.02)
+
+
+def {name}(xs, w):
+    out = []
+    for x in xs:
+        y = {name}_step(x, w)
+        out.append(y)
+    return out
+"""
 STEP = """
 @ts.function
 def {name}_step(x: Tensor["K"], w: Tensor["K", "N"]):
@@ -153,7 +166,7 @@ def programs() -> Iterator[HintProgram]:
     tiles = ("small tiles", "narrow tiles")
     narrower = _narrower()
     yield from _of_data(narrower)
-    yield from _of_loops()
+    yield from _of_loops(narrower)
     for m, n, best in (
         (2, 2, tiles),
         (4, 4, tiles),
@@ -229,7 +242,10 @@ def _of_data(narrower: tuple[str, ...]) -> Iterator[HintProgram]:
             yield HintProgram(name, ACROSS.format(name=name, dims=dims, said=said), _arrays((n, 2 * n), shape), best)
 
 
-def _of_loops() -> Iterator[HintProgram]:
+def _of_loops(narrower: tuple[str, ...]) -> Iterator[HintProgram]:
+    for rows, wide, best in ((8, 2048, ("packed weights",)), (48, 1024, ("packed weights",)), (512, 512, narrower)):
+        name = f"weighed_{rows}"
+        yield HintProgram(name, WEIGHED.format(name=name), _arrays((6, rows, wide), (wide, wide)), best)
     for kind, body in BODIES.items():
         for wide in (16, 64):
             name = f"each_{kind}_{wide}"

@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterator
 from tessera.profiler.kernel_stats import KernelStats, kernel_stats
 from tessera.profiler.recording import Recording
 from tessera.profiler.rules.calls import compilation, fusable_neighbours, launch_overhead, outside_kernels
-from tessera.profiler.rules.data import copied_arguments, narrower_arrays, narrower_products, transposed_reads
+from tessera.profiler.rules.data import (
+    copied_arguments,
+    narrower_arrays,
+    narrower_products,
+    packed_weights,
+    transposed_reads,
+)
 from tessera.profiler.rules.hint import VERSION, Hint
 from tessera.profiler.rules.tiles import load_balance, low_occupancy, more_stages, narrow_tiles, small_tiles
 from tessera.profiler.trial import ledger
@@ -24,7 +30,7 @@ WORTH_SAYING = 0.01
 Rule = Callable[[Recording, list[KernelStats]], Iterator[Hint]]
 WITHIN_CALLS: tuple[Rule, ...] = (
     load_balance, small_tiles, narrow_tiles, low_occupancy, more_stages, narrower_products, narrower_arrays,
-    copied_arguments, transposed_reads, compilation,
+    packed_weights, copied_arguments, transposed_reads, compilation,
 )  # fmt: skip
 RULES: tuple[Rule, ...] = (*WITHIN_CALLS, fusable_neighbours, launch_overhead, outside_kernels)
 """The others look at what lies between calls, which is not known where only some are recorded."""

@@ -18,6 +18,7 @@ from tessera.profiler.recording import Recording
 from tessera.profiler.rules.hint import Hint, function_of, roof
 from tessera.profiler.trial import layouts, narrowing
 from tessera.profiler.trial.made import HintTrial
+from tessera.runtime.arrays.frozen import Frozen
 from tessera.runtime.events import CallEvent, LaunchEvent
 
 FASTER = 1.3
@@ -28,6 +29,9 @@ USED = 32
 """operations with each number that a tile reads, from which on rounding it takes less than it saves"""
 LEAST_NARROWED = 0.15
 """of a kernel's bytes that narrower arrays save"""
+MOST_ROWS, UNPACKED_ROWS, PACKED = 64, 4, 1 << 21
+"""rows of a product, above which packing is little beside multiplying; and what the CPU multiplies without packing, by
+rows of f32 and by multiplications (docs/cpu.md)"""
 LEAST_TURNED = 1 << 16
 """bytes of an array, below which it lies in the first caches however it is read"""
 
@@ -224,6 +228,60 @@ def copied_arguments(recording: Recording, stats: list[KernelStats]) -> Iterator
 
 def _least(called: _Called) -> float:
     return sum(roof(x.flops or 0, x.bytes or 0, "f32", called.machine) or 0.0 for x in called.launches)
+
+
+def packed_weights(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:
+    """Products of few rows by an array that is the same in all calls, which is packed at each of them."""
+    for called in _called(recording, stats):
+        if called.program.kind == "kernel" or called.kernels[0].device.partition(":")[0] != HOST:
+            continue
+        calls = [c for c in recording.calls if c.program() is called.program]
+        weights = [n for n in _right_operands(called.program) if _is_kept(calls, n)]
+        for kernel in called.kernels:
+            names = tuple(n for n in weights if n in _operands(kernel))
+            if len(names) != 1 or not _multiplies(kernel, called.program) or not called.own(kernel):
+                continue
+            held, launch = calls[-1].arguments[names[0]], kernel.launches[-1]
+            size, width = math.prod(held.shape), (launch.flops or 0) / 2
+            if width > MOST_ROWS * size or width < PACKED or (width <= UNPACKED_ROWS * size and kernel.dtype == "f32"):
+                continue
+            left = sum(roof(x.flops or 0, x.bytes or 0, kernel.dtype, called.machine) or 0.0 for x in kernel.launches)
+            yield Hint(
+                kind="packed weights",
+                kernel=kernel.kernel,
+                title=kernel.title,
+                measured=f"{names[0]}, the same array in {len(calls):,} calls, packed at each of them",
+                ideal="packed once",
+                cause=f"about {round(width / size):,} rows are multiplied by it, which take little beside packing it",
+                change=f"give ts.frozen({names[0]}), made once: products then keep what they pack",
+                saving=(0.0, max(0.0, kernel.duration - left)),
+                local_time=called.duration,
+                region_time=recording.represented,
+                source="modelled",
+                file=kernel.file,
+                line=kernel.line,
+                trial=HintTrial(recording, kernel.launches, "frozen arrays", parameters=names),
+            )
+
+
+def _right_operands(program: Any) -> list[str]:
+    """The parameters that stand on the right of `@`, as they are or transposed."""
+    tree = program.definition().tree
+    right = [n.right for n in ast.walk(tree) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult)]
+    plain = [n.value if isinstance(n, ast.Attribute) and n.attr == "T" else n for n in right]
+    own = {a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)}
+    return list(dict.fromkeys(n.id for n in plain if isinstance(n, ast.Name) and n.id in own))
+
+
+def _is_kept(calls: Sequence[CallEvent], name: str) -> bool:
+    """Whether three calls or more got one array that is still there, and may be stored to."""
+    values = [c.arguments[name].value() if name in c.arguments else None for c in calls]
+    return (
+        len(values) > 2
+        and values[0] is not None
+        and all(v is values[0] for v in values)
+        and not isinstance(values[0], Frozen)
+    )
 
 
 def transposed_reads(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint]:

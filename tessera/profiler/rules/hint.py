@@ -22,6 +22,7 @@ LEGALITY: dict[Change, str] = {
     "narrower products": _ROUNDED,
     "narrower arrays": _ROUNDED,
     "contiguous arrays": "nothing is stored to the array between the calls; results keep their bits",
+    "frozen arrays": "nothing is stored to the weights between the calls; results keep their bits",
     "turned arrays": "all callers give the array transposed; results keep their bits",
 }
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import tessera
 from tessera.compiler.frontend.fixes import apply
 from tessera.errors import Edit, Fix
 from tessera.language.lazy import np
@@ -40,14 +41,37 @@ def contiguous_arrays(trial: HintTrial) -> MadeChange:
     return MadeChange(timed(before), timed(after), file, old, text, results, notes, change)
 
 
+def frozen_arrays(trial: HintTrial) -> MadeChange:
+    """Weights that products pack at each call are frozen in front of the loop, and packed once. Raises NotTried."""
+    again, names = trial.call(), trial.parameters
+    caller = caller_of(trial.launches[-1], again.program)
+    ours = caller.name_of("tessera")
+    edits = [e for name in names for e in _made_before(caller, again, name, f"{name}_frozen", f"{ours}.frozen({{}})")]
+    text = apply(caller.source.text, Fix("", tuple(edits)))
+    change = f"Freeze {', '.join(names)} of {again.program.name} in front of the loop"
+    kept_arrays = {name: tessera.frozen(on_host(again.arguments[name])) for name in names}
+    before, after = sides(again, again.program, kept_arrays)
+    results = results_of(before, after, change)
+    size = sum(array.nbytes + array.packed_bytes for array in kept_arrays.values())
+    stale = f"frozen arrays take {format_bytes(size)}, and do not see what is stored to the originals"
+    file, old = caller.source.file, caller.source.text
+    notes = (*made_up(again.made_up), stale)
+    return MadeChange(timed(before), timed(after), file, old, text, results, notes, change)
+
+
 def _moved_out(caller: Caller, again: Again, name: str, behind: str = "") -> Iterator[Edit]:
     """A contiguous copy of an argument in front of the loop, and its name in the call. Raises NotTried."""
     again.numpy_alone([name])
+    copy = f"{caller.name_of('numpy')}.ascontiguousarray({{}}{behind})"
+    return _made_before(caller, again, name, f"{name}_kept", copy)
+
+
+def _made_before(caller: Caller, again: Again, name: str, kept: str, made: str) -> Iterator[Edit]:
+    """What is made of an argument, under a name of its own, in front of the loop. Raises NotTried."""
     given = caller.argument(again.program, name)
-    statement, kept = caller.before_loops(given), caller.fresh(f"{name}_kept")
+    statement, kept = caller.before_loops(given), caller.fresh(kept)
     said = caller.source.segment(caller.source.span(given))
-    library = caller.name_of("numpy")
-    yield line_before(caller.source, statement, f"{kept} = {library}.ascontiguousarray({said}{behind})")
+    yield line_before(caller.source, statement, f"{kept} = {made.replace('{}', said)}")
     yield Edit(caller.source.span(given), kept)
 
 

@@ -23,7 +23,7 @@ COARSER = 0.01
 
 Change = Literal[
     "larger", "smaller", "other", "more stages", "one function", "one batch", "narrower products", "narrower arrays",
-    "contiguous arrays", "turned arrays", "by hand",
+    "contiguous arrays", "turned arrays", "frozen arrays", "by hand",
 ]  # fmt: skip
 
 

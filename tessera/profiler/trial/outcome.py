@@ -133,6 +133,8 @@ def _made(trial: HintTrial, tolerance: float) -> MadeChange:
             return narrowing.narrower_arrays(trial, tolerance)
         case "contiguous arrays":
             return layouts.contiguous_arrays(trial)
+        case "frozen arrays":
+            return layouts.frozen_arrays(trial)
         case "turned arrays":
             return layouts.turned_arrays(trial)
         case direction:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.compiler import tried_edits
 from tessera.compiler.frontend.fixes import apply
 from tessera.errors import Fix
@@ -82,6 +83,11 @@ def both_ways(x: Tensor["N", "N"], y: Tensor["N", "N"]):
 
 
 @ts.function
+def wide(x: Tensor["M", "K"], w: Tensor["K", "N"]):
+    return ts.tanh(x @ w * 0.01)
+
+
+@ts.function
 def dense(x: Tensor["K"], w: Tensor["K", "N"]):
     return ts.tanh(x @ w)
 
@@ -90,6 +96,14 @@ def copied(x, w):
     for _ in range(3):
         for _ in range(2):
             out = residual(x, w.T)
+    return out
+
+
+def answered(xs, w):
+    out = []
+    for x in xs:
+        y = wide(x, w)
+        out.append(y)
     return out
 
 
@@ -302,6 +316,22 @@ def test_hints_of_a_script_are_tried_when_it_has_ended(tmp_path: Path, monkeypat
     assert "results: equal bits" in shown and "legality: nothing is stored to the array" in shown
 
 
+def test_weights_are_frozen_in_front_of_the_loop(program: ModuleType) -> None:
+    xs, w = arrays((4, 8, 768), (768, 768))
+    prof = profiled(lambda: program.answered(xs, w))
+    one = hint(prof, "packed weights")
+    assert one.measured == "w, the same array in 16 calls, packed at each of them" and "about 8 rows" in one.cause
+    tried = one.try_it(0.0)
+    assert tried.results == "equal bits"
+    assert added_lines(tried.diff) == ["    w_frozen = ts.frozen(w)", "        y = wide(x, w_frozen)"]
+    frozen = ts.frozen(w)
+    assert found(profiled(lambda: program.answered(xs, frozen)), "packed weights") is None
+    assert found(profiled(lambda: program.wide(xs[0], w.copy())), "packed weights") is None, "another array each time"
+    many, few = arrays((3, 300, 768), (3, 2, 768))
+    assert found(profiled(lambda: program.answered(many, w)), "packed weights") is None, "multiplying takes the time"
+    assert found(profiled(lambda: program.answered(few, w)), "packed weights") is None, "two rows are not packed for"
+
+
 def test_without_a_loop_the_function_transposes(program: ModuleType) -> None:
     x, w = arrays((300, 200), (200, 300))
     tried = hint(profiled(lambda: program.copied_inside(x, w)), "copied arguments").try_it(0.0)
@@ -415,16 +445,25 @@ def test_copying_is_no_launch_overhead() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["narrower products", "narrower arrays", "copied arguments", "transposed reads", "calls in a loop"]
+    "kind",
+    [
+        "narrower products",
+        "narrower arrays",
+        "copied arguments",
+        "transposed reads",
+        "calls in a loop",
+        "packed weights",
+    ],
 )
 def test_each_rule_falls_silent_where_it_is_wrong(program: ModuleType, kind: str) -> None:
-    a, b = arrays((200, 200), (200, 200))
+    a, b, c, d = arrays((200, 200), (200, 200), (8, 768), (768, 768))
     calls: dict[str, Callable[[], Any]] = {
         "narrower products": lambda: program.scored(a, b),
         "narrower arrays": lambda: program.blended(a, b),
         "copied arguments": lambda: program.copied(a, b),
         "transposed reads": lambda: program.turned(a, b),
         "calls in a loop": lambda: program.each(a, b),
+        "packed weights": lambda: program.wide(c, d),
     }
     prof = profiled(calls[kind])
     prof.recording.end = max(x.start + (x.duration or 0) for x in prof.launches())
