@@ -84,7 +84,8 @@ class Parameters:
         self.name = definition.name
         self.signature = definition_signature(definition)
         self.by_name = {p.name: p for p in self.signature.parameters}
-        self.python = inspect.signature(run_by(function), follow_wrapped=False)
+        own = getattr(function, "__signature__", None)  # of a transform, which takes other arguments than its function
+        self.python = own if own is not None else inspect.signature(run_by(function), follow_wrapped=False)
         self.dims = frozenset(self.signature.dims) - frozenset(self.signature.reads)
         """names of sizes, which hide what has such a name outside"""
         self.open = frozenset[str](definition.options.get("open_dims", ()))
