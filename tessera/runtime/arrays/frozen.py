@@ -131,9 +131,10 @@ def frozen(tree: Any) -> Any:
     """A copy of an array that never changes, or a copy of a model, list, tuple or dict with such copies in it.
 
     Compiled code packs a frozen right operand of a product once, not at each call: `model = ts.frozen(model)` for a
-    model that is only used. To change a weight, freeze the new one. Takes arrays on the host of any library.
+    model that is only used. To change a weight, freeze the new one. Takes arrays on the host of any library, and leaves
+    what is no array as it is. State that a model changes itself must not be frozen: a store to it is an error (TS503).
 
-    Raises LaunchError TS501 for what holds no array, and for arrays on a GPU.
+    Raises LaunchError TS504 for arrays on a GPU.
     """
     if adapter_of(tree) is None:
         return deferred("nn.tree").tree_map(_frozen, tree)
