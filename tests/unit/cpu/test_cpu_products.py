@@ -19,7 +19,7 @@ from tessera.language.dims import ceildiv
 from tests.emulator.harness import Arg, LineBuilder, build
 
 SIZES = [(1, 1), (3, 5), (17, 64), (70, 63), (33, 129), (5, 2001), (101, 4230)]
-PAGES = [(70, 2048, 1024), (150, 2300, 1024), (70, 4096, 1024), (300, 1000, 1024)]
+PAGES = [(70, 2048, 1024), (150, 2300, 1024), (70, 4096, 1024), (300, 1000, 1024), (101, 1024, 1024), (70, 1024, 2048)]
 """rows, columns, and a page of memory in elements, of which the distance of rows is a multiple"""
 
 
@@ -73,6 +73,16 @@ def test_blocks_and_widths_do_not_change_a_bit(size: tuple[int, int, int], turne
             found.append(out)
     np.testing.assert_allclose(found[0], matrix.astype("f8") @ vector, rtol=1e-4, atol=1e-4)
     assert all(np.array_equal(found[0], other) for other in found)
+
+
+@pytest.mark.parametrize(("columns", "level", "way"), [
+    (1024, "avx512", "lines"), (1024, "avx2", "lines"), (1024, "baseline", "turned"), (1152, "avx512", "turned"),
+    (512, "avx512", "turned"), (2048, "baseline", "lines"),
+])  # fmt: skip
+def test_rows_that_lie_pages_apart_are_read_one_by_one(columns: int, level: str, way: str) -> None:
+    a, b = np.ones((64, columns), np.float32), np.ones(columns, np.float32)
+    program = ts.compile(product, target="cpu", arguments=[a, b]).lowered.program
+    assert f"@{way}_f32" in generate(program, CpuTarget(level)).source
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -7,10 +7,21 @@ from typing import TypeAlias
 
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
-from tessera.language.order import CHAIN, SPAN
+from tessera.language.order import CHAIN, GROUP, SPAN
 
 Chains: TypeAlias = "Callable[[list[Index], Index, list[Val]], list[Val]]"
 """Writes chains side by side: from which k on each, how many products each, what the sums of each start with."""
+
+FEWEST = 8
+"""chains of a row from which on it pays to hold them in lanes"""
+
+
+def chains_in_lanes(k: int, lanes: int) -> int | None:
+    """How many chains a row of `k` elements has if vectors of `lanes` can hold one group of them; else None."""
+    if SPAN <= k < 2 * SPAN:
+        return GROUP
+    chains, rest = divmod(k, CHAIN)
+    return chains if k < SPAN and not rest and chains >= FEWEST and lanes % chains == 0 else None
 
 
 def sums(fn: LLVMFunction, k: Index, depth: int, start: Sequence[Val], chains: Chains, together: int = 1) -> list[Val]:

@@ -1,20 +1,21 @@
-"""A matrix with contiguous rows of one group of chains or more times a vector, row by row: lanes are a row's chains.
+"""A matrix with contiguous rows of one group of chains, or of fewer, times a vector, row by row: lanes are chains.
 
 Rows that lie a multiple of a page apart are in the same sets of the cache, which has no room for as many as are read
-side by side; so each is read from one end to the other. The vector is brought into the order of the lanes once for all
-rows. Elements behind the group are handled as in turned.py. The bits are those of every other path.
+side by side; so few are. Where a row has fewer chains than there are lanes, a vector takes those of several rows. The
+vector is brought into the order of the lanes once for all rows. Elements behind the group are handled as in turned.py.
+The bits are those of every other path.
 """
 
 from __future__ import annotations
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element
-from tessera.compiler.targets.cpu.kernel.chains import added
+from tessera.compiler.targets.cpu.kernel.chains import added, chains_in_lanes
 from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, written
 from tessera.compiler.targets.cpu.kernel.turned import AHEAD, TurnedProduct
 from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
-from tessera.language.order import CHAIN, GROUP, SPAN
+from tessera.language.order import CHAIN, SPAN
 
 
 def lines_function(module: LLVMModule, shape: Shape) -> str:
@@ -27,16 +28,29 @@ def lines_function(module: LLVMModule, shape: Shape) -> str:
 
 class _Lines(TurnedProduct):
     @property
+    def chains(self) -> int:
+        assert self.shape.k is not None
+        found = chains_in_lanes(self.shape.k, self.shape.lanes)
+        assert found is not None
+        return found
+
+    @property
     def vectors(self) -> int:
-        """Vectors that hold the sums of a group's chains."""
-        return GROUP // self.shape.lanes
+        """Vectors that hold the sums of a row's chains."""
+        return max(1, self.chains // self.shape.lanes)
+
+    @property
+    def rows(self) -> int:
+        """Rows whose chains share a vector."""
+        return max(1, self.shape.lanes // self.chains)
 
     def write(self) -> None:
         fn, lanes = self.fn, self.shape.lanes
         n, k = fn.param(9) if self.shape.n_is_bound else self.shape.n, self.shape.k
         assert k is not None
         element = memory_element(self.shape.dtype)
-        turned, found = fn.alloca(element, SPAN), fn.alloca(element, lanes * GROUP)
+        turned = fn.alloca(element, self.vectors * lanes * CHAIN)
+        found = fn.alloca(element, lanes * self.chains + lanes)
         self._turn(turned)
         with fn.loop(0, n, lanes) as at:
             total = self._group(at.index, fn.sub(n, at.index), turned, found)
@@ -47,43 +61,43 @@ class _Lines(TurnedProduct):
     def _turn(self, turned: Val) -> None:
         """Stores the vector's first chains to `turned`, as vectors that hold one element of each chain."""
         fn, lanes, one = self.fn, self.shape.lanes, self.shape.vector.scalar
-        with fn.loop(0, GROUP) as chain:
-            first = fn.mul(chain.index, CHAIN)
-            to = fn.add(fn.mul(fn.div(chain.index, lanes), CHAIN * lanes), fn.mod(chain.index, lanes))
+        with fn.loop(0, self.vectors * lanes) as place:
+            first = fn.mul(fn.mod(place.index, self.chains), CHAIN)
+            to = fn.add(fn.mul(fn.div(place.index, lanes), CHAIN * lanes), fn.mod(place.index, lanes))
             with fn.loop(0, CHAIN) as at:
                 x = fn.load(self.at(fn.param(0), (fn.add(first, at.index), self.strides[1])), one)
                 fn.store(x, self.at(turned, (fn.add(to, fn.mul(at.index, lanes)), 1)))
 
     def _group(self, column: Index, left: Index, turned: Val, found: Val) -> Val:
         """The sums of a group for as many rows as there are lanes; where fewer are left, the last one is repeated."""
-        fn, lanes = self.fn, self.shape.lanes
-        together = max(1, 2 // self.vectors)
+        fn, lanes, chains = self.fn, self.shape.lanes, self.chains
+        together = max(1, 2 // self.vectors) * self.rows
         with fn.loop(0, lanes, together) as at:
             rows = [fn.smin(fn.add(at.index, i), fn.sub(left, 1)) for i in range(together)]
             starts = [self.at(fn.param(3), (fn.add(column, r), self.strides[3])) for r in rows]
             for i, v in enumerate(self._chains(starts, turned)):
-                place = fn.add(fn.mul(fn.add(at.index, i // self.vectors), GROUP), i % self.vectors * lanes)
-                self._put(v, found, place)
+                self._put(v, found, fn.add(fn.mul(at.index, chains), i * lanes))
         total = const(-0.0, self.shape.vector)
         for v in range(self.vectors):
-            for chain in transpose(fn, [self._get(found, r * GROUP + v * lanes) for r in range(lanes)]):
+            squares = transpose(fn, [self._get(found, r * chains + v * lanes) for r in range(lanes)])
+            for chain in squares[:chains]:
                 total = added(fn, total, chain)
         return total
 
     def _chains(self, starts: list[Val], turned: Val) -> list[Val]:
-        """The sums of a group's chains, for each row that starts there."""
-        fn, lanes = self.fn, self.shape.lanes
-        pieces = [(p, v) for p in starts for v in range(self.vectors)]
-        rows_ahead = AHEAD // (SPAN * self.shape.dtype.itemsize)
+        """The sums of the chains of the rows that start there, one row behind the other."""
+        fn, lanes, own = self.fn, self.shape.lanes, min(self.chains, self.shape.lanes)
+        pieces = [(starts[i : i + self.rows], v) for i in range(0, len(starts), self.rows) for v in range(self.vectors)]
+        rows_ahead = AHEAD // (self.chains * CHAIN * self.shape.dtype.itemsize)
         with fn.loop(0, CHAIN, lanes, [const(0, self.shape.vector)] * len(pieces)) as at:
             sums: list[Val] = []
-            for (p, v), total in zip(pieces, at.carried, strict=True):
-                rows = [self.at(p, (at.index, 1), ((v * lanes + i) * CHAIN, 1)) for i in range(lanes)]
-                if self.shape.large:
-                    ahead = self.at(p, (rows_ahead, self.strides[3]), (at.index, lanes), (v * lanes * CHAIN, 1))
-                    for i in range(lanes):
+            for (rows, v), total in zip(pieces, at.carried, strict=True):
+                lines = [self.at(p, (at.index, 1), ((v * lanes + i) * CHAIN, 1)) for p in rows for i in range(own)]
+                for p in rows if self.shape.large else []:
+                    ahead = self.at(p, (rows_ahead, self.strides[3]), (at.index, own), (v * lanes * CHAIN, 1))
+                    for i in range(own):
                         self.fn.prefetch(self.at(ahead, (i * lanes, 1)), 2)
-                for i, line in enumerate(self.square(rows, lanes)):
+                for i, line in enumerate(self.square(lines, lanes)):
                     place = fn.mul(fn.add(fn.add(at.index, i), v * CHAIN), lanes)
                     total = self.fma(self._get(turned, place), line, total)
                 sums.append(total)

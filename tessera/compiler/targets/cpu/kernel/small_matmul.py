@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
-from tessera.compiler.targets.cpu.kernel.chains import Chains, added, sums
+from tessera.compiler.targets.cpu.kernel.chains import Chains, added, chains_in_lanes, sums
 from tessera.compiler.targets.cpu.kernel.packed_matmul import PARAMETERS
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
@@ -112,7 +112,7 @@ def direct_kind(shape: Shape) -> str:
         return ""
     if shape.strides[1] == 1 and not shape.accumulate and n < shape.lanes and _dots_are_faster(n, k):
         return "dots"
-    one_group = k is not None and SPAN <= k < 2 * SPAN
+    one_group = k is not None and chains_in_lanes(k, shape.lanes) is not None
     in_one_set = shape.strides[3] is not None and shape.strides[3] * shape.dtype.itemsize % PAGE == 0
     long = m == 1 and not shape.accumulate and n >= 4 * shape.lanes
     return "lines" if long and one_group and in_one_set else "turned"
