@@ -42,6 +42,13 @@ def fusable_neighbours(recording: Recording, stats: list[KernelStats]) -> Iterat
         traffic = sum(entry[4] for entry in found)
         pauses = [_gap(recording, a, b) for a, b, *_ in found]
         longer, names = sum(_beyond_usual(pauses)), (function_of(producer), function_of(consumer))
+        change = f"call {names[0]} and {names[1]} in one @ts.function, so that they can fuse"
+        trial = HintTrial(recording, (producer, consumer), "one function")
+        if _one_place(producer, consumer):
+            change = (
+                f"put several rounds of the loop that calls {names[0]} into one @ts.function, so that they can fuse"
+            )
+            trial = HintTrial(recording, (producer,), "by hand", "the calls are rounds of a loop in the program's text")
         yield Hint(
             kind="memory-bound neighbours",
             kernel=consumer.kernel,
@@ -49,15 +56,21 @@ def fusable_neighbours(recording: Recording, stats: list[KernelStats]) -> Iterat
             measured=f"{format_bytes(traffic)} moved only to hand the result of {producer.title} on",
             ideal="0 B",
             cause=f"{consumer.title} is launched after {producer.title} and reads its result back from memory",
-            change=f"call {names[0]} and {names[1]} in one @ts.function, so that they can fuse",
+            change=change,
             saving=(sum(entry[2] for entry in found), sum(entry[3] for entry in found) - longer),
             local_time=sum((a.duration or 0) + (b.duration or 0) for a, b, *_ in found) + sum(pauses) - longer,
             region_time=recording.represented,
             source="modelled",
             file=str(consumer.attributes.get("file", "")),
             line=int(consumer.attributes.get("line", 0)),
-            trial=HintTrial(recording, (producer, consumer), "one function"),
+            trial=trial,
         )
+
+
+def _one_place(first: LaunchEvent, second: LaunchEvent) -> bool:
+    """Whether both are of one call in the text, in two rounds of a loop."""
+    places = [(x.attributes.get("call_file"), x.attributes.get("call_line"), function_of(x)) for x in (first, second)]
+    return bool(places[0][1]) and places[0] == places[1]
 
 
 def _handovers(launches: Iterable[LaunchEvent]) -> Iterator[tuple[LaunchEvent, LaunchEvent, int, bool]]:

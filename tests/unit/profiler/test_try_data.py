@@ -433,6 +433,19 @@ def test_calls_that_need_each_other_stay_apart(program: ModuleType) -> None:
     assert one is not None and "program to say" in one.try_it(0.0).reason
 
 
+def test_rounds_of_a_loop_are_not_two_functions(program: ModuleType) -> None:
+    x, w = arrays((256,), (256, 256))
+    one = found(profiled(lambda: program.recurrent(x, w), slow_memory()), "memory-bound neighbours")
+    assert one is not None and "several rounds of the loop that calls dense" in one.change
+    assert "rounds of a loop" in one.try_it(0.0).reason
+
+
+def slow_memory() -> Any:
+    """Kernels are bound by it, however fast they are."""
+    slow = Ceiling("bandwidth", "memory", 1e6, "measured", "copy")
+    return replace(MACHINE, ceilings=(slow, *MACHINE.ceilings[2:]), last_cache_bytes=1 << 30)
+
+
 def test_copying_is_no_launch_overhead() -> None:
     """Three calls of 10 us, 90 us apart, of which copying takes 80 us."""
     copied = {"run": 0, "copied": 4000, "copying": 80_000}
