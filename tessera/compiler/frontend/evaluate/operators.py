@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.machine import Evaluator, method
-from tessera.compiler.frontend.evaluate.python import classes
+from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
+    ClassRef,
     Number,
     Record,
     Unknown,
@@ -46,6 +49,12 @@ COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 _SIZE: dict[str, Callable[[Any, Any], Any]] = {
     "+": _.add, "-": _.sub, "*": _.mul, "//": dims.floordiv, "%": dims.mod,
 }  # fmt: skip
+_SPECIAL = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
+    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+    "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
+}  # fmt: skip
+_REFLECTED = {"==": "eq", "!=": "ne", "<": "gt", "<=": "ge", ">": "lt", ">=": "le"}
 _PROGRAMS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow"}
 
 
@@ -54,7 +63,7 @@ def operate(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) ->
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         return UNKNOWN
     if isinstance(left, Record) or isinstance(right, Record):
-        found = classes.binary(ev, node, symbol, left, right)
+        found = _of_instances(ev, node, symbol, left, right)
         if found is not MISSING:
             return found
     if ev.layer.owns(left) or ev.layer.owns(right):
@@ -90,6 +99,31 @@ def unary(ev: Evaluator, node: ast.AST, symbol: str, operand: Any) -> Any:
         return UNARY[symbol](operand)
     except Exception as e:
         return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+
+
+@method
+def special(ev: Evaluator, node: ast.AST, record: Record, name: str, *args: Any) -> Any:
+    """What the method `__name__` of an instance's class gives; MISSING where the class has none of its own."""
+    found = _method_of(record.cls, f"__{name}__")
+    return MISSING if found is MISSING else ev.call(node, found, [record, *args], {})
+
+
+def _method_of(cls: Any, name: str) -> Any:
+    if isinstance(cls, ClassRef):
+        found = cls.members.get(name)
+        return found if isinstance(found, Closure) else MISSING
+    found = inspect.getattr_static(cls, name, None) if isinstance(cls, type) else None
+    written = isinstance(found, types.FunctionType) and found.__code__.co_filename != "<string>"  # no dataclass's own
+    return found if written else MISSING
+
+
+def _of_instances(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
+    """`left symbol right`, of which one is an instance, by its special methods; MISSING where they do not tell."""
+    name = _SPECIAL[symbol]
+    found = special(ev, node, left, name, right) if isinstance(left, Record) else MISSING
+    if (found is MISSING or found is NotImplemented) and isinstance(right, Record):
+        found = special(ev, node, right, _REFLECTED.get(symbol, f"r{name}"), left)
+    return MISSING if found is NotImplemented else found
 
 
 def _python(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:
