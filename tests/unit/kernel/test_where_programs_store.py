@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -187,3 +189,54 @@ def test_axes_without_a_name_are_not_guessed_to_be_others(target: str) -> None:
     assert codes(beside_a_literal, normal(4, 3), y, normal(4)) == ["TS418"]
     run(as_advised, x, y, 6, target=target)
     np.testing.assert_allclose(y, np.where(np.arange(12).reshape(3, 4) < 6, x, 0).sum(1), rtol=1e-6)
+
+
+def neighbours_of_lanes(d_y: Tensor["N", ts.f32], d_x: Tensor["N", ts.f32]):
+    i = ts.tile.linear_id()
+    d_x[i - 1] = d_y[i]
+    d_x[i] = d_y[i] * 2
+
+
+def neighbours_of_blocks(d_y: Tensor["N", ts.f32], d_x: Tensor["N", ts.f32]):
+    d_x[tile_n : tile_n + 8] = d_y[tile_n : tile_n + 8]
+    d_x[tile_n + 1 : tile_n + 9] += d_y[tile_n : tile_n + 8]
+
+
+def neighbours_in_rows(d_y: Tensor["M", "N", ts.f32], d_x: Tensor["M", "N", ts.f32]):
+    i = ts.tile.program_id()
+    d_x[i, :] = d_y[i, :]
+    d_x[i + 1, :] = d_y[i, :] * 2
+
+
+def other_halves(d_y: Tensor["N", ts.f32], d_x: Tensor["2*N", ts.f32]):
+    d_x[2 * tile_n : 2 * tile_n + 8] = d_y[tile_n : tile_n + 8]
+    d_x[2 * tile_n + 8 : 2 * tile_n + 16] = d_y[tile_n : tile_n + 8]
+
+
+def in_order(d_y: Tensor["N", ts.f32], d_x: Tensor["N", ts.f32]):
+    for i in ts.tile.range(0, N, 8):
+        d_x[i : i + 8] = d_y[i : i + 8]
+        d_x[i + 1 : i + 9] = d_y[i : i + 8] * 2
+
+
+@pytest.mark.parametrize("kernel", [neighbours_of_lanes, neighbours_of_blocks, neighbours_in_rows])
+def test_two_stores_of_which_programs_overwrite_each_other_are_refused(kernel: Any) -> None:
+    """As one writes the backward of a stencil at first."""
+    (error,) = [d for d in check(kernel).diagnostics if d.severity == "error"]
+    first = kernel.__code__.co_firstlineno
+    assert error.code == "TS406" and error.span.line == first + (2 if kernel is neighbours_of_blocks else 3)
+    assert f"others store to in line {error.span.line - 1}" in error.message
+
+
+@TARGETS
+def test_blocks_that_do_not_meet_are_stored_and_ranges_that_meet_run_in_order(target: str) -> None:
+    y, x = normal(24), np.zeros(48, np.float32)
+    run(other_halves, y, x, target=target)
+    np.testing.assert_array_equal(x.reshape(3, 2, 8), np.repeat(y.reshape(3, 1, 8), 2, 1))
+    x = np.zeros(24, np.float32)
+    run(in_order, y, x, target=target)
+    wanted = np.zeros(25, np.float32)
+    for i in range(0, 24, 8):
+        wanted[i : i + 8] = y[i : i + 8]
+        wanted[i + 1 : i + 9] = y[i : i + 8] * 2
+    np.testing.assert_array_equal(x, wanted[:24])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend.kernel.access import Stored
 from tessera.compiler.frontend.kernel.coordinates import linear
@@ -35,6 +35,87 @@ def check_races(k: KernelState) -> None:
                 f"index it with {own}, or reduce over them in a loop"
             )
         k.ev.error("TS406", message, stored.span)
+        return
+    for first, second, c in crossings(k):
+        if c is k.speculated:
+            k.retry = True
+            return
+        message = (
+            f"programs along {c.name} store to elements of {second.view.name} that others store to in line "
+            f"{first.span.line}; give each of the two stores a tensor of its own, or loop over {c.name} with range_k"
+        )
+        k.ev.error("TS406", message, second.span)
+
+
+def crossings(k: KernelState) -> Iterator[tuple[Stored, Stored, Coordinate]]:
+    """Two stores to one tensor, of blocks that surely meet in different programs along a grid axis: `d_x[i - 1] = a`
+    and `d_x[i] = b`. Which of the two stays would depend on which program is first."""
+    whole = [s for s in k.memory.stores
+             if s.window is not None and _up_to_the_end(s.window.mask) and not _conditional(s.op)]  # fmt: skip
+    for n, second in enumerate(whole):
+        for first in whole[:n]:
+            if first.view.argument != second.view.argument or "across" in first.op.attrs or "across" in second.op.attrs:
+                continue
+            for c in k.coordinates.grid:
+                if _cross(k, first.window, second.window, c):
+                    yield first, second, c
+
+
+def _up_to_the_end(mask: Value | None) -> bool:
+    """Whether a mask leaves out what lies behind the end of a tensor, and nothing else."""
+    if mask is None:
+        return True
+    op = mask.op
+    if op is None or op.name not in ("tile.lt", "tile.logical_and"):
+        return False
+    return all(map(_up_to_the_end, op.operands)) if op.name == "tile.logical_and" else _of_size(op.operands[1])
+
+
+def _of_size(v: Value) -> bool:
+    while v.op is not None and v.op.name in ("tile.broadcast", "tile.to_scalar"):
+        v = v.op.operands[0]
+    return v.op is not None and v.op.name == "tile.dim"
+
+
+def _conditional(op: Op) -> bool:
+    block = op.block
+    while block is not None and block.region is not None and (outer := block.region.op) is not None:
+        if outer.name == "tile.if":
+            return True
+        block = outer.block
+    return False
+
+
+def _cross(k: KernelState, a: TileWindow | None, b: TileWindow | None, c: Coordinate) -> bool:
+    """Whether the block that one store has in a program is in part that of the other in another program along `c`."""
+    known, mark = k.tiles.known, str(c.offset)
+    step = known(c.step)
+    if a is None or b is None or not isinstance(step, int) or known(k.coordinates.count(c)) == 1:
+        return False
+    axes: list[tuple[int, int, int, int]] = []
+    for x, y, m, n in zip(a.offsets, b.offsets, map(known, a.sizes), map(known, b.sizes), strict=True):
+        (stride, start), (other, end) = (_along(o, mark) for o in (x, y))
+        apart = end - start
+        if x == y and m == n and not stride:
+            continue  # the same place in all programs along `c`, whatever its size
+        if stride is None or stride != other or not all(isinstance(v, int) for v in (apart, m, n)):
+            return False
+        axes.append((stride * step, cast(int, apart), cast(int, m), cast(int, n)))
+    if not any(per for per, *_ in axes):
+        return False  # found where each store is looked at alone
+    farthest = max((abs(apart) + max(m, n)) // per + 1 for per, apart, m, n in axes if per > 0) if axes else 0
+    return any(
+        all(-n < apart + other * per < m for per, apart, m, n in axes)
+        for other in range(-farthest, farthest + 1)
+        if other
+    )
+
+
+def _along(offset: Dim, mark: str) -> tuple[int | None, Dim]:
+    """`offset` as stride * mark + rest; stride None where it is not a constant."""
+    if not isinstance(offset, Expr) or mark not in marks(offset):
+        return 0, offset
+    return linear(offset, mark)
 
 
 def races(k: KernelState) -> Iterator[tuple[Stored, Coordinate, str]]:
