@@ -55,7 +55,7 @@ async def test_hover_says_who_needs_it_and_what_it_would_cost(start):
     doc = editor.open(TEXT)
     text = await hovered(editor, doc, "        hid|den = ")
     assert (
-        "Kept for the backward pass, 64 KiB: there line 6 (contract) and line 13 (mul) read it" in text
+        "Kept for the backward pass, 64 KiB: there line 6 (contract) and line 7 (add) and line 13 (mul) read it" in text
         and "to compute it again would take" in text
     )
     assert await hinted(editor, doc), "hints say it too"

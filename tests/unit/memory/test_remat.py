@@ -278,3 +278,27 @@ def test_operators_that_kernels_compute() -> None:
     q = RNG.standard_normal((64, 16)).astype(np.float32)
     step = ts.function(layers)
     assert bits(step(q, "120kB")) == bits(step(q, ""))
+
+
+def steps(x: Tensor["B", "D", f32], w: Tensor["L", "D", "D", f32]):
+    h = x
+    for i in range(4):
+        h = ts.gelu(h @ w[i])
+    return ts.mean(ts.square(h))
+
+
+def sums(x: Tensor["B", "D", f32], w: Tensor["L", "D", "D", f32]):
+    h = x
+    for i in range(4):
+        h = h + ts.silu(h @ w[i]) * h
+    return ts.mean(ts.square(h))
+
+
+@pytest.mark.parametrize(("loss", "share"), [(steps, 0.95), (sums, 1.0)])
+def test_without_a_limit_what_is_cheap_is_computed_again(loss: Any, share: float) -> None:
+    """Less is held than by the quickest choice, which a large limit allows, and never more; all bits are the same."""
+    plain, quickest = ts.grad(loss, argnums=(0, 1)), ts.grad(ts.remat(loss, memory="1GB"), argnums=(0, 1))
+    least, most = (peak(program(f, L=LAYERS, D=128, B=512)) for f in (plain, quickest))
+    assert least <= share * most
+    w = RNG.standard_normal((LAYERS, D, D)).astype(np.float32) / 6
+    assert bits(plain(X, w)) == bits(quickest(X, w))

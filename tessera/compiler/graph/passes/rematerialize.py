@@ -46,21 +46,26 @@ STORING = APART - {"contract", "gather", "random"}
 @immutable
 class Trade:
     """How memory is weighed against time. `weight`: what a byte that is kept costs beside the time to move it, in bytes
-    moved. With `parts`, the early ops are cut into this number of parts, at the places that the fewest bytes cross;
-    the values that cross are kept, so that one part is computed again at a time. With `sections` each call under
-    `ts.remat(memory=...)` is such a part."""
+    moved. `gently`: no product is computed again for it, no value that leads past one, and nothing under `ts.remat`,
+    where policies decide. With `parts`, the early ops are cut into this number of parts, at the places that the fewest
+    bytes cross; the values that cross are kept, so that one part is computed again at a time. With `sections` each call
+    under `ts.remat(memory=...)` is such a part."""
 
     weight: float
     parts: int = 0
     sections: bool = False
+    gently: bool = False
 
 
-USUAL = Trade(1 / 8)
-"""without a memory limit: of two choices that take the same time, the smaller one"""
+EVEN = 1 / 8
+"""the weight under which the smaller of two choices is taken that take the same time"""
+USUAL = Trade(3, gently=True)
+"""without a memory limit: activations that cost a few operations each are computed again, which takes hardly any time,
+for they need not be moved"""
 HARD = 1 << 12
 """the weight under which only values that cross between parts are kept"""
 TRADES: tuple[Trade, ...] = (
-    USUAL,
+    Trade(EVEN),
     Trade(1),
     *(Trade(HARD, parts) for parts in (96, 48, 32, 24, 16, 12, 10, 8, 7, 6, 5, 4, 3, 2)),
     Trade(HARD, sections=True),
@@ -184,6 +189,8 @@ class Crossing:
             if op not in self.forward:  # ops that depend on a section's values alone do not bypass its policy
                 before = self._before(op)
                 self.within[op] |= {s for o in before for s in self.within[o] if not self._leaves(s, o)}
+        self.carried = self._carried() if trade.gently else set[Op]()
+        """the ops whose results lead past a product: from one layer to the next, all would be computed again at once"""
         self.stations = self._stations() if trade.parts else set[Op]()
         """the ops whose results cross from one part to the next ones"""
         self.needed = {o for op in self.late for o in self._before(op)}
@@ -200,6 +207,22 @@ class Crossing:
         if op.origin.again or kind_of(op) not in ("map", *FREE):
             return False
         return all(v.op in self.early for v in op.operands if v.op in orders)
+
+    def _carried(self) -> set[Op]:
+        depth: dict[Op, int] = {}
+        """the products on the longest way to each op"""
+        found: set[Op] = set()
+        for op in self.early:
+            before = self._before(op)
+            deepest = max((depth[o] for o in before), default=0)
+            product = kind_of(op) in ("contract", None)
+            depth[op] = deepest + product
+            if not product:
+                found.update(o for o in before if depth[o] < deepest)
+        for op in reversed(self.early):
+            if op in found and kind_of(op) in FREE:
+                found.update(self._before(op))
+        return found
 
     def _stations(self) -> set[Op]:
         ops = [op for op in self.early if op in self.forward and kind_of(op) not in FREE]
@@ -256,8 +279,10 @@ class Crossing:
         if kind in FREE:
             return 0, INFINITE
         again = SCALE * cost_again(op)
-        kept = int(SCALE * sum(map(size_of, op.results)) * (self.trade.weight + (1 if stored(op) else 2)))
-        if op in self.stations:
+        gently = self.trade.gently
+        weight = EVEN if op in self.carried or (gently and self.within[op]) else self.trade.weight
+        kept = int(SCALE * sum(map(size_of, op.results)) * (weight + (1 if stored(op) else 2)))
+        if op in self.stations or (gently and kind == "contract" and not self.within[op]):
             again = INFINITE
         for section in self.within[op]:
             policy = save.nothing if section.policy is None and self.trade.sections else section.policy
