@@ -65,11 +65,23 @@ class Frozen:
             return self._data.astype(self._data.dtype if dtype is None else dtype)
         return self._data.view()
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return dlpack(self._data, **options)
+    def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
+        """A copy: PyTorch writes to memory that is marked as read-only."""
+        if copy is False:
+            raise BufferError("a frozen array is exported as a copy")
+        return dlpack(self._data.copy(), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._data.__dlpack_device__()
+
+    def __copy__(self) -> Frozen:
+        return self  # nothing can tell the two apart
+
+    def __deepcopy__(self, memo: Any) -> Frozen:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return frozen, (self._data,)
 
     def __len__(self) -> int:
         return len(self._data)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
 from dataclasses import dataclass, replace
 from typing import Any
@@ -222,3 +224,20 @@ def test_code_for_other_processors_packs_ahead_too() -> None:
 @ts.function
 def typed(x: ts.Tensor["B", 256, ts.f32], w: ts.Tensor[256, 512, ts.f32]):
     return x @ w
+
+
+def test_nothing_that_shares_its_memory_leaves():
+    torch = pytest.importorskip("torch")
+    frozen = ts.frozen(np.ones((4, 4), np.float32))
+    for made in (torch.from_dlpack(frozen), torch.as_tensor(frozen), torch.asarray(frozen)):
+        made.add_(1)  # PyTorch does not care that memory is read-only
+    assert (np.asarray(frozen) == 1).all()
+    with pytest.raises(BufferError, match="exported as a copy"):
+        frozen.__dlpack__(copy=False)
+
+
+def test_copies_of_models_share_what_is_frozen():
+    model = ts.frozen({"w": np.ones((4, 4), np.float32)})
+    assert copy.deepcopy(model)["w"] is model["w"] and copy.copy(model["w"]) is model["w"]
+    again = pickle.loads(pickle.dumps(model["w"]))  # noqa: S301 (of this test)
+    assert type(again) is type(model["w"]) and (np.asarray(again) == 1).all()
