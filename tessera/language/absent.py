@@ -78,11 +78,8 @@ _OF_INIT: dict[str, str] = {
     **dict.fromkeys(("xavier_normal", "trunc_normal", "orthogonal"), "write a function of shape, key and dtype"),
 }
 _OF_LINALG: dict[str, str] = {
-    **{
-        name: f"outside of functions ts.array_api.linalg.{name} runs in NumPy or CuPy"
-        for name in ("eigh", "eigvalsh", "svd", "svdvals", "pinv", "matrix_rank")
-    },
-    **dict.fromkeys(("eig", "eigvals", "lstsq", "expm", "cond"), "outside of functions NumPy and SciPy have it"),
+    **dict.fromkeys(("eig", "eigvals", "expm"), "outside of functions NumPy and SciPy have it"),
+    "cond": "divide: ts.linalg.matrix_norm(x, ord=2) / ts.linalg.matrix_norm(x, ord=-2)",
     **dict.fromkeys(("lu", "lu_factor", "lu_solve"), "ts.linalg.solve, inv and det factor a matrix once"),
     **dict.fromkeys(("cho_factor", "cholesky_ex", "cho_solve"), "write ts.linalg.cholesky and solve_triangular"),
     "inverse": "write ts.linalg.inv",

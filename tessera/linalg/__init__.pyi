@@ -8,11 +8,18 @@ from typing import Any, TypeAlias, TypeVar
 
 from tessera.linalg.products import cross as cross
 from tessera.linalg.products import diagonal as diagonal
+from tessera.linalg.eigen import eigh as eigh
+from tessera.linalg.eigen import eigvalsh as eigvalsh
+from tessera.linalg.eigen import lstsq as lstsq
 from tessera.linalg.products import matmul as matmul
 from tessera.linalg.norms import matrix_norm as matrix_norm
 from tessera.linalg.products import matrix_power as matrix_power
+from tessera.linalg.eigen import matrix_rank as matrix_rank
 from tessera.linalg.products import matrix_transpose as matrix_transpose
 from tessera.linalg.products import outer as outer
+from tessera.linalg.eigen import pinv as pinv
+from tessera.linalg.eigen import svd as svd
+from tessera.linalg.eigen import svdvals as svdvals
 from tessera.linalg.products import tensordot as tensordot
 from tessera.linalg.products import trace as trace
 from tessera.linalg.products import vecdot as vecdot

@@ -26,11 +26,15 @@ def vector_norm(x, axis=None, keepdims: bool = False, ord: float = 2):
 
 def matrix_norm(x, keepdims: bool = False, ord="fro"):
     """Norms of the matrices x [..., M, N]: Frobenius' ("fro"), the greatest sum of |x| of a column (1) or a row (inf),
-    and the least one (-1, -inf)."""
+    and the least one (-1, -inf); the greatest (2), the least (-2) and the sum ("nuc") of the singular values."""
     if ord == "fro":
         return ts.norm(x, axis=(-2, -1), keepdims=keepdims)
+    if ord in (2, -2, "nuc"):
+        s = ts.linalg.svdvals(x)
+        found = ts.max(s, axis=-1) if ord == 2 else ts.min(s, axis=-1) if ord == -2 else ts.sum(s, axis=-1)
+        return ts.expand_dims(found, (-2, -1)) if keepdims else found
     if ord not in (1, -1, math.inf, -math.inf):
-        raise ValueError(f"matrix_norm has the orders 'fro', 1, -1, inf and -inf; {ord!r} needs singular values")
+        raise ValueError(f"matrix_norm has the orders 'fro', 'nuc', 1, -1, 2, -2, inf and -inf, not {ord!r}")
     along = -2 if abs(ord) == 1 else -1
     sums = ts.sum(ts.abs(x), axis=along, keepdims=True)
     found = ts.max(sums, axis=(-2, -1), keepdims=True) if ord > 0 else ts.min(sums, axis=(-2, -1), keepdims=True)

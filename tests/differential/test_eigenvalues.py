@@ -1,0 +1,167 @@
+"""Eigenvalues and singular values beside NumPy's, their derivatives beside JAX's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import CompileError, Tensor, f64, knobs
+
+RNG = np.random.default_rng(4)
+
+
+def symmetric(*shape: int, dtype: Any = np.float64) -> Any:
+    a = RNG.standard_normal(shape).astype(dtype)
+    return a + a.swapaxes(-1, -2)
+
+
+def near(found: Any, wanted: Any, times: float = 60) -> None:
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    assert found.shape == wanted.shape
+    unit = np.finfo(found.dtype).eps * max(1, abs(wanted).max())
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=times * unit)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 17])
+def test_eigenvalues_and_vectors(n: int, dtype: Any) -> None:
+    a = symmetric(2, n, n, dtype=dtype)
+    w, v = map(np.asarray, ts.linalg.eigh(a))
+    near(w, np.linalg.eigvalsh(a))
+    near(a @ v, v * w[:, None])
+    near(v.swapaxes(1, 2) @ v, np.broadcast_to(np.eye(n, dtype=dtype), a.shape))
+    assert (np.diff(w) >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 2), (2, 5), (9, 9), (12, 7)])
+def test_singular_values_and_vectors(shape: tuple[int, int], dtype: Any) -> None:
+    x = RNG.standard_normal((3, *shape)).astype(dtype)
+    for full in (False, True):
+        u, s, vt = map(np.asarray, ts.linalg.svd(x, full_matrices=full))
+        wanted = np.linalg.svd(x, full_matrices=full)
+        assert [p.shape for p in (u, s, vt)] == [p.shape for p in wanted]
+        near(s, wanted[1])
+        k = s.shape[-1]
+        near(u[..., :k] * s[:, None] @ vt[:, :k], x)
+        for q in (u.swapaxes(1, 2) @ u, vt @ vt.swapaxes(1, 2)):
+            near(q, np.broadcast_to(np.eye(q.shape[-1], dtype=dtype), q.shape))
+
+
+def test_small_singular_values_are_exact() -> None:
+    x = RNG.standard_normal((6, 4)) * [1, 1e-8, 1e-16, 1e-100]
+    scaled = np.linalg.svd(x[:, 3:] * 1e100, compute_uv=False)
+    assert abs(ts.linalg.svdvals(x)[3] / 1e-100 - scaled[0]) < scaled[0]  # of the order that the column has
+    assert (np.asarray(ts.linalg.svdvals(x)) > 0).all()
+
+
+def test_matrices_without_full_rank() -> None:
+    x = RNG.standard_normal((7, 2)) @ RNG.standard_normal((2, 5))
+    u, s, _ = map(np.asarray, ts.linalg.svd(x, full_matrices=False))
+    near(u.T @ u, np.eye(5))
+    assert int(ts.linalg.matrix_rank(x)) == 2 and s[2] < 1e-14
+    near(ts.linalg.pinv(x), np.linalg.pinv(x), 1000)
+    b = RNG.standard_normal((7, 3))
+    near(ts.linalg.lstsq(x, b), np.linalg.lstsq(x, b, rcond=None)[0], 1000)
+    near(ts.linalg.lstsq(x, b[:, 0]), np.linalg.lstsq(x, b[:, 0], rcond=None)[0], 1000)
+    for order in (2, -2, "nuc"):
+        near(ts.linalg.matrix_norm(x, ord=order), np.linalg.norm(x, ord=order))
+
+
+def test_zeros_nan_and_large_numbers() -> None:
+    assert np.asarray(ts.linalg.eigvalsh(np.zeros((3, 3)))).tolist() == [0, 0, 0]
+    assert np.asarray(ts.linalg.svdvals(np.zeros((3, 2)))).tolist() == [0, 0]
+    for size in (1e200, 1e-200):
+        np.testing.assert_allclose(ts.linalg.eigvalsh(size * np.diag([3.0, 1, 2])), size * np.array([1.0, 2, 3]))
+        np.testing.assert_allclose(ts.linalg.svdvals(size * np.diag([3.0, 1, 2])), size * np.array([3.0, 2, 1]))
+    a = symmetric(2, 4, 4)
+    a[0, 1, 1] = np.nan
+    w, v = map(np.asarray, ts.linalg.eigh(a))
+    assert np.isnan(w[0]).all() and np.isnan(v[0]).all() and np.isfinite(w[1]).all()
+    assert np.isnan(np.asarray(ts.linalg.svdvals(a))[0]).all()
+
+
+C, B = RNG.standard_normal(5), RNG.standard_normal((5, 5))
+
+
+def of_eigh(xp: Any, a: Any) -> Any:
+    w, v = xp.linalg.eigh(a + a.T)
+    return (C * w).sum() + ((v * w**2 @ v.T) * B).sum() + ((v * v) * B).sum()
+
+
+def of_svd(xp: Any, x: Any) -> Any:
+    u, s, vt = xp.linalg.svd(x, full_matrices=False)
+    k = s.shape[0]
+    signs = ((u * u) * B[: u.shape[0], :k]).sum() + ((vt * vt) * B[:k, : vt.shape[1]]).sum()
+    return (s**3 * C[:k]).sum() + signs + ((u @ vt) * B[: x.shape[0], : x.shape[1]]).sum()
+
+
+def of_pinv(xp: Any, x: Any) -> Any:
+    return (xp.linalg.pinv(x) * x.T).sum() + (xp.linalg.pinv(x) ** 2).sum()
+
+
+CASES = [(of_eigh, (5, 5)), (of_svd, (5, 3)), (of_svd, (3, 5)), (of_svd, (4, 4)), (of_pinv, (4, 3))]
+
+
+@pytest.mark.parametrize(("function", "shape"), CASES)
+def test_derivatives_are_jaxs(function: Any, shape: tuple[int, int]) -> None:
+    x = RNG.standard_normal(shape)
+    with jax.enable_x64(True):
+        wanted = jax.grad(lambda x: function(jnp, x))(jnp.asarray(x))
+        np.testing.assert_allclose(ts.grad(lambda x: function(ts, x))(x), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_second_derivatives_are_jaxs() -> None:
+    def f(xp: Any, x: Any) -> Any:
+        return (xp.linalg.eigvalsh(x + x.T) ** 3 * C[:3]).sum()
+
+    x = RNG.standard_normal((3, 3))
+    with jax.enable_x64(True):
+        wanted = jax.hessian(lambda x: f(jnp, x))(jnp.asarray(x))
+        np.testing.assert_allclose(ts.hessian(lambda x: f(ts, x))(x), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_vmap_and_functions() -> None:
+    a = symmetric(4, 6, 6)
+
+    @ts.function
+    def roots(x: Tensor["B", "N", "N", f64]):
+        w, v = ts.linalg.eigh(x @ x.mT)
+        return v * ts.sqrt(w)[..., None, :] @ v.mT
+
+    found = np.asarray(roots(a))
+    near(found @ found, a @ a.swapaxes(1, 2), 1000)
+    assert np.array_equal(ts.vmap(ts.linalg.eigvalsh)(a), ts.linalg.eigvalsh(a))
+
+
+def test_generated_for_gpus() -> None:
+    a = symmetric(2, 5, 5, dtype=np.float32)
+
+    @ts.function
+    def both(a):
+        return ts.linalg.eigvalsh(a), ts.linalg.svdvals(a)
+
+    with knobs.target.override("emulator:sm_80"):
+        found = both(a)
+    for x, y in zip(found, both(a), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "message"),
+    [
+        ("eigh", np.ones((2, 3)), "eigh takes square matrices"),
+        ("eigh", np.eye(3, dtype=np.int64), "of f32 or f64, not of int64"),
+        ("svd", np.eye(3, dtype=np.complex64), "of f32 or f64, not of complex64"),
+        ("svdvals", np.ones((0, 3)), "with elements"),
+        ("pinv", np.ones(3), "not an array of 1 axes"),
+    ],
+)
+def test_what_is_refused(name: str, x: Any, message: str) -> None:
+    with pytest.raises((CompileError, ValueError), match=message):
+        getattr(ts.linalg, name)(x)
