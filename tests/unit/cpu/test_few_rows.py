@@ -64,7 +64,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("function", "shape", "dtype"), CASES, ids=str)
+@pytest.mark.parametrize(("function", "shape", "dtype"), CASES, ids=lambda v: getattr(v, "__name__", str(v)))
 def test_bits_are_those_of_known_sizes(function: Any, shape: tuple[int, int], dtype: Any) -> None:
     known, opened = ts.function(function), ts.function(open_dims="B")(function)
     x, w = arrays(ROWS[0], shape, dtype, function is transposed)
