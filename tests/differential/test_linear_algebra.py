@@ -185,6 +185,29 @@ def test_threads_do_not_change_a_bit(open_sizes: Any) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("columns", [33, 64, 65])
+def test_right_sides_of_one_matrix_are_shared_by_threads(columns: int) -> None:
+    """With the bits of a matrix among several, whose programs take more columns each, and of open sizes."""
+    a = (matrices(2, 70, 70) / 70 + 2 * np.eye(70)).astype(np.float32)
+    b = matrices(2, 70, columns, seed=1).astype(np.float32)
+
+    @ts.function
+    def solve(a: Tensor["B", "N", "N", f32], b: Tensor["B", "N", "K", f32]):
+        return ts.linalg.solve_triangular(a, b, lower=True), ts.linalg.solve_triangular(a, b)
+
+    want, before = ts.compile(solve)(a, b), ts.get_num_threads()
+    try:
+        for threads in (1, 2):
+            ts.set_num_threads(threads)
+            for one, several, of_open in zip(solve(a[:1], b[:1]), solve(a, b), want, strict=True):
+                assert np.asarray(several).tobytes() == np.asarray(of_open).tobytes()
+                assert np.asarray(one).tobytes() == np.asarray(of_open[:1]).tobytes()
+    finally:
+        ts.set_num_threads(before)
+    known = ts.compile(solve, arguments=(a[:1], b[:1]))
+    assert known.ir("tile").count("with grid=[1, 2],") == 2
+
+
 @settings(max_examples=12, deadline=None)
 @given(st.integers(1, 12), st.integers(0, 1000))
 def test_what_factors_are(open_sizes: Any, n: int, seed: int) -> None:
