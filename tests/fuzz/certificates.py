@@ -79,7 +79,7 @@ def certificate(p: Programs) -> Certificate | None:
             found = push_forward(g, ops, given, outs)
         else:
             found = pull_back(g, ops, inputs, list(given.items()))
-        inputs, outs = [*inputs, *given.values()], [v for v in found if v is not None]
+        inputs, outs = [*inputs, *given.values()], [v for v in dict.fromkeys(found) if v is not None]  # x + y hands on one
     if not outs:
         return None
     ops = list(block.ops)
