@@ -79,7 +79,8 @@ def certificate(p: Programs) -> Certificate | None:
             found = push_forward(g, ops, given, outs)
         else:
             found = pull_back(g, ops, inputs, list(given.items()))
-        inputs, outs = [*inputs, *given.values()], [v for v in dict.fromkeys(found) if v is not None]  # x + y hands on one
+        inputs = [*inputs, *given.values()]
+        outs = [v for v in dict.fromkeys(found) if v is not None]  # of x + y both cotangents are one value
     if not outs:
         return None
     ops = list(block.ops)
