@@ -153,3 +153,18 @@ def test_other_front_ends_have_a_table(session):
 
 def test_a_session_without_functions_says_so(nb):
     assert "No functions or kernels yet." in nb.run("%tessera functions").text
+
+
+def test_a_card_has_the_newest_call_that_can_be_made_again(session):
+    """`In` is what a kernel keeps of its cells: `run` of these tests keeps it too."""
+    session.run("x, w = np.ones((4, 4), np.float32), np.eye(4, dtype=np.float32)\nlayer(w, x)")
+    session.run("%time for i in range(2): layer(x, w.T)")
+    session.run(
+        "queue = [x]\nlayer(queue.pop(), w)\ndef later(u):\n    return layer(u, u)\n[layer(u, u) for u in (x,)]"
+    )
+    session.run("gone = x\nlayer(gone, w)\ndel gone")
+    found = cards(session)
+    assert found["layer"]["call"] == "layer(x, w.T)"
+    assert found["loop"]["call"] == ""
+    session.run("layer(np.ascontiguousarray(w.T), x.copy())\nlayer(np.random.rand(4, 4), w)")
+    assert cards(session)["layer"]["call"] == "layer(np.ascontiguousarray(w.T), x.copy())"

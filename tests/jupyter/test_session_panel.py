@@ -95,6 +95,21 @@ def test_it_follows_the_kernel(side):
     expect(card(panel, "layer")).to_contain_text("None yet")
 
 
+def test_a_slow_call_in_a_plain_notebook_is_profiled_from_the_toolbar(side):
+    """Nothing of Tessera is typed but the program: what the screen offers leads to the hints."""
+    page, panel = side("plain.ipynb", IMPORTS, LAYERS.removeprefix("%%tessera\n"), "%time layer(x, x)")
+    page.page.evaluate("window.jupyterapp.shell.collapseRight()")
+    page.run_all()
+    page.page.locator(".jp-NotebookPanel-toolbar").get_by_role("button", name="Tessera").click()
+    panel.get_by_role("button", name="Load Tessera in this kernel").click()
+    layer = card(panel, "layer")
+    layer.locator("summary").click()
+    layer.get_by_role("button", name="Profile layer(x, x)").click()
+    expect(layer.locator(".tessera-panel")).to_contain_text("recorded")
+    expect(layer.locator(".tessera-card-time")).to_contain_text("measured")
+    page.shot("plain")
+
+
 def test_edits_are_compared_when_somebody_asks(side):
     page, panel = side("edits.ipynb", f"{LOAD}\n{IMPORTS}\n{TIMES}", LAYERS, PROFILE)
     page.run_all()

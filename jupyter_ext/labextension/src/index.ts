@@ -136,7 +136,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     restorer?.add(side, side.id);
     app.commands.addCommand(SHOW_SESSION, {
       label: 'Show Functions of the Session',
-      caption: 'Functions and kernels of the notebook in front, with what is known of them',
+      caption: 'Tessera: the functions and kernels of this notebook. Profile them, and try hints to make them faster',
       execute: () => app.shell.activateById(side.id)
     });
     palette?.addItem({ command: SHOW_SESSION, category: 'Tessera' });

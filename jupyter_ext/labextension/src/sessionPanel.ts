@@ -279,6 +279,11 @@ class CardView {
   private _profile(card: Card): Node[] {
     const profile = card.profile;
     if (!profile) {
+      if (card.call) {
+        const run = this._button(`Profile ${card.call}`, button => void this._run(`profile ${card.call}`, button));
+        run.title = 'Run it twice and show where the time of the second run went, with hints to make it faster';
+        return [run];
+      }
       const code = element('code', '', `%tessera profile ${card.name}(...)`);
       const note = element('p', 'tessera-card-note', 'None yet: run ');
       note.append(code, ' in a cell.');

@@ -24,6 +24,7 @@ export interface Card {
   file: string;
   text: string;
   brief: string;
+  call: string;
   figures: Figure[];
   profile: {
     call: string;

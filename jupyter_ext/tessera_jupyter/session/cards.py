@@ -28,6 +28,7 @@ from tessera_jupyter.actions import cell_number
 from tessera_jupyter.command import MagicRequest
 from tessera_jupyter.history import CellHistory, Change, changed
 from tessera_jupyter.session.arrays import BoundArrays
+from tessera_jupyter.session.calls import last_calls
 from tessera_jupyter.session.sizes import named, text_of
 
 MOST_KERNELS = 5
@@ -81,8 +82,8 @@ class EditCard(TypedDict):
 
 class Card(TypedDict):
     """`name`: how the notebook reaches it. `cell`: the id of the cell that defines it, None where the page has not sent
-    it; `file`: the file of an imported one. `text`: its lines. `brief`: the modelled time. `edits`: the newest
-    first."""
+    it; `file`: the file of an imported one. `text`: its lines. `brief`: the modelled time. `call`: the newest call
+    that can be made again, "" if there is none. `edits`: the newest first."""
 
     name: str
     kind: str
@@ -90,6 +91,7 @@ class Card(TypedDict):
     file: str
     text: str
     brief: str
+    call: str
     figures: list[Figure]
     profile: ProfileCard | None
     edits: list[EditCard]
@@ -145,7 +147,9 @@ class Session:
         that need a new prediction are left out after `until` (`time.monotonic()`), except for the first of them."""
         out: list[tuple[tuple[int, int], Card]] = []
         whole, anew = True, 0
-        for name, program in named(self.namespace):
+        programs = list(named(self.namespace))
+        calls = last_calls(self.namespace, {name for name, _ in programs})
+        for name, program in programs:
             state, known = self._state(program), self._predicted.get(program)
             if known is None or known[0] != state:
                 if anew and time.monotonic() > until:
@@ -156,7 +160,7 @@ class Session:
             code = program.__wrapped__.__code__
             number = cell_number(code.co_filename)
             place = (number if number is not None else -1, code.co_firstlineno)
-            out.append((place, self._card(name, program, number, known[1])))
+            out.append((place, self._card(name, program, number, known[1], calls.get(name, ""))))
         return [card for _, card in sorted(out, key=lambda pair: pair[0])], whole
 
     def _state(self, program: Decorated[Any, Any]) -> object:
@@ -183,7 +187,7 @@ class Session:
         except Exception as e:  # a card that cannot be made must not fail the cell that has just run
             return Prediction(target, 0, why=f"it could not be worked out: {type(e).__name__}: {e}; please report it")
 
-    def _card(self, name: str, program: Decorated[Any, Any], number: int | None, found: Prediction) -> Card:
+    def _card(self, name: str, program: Decorated[Any, Any], number: int | None, found: Prediction, call: str) -> Card:
         return Card(
             name=name,
             kind=program.kind,
@@ -191,6 +195,7 @@ class Session:
             file="" if number is not None else program.__wrapped__.__code__.co_filename,
             text=text_of(program),
             brief=found.time,
+            call=call,
             figures=_figures(found, _sizes(program)),
             profile=self._profile(name, program),
             edits=self._edits(name),
