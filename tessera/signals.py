@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,6 +14,8 @@ from typing import TypeVar
 T = TypeVar("T")
 _LISTEN = 0.1
 """seconds after which a handler is run that a wait did not hear"""
+_PATIENCE = 2.0
+"""seconds that the end of a process waits without a word"""
 
 
 def raised_by_handler(error: BaseException) -> bool:
@@ -28,8 +32,8 @@ def abandonable(call: Callable[[], T]) -> T:
     """`call()`, which spends its time outside of Python, so that a handler which raises meanwhile is heard at once.
 
     Python runs handlers between bytecodes of its main thread alone. So there `call` runs in a thread of its own; where
-    a handler raises, that thread is left to itself: what it holds must be its own, and its result is dropped. The
-    process does not end before it.
+    a handler raises, that thread is left to itself: what it holds must be its own, and its result is dropped. A
+    process that goes on and ends later waits for it; one that ends by Ctrl-C does not.
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
@@ -60,7 +64,16 @@ def abandonable(call: Callable[[], T]) -> T:
 
 def _wait(done: threading.Event, process: int) -> None:
     """Libraries take their memory down when the process exits, under a thread that is still at work in them: it would
-    end in a fault. Another Ctrl-C ends the process at once."""
-    if os.getpid() == process:  # a fork has no such thread
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    end in a fault. After a Ctrl-C that nobody caught the process ends as Python would end it, without taking anything
+    down; otherwise another Ctrl-C ends it at once."""
+    if os.getpid() != process or done.is_set():  # a fork has no such thread
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:  # its traceback has been printed
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        signal.raise_signal(signal.SIGINT)
+    if not done.wait(_PATIENCE):
+        sys.stderr.write("tessera: waiting for a compilation that was interrupted; Ctrl-C ends the process\n")
         done.wait()

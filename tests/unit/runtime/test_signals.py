@@ -105,9 +105,7 @@ def test_code_that_is_compiled_outside_of_python_is_left(
     assert np.array_equal(f(x), x * 15 + 1)
 
 
-def test_a_process_ends_behind_a_compilation_that_was_left(tmp_path: Path) -> None:
-    """LLVM's memory is taken down at the end, which is no time to be at work in it."""
-    text = """
+LEFT = """
 import os, signal, sys, threading, time
 from tessera.signals import abandonable
 
@@ -125,13 +123,27 @@ def work():
     time.sleep(0.5)
     print("finished", flush=True)
 
+print("begun")  # not flushed: the end does
 try:
     abandonable(work)
 except KeyboardInterrupt:
     print("left", flush=True)
 """
+"""A program that is interrupted in a compilation."""
+
+
+def test_a_process_ends_behind_a_compilation_that_was_left(tmp_path: Path) -> None:
+    """LLVM's memory is taken down at the end, which is no time to be at work in it."""
+    done = subprocess.run([sys.executable, "-c", LEFT], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert (done.stdout, done.stderr, done.returncode) == ("begun\nleft\nfinished\n", "", 0)
+
+
+def test_an_interrupt_that_nobody_catches_ends_the_process_at_once() -> None:
+    """The compilation would go on for minutes, and the terminal would stand still."""
+    text = LEFT.replace("time.sleep(0.5)", "time.sleep(1000)").replace("except KeyboardInterrupt:", "except OSError:")
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=200)
-    assert (done.stdout, done.stderr, done.returncode) == ("left\nfinished\n", "", 0)
+    assert (done.stdout, done.returncode) == ("begun\n", -signal.SIGINT)
+    assert done.stderr.endswith("KeyboardInterrupt\n")
 
 
 def test_results_and_exceptions_come_through() -> None:
