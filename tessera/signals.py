@@ -14,6 +14,8 @@ from typing import TypeVar
 T = TypeVar("T")
 _LISTEN = 0.1
 """seconds after which a handler is run that a wait did not hear"""
+_left = list[threading.Event]()
+"""calls that were abandoned; each is set once it is done"""
 _PATIENCE = 2.0
 """seconds that the end of a process waits without a word"""
 
@@ -55,11 +57,26 @@ def abandonable(call: Callable[[], T]) -> T:
         while not done.wait(_LISTEN):  # a signal that comes just before it waits ends no wait
             pass
     except BaseException:
+        _left.append(done)
         atexit.register(_wait, done, os.getpid())
         raise
     if raised:
         raise raised.pop()
     return result[0]
+
+
+def end_if_left(status: int) -> None:
+    """Ends the process at once if a call that was abandoned is still at work: for commands that end by Ctrl-C with a
+    status of their own."""
+    if not all(done.is_set() for done in _left):
+        _flush()
+        os._exit(status)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
 
 
 def _wait(done: threading.Event, process: int) -> None:
@@ -70,9 +87,7 @@ def _wait(done: threading.Event, process: int) -> None:
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if getattr(sys, "last_type", None) is KeyboardInterrupt:  # its traceback has been printed
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        _flush()
         signal.raise_signal(signal.SIGINT)
     if not done.wait(_PATIENCE):
         sys.stderr.write("tessera: waiting for a compilation that was interrupted; Ctrl-C ends the process\n")

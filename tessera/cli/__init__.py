@@ -13,6 +13,10 @@ from typing import NoReturn
 
 from tessera import knobs
 from tessera.errors import Diagnostic, TesseraError, render_all
+from tessera.signals import end_if_left
+
+_INTERRUPTED = 130
+"""the exit code after Ctrl-C"""
 
 
 def main() -> None:
@@ -22,6 +26,10 @@ def main() -> None:
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     try:
         application(asked)(prog_name="tessera")
+    except SystemExit as e:
+        if e.code == _INTERRUPTED:
+            end_if_left(_INTERRUPTED)
+        raise
     except TesseraError as e:
         fail(e)
     except BrokenPipeError:  # `tessera ir ... | head`

@@ -146,6 +146,13 @@ def test_an_interrupt_that_nobody_catches_ends_the_process_at_once() -> None:
     assert done.stderr.endswith("KeyboardInterrupt\n")
 
 
+def test_a_command_that_is_interrupted_ends_at_once() -> None:
+    ending = "from tessera.signals import end_if_left; end_if_left(130)"
+    text = LEFT.replace("time.sleep(0.5)", "time.sleep(1000)") + f"{ending}; print('not here')"
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert (done.stdout, done.stderr, done.returncode) == ("begun\nleft\n", "", 130)
+
+
 def test_results_and_exceptions_come_through() -> None:
     assert abandonable(lambda: 3) == 3
     with pytest.raises(KeyError, match="gone"):
