@@ -179,8 +179,10 @@ def cat(tiles: Any, axis: Any = -1, *, dim: Any = ...) -> Any:
     - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
     """
 
-def causal_mask(scores: Any, q0: Any, k0: Any, value: float = float("-inf")) -> Any:
+def causal_mask(scores: Any, q0: Any, k0: Any, value: float = float("-inf"), transposed: bool = False) -> Any:
     """`scores` where query q0 + row is not before key k0 + column, else `value`.
+
+    `transposed`: the scores have a row for each key and a column for each query.
 
     - *Shapes:* `[M, N] -> [M, N]`; `q0` and `k0` are indices
     - *Dtypes:* any number -> the same, or the common dtype with `value`

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,17 +54,59 @@ def causal(
 def masked(
     q: Tensor["...", "S", "D", ts.f32], k: Tensor["...", "S", "D", ts.f32], v: Tensor["...", "S", "E", ts.f32]
 ) -> Tensor["...", "S", "E", ts.f32]:
-    top = ts.tile.full((16,), -math.inf)
-    total = ts.tile.zeros((16,))
-    acc = ts.tile.zeros((16, E))
-    for j in ts.tile.range_k(0, min(tile_s + 16, S), 32):
-        s = ts.tile.causal_mask(q[tile_s : tile_s + 16, :] @ k[j : j + 32, :].T * 0.5, tile_s, j)
+    top = ts.tile.full((32,), -math.inf)
+    total = ts.tile.zeros((32,))
+    acc = ts.tile.zeros((32, E))
+    for j in ts.tile.range_k(0, min(tile_s + 32, S), 16):
+        s = ts.tile.causal_mask(q[tile_s : tile_s + 32, :] @ k[j : j + 16, :].T * 0.5, tile_s, j)
         new = ts.tile.maximum(top, ts.tile.row_max(s))
         p, shrink = ts.tile.exp(s - new[:, None]), ts.tile.exp(top - new)
         total = total * shrink + ts.tile.row_sum(p)
-        acc = acc * shrink[:, None] + p @ v[j : j + 32, :]
+        acc = acc * shrink[:, None] + p @ v[j : j + 16, :]
         top = new
     return acc / total[:, None]
+
+
+@ts.kernel
+def masked_by_keys(
+    q: Tensor["S", "D", ts.f32], k: Tensor["T", "D", ts.f32], v: Tensor["T", "E", ts.f32]
+) -> Tensor["S", "E", ts.f32]:
+    """Scores with a row for each key. Some steps behind the queries add nothing."""
+    acc = ts.tile.zeros((16, E))
+    for j in ts.tile.range_k(0, min(tile_s + 24, T), 32):
+        s = ts.tile.causal_mask(k[j : j + 32, :] @ q[tile_s : tile_s + 16, :].T, tile_s, j, 0.0, transposed=True)
+        acc += ts.tile.tanh(s).T @ v[j : j + 32, :]
+    return acc
+
+
+def of_masked_by_keys(q: Any, k: Any, v: Any) -> Any:
+    return ts.tril(ts.tanh(q @ k.T)) @ v
+
+
+@ts.kernel
+def scaled(
+    q: Tensor["S", "D", ts.f32],
+    k: Tensor["T", "D", ts.f32],
+    v: Tensor["T", "E", ts.f32],
+    keys: Tensor["T", ts.f32],
+    scale: ts.f32,
+) -> Tensor["S", "E", ts.f32]:
+    """Vectors by keys and by queries, a number, and a sum of rows of scores between products."""
+    acc = ts.tile.zeros((16, E))
+    for j in ts.tile.range_k(0, T, 32):
+        s = ts.tile.maximum(q[tile_s : tile_s + 16, :] @ k[j : j + 32, :].T * scale, keys[j : j + 32])
+        norm = 1.0 + ts.tile.row_sum(ts.tile.square(s))
+        acc += (s / norm[:, None] - keys[j : j + 32][None, :]) @ v[j : j + 32, :]
+    return acc
+
+
+def of_scaled(q: Any, k: Any, v: Any, keys: Any, scale: Any) -> Any:
+    total = 0.0
+    for j in range(0, k.shape[0], 32):
+        s = ts.maximum(q @ k[j : j + 32].T * scale, keys[j : j + 32])
+        norm = 1.0 + ts.sum(ts.square(s), -1)
+        total = total + (s / norm[:, None] - keys[j : j + 32]) @ v[j : j + 32]
+    return total
 
 
 @ts.kernel
@@ -204,6 +247,8 @@ CASES: dict[str, tuple[Any, Any, list[Any], int]] = {
         [numbers(2, 40, 8), numbers(2, 40, 8), numbers(2, 40, 12)],
         3,
     ),
+    "by_keys": (masked_by_keys, of_masked_by_keys, [numbers(40, 8), numbers(40, 8), numbers(40, 12)], 3),
+    "scaled": (scaled, of_scaled, [*ATTENTION, numbers(40), 0.3], 5),
     "powers": (by_powers_of_two, lambda q, k, v, b: attended(q @ k.T + b, v), [*ATTENTION, numbers(21, 40)], 4),
     "guarded": (guarded, of_guarded, [*ATTENTION, SEEN], 3),
     "rows": (rows, lambda x: ts.softmax(x, -1), [numbers(10, 40)], 1),
@@ -228,12 +273,12 @@ def test_the_gradient_of_an_online_softmax_is_that_of_whole_scores(case: str) ->
     compare(case, "cpu")
 
 
-@pytest.mark.parametrize("case", ["causal", "masked", "rows"])
+@pytest.mark.parametrize("case", ["causal", "masked", "by_keys", "scaled", "rows"])
 def test_the_reference_has_the_same_gradients_of_online_softmax(case: str) -> None:
     compare(case, "reference")
 
 
-@pytest.mark.parametrize("case", ["causal", "masked", "rows"])
+@pytest.mark.parametrize("case", ["causal", "masked", "by_keys", "scaled", "rows"])
 def test_the_emulated_machine_has_the_same_gradients_of_online_softmax(case: str) -> None:
     compare(case, "emulator:sm_90a")
 
@@ -280,11 +325,25 @@ def test_the_text_is_what_one_would_write() -> None:
     text = causal.backward().source
     first = text[: text.index("def causal_backward_")]
     assert first.count("m_new = ts.tile.maximum(m, ts.tile.row_max(s_2))") == 1  # the online softmax, once
-    assert text.count("p = ts.tile.exp(s_2 - m[:, None])") == 2  # for d_q, and for d_k and d_v, which are one kernel
+    assert text.count("p = ts.tile.exp(s_2 - m[:, None])") == 1  # for d_q
+    assert text.count("p = ts.tile.exp(s_2 - m[None, :])") == 1  # for d_k and d_v, which are one kernel
     assert "p @ " not in text and "ratio = out[tile_s:tile_s + 16, :]" in text  # the result is read, not computed again
     assert "d_p = ts.tile.mma(d_acc, v_tile.T) + d_l[:, None]" in text
-    assert re.search(r"if tile_t < min\(s_\d \+ 16, T\):", text)  # blocks of keys that queries do not reach
+    assert re.search(r"for s_\d in ts.tile.range_k\(tile_t, S, 16\):", text)  # the queries that reach a block of keys
     assert "reduce_across(d_scale_tile)" in text and text.count("reduce_across") == 1
+
+
+@pytest.mark.parametrize("kernel", [masked, masked_by_keys], ids=lambda k: k.name)
+def test_scores_have_a_row_for_each_key_where_products_read_them_turned(
+    kernel: Any, golden: Callable[[str, str], None]
+) -> None:
+    golden(f"{kernel.name}_backward", kernel.backward().source)
+
+
+@pytest.mark.parametrize("kernel", [by_powers_of_two, guarded, scaled], ids=lambda k: k.name)
+def test_scores_keep_their_rows_where_other_tiles_would_be_turned_instead(kernel: Any) -> None:
+    text = kernel.backward().source
+    assert re.search(r"mma\((weights|p|shifted)\.T, d_(sums|acc)", text) and "mma(q_tile.T, " in text
 
 
 STEPS = """

@@ -198,15 +198,23 @@ def gathered(
 
 
 @form(
-    lambda: (normal(24, 24), empty(24, 24), empty(24, 24)),
-    lambda x: (np.where(np.tri(24) > 0, x, np.float32(-np.inf)), np.where(x > 0, x, x * x)),
+    lambda: (normal(24, 24), empty(24, 24), empty(24, 24), empty(24, 24)),
+    lambda x: (
+        np.where(np.tri(24) > 0, x, np.float32(-np.inf)),
+        np.where(x > 0, x, x * x),
+        np.where(np.tri(24).T > 0, x, 0),
+    ),
 )
-def selected(x: ts.Tensor["M", "M", ts.f32], y: ts.Tensor["M", "M", ts.f32], z: ts.Tensor["M", "M", ts.f32]):
+def selected(
+    x: ts.Tensor["M", "M", ts.f32], y: ts.Tensor["M", "M", ts.f32], z: ts.Tensor["M", "M", ts.f32],
+    w: ts.Tensor["M", "M", ts.f32],
+):  # fmt: skip
     for q in ts.tile.range(0, M, 8):
         for k in ts.tile.range(0, M, 8):
             v = x[q : q + 8, k : k + 8]
             y[q : q + 8, k : k + 8] = ts.tile.causal_mask(v, q, k)
             z[q : q + 8, k : k + 8] = ts.tile.where(v > 0, v, v * v)
+            w[q : q + 8, k : k + 8] = ts.tile.causal_mask(v, k, q, 0.0, transposed=True)
 
 
 @form(

@@ -402,7 +402,11 @@ class Pull:
         if len(places) != 2 or any(map(self.rec.moves, (*node.args[3:], *given.values()))):
             raise self.rec.refused(node, "it has no rule for this mask")
         c = self.cleaned(self.full(c, node))
-        self.pull(node.args[0], TileCotangent(self.writer().call("causal_mask", c.node, *places, number(0.0))))
+        said = node.args[4] if len(node.args) > 4 else given.get("transposed")
+        turned = {} if said is None else {"transposed": said}
+        self.pull(
+            node.args[0], TileCotangent(self.writer().call("causal_mask", c.node, *places, number(0.0), **turned))
+        )
 
     def prefix(self, node: ast.Call, given: dict[str, ast.expr], c: TileCotangent) -> None:
         """Each element counts in all prefixes from its own on."""

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from tessera.compiler.frontend.backward.code import name, number
+from tessera.compiler.frontend.backward.code import name, number, operation
 from tessera.compiler.frontend.backward.derive import Derivation
 from tessera.compiler.frontend.backward.emit import live, loop_over, reads
 from tessera.compiler.frontend.backward.items import LoopStatement
 from tessera.compiler.frontend.backward.places import subscript, together
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.sites import Gradient, SharedBlock
+from tessera.compiler.frontend.backward.turned import turned
 from tessera.compiler.frontend.kernel.tiles import tile_type
 from tessera.compiler.frontend.kernel.values import Coordinate, marks
 from tessera.compiler.frontend.names.values import is_list
@@ -136,8 +137,10 @@ class Operands:
                 continue
             walk, found = self.from_loop(s, loop), self.implicit(s, loop)
             if not self.whole(s, loop):
-                guards.append(ast.Compare(name(walk.name), [ast.Lt()], [walk.over[1]]))
-                walk.over[1] = self.extent(s, loop)
+                end = self.extent(s, loop)
+                if not _begun(walk, end, loops):
+                    guards.append(ast.Compare(name(walk.name), [ast.Lt()], [walk.over[1]]))
+                walk.over[1] = end
             if found is not None:
                 renamed[walk.name] = found
             elif head is not None:
@@ -147,9 +150,8 @@ class Operands:
         if not s.loops:
             body, levels = [x for x in levels[0] if _assigned([x]) & totals], [levels[0]]
             levels[0] = [x for x in levels[0] if not _assigned([x]) & totals]
-        if guards:
-            body = [ast.If(guards[0] if len(guards) == 1 else ast.BoolOp(ast.And(), guards), body, [])]
-        return OperandKernel([x.gradient for x in blocks], self.written(blocks, levels[0], body, loops, head, renamed))
+        made = self.written(blocks, levels[0], body, guards, loops, head, renamed)
+        return OperandKernel([x.gradient for x in blocks], made)
 
     def shares(self, blocks: list[SharedBlock]) -> tuple[list[list[ast.stmt]], set[str]]:
         """The statements before the last share, of each level, in which shares are added to totals; their names."""
@@ -166,6 +168,7 @@ class Operands:
         blocks: list[SharedBlock],
         before: list[ast.stmt],
         body: list[ast.stmt],
+        guards: list[ast.expr],
         loops: list[Walk],
         head: Walk | None,
         renamed: dict[str, str],
@@ -175,10 +178,15 @@ class Operands:
         body, before = groups.of(body), groups.of(before)
         nodes, places = [groups.of(x.node) for x in blocks], [groups.of(x.place) for x in blocks]
         counters = {self.from_loop(s, x).name for x in s.loops}
-        bounds = [e for w in (*loops, *([head] if head is not None else [])) for e in w.over]
+        guards = [groups.of(e) for e in guards]
+        bounds = [*guards, *(e for w in (*loops, *([head] if head is not None else [])) for e in w.over)]
         wanted = reads(body) | reads([ast.Expr(e) for e in (*nodes, *places, *bounds)])
         needed = self.again(s, wanted - _assigned(body) - counters, before)
         first, steps = _hoisted([*needed, *body], {w.name for w in loops})
+        if guards:  # steps that add nothing load nothing
+            of_test = live([x for x in steps if isinstance(x, ast.Assign)], roots=reads([ast.Expr(e) for e in guards]))
+            test = guards[0] if len(guards) == 1 else ast.BoolOp(ast.And(), guards)
+            steps = [*of_test, ast.If(test, [x for x in steps if x not in of_test], [])]
         for w in reversed(loops):
             steps = list[ast.stmt]([loop_over(name(w.name), g.call("range_k", *w.over), steps)])
         starts: list[ast.stmt] = []
@@ -197,7 +205,7 @@ class Operands:
             of_head = live(first, roots=reads([ast.Expr(e) for e in head.over]))
             rest = [x for x in whole if x not in of_head]
             whole = [*of_head, loop_over(name(head.name), g.call("range", *head.over), rest)]
-        return [_Renamed(renamed).visit(clone(x)) for x in whole]
+        return [_Renamed(renamed).visit(clone(x)) for x in turned(self.made, whole)]
 
     # coordinates
     def walk(self, s: SharedBlock, c: Coordinate) -> Walk:
@@ -333,6 +341,36 @@ class Operands:
         assert tile is not None
         self.kept[n] = KeptTile(array, dims, tile_type(tile).dtype.name == "f64", place, n)
         return self.kept[n]
+
+
+def _begun(walk: Walk, end: ast.expr, loops: list[Walk]) -> bool:
+    """Of a loop up to `min(tile_s + n, end)`: lets the loop over programs of n rows begin where it comes to. Whether it
+    does."""
+    match walk.over[1]:
+        case ast.Call(func=ast.Name(id="min"), args=ends):
+            bounds = [x for x in ends if ast.dump(x) != ast.dump(end)]
+        case stop:
+            bounds = [stop]
+    match bounds:
+        case [ast.BinOp(left=ast.Name(id=first), op=ast.Add(), right=rows)]:
+            pass
+        case _:
+            return False
+    for w in loops:
+        start, _, step = map(ast.dump, w.over)
+        if w.implicit and w.name == first and start == ast.dump(number(0)) and step == ast.dump(rows):
+            block = operation("mul", operation("floordiv", name(walk.name), rows), rows)
+            w.over[0] = name(walk.name) if _divides(rows, walk.over[2]) else block
+            return True
+    return False
+
+
+def _divides(part: ast.expr, of: ast.expr) -> bool:
+    match part, of:
+        case ast.Constant(value=int(n)), ast.Constant(value=int(m)):
+            return m % n == 0
+        case _:
+            return ast.dump(part) == ast.dump(of)
 
 
 def planned(rec: KernelRecord, tile: str) -> Operands:

@@ -32,7 +32,10 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
 
 
 class CausalMask(TileBuiltin):
-    """`scores` where query q0 + row is not before key k0 + column, else `value`."""
+    """`scores` where query q0 + row is not before key k0 + column, else `value`.
+
+    `transposed`: the scores have a row for each key and a column for each query.
+    """
 
     shapes = "`[M, N] -> [M, N]`; `q0` and `k0` are indices"
     dtypes = "any number -> the same, or the common dtype with `value`"
@@ -50,13 +53,21 @@ def example(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
  [1. 1. 1.]]
 """
 
-    def build(self, k: KernelState, scores: Any, q0: Any, k0: Any, value: float = float("-inf")) -> Value:
+    def build(
+        self,
+        k: KernelState,
+        scores: Any,
+        q0: Any,
+        k0: Any,
+        value: float = float("-inf"),
+        transposed: bool = False,
+    ) -> Value:
         x = k.tile(scores)
         t = tile_type(x)
         if t.rank != 2:
             raise KernelFault("TS402", f"causal_mask takes scores of two axes, not {t.pretty()}")
-        rows = k.memory.ramp(k.index(q0), t.shape, 0)
-        columns = k.memory.ramp(k.index(k0), t.shape, 1)
-        allowed = k.tiles.builder.map("ge", rows, columns)
+        queries = k.memory.ramp(k.index(q0), t.shape, int(transposed))
+        keys = k.memory.ramp(k.index(k0), t.shape, int(not transposed))
+        allowed = k.tiles.builder.map("ge", queries, keys)
         k.tiles.identities.like(allowed, x)
         return k.tiles.where(allowed, x, value)
