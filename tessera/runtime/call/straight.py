@@ -37,6 +37,9 @@ from tessera.runtime.arrays.versions import watched
 from tessera.runtime.call.prepared import PreparedLaunch, stored_to
 from tessera.runtime.codegen import define
 
+LISTED = 32
+"""pairs of arrays that are compared line by line; more of them would be more text than Python reads in a second"""
+
 
 def ready(prepared: PreparedLaunch) -> Callable[..., Any]:
     """Loads the code; what launches it: takes the plan's parameters in order, returns the results."""
@@ -91,13 +94,15 @@ class LaunchWriter:
         self.buffers: list[str] | None = []
         """the arrays as objects with the buffer protocol; None where one has it not"""
 
-    def writable(self, param: int) -> None:
+    def writable(self, param: int) -> str:
+        """The condition that an argument may be stored to; nothing where it always may."""
         adapter, v = self.prepared.adapters[param], self.values[param]
         if adapter is NUMPY:
-            self.lines.append(f"if not {v}.flags.writeable: return {self.refusal}")
-        elif adapter is not TORCH:
-            self.names[f"writable{param}"] = adapter.writable  # type: ignore[union-attr]
-            self.lines.append(f"if not writable{param}({v}): return {self.refusal}")
+            return f"{v}.flags.writeable"
+        if adapter is TORCH:
+            return ""
+        self.names[f"writable{param}"] = adapter.writable  # type: ignore[union-attr]
+        return f"writable{param}({v})"
 
     def argument(self, param: int) -> None:
         """The address of an argument."""
@@ -140,11 +145,16 @@ class LaunchWriter:
 
     def overlaps(self) -> None:
         """Gives the long way what overlaps; it says what is wrong."""
-        for a in self.prepared.apart:
-            for i in (a.written, a.other):  # an address is read once
-                if not self.pointers[i].isidentifier():
-                    self.lines.append(f"p{i} = {self.pointers[i]}")
-                    self.pointers[i] = f"p{i}"
+        apart = self.prepared.apart
+        for i in dict.fromkeys(i for a in apart for i in (a.written, a.other)):  # an address is read once
+            if not self.pointers[i].isidentifier():
+                self.lines.append(f"p{i} = {self.pointers[i]}")
+                self.pointers[i] = f"p{i}"
+        if len(apart) > LISTED:
+            self.names["crowded"] = self.prepared.crowded
+            self.lines.append(f"if crowded(({', '.join(self.pointers)},)): return {self.refusal}")
+            return
+        for a in apart:
             w, o = self.pointers[a.written], self.pointers[a.other]
             same = f" and {w} != {o}" if a.in_place else ""
             meet = f"{w} - {a.other_bytes} < {o} < {w} + {a.written_bytes}{same}"
@@ -152,9 +162,9 @@ class LaunchWriter:
 
     def slots(self) -> None:
         """The arguments that are stored to, then the addresses of arguments and results."""
-        for i in self.prepared.written:
+        if written := [f"stored_to({self.values[i]})" for i in self.prepared.written]:
             self.names |= {"watched": watched, "stored_to": stored_to}
-            self.lines.append(f"if watched: stored_to({self.values[i]})")
+            self.lines.append(f"if watched: {'; '.join(written)}")
         for i, (param, shape, dtype) in enumerate(self.prepared.slots):
             if param is None:
                 self.result(i, shape, dtype)
@@ -180,8 +190,8 @@ class LaunchWriter:
         if self.quick("fast"):
             return True
         scalars = [self.values[i] for i in self.prepared.scalars]
-        for param in self.prepared.written:
-            self.writable(param)
+        if writable := [text for param in self.prepared.written if (text := self.writable(param))]:
+            self.lines.append(f"if not ({' and '.join(writable)}): return {self.refusal}")
         self.overlaps()
         self.names["execute"] = self.prepared.built.code.executable().run
         pointers = "".join(f"{p}, " for p in self.pointers)

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import tessera as ts
+from tessera.compiler.targets.cpu.call import executable
 from tessera.errors import LaunchError
+from tessera.runtime.call import straight
 from tests.conftest import require
 from tests.unit.cuda.host_cuda import GpuArray, HostGpu, gpu  # noqa: F401 - a fixture
 
@@ -180,3 +182,65 @@ def test_on_a_gpu(gpu: HostGpu) -> None:  # noqa: F811
         assert len([c for c in gpu.calls if " on " in c]) == launches
         in_place(a, a, 1.0)
         np.testing.assert_array_equal(a.get(), x * 2**n)
+
+
+@ts.kernel
+def many(
+    x: ts.Tensor["n", ts.f32], a: ts.Tensor["n", ts.f32], b: ts.Tensor["n", ts.f32], c: ts.Tensor["n", ts.f32],
+    d: ts.Tensor["n", ts.f32], e: ts.Tensor["n", ts.f32], f: ts.Tensor["n", ts.f32], g: ts.Tensor["n", ts.f32],
+    h: ts.Tensor["n", ts.f32],
+):  # fmt: skip
+    i = ts.tile.linear_id()
+    if i < n:
+        a[i] = x[i] + 1.0
+        b[i] = x[i] + 2.0
+        c[i] = x[i] + 3.0
+        d[i] = x[i] + 4.0
+        e[i] = x[i] + 5.0
+        f[i] = x[i] + 6.0
+        g[i] = x[i] + 7.0
+        h[i] = x[i] + 8.0
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "tensor"])
+def test_pairs_of_many_arrays(library: str, monkeypatch: Any) -> None:
+    """They are compared by address, and not one by one."""
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+    make = {"numpy": np.asarray, "torch": torch.from_numpy, "tensor": ts.tensor}[library]
+    row = make(np.zeros(1200, np.float32))  # what lies side by side does not overlap
+    x = make(numbers(100))
+    for order in ([0, 1, 2, 3, 4, 5, 6, 7], [7, 3, 5, 1, 0, 2, 6, 4]):
+        for _ in range(2):
+            parts = [row[100 * k : 100 * k + 100] for k in order]
+            many(x, *parts)
+            for k, part in enumerate(parts):
+                np.testing.assert_array_equal(np.asarray(part), np.asarray(x) + np.float32(k + 1))
+            before = np.asarray(row).copy()
+            for k in range(7):
+                shifted = row[100 * order[k] + 99 : 100 * order[k] + 199]
+                given = (*parts[: k + 1], shifted, *parts[k + 2 :])
+                refused(lambda given=given: many(x, *given), "shares memory with")
+                given = (*parts[:k], x, *parts[k + 1 :])
+                refused(lambda given=given: many(x, *given), "shares memory with x")
+                np.testing.assert_array_equal(np.asarray(row), before)
+
+
+def test_a_step_that_changes_many_arrays(monkeypatch: Any) -> None:
+    """The text of its call grows as the arrays do, and not as their pairs."""
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+    monkeypatch.setattr(executable, "FAST_BYTES", -1)  # as for a program with more than that of temporaries
+    sources: list[str] = []
+    define = straight.define
+    monkeypatch.setattr(straight, "define", lambda source, names: (sources.append(source), define(source, names))[1])
+
+    @ts.function
+    def step(state: ts.optimizers.TrainingState, x: ts.Tensor["n", ts.f32]):
+        loss, gradient = ts.value_and_grad(lambda model: ts.mean(x * sum(model)))(state.model)
+        state.step(gradient)
+        return loss
+
+    state = ts.optimizers.TrainingState([numbers(3) for _ in range(40)], ts.optimizers.AdamW(0.1))
+    x = np.ones(3, np.float32)
+    losses = [float(step(state, x)) for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2]
+    assert sources and max(map(len, sources)) < 20_000
