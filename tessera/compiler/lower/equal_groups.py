@@ -6,7 +6,7 @@ only if the same lines of source make them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -33,11 +33,13 @@ class RepeatedGroups:
     known: dict[tuple[Any, ...], LoweredGroup] = field(default_factory=dict[tuple[Any, ...], LoweredGroup])
 
     def lowered(
-        self, group: Op, scalars: set[Value], places: object, name: str, write: Callable[[], LoweredGroup]
-    ) -> LoweredGroup:
+        self, group: Op, scalars: set[Value], places: object, taken: Sequence[Value | None], name: str,
+        write: Callable[[], LoweredGroup],
+    ) -> LoweredGroup:  # fmt: skip
         """The result of `write` for a group, whose kernel is called `name` and stores to `places`; a copy of an earlier
-        result where there was an equal group."""
-        key = (repr(places), *_shape(group, scalars))
+        result where there was an equal group. `taken`: the group's values to whose memory it stores its results."""
+        numbers = {v: i for i, v in enumerate(_values(group))}
+        key = (repr(places), tuple(v and numbers.get(v, v) for v in taken), *_shape(group, scalars))
         first = self.known.get(key)
         if first is None:
             self.known[key] = made = write()

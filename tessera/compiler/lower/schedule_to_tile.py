@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -239,20 +239,19 @@ def _contract(group: Op, out: ProgramBuilder) -> None:
 
 
 def _once(
-    group: Op, out: ProgramBuilder, write: Callable[[str], LoweredGroup], changed: Collection[Value] = ()
+    group: Op, out: ProgramBuilder, write: Callable[[str], LoweredGroup], changed: Mapping[Value, Value] | None = None
 ) -> None:
     """Launches the kernel that `write` makes under a name, of groups that are the same for the first alone. `changed`:
-    results that have taken over memory; a kernel that stores to what it reads is no other group's."""
+    results that have taken over memory, and its name within the group."""
+    changed = changed or {}
     for result in group.results:
         if result not in changed:
             out.result(result)
     label = str(group.attrs["label"])
     name = out.kernel_name(label)
-    if changed:
-        made = write(name)
-    else:
-        places = [(home.strides, home.offset) for home in (home_of(r, out.homes) for r in group.results)]
-        made = out.repeated.lowered(group, scalars_of(group, out), places, name, lambda: write(name))
+    places = [(home.strides, home.offset) for home in (home_of(r, out.homes) for r in group.results)]
+    taken = [changed.get(r) for r in group.results]
+    made = out.repeated.lowered(group, scalars_of(group, out), places, taken, name, lambda: write(name))
     out.launch(made.kernel, made.arguments, inside(group), label, made.flops, group.span)
 
 

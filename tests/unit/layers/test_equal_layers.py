@@ -17,6 +17,7 @@ from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.verifier import verify
 from tessera.compiler.layers.fold import fold
 from tessera.compiler.layers.unfold import unfold
+from tessera.compiler.lower.equal_groups import RepeatedGroups
 from tessera.compiler.tile.program import Launch, Program
 from tessera.compiler.unit import Unit
 
@@ -202,3 +203,32 @@ def test_what_else_reads_layers(body: Callable[..., Any], derived: bool):
         return ts.value_and_grad(loss)(model) if derived else loss(model)
 
     demand_same(run, nn.Stack(Residual, 9, key=1), normal(2, 8, 16), repeats=False)
+
+
+@ts.function
+def step(state: ts.optimizers.TrainingState, x: Tensor["B", "S", "D"]):
+    loss, slope = ts.value_and_grad(lambda model: ts.mean(ts.square(model(x))))(state.model)
+    state.step(slope)
+    return loss
+
+
+def test_updates_in_place_are_written_once(monkeypatch: pytest.MonkeyPatch):
+    """A kernel that stores to what it reads is that of all equal parameters, and the text is that of kernels written
+    one by one."""
+
+    def program() -> Program:
+        rule = ts.optimizers.AdamW(1e-3, clip=1.0)
+        state = ts.optimizers.TrainingState(nn.Stack(BLOCK, 6, key=1), rule)
+        return pipeline.to_program(unit_of(step, state, normal(2, 8, 16)), "cpu").program
+
+    shared = program()
+    updates = [launch for launch in shared.launches if launch.label.endswith("where")]
+    assert len(updates) > 60 and len({id(launch.code) for launch in updates}) < 20
+    monkeypatch.setattr(RepeatedGroups, "lowered", lambda *args: args[-1]())
+    single = program()
+    assert [*lines(shared)] == [*lines(single)]
+
+
+def test_a_step_of_many_layers():
+    rule = ts.optimizers.AdamW(1e-3, clip=1.0)
+    demand_same(step, ts.optimizers.TrainingState(nn.Stack(BLOCK, 8, key=1), rule), normal(2, 8, 16), repeats=False)
