@@ -469,8 +469,8 @@ def main() -> None:
 
 def show(row: dict[str, Any]) -> None:
     goal = f" of {row['goal']:g}{'' if round(row['ratio'], 2) >= row['goal'] else ', missed'}" if row["goal"] else ""
-    bound = f"; memory allows {row['peer_ms'] / row['memory_ms']:.2f}" if row["memory_ms"] else ""
-    bound += f"; the processor allows {row['peer_ms'] / row['products_ms']:.2f}" if row["products_ms"] else ""
+    bound = f"; memory allows {row['peer_ms'] / row['memory_ms']:.2f}" if row.get("memory_ms") else ""
+    bound += f"; the processor allows {row['peer_ms'] / row['products_ms']:.2f}" if row.get("products_ms") else ""
     ours = f"{row['ms']:9.3f} ms ±{row['spread_ms']:.3f} {row['rate']:8.1f} {row['unit']}"
     theirs = f"{row['best_peer']:6s} {row['peer_ms']:9.3f} ms   ratio {row['ratio']:.2f}"
     print(f"{row['name']:30s} {ours:38s} {theirs}{goal}{bound}", flush=True)

@@ -48,10 +48,12 @@ except NameError:
     NoDefault = object()
 """
 # Modules that are imported for names that nothing uses: the converter is never given a TypedDict, nor its errors
-# explained, and passes of one kind of target run where there are targets.
+# explained, passes of one kind of target run where there are targets, and layers are folded for code.
 STAND_INS = {
     "cattrs/gen/typeddicts.py": "make_dict_structure_fn = make_dict_unstructure_fn = None\n",
     "cattrs/v.py": "transform_error = None\n",
+    "tessera/compiler/layers/fold.py": "Folded = None\ndef fold(func):\n    return None\n",
+    "tessera/compiler/layers/unfold.py": "unfold = None\n",
     "tessera/compiler/tile/passes/keep_scales.py": "keep_scales = None\n",
     "tessera/compiler/tile/passes/pipeline_loads.py": "pipeline_loads = None\n",
 }

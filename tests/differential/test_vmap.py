@@ -58,7 +58,11 @@ def test_operators(example: Example) -> None:
             close(result, np.stack([w[i] for w in wanted]), tensor(one.region.block.terminator.operands[i]).dtype, 8)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+DRAWN = [e for e in EXAMPLES if e.name == "stochastic_cast"]
+"""with a key for each element they are computed from bits, which have no derivative (docs/status.md)"""
+
+
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if e not in DRAWN], ids=str)
 def test_no_operator_loses_its_derivative(example: Example) -> None:
     """What depends on the arguments depends on them for many elements, too: `vmap` may decompose an operator into
     others, of which some have no derivative."""

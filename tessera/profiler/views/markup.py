@@ -25,13 +25,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], names: Sequence[st
     It never scrolls: without room for many columns each row is a few lines, in which its cells bear the `names` of the
     columns behind the first, the words of `head` unless others are given. It needs rows.css.
     """
+    rows = list(rows)
     top = "".join(f"<th>{h}</th>" for h in head)
     tags = [f'<td data-h="{text(name)}">' for name in names or [html.unescape(_TAG.sub("", h)) for h in head[1:]]]
     body = "".join(
         f"<tr><th>{first}</th>{''.join(f'{tag}{cell}</td>' for tag, cell in zip(tags, rest, strict=False))}</tr>"
         for first, *rest in rows
     )
-    kind = "ts-rows ts-many" if len(head) >= _MANY else "ts-rows"
+    wide = len(head) >= _MANY or any("<code>" in first for first, *_ in rows)  # lines of text need room
+    kind = "ts-rows ts-many" if wide else "ts-rows"
     return f'<div class="{kind}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

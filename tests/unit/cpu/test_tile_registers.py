@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -62,9 +63,13 @@ class SoftTiles(CpuTarget):
 
 
 @pytest.fixture(scope="module")
-def tiles() -> SoftTiles:
+def tiles() -> Iterator[SoftTiles]:
+    """All threads would share the registers that stand in memory, so there is one."""
     require("g++")
-    return SoftTiles()
+    threads = ts.get_num_threads()
+    ts.set_num_threads(1)
+    yield SoftTiles()
+    ts.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("number", range(len(SIZES)), ids=["x".join(map(str, s)) for s in SIZES])
@@ -112,7 +117,6 @@ def test_few_rows_and_frozen_weights(tiles: SoftTiles) -> None:
     """Open rows have blocks of registers for few of them; constant weights are packed for tiles before."""
     program = ts.compile(rows, target="cpu").lowered.program
     constant = replace(program, params=tuple(replace(p, constant=p.name == "b") for p in program.params))
-    ts.set_num_threads(1)
     rng = np.random.default_rng(1)
     b = rng.standard_normal((300, 96)).astype(BF16)
     keep: list[Any] = []

@@ -91,7 +91,7 @@ def test_the_text_of_a_function_is_found():
 
 
 def test_stacked_decorators():
-    assert shown(stacked).startswith("def stacked(")
+    assert shown(stacked).startswith("def wrapper(")  # what the decorator has made
     assert stacked.options["numerics"].fast is True
     assert isinstance(stacked, Function)
 

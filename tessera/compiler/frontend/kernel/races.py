@@ -68,7 +68,9 @@ def _up_to_the_end(mask: Value | None) -> bool:
     op = mask.op
     if op is None or op.name not in ("tile.lt", "tile.logical_and"):
         return False
-    return all(map(_up_to_the_end, op.operands)) if op.name == "tile.logical_and" else _of_size(op.operands[1])
+    if op.name == "tile.logical_and":
+        return all(map(_up_to_the_end, op.operands))
+    return len(op.operands) > 1 and _of_size(op.operands[1])  # else a number that the op holds
 
 
 def _of_size(v: Value) -> bool:
