@@ -27,7 +27,6 @@ from tessera.errors import (
     render_html,
     source_line,
 )
-from tessera.profiler.trial.outcome import TriedHint
 from tessera_jupyter.actions import bundle
 
 _NOT_USERS = (str(Path(tessera.__file__).parent), str(Path(__file__).parent), str(Path(IPython.__file__).parent))
@@ -37,30 +36,18 @@ _OLD, _NEW = "color:var(--jp-error-color1,#c62828)", "color:var(--jp-success-col
 
 def show(diagnostics: Sequence[Diagnostic]) -> None:
     """Displays findings: HTML where the front end can, the same as text elsewhere."""
-    display(bundle(as_html(diagnostics), as_text(diagnostics), fixes_of(diagnostics)), raw=True)
-
-
-def show_outcome(outcome: TriedHint) -> None:
-    """Displays what came of a hint, with the edit to apply where it made the program faster."""
-    fixes = [] if outcome.fix is None else [outcome.fix]
-    markup = outcome._repr_html_() + "".join(map(fix_html, fixes))  # pyright: ignore[reportPrivateUsage]
-    display(bundle(markup, str(outcome), fixes), raw=True)
+    display(bundle(as_html(diagnostics), as_text(diagnostics), diagnostics), raw=True)
 
 
 def as_html(diagnostics: Iterable[Diagnostic]) -> str:
-    return "".join(render_html([d]) + "".join(map(fix_html, d.fixes)) for d in diagnostics)
+    return "".join(render_html([d]) + "".join(map(_fix_html, d.fixes)) for d in diagnostics)
 
 
 def as_text(diagnostics: Iterable[Diagnostic]) -> str:
     return "\n\n".join("\n".join([render(d), *map(_fix_text, d.fixes)]) for d in diagnostics)
 
 
-def fixes_of(diagnostics: Iterable[Diagnostic]) -> list[Fix]:
-    """In the order in which `as_html` shows them."""
-    return [fix for d in diagnostics for fix in d.fixes]
-
-
-def fix_html(fix: Fix) -> str:
+def _fix_html(fix: Fix) -> str:
     rows = [f'<span class="tessera-fix-title"><b>Fix</b>: {html.escape(fix.message)}</span>']
     for old, new in changed_lines(fix.edits):
         rows += [f'<span style="{_OLD}">- {html.escape(old)}</span>'] if old else []

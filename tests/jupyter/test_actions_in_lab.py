@@ -76,23 +76,6 @@ def test_a_hint_of_a_panel_is_tried(lab):
     expect(hint).to_contain_text("run the cell again, and try its hint")
 
 
-def test_an_edit_that_was_faster_is_applied(lab):
-    sure = "from tessera.profiler.trial import outcome\nfrom tessera.profiler.trial.paired import PairedTimes\n"
-    sure += "outcome.paired = lambda *given, **options: PairedTimes((2.0,) * 12, (1.0,) * 12)"
-    page = lab("faster.ipynb", HEAD + sure, SMALL_TILES)
-    page.run_all()
-    hint = page.output(1).locator(".ts-hints > li", has_text="small tiles")
-    hint.get_by_role("button", name="Try it").click()
-    apply = hint.get_by_role("button", name="Apply")
-    expect(apply).to_contain_text("less time")
-    page.settle()
-    page.shot("faster")
-    apply.click()
-    expect(hint.locator(".tessera-fix")).to_contain_text("Applied to line")
-    source = page.page.evaluate(SOURCE, 1)
-    assert source.startswith("%%tessera") and "BM=4, BN=4" not in source and "a[tile_m" in source
-
-
 def test_a_trial_is_stopped(lab):
     endless = "import time\nfrom tessera.profiler.rules import hint\n\ndef attempt(*given):\n    time.sleep(10_000)\n\n"
     page = lab("stop.ipynb", HEAD, SMALL_TILES, endless + "hint.attempt = attempt")
