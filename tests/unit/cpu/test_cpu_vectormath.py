@@ -42,6 +42,11 @@ UNARY: dict[str, tuple[Callable[[Any], Any], tuple[float, float], float]] = {
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), (-80, 80), 2.5),
     "silu": (lambda x: x / (1 + np.exp(-x)), (-80, 80), 3.5),
     "softplus": (lambda x: np.logaddexp(WIDE(0), x), (-80, 80), 2.0),
+    "gelu_tanh": (
+        lambda x: x / (1 + np.exp(-2 * np.sqrt(2 / WIDE(np.pi)) * (x + WIDE("0.044715") * x**3))),
+        (-4, 6),
+        24.0,  # the exponent, up to 11, is rounded
+    ),
     "gelu": (lambda x: x * exact_erfc(-(x / np.sqrt(WIDE(2))).astype("f8")) / 2, (-4, 6), 8.0),
 }
 BINARY: dict[str, tuple[Callable[[Any, Any], Any], float]] = {

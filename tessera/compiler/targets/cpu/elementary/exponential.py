@@ -30,29 +30,29 @@ class Exponential(Arithmetic):
     """exp, exp2, expm1, log, log2, log10, log1p."""
 
     # -- exponentials ------------------------------------------------------------------------------------------------
-    def _exp_parts(self, x: Val) -> tuple[Val, Val, Val]:
-        """n, r and q with e**x = 2**n (1 + r + r**2 q)."""
+    def _reduced(self, x: Val) -> tuple[Val, Val]:
+        """n and r with e**x = 2**n e**r."""
         b = x.ty.bits
         n = self.rint(self.mul(x, self.k(1 / math.log(2), x)))
         r = self.fma(n, self.k(-LN2[b][0], x), x)
-        r = self.fma(n, self.k(-LN2[b][1], x), r)
-        return n, r, self.poly(r, EXP[b])
+        return n, self.fma(n, self.k(-LN2[b][1], x), r)
+
+    def _power_of_e(self, n: Val, r: Val, halvings: int = 0) -> Val:
+        """2**n e**r / 2**halvings; the coefficients take the halvings."""
+        h = 0.5**halvings
+        return self.scale(self.poly(r, [h, h, *(h * c for c in EXP[r.ty.bits])]), n)
 
     def exp(self, x: Val, halvings: int = 0) -> Val:
         """e**x / 2**halvings."""
         lo, hi = EXP_RANGE[x.ty.bits]
-        n, r, q = self._exp_parts(self.clamp(x, lo, hi + halvings))
-        p = self.add(self.fma(self.mul(r, r), q, r), self.k(1, x))
-        return self.scale(p, self.sub(n, self.k(halvings, x)) if halvings else n)
+        return self._power_of_e(*self._reduced(self.clamp(x, lo, hi + halvings)), halvings)
 
     def exp_of_square(self, a: Val, h: float) -> Val:
         """e**(-h a**2) to full accuracy, where h is 1 or 1/2: the square is rounded after what is divided out of it."""
         b = a.ty.bits
         n = self.rint(self.mul(self.mul(a, a), self.k(-h / math.log(2), a)))
         r = self.fma(self.mul(a, self.k(-h, a)), a, self.mul(n, self.k(-LN2[b][0], a)))
-        r = self.fma(n, self.k(-LN2[b][1], a), r)
-        p = self.add(self.fma(self.mul(r, r), self.poly(r, EXP[b]), r), self.k(1, a))
-        return self.scale(p, n)
+        return self._power_of_e(n, self.fma(n, self.k(-LN2[b][1], a), r))
 
     def exp2(self, x: Val) -> Val:
         x = self.clamp(x, *EXP2_RANGE[x.ty.bits])
@@ -62,8 +62,8 @@ class Exponential(Arithmetic):
 
     def expm1(self, x: Val) -> Val:
         lo, hi = EXP_RANGE[x.ty.bits]
-        n, r, q = self._exp_parts(self.clamp(x, lo, hi))
-        p = self.fma(self.mul(r, r), q, r)
+        n, r = self._reduced(self.clamp(x, lo, hi))
+        p = self.fma(self.mul(r, r), self.poly(r, EXP[x.ty.bits]), r)
         half = self.scale(self.k(0.5, x), n)  # 2**(n-1): 2**n itself overflows just below the largest argument
         twice = self.fma(half, p, self.sub(half, self.k(0.5, x)))
         return self.select(self.equal(x, self.k(0, x)), x, self.add(twice, twice))

@@ -71,14 +71,19 @@ class VectorMath(Power, Trigonometric):
 
     def gelu_tanh(self, x: Val) -> Val:
         """gelu's tanh form: x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x**3)."""
-        c = 2 * math.sqrt(2 / math.pi)
-        u = self.mul(x, self.fma(self.mul(x, x), self.k(0.044715 * c, x), self.k(c, x)))
-        return self.mul(x, self.sigmoid(u))
+        c = -2 * math.sqrt(2 / math.pi)
+        minus = self.mul(x, self.fma(self.mul(x, x), self.k(0.044715 * c, x), self.k(c, x)))
+        return self.mul(x, self._sigmoid(minus))
 
     def sigmoid(self, x: Val) -> Val:
-        e = self.exp(self.neg(self.abs(x)))
-        top = self.select(self.less(x, self.k(0, x)), e, self.k(1, x))
-        return self.div(top, self.add(e, self.k(1, x)))
+        return self._sigmoid(self.neg(x))
+
+    def _sigmoid(self, minus: Val) -> Val:
+        """1 / (1 + exp(minus)), both sides divided by a power of 2, so that they are finite as long as the
+        result is not 0."""
+        halvings = {32: 24, 64: 52}[minus.ty.bits]
+        h = self.k(0.5**halvings, minus)
+        return self.div(h, self.add(h, self.exp(minus, halvings)))
 
     def silu(self, x: Val) -> Val:
         return self.mul(x, self.sigmoid(x))
