@@ -20,27 +20,21 @@ _ELEMENTWISE = frozenset(f"tile.{name}" for name in TABLE) | {"tile.cast"}
 
 
 @immutable
-class AliasedPair:
-    """Two parameters; `written` is stored to. `in_place`: they may be one and the same array."""
+class Aliasing:
+    """`stored`: the parameters that a program stores to, each of which lies apart from all other arrays. `in_place`:
+    one of them and another parameter, which may be one and the same array."""
 
-    written: int
-    other: int
-    in_place: bool
+    stored: tuple[int, ...] = ()
+    in_place: tuple[tuple[int, int], ...] = ()
 
 
-def pairs(program: Program) -> tuple[AliasedPair, ...]:
-    """Every parameter that is stored to with every other array that the program takes."""
+def aliasing(program: Program) -> Aliasing:
     param = {b.id: b.param for b in program.buffers if b.role == "input" and b.param is not None}
     written = {p for launch in program.launches for p, stored in _arguments(launch, param) if stored}
     states = {param[i] for i in program.states if i in param}  # nothing else of a call may be one, however it is used
-    arrays = sorted(set(param.values()))
-    out: list[AliasedPair] = []
-    for w in sorted(written):
-        for o in arrays:
-            if o != w and not (o in written and o < w):
-                allowed = o not in written and w not in states
-                out.append(AliasedPair(w, o, allowed and _in_place(program, param, w, o)))
-    return tuple(out)
+    read = sorted(set(param.values()) - written) if len(program.steps) == 1 else []
+    same = [(w, o) for w in sorted(written - states) for o in read if _in_place(program, param, w, o)]
+    return Aliasing(tuple(sorted(written)), tuple(same))
 
 
 def _arguments(launch: Launch, param: Mapping[int, int]) -> list[tuple[int, bool]]:
@@ -52,7 +46,7 @@ def _arguments(launch: Launch, param: Mapping[int, int]) -> list[tuple[int, bool
 
 def _in_place(program: Program, param: Mapping[int, int], written: int, other: int) -> bool:
     launch = program.steps[0]
-    if len(program.steps) != 1 or not isinstance(launch, Launch):
+    if not isinstance(launch, Launch):
         return False
     windows = [
         (i, a)

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 from tessera import knobs
 from tessera.compiler.machines import HOST
@@ -29,21 +29,12 @@ from tessera.runtime.arrays.versions import changed, watched
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.call.captured import NO_TILES, NOT_LOADED, SAMPLED, capture_of, into_graph
 from tessera.runtime.call.observe import ObservedRun, observe, take_time
+from tessera.runtime.call.overlaps import Extent, Overlaps
 from tessera.runtime.callsite import call_span
 from tessera.runtime.code.build import Built
 from tessera.runtime.code.plan import LaunchPlan
 from tessera.runtime.events import CallArgument, CallEvent
 from tessera.runtime.locks import Locked
-
-
-class ArrayPair(NamedTuple):
-    """Two slots that must not overlap. `in_place`: they may be one and the same array."""
-
-    written: int
-    other: int
-    written_bytes: int
-    other_bytes: int
-    in_place: bool
 
 
 class PreparedLaunch(Locked):
@@ -78,11 +69,7 @@ class PreparedLaunch(Locked):
         self.neighbours = {a for a in self.adapters if a is not None} - {library} if device != HOST else set()
         self.kept = tuple(i for i, a in enumerate(self.adapters) if a is not None and not a.ordered and device != HOST)
         self.poisoned = device == HOST and knobs.debug()
-        self.apart = self._disjoint_pairs()
-        held = {i: size for a in self.apart for i, size in ((a.written, a.written_bytes), (a.other, a.other_bytes))}
-        stored = {i for i, (param, _, _) in enumerate(self.slots) if param in self.written}
-        self._extents = [(i, size, i in stored) for i, size in held.items()]
-        """the arrays of these pairs: their slots, sizes in bytes, and whether they are stored to"""
+        self.overlaps = self._disjoint()
 
     def _refuse_too_large(self) -> None:
         """TS505 before anything is allocated, where results and temporaries together cannot fit."""
@@ -103,41 +90,25 @@ class PreparedLaunch(Locked):
         where = Span(launch.file, launch.line, start, launch.line, end)
         return (Note(f"the largest of them, {host_memory.size_text(size)}, is made here", where),)
 
-    def _disjoint_pairs(self) -> tuple[ArrayPair, ...]:
-        """The arrays that must not overlap, as far as they are there, have elements and are passed as they are."""
+    def _disjoint(self) -> Overlaps:
+        """Of the arrays that must not overlap, those that are there, have elements and are passed as they are."""
+        aliasing = self.plan.aliasing
         place = {param: i for i, (param, _, _) in enumerate(self.slots) if param is not None}
-        nbytes = [math.prod(shape) * dtype.itemsize for _, shape, dtype in self.slots]
-        out: list[ArrayPair] = []
-        for pair in self.plan.pairs:
-            if pair.written not in place or pair.other not in place or pair.other in self.copied:
-                continue
-            w, o = place[pair.written], place[pair.other]
-            if nbytes[w] and nbytes[o]:
-                in_place = pair.in_place and self.slots[w][1:] == self.slots[o][1:]
-                out.append(ArrayPair(w, o, nbytes[w], nbytes[o], in_place))
-        return tuple(out)
-
-    def crowded(self, pointers: Sequence[int]) -> bool:
-        """Whether an array that is stored to shares memory with another one. Goes through the arrays by address: a step
-        that changes hundreds of them has a hundred thousand pairs."""
-        end = stored_end = 0
-        for address, size, stored in sorted((pointers[i], size, stored) for i, size, stored in self._extents):
-            if address < (end if stored else stored_end):
-                return True
-            end = max(end, address + size)
-            if stored:
-                stored_end = max(stored_end, address + size)
-        return False
+        extents: list[Extent] = []
+        for param, i in sorted(place.items()):
+            size = math.prod(self.slots[i][1]) * self.slots[i][2].itemsize
+            if size and param not in self.copied:
+                extents.append(Extent(i, size, param in aliasing.stored))
+        same = [(place[w], place[o]) for w, o in aliasing.in_place if w in place and o in place]
+        return Overlaps(extents, frozenset((w, o) for w, o in same if self.slots[w][1:] == self.slots[o][1:]))
 
     def _refuse_overlaps(self, pointers: Sequence[int]) -> None:
         """TS507 where an array that is stored to shares memory with another one in a way that has no meaning."""
-        if not self.crowded(pointers):
-            return
-        for a in self.apart:
-            w, o = pointers[a.written], pointers[a.other]
-            if w < o + a.other_bytes and o < w + a.written_bytes and not (a.in_place and w == o):
-                names = [self.plan.params[self.plan.slots[i].param].name for i in (a.written, a.other)]  # type: ignore[index]
-                raise LaunchError(_overlapping(self.plan.name, *names, a.in_place, self.span))
+        pair = self.overlaps.found(pointers)
+        if pair is not None:
+            params = [self.plan.slots[e.slot].param for e in (pair.written, pair.other)]
+            names = [self.plan.params[i].name for i in params if i is not None]
+            raise LaunchError(_overlapping(self.plan.name, *names, pair.in_place, self.span))
 
     # One launch
 
@@ -171,8 +142,7 @@ class PreparedLaunch(Locked):
         began = perf_counter_ns() if listening and self.copied else 0
         pointers, new, keep = self._pointers(values, alive)
         copied = {"copied": sum(a.nbytes for a in keep), "copying": perf_counter_ns() - began} if began else {}
-        if self.apart:
-            self._refuse_overlaps(pointers)
+        self._refuse_overlaps(pointers)
         scalars = [values[i] for i in self.scalars]
         for i in self.written:
             stored_to(values[i])

@@ -37,9 +37,6 @@ from tessera.runtime.arrays.versions import watched
 from tessera.runtime.call.prepared import PreparedLaunch, stored_to
 from tessera.runtime.codegen import define
 
-LISTED = 32
-"""pairs of arrays that are compared line by line; more of them would be more text than Python reads in a second"""
-
 
 def ready(prepared: PreparedLaunch) -> Callable[..., Any]:
     """Loads the code; what launches it: takes the plan's parameters in order, returns the results."""
@@ -145,19 +142,18 @@ class LaunchWriter:
 
     def overlaps(self) -> None:
         """Gives the long way what overlaps; it says what is wrong."""
-        apart = self.prepared.apart
-        for i in dict.fromkeys(i for a in apart for i in (a.written, a.other)):  # an address is read once
+        overlaps = self.prepared.overlaps
+        for i, _, _ in overlaps.extents:  # an address is read once
             if not self.pointers[i].isidentifier():
                 self.lines.append(f"p{i} = {self.pointers[i]}")
                 self.pointers[i] = f"p{i}"
-        if len(apart) > LISTED:
-            self.names["crowded"] = self.prepared.crowded
+        if overlaps.extents and not overlaps.listed:
+            self.names["crowded"] = overlaps.crowded
             self.lines.append(f"if crowded(({', '.join(self.pointers)},)): return {self.refusal}")
-            return
-        for a in apart:
-            w, o = self.pointers[a.written], self.pointers[a.other]
-            same = f" and {w} != {o}" if a.in_place else ""
-            meet = f"{w} - {a.other_bytes} < {o} < {w} + {a.written_bytes}{same}"
+        for pair in overlaps.listed:
+            w, o = self.pointers[pair.written.slot], self.pointers[pair.other.slot]
+            same = f" and {w} != {o}" if pair.in_place else ""
+            meet = f"{w} - {pair.other.bytes} < {o} < {w} + {pair.written.bytes}{same}"
             self.lines.append(f"if {meet}: return {self.refusal}")
 
     def slots(self) -> None:
@@ -176,8 +172,10 @@ class LaunchWriter:
         entry = getattr(self.prepared.built.code.executable(), "fast", None)
         if entry is None or self.buffers is None:
             return False
-        pairs = tuple((a.written, a.other, a.in_place) for a in self.prepared.apart)
-        entries = entry(pairs, [(dtype.numpy, shape) for _, shape, dtype in self.prepared.slots])
+        overlaps = self.prepared.overlaps
+        pairs = tuple((a.written.slot, a.other.slot, a.in_place) for a in overlaps.listed)
+        extents = () if overlaps.listed else tuple((e.slot, e.stored) for e in overlaps.extents)
+        entries = entry(pairs, extents, [(dtype.numpy, shape) for _, shape, dtype in self.prepared.slots])
         found = None if entries is None else getattr(entries, way)
         if found is not None:
             self.names["fast"] = found

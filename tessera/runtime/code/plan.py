@@ -12,7 +12,7 @@ from typing import Any
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure, of_json, to_json
-from tessera.compiler.tile.aliasing import AliasedPair, pairs
+from tessera.compiler.tile.aliasing import Aliasing, aliasing
 from tessera.compiler.tile.lifetimes import Temporary, place, temporaries
 from tessera.compiler.tile.program import Buffer, BufferArg, Launch, Program
 from tessera.compiler.unit import LaunchCheck, Param
@@ -78,8 +78,8 @@ class LaunchPlan:
     temporaries: tuple[Temporary, ...] = ()
     constants: int = 0
     """bytes of what is known when compiling"""
-    pairs: tuple[AliasedPair, ...] = ()
-    """parameters whose arrays must not overlap"""
+    aliasing: Aliasing = Aliasing()
+    """parameters whose arrays must not overlap with others"""
     bands: tuple[tuple[int, int, int], ...] = ()
     """launches that run in turns: the first, the last, and how many units of each at a time"""
 
@@ -102,7 +102,7 @@ class LaunchPlan:
         params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
         bands = tuple((b.first, b.last, b.step) for b in program.bands)
         return LaunchPlan(program.name, params, slots, outputs, program.free, program.checks, program.structure,
-                    launches, temporaries(program), constants, pairs(program), bands)  # fmt: skip
+                    launches, temporaries(program), constants, aliasing(program), bands)  # fmt: skip
 
     def workspace(self, env: Mapping[str, int]) -> int:
         """Bytes of temporaries, which share memory, and constants at these sizes."""
@@ -130,7 +130,8 @@ class LaunchPlan:
                     for t in self.temporaries
                 ],
                 "constants": self.constants,
-                "pairs": [[p.written, p.other, p.in_place] for p in self.pairs],
+                "stored": self.aliasing.stored,
+                "in_place": self.aliasing.in_place,
                 "bands": self.bands,
                 "launches": [
                     [k.kernel, k.title, k.label, _texts(k.grid), k.file, k.line, str(k.flops), str(k.bytes), k.dtype,
@@ -178,7 +179,7 @@ class LaunchPlan:
                 for b, size, first, last, kept in data["temporaries"]
             ),
             data["constants"],
-            tuple(AliasedPair(*p) for p in data["pairs"]),
+            Aliasing(tuple(data["stored"]), tuple((w, o) for w, o in data["in_place"])),
             tuple((first, last, step) for first, last, step in data["bands"]),
         )
 

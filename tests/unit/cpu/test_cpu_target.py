@@ -234,7 +234,7 @@ def test_the_fast_call_runs_and_refuses() -> None:
 
 def test_the_exact_call_takes_numpys_arrays_of_these_dtypes_and_shapes() -> None:
     kinds = [(np.dtype(np.float32), (64,))] * 2
-    fast, exact = loaded(scale(n=64)).fast((), kinds)
+    fast, exact = loaded(scale(n=64)).fast((), (), kinds)
     x, y = np.arange(64, dtype=np.float32), np.ones(64, np.float32)
     for call in (fast, exact):
         assert call(x, y, 2.0) == 0

@@ -12,6 +12,7 @@ import tessera as ts
 from tessera.compiler.targets.cpu.call import executable
 from tessera.errors import LaunchError
 from tessera.runtime.call import straight
+from tessera.runtime.call.overlaps import Extent, Overlaps
 from tests.conftest import require
 from tests.unit.cuda.host_cuda import GpuArray, HostGpu, gpu  # noqa: F401 - a fixture
 
@@ -244,3 +245,59 @@ def test_a_step_that_changes_many_arrays(monkeypatch: Any) -> None:
     losses = [float(step(state, x)) for _ in range(3)]
     assert losses[0] > losses[1] > losses[2]
     assert sources and max(map(len, sources)) < 20_000
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_arrays_at_random_places(quick: bool, monkeypatch: Any) -> None:
+    """Sorted by address, with and without Python in between: what is refused is what comparing all pairs refuses."""
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+    if not quick:
+        monkeypatch.setattr(executable, "FAST_BYTES", -1)
+    rng = np.random.default_rng(0)
+    row = np.zeros(2000, np.float32)
+    kernel = ts.kernel(many.__wrapped__)
+    outcomes: set[bool] = set()
+    for _ in range(200):
+        size = int(rng.choice([1, 16, 100]))
+        starts = rng.permutation(2000 // size)[:9] * size + rng.integers(0, 2, 9) * int(rng.random() < 0.3)
+        starts = np.minimum(starts, 2000 - size)
+        x, *stored = (row[at : at + size] for at in starts)
+        apart = all(abs(int(a) - int(b)) >= size for i, a in enumerate(starts) for b in starts[:i])
+        outcomes.add(apart)
+        if apart:
+            wanted = x.copy()
+            kernel(x, *stored)
+            for k, part in enumerate(stored):
+                np.testing.assert_array_equal(part, wanted + np.float32(k + 1))
+        else:
+            refused(lambda x=x, stored=stored: kernel(x, *stored), "shares memory with")
+    assert outcomes == {True, False}
+
+
+def test_in_place_among_many_arrays() -> None:
+    """Where arrays are gone through by address, one that a kernel may change in place is looked at once more."""
+    overlaps = Overlaps([Extent(i, 8, i == 0) for i in range(40)], frozenset({(0, 3)}))
+    assert not overlaps.listed
+    places = [100 * i for i in range(40)]
+    assert overlaps.found(places) is None
+    for other, at, clash in ((3, 0, False), (3, 4, True), (4, 0, True), (39, 7, True), (39, 8, False), (5, 400, False)):
+        pair = overlaps.found([*places[:other], at, *places[other + 1 :]])
+        assert (pair is not None) == clash
+        assert pair is None or (pair.written.slot, pair.other.slot, pair.in_place) == (0, other, other == 3)
+
+
+def test_the_plan_of_a_step_lists_arrays_and_no_pairs(monkeypatch: Any) -> None:
+    monkeypatch.setenv("TESSERA_TARGET", "cpu")
+
+    @ts.function
+    def step(state: ts.optimizers.TrainingState, x: ts.Tensor["n", ts.f32]):
+        loss, gradient = ts.value_and_grad(lambda model: ts.mean(x * sum(model)))(state.model)
+        state.step(gradient)
+        return loss
+
+    def length(count: int) -> int:
+        state = ts.optimizers.TrainingState([numbers(3) for _ in range(count)], ts.optimizers.AdamW(0.1))
+        step(state, np.ones(3, np.float32))
+        return len(str(step.launcher.ready.prepared.plan.aliasing))
+
+    assert length(20) < 2.5 * length(10)

@@ -128,7 +128,7 @@ class CpuExecutable:
         self.scratch: Dim = dims.parse(meta["scratch"])
         self._constants = {FIRST + i: _aligned_copy(artifact.files[name]) for i, name in layout["constants"]}
         self._needs_memory = bool(self.temps) or self.scratch != 0
-        self._fast: dict[tuple[tuple[int, int, bool], ...], fastcall.FastFunctions | None] = {}
+        self._fast: dict[tuple[Any, ...], fastcall.FastFunctions | None] = {}
         self._sizes: dict[tuple[int, ...], tuple[list[tuple[int, int]], int, int]] = {}
         self._run_address = threads.run_address()
         self._host = Host(meta["sites"], self.free) if meta["sites"] else None
@@ -227,20 +227,22 @@ class CpuExecutable:
         return workspace
 
     def fast(
-        self, pairs: tuple[tuple[int, int, bool], ...] = (), arrays: Sequence[tuple[Any, tuple[int, ...]]] = ()
-    ) -> fastcall.FastFunctions | None:
+        self, pairs: tuple[tuple[int, int, bool], ...] = (), extents: tuple[tuple[int, bool], ...] = (),
+        arrays: Sequence[tuple[Any, tuple[int, ...]]] = (),
+    ) -> fastcall.FastFunctions | None:  # fmt: skip
         """`fast(*arrays, *scalars)`: the same call without Python in between, on objects with the buffer protocol in
         the order of `pointers`. It returns 0, or non-zero when it has done nothing because something was not as
-        expected: `pairs` are arrays that must not overlap, and whether they may be one and the same, `arrays` their
-        dtypes of NumPy's and their shapes. None where sizes are free, tiles are recorded or a scalar needs the long
-        way."""
-        if pairs not in self._fast:
-            self._fast[pairs] = self._make_fast(pairs, arrays)
-        return self._fast[pairs]
+        expected: `pairs` are arrays that must not overlap, and whether they may be one and the same; `extents` are
+        arrays, and whether each is stored to and so must not overlap with any of them; `arrays` are the dtypes of
+        NumPy's and the shapes of all. None where sizes are free, tiles are recorded or a scalar needs the long way."""
+        if (pairs, extents) not in self._fast:
+            self._fast[pairs, extents] = self._make_fast(pairs, extents, arrays)
+        return self._fast[pairs, extents]
 
     def _make_fast(
-        self, pairs: tuple[tuple[int, int, bool], ...], described: Sequence[tuple[Any, tuple[int, ...]]]
-    ) -> fastcall.FastFunctions | None:
+        self, pairs: tuple[tuple[int, int, bool], ...], extents: tuple[tuple[int, bool], ...],
+        described: Sequence[tuple[Any, tuple[int, ...]]],
+    ) -> fastcall.FastFunctions | None:  # fmt: skip
         kinds = [fastcall.scalar_kind(d) for _, d in self.scalars]
         count = len(self.bound) + len(self.scalars)
         if self.free or self.records_tiles or self._host is not None or None in kinds or count > fastcall.LIMIT:
@@ -261,7 +263,7 @@ class CpuExecutable:
             for i, facts in zip(self.meta["frame"]["bound"], self.meta["frame"]["arrays"], strict=True)
         ]
         scalars = [(slot, kind) for (slot, _), kind in zip(self.scalars, kinds, strict=True) if kind is not None]
-        return fastcall.fast_functions(self.entry, frame, arrays, scalars, pairs, described, (self, workspace))
+        return fastcall.fast_functions(self.entry, frame, arrays, scalars, pairs, extents, described, (self, workspace))
 
     def _layout(self, sizes: tuple[int, ...]) -> tuple[list[tuple[int, int]], int, int]:
         """Offsets of the temporaries, their total, and the scratch bytes of one worker, for these sizes."""

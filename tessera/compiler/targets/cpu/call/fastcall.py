@@ -32,11 +32,13 @@ UNLOCKED_BYTES = 1 << 16
 """calls on more memory than this let other Python threads run meanwhile"""
 
 # slots of a description
-RUN, FRAME, BUSY, UNLOCK, POOL_CELL, ARRAYS, SCALARS, PAIRS, NDARRAY, FIRST = range(10)
+RUN, FRAME, BUSY, UNLOCK, POOL_CELL, ARRAYS, SCALARS, PAIRS, NDARRAY, EXTENTS, ORDER, FIRST = range(12)
 PER_ARGUMENT = 8
 """arrays: frame slot, bytes, item size, buffer flags, NumPy's flags, its dtype, the number of axes and where their
 lengths are; scalars: frame slot, kind; then pairs of arrays that must not overlap: two numbers of arrays, whether they
 may be one and the same"""
+PER_EXTENT = 3
+"""arrays in the order of their addresses: number, whether it is stored to, address; in a table of their own"""
 HEAD = object.__basicsize__
 """bytes of an object's head, the last of which are its type"""
 KIND, DATA, AXES, LENGTHS, DTYPE, FLAGS = HEAD - 8, HEAD, HEAD + 8, HEAD + 16, HEAD + 40, HEAD + 48
@@ -64,8 +66,22 @@ declare double @PyFloat_AsDouble(ptr)
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare ptr @PyLong_FromLong(i64)
+declare void @qsort(ptr, i64, i64, ptr)
 
 {interrupts.IR}
+
+define i32 @by_address(ptr %one, ptr %other) {{
+  %one.p = getelementptr i64, ptr %one, i64 2
+  %one.at = load i64, ptr %one.p
+  %other.p = getelementptr i64, ptr %other, i64 2
+  %other.at = load i64, ptr %other.p
+  %more = icmp ugt i64 %one.at, %other.at
+  %less = icmp ult i64 %one.at, %other.at
+  %up = zext i1 %more to i32
+  %down = zext i1 %less to i32
+  %order = sub i32 %up, %down
+  ret i32 %order
+}}
 
 define ptr @fast(ptr %self, ptr %args, i64 %given) {{
 entry:
@@ -92,6 +108,10 @@ entry:
   %scalars = load i64, ptr %scalars.p
   %pairs.p = getelementptr i64, ptr %d, i64 {PAIRS}
   %pairs = load i64, ptr %pairs.p
+  %extents.p = getelementptr i64, ptr %d, i64 {EXTENTS}
+  %extents = load i64, ptr %extents.p
+  %order.p = getelementptr i64, ptr %d, i64 {ORDER}
+  %order = load ptr, ptr %order.p
   %table = getelementptr i64, ptr %d, i64 {FIRST}
   %buffers = alloca [{BUFFER_BYTES} x i8], i64 %arrays, align 16
   %wanted = add i64 %arrays, %scalars
@@ -216,7 +236,7 @@ array.kept:
 pair:
   %q = phi i64 [ 0, %array ], [ %q.next, %pair.take ]
   %q.more = icmp slt i64 %q, %pairs
-  br i1 %q.more, label %pair.take, label %scalar
+  br i1 %q.more, label %pair.take, label %extent
 pair.take:
   %q.row = add i64 %wanted, %q
   %q.at = mul i64 %q.row, {PER_ARGUMENT}
@@ -247,8 +267,58 @@ pair.take:
   %clash = and i1 %overlap, %forbidden
   %q.next = add i64 %q, 1
   br i1 %clash, label %undo, label %pair
+extent:
+  %e = phi i64 [ 0, %pair ], [ 0, %sort.call ], [ %e.next, %extent.compare ]
+  %e.before = phi i64 [ 0, %pair ], [ 0, %sort.call ], [ %e.start, %extent.compare ]
+  %e.end = phi i64 [ 0, %pair ], [ 0, %sort.call ], [ %e.end.next, %extent.compare ]
+  %e.stored.end = phi i64 [ 0, %pair ], [ 0, %sort.call ], [ %e.stored.next, %extent.compare ]
+  %e.more = icmp slt i64 %e, %extents
+  br i1 %e.more, label %extent.take, label %scalar
+extent.take:
+  %e.at = mul i64 %e, {PER_EXTENT}
+  %e.row = getelementptr i64, ptr %order, i64 %e.at
+  %e.number = load i64, ptr %e.row
+  %e.stored.p = getelementptr i64, ptr %e.row, i64 1
+  %e.stored64 = load i64, ptr %e.stored.p
+  %e.stored = icmp ne i64 %e.stored64, 0
+  %e.off = mul i64 %e.number, {BUFFER_BYTES}
+  %e.buffer = getelementptr i8, ptr %buffers, i64 %e.off
+  %e.start = load i64, ptr %e.buffer
+  %e.len.p = getelementptr i64, ptr %e.buffer, i64 2
+  %e.len = load i64, ptr %e.len.p
+  %e.known = icmp uge i64 %e.start, %e.before
+  br i1 %e.known, label %extent.compare, label %sort
+extent.compare:
+  %e.limit = select i1 %e.stored, i64 %e.end, i64 %e.stored.end
+  %e.free = icmp uge i64 %e.start, %e.limit
+  %e.stop = add i64 %e.start, %e.len
+  %e.further = icmp ugt i64 %e.stop, %e.end
+  %e.end.next = select i1 %e.further, i64 %e.stop, i64 %e.end
+  %e.last = icmp ugt i64 %e.stop, %e.stored.end
+  %e.longer = and i1 %e.last, %e.stored
+  %e.stored.next = select i1 %e.longer, i64 %e.stop, i64 %e.stored.end
+  %e.next = add i64 %e, 1
+  br i1 %e.free, label %extent, label %undo
+sort:
+  %f = phi i64 [ 0, %extent.take ], [ %f.next, %sort.take ]
+  %f.more = icmp slt i64 %f, %extents
+  br i1 %f.more, label %sort.take, label %sort.call
+sort.take:
+  %f.at = mul i64 %f, {PER_EXTENT}
+  %f.row = getelementptr i64, ptr %order, i64 %f.at
+  %f.number = load i64, ptr %f.row
+  %f.off = mul i64 %f.number, {BUFFER_BYTES}
+  %f.buffer = getelementptr i8, ptr %buffers, i64 %f.off
+  %f.start = load i64, ptr %f.buffer
+  %f.address = getelementptr i64, ptr %f.row, i64 2
+  store i64 %f.start, ptr %f.address
+  %f.next = add i64 %f, 1
+  br label %sort
+sort.call:
+  call void @qsort(ptr %order, i64 %extents, i64 {8 * PER_EXTENT}, ptr @by_address)
+  br label %extent
 scalar:
-  %j = phi i64 [ 0, %pair ], [ %j.next, %scalar.kept ]
+  %j = phi i64 [ 0, %extent ], [ %j.next, %scalar.kept ]
   %left = icmp slt i64 %j, %scalars
   br i1 %left, label %scalar.take, label %call
 scalar.take:
@@ -306,9 +376,9 @@ ran:
   br label %release
 undo:
   %held = phi i64 [ 0, %crowd ], [ %i, %array.foreign ], [ %i, %array.none ], [ %i, %array.other ],
-    [ %arrays, %pair.take ], [ %arrays, %scalar.none ]
-  %which = phi i64 [ -2, %crowd ], [ -3, %pair.take ], [ %i, %array.foreign ], [ %i, %array.none ],
-    [ %i, %array.other ], [ %k, %scalar.none ]
+    [ %arrays, %pair.take ], [ %arrays, %extent.compare ], [ %arrays, %scalar.none ]
+  %which = phi i64 [ -2, %crowd ], [ -3, %pair.take ], [ -3, %extent.compare ], [ %i, %array.foreign ],
+    [ %i, %array.none ], [ %i, %array.other ], [ %k, %scalar.none ]
   %refused = add i64 %which, 1
   br label %release
 release:
@@ -410,12 +480,14 @@ def fast_functions(
     arrays: Sequence[tuple[int, int, int, bool]],
     scalars: Sequence[tuple[int, int]],
     pairs: Sequence[tuple[int, int, bool]],
+    extents: Sequence[tuple[int, bool]],
     kinds: Sequence[tuple[Any, tuple[int, ...]]],
     kept: tuple[Any, ...],
 ) -> FastFunctions:
     """The functions for one Program. `arrays`: (frame slot, bytes, item size, written to); `scalars`: (slot, kind);
-    `pairs`: two arrays that must not overlap, whether they may be one and the same; `kinds`: the dtypes of NumPy's and
-    the shapes of the arrays, or nothing."""
+    `pairs`: two arrays that must not overlap, whether they may be one and the same; `extents`: arrays, and whether each
+    is stored to and so must not overlap with any of them; `kinds`: the dtypes of NumPy's and the shapes of the arrays,
+    or nothing."""
     unlock = int(sum(size for _, size, _, _ in arrays) > UNLOCKED_BYTES)
     cell = threads.pool_cell()
     ndarray = _ndarray() if kinds else 0
@@ -426,10 +498,11 @@ def fast_functions(
         rows += [id(kinds[i][0]), len(shapes[i]), ctypes.addressof(shapes[i])] if kinds else [0, -1, 0]
     rows += [v for slot, kind in scalars for v in (slot, kind, *[0] * (PER_ARGUMENT - 2))]
     rows += [v for one, other, same in pairs for v in (one, other, int(same), *[0] * (PER_ARGUMENT - 3))]
+    order = (ctypes.c_int64 * (PER_EXTENT * len(extents)))(*(v for i, stored in extents for v in (i, int(stored), 0)))
     head = [entry, ctypes.addressof(frame), 0, unlock, ctypes.addressof(cell), len(arrays), len(scalars), len(pairs),
-            ndarray]  # fmt: skip
+            ndarray, len(extents), ctypes.addressof(order)]  # fmt: skip
     description = (ctypes.c_int64 * (len(head) + len(rows)))(*head, *rows)
-    alive = (description, frame, cell, shapes, tuple(kinds), *kept)
+    alive = (description, order, frame, cell, shapes, tuple(kinds), *kept)
     address = ctypes.addressof(description)
     return FastFunctions(_builtin(address, alive), _builtin(address | 1, alive) if ndarray else None)
 
