@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from IPython.core.getipython import get_ipython
 
-from tessera.errors import Diagnostic, Edit, Fix, source_line
+from tessera.errors import Edit, Fix, source_line
 from tessera.profiler import Profiler
 from tessera.profiler.hints import Hint
 from tessera.profiler.trial.outcome import TriedHint
@@ -53,17 +53,17 @@ class Actions(TypedDict):
     changes: list[str]
 
 
-def bundle(
-    markup: str, plain: str, diagnostics: Iterable[Diagnostic], profile: Profiler | None = None
-) -> dict[str, object]:
-    """A mime bundle: what is shown, and what can be done with it where there is anything."""
-    fixes = [_cell_fix(fix) for d in diagnostics for fix in d.fixes]
+def bundle(markup: str, plain: str, fixes: Iterable[Fix], profile: Profiler | None = None) -> dict[str, object]:
+    """A mime bundle: what is shown, and what can be done with it where there is anything. Behind `fixes` come the edits
+    that made the program faster when hints of `profile` were tried."""
     shown = shown_hints(profile) if profile is not None else None
+    tried = [o.fix for _, o in sorted(shown.tried.items()) if o.fix is not None] if shown else []
+    cells = [_cell_fix(fix) for fix in (*fixes, *tried)]
     hints = [f"{shown.word}.{i}" if _triable(h) else None for i, h in enumerate(shown.hints)] if shown else []
     out: dict[str, object] = {"text/html": markup, "text/plain": plain}
-    if any(fixes) or any(hints):
+    if any(cells) or any(hints):
         changes = [hint.change for hint in shown.hints] if shown else []
-        out[MIME] = Actions(fixes=fixes, hints=hints, changes=changes)
+        out[MIME] = Actions(fixes=cells, hints=hints, changes=changes)
     return out
 
 

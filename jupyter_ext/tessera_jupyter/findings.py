@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import linecache
+import textwrap
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,7 @@ from tessera.errors import (
     render_html,
     source_line,
 )
+from tessera.profiler.trial.outcome import TriedHint
 from tessera_jupyter.actions import bundle
 
 _NOT_USERS = (str(Path(tessera.__file__).parent), str(Path(__file__).parent), str(Path(IPython.__file__).parent))
@@ -36,35 +38,48 @@ _OLD, _NEW = "color:var(--jp-error-color1,#c62828)", "color:var(--jp-success-col
 
 def show(diagnostics: Sequence[Diagnostic]) -> None:
     """Displays findings: HTML where the front end can, the same as text elsewhere."""
-    display(bundle(as_html(diagnostics), as_text(diagnostics), diagnostics), raw=True)
+    display(bundle(as_html(diagnostics), as_text(diagnostics), fixes_of(diagnostics)), raw=True)
+
+
+def show_outcome(outcome: TriedHint) -> None:
+    """Displays what came of a hint, with the edit to apply where it made the program faster."""
+    fixes = [] if outcome.fix is None else [outcome.fix]
+    markup = outcome._repr_html_() + "".join(map(fix_html, fixes))  # pyright: ignore[reportPrivateUsage]
+    display(bundle(markup, str(outcome), fixes), raw=True)
 
 
 def as_html(diagnostics: Iterable[Diagnostic]) -> str:
-    return "".join(render_html([d]) + "".join(map(_fix_html, d.fixes)) for d in diagnostics)
+    return "".join(render_html([d]) + "".join(map(fix_html, d.fixes)) for d in diagnostics)
 
 
 def as_text(diagnostics: Iterable[Diagnostic]) -> str:
     return "\n\n".join("\n".join([render(d), *map(_fix_text, d.fixes)]) for d in diagnostics)
 
 
-def _fix_html(fix: Fix) -> str:
+def fixes_of(diagnostics: Iterable[Diagnostic]) -> list[Fix]:
+    """In the order in which `as_html` shows them."""
+    return [fix for d in diagnostics for fix in d.fixes]
+
+
+def fix_html(fix: Fix) -> str:
     rows = [f'<span class="tessera-fix-title"><b>Fix</b>: {html.escape(fix.message)}</span>']
-    for old, new in changed_lines(fix.edits):
-        rows += [f'<span style="{_OLD}">- {html.escape(old)}</span>'] if old else []
-        rows += [f'<span style="{_NEW}">+ {html.escape(new)}</span>']
+    for sign, line in _signed_lines(fix):
+        rows.append(f'<span style="{_OLD if sign == "-" else _NEW}">{sign} {html.escape(line)}</span>')
     return f'<pre class="tessera-fix" style="{_FIX}">' + "\n".join(rows) + "</pre>"
 
 
 def _fix_text(fix: Fix) -> str:
-    rows = [f"  fix: {fix.message}"]
+    return "\n".join([f"  fix: {fix.message}", *(f"    {sign} {line}" for sign, line in _signed_lines(fix))])
+
+
+def _signed_lines(fix: Fix) -> Iterator[tuple[str, str]]:
     for old, new in changed_lines(fix.edits):
-        rows += [f"    - {old}"] if old else []
-        rows += [f"    + {new}"]
-    return "\n".join(rows)
+        yield from (("-", line) for line in old.splitlines())
+        yield from (("+", line) for line in new.splitlines())
 
 
 def changed_lines(edits: Iterable[Edit]) -> list[tuple[str, str]]:
-    """(lines as they are, lines as the edits make them), without their common indentation."""
+    """(lines as they are, lines as the edits make them), without those that stay and without common indentation."""
     out: list[tuple[str, str]] = []
     by_line: dict[tuple[str, int, int], list[Edit]] = {}
     for edit in edits:
@@ -74,12 +89,16 @@ def changed_lines(edits: Iterable[Edit]) -> list[tuple[str, str]]:
         text, start_of_last = "\n".join(old), len("\n".join(old)) - len(old[-1])
         for edit in sorted(group, key=lambda e: (e.span.line, e.span.col), reverse=True):
             text = text[: edit.span.col - 1] + edit.text + text[start_of_last + edit.span.end_col - 1 :]
-        out.append((_outdented("\n".join(old)), _outdented(text)))
+        out.append(_differing(old, text.split("\n")))
     return out
 
 
-def _outdented(text: str) -> str:
-    return "\n".join(line.strip() for line in text.splitlines())
+def _differing(old: list[str], new: list[str]) -> tuple[str, str]:
+    for at in (0, -1):
+        while old and new and old[at] == new[at]:
+            del old[at], new[at]
+    lines = textwrap.dedent("\n".join((*old, *new))).split("\n")
+    return "\n".join(lines[: len(old)]), "\n".join(lines[len(old) :])
 
 
 def hook(shell: InteractiveShell) -> None:

@@ -198,7 +198,7 @@ class TesseraMagics(Magics):
         for hint in hints:
             with progress(f"Trying: {hint.change}"):
                 outcome = hint.try_it()
-            display(outcome)
+            findings.show_outcome(outcome)
             if outcome.verdict != "not tried":
                 return
 
@@ -216,7 +216,7 @@ class TesseraMagics(Magics):
             print("Interrupted: nothing was changed, and nothing is kept of it.")
             return
         shown.tried[index] = outcome
-        display(outcome)
+        findings.show_outcome(outcome)
         show_tried(profile)
 
     def _compare(self, request: MagicRequest) -> None:

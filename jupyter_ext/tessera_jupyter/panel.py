@@ -22,7 +22,7 @@ from tessera.profiler.views.markup import text
 from tessera.runtime.code.assembly import begin
 from tessera_jupyter.actions import bundle, shown_hints
 from tessera_jupyter.command import TABS
-from tessera_jupyter.findings import as_text
+from tessera_jupyter.findings import as_text, fixes_of
 from tessera_jupyter.kernel_table import kernel_tab
 from tessera_jupyter.linked_ir import ir_tab
 from tessera_jupyter.profile_tabs import hints_tab, profile_tab
@@ -108,7 +108,7 @@ class OutputPanel:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, object]:
         told = "hints" in self.show
-        return bundle(self.html(), self.text(), self.remarks if told else (), self.profile if told else None)
+        return bundle(self.html(), self.text(), fixes_of(self.remarks) if told else (), self.profile if told else None)
 
 
 def _title(name: str, panel: OutputPanel) -> str:

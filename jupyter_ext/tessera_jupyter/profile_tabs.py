@@ -12,7 +12,7 @@ from tessera.profiler.trial.outcome import TriedHint
 from tessera.profiler.views.kernels import kernel_table
 from tessera.profiler.views.markup import origin, table, text
 from tessera_jupyter.actions import shown_hints
-from tessera_jupyter.findings import as_html
+from tessera_jupyter.findings import as_html, fix_html
 
 _NOT_RUN = "Not run yet: <code>%tessera profile {}</code> fills this tab."
 
@@ -87,5 +87,7 @@ def _tried(outcome: TriedHint | None) -> str:
         inside = "inside" if outcome.covered else "outside"
         said += f"<small>{text(outcome.results)}; measured {inside} of what was predicted</small>"
     said += "".join(f"<br><small>{text(note)}</small>" for note in outcome.notes)
+    if outcome.fix is not None:
+        return f"{said}{fix_html(outcome.fix)}</div>"
     edit = f"<details><summary>The edit</summary><pre>{text(outcome.diff)}</pre></details>" if outcome.diff else ""
     return f"{said}{edit}</div>"

@@ -39,7 +39,7 @@ def of(file: str, text: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     now = digest(text)
     for title, before, new in _read(file):
         if before == now:
-            yield title, tuple(_edits(file, text, new))
+            yield title, edits_between(file, text, new)
 
 
 def _read(file: str) -> list[list[str]]:
@@ -53,13 +53,19 @@ def _is_edit(each: object) -> bool:
     return len(texts) == 3 and all(isinstance(t, str) for t in texts)
 
 
-def _edits(file: str, old: str, new: str) -> Iterator[Edit]:
-    """The lines that differ."""
+def edits_between(file: str, old: str, new: str) -> tuple[Edit, ...]:
+    """The lines of a file that differ, without the end of the last one where it stays."""
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    found: list[Edit] = []
     for what, i, j, k, m in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if what != "equal":
-            start, end = (_place(old, sum(map(len, before[:n]))) for n in (i, j))
-            yield Edit(Span(file, *start, *end), "".join(after[k:m]))
+        if what == "equal":
+            continue
+        gone, come = "".join(before[i:j]), "".join(after[k:m])
+        end = next((e for e in ("\r\n", "\n") if gone.endswith(e) and come.endswith(e)), "")
+        start = sum(map(len, before[:i]))
+        places = (*_place(old, start), *_place(old, start + len(gone) - len(end)))
+        found.append(Edit(Span(file, *places), come.removesuffix(end)))
+    return tuple(found)
 
 
 def _place(text: str, offset: int) -> tuple[int, int]:

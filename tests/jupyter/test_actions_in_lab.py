@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.browsers import expect
@@ -74,6 +76,38 @@ def test_a_hint_of_a_panel_is_tried(lab):
     page.run(2)  # as where a notebook is opened again
     hint.get_by_role("button", name="Try again").click()
     expect(hint).to_contain_text("run the cell again, and try its hint")
+
+
+KEPT = "before, wanted = product, product(x, x)"
+SAME = """from tessera.profiler.trial.paired import paired, timed
+times = paired(timed(lambda: before(x, x)), timed(lambda: product(x, x)), 0.5)
+print(np.array_equal(wanted, product(x, x)), times.verdict)"""
+
+
+def test_an_edit_that_was_faster_is_applied(lab):
+    """The trial is a real one: blocks of 4 x 4 are several times slower than what it finds."""
+    page = lab("faster.ipynb", HEAD, SMALL_TILES, KEPT, SAME)
+    for index in range(3):
+        page.run(index)
+    hint = page.output(1).locator(".ts-hints > li", has_text="small tiles")
+    hint.get_by_role("button", name="Try it").click()
+    expect(hint.locator(".ts-tried")).to_contain_text("tried: faster")
+    page.settle()
+    apply = hint.get_by_role("button", name="Apply: Use BM=")
+    expect(apply).to_contain_text("less time")
+    expect(hint.locator(".tessera-fix")).to_contain_text("- @ts.kernel(BM=4, BN=4)")
+    page.shot("faster")
+    apply.click()
+    expect(hint.locator(".tessera-fix")).to_contain_text("Applied to line 5. Run the cell to use it.")
+    page.shot("applied-trial")
+    edited = page.page.evaluate(SOURCE, 1)
+    ((old, new),) = [(a, b) for a, b in zip(SMALL_TILES.splitlines(), edited.splitlines(), strict=True) if a != b]
+    assert old == "@ts.kernel(BM=4, BN=4)" and re.fullmatch(r"@ts\.kernel\(BM=\d+, BN=\d+\)", new)
+    page.run(1)
+    page.run(3)
+    expect(page.output(3)).to_contain_text("True faster")
+    page.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel.undo()")
+    assert page.page.evaluate(SOURCE, 1).rstrip("\n") == SMALL_TILES.rstrip("\n")
 
 
 def test_a_trial_is_stopped(lab):

@@ -438,7 +438,9 @@ def test_fixes_are_shown_as_the_lines_they_give():
     two = [Edit(Span("edited.py", 4, 5, 4, 11), "yield"), Edit(Span("edited.py", 4, 12, 4, 13), "b")]
     assert changed_lines(two) == [("return a", "yield b")]
     across = Edit(Span("edited.py", 2, 9, 3, 13), "h()")
-    assert changed_lines([across]) == [("a = g(1,\n2)", "a = h()")]
+    assert changed_lines([across]) == [("a = g(1,\n      2)", "a = h()")]
+    whole = Edit(Span("edited.py", 4, 1, 4, 1), "    b = a\n    if b:\n        a = 1\n")
+    assert changed_lines([whole]) == [("", "b = a\nif b:\n    a = 1")]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class ActionsOutput extends Panel implements IRenderMime.IRenderer {
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
-    const focused = this._buttons().indexOf(document.activeElement as HTMLElement);
+    const focused = this._buttons().find(button => button === document.activeElement)?.dataset.does;
     this._runs.end(this.node);
     await this._html.renderModel(model);
     const { fixes = [], hints = [] } = (model.data[MIME] ?? {}) as unknown as Partial<Actions>;
@@ -65,8 +65,8 @@ class ActionsOutput extends Panel implements IRenderMime.IRenderer {
         this._offerTrial(shown, hint);
       }
     });
-    if (focused >= 0) {
-      this._buttons()[focused]?.focus(); // a person who pressed it with a key goes on from there
+    if (focused) {
+      this._buttons().find(button => button.dataset.does === focused)?.focus(); // a person who pressed it with a key goes on from there
     }
   }
 
@@ -79,6 +79,7 @@ class ActionsOutput extends Panel implements IRenderMime.IRenderer {
     const button = action(`Apply: ${fix.title}`);
     const said = status();
     button.title = 'Make this edit in the cell';
+    button.dataset.does = fix.title;
     button.onclick = () => {
       said.textContent = this._apply(fix);
     };
@@ -109,6 +110,7 @@ class ActionsOutput extends Panel implements IRenderMime.IRenderer {
     const stop = action('Stop');
     const said = status();
     stop.hidden = true;
+    button.dataset.does = hint;
     button.title = 'Make this change, compare results, and measure both by turns; no file is changed';
     button.onclick = () => {
       if (button.getAttribute('aria-disabled') !== 'true') {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import html
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tessera.compiler import tried_edits
 from tessera.compiler.machines import HOST
+from tessera.errors import Fix
 from tessera.profiler.quantity import format_percent
 from tessera.profiler.trial import batching, blocks, fusing, layouts, ledger, narrowing
 from tessera.profiler.trial.calls import NotTried
@@ -37,6 +38,8 @@ class TriedHint:
     notes: tuple[str, ...] = ()
     reason: str = ""
     """why it was not tried"""
+    fix: Fix | None = None
+    """the edit, where it made the program faster"""
 
     @property
     def verdict(self) -> str:
@@ -113,6 +116,7 @@ def attempt(trial: HintTrial, hint: Advice, budget: float, tolerance: float | No
     if tried.verdict == "faster" and made.whole:
         title = f"{made.change} (tried: {format_percent(saved.middle)} less time)"
         tried_edits.record(made.file, made.old, made.new, title)
+        tried = replace(tried, fix=Fix(title, tried_edits.edits_between(made.file, made.old, made.new)))
     return tried
 
 
