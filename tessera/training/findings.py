@@ -52,7 +52,7 @@ def at_loss(error: CompileError, loss: Any) -> CompileError:
     """A finding about the step around a loss, at the loss."""
 
     def ours(span: Span | None) -> bool:
-        return span is not None and span.file == steps.__file__
+        return span is not None and (span.file == steps.__file__ or span.file.startswith(steps.OPENED))
 
     def moved(d: Diagnostic) -> Diagnostic:
         d = replace(d, notes=tuple(n for n in d.notes if not ours(n.span)))

@@ -23,7 +23,7 @@ from tessera.training.findings import at_loss, fault, unreached
 from tessera.training.history import History, demand_numbers, number
 from tessera.training.interrupts import Interrupts
 from tessera.training.monitor import Monitor
-from tessera.training.step import LossCall, keyed_step_of, step_of
+from tessera.training.step import LossCall
 
 Model = TypeVar("Model")
 
@@ -67,7 +67,8 @@ class TrainingRun(Generic[Model]):
         self._state = _State(model, state)
         self._feed, self._settings = feed, settings
         self._call = LossCall.of(settings.loss)
-        self._step = (keyed_step_of if self._call.wants_key else step_of)(settings.loss)
+        self._step: Any = None
+        """the program of the last step"""
         self._looks = True
         """whether the next step looks for parameters without use"""
         self.history = History()
@@ -137,9 +138,8 @@ class TrainingRun(Generic[Model]):
         logged: dict[str, float] = {}
         for part in range(parts):
             batch, position = self._feed.take(position)
-            given, named = self._call.arguments(batch)
             key = (settings.seed << 32) + before.step * parts + part
-            call = (model, given, named, before.optimizer.scale, *((key,) if self._call.wants_key else ()))
+            self._step, call = self._call.of_step(model, batch, before.optimizer.scale, key)
             try:
                 value, more, found = self._step(*call)
             except CompileError as error:

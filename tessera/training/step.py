@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
+import linecache
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,25 +13,33 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
+from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.errors import Diagnostic, LaunchError
+from tessera.language.decorators import Function
 from tessera.nn import tree
+
+
+def gradient_of(loss, model, given, named, scale):
+    """loss(model, *given, **named): its value, its other results, and the gradient of scale * value by the model."""
+
+    def scaled(model):
+        result = loss(model, *given, **named)
+        value, more = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
+        assert value is not None, "the loss is None: it returns nothing, or not on each path"
+        return value * scale, (value, more)
+
+    (_, (value, more)), gradient = ts.value_and_grad(scaled, has_aux=True)(model)
+    return value, more, gradient
 
 
 @functools.lru_cache(8)
 def step_of(loss: Callable[..., Any]) -> Any:
-    """`step(model, given, named, scale)` computes loss(model, *given, **named): its value, its other results, and the
-    gradient of scale * value by the model. It is cached, so running a cell again does not recompile it."""
+    """`step(model, given, named, scale)` is `gradient_of` the loss. It is cached, so running a cell again does not
+    recompile it."""
 
     @ts.compile(mode="training")
     def step(model, given, named, scale):
-        def scaled(model):
-            result = loss(model, *given, **named)
-            value, more = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
-            assert value is not None, "the loss is None: it returns nothing, or not on each path"
-            return value * scale, (value, more)
-
-        (_, (value, more)), gradient = ts.value_and_grad(scaled, has_aux=True)(model)
-        return value, more, gradient
+        return gradient_of(loss, model, given, named, scale)
 
     return step
 
@@ -40,16 +50,30 @@ def keyed_step_of(loss: Callable[..., Any]) -> Any:
 
     @ts.compile(mode="training")
     def step(model, given, named, scale, key: ts.int64):
-        def scaled(model):
-            result = loss(model, *given, key=key, **named)
-            value, more = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
-            assert value is not None, "the loss is None: it returns nothing, or not on each path"
-            return value * scale, (value, more)
-
-        (_, (value, more)), gradient = ts.value_and_grad(scaled, has_aux=True)(model)
-        return value, more, gradient
+        return gradient_of(loss, model, given, {**named, "key": key}, scale)
 
     return step
+
+
+OPENED = "<step of"
+"""with which the files of such steps begin"""
+
+
+@functools.lru_cache(8)
+def open_step_of(loss: Function, given: tuple[str, ...]) -> Any:
+    """`step(model, *given, scale)` for a loss with `open_dims`: its parameters are those of the loss that are given,
+    with their annotations, which name the dims whose sizes stay open."""
+    others = [p for p in definition_signature(loss.definition()).parameters if p.name in given]
+    names = {f"annotation_{p.name}": p.annotation for p in others if p.annotated}
+    declared = [f"{p.name}: annotation_{p.name}" if p.annotated else p.name for p in others]
+    passed = ", ".join(f"{p.name!r}: {p.name}" for p in others)
+    text = f"def step({', '.join(['model_', *declared, 'scale_'])}):\n"
+    text += f"    return gradient_of(loss_, model_, (), {{{passed}}}, scale_)\n"
+    file = f"{OPENED} {loss.name}, {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {**names, "gradient_of": gradient_of, "loss_": loss, "__name__": __name__}
+    exec(compile(text, file, "exec"), scope)
+    return ts.compile(mode="training")(ts.function(open_dims=loss.options["open_dims"])(scope["step"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +84,10 @@ class LossCall:
     wants_key: bool
     parameters: tuple[str, ...] | None
     """those behind the model; None where there may be any"""
+    loss: Callable[..., Any]
+    signature: inspect.Signature
+    open: bool
+    """whether it has `open_dims`"""
 
     @classmethod
     def of(cls, loss: Any) -> LossCall:
@@ -67,18 +95,32 @@ class LossCall:
         if not callable(loss):
             raise LaunchError(Diagnostic("TS105", f"train: loss is a function of model and batch, not {loss!r}"))
         name = getattr(loss, "__name__", None) or getattr(loss, "name", type(loss).__name__)
-        if getattr(loss, "options", {}).get("open_dims"):
-            message = f"train: its step is compiled for each shape of a batch, whatever {name}'s open_dims are; pad the"
-            message += " batches, or write a step with open_dims that takes a TrainingState"
-            raise LaunchError(Diagnostic("TS105", message))
-        all_ = list(inspect.signature(loss).parameters.values())
+        signature = inspect.signature(loss)
+        all_ = list(signature.parameters.values())
         if not all_:
             raise LaunchError(
                 Diagnostic("TS105", f"train: {name} takes nothing; a loss is a function of model and batch")
             )
         variadic = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in all_)
         names = tuple(p.name for p in all_[1:] if p.name != "key")
-        return cls(name, any(p.name == "key" for p in all_), None if variadic else names)
+        wants_key, open_ = any(p.name == "key" for p in all_), getattr(loss, "options", {}).get("open_dims")
+        if open_ and variadic:
+            message = f"train: {name} has open_dims, and takes any number of arguments; name each of them"
+            raise LaunchError(Diagnostic("TS105", message))
+        return cls(name, wants_key, None if variadic else names, loss, signature, bool(open_))
+
+    def of_step(self, model: Any, batch: Any, scale: Any, key: int) -> tuple[Any, tuple[Any, ...]]:
+        """The step, and its arguments. Raises LaunchError TS372, TS105 for a batch that the loss does not take."""
+        given, named = self.arguments(batch)
+        if not self.open:
+            step = keyed_step_of(self.loss) if self.wants_key else step_of(self.loss)
+            return step, (model, given, named, scale, *((key,) if self.wants_key else ()))
+        try:
+            bound = self.signature.bind(model, *given, **named, **({"key": key} if self.wants_key else {}))
+        except TypeError as error:
+            raise LaunchError(Diagnostic("TS105", f"train: a batch does not fit {self.name}: {error}")) from None
+        _, *others = bound.arguments.items()
+        return open_step_of(self.loss, tuple(n for n, _ in others)), (model, *(v for _, v in others), scale)  # type: ignore[arg-type]
 
     def arguments(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments after the model, by position and by name. Raises LaunchError TS372 for a value that is not an

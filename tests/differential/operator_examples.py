@@ -175,6 +175,8 @@ EXAMPLES: list[Example] = [
     E("stochastic_cast", X, Arg("", "integer", 0, 9), dtype=dtypes.fp4_e2m1),
     E("stochastic_cast", X, Arg("", "integer", 0, 9), dtype=dtypes.f64),
     E("stop_gradient", Arg("B S", "any")),
+    E("straight_through", X, X),
+    E("recalled", X, X),
     E("clip", REAL, Arg("S", "real", -1, 0), Arg("", "real", 0, 1)),
     E("clip", X, None, Arg("B 1")),
     E("clip", X, Arg("S"), None),

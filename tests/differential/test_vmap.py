@@ -10,14 +10,17 @@ import pytest
 import tessera as ts
 from tessera import Tensor, f64
 from tessera.compiler.autodiff.batching import batch
+from tessera.compiler.autodiff.reverse import pull_back
 from tessera.compiler.autodiff.rules import active, smooth
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.graph.reference import evaluate
-from tessera.compiler.ir.core import Block, Op
+from tessera.compiler.ir.core import Block, Builder, Op
+from tessera.compiler.ir.types import TensorType
 from tessera.compiler.ir.verifier import verify
+from tessera.language import dtypes
 from tests.conftest import require
-from tests.differential.operator_examples import EXAMPLES, Example, applied, close, function, symbols, values
+from tests.differential.operator_examples import EXAMPLES, HERE, Example, applied, close, function, symbols, values
 
 jax = require("jax")
 jnp = jax.numpy
@@ -58,11 +61,7 @@ def test_operators(example: Example) -> None:
             close(result, np.stack([w[i] for w in wanted]), tensor(one.region.block.terminator.operands[i]).dtype, 8)
 
 
-DRAWN = [e for e in EXAMPLES if str(e) == "stochastic_cast([B S], [], dtype=bf16)"]
-"""with a key for each element it is computed from bits, which have no derivative (docs/status.md)"""
-
-
-@pytest.mark.parametrize("example", [e for e in EXAMPLES if e not in DRAWN], ids=str)
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_no_operator_loses_its_derivative(example: Example) -> None:
     """What depends on the arguments depends on them for many elements, too: `vmap` may decompose an operator into
     others, of which some have no derivative."""
@@ -78,6 +77,45 @@ def _reached(func: Op) -> list[bool]:
     block = func.region.block
     live = active(block.ops[:-1], filter(smooth, block.args))
     return [v in live for v in block.terminator.operands]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_derivatives_are_those_of_each_element(example: Example) -> None:
+    """In numbers: `vmap` may decompose an operator into others whose derivatives are not its own."""
+    flat = [x for a in example.args if a is not None for x in (a if isinstance(a, list) else [a])]
+    sizes = {s: max(SIZES[s], example.least) * example.multiple.get(s, 1) for s in symbols(example)}
+    chosen = [dtypes.f64 if dtypes.f64 in x.dtypes() else x.dtypes()[0] for x in flat]
+    if not any(_reached(applied(example, chosen, sizes))):
+        return
+    rng = np.random.default_rng(0)
+    many = [[values(rng, x, d, sizes) for _ in range(COUNT)] for x, d in zip(flat, chosen, strict=True)]
+    one, types = _pulled(applied(example, chosen, sizes))
+    cts = [[_normal(rng, t) for _ in range(COUNT)] for t in types]
+    wanted = [evaluate(one, [*(m[e] for m in many), _sizes(sizes), *(c[e] for c in cts)]) for e in range(COUNT)]
+    all_, _ = _pulled(_mapped(applied(example, chosen, sizes), [True] * len(flat)))
+    found = evaluate(all_, [*map(np.stack, many), _sizes(sizes), *map(np.stack, cts)])
+    for i, v in enumerate(one.region.block.terminator.operands):
+        close(found[i], np.stack([w[i] for w in wanted]), tensor(v).dtype, 8)
+
+
+def _pulled(func: Op) -> tuple[Op, list[TensorType]]:
+    """The cotangents of its arguments, given those of its results as further arguments; the types of those."""
+    block = func.region.block
+    results = [v for v in block.terminator.operands if smooth(v)]
+    block.terminator.erase()
+    wanted = [v for v in block.args if smooth(v)]
+    cts = [block.add_arg(tensor(v), f"ct{i}") for i, v in enumerate(results)]
+    func.attrs["arg_names"] = tuple(a.hint for a in block.args)  # type: ignore[index]
+    g = GraphBuilder(Builder(block, span=HERE))
+    found = pull_back(g, list(block.ops), wanted, list(zip(results, cts, strict=True)))
+    g.builder.op("graph.return", [g.zeros_like(v) if c is None else c for v, c in zip(wanted, found, strict=True)])
+    verify(func)
+    return func, [tensor(c) for c in cts]
+
+
+def _normal(rng: np.random.Generator, t: TensorType) -> np.ndarray:
+    x = rng.standard_normal(t.shape)
+    return (x + 1j * rng.standard_normal(t.shape) if t.dtype.is_complex else x).astype(t.dtype.numpy)
 
 
 def _sizes(sizes):
@@ -242,6 +280,20 @@ def test_randomness():
     np.testing.assert_array_equal(drawn, np.stack([ts.function(f)(k) for k in keys]))
     both = ts.vmap(lambda x, key: x + ts.uniform(key, (3,)), in_axes=(0, None))(np.zeros((2, 3), np.float32), 3)
     np.testing.assert_array_equal(both[0], both[1])
+
+
+def test_rounding_at_random_passes_derivatives_on():
+    """With a key for each element, too; and what is excluded has gradient 0."""
+    x, keys = RNG.uniform(-3, 3, (4, 3)).astype(np.float32), np.arange(4)
+    for dtype in (ts.bf16, ts.fp8_e4m3):
+        rounded = lambda x, key: ts.stochastic_cast(x, dtype, key).to(ts.f32)  # noqa: B023, E731
+        by = ts.grad(lambda x: ts.sum(ts.vmap(rounded)(x, keys) * x))  # noqa: B023
+        drawn = np.stack([ts.function(rounded)(v, k) for v, k in zip(x, keys, strict=True)])
+        wanted = x.astype(dtype.numpy).astype(np.float32) + drawn  # a cotangent is rounded to the dtype
+        np.testing.assert_array_equal(by(x), wanted)
+        roots = lambda x, key: ts.where(x > 0, rounded(ts.sqrt(x), key), 0)  # noqa: B023, E731
+        by = ts.grad(lambda x: ts.sum(ts.vmap(roots)(x, keys)))  # noqa: B023
+        assert np.isfinite(by(np.zeros((4, 3), np.float32))).all()
 
 
 def test_derivatives_within_and_around():

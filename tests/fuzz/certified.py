@@ -35,7 +35,7 @@ PALETTES: tuple[tuple[str, ...], ...] = (
     ("f64",), ("f64",), ("f64",), ("f32",), ("bf16",), ("f16",), ("bf16", "f32"), ("f16", "f64", "f32"),
     ("f64", "complex128"), ("f32", "complex64"), ("complex64",), ("bf16", "f32", "fp8_e4m3", "f64"),
 )  # fmt: skip
-UNSLOPED = frozenset({"stop_gradient", "nextafter"})
+UNSLOPED = frozenset({"stop_gradient", "straight_through", "recalled", "nextafter"})
 """operators whose derivative is not that of their values: differences say nothing"""
 KINKED = frozenset({"std", "norm"})
 """operators with a kink at 0, where they are of equal or vanishing elements"""
@@ -375,8 +375,6 @@ class Step:
                 if self.rng.random() < 0.6:
                     p.arrays[v], p.pool = self._numbers(a)[0], [*pool[-2:], v, v, v]
                     results = [r for r in self.example() if smooth(r)]
-                    if self.name == "stochastic_cast":  # which decomposes into operations on bits
-                        raise Rejected
                     self.name = f"mapped {self.name}"
                 else:
                     for statement in [self.body([b]) for _ in range(self.rng.randint(1, 2))]:

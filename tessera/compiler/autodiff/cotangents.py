@@ -21,13 +21,16 @@ from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 
-HARMLESS = frozenset({"add", "sub", "neg", "cast", "where", "relu", "maximum", "minimum", "sum", "mean"})
+HARMLESS = frozenset({
+    "add", "sub", "neg", "cast", "saturate_cast", "straight_through", "recalled", "where", "relu", "maximum", "minimum",
+    "sum", "mean",
+})  # fmt: skip
 """operators whose rules give 0 for a cotangent of 0, whatever their operands are"""
 
 LINEAR = frozenset({"view", "join", "gather", "scatter", "put", "sort"})
 """kinds of operators whose adjoints move and add the elements of cotangents, and read no others"""
 
-ELEMENTWISE = frozenset({"dropout", "saturate_cast", "stochastic_cast"})
+ELEMENTWISE = frozenset({"dropout", "recalled", "stochastic_cast", "straight_through"})
 """elementwise operators with operands that are not, such as keys"""
 
 

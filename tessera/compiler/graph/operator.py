@@ -215,6 +215,11 @@ class Operator:
         return tuple(out)
 
     @cached_property
+    def spreads(self) -> bool:
+        """Whether a parameter takes the rest of the arguments."""
+        return any(p.spread for p in self.parameters)
+
+    @cached_property
     def operands(self) -> tuple[OperatorParameter, ...]:
         """The parameters that take tensors."""
         return tuple(p for p in self.parameters if p.operand)

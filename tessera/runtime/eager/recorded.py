@@ -18,7 +18,7 @@ from tessera.compiler.graph.operator import Operator
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
-from tessera.language.decorators import Kernel
+from tessera.language.decorators import Decorated, Kernel
 from tessera.language.lazy import np
 from tessera.language.records import STATE, holding, is_record, members
 from tessera.runtime.arrays.libraries import adapter_of
@@ -63,12 +63,16 @@ class no_grad:
 class RecordedCall:
     """One call: `callee(*args, **kwargs)`. In the arguments `Output`s stand for what earlier steps gave."""
 
-    __slots__ = ("args", "callee", "freed", "kwargs", "place", "serial", "versions")
+    __slots__ = ("args", "callee", "freed", "inputs", "kwargs", "place", "results", "serial", "versions")
 
     def __init__(self, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.callee, self.place, self.serial, self.freed = callee, call_place(), next(_serials), False
         self.versions: list[tuple[Version, int]] = []
         """of the arrays that it has read, and what they were"""
+        self.results: dict[str, tuple[Any, Version, int]] = {}
+        """what costly calls gave, by the path of an Output: `backward()` reads it"""
+        self.inputs: list[Output] = []
+        """what earlier steps gave, wherever it stands in the arguments"""
         self.args = tuple(self._kept(a) for a in args)
         self.kwargs = {k: self._kept(a) for k, a in kwargs.items()}
 
@@ -82,6 +86,7 @@ class RecordedCall:
             if version.count != count:
                 refused(f"a result of {_name(out.step.callee)} has been changed in place: what is computed with it now "
                         "cannot be told from what was. Use ts.where or ts.put, which give another tensor")  # fmt: skip
+            self.inputs.append(out)
             return out
         if isinstance(value, (list, tuple)):
             items = [self._kept(v) for v in value]
@@ -274,10 +279,23 @@ def _outputs(result: Any, step: RecordedCall, path: str = "") -> Any:
         tensor.__class__ = Recorded
         version = watch(tensor._data)
         tensor._tape = Output(step, path), version, version.count
+        if is_costly(step.callee):
+            step.results[path] = tensor._data, version, version.count
         return tensor
     if is_record(result) and not getattr(type(result), STATE, False):
         return holding(type(result), {n: _outputs(v, step, f"{path}.{n}") for n, v in members(result).items()})
     return result
+
+
+_CHEAP = frozenset({"map", "view", "join", "gather", "put", "generate"})
+"""kinds of operators that are computed again with what reads them, for less than their memory costs"""
+
+
+def is_costly(callee: Any) -> bool:
+    """Whether the results of a call are held for `backward()`."""
+    if isinstance(callee, OperatorFunction):
+        return callee.operator.kind not in _CHEAP and callee.operator.batching != "map"
+    return isinstance(callee, Decorated)
 
 
 # What is recorded
@@ -293,29 +311,42 @@ def operator(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     result = apply(op, tuple(map(without_grad, args)), {k: without_grad(v) for k, v in kwargs.items()})
     if not op.differentiable or not _recording.get():
         return result
-    found = {p.name: p for p in op.parameters if not p.spread}
-    arrays = list(_arrays((args, tuple(kwargs.values()))))
-    common = next((d for d in arrays if d.kind != "bool"), arrays[0] if arrays else None)
+    given = _Given(op, (args, tuple(kwargs.values())))
+    known = () if op.spreads else op.parameters
+    found = {p.name: p for p in op.parameters if not p.spread} if kwargs else {}
+    step = RecordedCall(
+        operator_function(op),
+        tuple(map(given.value, itertools.chain(known, itertools.repeat(None)), args)),
+        {k: given.value(found.get(k), v) for k, v in kwargs.items()},
+    )
+    return _outputs(result, step)
 
-    def given(p: Any, value: Any) -> Any:
-        """As functions take it: a number that is passed when an operator runs is an array of the dtype it has then."""
+
+class _Given:
+    """Arguments as functions take them: a number that is passed when an operator runs is an array of the dtype it has
+    then."""
+
+    def __init__(self, op: Operator, args: Any) -> None:
+        self.op, self.args = op, args
+
+    def value(self, p: Any, value: Any) -> Any:
         if p is None or not p.operand:
             return value if p is None else calls.as_attribute(p.name, value)
-        if isinstance(value, NUMBERS) and op.name not in CONSTANT_NUMBERS:
-            beside = None if p.name in op.apart else common
+        if isinstance(value, NUMBERS) and self.op.name not in CONSTANT_NUMBERS:
+            beside = None if p.name in self.op.apart else self.common
             return np.asarray(value, dtypes.weak(value, beside).numpy)
         plain = isinstance(value, (list, tuple, np.generic)) and not p.variadic
         return Tensor(value) if plain else value
 
-    parameters = op.parameters if not any(p.spread for p in op.parameters) else ()
-    known = (*parameters, *itertools.repeat(None, len(args)))
-    step = RecordedCall(_function(op), tuple(map(given, known, args)),
-                {k: given(found.get(k), v) for k, v in kwargs.items()})  # fmt: skip
-    return _outputs(result, step)
+    @property
+    def common(self) -> Any:
+        """The dtype that numbers adapt to."""
+        found = list(_arrays(self.args))
+        return next((d for d in found if d.kind != "bool"), found[0] if found else None)
 
 
 @functools.cache
-def _function(op: Operator) -> OperatorFunction:
+def operator_function(op: Operator) -> OperatorFunction:
     """What steps call: the same object for the same operator, also for one that only a symbol calls."""
     return OperatorFunction(op.name, op)
 

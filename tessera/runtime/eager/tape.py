@@ -1,19 +1,19 @@
 """`loss.backward()`: the recorded calls as one function, and its pullback.
 
 The steps become one line each of a `@ts.function` whose parameters are the arrays they read. Its gradient is made,
-compiled and kept as that of any function is: derivatives have one set of rules. The forward pass is part of that
-program, which decides what of it is kept; what calls gave before has not been held. Equal steps over equal types find
-the program that is there.
+compiled and kept as that of any function is: derivatives have one set of rules. What costly calls gave is read from
+where it is; of the forward pass only what is cheap, and what lies within functions, is computed again. Equal steps over
+equal types find the program that is there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import linecache
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from tessera.compiler.graph.operator import REGISTRY
 from tessera.errors import CompileError, Diagnostic, LaunchError
 from tessera.immutable import immutable
 from tessera.language.dtypes import DType
@@ -27,7 +27,17 @@ from tessera.runtime.call.contents import content
 from tessera.runtime.callsite import call_span, span_at
 from tessera.runtime.code.recent import Recent
 from tessera.runtime.eager.operators import OperatorFunction
-from tessera.runtime.eager.recorded import Output, Rebuilt, Recorded, RecordedCall, is_leaf, no_grad, refused, subscript
+from tessera.runtime.eager.recorded import (
+    Output,
+    Rebuilt,
+    Recorded,
+    RecordedCall,
+    is_leaf,
+    no_grad,
+    operator_function,
+    refused,
+    subscript,
+)
 from tessera.runtime.eager.tensor import Tensor, wrapped
 
 _programs: Recent[Any, RecordedProgram] = Recent(64)
@@ -57,12 +67,13 @@ def backward(loss: Recorded, gradient: Any, retain: bool) -> None:
         with no_grad():
             found = program.pullback(tuple(text.values), seed)
     except CompileError as e:
-        raise CompileError([_at_the_call(d, program, steps) for d in e.diagnostics]) from None
+        raise CompileError([_at_the_call(d, program, text.lines) for d in e.diagnostics]) from None
     for leaf, cotangent in zip(text.leaves, found, strict=True):
         _add(leaf, cotangent)
     if not retain:
         for step in steps:
-            step.freed, step.args, step.kwargs, step.versions = True, (), {}, []
+            step.freed, step.args, step.kwargs, step.versions, step.results = True, (), {}, [], {}
+            step.inputs = []
 
 
 def _seed(loss: Recorded, gradient: Any) -> Tensor:
@@ -92,24 +103,11 @@ def _steps(last: RecordedCall) -> list[RecordedCall]:
     waiting = [last]
     while waiting:
         step = waiting.pop()
-        for out in _outputs((step.args, step.kwargs)):
+        for out in step.inputs:
             if out.step.serial not in found:
                 found[out.step.serial] = out.step
                 waiting.append(out.step)
     return [found[i] for i in sorted(found)]
-
-
-def _outputs(value: Any) -> Iterator[Output]:
-    if isinstance(value, Output):
-        yield value
-    elif isinstance(value, Rebuilt):
-        yield from _outputs(value.changes)
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            yield from _outputs(v)
-    elif isinstance(value, dict):
-        for v in value.values():
-            yield from _outputs(v)
 
 
 def _demand_whole(step: RecordedCall) -> None:
@@ -149,7 +147,15 @@ class _Text:
         self.constants: dict[str, Any] = {}
         self._names: dict[int, str] = {}
         self._of_step = {step.serial: f"t{i}" for i, step in enumerate(steps)}
-        lines = [f"    t{i} = {self._call(step)}" for i, step in enumerate(steps)]
+        self._recalled: dict[tuple[int, str], str] = {}
+        self.lines: list[RecordedCall] = []
+        """the step that each line is of"""
+        lines: list[str] = []
+        read = {(o.step.serial, o.path) for step in steps for o in step.inputs}
+        for step in steps:
+            lines.append(f"    {self._of_step[step.serial]} = {self._call(step)}")
+            lines += [self._recall(step, path) for path in step.results if (step.serial, path) in read]
+            self.lines += [step] * (len(lines) - len(self.lines))
         parameters = ", ".join(f"x{i}" for i in range(len(self.values)))
         self.text = "\n".join([f"def recorded({parameters}):", *lines, f"    return {self._of(out)}", ""])
 
@@ -173,9 +179,20 @@ class _Text:
         args += [f"{name}={self._of(value)}" for name, value in step.kwargs.items()]
         return f"{self._constant(step.callee, _name(step.callee))}({', '.join(args)})"
 
+    def _recall(self, step: RecordedCall, path: str) -> str:
+        """The line that names what a call has given before. What was changed in place since is computed again."""
+        array, version, count = step.results[path]
+        computed = self._of_step[step.serial] + path
+        name = self._recalled[step.serial, path] = f"{self._of_step[step.serial]}_{len(self._recalled)}"
+        if version.count != count:
+            return f"    {name} = {computed}"
+        recalled = self._constant(operator_function(REGISTRY["recalled"]), "recalled")
+        return f"    {name} = {recalled}({computed}, {self._parameter(wrapped(array))})"
+
     def _of(self, value: Any) -> str:
         if isinstance(value, Output):
-            return self._of_step[value.step.serial] + value.path
+            serial, path = value.step.serial, value.path
+            return self._recalled.get((serial, path)) or self._of_step[serial] + path
         if isinstance(value, Rebuilt):
             changes = "".join(f", {n}={self._of(v)}" for n, v in value.changes.items())
             return f"{self._constant(replaced, 'replace')}({self._parameter(value.record)}{changes})"

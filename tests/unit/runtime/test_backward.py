@@ -445,3 +445,80 @@ def test_numpys_scalars_are_tensors_of_rank_zero():
 
     for by in (np.float32(3.0), np.float32(5.0)):
         assert scaled(np.ones(2, np.float32), by).tolist() == [by, by]
+
+
+def products(graph):
+    return [op for op in graph.walk() if op.name == "graph.contract"]
+
+
+def test_the_forward_pass_runs_once(monkeypatch):
+    """Products of the forward pass are read, not computed again; what was changed in place since is."""
+    from tessera.runtime.eager import tape
+
+    seen = []
+
+    class Text(tape._Text):
+        def program(self):
+            seen.append((super().program(), tuple(self.values)))
+            return seen[-1][0]
+
+    monkeypatch.setattr(tape, "_Text", Text)
+    w, v, x = leaf(4, 8), leaf(8, 3, seed=1), np.ones((5, 4), np.float32)
+
+    def loss(w, v, x):
+        return ts.mean(ts.square(ts.tanh(x @ w) @ v))
+
+    loss(w, v, x).backward()
+    program, values = seen[0]
+    graph = ts.compile(program.pullback, arguments=(values, ts.ones(()))).lowered.graph
+    assert len(products(graph)) == 3, "those of the cotangents of w, v and the hidden layer"
+    for tensor, wanted in zip((w, v), ts.grad(loss, (0, 1))(w.detach(), v.detach(), x), strict=True):
+        assert tensor.grad.numpy().tobytes() == wanted.numpy().tobytes()
+    w.grad = v.grad = None
+    hidden = x @ w
+    value = ts.mean(ts.square(ts.tanh(hidden) @ v))
+    hidden.detach()[0] = 100.0  # behind its use
+    value.backward()
+    assert w.grad.numpy().tobytes() == wanted_of(loss, w, v, x).numpy().tobytes()
+
+
+def wanted_of(loss, w, v, x):
+    return ts.grad(loss)(w.detach(), v.detach(), x)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (nn.TransformerBlock(16, 4, key=0), (2, 6, 16)),
+        (nn.LSTM(5, 4, key=0), (2, 3, 5)),
+        (nn.Conv2d(3, 4, 3, key=0), (2, 3, 5, 5)),
+        (nn.LayerNorm(6), (4, 6)),
+    ],
+    ids=lambda v: type(v).__name__ if isinstance(v, nn.Module) else "",
+)
+def test_layers_have_the_gradients_of_ts_grad(model, shape):
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+    def loss(model, x):
+        out = model(x)
+        return ts.mean(ts.square(out[0] if isinstance(out, tuple) else out))
+
+    wanted = ts.grad(loss)(model, x).named_parameters()
+    loss(model.requires_grad_(), x).backward()
+    for name, p in model.named_parameters().items():
+        assert p.grad.numpy().tobytes() == np.asarray(wanted[name]).tobytes(), name
+
+
+def test_results_of_functions_are_read():
+    @ts.function
+    def parts(a: Tensor["N", "N"]):
+        return {"product": a @ a, "sums": (ts.sum(a, axis=0), 3)}
+
+    a = leaf(3, 3)
+
+    def loss(a):
+        found = parts(a)
+        return ts.sum(found["product"] * found["sums"][0]) + ts.sum(ts.linalg.inv(found["product"]))
+
+    loss(a).backward()
+    np.testing.assert_allclose(a.grad.numpy(), ts.grad(loss)(a.detach()).numpy(), rtol=1e-5)

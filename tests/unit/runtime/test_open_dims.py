@@ -114,6 +114,10 @@ def test_mistakes() -> None:
         return ts.sum(x) + ts.sum(y) + ts.sum(z)
 
     @ts.function(open_dims="N")
+    def many(model, *xs: Tensor["N"]):  # type: ignore[name-defined]
+        return ts.sum(xs[0])
+
+    @ts.function(open_dims="N")
     def given(x: Tensor["N"], N: ts.Const):  # type: ignore[name-defined]
         return ts.sum(x) * N
 
@@ -131,7 +135,8 @@ def test_mistakes() -> None:
         (lambda: given(x, 12), "TS105", "N is known when given is compiled"),
         (lambda: unrolled(x), "TS502", "must be known"),
         (lambda: ts.function(open_dims=3), "TS105", "open_dims names dims"),  # type: ignore[call-overload]
-        (lambda: ts.train(nn.Linear(2, 2, key=0), ts.optimizers.SGD(0.1), half, [(x,)]), "TS105", "TrainingState"),
+        (lambda: ts.train(nn.Linear(2, 2, key=0), ts.optimizers.SGD(0.1), half, [(x,)]), "TS105", "missing a required"),
+        (lambda: ts.train(nn.Linear(2, 2, key=0), ts.optimizers.SGD(0.1), many, [(x,)]), "TS105", "name each of them"),
     ):
         with pytest.raises((CompileError, LaunchError), match=words) as raised:
             call()

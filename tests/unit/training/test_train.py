@@ -315,3 +315,47 @@ def test_another_key_needs_no_new_code():
     for key in range(3):
         keyed_step_of(noisy)(nn.Linear(4, 1, key=0), (x, x[:, :1]), {}, np.float32(1), key)
     assert "argument key" not in str(ts.why_recompiled(keyed_step_of(noisy)))
+
+
+@ts.function(open_dims="B")
+def open_loss(model, x: ts.Tensor["B", 4, ts.f32], y: ts.Tensor["B", 4, ts.f32], key: ts.int64, p=0.2):
+    error = ts.mse(ts.dropout(model(x), key, p), y)
+    return error, {"rows": ts.mean(ts.abs(x))}
+
+
+def known_loss(model, x, y, key: ts.int64):
+    return ts.mse(ts.dropout(model(x), key, 0.2), y), {"rows": ts.mean(ts.abs(x))}
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_loss_with_open_dims_has_one_step_for_all_sizes(tmp_path, accumulate):
+    """Batches have 8 rows and 4: the program is one, its bits are those of known sizes, also behind a checkpoint."""
+    from tessera.runtime.code.why_recompiled import compilations
+    from tessera.training.step import open_step_of
+
+    sizes = [*BATCHES, (X[:1], Y[:1]), {"y": Y[:5], "x": X[:5]}]
+    wanted = train(known_loss, sizes, steps=9, accumulate=accumulate)
+    run = train(open_loss, sizes, steps=9, accumulate=accumulate)
+    assert equal(run, wanted)
+    assert len({str(c.fields) for c in compilations(open_step_of(open_loss, ("x", "y", "key")))}) == 1
+    train(open_loss, sizes, steps=4, accumulate=accumulate, checkpoint=tmp_path)
+    assert equal(train(open_loss, sizes, steps=9, accumulate=accumulate, checkpoint=tmp_path), wanted)
+
+
+def test_faults_of_a_loss_with_open_dims_stand_at_the_loss():
+    @ts.function(open_dims="B")
+    def roots(model, x: ts.Tensor["B", 4, ts.f32], y: ts.Tensor["B", 4, ts.f32]):
+        return ts.mse(ts.sqrt(model(x) - 1e3), y)  # of what is negative
+
+    with pytest.raises(ts.DebugCheckError, match="TS371") as raised:
+        train(roots)
+    (found,) = raised.value.diagnostics
+    assert "# of what is negative" in Path(__file__).read_text().splitlines()[found.span.line - 1]
+
+    @ts.function(open_dims="B")
+    def nothing(model, x: ts.Tensor["B", 4, ts.f32], y: ts.Tensor["B", 4, ts.f32]):
+        model(x)
+
+    with pytest.raises(ts.CompileError) as raised:
+        train(nothing)
+    assert all(d.span.file == __file__ for d in raised.value.diagnostics), raised.value

@@ -8,6 +8,7 @@ from dataclasses import astuple
 from typing import Any, cast
 
 from tessera.compiler.autodiff.custom import inline_custom
+from tessera.compiler.autodiff.recall import recall
 from tessera.compiler.frontend.evaluate import returns, states, suggested_fixes
 from tessera.compiler.frontend.evaluate.machine import Evaluator, Layer
 from tessera.compiler.frontend.evaluate.parameters import facts_pairs
@@ -108,6 +109,7 @@ class FunctionLayer(Layer):
             self.arguments.append(Param(name, type.shape, type.dtype))
         ev.block.append(Op("graph.return", [r for r in results if r is not None], (), span))
         inline_custom([ev.block])
+        recall(ev.block)
         attrs: dict[str, Any] = {"sym_name": ev.definition.name, "arg_names": names, **facts_pairs(ev.facts)}
         attrs |= self._schedule() | ({"states": tuple(changed)} if changed else {})
         if self.emission.memory is not None:

@@ -50,6 +50,8 @@ class SaturateCast(Conversion):
     to the range of `dtype`, where `cast` wraps.
     """
 
+    batching = "map"
+
     def infer(self, t: Infer, x: TensorType, dtype: DType) -> TensorType:
         return self.target(t, x, dtype)
 
@@ -142,27 +144,9 @@ class StochasticCast(Conversion):
             return round_to(np.where(size < wide(dtype.maximum), chosen, x), dtype)
 
     def decompose(self, g: GraphBuilder, x: Value, key: Value, dtype: DType, draw: int) -> Value:
-        """bf16: the half of the bits that f32 has more, and 16 random ones, carry into those that stay. Others: |x| is
-        counted in steps of `dtype`'s last place. They are powers of two, so that no product rounds."""
         if dtypes.widens(tensor(x).dtype, dtype):
             return g.cast(x, dtype)
-        x = g.compute(x)
-        wide, shape = tensor(x).dtype, tensor(x).shape
-        if _by_bits(wide, dtype):
-            carried = g.add(g.bitcast(x, dtypes.uint32), _part(g, key, shape, draw))
-            carried = g.where(g.isnan(x), NAN, carried)  # infinity has no lower half that could carry
-            return g.bitcast(g.cast(g.shift_right(carried, 16), dtypes.uint16), dtype)
-        size = g.abs(x)
-        bits = dtypes.uint64 if wide == dtypes.f64 else dtypes.uint32
-        power = g.bitcast(g.bit_and(g.bitcast(size, bits), _exponents(wide)), wide)
-        place = g.maximum(power, _least(dtype))
-        steps = g.mul(g.div(size, place), 2.0**dtype.mantissa)
-        below = g.floor(steps)
-        key = g.add(g.cast(key, dtypes.uint64), _apart(draw)) if draw else key
-        up = g.lt(g.uniform(key, shape, dtype=wide), g.sub(steps, below))
-        chosen = g.mul(g.mul(g.where(up, g.add(below, 1.0), below), 2.0**-dtype.mantissa), place)
-        signed = g.where(g.signbit(x), g.neg(chosen), chosen)
-        return g.cast(g.where(g.lt(size, dtype.maximum), signed, x), dtype)
+        return g.straight_through(x, _drawn(g, g.compute(x), key, dtype, draw))
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, key: Value, dtype: DType, draw: int) -> Any:
         return (*CAST.adjoint(g, out, ct, x, dtype=dtype), None)  # type: ignore[misc]
@@ -171,6 +155,27 @@ class StochasticCast(Conversion):
         self, g: GraphBuilder, out: Value, tangents: Any, x: Value, key: Value, dtype: DType, draw: int
     ) -> Value | None:
         return CAST.tangent(g, out, tangents, x, dtype=dtype)  # type: ignore[misc]
+
+
+def _drawn(g: GraphBuilder, x: Value, key: Value, dtype: DType, draw: int) -> Value:
+    """bf16: the half of the bits that f32 has more, and 16 random ones, carry into those that stay. Others: |x| is
+    counted in steps of `dtype`'s last place. They are powers of two, so that no product rounds."""
+    wide, shape = tensor(x).dtype, tensor(x).shape
+    if _by_bits(wide, dtype):
+        carried = g.add(g.bitcast(x, dtypes.uint32), _part(g, key, shape, draw))
+        carried = g.where(g.isnan(x), NAN, carried)  # infinity has no lower half that could carry
+        return g.bitcast(g.cast(g.shift_right(carried, 16), dtypes.uint16), dtype)
+    size = g.abs(x)
+    bits = dtypes.uint64 if wide == dtypes.f64 else dtypes.uint32
+    power = g.bitcast(g.bit_and(g.bitcast(size, bits), _exponents(wide)), wide)
+    place = g.maximum(power, _least(dtype))
+    steps = g.mul(g.div(size, place), 2.0**dtype.mantissa)
+    below = g.floor(steps)
+    key = g.add(g.cast(key, dtypes.uint64), _apart(draw)) if draw else key
+    up = g.lt(g.uniform(key, shape, dtype=wide), g.sub(steps, below))
+    chosen = g.mul(g.mul(g.where(up, g.add(below, 1.0), below), 2.0**-dtype.mantissa), place)
+    signed = g.where(g.signbit(x), g.neg(chosen), chosen)
+    return g.cast(g.where(g.lt(size, dtype.maximum), signed, x), dtype)
 
 
 def _apart(draw: int) -> int:
