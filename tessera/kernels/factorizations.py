@@ -27,32 +27,37 @@ def cholesky(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], upper: bool =
     nb = ctx.BLOCK
     ts.tile.grid(ctx.B)
     m = ts.tile.program_id(0)
-    at = ts.tile.arange(nb)
     for k in ts.tile.range_k(0, ctx.N, nb):
         for i in ts.tile.range_k(0, k, nb):
             put(out, m, i, k, upper, ts.tile.zeros((nb, nb), a.dtype))
-        d = block(a, m, k, k, upper, nb)
-        for j in ts.tile.range_k(0, k, nb):
-            row = block(out, m, k, j, upper, nb)
-            d -= ts.tile.mma(row, row.T)
-        for j in ts.tile.range_k(0, min(nb, ctx.N - k)):
-            column = column_of(d, at, j)
-            pivot = ts.tile.sum(ts.tile.where(at == j, column, 0.0))
-            column = ts.tile.where(pivot > 0, column * ts.tile.rsqrt(pivot), math.nan)
-            below = ts.tile.where(at > j, column, 0.0)
-            d = ts.tile.where((at == j)[None, :], column[:, None], d - below[:, None] * below[None, :])
-        d = ts.tile.where(at[:, None] >= at[None, :], d, 0.0)
+        d = diagonal_factor(a, out, m, k, upper, nb)
         put(out, m, k, k, upper, d)
         for i in ts.tile.range_k(k + nb, ctx.N, nb):
-            x = block(a, m, i, k, upper, nb)
-            for j in ts.tile.range_k(0, k, nb):
-                x -= ts.tile.mma(block(out, m, i, j, upper, nb), block(out, m, k, j, upper, nb).T)
-            for j in ts.tile.range_k(0, nb):
-                factor = column_of(d, at, j)
-                column = column_of(x, at, j) / ts.tile.sum(ts.tile.where(at == j, factor, 0.0))
-                right = ts.tile.where(at > j, factor, 0.0)
-                x = ts.tile.where((at == j)[None, :], column[:, None], x - column[:, None] * right[None, :])
-            put(out, m, i, k, upper, x)
+            put(out, m, i, k, upper, factor_below(a, out, m, i, k, d, upper))
+
+
+@ts.kernel(BLOCK=32)
+def cholesky_step(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], step: Tensor[1, ts.int32], upper: bool = False):
+    """The same by programs that share a matrix: each has a block of rows, and each launch is a step.
+
+    Step s computes the blocks of column s - 1 below the diagonal. The program that has computed the first of them
+    goes on with the block on the diagonal of column s, for which no other is needed. Each block is computed as by
+    `cholesky`.
+    """
+    ctx = ts.tile.context()
+    nb = ctx.BLOCK
+    ts.tile.grid(ctx.B, ts.tile.cdiv(ctx.N, nb))
+    m, i = ts.tile.program_id(0), ts.tile.program_id(1) * nb
+    s = step[0] * nb
+    for k in ts.tile.range_k(0, ctx.N, nb):  # a loop, as the range of its counter is known, and that of a number is not
+        if k + nb == s and i > k:
+            d = block(out, m, k, k, upper, nb)
+            put(out, m, i, k, upper, factor_below(a, out, m, i, k, d, upper))
+    if i == s:
+        put(out, m, i, i, upper, diagonal_factor(a, out, m, i, upper, nb))
+    for k in ts.tile.range_k(0, ctx.N, nb):
+        if k == s and i < k:
+            put(out, m, i, k, upper, ts.tile.zeros((nb, nb), a.dtype))
 
 
 @ts.kernel(BLOCK=32, STEP=8)
@@ -208,6 +213,37 @@ def reflect(
         for i in ts.tile.range_k(k, ctx.M, nb):
             v = reflections(a[m, i : i + nb, k : k + nb], at, i - k)
             out[m, i : i + nb, c : c + width] -= ts.tile.mma(v, w)
+
+
+def diagonal_factor(a, out, m, k, upper, nb):
+    """The block at k on the diagonal of Cholesky's factor, from those on its left."""
+    at = ts.tile.arange(nb)
+    d = block(a, m, k, k, upper, nb)
+    for j in ts.tile.range_k(0, k, nb):
+        row = block(out, m, k, j, upper, nb)
+        d -= ts.tile.mma(row, row.T)
+    for j in ts.tile.range_k(0, min(nb, a.shape[1] - k)):
+        column = column_of(d, at, j)
+        pivot = ts.tile.sum(ts.tile.where(at == j, column, 0.0))
+        column = ts.tile.where(pivot > 0, column * ts.tile.rsqrt(pivot), math.nan)
+        below = ts.tile.where(at > j, column, 0.0)
+        d = ts.tile.where((at == j)[None, :], column[:, None], d - below[:, None] * below[None, :])
+    return ts.tile.where(at[:, None] >= at[None, :], d, 0.0)
+
+
+def factor_below(a, out, m, i, k, d, upper):
+    """Block i of the rows below `d`, the block at k on the diagonal."""
+    nb = d.shape[0]
+    at = ts.tile.arange(nb)
+    x = block(a, m, i, k, upper, nb)
+    for j in ts.tile.range_k(0, k, nb):
+        x -= ts.tile.mma(block(out, m, i, j, upper, nb), block(out, m, k, j, upper, nb).T)
+    for j in ts.tile.range_k(0, nb):
+        factor = column_of(d, at, j)
+        column = column_of(x, at, j) / ts.tile.sum(ts.tile.where(at == j, factor, 0.0))
+        right = ts.tile.where(at > j, factor, 0.0)
+        x = ts.tile.where((at == j)[None, :], column[:, None], x - column[:, None] * right[None, :])
+    return x
 
 
 def block(x, m, i, j, upper, nb):

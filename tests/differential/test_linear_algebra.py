@@ -67,6 +67,34 @@ def test_sizes_that_are_known_at_the_launch(n: int, open_sizes: Any) -> None:
         np.testing.assert_allclose(found[name], expected, rtol=1e-7, atol=1e-8, err_msg=name)
 
 
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize(
+    ("target", "n"), [("cpu", 200), ("cpu", 256), ("cpu", 333), ("reference", 200), ("emulator:sm_80", 200)]
+)
+def test_programs_that_share_a_matrix_find_the_factor_of_one_program(target: str, n: int, upper: bool) -> None:
+    spd = positive(matrices(n, n)).astype(np.float32)
+    spd[np.tril_indices(n, -1) if upper else np.triu_indices(n, 1)] = np.nan  # not read
+
+    @ts.function
+    def factor(a):
+        return ts.linalg.cholesky(a, upper=upper)
+
+    @ts.function
+    def opened(a: Tensor["N", "N", f32]):
+        return ts.linalg.cholesky(a, upper=upper)
+
+    with knobs.target.override(target):
+        launches = ts.compile(factor, target=target, arguments=[spd]).lowered.program.launches
+        assert len(launches) == -(-n // 32)
+        found = np.asarray(factor(spd))
+        np.testing.assert_array_equal(found, ts.compile(opened, target=target)(spd))
+        low = np.linalg.cholesky(np.where(np.isnan(spd), spd.T, spd).astype(np.float64))
+        np.testing.assert_allclose(found, low.T if upper else low, rtol=2e-3, atol=2e-3)
+        spd[150, 150] = -1
+        found = np.asarray(factor(spd))
+        assert np.isfinite(found[:100, :100]).all() and np.isnan(found[150, 150])
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (0, 4, 4), (40, 16, 16), (17, 17)])
 def test_sizes_that_are_known(shape: tuple[int, ...]) -> None:
     @ts.function

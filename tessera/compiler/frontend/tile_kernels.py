@@ -18,11 +18,14 @@ from tessera.compiler.ir.rewriter import with_sizes
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.schedule.views import views_to
 from tessera.deferred import deferred
+from tessera.language import dtypes
 from tessera.language.annotations import TensorAnn
 from tessera.language.dims import Dim
 
 KEPT = 256
 """kernels that are remembered: layers of one shape are analysed once"""
+NUMBER = TensorType((1,), dtypes.int32)
+"""where a launch finds the number of its step"""
 
 
 def launch(op: Op, kernel: TileKernel, config: Mapping[str, int]) -> list[Op]:
@@ -39,10 +42,12 @@ def launch(op: Op, kernel: TileKernel, config: Mapping[str, int]) -> list[Op]:
     made: list[Op] = []
     assert op.block is not None
     for results in parts:
-        types = tuple(None if v is None else replace(tensor(v), policy=None) for v in (*operands, *results))
-        region = launching(clone(_analysed(kernel.name, chosen, types, constants), {}), "graph", op.span)
+        types = [None if v is None else replace(tensor(v), policy=None) for v in (*operands, *results)]
+        types += [NUMBER] if kernel.steps > 1 else []
+        region = launching(clone(_analysed(kernel.name, chosen, tuple(types), constants), {}), "graph", op.span)
         given, found = ([v for v in values if v is not None] for values in (operands, results))
         attrs: dict[str, Attr] = {"label": kernel.computes.format(*names)}
+        attrs |= {"steps": kernel.steps} if kernel.steps > 1 else {}
         new = Op("graph.launch", given, [r.type for r in found], op.span, attrs, [region], [r.hint for r in found])
         op.block.insert(op.block.ops.index(op), new)
         for result, value in zip(found, new.results, strict=True):

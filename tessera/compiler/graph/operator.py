@@ -75,8 +75,9 @@ class TileKernel:
     """A kernel of `tessera.kernels`, as `module.name`, that computes an operator. Its parameters are the operands, then
     the results, then the attributes and `constants` by name; a result that may be None is not computed where it is not
     read. `config`: its schedule's parameters; `even`: those that differ where products take any number of rows
-    (`Sizes.any_rows`). `apart`: each result by a launch of its own. `computes`: what people read that it
-    does, `{0}` being the author's name for the first operand."""
+    (`Sizes.any_rows`). `apart`: each result by a launch of its own. `steps`: launches one after the other on the same
+    memory, each of which finds its number in a tensor of one int32 behind the results. `computes`: what people read
+    that it does, `{0}` being the author's name for the first operand."""
 
     name: str
     computes: str
@@ -84,6 +85,7 @@ class TileKernel:
     config: Mapping[str, int] = field(default_factory=dict[str, int])
     even: Mapping[str, int] = field(default_factory=dict[str, int])
     apart: bool = False
+    steps: int = 1
 
 
 @immutable

@@ -2,6 +2,7 @@
 
 The kernel's first arguments are the operands; those behind them it makes itself. Every argument that it stores to
 (attr `writes`) is a result, in order: tensors are values, so a kernel that changes an operand gives the changed one.
+With `steps` the kernel is launched so often, on the same memory; its last argument is the number of the step.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ LAUNCHES = ("graph.launch", "schedule.launch")
 DOC = (
     "Launches the kernel in its region. Operands are the kernel's first arguments: a tensor of the view's shape, or a "
     "rank-0 tensor for a scalar. Results are the arguments that it stores to, as they are afterwards, in order: an "
-    "operand that it changes is not changed itself."
+    "operand that it changes is not changed itself. `steps`: how often it is launched; its last argument is a number."
 )
 
 
@@ -29,6 +30,11 @@ def kernel_of(op: Op) -> Op:
 def stored(op: Op) -> tuple[int, ...]:
     """For each result of a launch the kernel's argument that it is; beyond the operands, one that the kernel makes."""
     return cast("tuple[int, ...]", kernel_of(op).attrs.get("writes", ()))
+
+
+def steps_of(op: Op) -> int:
+    """How often the kernel is launched, one launch after the other."""
+    return cast("int", op.attrs.get("steps", 1))
 
 
 def shows(op: Op) -> bool:
@@ -62,9 +68,8 @@ def verify_launch(op: Op) -> None:
     args, writes = kernel_of(op).region.block.args, stored(op)
     demand(not op.region.block.terminator.operands, op, "its region holds one tile.func, and yields nothing")
     demand(list(writes) == sorted(set(writes)) and all(0 <= i < len(args) for i in writes), op, "writes ascend")
-    demand(
-        set(range(len(op.operands), len(args))) <= set(writes), op, "stores to every argument that is not an operand"
-    )
+    made = range(len(op.operands), len(args) - (steps_of(op) > 1))
+    demand(set(made) <= set(writes), op, "stores to every argument that is not an operand")
     demand(len(op.operands) <= len(args), op, "has no more operands than its kernel has arguments")
     demand(len(op.results) == len(writes), op, "has a result for each argument that is stored to")
     for v, a in zip(op.operands, args, strict=False):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 from tessera.compiler.ir.core import Op, Value, clone
-from tessera.compiler.ir.launches import kernel_of, stored
+from tessera.compiler.ir.launches import kernel_of, steps_of, stored
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.ir.types import TensorType, TileType, ViewType
 from tessera.compiler.lower.kernel_to_program import demand_static_tiles, zeros_launch
@@ -17,6 +17,7 @@ from tessera.compiler.tile.builder import TileBuilder
 from tessera.compiler.tile.program import BufferArg, Launch, ScalarArg
 from tessera.compiler.tile.work import flops, traffic
 from tessera.errors import NOWHERE, Note
+from tessera.language import dtypes
 from tessera.language.dims import Dim
 
 
@@ -38,12 +39,18 @@ def launch_kernel(op: Op, out: ProgramBuilder) -> None:
         assert isinstance(given, BufferArg)
         zeros = zeros_launch(kernel.region.block.args[i], given.buffer, op.span, name)
         out.steps.append(replace(zeros, kernel=_once(zeros.kernel, str(zeros.kernel.attrs["sym_name"]), out)))
+    steps, numbers = steps_of(op), None
+    if steps > 1:
+        numbers = out.of[out.constant(range(steps), dtypes.int32, "step", op.span)]
+        args.append(BufferArg(numbers))
     apart = stages(kernel)
     for s in apart:
         args.append(BufferArg(out.temp(_memory(kernel.region.block.args[s.shares]))))
     kernel = _once(kernel, name, out)
     label = str(op.attrs.get("label", name))
-    out.steps.append(Launch(kernel, tuple(args), op.span, *_figures(kernel, out), label))
+    for i in range(steps):
+        given = [replace(a, offset=i) if isinstance(a, BufferArg) and a.buffer == numbers else a for a in args]
+        out.steps.append(Launch(kernel, tuple(given), op.span, *_figures(kernel, out), label))
     for s in apart:
         second = _once(s.kernel, str(s.kernel.attrs["sym_name"]), out)
         given = args[s.shares], args[s.target]

@@ -10,6 +10,7 @@ from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
 from tessera.compiler.graph.operators.linalg.lanes import in_lanes, is_small
 from tessera.compiler.graph.operators.linalg.matrices import (
+    BLOCK,
     batched,
     count_of,
     demand_matrices,
@@ -28,6 +29,8 @@ from tessera.language.lazy import np
 
 _WAYS: Mapping[str | int, int] = {0: 0, "N": 0, 1: 1, "T": 1, 2: 1, "C": 1}
 """values of `trans`, as 0 or 1"""
+FEW, SHARED = 4, 192
+"""Programs share each of so few matrices, from so many rows on."""
 WIDTHS = (2, 4, 8, 16, 32, 64)
 """columns of right sides that a program solves for: the least that holds all, at most the last"""
 
@@ -59,6 +62,10 @@ class Cholesky(Operator):
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         if operands[0].rank != 3 or is_small(operands[0]):
             return None
+        batch, n, _ = operands[0].shape
+        if isinstance(batch, int) and isinstance(n, int) and batch <= FEW and n >= SHARED:
+            steps = -(-n // BLOCK)
+            return TileKernel("factorizations.cholesky_step", "a step of Cholesky's factor of {0}", steps=steps)
         return TileKernel("factorizations.cholesky", "Cholesky's factor of {0}")
 
     def decompose(self, g: GraphBuilder, x: Value, upper: bool) -> Any:
