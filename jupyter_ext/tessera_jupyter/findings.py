@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import linecache
+import os
 import textwrap
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 import tessera
+from tessera import knobs
 from tessera.errors import (
     Diagnostic,
     Edit,
@@ -28,24 +30,18 @@ from tessera.errors import (
     render_html,
     source_line,
 )
-from tessera.profiler.trial.outcome import TriedHint
-from tessera_jupyter.actions import bundle
+from tessera_jupyter.actions import bundle, cell_number
 
-_NOT_USERS = (str(Path(tessera.__file__).parent), str(Path(__file__).parent), str(Path(IPython.__file__).parent))
+_OWN, _MAGICS, _IPYTHON = (str(Path(file).parent) + os.sep for file in (tessera.__file__, __file__, IPython.__file__))
+_NOT_USERS = (_OWN, _MAGICS, _IPYTHON)
 _FIX = "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);margin:0 0 .8em 1em"
+_FIX += ";white-space:pre-wrap"
 _OLD, _NEW = "color:var(--jp-error-color1,#c62828)", "color:var(--jp-success-color1,#2e7d32)"
 
 
 def show(diagnostics: Sequence[Diagnostic]) -> None:
     """Displays findings: HTML where the front end can, the same as text elsewhere."""
     display(bundle(as_html(diagnostics), as_text(diagnostics), fixes_of(diagnostics)), raw=True)
-
-
-def show_outcome(outcome: TriedHint) -> None:
-    """Displays what came of a hint, with the edit to apply where it made the program faster."""
-    fixes = [] if outcome.fix is None else [outcome.fix]
-    markup = outcome._repr_html_() + "".join(map(fix_html, fixes))  # pyright: ignore[reportPrivateUsage]
-    display(bundle(markup, str(outcome), fixes), raw=True)
 
 
 def as_html(diagnostics: Iterable[Diagnostic]) -> str:
@@ -102,8 +98,9 @@ def _differing(old: list[str], new: list[str]) -> tuple[str, str]:
 
 
 def hook(shell: InteractiveShell) -> None:
-    """From now on a TesseraError that reaches the notebook shows its diagnostics and the user's own calls, no more."""
-    shell.set_custom_exc((TesseraError,), _handle)
+    """From now on a TesseraError that reaches the notebook shows its diagnostics and the user's own calls, no more, and
+    an interrupt inside of Tessera the user's own calls."""
+    shell.set_custom_exc((TesseraError, KeyboardInterrupt), _handle)
 
 
 def unhook(shell: InteractiveShell) -> None:
@@ -111,12 +108,14 @@ def unhook(shell: InteractiveShell) -> None:
 
 
 def _handle(
-    shell: InteractiveShell, etype: type[BaseException], value: TesseraError, tb: TracebackType | None,
-    tb_offset: int | None = None,
+    shell: InteractiveShell, etype: type[BaseException], value: TesseraError | KeyboardInterrupt,
+    tb: TracebackType | None, tb_offset: int | None = None,
 ) -> None:  # fmt: skip
-    if _TOLD not in vars(value):
+    if isinstance(value, KeyboardInterrupt):
+        _shorten(shell, value, tb)
+    elif _TOLD not in vars(value):
         tell(shell, value, tb)
-    shell.showtraceback((etype, value, tb))
+    shell.showtraceback((etype, value, tb), running_compiled_code=True)
 
 
 _TOLD = "_render_traceback_"
@@ -135,6 +134,35 @@ def tell(shell: InteractiveShell, error: Exception, tb: TracebackType | None, cl
     else:
         lines = shell.InteractiveTB.structured_traceback(type(error), error, tb)
     setattr(error, _TOLD, lambda: lines)
+
+
+def _shorten(shell: InteractiveShell, interrupt: KeyboardInterrupt, tb: TracebackType | None) -> None:
+    """Has an interrupt that came inside of Tessera shown without Tessera's frames, and any other one as it is."""
+    frames = list[TracebackType]()
+    while tb is not None:
+        frames.append(tb)
+        tb = tb.tb_next
+    names = [frame.tb_frame.f_code.co_filename for frame in frames]
+    last = max((i for i, frame in enumerate(frames) if _is_typed(frame)), default=-1)
+    end = next((i for i in range(last + 1, len(names)) if names[i].startswith((_OWN, _MAGICS))), None)
+    if end is None or knobs.tracebacks():
+        return
+    kept: TracebackType | None = None
+    for i in reversed(range(end)):
+        if _is_typed(frames[i]) or (i > last >= 0 and not names[i].startswith(_IPYTHON)):
+            kept = TracebackType(kept, frames[i].tb_frame, frames[i].tb_lasti, frames[i].tb_lineno)
+    lines = ["KeyboardInterrupt: Tessera was interrupted. What was defined before it stays."]
+    if kept is not None:
+        own = shell.InteractiveTB.structured_traceback(KeyboardInterrupt, interrupt, kept, tb_offset=0)
+        lines = [*own[:-1], *lines]
+    setattr(interrupt, _TOLD, lambda: lines)
+
+
+def _is_typed(frame: TracebackType) -> bool:
+    """Whether a frame is of what stands in a cell, and no line that IPython has made of a magic."""
+    name = frame.tb_frame.f_code.co_filename
+    line = linecache.getline(name, frame.tb_lineno)
+    return (cell_number(name) is not None or name.startswith("<%tessera")) and not line.startswith("get_ipython()")
 
 
 def _calls(tb: TracebackType | None, d: Diagnostic) -> list[Note]:

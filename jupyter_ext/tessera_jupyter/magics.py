@@ -34,6 +34,7 @@ from tessera_jupyter import command, findings
 from tessera_jupyter.actions import named_hint
 from tessera_jupyter.command import MagicRequest
 from tessera_jupyter.panel import OutputPanel, fill, show, show_early, show_tried
+from tessera_jupyter.profile_tabs import show_outcome
 from tessera_jupyter.progress import Waits, progress
 from tessera_jupyter.session.cards import Session
 from tessera_jupyter.session.message import ran, tell
@@ -198,7 +199,7 @@ class TesseraMagics(Magics):
         for hint in hints:
             with progress(f"Trying: {hint.change}"):
                 outcome = hint.try_it()
-            findings.show_outcome(outcome)
+            show_outcome(outcome)
             if outcome.verdict != "not tried":
                 return
 
@@ -216,7 +217,7 @@ class TesseraMagics(Magics):
             print("Interrupted: nothing was changed, and nothing is kept of it.")
             return
         shown.tried[index] = outcome
-        findings.show_outcome(outcome)
+        show_outcome(outcome)
         show_tried(profile)
 
     def _compare(self, request: MagicRequest) -> None:

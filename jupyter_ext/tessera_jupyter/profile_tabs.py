@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from IPython.display import display
+
 from tessera.errors import Diagnostic
 from tessera.profiler import Profiler
 from tessera.profiler.hints import Hint
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.trial.outcome import TriedHint
 from tessera.profiler.views.kernels import kernel_table
-from tessera.profiler.views.markup import origin, table, text
-from tessera_jupyter.actions import shown_hints
+from tessera.profiler.views.markup import origin, table, table_alone, text
+from tessera_jupyter.actions import bundle, shown_hints
 from tessera_jupyter.findings import as_html, fix_html
 
 _NOT_RUN = "Not run yet: <code>%tessera profile {}</code> fills this tab."
@@ -67,12 +69,20 @@ def _hint(hint: Hint) -> str:
     )
 
 
+def show_outcome(outcome: TriedHint) -> None:
+    """Displays what came of a hint, with the edit to apply where it made the program faster."""
+    markup = f"<b>{text(outcome.title or 'whole run')}</b>: <em>{text(outcome.change)}</em>{_tried(outcome)}"
+    fixes = [] if outcome.fix is None else [outcome.fix]
+    display(bundle(table_alone("tessera-tried", markup), str(outcome), fixes), raw=True)
+
+
 def _tried(outcome: TriedHint | None) -> str:
     """What was predicted beside what was measured, both as parts of the time that the hint speaks of."""
     if outcome is None:
         return ""
     reason = f" <small>{text(outcome.why)}</small>" if outcome.warm is None else ""
-    said = f'<div class="ts-tried">tried: <b>{text(outcome.verdict)}</b>{reason}'
+    tried = "" if outcome.verdict == "not tried" else "tried: "
+    said = f'<div class="ts-tried">{tried}<b>{text(outcome.verdict)}</b>{reason}'
     if outcome.warm is not None:
         low, high = map(format_percent, outcome.predicted)
         rows = [("predicted", f"{low} to {high}", "", "", "")]
@@ -89,5 +99,6 @@ def _tried(outcome: TriedHint | None) -> str:
     said += "".join(f"<br><small>{text(note)}</small>" for note in outcome.notes)
     if outcome.fix is not None:
         return f"{said}{fix_html(outcome.fix)}</div>"
-    edit = f"<details><summary>The edit</summary><pre>{text(outcome.diff)}</pre></details>" if outcome.diff else ""
-    return f"{said}{edit}</div>"
+    is_open = " open" * (outcome.verdict == "faster")
+    edit = f"<details{is_open}><summary>The edit</summary><pre>{text(outcome.diff)}</pre></details>"
+    return f"{said}{edit if outcome.diff else ''}</div>"

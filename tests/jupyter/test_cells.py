@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
+from tessera.compiler.targets.reference import ReferenceTarget
 from tessera.errors import CompileError, LaunchError
 
 NORM = """%%tessera
@@ -169,3 +172,31 @@ def test_an_interrupt_leaves_the_session_usable(nb):
     ran = nb.run("%%tessera\nraise KeyboardInterrupt\n")
     assert isinstance(ran.error, KeyboardInterrupt)
     assert nb.run(NORM).error is None
+
+
+NEW = NORM.replace("x - mean", "x - mean * 17")  # what no other test has compiled
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        (NEW, []),
+        (f"{NEW}def mine(x):\n    return norm(x)\nmine(np.ones((1, 2), np.float32))", ["return norm(x)", "mine(np."]),
+        ("%tessera ir old", []),
+        ("def other(x):\n    return old(x)\n\nother(np.ones((1, 5), np.float32))", ["return old(x)", "other(np."]),
+    ],
+)
+def test_an_interrupt_inside_of_tessera_shows_the_users_calls_alone(nb, monkeypatch, cell, shown):
+    """As where a compilation takes minutes."""
+    nb.run(NEW.replace("norm", "old").removeprefix("%%tessera"))
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReferenceTarget, "compile", interrupt)
+    ran = nb.run(cell)
+    assert isinstance(ran.error, KeyboardInterrupt)
+    assert "KeyboardInterrupt: Tessera was interrupted" in ran.stdout
+    assert "/tessera/" not in ran.stdout and "tessera_jupyter" not in ran.stdout
+    said = re.sub(r"\x1b\[[0-9;]*m", "", ran.stdout)  # colours
+    assert all(line in said for line in shown), said

@@ -108,6 +108,8 @@ def test_what_a_tuning_has_found_is_drawn_while_it_goes_on_and_stays(nb, monkeyp
     drawn = [d["text/html"] for d in ran.displays if "tessera-tuning" in d.get("text/html", "")]
     running = [html for html in drawn if "tessera-progress" in html]
     assert len(running) >= 2 and any("untried" in html or "nothing is timed yet" in html for html in running)
+    rows = [row for html in running for row in html.split("<tr") if ">untried<" in row]
+    assert rows and not any("✕" in row for row in rows), "it has not failed"
     assert sum("waves on cpu" in d.get("text/html", "") for d in ran.displays) == len(drawn), "nothing displays itself"
     assert "three is no size" in ran.displays[-1]["text/plain"]
     assert "three is no size" in drawn[-1] and "<svg" in drawn[-1]

@@ -133,6 +133,36 @@ def test_edits_are_compared_when_somebody_asks(side):
     expect(layer.get_by_role("button", name="Show it")).to_have_count(0)
 
 
+CUT = """panel => [...panel.querySelectorAll('pre, .jp-OutputArea-output, .ts-tried')]
+    .filter(e => e.getClientRects().length && (e.scrollWidth > e.clientWidth + 1 || e.clientWidth < 120))
+    .map(e => `${e.className}: ${e.scrollWidth} in ${e.clientWidth}`)"""
+
+
+def test_a_hint_is_tried_and_applied_at_the_side(side):
+    """In a panel of 240 pixels, where nothing is cut."""
+    call = "x = np.ones((160, 160), np.float32)\ny = product(x, x)"
+    page, panel = side("try_at_the_side.ipynb", f"{LOAD}\n{IMPORTS}", KERNEL, call)
+    page.run_all()
+    product = card(panel, "product")
+    product.locator("summary").first.click()
+    product.get_by_role("button", name="Profile product(x, x)").click()
+    product.get_by_role("tab", name="Hints").click()
+    hint = product.locator(".ts-hints > li", has_text="small tiles")
+    hint.get_by_role("button", name="Try it").click()
+    expect(hint.locator(".ts-tried")).to_contain_text("tried: faster")
+    page.settle()
+    apply = hint.get_by_role("button", name="Apply: Use BM=")
+    apply.scroll_into_view_if_needed()
+    page.shot("tried-at-the-side")
+    assert panel.evaluate(CUT) == []
+    apply.click()
+    expect(hint.get_by_role("status").last).to_have_text("Applied to line 2 of cell 2. Run the cell to use it.")
+    source = page.page.evaluate(
+        "window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel.getSource()"
+    )
+    assert "BM=4, BN=4" not in source and "def product" in source
+
+
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_nothing_is_cut_in_a_narrow_panel(side, theme):
     page, panel = side("narrow.ipynb", f"{LOAD}\n{IMPORTS}", LAYERS, KERNEL, PROFILE)

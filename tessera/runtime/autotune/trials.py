@@ -241,7 +241,9 @@ _WIDE = 150
 
 
 def bar(trial: Trial, longest: float) -> str:
-    """The median as a bar, with those samples as strokes that lie near the others; a cross where there is no time."""
+    """The median as a bar, with those samples as strokes that lie near the others; a cross where there is none."""
+    if trial.status == "untried":
+        return ""
     if not trial.seconds:
         return f'<span title="{escape.escape(trial.detail)}">✕</span>'
     strokes = "".join(f"M{_WIDE * s / longest:.1f} 1v12" for s in trial.samples if s <= longest)
