@@ -48,8 +48,8 @@ _HOME: dict[str, str] = {
     "why_recompiled": "tessera.runtime.code.why_recompiled",
     **dict.fromkeys(("devices", "set_num_threads", "get_num_threads"), "tessera.runtime.arrays.devices"),
     "Tensor": "tessera.runtime.eager.tensor",
-    **dict.fromkeys(("tensor", "array", "asarray", "from_dlpack", "empty", "rand", "randn", "manual_seed"),
-                    "tessera.runtime.eager.creation"),
+    **dict.fromkeys(("tensor", "array", "asarray", "from_dlpack", "empty", "rand", "randn", "random_key",
+                     "manual_seed"), "tessera.runtime.eager.creation"),
     "op": "tessera.runtime.eager.operators",
     "frozen": "tessera.runtime.arrays.frozen",
     # looking at them

@@ -170,6 +170,7 @@ from tessera.runtime.compiled import Compiled as Compiled
 from tessera.runtime.compiled import compile as compile
 from tessera.runtime.eager.creation import array as array
 from tessera.runtime.eager.creation import manual_seed as manual_seed
+from tessera.runtime.eager.creation import random_key as random_key
 from tessera.runtime.eager.operators import op as op
 from tessera.runtime.eager.recorded import no_grad as no_grad
 from tessera.runtime.eager.tensor import Tensor as _Tensor

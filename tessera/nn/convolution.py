@@ -26,8 +26,8 @@ class Conv(Module):
     groups: int
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int, *, key: int, stride: int = 1, padding: int | str = 0,
-        dilation: int = 1, groups: int = 1, bias: bool = True, dtype: Any = ts.f32,
+        self, inputs: int, outputs: int, kernel: int, *, key: int | None = None, stride: int = 1,
+        padding: int | str = 0, dilation: int = 1, groups: int = 1, bias: bool = True, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         _check_groups(groups, inputs, outputs)
         shape = (outputs, inputs // groups, *(kernel for _ in range(self.axes())))
@@ -92,7 +92,7 @@ class ConvTranspose(Module):
     dilation: int
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int, *, key: int, stride: int = 1, padding: int = 0,
+        self, inputs: int, outputs: int, kernel: int, *, key: int | None = None, stride: int = 1, padding: int = 0,
         output_padding: int = 0, groups: int = 1, bias: bool = True, dilation: int = 1, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         _check_groups(groups, inputs, outputs)

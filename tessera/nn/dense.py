@@ -21,7 +21,7 @@ class Linear(Module):
     bias: Tensor["H"] | None
 
     def __init__(
-        self, inputs: int, outputs: int, *, key: int, bias: bool = True, dtype: Any = ts.f32,
+        self, inputs: int, outputs: int, *, key: int | None = None, bias: bool = True, dtype: Any = ts.f32,
         weights: Callable[..., Any] = init.lecun_uniform,
     ) -> None:  # fmt: skip
         """`weights(shape, key, dtype)` makes the first weight; the first bias is 0."""
@@ -58,7 +58,9 @@ class Embedding(Module):
 
     weight: Tensor["N", "D"]
 
-    def __init__(self, rows: int, features: int, *, key: int, std: float = 0.02, dtype: Any = ts.f32) -> None:
+    def __init__(
+        self, rows: int, features: int, *, key: int | None = None, std: float = 0.02, dtype: Any = ts.f32
+    ) -> None:
         for name, value in (("rows", rows), ("features", features)):
             init.demand_count(name, value)
         self.weight = init.normal((rows, features), key, std, dtype)
@@ -93,8 +95,8 @@ class MLP(Module):
     act: Callable
 
     def __init__(
-        self, features: int, hidden: int, *, key: int, act: Callable[..., Any] = ts.gelu, bias: bool = True,
-        dtype: Any = ts.f32,
+        self, features: int, hidden: int, *, key: int | None = None, act: Callable[..., Any] = ts.gelu,
+        bias: bool = True, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         first, second = init.split(key, 2)
         self.up = Linear(features, hidden, key=first, bias=bias, dtype=dtype)
@@ -113,7 +115,7 @@ class SwiGLU(Module):
     up: Linear
     down: Linear
 
-    def __init__(self, features: int, hidden: int, *, key: int, dtype: Any = ts.f32) -> None:
+    def __init__(self, features: int, hidden: int, *, key: int | None = None, dtype: Any = ts.f32) -> None:
         a, b, c = init.split(key, 3)
         self.gate = Linear(features, hidden, key=a, bias=False, dtype=dtype)
         self.up = Linear(features, hidden, key=b, bias=False, dtype=dtype)

@@ -33,7 +33,7 @@ class TopKRouter(Module):
     gate: Linear
     k: int
 
-    def __init__(self, features: int, experts: int, *, key: int, k: int = 2, dtype: Any = ts.f32) -> None:
+    def __init__(self, features: int, experts: int, *, key: int | None = None, k: int = 2, dtype: Any = ts.f32) -> None:
         init.demand_count("experts", experts)
         init.demand_count("k", k)
         if k > experts:
@@ -72,8 +72,8 @@ class MixtureOfExperts(Module):
     capacity: float | None
 
     def __init__(
-        self, features: int, hidden: int, experts: int, *, key: int, k: int = 2, capacity: float | None = 1.25,
-        act: Callable[..., Any] = ts.gelu, dtype: Any = ts.f32,
+        self, features: int, hidden: int, experts: int, *, key: int | None = None, k: int = 2,
+        capacity: float | None = 1.25, act: Callable[..., Any] = ts.gelu, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         if capacity is not None and capacity <= 0:
             raise ValueError(f"capacity is a positive number or None, not {capacity}")
@@ -146,7 +146,7 @@ class SwitchTransformer(Module):
     blocks: list
 
     def __init__(
-        self, features: int, heads: int, layers: int, experts: int, *, key: int, k: int = 1,
+        self, features: int, heads: int, layers: int, experts: int, *, key: int | None = None, k: int = 1,
         capacity: float | None = 1.25, hidden: int | None = None, causal: bool = True, positions: str | None = None,
         dropout: float = 0.0, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip

@@ -76,7 +76,7 @@ class MultiHeadAttention(Module):
     window: int | None
 
     def __init__(
-        self, features: int, heads: int, *, key: int, groups: int | None = None, causal: bool = False,
+        self, features: int, heads: int, *, key: int | None = None, groups: int | None = None, causal: bool = False,
         positions: str | None = None, window: int | None = None, bias: bool = False, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         groups = heads if groups is None else groups
@@ -148,8 +148,8 @@ class SlidingWindowAttention(MultiHeadAttention):
     """
 
     def __init__(
-        self, features: int, heads: int, window: int, *, key: int, groups: int | None = None, causal: bool = True,
-        positions: str | None = None, bias: bool = False, dtype: Any = ts.f32,
+        self, features: int, heads: int, window: int, *, key: int | None = None, groups: int | None = None,
+        causal: bool = True, positions: str | None = None, bias: bool = False, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         super().__init__(
             features, heads, key=key, groups=groups, causal=causal, positions=positions, window=window, bias=bias,

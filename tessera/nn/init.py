@@ -22,12 +22,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{why and f'; {why}'}")
 
 
-def split(key: int, count: int) -> list[int]:
+def split(key: int | None, count: int) -> list[int]:
     """`count` keys derived from a key: SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014) of key and number.
 
     Raises LaunchError TS105 for a key that is not a whole number.
     """
-    _demand_key(key)
+    key = _given(key)
     return [_mixed(_mixed(key & _WORD) + number) & 0x7FFFFFFFFFFFFFFF for number in range(count)]
 
 
@@ -41,16 +41,16 @@ def _mixed(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def uniform(shape: tuple[int, ...], key: int, bound: float = 1.0, dtype: Any = ts.f32) -> ts.Tensor:
+def uniform(shape: tuple[int, ...], key: int | None = None, bound: float = 1.0, dtype: Any = ts.f32) -> ts.Tensor:
     """Uniform over [-bound, bound)."""
     _demand_order("uniform", shape, key)
-    return ts.uniform(key, shape, -bound, bound).astype(dtype)
+    return ts.uniform(_given(key), shape, -bound, bound).astype(dtype)
 
 
-def normal(shape: tuple[int, ...], key: int, std: float = 1.0, dtype: Any = ts.f32) -> ts.Tensor:
+def normal(shape: tuple[int, ...], key: int | None = None, std: float = 1.0, dtype: Any = ts.f32) -> ts.Tensor:
     """Normally distributed around 0."""
     _demand_order("normal", shape, key)
-    return ts.normal(key, shape, 0.0, std).astype(dtype)
+    return ts.normal(_given(key), shape, 0.0, std).astype(dtype)
 
 
 def _demand_order(name: str, shape: Any, key: Any) -> None:
@@ -58,12 +58,15 @@ def _demand_order(name: str, shape: Any, key: Any) -> None:
     if isinstance(key, (tuple, list)):
         message = f"init.{name}(shape, key): the shape comes first, init.{name}({key!r}, {shape!r})"
         raise LaunchError(Diagnostic("TS105", message))
-    _demand_key(key)
 
 
-def _demand_key(key: Any) -> None:
+def _given(key: int | None) -> int:
+    """A key, or for None the next one of the stream that `ts.manual_seed` starts."""
+    if key is None:
+        return ts.random_key()
     if not isinstance(key, Integral) or isinstance(key, bool):
         raise LaunchError(Diagnostic("TS105", f"key is a whole number that decides the initial values, not {key!r}"))
+    return key
 
 
 def demand_count(name: str, value: Any) -> None:
@@ -86,16 +89,16 @@ def ones(shape: tuple[int, ...], key: int = 0, dtype: Any = ts.f32) -> ts.Tensor
     return ts.ones(shape, dtype)
 
 
-def lecun_uniform(shape: tuple[int, ...], key: int, dtype: Any = ts.f32, fan_in: int = 0) -> ts.Tensor:
+def lecun_uniform(shape: tuple[int, ...], key: int | None = None, dtype: Any = ts.f32, fan_in: int = 0) -> ts.Tensor:
     """Uniform with |w| < 1 / sqrt(fan_in), as in PyTorch's `nn.Linear`."""
     return uniform(shape, key, 1 / math.sqrt(_fan_in(shape, fan_in)), dtype)
 
 
-def glorot_uniform(shape: tuple[int, ...], key: int, dtype: Any = ts.f32) -> ts.Tensor:
+def glorot_uniform(shape: tuple[int, ...], key: int | None = None, dtype: Any = ts.f32) -> ts.Tensor:
     """Uniform with |w| < sqrt(6 / (inputs + outputs)) (X. Glorot, Y. Bengio, 2010)."""
     return uniform(shape, key, math.sqrt(6 / (_fan_in(shape, 0) + shape[-1])), dtype)
 
 
-def he_normal(shape: tuple[int, ...], key: int, dtype: Any = ts.f32, fan_in: int = 0) -> ts.Tensor:
+def he_normal(shape: tuple[int, ...], key: int | None = None, dtype: Any = ts.f32, fan_in: int = 0) -> ts.Tensor:
     """Normal with variance 2 / fan_in, for layers before `relu` (K. He et al., 2015)."""
     return normal(shape, key, math.sqrt(2 / _fan_in(shape, fan_in)), dtype)

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 import tessera as ts
@@ -58,9 +57,6 @@ class Module:
         def __new__(cls, *args: Any, **options: Any) -> Any:
             if not options.keys().isdisjoint(FOREIGN_PARAMETERS):
                 check_names(cls, options)
-            if (args or options) and "key" not in options and needs_key(cls):  # copies are made of nothing
-                message = f"{cls.__name__} needs key=, an integer that its first values depend on: key=0 for one layer"
-                raise LaunchError(Diagnostic("TS105", f"{message}, others for others; nn.init.split(key, n) makes n"))
             return super().__new__(cls)
 
         def __getattr__(self, name: str) -> Any:
@@ -138,13 +134,6 @@ class Module:
 
     def __repr__(self) -> str:
         return _described(self, "")
-
-
-@lru_cache(maxsize=1024)
-def needs_key(cls: type) -> bool:
-    """Whether a class takes a `key=` and has no default for it."""
-    key = inspect.signature(cls).parameters.get("key")
-    return key is not None and key.kind is key.KEYWORD_ONLY and key.default is key.empty
 
 
 def check_names(cls: type, options: Mapping[str, Any]) -> None:

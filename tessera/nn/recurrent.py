@@ -28,7 +28,13 @@ class LSTM(Module):
     out: Linear | None
 
     def __init__(
-        self, input_size: int, hidden_size: int, output_size: int | None = None, *, key: int, dtype: Any = ts.f32
+        self,
+        input_size: int,
+        hidden_size: int,
+        output_size: int | None = None,
+        *,
+        key: int | None = None,
+        dtype: Any = ts.f32,
     ) -> None:
         self.input, self.state, self.bias = _weights(input_size, hidden_size, 4, key, dtype)
         third = init.split(key, 3)[2]
@@ -64,7 +70,7 @@ class GRU(Module):
     bias: Tensor["3*H"]
     state_bias: Tensor["3*H"]
 
-    def __init__(self, input_size: int, hidden_size: int, *, key: int, dtype: Any = ts.f32) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, key: int | None = None, dtype: Any = ts.f32) -> None:
         self.input, self.state, self.bias = _weights(input_size, hidden_size, 3, key, dtype)
         self.state_bias = ts.zeros((3 * hidden_size,), dtype)
 
@@ -84,7 +90,9 @@ class GRU(Module):
         return out if state is None else (out, h)
 
 
-def _weights(inputs: int, hidden: int, gates: int, key: int, dtype: Any) -> tuple[ts.Tensor, ts.Tensor, ts.Tensor]:
+def _weights(
+    inputs: int, hidden: int, gates: int, key: int | None, dtype: Any
+) -> tuple[ts.Tensor, ts.Tensor, ts.Tensor]:
     a, b = init.split(key, 2)
     first = init.lecun_uniform((inputs, gates * hidden), a, dtype, fan_in=hidden)
     second = init.lecun_uniform((hidden, gates * hidden), b, dtype, fan_in=hidden)

@@ -23,7 +23,7 @@ class Stack(Module):
 
     layers: list
 
-    def __init__(self, make: Callable[..., Any], count: int, *, key: int) -> None:
+    def __init__(self, make: Callable[..., Any], count: int, *, key: int | None = None) -> None:
         self.layers = [make(key=k) for k in init.split(key, count)]
 
     def __call__(self, x, key=None, *args, caches=None):
@@ -72,7 +72,7 @@ class TransformerBlock(Module):
     drop: Dropout
 
     def __init__(
-        self, features: int, heads: int, *, key: int, groups: int | None = None, causal: bool = True,
+        self, features: int, heads: int, *, key: int | None = None, groups: int | None = None, causal: bool = True,
         positions: str | None = None, feed_forward: str = "gelu", hidden: int | None = None, dropout: float = 0.0,
         dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
@@ -107,7 +107,9 @@ class TransformerBlock(Module):
 class EncoderLayer(TransformerBlock):
     """A `TransformerBlock` without a causal mask."""
 
-    def __init__(self, features: int, heads: int, *, key: int, causal: bool = False, **options: Any) -> None:
+    def __init__(
+        self, features: int, heads: int, *, key: int | None = None, causal: bool = False, **options: Any
+    ) -> None:
         super().__init__(features, heads, key=key, causal=causal, **options)
 
 
@@ -124,7 +126,14 @@ class DecoderLayer(Module):
     before_across: LayerNorm
 
     def __init__(
-        self, features: int, heads: int, *, key: int, groups: int | None = None, dtype: Any = ts.f32, **options: Any
+        self,
+        features: int,
+        heads: int,
+        *,
+        key: int | None = None,
+        groups: int | None = None,
+        dtype: Any = ts.f32,
+        **options: Any,
     ) -> None:
         first, second = init.split(key, 2)
         self.block = TransformerBlock(features, heads, key=first, groups=groups, dtype=dtype, **options)

@@ -306,10 +306,6 @@ class LearnedOptimizer:
 """,
         r"TS105.*write class LearnedOptimizer\(ts\.nn\.Module\)",
     ),
-    "layers without a key": (
-        "tessera.nn.LSTM(input_size=4, hidden_size=32, output_size=1)",
-        "TS105.*LSTM needs key=, an integer",
-    ),
     "weights from nowhere": (
         """
 @ts.function
@@ -342,5 +338,5 @@ def test_what_is_refused(text, said):
 
 
 def test_the_lstm_of_the_learned_optimizer():
-    net = tessera.nn.LSTM(input_size=4, hidden_size=32, output_size=1, key=0)
+    net = tessera.nn.LSTM(input_size=4, hidden_size=32, output_size=1)
     assert net(X[:, None]).shape == (8, 1, 1) and net.out.weight.shape == (32, 1)

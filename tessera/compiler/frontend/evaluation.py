@@ -285,6 +285,7 @@ def constant(file: str, text: str, scope: Scope, node: ast.expr, tensors: bool =
     definition = Definition("function", "<module>", file, node.lineno, tree, text, scope)
     layer = layer_of(definition) if tensors else _ConstantLayer
     ev = Evaluator(definition, layer, {}, of_kernel, budget.CONSTANT_STEPS)
+    ev.outside = True
     try:
         value = ev.eval(node)
     except Exception:  # a constant that cannot be computed is not known, which is not a finding

@@ -16,7 +16,7 @@ from tessera.compiler.graph.infer import LARGEST, shown
 from tessera.compiler.graph.operator import FUNCTIONS
 from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language import dtypes
+from tessera.language import drawing, dtypes
 from tessera.language.lazy import np
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.eager.operators import function
@@ -56,6 +56,8 @@ class _Seeds(threading.local):
         self.draws = itertools.count()
 
     def next(self) -> int:
+        if drawing.is_refused():
+            raise LaunchError(Diagnostic("TS105", drawing.WHY))
         if self.base is None:
             self.base = _global_seed if threading.current_thread() is threading.main_thread() else _fresh_seed()
         return _mix(self.base, next(self.draws))
@@ -80,6 +82,11 @@ _seeds = _Seeds()
 def manual_seed(seed: int) -> None:
     """Seeds this thread's random tensors: from here on they are the same for a `seed` on every machine and target."""
     _seeds.base, _seeds.draws = int(seed), itertools.count()
+
+
+def random_key() -> int:
+    """A key of this thread's stream of random numbers: another at each call, the same ones after `manual_seed`."""
+    return _seeds.next() & 0x7FFFFFFFFFFFFFFF
 
 
 def _key(seed: int | None) -> Tensor:

@@ -162,6 +162,7 @@ LAYERS = [
     "nn.Conv2d(3, 4, 3, key=0, padding=1)", "nn.ConvTranspose1d(3, 4, 3, key=0)", "nn.BatchNorm2d(4)",
     "nn.GRU(3, 4, key=1)",
     "nn.LSTM(3, 4, key=0)", "nn.MixtureOfExperts(8, 16, 4, key=0)", "nn.Embedding(5, 8, key=0, dtype=ts.bf16)",
+    "nn.MLP(8, 16)", "nn.Stack(partial(nn.MLP, 8, 16), 2)", "nn.LSTM(3, 4, 2)",
     "nn.MultiHeadAttention(8, 4, key=0, groups=2)", "nn.DecoderLayer(8, 2, key=0)", "nn.GroupNorm(2, 8)",
 ]  # fmt: skip
 

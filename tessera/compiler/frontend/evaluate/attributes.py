@@ -35,8 +35,10 @@ from tessera.compiler.frontend.names.values import (
     type_name,
 )
 from tessera.errors import Edit, Fix, Span
+from tessera.language import drawing
 from tessera.language.absent import instead, instead_inside, instead_of_attribute
 from tessera.language.dims import Expr
+from tessera.tracebacks import OWN
 
 CONTAINERS = (list, dict, set, tuple, str, bytes, frozenset, range)
 
@@ -76,6 +78,14 @@ def _no_method(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Unk
     return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}; call {ours}", node)
 
 
+def _asked_at(ev: Evaluator, node: ast.AST) -> Span:
+    """The place of a node, or of the author's call of what it stands in, where that is a function of Tessera."""
+    span, frame = ev.span(node), ev.frame
+    while frame.caller is not None and span.file.startswith(OWN):
+        span, frame = frame.call_span, frame.caller
+    return span
+
+
 def unknown_attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str, known: Any) -> Unknown:
     hint, fixes = ev.suggest(name, known, name_span(ev, node))
     return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}{hint}", node, fixes=fixes)
@@ -98,6 +108,8 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
     if found is not MISSING:
         return found
     if module.path == "tessera" and name in dir(tessera):
+        if name == "random_key":  # outside of programs a text decides sizes, for which any key will do
+            return int if ev.outside else ev.error("TS105", drawing.WHY, _asked_at(ev, node))
         kind = ev.definition.kind
         return ev.error("TS104", f"tessera.{name} cannot be used in a {kind}; {instead_inside(name)}", node)
     if module.path == "tessera" and ev.layer.functions and ev.layer.has_function(name):

@@ -8,6 +8,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, cast
 
 from tessera.compiler.frontend import budget
@@ -43,7 +44,8 @@ from tessera.compiler.frontend.names.values import (
     leaves,
     type_name,
 )
-from tessera.errors import CompileError, Edit, Fix
+from tessera.errors import CompileError, Edit, Fix, TesseraError
+from tessera.language import drawing
 from tessera.language.dims import Expr
 from tessera.language.records import field_names
 from tessera.language.transforms import RULES
@@ -318,8 +320,11 @@ def invoke(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: d
     if pure and (budget.call_explodes(name, args) or budget.method_explodes(_owner(callee), name, args)):
         return ev.too_large(node, name)
     try:
-        made = callee(*args, **kwargs)
+        with nullcontext() if pure else drawing.refused():
+            made = callee(*args, **kwargs)
         return adopt(ev, node, ev.weighed(node, made) if pure else made)
+    except TesseraError as e:
+        return ev.error(e.code, f"{name}: {e.diagnostics[0].message}", node)
     except Exception as e:
         return ev.error("TS107", f"{name} raised {type(e).__name__} at compile time: {e}", node)
 

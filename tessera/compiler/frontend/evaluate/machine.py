@@ -106,6 +106,8 @@ class Evaluator(AnalysisRecord):
         self.returns: Annotation | None = None
         self.item_spans: list[Span] = []
         """places of the values of a `return a, b`"""
+        self.outside = False
+        """whether what is evaluated stands outside of programs: a model that a file constructs"""
         self.as_python = False
         """whether a plain function of ordinary values is evaluated, which the compiler has Python run"""
         self.endless: set[object] = set()
