@@ -9,6 +9,7 @@ dots, moved, slanted, thickened and blurred at random, with noise, on the same 8
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
         from sklearn.datasets import load_digits  # optional: scikit-learn brings the handwritten ones
     except ImportError:
         return drawn(1797, seed=0)
-    found = load_digits()
+    found: Any = load_digits()  # a Bunch, or a tuple if asked for one
     return (found.images[:, None] / 16).astype(np.float32), found.target.astype(np.int64)
 
 

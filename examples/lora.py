@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from language_model import KNOWN, LanguageModel, batch, corpus, loss_of, make
@@ -53,7 +55,9 @@ def adapters(model: LanguageModel, rank: int, key: int) -> list[dict[str, Narrow
     return out
 
 
-def adapted(model: LanguageModel, narrow: list[dict[str, Narrow]], layer=Added) -> LanguageModel:
+def adapted(
+    model: LanguageModel, narrow: list[dict[str, Narrow]], layer: Callable[[nn.Linear, Narrow], Any] = Added
+) -> LanguageModel:
     """The model with adapters; `layer` puts a linear layer and its adapter together."""
     blocks = []
     for block, own in zip(model.blocks.layers, narrow, strict=True):
@@ -80,7 +84,7 @@ def evaluate(model: LanguageModel, text: Tensor["B", "S1", ts.uint8]):
 
 def programs() -> np.ndarray:
     """The texts of modules of the standard library."""
-    files = [Path(getattr(__import__(name), "__file__", "")) for name in KNOWN]
+    files = [Path(str(getattr(__import__(name), "__file__", ""))) for name in KNOWN]
     return np.frombuffer(b"".join(f.read_bytes() for f in files if f.suffix == ".py"), np.uint8)
 
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from layer_stubs import layers_text
+
 import tessera
 from tessera.compiler.frontend.kernel.builtins import public
 from tessera.compiler.graph.operator import (
@@ -98,6 +100,17 @@ A = TypeVar("A")
 __version__: str
 
 
+class _Annotation(type):
+    """What `Tensor` is where it annotates nothing: `ts.saved(step, Tensor[4, 64])`."""
+
+    def __getitem__(cls, item: Any) -> Any: ...
+    def __matmul__(cls, other: Any) -> Any: ...
+
+
+_anything: Any
+"""a name that is made of it is an object as well as a type, to every type checker"""
+
+
 class _Checkpoints:
     """The module `tessera.checkpoint`, which can be called."""
 
@@ -124,6 +137,10 @@ DUNDERS = {
 COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
+ANNOTATIONS = ("Tile", "Const", "Int", "Float", "Bool")
+"""what only annotates; of what it annotates, a type checker knows nothing"""
+SUBSCRIPT = "    def __class_getitem__(cls, item: Any) -> type[Tensor]: ...  # type: ignore"
+"""A subscript is the type itself. What stands in it are sizes, no types: most type checkers leave it alone then."""
 ALSO = {
     "log": "def log(x: Mapping[str, Any], step: int | None = None) -> None:  # type: ignore\n"
     '    """Logs numbers by name: those of the run that goes on, or of a loop of one\'s own."""'
@@ -204,10 +221,11 @@ def method(name: str, operator: Operator) -> str:
 
 def tensor_class() -> str:
     """Operators as methods of Tensor, beside those it defines itself."""
-    lines = ["class Tensor(_Tensor):"]
+    lines = ["class Tensor(_Tensor, metaclass=_Annotation):"]
     lines += [f"    @property\n    def {name}(self) -> Tensor: ..." for name in PROPERTIES]
     derived = {n: o for n, o in METHODS.items() if vars(Tensor).get(n) is METHOD_FUNCTIONS.get(n)}
     lines += [method(name, operator) for name, operator in sorted(derived.items())]
+    lines += own_methods()
     for symbol, arity in BY_SYMBOL:
         if arity == 2 and symbol in COMPARISONS:
             lines.append(f"    def __{COMPARISONS[symbol]}__(self, other: Array) -> Tensor: ...  # type: ignore")
@@ -216,7 +234,20 @@ def tensor_class() -> str:
     lines += [f"    def __{name}__(self) -> Tensor: ..." for name in ("neg", "invert", "abs")]
     lines += [f"    def __{r}matmul__(self, other: Array) -> Tensor: ..." for r in ("", "r")]
     lines.append("    def __getitem__(self, index: Any) -> Tensor: ...")
+    lines.append(SUBSCRIPT)
     return "\n".join(lines)
+
+
+def own_methods() -> list[str]:
+    """The methods that the class itself has and that give tensors: such as the stub describes."""
+    lines = ["    grad: Tensor | None  # type: ignore"]
+    for name, member in vars(Tensor).items():
+        found = member.fget if isinstance(member, property) else member
+        if inspect.isfunction(found) and found.__annotations__.get("return") == "Tensor" and not name.startswith("_"):
+            head = f"    def {name}{signature(inspect.signature(found))}:"
+            lines += ["    @property"] if isinstance(member, property) else []
+            lines.append(f"{head}\n{docstring(inspect.getdoc(found) or '', '        ')}")
+    return lines
 
 
 def imports(home: Mapping[str, str], modules: Mapping[str, str]) -> str:
@@ -230,7 +261,7 @@ def imports(home: Mapping[str, str], modules: Mapping[str, str]) -> str:
     lines += [
         f"from {module} import {name} as {name}"
         for name, module in home.items()
-        if name not in FUNCTIONS | {"Tensor": 0} | CREATION
+        if name not in {"Tensor", *FUNCTIONS, *CREATION, *ANNOTATIONS}
     ]
     for name, module in modules.items():
         if name in ("profiler", "checkpoint"):
@@ -268,8 +299,8 @@ def text() -> str:
     made = {name: f"tessera.functions.{module}" for name, module in HOME.items()}
     parts = [HEAD.format(imports=imports(names["_HOME"] | made, names["_MODULES"]))]
     known = {n: d for n in names["_DTYPES"] if (d := dtypes.of(n)) is not None}
-    # As a variable, a dtype would be refused where it annotates a scalar: `alpha: ts.f32`.
-    parts.append("\n".join(f"{n}: TypeAlias = Any" for n in known))
+    # A dtype is an object, and annotates numbers: `alpha: ts.f32 = 1.0`.
+    parts.append("\n".join(f"{n} = _anything" for n in (*known, *ANNOTATIONS)))
     parts.append(tensor_class())
     parts += [creation(name, maker) for name, maker in CREATION.items()]
     parts += [function(name, operator) for name, operator in sorted(FUNCTIONS.items())]
@@ -304,7 +335,8 @@ def space_text(space: str) -> str:
 
 def main(arguments: list[str]) -> int:
     old = False
-    spaces = ((f"{space}/__init__.pyi", space_text(space)) for space in MEMBERS)
+    spaces = [(f"{space}/__init__.pyi", space_text(space)) for space in MEMBERS]
+    spaces.append(("nn/__init__.pyi", layers_text(FUNCTIONS)))
     for name, content in (("__init__.pyi", text()), ("tile.pyi", tile_text()), *spaces):
         file = ROOT / name
         if "--check" not in arguments:

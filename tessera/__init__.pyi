@@ -101,11 +101,6 @@ from tessera.functions.statistics import nansum as nansum
 from tessera.functions.statistics import ptp as ptp
 from tessera.functions.statistics import quantile as quantile
 from tessera.functions.statistics import trapezoid as trapezoid
-from tessera.language.annotations import Bool as Bool
-from tessera.language.annotations import Const as Const
-from tessera.language.annotations import Float as Float
-from tessera.language.annotations import Int as Int
-from tessera.language.annotations import Tile as Tile
 from tessera.language.check_grad import check_grad as check_grad
 from tessera.language.decorators import Function as Function
 from tessera.language.decorators import Kernel as Kernel
@@ -197,6 +192,17 @@ A = TypeVar("A")
 __version__: str
 
 
+class _Annotation(type):
+    """What `Tensor` is where it annotates nothing: `ts.saved(step, Tensor[4, 64])`."""
+
+    def __getitem__(cls, item: Any) -> Any: ...
+    def __matmul__(cls, other: Any) -> Any: ...
+
+
+_anything: Any
+"""a name that is made of it is an object as well as a type, to every type checker"""
+
+
 class _Checkpoints:
     """The module `tessera.checkpoint`, which can be called."""
 
@@ -215,39 +221,44 @@ class _Checkpoints:
 checkpoint: _Checkpoints
 
 
-f64: TypeAlias = Any
-f32: TypeAlias = Any
-tf32: TypeAlias = Any
-f16: TypeAlias = Any
-bf16: TypeAlias = Any
-fp8_e4m3: TypeAlias = Any
-fp8_e5m2: TypeAlias = Any
-fp8_e8m0: TypeAlias = Any
-fp6_e2m3: TypeAlias = Any
-fp6_e3m2: TypeAlias = Any
-fp4_e2m1: TypeAlias = Any
-int8: TypeAlias = Any
-int16: TypeAlias = Any
-int32: TypeAlias = Any
-int64: TypeAlias = Any
-uint8: TypeAlias = Any
-uint16: TypeAlias = Any
-uint32: TypeAlias = Any
-uint64: TypeAlias = Any
-complex64: TypeAlias = Any
-complex128: TypeAlias = Any
-bool: TypeAlias = Any
-bool_: TypeAlias = Any
-fp64: TypeAlias = Any
-fp32: TypeAlias = Any
-fp16: TypeAlias = Any
-fp8: TypeAlias = Any
-float64: TypeAlias = Any
-float32: TypeAlias = Any
-float16: TypeAlias = Any
-bfloat16: TypeAlias = Any
+f64 = _anything
+f32 = _anything
+tf32 = _anything
+f16 = _anything
+bf16 = _anything
+fp8_e4m3 = _anything
+fp8_e5m2 = _anything
+fp8_e8m0 = _anything
+fp6_e2m3 = _anything
+fp6_e3m2 = _anything
+fp4_e2m1 = _anything
+int8 = _anything
+int16 = _anything
+int32 = _anything
+int64 = _anything
+uint8 = _anything
+uint16 = _anything
+uint32 = _anything
+uint64 = _anything
+complex64 = _anything
+complex128 = _anything
+bool = _anything
+bool_ = _anything
+fp64 = _anything
+fp32 = _anything
+fp16 = _anything
+fp8 = _anything
+float64 = _anything
+float32 = _anything
+float16 = _anything
+bfloat16 = _anything
+Tile = _anything
+Const = _anything
+Int = _anything
+Float = _anything
+Bool = _anything
 
-class Tensor(_Tensor):
+class Tensor(_Tensor, metaclass=_Annotation):
     @property
     def T(self) -> Tensor: ...
     @property
@@ -665,6 +676,26 @@ class Tensor(_Tensor):
         """
     def view(self, *shape: Any) -> Tensor:
         """The same elements in C order under another shape; one size may be -1 and is solved for."""
+    grad: Tensor | None  # type: ignore
+    @property
+    def T(self) -> Tensor:
+        """All axes reversed; a view."""
+    def requires_grad_(self, wanted: _bool = True) -> Tensor:
+        """Sets `requires_grad`; the tensor itself. Raises LaunchError TS351 where it holds no floats."""
+    def to(self, where: Any) -> Tensor:
+        """On another device ("cpu", "cuda", "cuda:1"), or of another dtype. The same tensor where nothing changes.
+        Raises LaunchError TS501 where `where` is neither.
+        """
+    def cpu(self) -> Tensor:
+        """"""
+    def cuda(self, index: int = 0) -> Tensor:
+        """"""
+    def astype(self, dtype: Any) -> Tensor:
+        """Elements converted, as `cast` does. Raises LaunchError TS501 where `dtype` is none."""
+    def copy(self) -> Tensor:
+        """"""
+    def contiguous(self) -> Tensor:
+        """Itself where its elements lie in C order without gaps, else a copy."""
     def __add__(self, other: Array) -> Tensor: ...
     def __radd__(self, other: Array) -> Tensor: ...
     def __sub__(self, other: Array) -> Tensor: ...
@@ -701,6 +732,7 @@ class Tensor(_Tensor):
     def __matmul__(self, other: Array) -> Tensor: ...
     def __rmatmul__(self, other: Array) -> Tensor: ...
     def __getitem__(self, index: Any) -> Tensor: ...
+    def __class_getitem__(cls, item: Any) -> type[Tensor]: ...  # type: ignore
 
 def asarray(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
     """A Tensor over `data`: the same memory where it is an array on that device, a copy of lists and numbers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, cast, overload
 
@@ -445,7 +445,7 @@ def static_range(*bounds: int) -> builtins.range:
     return builtins.range(*bounds)
 
 
-def range(*bounds: Any) -> builtins.range:
+def range(*bounds: Any) -> Iterable[Any]:  # in a function, what it counts are no Python numbers
     """What a loop counts that runs when the program runs, `for i in ts.range(n)`, inside functions and kernels; plain
     `range` anywhere else, so that layers with loops can be called by themselves."""
     return builtins.range(*bounds)

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import math
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.absent import instead
 
+if not TYPE_CHECKING:  # a name that is not there is an error in editors, too
 
-def __getattr__(name: str) -> Any:
-    why = instead(name, __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{why and f'; {why}'}")
+    def __getattr__(name: str) -> Any:
+        why = instead(name, __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{why and f'; {why}'}")
 
 
 def split(key: int | None, count: int) -> list[int]:
