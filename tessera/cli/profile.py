@@ -209,4 +209,11 @@ def _figures(prof: Profiler) -> dict[str, Any]:
         for p in made.programs
     ]  # fmt: skip
     peak = summary.memory.peak or (None if made is not None else {})  # of a long run: of the process, if it is known
-    return {"recorded": summary.region, "peak_bytes": peak, "calls": calls, "kernels": kernels, "hints": hints}
+    return {
+        "recorded": summary.region,
+        "run": summary.run,
+        "peak_bytes": peak,
+        "calls": calls,
+        "kernels": kernels,
+        "hints": hints,
+    }

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.profiler.hints import Hint, hints
-from tessera.profiler.kernel_stats import covered, kernel_stats, time_outside
+from tessera.profiler.kernel_stats import kernel_stats, time_outside
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
-from tessera.runtime.events import CompileEvent, ProfilingEvent, Source
+from tessera.runtime.events import Source
 
 _BOUND = {
     "memory": "memory bandwidth",
@@ -21,7 +20,8 @@ _BOUND = {
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """One consumer of time. `duration` in ns, `share` of the region's wall time; kernels may run side by side."""
+    """One consumer of time. `duration` in ns, `share` of the run's; kernels may run side by side. The run is the region
+    without recording, which is beside it."""
 
     what: str
     duration: int
@@ -31,13 +31,21 @@ class Bottleneck:
     hints: tuple[Hint, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"{self.what}: {format_time(self.duration)} ({format_percent(self.share)} of the run), {self.bound}"]
+        lines = [f"{self.what}: {format_time(self.duration)} ({self.part}), {self.bound}"]
         return "\n".join(lines + [f"  - Suggestion: {hint.change}" for hint in self.hints])
+
+    @property
+    def part(self) -> str:
+        """`12.1% of the run`"""
+        return f"{format_percent(self.share)} of the run" if self.what != _RECORDING else "beside the run"
+
+
+_RECORDING = "profiling"
 
 
 def find_bottlenecks(recording: Recording) -> list[Bottleneck]:
     """Kernels, compilation and the time outside both, largest first."""
-    region = recording.duration or 1
+    run = recording.run_time or 1
     advice = hints(recording)
     found = []
     for kernel in kernel_stats(recording):
@@ -46,7 +54,7 @@ def find_bottlenecks(recording: Recording) -> list[Bottleneck]:
         found.append(Bottleneck(kernel.title, kernel.duration, share, _BOUND[kernel.bound], kernel.source, own))
     for what, spans, bound, kind in (
         ("compilation", _compiling(recording), "the compiler", "compilation"),
-        ("profiling", _profiling(recording), "recording, and compiling kernels that record tiles", ""),
+        (_RECORDING, recording.duration - recording.run_time, "recording, and compiling kernels that record tiles", ""),
         (
             "outside kernels",
             time_outside(recording),
@@ -56,19 +64,10 @@ def find_bottlenecks(recording: Recording) -> list[Bottleneck]:
     ):
         if spans:
             own = tuple(hint for hint in advice if kind and hint.kind in kind)
-            found.append(Bottleneck(what, spans, spans / region, bound, "measured", own))
+            found.append(Bottleneck(what, spans, spans / run, bound, "measured", own))
     return sorted(found, key=lambda entry: -entry.duration)
 
 
 def _compiling(recording: Recording) -> int:
-    return covered(recording, _spans([e for e in recording.compiles if not e.attributes.get("instrumented")]))
-
-
-def _profiling(recording: Recording) -> int:
-    """Recording, and compiling that is done only because somebody profiles the program."""
-    ours = [e for e in recording.compiles if e.attributes.get("instrumented")]
-    return covered(recording, _spans([*ours, *recording.profiling]))
-
-
-def _spans(found: Sequence[CompileEvent | ProfilingEvent]) -> list[tuple[int, int]]:
-    return [(event.start, event.start + event.duration) for event in found]
+    own = [e for e in recording.compiles if not e.attributes.get("instrumented")]
+    return recording.covered((e.start, e.start + e.duration) for e in own)

@@ -27,6 +27,9 @@ from tessera.profiler.trial import ledger
 # A hint that could save less than this part of the region is not worth the reader's time.
 WORTH_SAYING = 0.01
 
+ALIKE = 1.5
+"""times as large, from which on the larger of two savings comes first: equal runs differ by less"""
+
 Rule = Callable[[Recording, list[KernelStats]], Iterator[Hint]]
 WITHIN_CALLS: tuple[Rule, ...] = (
     load_balance, small_tiles, narrow_tiles, low_occupancy, more_stages, narrower_products, narrower_arrays,
@@ -41,9 +44,21 @@ def hints(recording: Recording, silent: bool = False) -> list[Hint]:
     have held too few of what was measured (`ledger.Standing`)."""
     stats = kernel_stats(recording)
     rules = RULES if recording.calls_made is None else WITHIN_CALLS
-    found = [hint for rule in rules for hint in rule(recording, stats)]
+    by_line = [sorted(rule(recording, stats), key=lambda hint: (hint.file, hint.line, hint.title)) for rule in rules]
+    found = [hint for of_rule in by_line for hint in of_rule]
     worth = [hint for hint in found if hint.whole_run[1] >= WORTH_SAYING]
     if worth and not silent:
         wrong = {standing.rule for standing in ledger.standings(VERSION) if standing.silent}
         worth = [hint for hint in worth if hint.kind not in wrong]
-    return sorted(worth, key=lambda hint: -hint.saving[1])
+    return list(_in_order(worth))
+
+
+def _in_order(found: list[Hint]) -> Iterator[Hint]:
+    """Largest possible saving first. Of those that are about as large, which equal runs would exchange, the one
+    that was found first: by the order of the rules, and by the lines of the program."""
+    left = list(found)
+    while left:
+        least = max(hint.saving[1] for hint in left) / ALIKE
+        first = next(hint for hint in left if hint.saving[1] >= least)
+        left.remove(first)
+        yield first

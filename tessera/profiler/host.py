@@ -17,7 +17,7 @@ from tessera.runtime.events import Source
 SHOWN = 5
 """lines in the text, the longest first"""
 _SHARE = 0.01
-"""of the region; lines below it are not shown"""
+"""of the run; lines below it are not shown"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ class HostReport:
     """`lines`, longest first; `gaps`, longest first; `unknown` ns of gaps that no sample tells anything of."""
 
     def __init__(self, recording: Recording) -> None:
-        self.region = recording.duration
+        self.region, self.run = recording.duration, recording.run_time
+        """ns that were recorded, and those of them without what went into recording"""
         self.samples = recording.samples
         self.untimed = sum(launch.duration is None and launch.source == "static" for launch in recording.launches)
         """launches whose time is not known, and so lies in the gaps: several of one call, without tile records"""
@@ -86,10 +87,10 @@ class HostReport:
             found.append(HostLine(self.samples.places[where], duration + modelled, modelled, hits[where]))
         self.lines = sorted(found, key=lambda line: -line.duration)
 
-    def spent_elsewhere(self) -> set[int]:
-        """When the gaps end that were seen to pass in other code than Tessera's, ns: no launch took them."""
+    def spent_elsewhere(self) -> list[int]:
+        """When the gaps end that were seen to pass in other code than Tessera's, ns, in order: no launch took them."""
         seen = (gap for gap in self.gaps if gap.duration >= 2 * self.samples.interval and gap.place is not None)
-        return {gap.start + gap.duration for gap in seen if gap.place and gap.place.doing != "tessera"}
+        return sorted(gap.start + gap.duration for gap in seen if gap.place and gap.place.doing != "tessera")
 
     @property
     def overhead(self) -> float | None:
@@ -97,9 +98,9 @@ class HostReport:
         return self.samples.spent / self.region if self.region and len(self.samples.times) else None
 
     def __str__(self) -> str:
-        share = format_percent(self.total / self.region) if self.region else "0%"
+        share = format_percent(self.total / self.run) if self.run else "0%"
         lines = [f"Outside kernels: {format_time(self.total)} ({share} of the run)"]
-        shown = [line for line in self.lines if line.duration >= _SHARE * self.region][:SHOWN]
+        shown = [line for line in self.lines if line.duration >= _SHARE * self.run][:SHOWN]
         for line in shown:
             modelled = ", modelled" if line.source == "modelled" else ""
             of = format_percent(line.duration / self.total)

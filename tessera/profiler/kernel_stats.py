@@ -89,6 +89,12 @@ class KernelStats:
         return statistics.median(launch.duration or 0 for launch in self.launches)
 
     @property
+    def usual(self) -> int:
+        """ns that its launches take together where none of them is disturbed: what equal runs have in common."""
+        usual = round(self.typical * len(self.launches))
+        return self.duration if self.spread is None else min(self.duration, usual)
+
+    @property
     def spread(self) -> float | None:
         """How far launches of one size differ, as a part of their time; None below three launches, which show none.
 
@@ -276,14 +282,3 @@ def outside_spans(recording: Recording) -> list[tuple[int, int]]:
     following = start[order][1:].clip(max=recording.end)
     gaps = np.flatnonzero(following > reached)
     return list(zip(reached[gaps].tolist(), following[gaps].tolist(), strict=True))
-
-
-def covered(recording: Recording, spans: list[tuple[int, int]]) -> int:
-    """Length of the union of the spans, within the region."""
-    total, reached = 0, recording.start
-    for start, end in sorted(spans):
-        start, end = max(start, reached), min(end, recording.end)
-        if end > start:
-            total += end - start
-            reached = end
-    return total

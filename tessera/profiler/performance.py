@@ -39,8 +39,7 @@ class PerformanceAnalysis:
         found, hints = self.bottlenecks, self.hints
         lines = [f"Performance Analysis of {self.name}:", "", "  Bottlenecks:"]
         for number, one in enumerate(found[:SHOWN], 1):
-            share = f"{format_percent(one.share)} of the run"
-            lines.append(f"    {number}. {one.what}: {share}, {format_time(one.duration)}, {one.bound}")
+            lines.append(f"    {number}. {one.what}: {one.part}, {format_time(one.duration)}, {one.bound}")
             for hint in one.hints:
                 lines += [f"       - Cause: {hint.cause}", f"       - Suggestion: {hint.change}"]
         rest = len(found) - SHOWN

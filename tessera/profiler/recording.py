@@ -6,6 +6,7 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -113,6 +114,7 @@ class Recording(Bookkeeping):
         self.texts: dict[str, str] = {}
         """file -> its text, of those that launches come from"""
         self._measured_here: set[str] = set()
+        self._run_time: tuple[tuple[int, ...], int] | None = None
         self._table: tuple[int, TileBatch] | None = None
         self._extents: tuple[TileBatch, tuple[np.ndarray, np.ndarray]] | None = None
         self._by_launch: tuple[TileBatch, np.ndarray] | None = None
@@ -121,6 +123,8 @@ class Recording(Bookkeeping):
         """run -> its number among the runs of this recording"""
         self._call_of: dict[int, int] = {}
         """launch -> that number"""
+        self._held_tiles = 0
+        """records in `batches`"""
         self._unheard: set[int] = set()
         """launches of graphs, where only some calls are recorded"""
         self._looked = 0
@@ -165,11 +169,15 @@ class Recording(Bookkeeping):
                 self.left_out += len(batch)
                 return
             self.batches.append(batch)
-            while sum(map(len, self.batches)) > MOST_TILES and len(self.batches) > 1 and self.one_in < len(self._calls):
+            self._held_tiles += len(batch)
+            while self._held_tiles > MOST_TILES and len(self.batches) > 1 and self.one_in < len(self._calls):
                 self.one_in *= 2
-                kept = [b for b in self.batches if self._is_kept(b)]
-                self.left_out += sum(map(len, self.batches)) - sum(map(len, kept))
-                self.batches, self._table = kept, None
+                before = self._held_tiles
+                self._keep_tiles([b for b in self.batches if self._is_kept(b)])
+                self.left_out += before - self._held_tiles
+
+    def _keep_tiles(self, batches: list[TileBatch]) -> None:
+        self.batches, self._table, self._held_tiles = batches, None, sum(map(len, batches))
 
     def _is_kept(self, batch: TileBatch) -> bool:
         """Whether a batch is of the calls whose tiles are kept: scattered ones, since programs repeat calls in turn."""
@@ -195,8 +203,7 @@ class Recording(Bookkeeping):
             self.launches = [e for e in self.launches if int(e.attributes.get("run", e.launch)) in kept]
             self.calls = [e for e in self.calls if e.run in kept]
             numbers = {e.launch for e in self.launches}
-            self.batches = [b for b in self.batches if len(b) and int(b.records["launch"][0]) in numbers]
-            self._table = None
+            self._keep_tiles([b for b in self.batches if len(b) and int(b.records["launch"][0]) in numbers])
             for run in runs.keys() - kept:
                 about = runs[run].attributes
                 calls.forget(str(about.get("function")), about.get("sizes", {}))
@@ -211,12 +218,38 @@ class Recording(Bookkeeping):
         return self.end - self.start
 
     @property
+    def run_time(self) -> int:
+        """ns of the region that the program took: without the time in which nothing went on but recording, or compiling
+        what records. Parts of the run are parts of this."""
+        state = (self.start, self.end, len(self.launches), len(self.compiles), len(self.profiling))
+        if self._run_time is None or self._run_time[0] != state:
+            ours = [e for e in self.compiles if e.attributes.get("instrumented")]
+            own = [e for e in self.compiles if not e.attributes.get("instrumented")]
+            spans = [(e.start, e.start + (e.duration or 0)) for e in (*own, *self.launches)]
+            spans += [(e.start, e.end) for e in self.replays]
+            if (calls := self.calls_made) is not None:
+                spans += [(begin, begin + took) for begin, took in zip(calls.start, calls.duration, strict=True)]
+            both = spans + [(e.start, e.start + e.duration) for e in (*ours, *self.profiling)]
+            self._run_time = state, self.duration - (self.covered(both) - self.covered(spans))
+        return self._run_time[1]
+
+    def covered(self, spans: Iterable[tuple[int, int]]) -> int:
+        """Length of the union of spans, (start, end), within the region."""
+        total, reached = 0, self.start
+        for start, end in sorted(spans):
+            start, end = max(start, reached), min(end, self.end)
+            if end > start:
+                total += end - start
+                reached = end
+        return total
+
+    @property
     def represented(self) -> int:
-        """ns of the region that recorded launches stand for: all of it, or their calls' share of the calls' time."""
+        """ns of the run that recorded launches stand for: all of it, or their calls' share of the calls' time."""
         calls = self.calls_made
         if calls is None or not calls.total:
-            return self.duration
-        return round(self.duration * calls.represented / calls.total)
+            return self.run_time
+        return round(self.run_time * calls.represented / calls.total)
 
     @property
     def tiles(self) -> TileBatch:

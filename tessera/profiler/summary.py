@@ -9,7 +9,7 @@ from tessera.compiler.machines import HOST
 from tessera.profiler.analyses.traffic import WORTH, ArrayTraffic, Traffic
 from tessera.profiler.hints import Hint, hints
 from tessera.profiler.host import HostReport
-from tessera.profiler.kernel_stats import KernelStats, copies, covered, kernel_stats
+from tessera.profiler.kernel_stats import KernelStats, copies, kernel_stats
 from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import Quantity, format_percent, format_time, format_value
 from tessera.profiler.recording import Recording, Replay
@@ -77,7 +77,7 @@ def _unattended(recording: Recording) -> float:
     """While a kernel runs on the CPU, one thread at least needs a processor: what the process got in all is less than
     the kernels' time only if there was none."""
     own = [x for x in recording.launches if x.duration and x.device.partition(":")[0] == HOST]
-    took = covered(recording, [(x.start, x.start + (x.duration or 0)) for x in own])
+    took = recording.covered([(x.start, x.start + (x.duration or 0)) for x in own])
     got = recording.counters.figures.get("processor time")
     return 1 - got.value / took if took and got is not None and got.value is not None and got.value < took else 0.0
 
@@ -163,10 +163,17 @@ class Summary:
         self.unattended = _unattended(recording)
         """the least part of the kernels' time on the CPU in which no thread of the process had a processor"""
         self.overhead = overhead(recording)
-        self.region = recording.duration
+        self.region, self.run = recording.duration, recording.run_time
+        """ns that were recorded, and those of them without what went into recording"""
         self.calls = recording.calls_made
         """where only some calls were recorded: the kernels are those of these"""
         self._start = recording.start
+
+    @property
+    def took(self) -> str:
+        """`265 µs`, and beside it what went into recording."""
+        beside = f" and {format_time(self.region - self.run)} to record it" if self.region > self.run else ""
+        return f"{format_time(self.run)} of running{beside}"
 
     def __str__(self) -> str:
         lines = self.calls.lines(self._start) if self.calls is not None else []
@@ -197,7 +204,7 @@ class Summary:
             share = format_percent(self.unattended)
             lines.append(f"  For at least {share} of the kernels' time no thread of the process had a processor: other "
                          "programs ran, and the times are too long")  # fmt: skip
-        lines += ["", str(self.overhead)]
+        lines += ["", *([f"Recorded: {self.took}"] if self.region > self.run else []), str(self.overhead)]
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
+from time import perf_counter_ns
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from tessera.immutable import immutable
@@ -54,6 +55,8 @@ __all__ = [
     "new_launch",
     "paused",
     "publish",
+    "publish_recording",
+    "recording_time",
     "running",
     "sampled",
     "subscribe",
@@ -403,6 +406,8 @@ _waiters: tuple[tuple[int, Waiter], ...] = ()
 _witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
 _quiet = threading.local()
 """the tokens that hear nothing of what this thread does"""
+_recording = threading.local()
+"""ns of this thread's time that recording has taken so far"""
 _drains: tuple[Callable[[], None], ...] = ()
 _tiles_wanted = _sampled = False
 _tokens = itertools.count(1)
@@ -585,6 +590,18 @@ def drain() -> None:
     """Waits until every launch made so far has been published. A listener calls it before it stops listening."""
     for wait in _drains:
         wait()
+
+
+def publish_recording(since: int) -> None:
+    """Tells listeners that recording has taken this thread's time since then, ns."""
+    took = perf_counter_ns() - since
+    _recording.ns = recording_time() + took
+    publish(ProfilingEvent(since, took))
+
+
+def recording_time() -> int:
+    """ns of this thread's time that recording has taken so far."""
+    return getattr(_recording, "ns", 0)
 
 
 def publish(event: Event) -> None:

@@ -42,8 +42,8 @@ class PathPart:
     what: str
     steps: int
     duration: int
-    share: float
-    """of the region, 0..1"""
+    share: float | None
+    """of the run, 0..1; None for recording, which is beside the run"""
     beside: int
 
 
@@ -51,7 +51,7 @@ class CriticalPath:
     """`steps` in order of time; `parts`: the same by name, longest first."""
 
     def __init__(self, recording: Recording) -> None:
-        self.region = recording.duration
+        self.region, run = recording.duration, recording.run_time or 1
         found = _activities(recording)
         chain = _within_graphs(recording.replays, list(_chain(found, recording.start, recording.end)))
         self.steps = _with_lines(recording, chain)
@@ -66,14 +66,15 @@ class CriticalPath:
         for key in {**on, **total}:
             took = sum(step.duration for step in on.get(key, ()))
             beside = max(0, total.get(key, 0) - took)
-            self.parts.append(PathPart(*key, len(on.get(key, ())), took, took / (self.region or 1), beside))
+            share = None if key[0] == "profiling" else took / run
+            self.parts.append(PathPart(*key, len(on.get(key, ())), took, share, beside))
         self.parts.sort(key=lambda part: (-part.duration, -part.beside))
 
     def __str__(self) -> str:
         lines = [f"Critical path: {format_time(self.region)} in {len(self.steps):,} steps"]
         for part in self.parts[:SHOWN]:
             beside = f"; {format_time(part.beside)} more ran beside it" if part.beside else ""
-            took = f"{format_time(part.duration)} ({format_percent(part.share)}"
+            took = f"{format_time(part.duration)} ({_share(part, 'beside the run')}"
             lines.append(f"  {_named(part)}: {took}, {part.steps:,} step{'s' * (part.steps != 1)}){beside}")
         if len(self.parts) > SHOWN:
             lines.append(f"  and {len(self.parts) - SHOWN} more: all are in `critical_path().parts`")
@@ -87,13 +88,17 @@ class CriticalPath:
             (
                 text(_named(part)),
                 format_time(part.duration),
-                format_percent(part.share),
+                _share(part, "-"),
                 f"{part.steps:,}",
                 format_time(part.beside) if part.beside else "-",
             )
             for part in self.parts
         ]
         return table_alone("ts-path", table(("on the critical path", *heads), rows, heads))
+
+
+def _share(part: PathPart, beside: str) -> str:
+    return beside if part.share is None else format_percent(part.share)
 
 
 def _named(part: PathPart) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
-from tessera.profiler.kernel_stats import covered, time_outside
+from tessera.profiler.kernel_stats import time_outside
 from tessera.profiler.quantity import format_bytes, format_percent, format_time
 from tessera.profiler.recording import Recording
 
@@ -56,8 +56,8 @@ class Processes:
 
     def add(self, name: str, recording: Recording) -> None:
         timed = [event for event in recording.launches if event.duration is not None]
-        busy = covered(recording, [(e.start, e.start + (e.duration or 0)) for e in timed])
-        compiling = covered(recording, [(e.start, e.start + e.duration) for e in recording.compiles])
+        busy = recording.covered([(e.start, e.start + (e.duration or 0)) for e in timed])
+        compiling = recording.covered([(e.start, e.start + e.duration) for e in recording.compiles])
         peaks: dict[str, int] = {}
         for event in recording.memory:
             peaks[event.device] = max(peaks.get(event.device, 0), event.total)

@@ -55,7 +55,7 @@ def page(recording: Recording) -> str:
 def _headline(summary: Summary, recording: Recording) -> str:
     kernels = sum(kernel.duration for kernel in summary.kernels)
     records = f"{len(recording.tiles):,} tile record{'s' if len(recording.tiles) != 1 else ''}"
-    facts = [f"{format_time(summary.region)} recorded", f"{format_time(kernels)} in kernels"]
+    facts = [summary.took, f"{format_time(kernels)} in kernels"]
     count = len(recording.launches)
     facts += [f"{count:,} launch{'es' if count != 1 else ''}", records, str(summary.overhead)]
     facts += summary.calls.lines(recording.start)[:1] if summary.calls is not None else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from bisect import bisect_left
+from bisect import bisect, bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tessera.compiler.targets.base import PLATFORMS
 from tessera.profiler.host import HostReport, place_text
-from tessera.profiler.kernel_stats import KernelStats, covered, time_outside
+from tessera.profiler.kernel_stats import KernelStats, time_outside
 from tessera.profiler.quantity import format_bytes, format_percent, format_time, weakest
 from tessera.profiler.recording import Recording, by_a_call
 from tessera.profiler.rules.hint import Hint, function_of, one_call, roof
@@ -130,7 +130,7 @@ def _gap(recording: Recording, before: LaunchEvent, after: LaunchEvent) -> int:
     end = before.start + (before.duration or 0)
     others = (*recording.profiling, *recording.compiles)
     spans = [(max(e.start, end), min(e.start + e.duration, after.start)) for e in others]
-    return max(0, after.start - end - covered(recording, [span for span in spans if span[0] < span[1]]))
+    return max(0, after.start - end - recording.covered(span for span in spans if span[0] < span[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,10 @@ class _Pause:
 
 def _begin(event: ProfilingEvent) -> int:
     return event.start
+
+
+def _end(launch: LaunchEvent) -> int:
+    return launch.start + (launch.duration or 0)
 
 
 def _pauses(recording: Recording) -> list[_Pause]:
@@ -160,7 +164,7 @@ def _pauses(recording: Recording) -> list[_Pause]:
             here = starts[bisect_left(starts, end, key=_begin) : bisect_left(starts, launch.start, key=_begin)]
             spans = [(e.start, min(e.start + e.duration, launch.start)) for e in here]
             copying = int(launch.attributes.get("copying", 0))  # of which another hint speaks
-            found.append(_Pause(last, launch, max(0, launch.start - end - covered(recording, spans) - copying)))
+            found.append(_Pause(last, launch, max(0, launch.start - end - recording.covered(spans) - copying)))
         if launch.start + (launch.duration or 0) >= end:
             last, end = launch, launch.start + (launch.duration or 0)
     return found
@@ -170,7 +174,7 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
     """Short kernels with pauses between their calls that are as long, and much alike. Silent where graphs may have run
     in the pauses."""
     elsewhere = HostReport(recording).spent_elsewhere()
-    pauses = [pause for pause in _pauses(recording) if pause.after.start not in elsewhere]
+    pauses = [p for p in _pauses(recording) if bisect(elsewhere, _end(p.before)) == bisect(elsewhere, p.after.start)]
     ran = [launch for launch in recording.launches if launch.duration is not None and by_a_call(launch)]
     gaps = sorted(pause.duration for pause in pauses)
     busy = sum(launch.duration or 0 for launch in ran)
@@ -204,7 +208,7 @@ def launch_overhead(recording: Recording, _stats: list[KernelStats]) -> Iterator
         change=change,
         saving=(low, high),
         local_time=busy + sum(alike),
-        region_time=recording.duration,
+        region_time=recording.run_time,
         source=weakest(*(launch.source for launch in ran)),
         trial=trial,
     )
@@ -232,7 +236,7 @@ def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[
     copying = {x.attributes.get("run", x.launch): int(x.attributes.get("copying", 0)) for x in ran}
     outside = time_outside(recording) - sum(copying.values())  # of which another hint speaks
     short = sum(hint.saving[1] for hint in launch_overhead(recording, stats))
-    if not ran or recording.unseen_replays or outside <= MOSTLY_OUTSIDE * recording.duration or short > outside / 2:
+    if not ran or recording.unseen_replays or outside <= MOSTLY_OUTSIDE * recording.run_time or short > outside / 2:
         return
     first, last = min(ran, key=lambda x: x.start), max(ran, key=lambda x: x.start + (x.duration or 0))
     stretches = [
@@ -251,13 +255,13 @@ def outside_kernels(recording: Recording, stats: list[KernelStats]) -> Iterator[
     yield Hint(
         kind="outside kernels",
         kernel="",
-        measured=f"{format_percent(outside / recording.duration)} of the run lay outside kernels",
+        measured=f"{format_percent(outside / recording.run_time)} of the run lay outside kernels",
         ideal="0%",
         cause=f"Python, transfers and starting calls; the longest stretch, {format_time(longest)}, is {where}{spender}",
         change=f"{change}; faster kernels cannot make up for it",
         saving=(0.0, float(outside)),
-        local_time=recording.duration,
-        region_time=recording.duration,
+        local_time=recording.run_time,
+        region_time=recording.run_time,
         source="measured",
         trial=HintTrial(recording, ran, "by hand", "what runs there is Python's, and no edit of ours"),
     )
@@ -285,8 +289,8 @@ def compilation(recording: Recording, _stats: list[KernelStats]) -> Iterator[Hin
             cause="these were called for the first time with such arguments",
             change="call them once before the region that counts, or keep the disk cache between runs",
             saving=(0.0, float(spent)),
-            local_time=recording.duration,
-            region_time=recording.duration,
+            local_time=recording.run_time,
+            region_time=recording.run_time,
             source="measured",
             trial=HintTrial(recording, (), "by hand", "where a program warms up is for the program to say"),
         )

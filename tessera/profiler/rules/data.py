@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,8 +55,9 @@ class _Called:
         return [launch for kernel in self.kernels for launch in kernel.launches]
 
     @property
-    def duration(self) -> int:
-        return sum(kernel.duration for kernel in self.kernels)
+    def usual(self) -> int:
+        """ns: see `KernelStats`."""
+        return sum(kernel.usual for kernel in self.kernels)
 
     @property
     def machine(self) -> DeviceCeilings:
@@ -92,10 +94,12 @@ def narrower_products(recording: Recording, stats: list[KernelStats]) -> Iterato
         wide, narrow = rates
         own = [k for k in called.kernels if k.dtype == "f32" and called.own(k) and _multiplies(k, called.program)]
         found = [k for k in own if _used_often(k)]
-        ran = [x for k in found for x in k.launches if _by_operations(x, machine, wide)]
+        some = [(k, [x for x in k.launches if _by_operations(x, machine, wide)]) for k in found]
+        ran = [x for _, launches in some for x in launches]
         if not ran or not narrowing.products_can(called.program):
             continue
-        took, flops = sum(x.duration or 0 for x in ran), sum(x.flops or 0 for x in ran)
+        took = sum(k.usual * len(launches) / len(k.launches) for k, launches in some)
+        flops = sum(x.flops or 0 for x in ran)
         how = "cast the operands of its products to bf16"
         if called.program.kind != "kernel":
             how = 'round the operands of its products to bf16, by @ts.function(numerics="@compute(bf16)")'
@@ -108,7 +112,7 @@ def narrower_products(recording: Recording, stats: list[KernelStats]) -> Iterato
             cause=f"f32 is multiplied at up to {format_value(wide, 'FLOP/s')} here, and operations take the time",
             change=f"{how}; sums and results stay f32",
             saving=(0.0, took * (1 - wide / narrow)),  # what holds it back besides is not faster
-            local_time=called.duration,
+            local_time=called.usual,
             region_time=recording.represented,
             source="modelled",
             file=found[0].file,
@@ -171,8 +175,8 @@ def narrower_arrays(recording: Recording, stats: list[KernelStats]) -> Iterator[
                 ideal=f"{format_bytes(size / 2)}",
                 cause="memory sets the pace: few operations are done with each number that is read",
                 change=f"keep {', '.join(names)} in bf16, or in f16 where bf16 is too coarse, and compute in f32",
-                saving=(0.0, max(0.0, kernel.duration - sum(t or 0.0 for t in left))),
-                local_time=called.duration,
+                saving=(0.0, max(0.0, kernel.usual - sum(t or 0.0 for t in left))),
+                local_time=called.usual,
                 region_time=recording.represented,
                 source="modelled",
                 file=kernel.file,
@@ -203,7 +207,8 @@ def copied_arguments(recording: Recording, stats: list[KernelStats]) -> Iterator
         names = tuple(n for n, held in called.call.arguments.items() if held.strides) if called.call is not None else ()
         if not first or not names or called.kernels[0].device.partition(":")[0] != HOST:
             continue
-        took = sum(int(x.attributes["copying"]) for x in first.values())
+        each = [int(x.attributes["copying"]) for x in first.values()]
+        took = min(sum(each), round(len(each) * statistics.median(each)))  # in equal runs the same
         size = sum(int(x.attributes["copied"]) for x in first.values())
         again = roof(0, size, "f32", called.machine) or 0.0
         kernel = called.kernels[0]
@@ -216,8 +221,8 @@ def copied_arguments(recording: Recording, stats: list[KernelStats]) -> Iterator
             ideal="0 ns",
             cause=f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not contiguous: a view, such as x.T",
             change=f"give {function_of(kernel.launches[0])} contiguous arrays, copied once, or transpose inside of it",
-            saving=(max(0.0, took / 2 - again), float(took + max(0.0, called.duration - _least(called)))),
-            local_time=called.duration + took,
+            saving=(max(0.0, took / 2 - again), float(took + max(0.0, called.usual - _least(called)))),
+            local_time=called.usual + took,
             region_time=recording.represented,
             source="measured",
             file=kernel.file,
@@ -254,8 +259,8 @@ def packed_weights(recording: Recording, stats: list[KernelStats]) -> Iterator[H
                 ideal="packed once",
                 cause=f"about {round(width / size):,} rows are multiplied by it, which take little beside packing it",
                 change=f"give ts.frozen({names[0]}), made once: products then keep what they pack",
-                saving=(0.0, max(0.0, kernel.duration - left)),
-                local_time=called.duration,
+                saving=(0.0, max(0.0, kernel.usual - left)),
+                local_time=called.usual,
                 region_time=recording.represented,
                 source="modelled",
                 file=kernel.file,
@@ -292,7 +297,7 @@ def transposed_reads(recording: Recording, stats: list[KernelStats]) -> Iterator
             continue
         for kernel in called.kernels:
             left = sum(roof(x.flops or 0, x.bytes or 0, kernel.dtype, called.machine) or 0.0 for x in kernel.launches)
-            near = kernel.ideal.value is None or left > NEAR_ROOF * kernel.duration
+            near = kernel.ideal.value is None or left > NEAR_ROOF * kernel.usual
             names = tuple(n for n in _operands(kernel) if _turned(called, n))
             if near or not names or not called.own(kernel) or _multiplies(kernel, called.program):
                 continue
@@ -307,8 +312,8 @@ def transposed_reads(recording: Recording, stats: list[KernelStats]) -> Iterator
                 ideal="rows read from end to end",
                 cause="neighbours in a column lie a row apart: each comes in a cache line of its own",
                 change=f"keep {', '.join(names)} transposed between calls, and take {', '.join(names)} without .T",
-                saving=(0.0, max(0.0, kernel.duration - left)),
-                local_time=called.duration,
+                saving=(0.0, max(0.0, kernel.usual - left)),
+                local_time=called.usual,
                 region_time=recording.represented,
                 source="modelled",
                 file=kernel.file,

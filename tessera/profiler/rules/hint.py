@@ -40,9 +40,9 @@ class Hint:
     change: str
     saving: tuple[float, float]
     local_time: int
-    """ns that the saving is taken from: the kernel's launches, or the region"""
+    """ns that the saving is taken from: the kernel's launches, or the run"""
     region_time: int
-    """wall time of the profiled region in ns"""
+    """ns of the profiled region without what went into recording it"""
     source: Source
     """how the saving was obtained"""
     file: str = ""
@@ -77,7 +77,7 @@ class Hint:
 
     @property
     def whole_run(self) -> tuple[float, float]:
-        """The saving as parts (0..1) of the whole region."""
+        """The saving as parts (0..1) of the whole run."""
         return _parts(self.saving, self.region_time)
 
     def __str__(self) -> str:

@@ -72,7 +72,7 @@ def load_balance(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             cause=cause,
             change=change,
             saving=(typical.saving[0] * times, typical.saving[1] * times),
-            local_time=kernel.duration,
+            local_time=kernel.usual,
             region_time=recording.represented,
             source=kernel.source,
             file=kernel.file,
@@ -107,8 +107,8 @@ def small_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint
             ideal="fewer tiles that use again what they have read",
             cause="starting a tile and reading its operands takes longer than its work",
             change="use larger tiles",
-            saving=(0.0, max(0.0, kernel.duration - _least(kernel, recording))),
-            local_time=kernel.duration,
+            saving=(0.0, max(0.0, kernel.usual - _least(kernel, recording))),
+            local_time=kernel.usual,
             region_time=recording.represented,
             source="modelled",
             file=kernel.file,
@@ -132,8 +132,8 @@ def narrow_tiles(recording: Recording, stats: list[KernelStats]) -> Iterator[Hin
             ideal=f"{line} bytes, or more",
             cause=f"memory is moved in pieces of {line} bytes: each piece is moved for {line // used} tiles",
             change="make tiles wider along the last axis",
-            saving=(0.0, max(0.0, kernel.duration - _least(kernel, recording))),
-            local_time=kernel.duration,
+            saving=(0.0, max(0.0, kernel.usual - _least(kernel, recording))),
+            local_time=kernel.usual,
             region_time=recording.represented,
             source="modelled",
             file=kernel.file,
@@ -188,17 +188,17 @@ def more_stages(recording: Recording, stats: list[KernelStats]) -> Iterator[Hint
         if kernel.bound != "latency" or kernel.ideal.value is None:
             continue
         waits = f"what was copied {stages - 1} steps before it" if stages > 2 else "the copy of the step before it"
-        waiting = max(0.0, kernel.duration - kernel.ideal.value)
+        waiting = max(0.0, kernel.usual - kernel.ideal.value)
         yield Hint(
             kind="more stages",
             kernel=kernel.kernel,
             title=kernel.title,
-            measured=f"num_stages={stages}, and {format_percent(1 - waiting / kernel.duration)} of the roof",
+            measured=f"num_stages={stages}, and {format_percent(1 - waiting / kernel.usual)} of the roof",
             ideal="as many copies in flight as hide the time that one takes",
             cause=f"each step of the loop waits for {waits if stages > 1 else 'its own copies'}",
             change=f"set num_stages={stages + 1} or more, where shared memory has room",
             saving=(0.0, waiting / (stages + 1)),  # the time of one copy is shared by those in flight (Little's law)
-            local_time=kernel.duration,
+            local_time=kernel.usual,
             region_time=recording.represented,
             source="modelled",
             file=kernel.file,
@@ -253,7 +253,7 @@ def low_occupancy(recording: Recording, stats: list[KernelStats]) -> Iterator[Hi
             continue
         limiter = launch.attributes.get("occupancy_limiter", "its resources")
         # Twice the occupancy hides at most twice the latency, and nothing goes below the roof.
-        high = kernel.duration - max(kernel.ideal.value, kernel.duration * occupancy / 0.5)
+        high = kernel.usual - max(kernel.ideal.value, kernel.usual * occupancy / 0.5)
         yield Hint(
             kind="low occupancy",
             kernel=kernel.kernel,
@@ -263,7 +263,7 @@ def low_occupancy(recording: Recording, stats: list[KernelStats]) -> Iterator[Hi
             cause=f"limited by {limiter}; too few warps to hide memory and instruction latency",
             change=f"lower the use of {limiter}: smaller tiles or fewer pipeline stages",
             saving=(0.0, max(0.0, high)),
-            local_time=kernel.duration,
+            local_time=kernel.usual,
             region_time=recording.represented,
             source="modelled",
             file=kernel.file,

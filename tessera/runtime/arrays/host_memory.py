@@ -75,10 +75,12 @@ class _Meter(Locked):
         with self.lock:
             total = self.held[device] = self.held.get(device, 0) + delta
         if events.memory_wanted():
+            since = time.perf_counter_ns()
             file, line = callsite()
             stack = call_stack() if delta > 0 else ()
             now = time.perf_counter_ns()
             events.publish(events.MemoryEvent(now, device, delta, total, what, line, file, kept, number, stack))
+            events.publish_recording(since)
 
 
 _pool, _meter = _Pool(), _Meter()

@@ -25,7 +25,7 @@ from tessera.runtime.call.observe import (
     launch_event,
     tile_batch,
 )
-from tessera.runtime.events import CallEvent, GraphEvent, ProfilingEvent
+from tessera.runtime.events import CallEvent, GraphEvent
 from tessera.runtime.locks import Locked
 
 NO_TILES = "it was captured without tile records"
@@ -140,7 +140,7 @@ def _read(captures: Sequence[int]) -> None:
             gone = all(call.records.ended() for call in calls)  # asked first: what ran until then is read below
             if events.active():
                 _publish(capture, calls)
-                events.publish(ProfilingEvent(begin, perf_counter_ns() - begin))
+                events.publish_recording(begin)
             else:
                 for call in calls:
                     call.records.forget()

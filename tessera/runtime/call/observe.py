@@ -65,10 +65,10 @@ def called_from() -> dict[str, Any]:
 
 
 def observe(
-    run: ObservedRun, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int], stream: int
+    run: ObservedRun, pointers: Sequence[int], scalars: Sequence[Any], sizes: Sequence[int], stream: int, since: int
 ) -> None:
     """Runs, then publishes a LaunchEvent for every kernel of the program, the tiles that were recorded, and what all
-    this took of the call's time."""
+    this took of the call's time `since` it was known to be observed."""
     recorder = Recorder() if events.tiles_wanted() else None
     executable = run.built.code.executable()
     plan = run.built.plan
@@ -112,8 +112,12 @@ def observe(
         events.publish(tile_batch(columns, ids, launches, run.built.artifact.meta))
     if events.sampled():
         events.publish(CallTime(plan.name, run.env, start, duration, recorded=True))
-    ended = max((begin + length for begin, length, _ in extents if length is not None), default=start + duration)
-    events.publish(ProfilingEvent(ended, perf_counter_ns() - ended))
+    timed = [(begin, begin + length) for begin, length, _ in extents if length is not None]
+    ended = max((end for _, end in timed), default=start + duration)
+    if run.stopwatch is None:  # what lies before the first tile made room for records; on a GPU it is the queue's
+        start = min((begin for begin, _ in timed), default=start)
+    events.publish(ProfilingEvent(since, start - since))
+    events.publish_recording(ended)
 
 
 def clock_step(batches: Sequence[Mapping[str, Any]]) -> int:

@@ -139,15 +139,19 @@ class PreparedLaunch(Locked):
         if self.device != HOST:
             lifetimes.release()
         listening = events.active()
-        began = perf_counter_ns() if listening and self.copied else 0
+        # What follows is recording: a call that nobody observes makes its results in a moment.
+        since, recorded = (perf_counter_ns(), events.recording_time()) if listening else (0, 0)
         pointers, new, keep = self._pointers(values, alive)
-        copied = {"copied": sum(a.nbytes for a in keep), "copying": perf_counter_ns() - began} if began else {}
+        copied: dict[str, Any] = {}
+        if listening and self.copied:
+            began, since = since + events.recording_time() - recorded, perf_counter_ns()
+            copied = {"copied": sum(a.nbytes for a in keep), "copying": since - began}
         self._refuse_overlaps(pointers)
         scalars = [values[i] for i in self.scalars]
         for i in self.written:
             stored_to(values[i])
         if listening:
-            self._observed(values, pointers, scalars, stream, copied)
+            self._observed(values, pointers, scalars, stream, copied, since)
         else:
             self.built.code.executable().run(pointers, scalars, self.sizes, stream=stream)
         if self.kept:
@@ -199,8 +203,9 @@ class PreparedLaunch(Locked):
     # A launch that is watched
 
     def _observed(
-        self, values: Sequence[Any], pointers: list[int], scalars: list[Any], stream: int, copied: dict[str, Any]
-    ) -> None:
+        self, values: Sequence[Any], pointers: list[int], scalars: list[Any], stream: int, copied: dict[str, Any],
+        since: int,
+    ) -> None:  # fmt: skip
         built = self.built
         stopwatch = None if self.device == HOST else self.library.stopwatch
         capture = 0 if stopwatch is None else capture_of(built.code.executable(), stream, pointers)
@@ -227,7 +232,7 @@ class PreparedLaunch(Locked):
                 run, capture, pointers, scalars, self.sizes, stream, self.library.stream_owner(self.device), reason
             )
         else:
-            observe(run, pointers, scalars, self.sizes, stream)
+            observe(run, pointers, scalars, self.sizes, stream, since)
 
     def _call(self, values: Sequence[Any], run: int) -> CallEvent:
         assert self.program is not None
