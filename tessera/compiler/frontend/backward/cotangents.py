@@ -261,6 +261,8 @@ class Pull:
         moving = [i for i, n in enumerate(operands) if rec.moves(n)]
         if len(moving) > 1 and not isinstance(c.node, ast.Name):
             c = replace(c, node=self.home.bound(self.hint(node), c.node))
+            if isinstance(c.node, ast.Name) and not c.short:
+                self.like.setdefault(c.node.id, node)
         g = self.writer()
         for i in moving:
             own = c

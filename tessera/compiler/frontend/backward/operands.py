@@ -19,8 +19,9 @@ from tessera.compiler.frontend.backward.emit import live, loop_over, reads
 from tessera.compiler.frontend.backward.items import LoopStatement
 from tessera.compiler.frontend.backward.places import subscript, together
 from tessera.compiler.frontend.backward.recorded import KernelRecord
+from tessera.compiler.frontend.backward.rewrites.one_walk import one_walk
+from tessera.compiler.frontend.backward.rewrites.turned import turned
 from tessera.compiler.frontend.backward.sites import Gradient, SharedBlock
-from tessera.compiler.frontend.backward.turned import turned
 from tessera.compiler.frontend.kernel.tiles import tile_type
 from tessera.compiler.frontend.kernel.values import Coordinate, marks
 from tessera.compiler.frontend.names.values import is_list
@@ -71,6 +72,7 @@ class Operands:
         self.batches = [c for c in self.k.coordinates.grid if c.batch]
         self.kernels = [self.kernel(blocks) for blocks in self.alike()]
         self.keep_all()
+        self.program[:] = one_walk(made, live(self.program))
         self.body = live(made.body)
 
     def of_program(self) -> list[ast.stmt]:

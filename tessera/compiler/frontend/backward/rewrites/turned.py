@@ -23,7 +23,7 @@ _PRODUCTS = frozenset({"mma", "dot"})
 def turned(made: Derivation, body: list[ast.stmt]) -> list[ast.stmt]:
     """The statements of a kernel with some of its computed matrices turned, if then fewer have to be turned for
     products; otherwise as they are."""
-    tiles = _Tiles(made, body)
+    tiles = StatementTiles(made, body)
     best, least = body, tiles.turnings(body)
     for matrices in (set[str](), tiles.aliases, tiles.matrices - tiles.aliases, tiles.matrices):
         if not least:
@@ -41,7 +41,7 @@ class _FixedError(Exception):
     """An expression that is not known to have a turned form."""
 
 
-class _Tiles:
+class StatementTiles:
     """What the names of a kernel's statements stand for. `blocks`: they read a block of an array, turned or not;
     `matrices`: what may be turned; `aliases`: those of them that are others turned."""
 
@@ -147,7 +147,7 @@ class _Tiles:
 class _Orientation(ast.NodeTransformer):
     """Writes expressions of turned matrices: `visit` gives what has the value of before, `turn` what is turned."""
 
-    def __init__(self, tiles: _Tiles, matrices: set[str]) -> None:
+    def __init__(self, tiles: StatementTiles, matrices: set[str]) -> None:
         self.tiles, self.matrices = tiles, matrices
         self.same: dict[str, str] = {}
         """names that turned are others"""

@@ -1,0 +1,1 @@
+"""Statements of derived kernels, written otherwise: with fewer turned tiles, in one loop for two."""
