@@ -367,7 +367,7 @@ class _Merged:
     def read(self, node: ast.expr) -> ast.expr:
         merged = self
 
-        class Shared(ast.NodeTransformer):
+        class SharedParts(ast.NodeTransformer):
             def visit(self, node: ast.AST) -> Any:
                 if isinstance(node, ast.Name):
                     return ast.Name(merged.names.get(node.id, node.id), node.ctx)
@@ -376,7 +376,7 @@ class _Merged:
                     return name(n)
                 return self.generic_visit(node)
 
-        return Shared().visit(clone(node))
+        return SharedParts().visit(clone(node))
 
     def emit(self, n: str) -> None:
         """A step of the second loop, behind those that it reads."""
