@@ -210,4 +210,4 @@ def _cell(name: str, resources: Mapping[str, Any], target: str) -> str:
 
 def _count(value: Any) -> str:
     """A number with its thousands apart; a size that depends on dims as it is."""
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{int(value):,}" if isinstance(value, int) or str(value).isdecimal() else str(value)

@@ -11,14 +11,15 @@ from tessera_jupyter.markup import python
 from tessera_jupyter.subject import Subject
 
 _MARGIN = 68
-"""the column of the types, unless a line is longer: with it they are in view in a notebook of usual width"""
+"""the column of the types: with it they are in view in a notebook of usual width, where longer lines are wrapped"""
 
 
 def shapes_tab(subjects: Sequence[Subject]) -> str:
     """Plain lines with the types in a column of their own: readable wherever text is."""
     analyses = [s.analysis for s in subjects]
     width = min(_MARGIN, max((len(line) for a in analyses for _, line in source_lines(a)), default=0))
-    style = "white-space:pre;overflow-x:auto"  # here too: a notebook that is not trusted loses the panel's style
+    # Here too: a notebook that is not trusted loses the panel's style.
+    style = f"--ts-margin:{width}ch;white-space:pre;overflow-x:auto"
     return f'<pre class="ts-typed" style="{style}">' + "\n".join(_definition(a, width) for a in analyses) + "</pre>"
 
 
@@ -50,10 +51,10 @@ def _row(analysis: Analysis, number: int, line: str, infos: list[ExprInfo], assu
     shown = ", ".join([*(_label(info) for info in main_infos(infos)), *assumed])
     title = f' title="{text(chr(10).join(every))}"' if every else ""
     types = f'<span class="ts-type{"" if shown else " ts-none"}"{title}>│ {shown}\n</span></span>'
-    start = f'<span class="ts-row"><i class="ts-n">{number:>3} </i>{python(line)}'
-    if len(line) > width and shown:  # the types stay in view, where they would hide the end of the line
-        return f'{start}\n</span><span class="ts-row"><i class="ts-pad">{" " * (width + 5)}</i>{types}'
-    return f'{start}<i class="ts-pad">{" " * (width - len(line))} </i>{types}'
+    code = f'<i class="ts-n">{number:>3} </i><span class="ts-code">{python(line)}</span>'
+    below = len(line) > width and shown  # where nothing wraps lines, the types would be out of view beside it
+    pad = "\n" + " " * (width + 5) if below else " " * (width - len(line) + 1)
+    return f'<span class="ts-row">{code}<i class="ts-pad">{pad}</i>{types}'
 
 
 def main_infos(infos: Iterable[ExprInfo]) -> list[ExprInfo]:

@@ -225,6 +225,38 @@ def test_waiting_is_shown_and_can_be_interrupted(lab):
     expect(page.output(2)).to_contain_text("42")
 
 
+COPIES = """%%tessera --target sm_90a
+@ts.function
+def steps(x: Tensor["N", 512, ts.f32], w: Tensor[512, 512, ts.f32]):
+    for i in range(400):
+        x = ts.tanh(x @ w * (1.0 + i)) + ts.softmax(x, axis=-1) * i
+    return x
+"""
+
+
+def test_a_compilation_of_minutes_is_warned_of_and_can_be_interrupted(lab):
+    page = lab("copies.ipynb", HEAD, COPIES, "steps.__name__, 6 * 7")
+    page.run(0)
+    warning = page.page.locator(".cm-lintRange-warning")
+    expect(warning).to_have_text("range(400)")
+    page.page.evaluate(
+        """() => {
+            window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1;
+            window.jupyterapp.commands.execute('notebook:run-cell');
+        }"""
+    )
+    output = page.output(1)
+    expect(output.locator(".tessera-progress")).to_contain_text("Compiling steps")
+    page.page.evaluate("window.jupyterapp.commands.execute('notebook:interrupt-kernel')")
+    page.settle()
+    expect(output).to_contain_text("KeyboardInterrupt: Tessera was interrupted. What was defined before it stays.")
+    expect(output.locator(".tessera-progress")).to_have_count(0)
+    assert "magics.py" not in output.inner_text()
+    page.shot("interrupted")
+    page.run(2)
+    expect(page.output(2)).to_contain_text("('steps', 42)")
+
+
 def test_the_kernels_of_a_profile_fit_into_any_width(lab):
     call = "norm(np.ones((64, 64), np.float32))"
     page = lab("narrow.ipynb", HEAD, NORM.replace("%%tessera", f"%%tessera --profile '{call}'"))

@@ -13,6 +13,11 @@ def step(x: Tensor["N", "N", ts.f32], w: Tensor["N", "N", ts.f32]):
         x = x + ts.softmax((x @ w) @ w.T * 0.1) @ (x @ w)
     return ts.gelu(x @ w).sum(axis=0)
 """
+LONG = """%%tessera --show shapes
+@ts.function
+def mixed(queries: Tensor["N", "N", ts.f32], keys: Tensor["N", "N", ts.f32], scale: float = 0.125):
+    return ts.softmax(queries @ keys.T * scale) @ keys + queries * 0.5 + keys * 0.25 + queries @ keys
+"""
 TUNED = """@ts.kernel.autotune(space=dict(BLOCK_ALONG_ROWS=[64, 4096, 3]))
 def waves(x: ts.Tensor['n', ts.f32]) -> ts.Tensor['n', ts.f32]:
     c = ts.tile.context()
@@ -33,6 +38,8 @@ BROKEN = """() => [...document.querySelectorAll('th, td:not(:last-child)')].flat
         if (new Set([...range.getClientRects()].map(r => Math.round(r.top))).size > 1) found.push(word[0]);
     }
     return found; })"""
+CUT = """() => [...document.querySelectorAll('.ts-typed')].filter(e => e.getClientRects().length)
+    .filter(e => e.scrollWidth > e.clientWidth).map(e => `${e.scrollWidth} in ${e.clientWidth}: ${e.textContent}`)"""
 LABELS = """() => [...document.querySelectorAll('.ts-chart svg text')].filter(e => e.getClientRects().length)
     .map(e => e.getBoundingClientRect().height)"""
 
@@ -40,7 +47,8 @@ LABELS = """() => [...document.querySelectorAll('.ts-chart svg text')].filter(e 
 @pytest.mark.usefixtures("extension")
 def test_everything_fits(nb):
     nb.run("x = w = np.ones((64, 64), np.float32)")
-    cells = [STEP, TUNED, "waves.tuning_report()", "%tessera compare step(x, w), step(w, x)", "%tessera functions"]
+    cells = [STEP, LONG]
+    cells += [TUNED, "waves.tuning_report()", "%tessera compare step(x, w), step(w, x)", "%tessera functions"]
     cells += ["prof = %tessera profile step(x, w)", "prof.summary()", "%tessera doctor", "%tessera memory step(x, w)"]
     ran = [nb.run(cell) for cell in cells]
     assert not [r.error for r in ran if r.error]
@@ -59,4 +67,5 @@ def test_everything_fits(nb):
                     button.click()
                 assert page.evaluate(OVER) == [], (width, tab)
                 assert page.evaluate(BROKEN) == [], (width, tab)
+                assert page.evaluate(CUT) == [], (width, tab)
                 assert min(page.evaluate(LABELS), default=20) >= 9, "a letter is too small to be read"

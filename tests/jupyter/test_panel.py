@@ -278,8 +278,8 @@ def added(first: Tensor["B", "H", "S", "D", ts.f32], second: Tensor["B", "H", "S
     return first + second
 """
     rows = [text for _, text in Tree(nb.run(cell).html).by_class("ts-row")]
-    at = next(i for i, row in enumerate(rows) if "def added" in row)
-    assert rows[at].rstrip().endswith("):") and rows[at + 1].strip().startswith("│ first [B, H, S, D] f32")
+    line, below = next(row for row in rows if "def added" in row).rstrip("\n").split("\n")
+    assert line.endswith("):") and below.strip().startswith("│ first [B, H, S, D] f32")
 
 
 def test_a_default_of_a_constant_is_told_as_what_may_be_given_otherwise(nb):
