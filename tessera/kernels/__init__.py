@@ -17,7 +17,7 @@ from typing import Any
 _HOME = {
     **dict.fromkeys(("softmax_safe", "logsumexp_safe"), "rows"),
     **dict.fromkeys(("layernorm_safe", "rmsnorm_safe"), "norms"),
-    "attention_safe": "attention",
+    **dict.fromkeys(("attention_safe",), "attention"),
 }
 __all__ = ["attention_safe", "layernorm_safe", "logsumexp_safe", "rmsnorm_safe", "softmax_safe"]
 

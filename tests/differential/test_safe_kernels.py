@@ -405,3 +405,15 @@ def test_the_stubs_say_what_is_there() -> None:
         assert [ast.unparse(d) for d in theirs.defaults] == [ast.unparse(d) for d in ours.defaults], name
     with pytest.raises(AttributeError, match="softmax_safe"):
         _ = kernels.softmax
+
+
+@ts.function
+def by_its_module(x: Tensor["N", "D"]):
+    return ts.kernels.softmax_safe(x) + kernels.logsumexp_safe(x)[:, None], kernels.attention_safe(x, x, x)
+
+
+def test_functions_reach_them_through_their_module():
+    x = RNG.standard_normal((8, 16)).astype(np.float32)
+    sums, attended = by_its_module(x)
+    np.testing.assert_array_equal(sums, softmax_safe(x) + logsumexp_safe(x)[:, None])
+    np.testing.assert_array_equal(attended, attention_safe(x, x, x))

@@ -1,4 +1,4 @@
-"""`tessera.nn`, `tessera.optimizers`, `tessera.fft` and `tessera.functions` as editors know them: their texts are
+"""`tessera.nn`, `tessera.optimizers`, `tessera.fft` and others as editors know them: their texts are
 read, as a user's files are."""
 
 from __future__ import annotations
@@ -59,5 +59,5 @@ class TextLibrary:
         return self.homes
 
 
-for _package in ("tessera.nn", "tessera.optimizers", *(f"tessera.{s}" for s in SPACES), FUNCTIONS):
+for _package in ("tessera.kernels", "tessera.nn", "tessera.optimizers", *(f"tessera.{s}" for s in SPACES), FUNCTIONS):
     LIBRARIES[_package] = TextLibrary(_package)

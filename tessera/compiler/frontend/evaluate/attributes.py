@@ -128,7 +128,7 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
 def _is_text(path: str, name: str) -> bool:
     """Whether a member of Tessera is written as programs are: layers, and functions that are made of operators."""
     own = path == "tessera" and name in vocabulary.made()
-    inside = f"{path}.".startswith(("tessera.nn.", "tessera.optimizers."))
+    inside = f"{path}.".startswith(("tessera.kernels.", "tessera.nn.", "tessera.optimizers."))
     return own or inside or path.removeprefix("tessera.") in vocabulary.SPACES
 
 

@@ -69,7 +69,7 @@ HELPERS = {
 """functions of the package's own modules that functions may call, and that mean something else there"""
 SPACES = frozenset({"fft", "linalg"})
 """modules of the package with functions under NumPy's names: operators, or programs made of them"""
-NAMESPACES = SPACES | {"op", "tensor", "tile", "nn", "optimizers"}
+NAMESPACES = SPACES | {"op", "tensor", "tile", "kernels", "nn", "optimizers"}
 """modules of the package whose members functions and kernels may use"""
 
 
