@@ -115,7 +115,7 @@ nn.init.kaiming(4)  # function of a module
 ts.softmax()  # arguments
 ts.where(x > 0, x, 0.0, 1.0, 2.0)  # arguments
 ts.relu(x, axe=1)  # arguments
-nn.Linear(4, 4)  # arguments of a layer
+nn.Linear(4)  # arguments of a layer
 nn.Conv2d(3, 8, 3, key=0, strides=2)  # arguments of a layer
 Net(nn.Linear(4, 4, key=0), 3)  # arguments of a module
 Net(nn.Linear(4, 4, key=0)).parameter()  # method of a module
