@@ -165,6 +165,9 @@ class Operator:
     """(g, out, ct, *operands, **attrs) -> one cotangent (or None) per operand, given the cotangent of the output."""
     tangent: Callable[..., Any] | None = None
     """(g, out, tangents, *operands, **attrs) -> tangent of the output; tangents may be None (zero)."""
+    saving: Callable[..., tuple[str, dict[str, Any]] | None] | None = None
+    """(shapes of the operands, attributes) -> an operator and its attributes, whose results for these operands are this
+    one's and what its derivative reads; None where there is none."""
     strided: Callable[..., tuple[Shape, Shape, Dim] | None] | None = None
     """Views: (shape, strides, offset, **attrs) -> the result's shape, strides and offset (in elements) over the same
     memory; None where it needs a copy."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar, Token
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
-from tessera.compiler.graph.operator import Operator
+from tessera.compiler.graph.operator import REGISTRY, Operator
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
@@ -279,7 +279,7 @@ def _outputs(result: Any, step: RecordedCall, path: str = "") -> Any:
         tensor.__class__ = Recorded
         version = watch(tensor._data)
         tensor._tape = Output(step, path), version, version.count
-        if is_costly(step.callee):
+        if is_costly(step.callee) and tensor._data.flags.c_contiguous:  # not where it is another's memory, moved
             step.results[path] = tensor._data, version, version.count
         return tensor
     if is_record(result) and not getattr(type(result), STATE, False):
@@ -308,6 +308,8 @@ def among(args: Any) -> bool:
 
 def operator(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator called with tensors that require gradients among its arguments."""
+    if op.saving is not None and _recording.get() and (other := _saving(op, args, kwargs)) is not None:
+        return operator(*other)[0]
     result = apply(op, tuple(map(without_grad, args)), {k: without_grad(v) for k, v in kwargs.items()})
     if not op.differentiable or not _recording.get():
         return result
@@ -320,6 +322,21 @@ def operator(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         {k: given.value(found.get(k), v) for k, v in kwargs.items()},
     )
     return _outputs(result, step)
+
+
+def _saving(
+    op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Operator, tuple[Any, ...], dict[str, Any]] | None:
+    """What is called instead, to give what the derivative reads too; None where only this operator will do."""
+    try:
+        operands, attrs = op.bind(args, kwargs)
+    except TypeError:
+        return None
+    given = [o for o in operands if o is not None]
+    if not all(isinstance(o, Tensor) and o.dtype == given[0].dtype and o.dtype.is_float for o in given):
+        return None
+    found = op.saving([o.shape for o in given], attrs)  # type: ignore[misc]
+    return None if found is None else (REGISTRY[found[0]], tuple(given), found[1])
 
 
 class _Given:

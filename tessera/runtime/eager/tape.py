@@ -154,7 +154,10 @@ class _Text:
         read = {(o.step.serial, o.path) for step in steps for o in step.inputs}
         for step in steps:
             lines.append(f"    {self._of_step[step.serial]} = {self._call(step)}")
-            lines += [self._recall(step, path) for path in step.results if (step.serial, path) in read]
+            whole = (
+                isinstance(step.callee, OperatorFunction) and step.callee.operator.multiple
+            )  # as its derivative reads
+            lines += [self._recall(step, path) for path in step.results if (step.serial, path) in read or whole]
             self.lines += [step] * (len(lines) - len(self.lines))
         parameters = ", ".join(f"x{i}" for i in range(len(self.values)))
         self.text = "\n".join([f"def recorded({parameters}):", *lines, f"    return {self._of(out)}", ""])

@@ -451,8 +451,9 @@ def products(graph):
     return [op for op in graph.walk() if op.name == "graph.contract"]
 
 
-def test_the_forward_pass_runs_once(monkeypatch):
-    """Products of the forward pass are read, not computed again; what was changed in place since is."""
+@pytest.fixture
+def compiled_backward(monkeypatch):
+    """The graphs of the programs of `backward()`, each asked for by a call."""
     from tessera.runtime.eager import tape
 
     seen = []
@@ -463,15 +464,18 @@ def test_the_forward_pass_runs_once(monkeypatch):
             return seen[-1][0]
 
     monkeypatch.setattr(tape, "_Text", Text)
+    return lambda: ts.compile(seen[0][0].pullback, arguments=(seen[0][1], ts.ones(()))).lowered.graph
+
+
+def test_the_forward_pass_runs_once(compiled_backward):
+    """Products of the forward pass are read, not computed again; what was changed in place since is."""
     w, v, x = leaf(4, 8), leaf(8, 3, seed=1), np.ones((5, 4), np.float32)
 
     def loss(w, v, x):
         return ts.mean(ts.square(ts.tanh(x @ w) @ v))
 
     loss(w, v, x).backward()
-    program, values = seen[0]
-    graph = ts.compile(program.pullback, arguments=(values, ts.ones(()))).lowered.graph
-    assert len(products(graph)) == 3, "those of the cotangents of w, v and the hidden layer"
+    assert len(products(compiled_backward())) == 3, "those of the cotangents of w, v and the hidden layer"
     for tensor, wanted in zip((w, v), ts.grad(loss, (0, 1))(w.detach(), v.detach(), x), strict=True):
         assert tensor.grad.numpy().tobytes() == wanted.numpy().tobytes()
     w.grad = v.grad = None
@@ -522,3 +526,28 @@ def test_results_of_functions_are_read():
 
     loss(a).backward()
     np.testing.assert_allclose(a.grad.numpy(), ts.grad(loss)(a.detach()).numpy(), rtol=1e-5)
+
+
+def test_attention_is_not_computed_again(compiled_backward):
+    model, x = nn.TransformerBlock(16, 4, key=0).requires_grad_(), leaf(2, 6, 16).detach()
+    ts.mean(ts.square(model(x))).backward()
+    graph = compiled_backward()
+    assert not [op for op in graph.walk() if op.name in ("graph.attention", "graph.attention_forward")]
+    assert [op for op in graph.walk() if op.name == "graph.attention_backward_keys"]
+    assert len(products(graph)) == 2 * 6
+
+
+def test_attention_of_other_forms_is_recorded_as_it_is():
+    q, k, v = leaf(2, 4, 5, 8), leaf(2, 2, 6, 8, seed=1), leaf(2, 2, 6, 3, seed=2)
+    mask = np.arange(30).reshape(5, 6) % 3 > 0
+
+    def both(q, k, v):
+        alone = ts.attention(q[0], k[0], v[0], mask, softcap=3.0)
+        return ts.sum(ts.square(ts.attention(q, k, v, window=3, scale=0.5))) + ts.sum(alone * alone)
+
+    both(q, k, v).backward()
+    for tensor, wanted in zip((q, k, v), ts.grad(both, (0, 1, 2))(q.detach(), k.detach(), v.detach()), strict=True):
+        np.testing.assert_allclose(tensor.grad.numpy(), wanted.numpy(), rtol=2e-5, atol=1e-6)
+    for bad in (lambda: ts.attention(q, k, v[:, :1]), lambda: ts.attention(q, k, v, window=0)):
+        with pytest.raises(CompileError, match=r"TS2\d\d.*attention"):
+            bad()
