@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -138,7 +138,7 @@ class Optimizer:
             ts.zeros((), ts.int32),
             ts.full((), first_scale(self.loss_scale), ts.f32),
             ts.zeros((), ts.f32),
-            ts.zeros((len(arrays),), ts.f32),
+            ts.zeros((3,), ts.int32),
         )
 
     def update(
@@ -165,11 +165,11 @@ class Optimizer:
             rule, self._plan(trained), [trained[n] for n in names], [gradients[n] for n in names], held,
             state.step, state.good, state.scale, given, self.seed,
         )  # fmt: skip
-        parameters, held, step, good, scale, norm, squares = updated(*args)
+        parameters, held, step, good, scale, norm, tally = updated(*args)
         changed = tree.renewed(model, dict(zip(names, parameters, strict=True)))
         moments = dict(zip(names, held, strict=True))
         remember(self, model, gradient, names, updated, args)
-        return changed, OptimizerState(moments, step, good, scale, norm, squares)
+        return changed, OptimizerState(moments, step, good, scale, norm, tally)
 
     def _group(self, name: str, parameter: Any) -> Group | None:
         for group in self.groups:
@@ -253,8 +253,14 @@ def check(rule: Optimizer, trained: dict[str, Any], gradients: dict[str, Any], s
 @ts.function
 def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f64, seed: ts.Int):
     """One step of all parameters."""
-    squares = [ts.sum(ts.square(g.to(ts.f32) / scale)) for g in gradients]
-    norm = ts.sqrt(total(squares))
+    total, least, sound, ahead, finite = 0.0, ts.inf, True, 0, 0
+    for g in gradients:  # all of one after all of another: so it repeats layer by layer, which the compiler sees
+        square = ts.sum(ts.square(g.to(ts.f32) / scale))
+        total, least = total + square, ts.minimum(least, square)
+        holds = ts.isfinite(square)
+        sound = sound & holds
+        ahead, finite = ahead + sound.to(ts.int32), finite + holds.to(ts.int32)
+    norm = ts.sqrt(total)
     fine = ts.isfinite(norm)
     shrink = 1.0 / scale
     if rule.clip is not None:
@@ -285,7 +291,8 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
     good = ts.where(fine, good + 1, 0)
     if rule.loss_scale == "dynamic":
         scale, good = next_scale(scale, good, fine)
-    return new, states, step + fine.to(ts.int32), good, scale, norm, ts.stack(squares)
+    tally = ts.stack([ahead, finite, (least == 0).to(ts.int32)])
+    return new, states, step + fine.to(ts.int32), good, scale, norm, tally
 
 
 updated.options["constant"] = True  # nothing of it is recorded for backward()
@@ -300,11 +307,3 @@ def stored(q, like, saturate, key, draw):
 
 def callable_(rule):
     return not isinstance(rule.lr, float)
-
-
-def total(squares: Sequence[Any]):
-    """The sum of numbers, in their order."""
-    found = squares[0]
-    for s in squares[1:]:
-        found = found + s
-    return found

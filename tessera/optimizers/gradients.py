@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import tessera as ts
 from tessera.nn import tree
-from tessera.optimizers.base import total
 
 Tree = TypeVar("Tree")
 
@@ -74,3 +74,11 @@ def averaged(averages, parameters, decay: ts.f32):
         (a.to(ts.f32) * decay + p.to(ts.f32) * (1 - decay)).to(a.dtype)
         for a, p in zip(averages, parameters, strict=True)
     ]
+
+
+def total(squares: Sequence[Any]):
+    """The sum of numbers, in their order."""
+    found = squares[0]
+    for s in squares[1:]:
+        found = found + s
+    return found

@@ -32,8 +32,9 @@ class OptimizerState:
     """f32: what the loss is multiplied by, which gradients are divided by"""
     norm: Any
     """f32: of the last gradient, before clipping"""
-    squares: Any
-    """f32 [parameters]: what each added to the square of the norm"""
+    tally: Any
+    """int32 [3]: how many gradients come before the first that holds NaN, infinity or what overflows, how many hold
+    nothing of it, and whether one is 0"""
 
     @property
     def report(self) -> StepReport:
@@ -41,9 +42,11 @@ class OptimizerState:
         norm, scale = float(self.norm), float(self.scale)
         if math.isfinite(norm):
             return StepReport(True, "", norm, scale)
-        bad = [n for n, s in zip(self.moments, ts.asarray(self.squares).tolist(), strict=True) if not math.isfinite(s)]
-        which = f"the gradient of {bad[0]}" if bad else "the gradient"
-        more = f", and of {len(bad) - 1} more," if len(bad) > 1 else ""
+        names = [*self.moments]
+        first, finite, _ = ts.asarray(self.tally).tolist()
+        bad = len(names) - finite
+        which = f"the gradient of {names[first]}" if bad else "the gradient"
+        more = f", and of {bad - 1} more," if bad > 1 else ""
         return StepReport(
             False, f"{which}{more} holds {'nan' if math.isnan(norm) else 'inf or overflows'}", norm, scale
         )

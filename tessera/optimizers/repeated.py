@@ -112,8 +112,8 @@ class RepeatedUpdate:
         )  # fmt: skip
         if found is NotImplemented:
             return None
-        parameters, held, step, good, scale, norm, squares = found
+        parameters, held, step, good, scale, norm, tally = found
         for i, parameter in zip(self.trained, parameters):  # noqa: B905 - `strict` takes a microsecond
             values[i] = parameter
         moments = dict(zip(self.names, held))  # noqa: B905
-        return self.model.tree(values), OptimizerState(moments, step, good, scale, norm, squares)
+        return self.model.tree(values), OptimizerState(moments, step, good, scale, norm, tally)

@@ -39,7 +39,7 @@ def fault(
 def unreached(name: str, loss: Any, step: Any, call: tuple[Any, ...], state: OptimizerState) -> None:
     """Warns TS354 of trained parameters that the loss does not depend on. Asked of the first step: those whose gradient
     is not 0 need no look at the program."""
-    if all(state.squares.tolist()):
+    if not state.tally.tolist()[2]:
         return
     parameters = launcher_of(step).parameters
     found = analyse(parameters.definition, parameters.bind(parameters.positions(call, {})).arguments, {}).diagnostics

@@ -1,21 +1,20 @@
 """A function of many equal layers as one of three, in which the first and the last ones are as they were.
 
-Layers are stretches of operators that repeat, forward and, in the other direction, in the derivative. An operand of
-what repeats is the same in each window (a mask), made of an argument that each window has of its own (a weight), or a
-result that lies as many windows away in each of them.
+Layers are stretches of operators that repeat (`op_runs.py`): forward, in the other direction in the derivative, and in
+the update of parameters.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import field
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Region, Value, clone
-from tessera.compiler.layers.repeats import Stretch, Unequal, long_stretches, numbered
-from tessera.immutable import immutable, mutable
+from tessera.compiler.layers.op_runs import NearOperand, OpRun, OpRuns, OwnOperand
+from tessera.compiler.layers.repeats import Unequal, long_stretches, numbered
+from tessera.immutable import immutable
 
 KEPT = 3
 """windows that stay of each stretch, at least"""
@@ -43,56 +42,19 @@ class Folded:
     """results of one operator, one of each window, by their numbers in the whole function"""
 
 
-@immutable
-class SameOperand:
-    """An operand that is the same in all windows but, perhaps, the outer ones."""
-
-    value: Value
-
-
-@immutable
-class OwnOperand:
-    """An operand that is made of an argument of each window's own; -1 in an outer window where it is something else."""
-
-    arguments: tuple[int, ...]
-
-
-@immutable
-class NearOperand:
-    """A result in window `first + step * window` of a run. The outer windows may have others."""
-
-    run: OpRun
-    first: int
-    step: int
-
-
-Operand: TypeAlias = SameOperand | OwnOperand | NearOperand
-
-
-@mutable(eq=False)
-class OpRun:
-    """A stretch of operators and the operands of a window. `way`: 1 where its windows go through the layers as those of
-    the base do, -1 where they go the other way, 0 where they have other layers. `first`: the first window that goes."""
-
-    at: Stretch
-    operands: list[Operand] = field(default_factory=list[Operand])
-    way: int = 0
-    first: int = -1
-
-
 def fold(func: Op) -> Folded | None:
     """None where nothing repeats, or not enough of it to be worth it."""
     if not {"memory", "scheduler"}.isdisjoint(func.attrs):
         return None
     block = func.region.block
-    found = list(long_stretches(numbered([_key(op) for op in block.ops]), KEPT + 2))
+    keys = numbered([_key(op) for op in block.ops])
+    found = list(long_stretches(keys, KEPT + 2))
     if sum((s.count - KEPT) * s.period for s in found) < WORTH:
         return None
-    runs = [OpRun(s) for s in found]
     number = {op: i for i, op in enumerate(block.ops)}
-    for base in runs:
+    for base in range(len(found)):
         with contextlib.suppress(Unequal):
-            return _Fold(func, runs, number, base).folded()
+            return _Fold(func, found, keys, number, base).folded()
     return None
 
 
@@ -105,15 +67,20 @@ def _key(op: Op) -> Any:
     return op.name, op.span, kinds, repr(op.attrs) if op.attrs else "", op.origin.order, op.origin.again, within
 
 
-class _Fold:
-    """`base` is the run that says how many layers there are; runs that read what others make are of the same layers."""
+class _Fold(OpRuns):
+    """The windows that go, and what it takes to put them back."""
 
-    def __init__(self, func: Op, runs: list[OpRun], number: dict[Op, int], base: OpRun) -> None:
-        self.func, self.block, self.number, self.base = func, func.region.block, number, base
-        self.arguments = {v: i for i, v in enumerate(self.block.args)}
-        self.runs = runs
-        self.runs = self._related()
-        self.gone = 0
+    gone = 0
+
+    @cached_property
+    def states(self) -> tuple[int, ...]:
+        """The arguments whose new values the function gives last."""
+        return cast("tuple[int, ...]", self.func.attrs.get("states", ()))
+
+    @cached_property
+    def count(self) -> int:
+        """How many results there are, without the states."""
+        return len(self.block.terminator.operands) - len(self.states)
 
     def folded(self) -> Folded:
         self._choose()
@@ -122,82 +89,8 @@ class _Fold:
         func, results = self._without(going)
         used = {v for op, i in self.number.items() if i not in going for v in op.operands}
         kept = frozenset(i for v, i in self.arguments.items() if v in used)
-        states = cast("tuple[int, ...]", self.func.attrs.get("states", ()))
-        count = len(self.block.terminator.operands) - len(states)
-        left = tuple(k for k in results if k < count)
-        return Folded(func, self.gone, self._chains(kept), kept, left, count, states, self._families({*left}, count))
-
-    # what repeats
-    def place(self, v: Value) -> tuple[OpRun, int, int] | None:
-        """The run, window and place in it of the operator that makes a value; None outside of all runs."""
-        i = self.number.get(v.op) if v.op is not None else None
-        if i is not None:
-            for run in self.runs:
-                if run.at.start <= i < run.at.stop:
-                    return run, *divmod(i - run.at.start, run.at.period)
-        return None
-
-    def _operands(self, run: OpRun) -> Iterator[Operand]:
-        s = run.at
-        for inside in range(s.period):
-            ops = self.block.ops[s.start + inside : s.stop : s.period]
-            for column in zip(*(op.operands for op in ops), strict=True):
-                yield self._operand(run, column)
-
-    def _operand(self, run: OpRun, column: Sequence[Value]) -> Operand:
-        """What is read in all windows of a run. Raises Unequal where these differ otherwise."""
-        inner = column[1:-1]
-        if all(v is inner[0] for v in inner):
-            return SameOperand(inner[0])
-        here = self.place(inner[0])
-        if here is None:
-            made = [self._argument(v) for v in column]
-            first = made[1]
-            if first is None or any(m is None or m[1] != first[1] for m in made[1:-1]):
-                raise Unequal
-            return OwnOperand(tuple(-1 if m is None else m[0] for m in made))
-        second = self.place(inner[1])
-        step = second[1] - here[1] if second is not None else 0
-        for n, v in enumerate(inner):
-            at = self.place(v)
-            if at is None or at != (here[0], here[1] + n * step, here[2]) or v.index != inner[0].index:
-                raise Unequal
-        if step not in (1, -1) or (here[0] is run and step < 0):
-            raise Unequal
-        return NearOperand(here[0], here[1] - step, step)
-
-    def _argument(self, v: Value) -> tuple[int, tuple[Any, ...]] | None:
-        """The number of an argument, and which operators it goes through, each by itself, until it is `v`."""
-        path: list[Any] = []
-        while v not in self.arguments:
-            if v.op is None or len(v.op.operands) != 1 or v.op not in self.number or self.place(v) is not None:
-                return None
-            path.append((v.op.name, v.op.span, v.type, repr(v.op.attrs)))
-            v = v.op.operands[0]
-        return self.arguments[v], tuple(path)
-
-    def _related(self) -> list[OpRun]:
-        """The base and the runs of the same layers, which read what it makes. Raises Unequal where they read of others
-        what changes from window to window, or the same of their own."""
-        for run in self.runs:
-            if not run.operands:
-                with contextlib.suppress(Unequal):
-                    run.operands = list(self._operands(run))
-            run.way, run.first = int(run is self.base), -1
-        for run in self.runs:
-            near = [o for o in run.operands if isinstance(o, NearOperand) and o.run is not run and o.run.way]
-            ways = {o.run.way * o.step for o in near}
-            if run is not self.base and len(ways) == 1:
-                run.way = ways.pop()
-        related = [run for run in self.runs if run.way and run.operands]
-        for operand in (o for run in related for o in run.operands):
-            if isinstance(operand, NearOperand) and operand.run not in related:
-                raise Unequal
-            if isinstance(operand, SameOperand) and (at := self.place(operand.value)) and at[0] in related:
-                raise Unequal
-        if self.base not in related:
-            raise Unequal
-        return related
+        left = tuple(k for k in results if k < self.count)
+        return Folded(func, self.gone, self._chains(kept), kept, left, self.count, self.states, self._families({*left}))
 
     # what goes
     def _choose(self) -> None:
@@ -249,9 +142,8 @@ class _Fold:
         results = tuple(k for k, v in enumerate(end.operands) if v in known)
         body.append(Op(end.name, [known[end.operands[k]] for k in results], (), end.span, dict(end.attrs)))
         attrs = dict(self.func.attrs)
-        if states := cast("tuple[int, ...]", attrs.get("states", ())):
-            plain = len(end.operands) - len(states)
-            attrs["states"] = tuple(states[k - plain] for k in results if k >= plain)
+        if self.states:
+            attrs["states"] = tuple(self.states[k - self.count] for k in results if k >= self.count)
         return Op(self.func.name, (), (), self.func.span, attrs, [Region([body])]), results
 
     def _instead(self, i: int, k: int) -> Value:
@@ -299,10 +191,10 @@ class _Fold:
             raise Unequal
         return tuple(chains)
 
-    def _families(self, kept: set[int], count: int) -> tuple[tuple[int, ...], ...]:
+    def _families(self, kept: set[int]) -> tuple[tuple[int, ...], ...]:
         """Results that one operator gives in each window. Raises Unequal where another one is gone."""
         found: dict[tuple[OpRun, int, int], dict[int, int]] = {}
-        for k, v in enumerate(self.block.terminator.operands[:count]):
+        for k, v in enumerate(self.block.terminator.operands[: self.count]):
             at = self.place(v)
             if at is None:
                 if k not in kept:

@@ -27,6 +27,11 @@ class Stretch:
     def stop(self) -> int:
         return self.start + self.period * self.count
 
+    def later(self, keys: Sequence[int], more: int) -> Stretch:
+        """The windows that begin so many items later."""
+        start = self.start + more
+        return Stretch(start, self.period, (_equal(keys, start, self.period) + self.period) // self.period)
+
 
 def numbered(keys: Sequence[Hashable]) -> list[int]:
     """Equal keys as equal numbers, which are quick to compare."""
@@ -60,7 +65,8 @@ def _equal(keys: Sequence[int], start: int, period: int) -> int:
 
 
 def stretches(keys: Sequence[int], fits: Callable[[Stretch], bool]) -> list[Stretch]:
-    """The stretches of a short row, in order; each is the longest of what is left, of those that `fits` accepts."""
+    """The stretches of a short row, in order; each is the longest of what is left, of those that `fits` accepts. What
+    stands beside layers may look like one of them: up to two windows are left out."""
     found: list[Stretch] = []
     _longest(keys, 0, len(keys), fits, found)
     return sorted(found, key=lambda s: s.start)
@@ -78,11 +84,12 @@ def _longest(keys: Sequence[int], first: int, stop: int, fits: Callable[[Stretch
             i += equal + 1
     for length, negative, start in sorted(candidates, reverse=True):
         period = -negative
-        count = length // period
-        for more in range(length - count * period + 1):
-            stretch = Stretch(start + more, period, count)
-            if fits(stretch):
-                found.append(stretch)
-                _longest(keys, first, stretch.start, fits, found)
-                _longest(keys, stretch.stop, stop, fits, found)
-                return
+        most = length // period
+        for count in range(most, max(most - 2, 2) - 1, -1):
+            for more in range(length - count * period + 1):
+                stretch = Stretch(start + more, period, count)
+                if fits(stretch):
+                    found.append(stretch)
+                    _longest(keys, first, stretch.start, fits, found)
+                    _longest(keys, stretch.stop, stop, fits, found)
+                    return

@@ -59,7 +59,7 @@ def _combine(group: Op, fold: Op, partials: Value, name: str, out: ProgramBuilde
     rt = result.type
     assert isinstance(rt, TensorType)
     total = b.cast(b.reshape(b.reduce(name, whole, (0,)), (1,)), rt.dtype)
-    out.temp(result)
+    out.result(result)
     target = writer.window(result, 0, ViewType((1,), rt.dtype), "out", write=True)
     b.store(target, total, [b.index(0)])
     label = f"{name} of partials"

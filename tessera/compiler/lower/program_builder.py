@@ -108,9 +108,16 @@ class ProgramBuilder:
         return self.buffer(v, t.shape, t.dtype, "temp")
 
     def result(self, v: Value) -> int:
-        """Memory for a group's result: its own, or that of the value that it is a part of."""
+        """Memory for a group's result: that of a state whose old value nothing reads, or of the value that it is a part
+        of, else its own."""
         whole = home_of(v, self.homes).base
-        self.of[v] = self.of[whole] if whole in self.of else self.temp(whole)
+        if whole not in self.of:
+            state = self.destined.get(whole)
+            if state is not None and state in self.of and not state.uses and state.type == whole.type:
+                self.of[whole] = self.of[state]
+            else:
+                self.temp(whole)
+        self.of[v] = self.of[whole]
         return self.of[v]
 
     def constant(self, numbers: Any, dtype: dtypes.DType, name: str, span: Span) -> Value:

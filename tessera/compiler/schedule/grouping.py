@@ -233,6 +233,8 @@ class FusionGrouping:
     def trial(self, g: FusionGroup, op: Op) -> FusionGroup:
         """The group as it would be with `op`. Raises Apart."""
         inner = self.joined_inner(g, op)
+        if not is_number(op.result) and not has_in_common(g, [op]):
+            raise Apart("number")
         if not cost.worth_fusing(len(g.ops) + 1, len(g.outside)):
             raise Apart("size")
         added = align(op, g.axes, g.space)
@@ -312,6 +314,8 @@ class FusionGrouping:
             raise Apart("shape")
         if g.inner and h.inner and g.inner != h.inner:
             raise Apart("axes")
+        if g.space.count(1) != len(g.space) and not (has_in_common(g, h.ops) or has_in_common(h, g.ops)):
+            raise Apart("number")
         if not cost.worth_fusing(len(g.ops) + len(h.ops), 0):
             raise Apart("size")
         if self.leads_through_others(g, h) or self.leads_through_others(h, g):
@@ -396,6 +400,23 @@ def is_stored_by(source: Op, op: Op) -> bool:
         and kind_of(source) in ("map", "reduce", "scan", "contract", "join")
         and all(r is op for v in source.results for r in readers(v))
     )
+
+
+def is_number(v: Value) -> bool:
+    shape = shape_of(v)
+    return shape.count(1) == len(shape)
+
+
+def has_in_common(g: FusionGroup, ops: Iterable[Op]) -> bool:
+    """Whether operators read more than numbers of what a group computes or reads."""
+    read: list[Value] = []
+    for op in ops:
+        for v in op.operands:
+            base = base_of(v)
+            if base in g.axes and not is_number(base):
+                return True
+            read.append(base)
+    return any(base in read and not is_number(base) for base in map(base_of, g.outside))
 
 
 def leaves(v: Value, ops: set[Op]) -> bool:

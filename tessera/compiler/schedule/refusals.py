@@ -38,6 +38,7 @@ CAUSES: dict[str, str] = {
     "two kernels": "the kernel of a product takes in operators that follow it, and no other kernel",
     "other results": "others read what is computed on the way, and a program of a long reduction gives one value alone",
     "size": "together they have more operators or read more arrays than a kernel keeps in registers",
+    "number": "a number is all that they have in common, so one kernel would save no memory and have fewer programs",
     "computed again": "it is computed again so that its result need not be kept until then",
     "scheduler": "the scheduler keeps them apart",
 }

@@ -229,6 +229,32 @@ def test_updates_in_place_are_written_once(monkeypatch: pytest.MonkeyPatch):
     assert [*lines(shared)] == [*lines(single)]
 
 
-def test_a_step_of_many_layers():
-    rule = ts.optimizers.AdamW(1e-3, clip=1.0)
-    demand_same(step, ts.optimizers.TrainingState(nn.Stack(BLOCK, 8, key=1), rule), normal(2, 8, 16), repeats=False)
+NO_DECAY = ts.optimizers.Group(lambda name, p: len(p.shape) < 2, weight_decay=0.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "make", "count", "width"),
+    [
+        (ts.optimizers.AdamW(1e-3, clip=1.0), BLOCK, 8, 16),
+        (ts.optimizers.AdamW(1e-3, groups=(NO_DECAY,)), functools.partial(nn.TransformerBlock, 128, 2), 7, 128),
+        (ts.optimizers.SGD(1e-2, momentum=0.9, loss_scale="dynamic"), Residual, 20, 16),
+    ],
+    ids=["clipped", "chunks", "scaled"],
+)
+def test_a_step_of_many_layers(rule: Any, make: Callable[..., Any], count: int, width: int):
+    """Also where sums of squares are those of chunks, and no window of the update begins where a layer does."""
+    demand_same(step, ts.optimizers.TrainingState(nn.Stack(make, count, key=1), rule), normal(2, 8, width))
+
+
+def test_states_that_nothing_reads_are_computed_in_place():
+    """The norm and what the report tells: their kernels store to the memory of the state, and nothing is copied."""
+    state = ts.optimizers.TrainingState(nn.Stack(BLOCK, 2, key=1), ts.optimizers.AdamW(1e-3))
+    program = pipeline.to_program(unit_of(step, state, normal(2, 8, 16)), "cpu").program
+    names = {b.id: b.name for b in program.buffers}
+    changed = [names[i] for launch in program.launches if launch.label == "copy" for i in _stored(launch)]
+    assert changed.count("state.memory.step") == 1, "it is read, and copied behind what reads it"
+    assert not {"state.memory.norm", "state.memory.tally"} & {*changed}
+
+
+def _stored(launch: Launch) -> list[int]:
+    return [a.buffer for n, a in enumerate(launch.args) if n in launch.kernel.attrs["writes"] and hasattr(a, "buffer")]

@@ -26,6 +26,10 @@ def product_reads(x: Tensor["M", "K", f32], w: Tensor["K", "N", f32]):
     return ts.exp(x) @ w
 
 
+def number(x: Tensor[64, f32], y: Tensor[64, f32]):
+    return y * ts.sum(x)
+
+
 def computed_places(x: Tensor["M", "K", f32], i: Tensor["N", ts.int64]):
     return ts.take(ts.exp(x), i, axis=0)
 
@@ -139,6 +143,7 @@ def again(x: Tensor["N", "N", f32]):
 
 FOUND = [
     (product_reads, "exp", "contract", "product reads"),
+    (number, "sum", "mul", "number"),
     (computed_places, "exp", "take", "computed places"),
     (parts, "mul", "concat", "parts"),
     (of_parts, "concat", "max", "parts"),
