@@ -211,7 +211,7 @@ def render_all(diagnostics: Iterable[Diagnostic], color: bool = False) -> str:
 
 _HTML_STYLE = (
     "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);"
-    "white-space:pre-wrap;line-height:1.4;margin:0 0 .6em 0"
+    "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;line-height:1.4;margin:0 0 .6em 0"
 )
 _HTML_COLOUR = {
     "error": "var(--jp-error-color1,#c62828)",

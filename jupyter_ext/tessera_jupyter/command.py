@@ -45,23 +45,17 @@ class Subcommand:
 
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
-    "profile": Subcommand(
-        "f(x)", "run it and show where the time went; gives the profiler; -o writes a page", ("-o", "--once")
-    ),
+    "profile": Subcommand("f(x)", "run it and show where the time went; -o writes a page", ("-o", "--once")),
     "ir": Subcommand(
         "f",
         "the IR of a function or kernel, linked with its source",
         ("--level", "--target", "--dims", "--generic"),
     ),
     "hints": Subcommand("f(x)", "run it and say what would make it faster; or f, for its last profile", ("--once",)),
-    "try": Subcommand(
-        "f(x)", "run it, make the first change that its hints advise, and measure both by turns", ("--hint",)
-    ),
+    "try": Subcommand("f(x)", "make the first change that its hints advise, and time both by turns", ("--hint",)),
     "compare": Subcommand("f(x), g(x)", "run both by turns and compare them line by line"),
     "history": Subcommand("f", "what each edit of its cell did to its time, measured by turns"),
-    "functions": Subcommand(
-        "", "the functions and kernels of the session: predicted time, last profile, edits", ("--follow",)
-    ),
+    "functions": Subcommand("", "functions and kernels of the session: predictions, profiles, edits", ("--follow",)),
     "why": Subcommand("f", "which part of the key changed when it was compiled again"),
     "trace": Subcommand("f(x)", "run it and write a Chrome trace", ("-o", "--once")),
     "memory": Subcommand("f(x)", "run it and show what it allocates, line by line", ("--once",)),

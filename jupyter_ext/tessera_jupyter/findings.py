@@ -35,7 +35,7 @@ from tessera_jupyter.actions import bundle, cell_number
 _OWN, _MAGICS, _IPYTHON = (str(Path(file).parent) + os.sep for file in (tessera.__file__, __file__, IPython.__file__))
 _NOT_USERS = (_OWN, _MAGICS, _IPYTHON)
 _FIX = "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);margin:0 0 .8em 1em"
-_FIX += ";white-space:pre-wrap"
+_FIX += ";white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
 _OLD, _NEW = "color:var(--jp-error-color1,#c62828)", "color:var(--jp-success-color1,#2e7d32)"
 
 

@@ -210,6 +210,7 @@ def test_alone_it_lists_what_there_is(nb):
     ran = nb.run("%tessera")
     assert ran.error is None
     assert all(name in ran.stdout for name in command.SUBCOMMANDS)
+    assert max(map(len, ran.stdout.splitlines())) <= 100, "a notebook of usual width would break a word"
 
 
 def test_memory(doubled):

@@ -18,6 +18,7 @@ LONG = """%%tessera --show shapes
 def mixed(queries: Tensor["N", "N", ts.f32], keys: Tensor["N", "N", ts.f32], scale: float = 0.125):
     return ts.softmax(queries @ keys.T * scale) @ keys + queries * 0.5 + keys * 0.25 + queries @ keys
 """
+WRONG = "%%tessera\n@ts.function\ndef wrong(x: Tensor['B', 'D']):\n    mean = x.mean(axis=-1)\n    return x - mean"
 TUNED = """@ts.kernel.autotune(space=dict(BLOCK_ALONG_ROWS=[64, 4096, 3]))
 def waves(x: ts.Tensor['n', ts.f32]) -> ts.Tensor['n', ts.f32]:
     c = ts.tile.context()
@@ -30,7 +31,7 @@ OVER = """() => [...document.querySelectorAll('.cell')].flatMap(cell => [...cell
     .filter(e => e.getBoundingClientRect().right > cell.getBoundingClientRect().right + 1
         || e.matches('svg text') && e.getBoundingClientRect().left < cell.getBoundingClientRect().left - 1)
     .map(e => `${e.tagName}.${e.getAttribute('class')}: ${e.textContent.slice(0, 60)}`))"""
-BROKEN = """() => [...document.querySelectorAll('th, td:not(:last-child)')].flatMap(cell => {
+BROKEN = """() => [...document.querySelectorAll('th, td:not(:last-child), pre.tessera-diagnostic')].flatMap(cell => {
     const found = [], texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
     for (let node; node = texts.nextNode();) for (const word of node.data.matchAll(/[\\w=.]{1,20}(?![\\w=.])/g)) {
         const range = document.createRange();
@@ -53,6 +54,7 @@ def test_everything_fits(nb):
     ran = [nb.run(cell) for cell in cells]
     assert not [r.error for r in ran if r.error]
     shown = [html for r in ran for d in r.displays if (html := d.get("text/html"))]
+    shown += [nb.run(WRONG).displays[0]["text/html"]]
     shown += [html() for r in ran if (html := getattr(r.result, "_repr_html_", None))]
     assert len(shown) >= len(cells) - 1
     # The last panel has no profile: its style comes last, and must take nothing from those before.
@@ -60,6 +62,7 @@ def test_everything_fits(nb):
     with browsers.chromium() as browser:
         page = browser.new_page()
         page.set_content("".join(f'<div class="cell">{html}</div>' for html in shown))
+        page.add_style_tag(content=".cell pre { word-break: break-all }")  # as JupyterLab's
         for width in (300, 460, 880):
             page.set_viewport_size({"width": width + 16, "height": 900})
             for tab in ("Profile", "Kernel", "Shapes", "Hints"):

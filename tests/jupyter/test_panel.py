@@ -257,6 +257,13 @@ def steps(a: Tensor["N", "N", ts.f32]):
     assert 'data-h="bound by"' in html, "the names of figures, for panels without room for columns"
 
 
+def test_words_of_pictures_stay_apart_where_pictures_are_taken_out(nb):
+    """As in a notebook that is not trusted: of SVG its words are left."""
+    html = nb.run(CELL.replace("%%tessera", '%%tessera --profile "norm(np.ones((24, 8), np.float32))"')).html
+    words = "\n".join(said for _, said in Tree(html).by_class("ts-for-wide")).splitlines()
+    assert {"0", "0 B"} <= {*words}
+
+
 def test_the_kernel_tab_has_the_sizes_of_the_run(nb):
     cell = """%%tessera --profile "doubled(np.ones((24, 8), np.float32))"
 @ts.function

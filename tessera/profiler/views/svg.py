@@ -46,7 +46,8 @@ def picture(
     svgs = [
         f'<svg class="ts-for-{frame.name if len(frames) > 1 else "all"}" viewBox="0 0 {frame.width} {height}" '
         f'{_HIDDEN if frame is NARROW else ""}data-left="{frame.left}" role="img" aria-label="{text(label)}">'
-        f"{''.join(draw(frame))}</svg>"
+        + "\n".join(draw(frame))
+        + "</svg>"
         for frame in frames
     ]
     return f'<figure class="ts-chart ts-{name}"><figcaption>{text(label)}</figcaption>{"".join(svgs)}</figure>'

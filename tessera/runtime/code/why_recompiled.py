@@ -47,7 +47,19 @@ class InputChange:
             self.before
         ):
             return f"{'the text of the function' if self.field == 'source' else self.field} was edited"
+        if self.field == "target":
+            return "target: " + " -> ".join(_told_apart(str(self.before), str(self.after)))
         return f"{self.field}: {_text(self.before)} -> {_text(self.after)}"
+
+
+def _told_apart(before: str, after: str) -> tuple[str, str]:
+    """Two targets in as few words as tell one from the other: a processor's have a hundred, most of them equal."""
+    old, new = (target.replace(",", " ").split() for target in (before, after))
+    if old[:1] != new[:1]:
+        return " ".join(old[:1]), " ".join(new[:1])
+    kept = {*old} & {*new}
+    gone, come = (" ".join(word for word in words if word not in kept) or "without" for words in (old, new))
+    return gone, come
 
 
 @immutable

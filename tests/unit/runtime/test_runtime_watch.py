@@ -205,6 +205,14 @@ def test_recursive_objects_are_no_trap():
 # why_recompiled
 
 
+def test_why_names_a_target_in_few_words():
+    """Of a processor's hundred properties those that differ."""
+    cpu = "cpu-18 llvm-22.1.0 avx512 znver4 +64bit,+adx,+aes,-amx-bf16 16777216"
+    assert str(InputChange("target", cpu, "sm_90a nvrtc-13.5 library-a7f9")) == "target: cpu-18 -> sm_90a"
+    other = cpu.replace("+adx,", "").replace(" avx512 ", " avx2 ")
+    assert str(InputChange("target", cpu, other)) == "target: avx512 +adx -> avx2"
+
+
 def test_why_names_the_argument_and_the_axis():
     @ts.function
     def f(x: ts.Tensor["n", "m", ts.f32], k: int = 1):
