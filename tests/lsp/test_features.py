@@ -288,7 +288,8 @@ async def test_completions_begin_with_what_is_near(editor):
     editor.replace(doc, "weights = ts.exp(weights)", "weights = ts.")
     of_module = await complete(editor, doc, "weights = ts.|\n")
     order = sorted(of_module, key=lambda n: of_module[n].sort_text)
-    assert order.index("tanh") < order.index("abs") < order.index("f32") < order.index("tile")
+    assert order.index("tanh") < order.index("abs") < order.index("Bool") < order.index("f32") < order.index("tile")
+    assert of_module["Bool"].kind == lsp.CompletionItemKind.Class
 
 
 async def test_completion_in_kernels(editor):

@@ -4,7 +4,15 @@ import type * as lsp from 'vscode-languageserver-protocol';
 
 import { isTessera, type NotebookSession } from './notebook';
 
-const KINDS: Record<number, string> = { 3: 'function', 2: 'method', 6: 'instance', 9: 'module', 14: 'keyword', 21: 'constant' };
+const KINDS: Record<number, string> = {
+  2: 'method',
+  3: 'function',
+  6: 'instance',
+  7: 'class',
+  9: 'module',
+  14: 'keyword',
+  21: 'constant'
+};
 
 /** The server's completions, in `%%tessera` cells only, above those of the kernel. */
 export class TesseraCompletions implements ICompletionProvider {

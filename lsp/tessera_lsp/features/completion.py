@@ -56,13 +56,14 @@ def register(server: TesseraServer) -> None:
 def _in_order(
     document: Document, position: lsp.Position, found: Iterable[lsp.CompletionItem]
 ) -> list[lsp.CompletionItem]:
-    """By what they are, and of one kind what the text uses most first. Before that, clients go by what is typed."""
+    """By what they are, of one kind what the text uses most first, and then functions before classes. Before that,
+    clients go by what is typed."""
     at = document.text.offset(position)
     used = Counter(_WORD.findall(document.text.text, max(0, at - NEAR), at + NEAR))
     items = list(found)
     for item in items:
         kind = _FIRST.get(item.kind, 1) if item.kind is not None else 1
-        item.sort_text = f"{kind}{max(0, 9999 - used[item.label]):04}{item.label}"
+        item.sort_text = f"{kind}{max(0, 9999 - used[item.label]):04}{int(item.kind == _KIND.Class)}{item.label}"
     return items
 
 
@@ -148,7 +149,8 @@ def _of_namespace(path: str) -> Iterator[lsp.CompletionItem]:
         elif isinstance(value, Namespace):
             yield lsp.CompletionItem(name, kind=_KIND.Module)
         else:
-            yield _function(name, signatures.of_value(value), _KIND.Function)
+            kind = _KIND.Class if name[0].isupper() else _KIND.Function
+            yield _function(name, signatures.of_value(value), kind)
 
 
 def _function(name: str, signature: CallSignature | None, kind: lsp.CompletionItemKind) -> lsp.CompletionItem:
