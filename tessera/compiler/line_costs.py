@@ -20,6 +20,8 @@ class LineCost:
     most_us: float
     flops: int
     bytes: int
+    at_least: bool = False
+    """whether a kernel is in it whose blocks its author chose: the model takes them for as good as any"""
 
     @property
     def middle(self) -> float:
@@ -43,6 +45,6 @@ def line_costs(program: Program, target: str, threads: int | None = None) -> lis
         known = found.get(key, LineCost(*key, 0, 0.0, 0.0, 0, 0))
         found[key] = LineCost(
             *key, known.launches + 1, known.us + time.least * 1e6, known.most_us + time.most * 1e6,
-            known.flops + launch.flops, known.bytes + launch.bytes,
+            known.flops + launch.flops, known.bytes + launch.bytes, known.at_least or launch.by_hand,
         )  # fmt: skip
     return sorted(found.values(), key=lambda cost: -cost.middle)

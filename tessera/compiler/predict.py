@@ -132,6 +132,8 @@ class Prediction:
     most_us: float | None = None
     arguments: int = 0
     """bytes of the arguments, as far as their sizes are known"""
+    at_least: bool = False
+    """whether kernels are in it whose blocks their author chose: the model takes them for as good as any"""
 
     @property
     def text(self) -> str:
@@ -150,16 +152,17 @@ class Prediction:
 
     @property
     def time(self) -> str:
-        """`12 to 14 µs`; "" where it is not known."""
-        if self.us is None:
-            return ""
-        least, most = (quantity(us * 1e-6, "s") for us in (self.us, self.most_us or self.us))
-        unit = least.partition(" ")[2]
-        return (
-            least
-            if least == most
-            else f"{least.removesuffix(f' {unit}') if most.endswith(f' {unit}') else least} to {most}"
-        )
+        """`12 to 14 µs`, `at least 12 µs`; "" where it is not known."""
+        return "" if self.us is None else time_text(self.us, self.most_us or self.us, self.at_least)
+
+
+def time_text(us: float, most_us: float, at_least: bool) -> str:
+    """`12 to 14 µs`; of what may take longer than the model can say, `at least 12 µs`."""
+    least, most = (quantity(each * 1e-6, "s") for each in (us, most_us))
+    if at_least or least == most:
+        return f"at least {least}" if at_least else least
+    unit = least.partition(" ")[2]
+    return f"{least.removesuffix(f' {unit}') if most.endswith(f' {unit}') else least} to {most}"
 
 
 def _short(text: str) -> str:
@@ -207,6 +210,7 @@ def predict_training(training: Training, dims: Mapping[str, int], target: str, l
         first,
         launches=first.launches + second.launches,
         us=_sum(first.us, second.us),
+        at_least=first.at_least or second.at_least,
         most_us=_sum(first.most_us, second.most_us),
         bytes=max(first.bytes + _bytes(training.state()), second.bytes + batch),
         arguments=first.arguments + _bytes(training.state()),
@@ -260,8 +264,10 @@ def of_program(made: Program, name: str, threads: int | None = None) -> Predicti
         why = "how often it loops depends on its data"
         return Prediction(name, count, None, peak(made), why, flops, moved, arguments=given)
     least, most = (us * 1e6 for us in total)
-    bound = _bound(times.values())
-    return Prediction(name, count, least, peak(made), "", flops, moved, bound, most_us=most, arguments=given)
+    bound, by_hand = _bound(times.values()), any(launch.by_hand for launch in made.launches)
+    return Prediction(
+        name, count, least, peak(made), "", flops, moved, bound, most_us=most, arguments=given, at_least=by_hand
+    )
 
 
 def refused(analysis: Analysis, dims: Mapping[str, int], target: str) -> list[Refusal]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend.names.values import Static
 from tessera.compiler.ir.types import shape_text
 from tessera.compiler.line_costs import LineCost
-from tessera.compiler.predict import Prediction, quantity
+from tessera.compiler.predict import Prediction, quantity, time_text
 from tessera.compiler.schedule.refusals import Refusal
 from tessera.compiler.targets.base import GlobalAccess, SpilledValue, Target
 from tessera.language.dims import Dim
@@ -214,8 +214,8 @@ def _cost_lines(costs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The costliest lines with their part of the whole, by the middle of their ranges."""
     total = sum(c["us"] + c["most_us"] for c in costs) or 1.0
     out = [
-        f"  {'lines' if i == 0 else '':9s} {c['file']}:{c['line']}: {quantity(c['us'] * 1e-6, 's')} to "
-        f"{quantity(c['most_us'] * 1e-6, 's')} ({(c['us'] + c['most_us']) / total:.0%})"
+        f"  {'lines' if i == 0 else '':9s} {c['file']}:{c['line']}: "
+        f"{time_text(c['us'], c['most_us'], c['at_least'])} ({(c['us'] + c['most_us']) / total:.0%})"
         for i, c in enumerate(costs[:_MOST_LINES])
     ]
     return [*out, f"            and {len(costs) - _MOST_LINES} more"] if len(costs) > _MOST_LINES else out

@@ -71,6 +71,11 @@ class Launch:
     """for people: the operators it fuses, e.g. "matmul+bias+gelu", or what a kernel of Tessera's own computes"""
 
     @property
+    def by_hand(self) -> bool:
+        """Whether it is a `@ts.kernel`, whose blocks its author chose. The kernels of functions carry other labels."""
+        return self.label == self.kernel.attrs["sym_name"]
+
+    @property
     def code(self) -> Op:
         """The kernel; where it is a copy that nobody has looked into, its original, which differs in names alone."""
         return original_of(self.kernel)

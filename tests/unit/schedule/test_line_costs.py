@@ -10,7 +10,7 @@ import tessera as ts
 from tessera import Tensor, bf16, f32, f64
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.line_costs import LineCost, line_costs
-from tessera.compiler.predict import of_program, program
+from tessera.compiler.predict import of_program, predict, program
 from tessera.language.dims import Dim
 
 SIZES: dict[str, int] = {"M": 1024, "N": 512, "K": 256}
@@ -158,3 +158,28 @@ def test_explain_shows_the_lines_of_several() -> None:
     assert len(said) == 2 and said[0].startswith("  lines ")
     assert [c["line"] for c in compiled.explain().to_json()["lines"]] == [c.line for c in compiled.line_costs()]
     assert ts.compile(step, target="cpu").line_costs() == [], "sizes that only a call tells"
+
+
+@ts.kernel(BM=8, BN=8)
+def small_blocks(a: Tensor["M", "K"], b: Tensor["K", "N"]) -> Tensor["M", "N"]:
+    c = ts.tile.context()
+    return a[tile_m : tile_m + c.BM, :] @ b[:, tile_n : tile_n + c.BN]  # noqa: F821 - coordinates
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_of_blocks_that_an_author_chose_the_model_says_the_least(target: str) -> None:
+    """It does not know how badly blocks use a machine: a product in blocks of 8 x 8 may take twenty times as long."""
+
+    def calls_it(x: Tensor["N", "N"]):
+        return small_blocks(x, x) + 1
+
+    def has_none(x: Tensor["N", "N"]):
+        return x @ x + 1
+
+    for function, least in ((small_blocks, True), (ts.function(calls_it), True), (ts.function(has_none), False)):
+        found = predict(analyse(function.definition(), dims=SIZES), SIZES, target)
+        assert found.at_least == least
+        assert found.time.startswith("at least ") == least and (" to " in found.time) != least
+        assert found.time in found.text
+    made = program(analyse(ts.function(calls_it).definition(), dims=SIZES), SIZES, target)
+    assert sorted(cost.at_least for cost in line_costs(made, target, 2)) in ([False, True], [True])
