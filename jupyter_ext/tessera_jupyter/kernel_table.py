@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
-from tessera.compiler.targets.base import SpilledValue, platform_of
+from tessera.compiler.targets.base import platform_of
 from tessera.errors import TesseraError
 from tessera.profiler.views.accesses import access_tables
 from tessera.profiler.views.markup import hinted, origin, table, text, unknown
+from tessera.profiler.views.spills import spill_tables
 from tessera.runtime.code.assembly import assembly_of, spilled_or_why
-from tessera.runtime.compiled import Compiled
 from tessera_jupyter.instructions import instruction_mix
 from tessera_jupyter.machine_lines import machine_lines, machine_lines_table, machine_lines_title
 from tessera_jupyter.subject import WAITING, Subject
@@ -123,31 +122,7 @@ def _lines(subject: Subject, titles: Mapping[str, str], waiting: bool) -> str:
         f"{machine_lines_table(lines, own)}"
         for kernel, lines in found.items()
         if kernel in titles
-    ) + _spilled(subject.compiled, titles)
-
-
-_MOVES = ("value", "{} <small>B per thread</small>", "stores", "loads", "of these in loops", "at lines")
-
-
-def _spilled(compiled: Compiled, titles: Mapping[str, str]) -> str:
-    """The values that lie in memory for want of registers, where a kernel spills."""
-    found = spilled_or_why(compiled.artifact)
-    if isinstance(found, str):
-        return f'<p class="ts-why">Spilled values: {text(found)}.</p>'
-    out = ""
-    for kernel, values in groupby(found, _kernel_of):
-        own = list(values)
-        rows = [
-            (text(v.title), str(v.bytes), str(v.stores), str(v.loads), str(v.in_loops), ", ".join(map(str, v.moved_at)))
-            for v in own
-        ]
-        names = [name.format(own[0].where) for name in _MOVES]
-        out += f"<h5>Spilled values of {text(titles.get(kernel, kernel))} {origin('static')}</h5>{table(names, rows)}"
-    return out
-
-
-def _kernel_of(value: SpilledValue) -> str:
-    return value.kernel
+    ) + spill_tables(spilled_or_why(subject.compiled.artifact), titles)
 
 
 _PARTS = {"line": "line", "what": "size", "where": "lies in", "takes": "takes", "how": "how"}

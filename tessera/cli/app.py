@@ -17,7 +17,7 @@ COMMANDS = {
     "check": "Check files without running them. Exits with 1 if there are errors.",
     "run": "Run a script. A .tess file may use Tessera's dialect of Python (type parameters, keywords, policies).",
     "compile": "Compile ahead of time: .cubin and .cu for a GPU, object and assembly for a CPU.",
-    "ir": "Print a function's Graph, Schedule, Tile or Target IR, its assembly, or a GPU's accesses to memory.",
+    "ir": "Print a function's Graph, Schedule, Tile or Target IR, assembly, accesses to memory, or spilled values.",
     "profile": "Run a script, or a function of it on random arguments, and show where the time went.",
     "trace": "Check a trace file for events that a viewer would drop or move. Exits with 1 if there are any.",
     "benchmark": "Measure the functions of a file on the CPU. With --compare, exit with 1 if one has become slower.",

@@ -10,11 +10,12 @@ import typer
 
 from tessera.cli.programs import lowered, sizes
 from tessera.compiler.pipeline import LEVELS, generate, global_accesses
+from tessera.runtime.code.assembly import spilled_of
 from tessera.runtime.levels import LevelLine, assembly_lines, op_lines, target_lines
 
-ACCESSES = "accesses"
-"""no level, but what the Tile level says of memory"""
-ALL = (*LEVELS, "assembly", ACCESSES)
+ACCESSES, SPILLS = "accesses", "spills"
+"""no levels, but what the Tile level says of memory, and the assembly of registers"""
+ALL = (*LEVELS, "assembly", ACCESSES, SPILLS)
 
 
 def ir(
@@ -32,7 +33,7 @@ def ir(
     generic: Annotated[bool, typer.Option("--generic", help="Print MLIR's generic form, which tools read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each line with its source lines, as JSON.")] = False,
 ) -> None:
-    """Print a function's Graph, Schedule, Tile or Target IR, its assembly, or a GPU's accesses to memory."""
+    """Print a function's Graph, Schedule, Tile or Target IR, assembly, accesses to memory, or spilled values."""
     if level not in ALL:
         raise typer.BadParameter(f"level is one of {', '.join(ALL)}, not {level!r}")
     text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if stdin else None
@@ -40,6 +41,9 @@ def ir(
     found = global_accesses(program.program, chosen, sizes(dims) or {}) if level == ACCESSES else []
     if level == ACCESSES:
         lines = [LevelLine(str(access), access.file, (access.line,)) for access in found]
+    elif level == SPILLS:
+        values = spilled_of(generate(program.program, chosen))
+        lines = [LevelLine(str(value), value.file, (value.line,)) for value in values]
     elif level in ("target", "assembly"):
         artifact = generate(program.program, chosen)
         lines = list((target_lines if level == "target" else assembly_lines)(program, artifact))
@@ -53,6 +57,6 @@ def ir(
     elif lines:
         print("\n".join(line.text for line in lines))
     else:
-        kinds = {"assembly": "machine code", ACCESSES: "accesses to global memory"}
+        kinds = {"assembly": "machine code", ACCESSES: "accesses to global memory", SPILLS: "spilled values"}
         has = kinds.get(level, f"{level} level: it starts as Tile IR")
         print(f"// {program.program.name} has no {has}")

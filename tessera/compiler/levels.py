@@ -115,6 +115,12 @@ async def accesses(analysis: Analysis, text: str, target: str, dims: Mapping[str
     ]
 
 
+async def spills(analysis: Analysis, text: str, target: str, dims: Mapping[str, int]) -> tuple[str, list[str]]:
+    """The target's name, and the values that lie in memory for want of registers, in words. Raises NoIR, as above."""
+    found = await _asked(analysis, text, "spills", target, dims)
+    return found["target"], [each["text"] for each in found["lines"]]
+
+
 async def _asked(analysis: Analysis, text: str, level: str, target: str, dims: Mapping[str, int]) -> dict[str, Any]:
     if importlib.util.find_spec("tessera.cli") is None:
         raise NoIR("this server came without the compiler; install tessera in the project's environment")

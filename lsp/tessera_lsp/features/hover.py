@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import re
 from dataclasses import replace
 from typing import Any
@@ -12,12 +13,14 @@ from lsprotocol import types as lsp
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import is_dict, is_tuple
 from tessera.compiler.frontend.result import type_text
+from tessera.compiler.ir.core import Op
+from tessera.compiler.levels import NoIR, spills
 from tessera.compiler.predict import refused
 from tessera.compiler.schedule.refusals import Refusal
 from tessera.editor import signatures
 from tessera.editor.functions import Known, is_tensor, policy_of
 from tessera.editor.kept import KeptValues, why
-from tessera.editor.names import COORDINATE, bound_by, covers, dim_at, is_local, word_at, word_span
+from tessera.editor.names import COORDINATE, bound_by, covers, definition_name, dim_at, is_local, word_at, word_span
 from tessera.editor.signatures import CallSignature
 from tessera.errors import Span
 from tessera.language import dims
@@ -29,6 +32,9 @@ from tessera_lsp.features import live_values
 from tessera_lsp.index import Index, IndexedUnit
 from tessera_lsp.server import TesseraServer
 from tessera_lsp.uses import FUNCTIONS, own_name, places
+
+PATIENCE = 2.0
+"""seconds that a hover waits for what a process of its own finds; then the next hover over the name has it"""
 
 
 def register(server: TesseraServer) -> None:
@@ -62,6 +68,25 @@ def register(server: TesseraServer) -> None:
         at = [v for v in found if v.at.contains(line, col) or (v.name in named and v.at.line == line)]
         return "".join(f"{text}\n\n" for text in dict.fromkeys(why(v, settings.target) for v in at))
 
+    spilled_values: dict[str, tuple[Op, Any, int, asyncio.Task[str]]] = {}
+    """of each text the function that was asked about last, and its line then"""
+
+    async def spilled(document: Document, known: Known) -> str:
+        """At the name of a function whose sizes are known: its values that lie in memory for want of registers."""
+        settings, op = server.settings_for(document), known.analysis.op
+        if op is None or not known.analysis.ok or not set(known.analysis.dims) <= set(settings.dims):
+            return ""
+        state, old = (settings.target, dict(settings.dims)), spilled_values.get(document.uri)
+        if old is None or old[0] is not op or old[1] != state:
+            for gone in [uri for uri in spilled_values if uri == document.uri or not server.is_open(uri)]:
+                spilled_values.pop(gone)[3].cancel()
+            old = op, state, known.tree.lineno, asyncio.ensure_future(_spilled(known, *state))
+            spilled_values[document.uri] = old
+        done, _ = await asyncio.wait({old[3]}, timeout=PATIENCE)
+        text = old[3].result() if done and not old[3].cancelled() else ""
+        by = known.tree.lineno - old[2]  # lines above have come or gone since
+        return re.sub(r"\bline (\d+)", lambda found: f"line {int(found[1]) + by}", text)
+
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     async def hover(params: lsp.HoverParams) -> lsp.Hover | None:
         document = await server.document(params.text_document)
@@ -75,6 +100,8 @@ def register(server: TesseraServer) -> None:
         text, span = found
         if known is not None and inside:
             text += apart(document, known, line, col) + why_kept(document, known, line, col)
+        if known is not None and not inside and covers(_name_of(document, known), line, col):
+            text += await spilled(document, known)
         text += (live.text if live is not None else "") + await _sizes(params, text)
         return _said(text, document.text.span_range(span))
 
@@ -84,6 +111,21 @@ def register(server: TesseraServer) -> None:
         call = live_values.call_at(cell, params.position.line) if cell is not None else None
         names = [n for n in call.sizes if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", text)] if call is not None else []
         return f"*{call.text(names)}*\n\n" if call is not None and names else ""
+
+
+async def _spilled(known: Known, target: str, dims: dict[str, int]) -> str:
+    try:
+        name, found = await spills(known.analysis, known.analysis.definition.source, target, dims)
+    except NoIR:  # there is no compiler or disassembler, or its text does not compile: diagnostics say so
+        return ""
+    if not found:
+        return f"Static, on {name}: no value is spilled to memory.\n\n"
+    return f"Static, on {name}, spilled to memory:\n\n" + "".join(f"- {markup.inline(v)}\n" for v in found) + "\n"
+
+
+def _name_of(document: Document, known: Known) -> Span:
+    """Its place in `def name`."""
+    return definition_name(document.text.plain.split("\n"), known.tree)
 
 
 def _said(text: str, range: lsp.Range) -> lsp.Hover:

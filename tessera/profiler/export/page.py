@@ -17,6 +17,8 @@ from tessera.profiler.views import tiles
 from tessera.profiler.views.accesses import access_tables
 from tessera.profiler.views.kernels import kernel_table, sizes_note
 from tessera.profiler.views.markup import hinted, table, text
+from tessera.profiler.views.spills import spill_tables
+from tessera.runtime.code.assembly import spilled_or_why
 from tessera.runtime.compiled import Compiled
 from tessera.runtime.events import LaunchEvent
 
@@ -46,7 +48,7 @@ def page(recording: Recording) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f'<meta name="viewport" content="width=device-width"><style>{_style()}</style></head>'
         f"<body><main><h1>Tessera profile</h1>{_headline(summary, recording)}{_hints(summary.hints)}{shown}"
-        f"{_traffic(summary)}{_accesses(recording)}<section><h2>Launches</h2>{_launches(recording.launches)}</section>"
+        f"{_traffic(summary)}{_accesses(recording)}{_spills(recording)}<section><h2>Launches</h2>{_launches(recording.launches)}</section>"
         f"<section><details><summary>As text</summary><pre>{plain}</pre></details></section>"
         f"</main><script>{resource('tiles.js')}</script></body></html>"
     )
@@ -70,11 +72,22 @@ def _traffic(summary: Summary) -> str:
     return f"<section><h2>Bytes by array</h2>{rows}</section>" if rows else ""
 
 
-def _accesses(recording: Recording) -> str:
-    """Of the programs that the recording called, as their last calls ran, where their target tells."""
+def _called(recording: Recording) -> list[Compiled]:
+    """The programs that the recording called, as their last calls ran."""
     programs = {id(program): program for call in recording.calls if (program := call.program()) is not None}
-    last = [compiled for program in programs.values() if (compiled := Compiled.of_last_call(program)) is not None]
-    found = [a for compiled in last if hasattr(compiled.target, "accesses") for a in compiled.accesses()]
+    return [compiled for program in programs.values() if (compiled := Compiled.of_last_call(program)) is not None]
+
+
+def _spills(recording: Recording) -> str:
+    """Registers that did not suffice, where a target tells."""
+    titles = {launch.kernel: launch.title for launch in recording.launches}
+    tables = dict.fromkeys(spill_tables(spilled_or_why(made.artifact), titles) for made in _called(recording))
+    return f"<section><h2>Spilled registers</h2>{''.join(tables)}</section>" if any(tables) else ""
+
+
+def _accesses(recording: Recording) -> str:
+    """Where the targets tell."""
+    found = [a for compiled in _called(recording) if hasattr(compiled.target, "accesses") for a in compiled.accesses()]
     titles = {launch.kernel: launch.title for launch in recording.launches}
     return f"<section><h2>Sectors of memory</h2>{access_tables(found, titles)}</section>" if found else ""
 
