@@ -163,7 +163,7 @@ def test_explain_shows_the_lines_of_several() -> None:
 @ts.kernel(BM=8, BN=8)
 def small_blocks(a: Tensor["M", "K"], b: Tensor["K", "N"]) -> Tensor["M", "N"]:
     c = ts.tile.context()
-    return a[tile_m : tile_m + c.BM, :] @ b[:, tile_n : tile_n + c.BN]  # noqa: F821 - coordinates
+    return a[tile_m : tile_m + c.BM, :] @ b[:, tile_n : tile_n + c.BN]
 
 
 @pytest.mark.parametrize("target", TARGETS)
