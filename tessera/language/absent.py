@@ -12,7 +12,22 @@ _SAVED = "ts.compile(f, ...).save(folder) writes the compiled code and its level
 _SAVED_STATE = "ts.checkpoint.save and ts.checkpoint.load keep training state"
 _FOREIGN = "models of other formats are neither read nor written yet"
 
+_DTYPES = {
+    "float": "f32", "double": "f64", "half": "f16", "long": "int64", "int": "int32", "short": "int16", "char": "int8",
+    "byte": "uint8", "cfloat": "complex64", "cdouble": "complex128",
+}  # fmt: skip
+"""PyTorch's names of dtypes, and ours"""
 _OF_PACKAGE: dict[str, str] = {
+    **{name: f"the dtype is ts.{dtype}" for name, dtype in _DTYPES.items()},
+    **dict.fromkeys(("FloatTensor", "LongTensor", "DoubleTensor"), "ts.tensor(data, ts.f32) has a dtype"),
+    **dict.fromkeys(
+        ("from_numpy", "as_tensor"), "ts.asarray(array) shares its memory; functions take NumPy's arrays too"
+    ),
+    "is_tensor": "write isinstance(x, ts.Tensor)",
+    "Size": "a shape is a tuple of numbers",
+    "nonzero": "the size of a result may not depend on values: ts.where(mask, x, y), or NumPy's outside of functions",
+    "autograd": _GRADIENTS,
+    "utils": "PyTorch's DataLoader, and any other iterable of batches, gives data to ts.train",
     "backward": "loss.backward() of a tensor; ts.grad(f) makes the function that computes the gradient of f",
     **dict.fromkeys(
         ("custom_vjp", "custom_jvp", "custom_gradient"), "@f.vjp and @f.jvp write the derivative of a function f"
@@ -54,6 +69,8 @@ _OF_NN: dict[str, str] = {
     "Parameter": "an array of floats that a field holds is a parameter",
     "functional": "functions are those of ts: ts.relu, ts.softmax, ts.cross_entropy",
     **dict.fromkeys(("ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "Softmax"), "call the function: ts.relu, ts.softmax"),
+    "LeakyReLU": "call the function: ts.leaky_relu",
+    **dict.fromkeys(("AdaptiveAvgPool1d", "AdaptiveAvgPool2d"), "ts.mean over the axes, for one value of each channel"),
     "Identity": "write lambda x: x, or leave the layer out",
     "Flatten": "call ts.reshape(x, (x.shape[0], -1))",
     **dict.fromkeys(("CrossEntropyLoss", "NLLLoss"), "call the function ts.cross_entropy(logits, labels)"),
@@ -101,8 +118,11 @@ _OF_OPTIMIZERS: dict[str, str] = {
 _GRADIENT_OF = "ts.grad(f) and ts.value_and_grad(f) compute gradients"
 _DEVICE = "a function runs where its arguments are"
 _OF_TENSOR: dict[str, str] = {
-    **{f: f"write x.to(ts.{d})" for f, d in (("float", "f32"), ("double", "f64"), ("half", "f16"), ("bfloat16", "bf16"),
-                                            ("long", "int64"), ("int", "int32"), ("bool", "bool"))},
+    **{name: f"write x.to(ts.{dtype})" for name, dtype in (_DTYPES | {"bfloat16": "bf16", "bool": "bool"}).items()},
+    "zero_": "values do not change in place: x = ts.zeros_like(x)",
+    "fill_": "values do not change in place: x = ts.full_like(x, value)",
+    "copy_": "values do not change in place: x = y",
+    **{f"{name}_": f"values do not change in place: x = ts.{name}(seed, x.shape)" for name in ("normal", "uniform")},
     **dict.fromkeys(("type", "type_as"), "write x.to(dtype)"),
     "dim": "write x.ndim",
     "numel": "write x.size",
@@ -118,6 +138,11 @@ _OF_TENSOR: dict[str, str] = {
     "values": "max(axis=) is the values themselves; argmax the places",
     "indices": "argmax and argsort give places",
 }  # fmt: skip
+_OF_OPERATORS: dict[str, str] = {
+    **dict.fromkeys(("inplace", "out"), "results are new: x = ts.f(x)"),
+    "device": f"{_DEVICE}; x.to(device) moves what was made",
+    "requires_grad": "write x.requires_grad_() behind it",
+}
 _OF_MODULE: dict[str, str] = {
     **dict.fromkeys(("train", "eval"), "an argument says it: drop(x, key) drops, norm(x, training=True) counts"),
     **dict.fromkeys(("cuda", "cpu"), "write model.to('cuda') or model.to('cpu')"),
@@ -182,9 +207,15 @@ def instead_of_method(name: str) -> str:
 
 def instead_of_attribute(kind: str, name: str) -> str:
     """The alternative to an attribute of a tensor, a module or an optimizer; empty if there is none."""
-    if kind == "tensor" and name.endswith("_") and not name.startswith("_"):
+    known = {"tensor": _OF_TENSOR, "module": _OF_MODULE, "optimizer": _OF_OPTIMIZER}[kind].get(name, "")
+    if not known and kind == "tensor" and name.endswith("_") and not name.startswith("_"):
         return f"values do not change in place: x = x.{name[:-1]}(...)"
-    return {"tensor": _OF_TENSOR, "module": _OF_MODULE, "optimizer": _OF_OPTIMIZER}[kind].get(name, "")
+    return known
+
+
+def instead_of_parameter(name: str) -> str:
+    """The alternative to a parameter that other libraries' operators have; empty if there is none."""
+    return _OF_OPERATORS.get(name, "")
 
 
 def no_attribute(kind: str, owner: object, name: str) -> AttributeError:

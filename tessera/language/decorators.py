@@ -227,7 +227,9 @@ def _demand_plain_function(python: Any, kind: str) -> None:
     if not inspect.isfunction(python):
         what = f"an object of {type(python).__name__}" if callable(python) and not isinstance(python, type) else name
         message = f"{what} is not a Python function, so it has no text to compile."
-        if what != name:
+        if not callable(python):
+            message += f" Give the {kind} that computes it."
+        elif what != name:
             message += f" Write a {kind} that takes it and calls it: lambda model, x: model(x)."
         _refuse(python, "TS109", message)
     if kind == "kernel" and name == "<lambda>":

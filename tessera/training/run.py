@@ -248,10 +248,14 @@ def train(
     TS363 for a checkpoint of another model.
     """
     if not isinstance(optimizer, Optimizer):
-        kind = optimizer if isinstance(optimizer, (str, type)) else type(optimizer).__name__
+        kind = optimizer if isinstance(optimizer, str) else type(optimizer).__name__
+        what = f"the class {optimizer.__name__} itself" if isinstance(optimizer, type) else repr(kind)
         raise LaunchError(
-            Diagnostic("TS105", f"train: optimizer is one of ts.optimizers, such as AdamW(1e-3); not {kind!r}")
+            Diagnostic("TS105", f"train: optimizer is one of ts.optimizers, such as AdamW(1e-3); not {what}")
         )
+    if any(c.__module__.partition(".")[0] == "torch" for c in type(model).__mro__):
+        message = "train: model is PyTorch's; ts.nn has modules and layers under the same names"
+        raise LaunchError(Diagnostic("TS105", message))
     for name, value in (
         ("steps", steps),
         ("epochs", epochs),

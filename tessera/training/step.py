@@ -17,6 +17,7 @@ from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.decorators import Function
 from tessera.nn import tree
+from tessera.runtime.eager.operators import OperatorFunction
 
 
 def gradient_of(loss, model, given, named, scale):
@@ -95,6 +96,11 @@ class LossCall:
         if not callable(loss):
             raise LaunchError(Diagnostic("TS105", f"train: loss is a function of model and batch, not {loss!r}"))
         name = getattr(loss, "__name__", None) or getattr(loss, "name", type(loss).__name__)
+        if isinstance(loss, OperatorFunction):
+            message = (
+                f"train: loss is a function of model and batch, such as lambda model, x, y: ts.{name}(model(x), y)"
+            )
+            raise LaunchError(Diagnostic("TS105", f"{message}; not ts.{name} itself"))
         signature = inspect.signature(loss)
         all_ = list(signature.parameters.values())
         if not all_:
@@ -112,15 +118,22 @@ class LossCall:
     def of_step(self, model: Any, batch: Any, scale: Any, key: int) -> tuple[Any, tuple[Any, ...]]:
         """The step, and its arguments. Raises LaunchError TS372, TS105 for a batch that the loss does not take."""
         given, named = self.arguments(batch)
+        keyed = {"key": key} if self.wants_key else {}
+        others: dict[str, Any] = {}
+        if self.open or (self.parameters is not None and len(given) + len(named) != len(self.parameters)):
+            others = self.bound(batch, model, *given, **named, **keyed)
         if not self.open:
             step = keyed_step_of(self.loss) if self.wants_key else step_of(self.loss)
-            return step, (model, given, named, scale, *((key,) if self.wants_key else ()))
+            return step, (model, given, named, scale, *keyed.values())
+        return open_step_of(self.loss, tuple(others)), (model, *others.values(), scale)  # type: ignore[arg-type]
+
+    def bound(self, batch: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The arguments behind the model by name. Raises LaunchError TS105 where the loss does not take them."""
         try:
-            bound = self.signature.bind(model, *given, **named, **({"key": key} if self.wants_key else {}))
+            return dict([*self.signature.bind(*args, **kwargs).arguments.items()][1:])
         except TypeError as error:
-            raise LaunchError(Diagnostic("TS105", f"train: a batch does not fit {self.name}: {error}")) from None
-        _, *others = bound.arguments.items()
-        return open_step_of(self.loss, tuple(n for n, _ in others)), (model, *(v for _, v in others), scale)  # type: ignore[arg-type]
+            hint = "" if isinstance(batch, (tuple, list, Mapping)) else "; a batch of several arrays is a tuple: (x, y)"
+            raise LaunchError(Diagnostic("TS105", f"train: a batch does not fit {self.name}: {error}{hint}")) from None
 
     def arguments(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments after the model, by position and by name. Raises LaunchError TS372 for a value that is not an

@@ -32,6 +32,7 @@ from tessera.compiler.ir.spec import SPECS, OpSpec, Reading, demand, invalid
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.immutable import immutable
 from tessera.language import dims
+from tessera.language.absent import instead_of_parameter
 from tessera.language.dims import Dim, DimError, Facts
 from tessera.language.dims.remembering import RememberingFacts
 from tessera.language.dtypes import DType
@@ -257,7 +258,8 @@ class Operator:
         return (self.name,) if self.methods is None else self.methods
 
     def _remark(self, parameter: str) -> str:
-        return f"; {self.says[parameter]}" if parameter in self.says else ""
+        said = self.says.get(parameter) or instead_of_parameter(parameter)
+        return f"; {said}" if said else ""
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Sorts call arguments into operands (a list for a variadic parameter) and attributes, defaults filled in.

@@ -138,7 +138,9 @@ class Tensor(Protocols):
         CompileError TS353, TS355 at the line of the call that has no derivative.
         """
         message = "nothing was recorded for backward(): no tensor that this one was computed from requires a gradient"
-        raise LaunchError(Diagnostic("TS356", f"{message}, or it was computed under ts.no_grad()", call_span()))
+        how = "model.requires_grad_() or an optimizer of model.parameters() makes those of a model require it"
+        message = f"{message}, or it was computed under ts.no_grad(); {how}"
+        raise LaunchError(Diagnostic("TS356", message, call_span()))
 
     # Taking it elsewhere
 

@@ -48,6 +48,9 @@ def test_the_package_names_what_there_is_instead():
         ("Module", "ts.nn has modules"),
         ("serving", "no server"),
         ("pmap", "ts.distributed"),
+        ("float", r"the dtype is ts\.f32$"),
+        ("long", r"the dtype is ts\.int64$"),
+        ("from_numpy", r"ts\.asarray"),
     ):
         with pytest.raises(AttributeError, match=why):
             getattr(ts, name)
@@ -67,6 +70,9 @@ def test_the_package_names_what_there_is_instead():
     [
         ("x.float()", r"'float'; write x\.to\(ts\.f32\)"),
         ("x.add_(1)", r"x = x\.add\(\.\.\.\)"),
+        ("x.zero_()", r"x = ts\.zeros_like\(x\)"),
+        ("ts.relu(x, inplace=True)", r"no parameter 'inplace'; results are new"),
+        ("ts.zeros(3, device='cuda')", r"no parameter 'device'; a function runs where its arguments are"),
         ("x.size(-1)", r"x\.size is the number of elements, x\.shape\[i\]"),
         ("x.view(-1).backward()", r"ts\.grad\(f\)"),
         ("ts.nn.functional.relu(x)", r"functions are those of ts"),
@@ -92,6 +98,8 @@ def test_attributes_of_other_libraries():
     model, rule = ts.nn.MLP(4, 8, key=0), ts.optimizers.AdamW(1e-3)
     for owner, name, why in (
         (ts.Tensor([1.0]), "float", r"x\.to\(ts\.f32\)"),
+        (ts.Tensor([1.0]), "zero_", r"x = ts\.zeros_like\(x\)"),
+        (ts.Tensor([1.0]), "fill_", r"x = ts\.full_like\(x, value\)"),
         (model, "eval", "an argument says it"),
         (rule, "step", r"opt\.update\(model, gradient, state\)"),
         (rule, "zero_grad", r"AdamW\(model\.parameters\(\), lr=1e-3\) holds them"),
@@ -99,6 +107,10 @@ def test_attributes_of_other_libraries():
         with pytest.raises(AttributeError, match=f"no attribute {name!r}; .*{why}"):
             getattr(owner, name)
         assert not hasattr(owner, "nonsense")
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*no parameter 'inplace'; results are new"):
+        ts.relu(ts.ones((3,)), inplace=True)
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS356.*an optimizer of model\.parameters\(\) makes those"):
+        ts.mean(model(ts.ones((2, 4)))).backward()
     with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*the shape comes first, init\.normal\(\(3, 4\), 0\)"):
         ts.nn.init.normal(0, (3, 4))
 

@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera import nn
 from tessera.runtime.code import build
+from tests.conftest import require
 from tests.unit.training.test_train import BATCHES, OPT, X, Y, bits, equal, fresh, loss, train
 
 
@@ -125,8 +126,13 @@ def refused(code, match, *args, **options):
 def test_what_train_does_not_take():
     model = fresh()
     refused("TS105", "optimizer is one of ts.optimizers, such as", model, "adam", loss, BATCHES)
-    refused("TS105", "optimizer is one of", model, ts.optimizers.AdamW, loss, BATCHES)
+    refused("TS105", "not the class AdamW itself", model, ts.optimizers.AdamW, loss, BATCHES)
+    refused("TS105", r"lambda model, x, y: ts\.mse\(model\(x\), y\); not ts\.mse itself", model, OPT, ts.mse, BATCHES)
     refused("TS105", "loss is a function of model and batch", model, OPT, 0.5, BATCHES)
+    x = BATCHES[0][0]
+    refused("TS105", r"does not fit loss: missing.*'y'; a batch of several arrays is a tuple", model, OPT, loss, [x, x])
+    refused("TS105", "does not fit loss: too many", model, OPT, loss, [(x, x, x)])
+    refused("TS105", "model is PyTorch's; ts.nn has", require("torch").nn.Linear(4, 4), OPT, loss, BATCHES)
     refused("TS105", "takes nothing", model, OPT, lambda: 0, BATCHES)
     refused("TS105", "steps is a whole number of at least 1, not 0", model, OPT, loss, BATCHES, steps=0)
     refused("TS105", "every is a whole number", model, OPT, loss, BATCHES, every=2.5)
