@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -14,7 +14,7 @@ _compiling: ContextVar[bool] = ContextVar("compiling", default=False)
 
 
 @contextmanager
-def refused() -> Iterator[None]:
+def refused() -> Generator[None]:
     """Around Python code that a program runs when it is compiled."""
     token = _compiling.set(True)
     try:

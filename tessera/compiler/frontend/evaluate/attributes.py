@@ -81,7 +81,7 @@ def _no_method(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Unk
 def _asked_at(ev: Evaluator, node: ast.AST) -> Span:
     """The place of a node, or of the author's call of what it stands in, where that is a function of Tessera."""
     span, frame = ev.span(node), ev.frame
-    while frame.caller is not None and span.file.startswith(OWN):
+    while frame.caller is not None and frame.call_span is not None and span.file.startswith(OWN):
         span, frame = frame.call_span, frame.caller
     return span
 
