@@ -222,6 +222,40 @@ def turned(
     return out
 
 
+@ts.kernel
+def inline(
+    q: Tensor["S", "D", ts.f32], k: Tensor["T", "D", ts.f32], v: Tensor["T", "E", ts.f32]
+) -> Tensor["S", "E", ts.f32]:
+    """The factor of the steps has no name."""
+    m, l, acc = ts.tile.full((16,), -math.inf), ts.tile.zeros((16,)), ts.tile.zeros((16, E))
+    for j in ts.tile.range_k(0, T, 32):
+        s = q[tile_s : tile_s + 16, :] @ k[j : j + 32, :].T
+        new = ts.tile.maximum(m, ts.tile.row_max(s))
+        p = ts.tile.exp(s - new[:, None])
+        l = l * ts.tile.exp(m - new) + ts.tile.row_sum(p)
+        acc = acc * ts.tile.exp(m - new)[:, None] + p @ v[j : j + 32, :]
+        m = new
+    return acc / l[:, None]
+
+
+@ts.kernel
+def in_place(
+    q: Tensor["S", "D", ts.f32], k: Tensor["T", "D", ts.f32], v: Tensor["T", "E", ts.f32]
+) -> Tensor["S", "E", ts.f32]:
+    """As columns, with one name for the maximum."""
+    top, total = ts.tile.full((8, 1), -math.inf), ts.tile.zeros((8, 1))
+    sums = ts.tile.zeros((8, E))
+    for j in ts.tile.range_k(0, T, 16):
+        s = (q[tile_s : tile_s + 8, :] @ k[j : j + 16, :].T) * 1.4426950408889634
+        before = top
+        top = ts.tile.maximum(ts.tile.max(s, axis=1, keepdim=True), top)
+        weights, shrink = ts.tile.exp2(s - top), ts.tile.exp2(before - top)
+        total = total * shrink
+        total = total + ts.tile.sum(weights, axis=1, keepdim=True)
+        sums = ts.tile.mma(weights, v[j : j + 16, :], sums * shrink)
+    return sums / total
+
+
 def attended(scores: Any, v: Any) -> Any:
     return ts.softmax(scores, -1) @ v
 
@@ -259,6 +293,8 @@ CASES: dict[str, tuple[Any, Any, list[Any], int]] = {
         [numbers(10, 40), numbers(10, 20)],
         2,
     ),
+    "inline": (inline, lambda q, k, v: attended(q @ k.T, v), ATTENTION, 3),
+    "in_place": (in_place, lambda q, k, v: attended(q @ k.T, v), ATTENTION, 3),
     "turned": (turned, lambda q, k, v: attended(q @ k.T, v).T, ATTENTION, 3),
 }
 
@@ -273,12 +309,12 @@ def test_the_gradient_of_an_online_softmax_is_that_of_whole_scores(case: str) ->
     compare(case, "cpu")
 
 
-@pytest.mark.parametrize("case", ["causal", "masked", "by_keys", "scaled", "rows"])
+@pytest.mark.parametrize("case", ["causal", "masked", "by_keys", "scaled", "rows", "guarded", "inline", "in_place"])
 def test_the_reference_has_the_same_gradients_of_online_softmax(case: str) -> None:
     compare(case, "reference")
 
 
-@pytest.mark.parametrize("case", ["causal", "masked", "by_keys", "scaled", "rows"])
+@pytest.mark.parametrize("case", ["causal", "masked", "by_keys", "scaled", "rows", "guarded", "inline", "in_place"])
 def test_the_emulated_machine_has_the_same_gradients_of_online_softmax(case: str) -> None:
     compare(case, "emulator:sm_90a")
 
@@ -333,27 +369,12 @@ def test_the_text_is_what_one_would_write() -> None:
     assert "reduce_across(d_scale_tile)" in text and text.count("reduce_across") == 1
 
 
-@ts.kernel
-def inline(
-    q: Tensor["S", "D", ts.f32], k: Tensor["T", "D", ts.f32], v: Tensor["T", "E", ts.f32]
-) -> Tensor["S", "E", ts.f32]:
-    """The factor of the steps has no name: behind the step it would be another."""
-    m, l, acc = ts.tile.full((16,), -math.inf), ts.tile.zeros((16,)), ts.tile.zeros((16, E))
-    for j in ts.tile.range_k(0, T, 32):
-        s = q[tile_s : tile_s + 16, :] @ k[j : j + 32, :].T
-        new = ts.tile.maximum(m, ts.tile.row_max(s))
-        p = ts.tile.exp(s - new[:, None])
-        l = l * ts.tile.exp(m - new) + ts.tile.row_sum(p)
-        acc = acc * ts.tile.exp(m - new)[:, None] + p @ v[j : j + 32, :]
-        m = new
-    return acc / l[:, None]
-
-
 @pytest.mark.parametrize(
     ("kernel", "walks"),
-    [(causal, 1), (masked, 1), (by_powers_of_two, 2), (guarded, 2), (scaled, 1), (logarithms, 2), (inline, 2)],
+    [(causal, 1), (masked, 1), (guarded, 1), (inline, 1), (in_place, 1), (scaled, 1), (by_powers_of_two, 2),
+     (logarithms, 2)],
     ids=lambda k: getattr(k, "name", None),
-)
+)  # fmt: skip
 def test_queries_walk_the_keys_once_where_the_sum_is_a_factor_of_rows(kernel: Any, walks: int) -> None:
     text = kernel.backward().source
     first = text[: text.index("\n@ts.kernel", 1)]
