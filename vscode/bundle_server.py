@@ -22,6 +22,7 @@ try:
 except ImportError:
     sys.exit("bundle_server.py needs python-minifier: pip install 'tessera[vscode]'")
 
+OWN_LICENCE = "LICENSE.txt"
 LICENSED = ("pygls", "lsprotocol", "cattrs", "attrs")
 PACKAGES = ("tessera", "tessera_lsp", "pygls", "lsprotocol", "cattrs", "attrs", "attr")
 # What the server stands below (see the import contracts in pyproject.toml), and what only clients need.
@@ -75,10 +76,17 @@ def bundle() -> dict[str, str]:
         left += [found for name in imported(tree, path) for found in places(name)]
     for name in LICENSED:
         licences = [f for f in distribution(name).files or () if f.name.startswith("LICENSE")]
-        files |= {f"licenses/{name}.txt": Path(str(f.locate())).read_text("utf-8") for f in licences}
+        files |= {f"licenses/{name}.txt": licence(Path(str(f.locate())).read_text("utf-8")) for f in licences}
     # Our own first: all of it compresses better so.
     ordered = sorted(minified(files).items(), key=lambda file: (not file[0].startswith("tessera"), file[0]))
     return dict(ordered)
+
+
+def licence(text: str) -> str:
+    """A licence; of that which is the extension's own too, what is not in its text: whose the library is."""
+    own = {line.strip() for line in (Path(__file__).parent / "LICENSE").read_text("utf-8").splitlines()}
+    more = [line.strip() for line in text.splitlines() if line.strip() not in own]
+    return text if len(more) > 3 else "\n".join([*more, "", f"Under the licence in the extension's {OWN_LICENCE}.", ""])
 
 
 def minified(files: dict[str, str]) -> dict[str, str]:
