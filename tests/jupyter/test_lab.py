@@ -257,6 +257,18 @@ def test_a_compilation_of_minutes_is_warned_of_and_can_be_interrupted(lab):
     expect(page.output(2)).to_contain_text("('steps', 42)")
 
 
+def test_a_cell_in_a_kernel_without_tessera_is_offered_to_load_it(lab):
+    page = lab("not_loaded.ipynb", HEAD.removeprefix("%load_ext tessera_jupyter\n"), NORM)
+    page.run_all()
+    expect(page.output(1)).to_contain_text("Cell magic `%%tessera` not found")
+    offer = page.page.get_by_role("button", name="Load it and run the cell")
+    expect(offer).to_be_visible()
+    page.shot("not-loaded")
+    offer.click()
+    expect(page.output(1).get_by_role("tab", name="Shapes")).to_be_visible()
+    expect(offer).to_have_count(0)
+
+
 def test_the_kernels_of_a_profile_fit_into_any_width(lab):
     call = "norm(np.ones((64, 64), np.float32))"
     page = lab("narrow.ipynb", HEAD, NORM.replace("%%tessera", f"%%tessera --profile '{call}'"))

@@ -105,7 +105,7 @@ def test_a_slow_call_in_a_plain_notebook_is_profiled_from_the_toolbar(side):
     layer = card(panel, "layer")
     layer.locator("summary").click()
     layer.get_by_role("button", name="Profile layer(x, x)").click()
-    expect(layer.locator(".tessera-panel")).to_contain_text("recorded")
+    expect(layer.locator(".tessera-panel")).to_contain_text("in kernels")
     expect(layer.locator(".tessera-card-time")).to_contain_text("measured")
     page.shot("plain")
 
@@ -129,7 +129,7 @@ def test_edits_are_compared_when_somebody_asks(side):
     expect(layer.locator(".tessera-said")).to_have_text("")
     page.shot("compared")
     layer.get_by_role("button", name="Profile again").click()
-    expect(layer.locator(".tessera-panel")).to_contain_text("recorded")  # below the card
+    expect(layer.locator(".tessera-panel")).to_contain_text("in kernels")  # below the card
     expect(layer.get_by_role("button", name="Show it")).to_have_count(0)
 
 

@@ -14,6 +14,7 @@ import { TesseraCompletions } from './completion';
 import { Connection } from './connection';
 import { followDisk } from './disk';
 import { type Surroundings, tesseraCell } from './editor';
+import { offerLoading } from './missing';
 import { NotebookSession } from './notebook';
 import { SessionPanel } from './sessionPanel';
 import { followKernel, NOTHING, type Told } from './sizes';
@@ -125,6 +126,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       }
     });
     followWatched(notebooks, sessions.session);
+    offerLoading(notebooks, panel => side.load(panel));
     followDisk(connection, app.serviceManager.contents);
     app.commands.addCommand(RESTART, {
       label: 'Restart Tessera Language Server',

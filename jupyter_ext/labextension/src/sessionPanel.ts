@@ -41,7 +41,7 @@ export class SessionPanel extends Widget {
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Functions and kernels of the session');
     this._said.setAttribute('role', 'status');
-    this._load.onclick = () => void this._loadExtension();
+    this._load.onclick = () => void this._loadHere();
     this.node.append(this._head, this._said, this._load, this._list);
     this._list.addEventListener('keydown', event => this._walk(event));
     _notebooks.currentChanged.connect(() => this._turn());
@@ -94,19 +94,26 @@ export class SessionPanel extends Widget {
     this._show();
   }
 
-  private async _loadExtension(): Promise<void> {
-    const panel = this._notebooks.currentWidget;
-    const kernel = panel?.sessionContext.session?.kernel;
-    const followed = panel && this._followed.get(panel);
-    if (!panel || !kernel || !followed) {
-      return;
-    }
-    const reply = await kernel.requestExecute({ code: LOAD, store_history: false }).done.catch(() => null);
+  /** Loads Tessera in the kernel of a notebook. Why it could not be loaded, "" where it was. */
+  async load(panel: NotebookPanel): Promise<string> {
+    const request = panel.sessionContext.session?.kernel?.requestExecute({ code: LOAD, store_history: false });
+    const reply = await request?.done.catch(() => null);
     if (reply?.content.status === 'error') {
-      this._said.textContent = `It could not be loaded: ${reply.content.ename}: ${reply.content.evalue}`;
-    } else {
+      return `It could not be loaded: ${reply.content.ename}: ${reply.content.evalue}`;
+    }
+    const followed = this._followed.get(panel);
+    if (followed) {
       followed.asked = false;
       void this._ask(panel);
+    }
+    return reply ? '' : 'It could not be loaded: no kernel answers.';
+  }
+
+  private async _loadHere(): Promise<void> {
+    const panel = this._notebooks.currentWidget;
+    const problem = panel ? await this.load(panel) : '';
+    if (problem) {
+      this._said.textContent = problem;
     }
   }
 
