@@ -61,29 +61,10 @@ class StraightThrough(Operator):
         return None if tangents[0] is None else g.to(tangents[0], tensor(y).dtype)
 
 
-class Recalled(Operator):
+class Recalled(StraightThrough):
     """`x`, which has been computed before as `y`: what is read of it, also by its derivatives, is read from there."""
-
-    batching = "leading"
-    functions = ()
-    methods = ()
 
     def infer(self, t: Infer, x: TensorType, y: TensorType) -> TensorType:
         if x.shape != y.shape or x.dtype != y.dtype:
             t.fail("TS213", f"recalled takes two tensors of one type, not {x} and {y}", operand=1)
         return x
-
-    def reference(self, x: Any, y: Any) -> Any:
-        return y
-
-    def partition(self, cut: Cut, x: TensorType, y: TensorType) -> None:
-        """Each element by itself."""
-
-    def decompose(self, g: GraphBuilder, x: Value, y: Value) -> Value:
-        return g.cast(y, tensor(y).dtype)
-
-    def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value, y: Value) -> tuple[Value, None]:
-        return (ct, None)
-
-    def tangent(self, g: GraphBuilder, out: Value, tangents: Any, x: Value, y: Value) -> Value | None:
-        return tangents[0]
