@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TensorType, TileType, ViewType
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, flops_of, inside, scalars_of
+from tessera.compiler.schedule.alignment import shape_of
 from tessera.compiler.schedule.views import kind_of
+from tessera.compiler.tile.builder import TileBuilder
 from tessera.language import dtypes
-from tessera.language.dims import ceildiv, prod
+from tessera.language.dims import Dim, ceildiv, prod
 from tessera.language.order import CHUNK
+
+_SEARCHES = {"argmax": "max", "argmin": "min"}
+"""the reductions that find a place, and what they find it of"""
 
 
 def chunked_reduction(group: Op, out: ProgramBuilder) -> None:
-    """A long reduction: one partial result per CHUNK elements, then one program that combines them in order."""
+    """A long reduction: partial results per CHUNK elements, then one program that combines them in order."""
     body = GroupBody.of(group)
     (fold,) = [op for op in body.ops if kind_of(op) == "reduce"]
     axes = tuple(a for a, d in enumerate(body.space) if d != 1)
@@ -25,51 +32,81 @@ def chunked_reduction(group: Op, out: ProgramBuilder) -> None:
     for op in body.ops[: body.ops.index(fold)]:
         writer.compute(op)
     name = fold.name.partition(".")[2]
-    b = writer.b
-    with b.at(fold.span):
+    b, span, kept = writer.b, fold.span, list[Value]()
+    with b.at(span):
         x = writer.stretch(writer.operand(fold, fold.operands[0]), (True,))
-        wide = partial_dtype(fold)
-        x = b.cast(x, wide)
+        x = b.cast(x, partial_dtype(fold))
         at = b.program_id(0) if writer.grid else b.index(0)
-        if not isinstance(n, int) or n % CHUNK:
-            left = b.iop("imin", b.iop("isub", b.index(n), b.iop("imul", at, b.index(CHUNK))), b.index(CHUNK))
-            size = b.value("tile.to_scalar", (left,), TileType((), dtypes.int32))
-            number = b.value("tile.iota", (), TileType((CHUNK,), dtypes.int32), {"axis": 0})
-            in_range = b.map("lt", number, b.broadcast(size, (CHUNK,), ()))
-            x = b.map("where", in_range, x, b.full((CHUNK,), identity(name, wide), wide))
-        partial = b.reshape(b.reduce(name, x, (0,)), (1,))
-        span = fold.span
-        partials = Op("graph.partials", (), (TensorType((count,), wide),), span, {}, hints=("partials",)).result
-        out.temp(partials)
-        view = writer.window(partials, 0, ViewType((count,), wide), "partials", write=True)
-        b.store(view, partial, [at])
+        x = _in_range(b, name, x, at, n)
+        for hint, partial in _partials(b, name, x, at):
+            t = partial.type
+            assert isinstance(t, TileType)
+            partials = Op("graph.partials", (), (TensorType((count,), t.dtype),), span, {}, hints=(hint,)).result
+            out.temp(partials)
+            view = writer.window(partials, 0, ViewType((count,), t.dtype), hint, write=True)
+            b.store(view, b.reshape(partial, (1,)), [at])
+            kept.append(partials)
     label = str(group.attrs["label"])
     out.launch(writer.finish(out.kernel_name(label)), writer.arguments, inside(group), label, flops_of(body.ops), span)
-    _combine(group, fold, partials, name, out)
+    _combine(group, fold, kept, name, out)
 
 
-def _combine(group: Op, fold: Op, partials: Value, name: str, out: ProgramBuilder) -> None:
-    t = partials.type
-    assert isinstance(t, TensorType)
+def _in_range(b: TileBuilder, name: str, x: Value, at: Value, n: Dim) -> Value:
+    """The elements of chunk `at`, and behind the last of `n` what changes nothing."""
+    if isinstance(n, int) and n % CHUNK == 0:
+        return x
+    t = x.type
+    assert isinstance(t, TileType)
+    nothing = identity(_SEARCHES.get(name, name), t.dtype)
+    load = x.op
+    if load is not None and load.name == "tile.load" and not load.attrs.get("masked"):
+        load.attrs |= {"fill": nothing, "defined": True}  # costs nothing where there are elements
+        return x
+    left = b.iop("imin", b.iop("isub", b.index(n), b.iop("imul", at, b.index(CHUNK))), b.index(CHUNK))
+    size = b.value("tile.to_scalar", (left,), TileType((), dtypes.int32))
+    number = b.value("tile.iota", (), TileType((CHUNK,), dtypes.int32), {"axis": 0})
+    in_range = b.map("lt", number, b.broadcast(size, (CHUNK,), ()))
+    return b.map("where", in_range, x, b.full((CHUNK,), nothing, t.dtype))
+
+
+def _partials(b: TileBuilder, name: str, x: Value, at: Value) -> list[tuple[str, Value]]:
+    """What is kept of a chunk, by name. Of a search: the extremum, and its place among all elements."""
+    if name not in _SEARCHES:
+        return [("partials", b.reduce(name, x, (0,)))]
+    first = b.value("tile.to_scalar", (b.iop("imul", at, b.index(CHUNK)),), TileType((), dtypes.int64))
+    places = b.map("add", b.reduce(name, x, (0,)), first)
+    return [("extrema", b.reduce(_SEARCHES[name], x, (0,), any_of_equal=True)), ("places", places)]
+
+
+def _combine(group: Op, fold: Op, kept: Sequence[Value], name: str, out: ProgramBuilder) -> None:
     writer = KernelWriter(Space((1,), [(0,)], (1,), (1,), (False,)), {}, set(), fold.span)
-    b = writer.b
-    view = writer.window(partials, 0, ViewType(t.shape, t.dtype), "partials")
-    whole = b.load(view, [b.index(0)], t.shape)
-    result = group.results[0]
+    b, wholes = writer.b, list[Value]()
+    shape = shape_of(kept[0])
+    for partials in kept:
+        t = partials.type
+        assert isinstance(t, TensorType)
+        view = writer.window(partials, 0, ViewType(shape, t.dtype), partials.hint or "partials")
+        wholes.append(b.load(view, [b.index(0)], shape))
+    (result,) = group.results
     rt = result.type
     assert isinstance(rt, TensorType)
-    total = b.cast(b.reshape(b.reduce(name, whole, (0,)), (1,)), rt.dtype)
+    total = b.reduce(name, wholes[0], (0,))
+    if name in _SEARCHES:  # the place that the chunk with the first of the extrema found
+        number = b.value("tile.iota", (), TileType(shape, dtypes.int64), {"axis": 0})
+        chosen = b.map("eq", number, b.broadcast(total, shape, ()))
+        total = b.reduce("sum", b.map("where", chosen, wholes[1], b.full(shape, 0, dtypes.int64)), (0,))
     out.result(result)
     target = writer.window(result, 0, ViewType((1,), rt.dtype), "out", write=True)
-    b.store(target, total, [b.index(0)])
+    b.store(target, b.cast(b.reshape(total, (1,)), rt.dtype), [b.index(0)])
     label = f"{name} of partials"
-    out.launch(writer.finish(out.kernel_name(label)), writer.arguments, {}, label, t.shape[0], fold.span)
+    out.launch(writer.finish(out.kernel_name(label)), writer.arguments, {}, label, shape[0], fold.span)
 
 
 def partial_dtype(fold: Op) -> dtypes.DType:
+    """What a long reduction computes with."""
     if fold.name in ("graph.any", "graph.all"):
         return dtypes.bool_
-    t = fold.result.type
+    t = (fold.operands[0] if fold.name.partition(".")[2] in _SEARCHES else fold.result).type
     assert isinstance(t, TensorType)
     return t.policy.accum if t.policy and t.policy.accum else t.dtype.compute
 

@@ -161,13 +161,21 @@ def reduced_axes(op: Op) -> tuple[int, ...]:
     return tuple(a % rank for a in ((axis,) if isinstance(axis, int) else axis))
 
 
+SEARCHED = 4 * CHUNK
+"""elements up to which one program searches for the place of an extremum"""
+
+
 def long_reduction(op: Op) -> bool:
     """A reduction of everything to a scalar that is worth spreading over many programs."""
-    if kind_of(op) != "reduce" or op.name in ("graph.argmax", "graph.argmin"):
+    if kind_of(op) != "reduce":
         return False
     shape = shape_of(op.operands[0])
     n = prod(shape)
-    return len(reduced_axes(op)) == len(shape) and (not isinstance(n, int) or n > CHUNK)
+    if len(reduced_axes(op)) != len(shape):
+        return False
+    if op.name in ("graph.argmax", "graph.argmin"):  # whose order is free, so that short ones take one launch
+        return isinstance(n, int) and n > SEARCHED
+    return not isinstance(n, int) or n > CHUNK
 
 
 def _reduced(op: Op, own: Axes) -> Axes:

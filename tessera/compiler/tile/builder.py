@@ -56,11 +56,11 @@ class TileBuilder(Builder):
             dtype = dtype.paired
         return self.value(f"tile.{name}", operands, TileType(t.shape, dtype), attrs)
 
-    def reduce(self, op: str, x: Value, axes: tuple[int, ...], dtype: DType | None = None) -> Value:
+    def reduce(self, op: str, x: Value, axes: tuple[int, ...], dtype: DType | None = None, **attrs: Attr) -> Value:
         t = _typed(x)
         shape = tuple(s for i, s in enumerate(t.shape) if i not in axes)
         out = dtypes.int64 if op in ("argmax", "argmin") else dtype or t.dtype
-        return self.value("tile.reduce", (x,), TileType(shape, out), {"op": op, "axes": axes})
+        return self.value("tile.reduce", (x,), TileType(shape, out), {"op": op, "axes": axes, **attrs})
 
     def reshape(self, x: Value, shape: tuple[Dim, ...]) -> Value:
         t = _typed(x)

@@ -187,7 +187,7 @@ for _name, _scalar in TABLE.items():
 @spec(
     "tile.reduce",
     f"Reduces over `axes` with `op` ({', '.join(REDUCE_OPS)}); the axes disappear. "
-    "The result dtype is the accumulator's.",
+    "The result dtype is the accumulator's. `any_of_equal`: an extremum may be any of equal elements: 0 or -0.",
 )
 def _reduce(op: Op) -> None:
     x, t, axes = _tile(op, op.operands[0]), _result(op), op.attrs.get("axes")

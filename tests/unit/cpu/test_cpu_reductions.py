@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera import knobs
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets.cpu.llvm.isa import host
 from tessera.compiler.targets.cpu.target import CpuTarget
@@ -111,6 +114,67 @@ def test_the_first_extremum_is_found_wherever_it_is(level: str, dtype: str) -> N
         found = [np.zeros((), np.int64) for _ in range(2)]
         code.run([a.ctypes.data for a in (y, *found)], [], [])
         assert [int(i) for i in found] == [y.argmax(), y.argmin()]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i1", "u2", "i8"])
+@pytest.mark.parametrize("size", [65536 * 5, 65536 * 4 + 5, 65536 * 6 - 1])
+def test_threads_share_the_search_of_a_long_row(dtype: str, size: int) -> None:
+    """Chunks are searched by programs of their own: the first of equal elements is found, the first NaN above all."""
+
+    @ts.function
+    def places(x, y):
+        return x.argmax(), x.argmin(), ts.argmax(x * 2 + y), ts.argmin(x[1:].reshape(1, -1))
+
+    @ts.function
+    def opened(x: ts.Tensor["N"], y: ts.Tensor["N"]):
+        return x.argmax(), x.argmin(), ts.argmax(x * 2 + y), ts.argmin(x[1:])
+
+    def wanted(x: Any, y: Any) -> list[int]:
+        return [int(i) for i in (x.argmax(), x.argmin(), (x * 2 + y).argmax(), x[1:].argmin())]
+
+    rng = np.random.default_rng(size)
+    x, y = (rng.integers(0, 40, size).astype(dtype) for _ in range(2))
+    program = ts.compile(places, target="cpu", arguments=[x, y])
+    grids = [prod(launch.kernel.attrs["grid"]) for launch in program.lowered.program.launches]
+    assert grids.count(-(-size // 65536)) >= 3
+    for here in ((), (5, 65536), (65535, 65536), (size - 1,), (70, size - 2)):
+        own = x.copy()
+        for place in here:
+            own[place] = 50
+        assert [int(i) for i in program(own, y)] == wanted(own, y)
+        assert [int(i) for i in opened(own, y)] == wanted(own, y)
+        if dtype[0] == "f" and here:
+            own[here[-1]] = np.nan
+            assert [int(i) for i in program(own, y)] == wanted(own, y)
+    nothing = np.full(size, -np.inf if dtype[0] == "f" else np.iinfo(dtype).min, dtype)
+    assert [int(i) for i in program(nothing, nothing)][:2] == [0, 0]
+
+
+@pytest.mark.parametrize("target", ["reference", "emulator:sm_80"])
+def test_other_targets_search_long_rows_in_chunks_too(target: str) -> None:
+    x = np.random.default_rng(3).integers(0, 1000, 65536 * 4 + 77).astype(np.float32)
+    x[[5, 70_000]] = 2000
+    with knobs.target.override(target):
+        found = ts.function(lambda x: (ts.argmax(x), ts.argmin(x * 2), ts.max(x)))
+        assert [np.asarray(v).item() for v in found(x)] == [5, x.argmin(), 2000]
+        x[200_000] = np.nan
+        assert [np.asarray(v).item() for v in found(x)][:2] == [200_000, 200_000]
+
+
+@pytest.mark.parametrize("size", [65537, 100_001])
+def test_nothing_is_read_behind_the_end_of_a_long_row(size: int) -> None:
+    """Where there is no memory, an instruction that reads none of its lanes is slow. A sum of what is in memory ends
+    with it; of computed elements, the address is another one there."""
+    if host().name != "avx512":
+        pytest.skip("this machine has no AVX-512")
+    x = np.ones(size, np.float32)
+    plain = ts.compile(ts.function(lambda x: ts.sum(x)), target="cpu", arguments=[x])
+    computed = ts.compile(ts.function(lambda x: ts.sum(x * x)), target="cpu", arguments=[x])
+    assert plain(x) == computed(x) == size
+    loads = re.findall(r"call <16 x float> @llvm.masked.load[^\n]*ptr align 4 (%\w+)", computed.source)
+    assert loads
+    for address in loads:
+        assert re.search(rf"{address} = select i1 ", computed.source)
 
 
 @pytest.mark.parametrize("columns", [5, 40])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tessera.compiler.targets.cpu.elementary.coefficients import FIELDS
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
-from tessera.compiler.targets.cpu.llvm.values import I1, Val, const, ty
+from tessera.compiler.targets.cpu.llvm.values import Val, const, ty
 
 
 class Arithmetic:
@@ -139,9 +139,5 @@ class Arithmetic:
 
     def rarely(self, condition: Val, usual: Val, slow: Callable[[], Val]) -> Val:
         """`usual`, but slow() in the lanes where `condition` holds; slow() runs only if there are such lanes."""
-        fn, lanes = self.fn, condition.ty.lanes
-        some = condition
-        if lanes > 1:
-            packed = fn.op(f"bitcast {condition.ty.text} {condition.ref} to i{lanes}", ty("i", lanes), (condition,))
-            some = fn.op(f"icmp ne i{lanes} {packed.ref}, 0", I1, (packed,))
-        return fn.choose(some, lambda: [fn.select(condition, slow(), usual)], lambda: [usual])[0]
+        fn = self.fn
+        return fn.choose(fn.any_lane(condition), lambda: [fn.select(condition, slow(), usual)], lambda: [usual])[0]

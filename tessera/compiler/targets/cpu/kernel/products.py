@@ -61,6 +61,8 @@ class MatrixOperand:
     dtype: DType
     large: bool = False
     """a part of a large matrix, or of one of unknown size"""
+    far: bool = False
+    """a part of a matrix that is known to be too large for the caches"""
     walks: tuple[Walk, Walk] | None = None
     """where rows or columns are several axes: those of either; then `ptr` is the address of the whole matrix, and"""
     start: tuple[Index, Index] = (0, 0)
@@ -206,6 +208,8 @@ class Product:
             shape = replace(shape, n_is_bound=True)
         if kind in ("turned", "lines"):
             shape = replace(shape, large=self.b.large)
+        elif kind == "direct" and shape.m == 1:
+            shape = replace(shape, large=self.b.far)
         match kind:
             case "dots":
                 direct = dots_function(k.module, shape)
@@ -440,8 +444,9 @@ def _whole(k: KernelFunction, op: Op, i: int) -> MatrixOperand:
     assert isinstance(v.type, ViewType)
     s, dtype = k.ev.view_strides(v), dtype_of(v)
     sizes = [d for d in matrix_sizes(op, i) if isinstance(d, int)]
-    large = len(sizes) < 2 or prod(sizes) * dtype.itemsize >= LARGE
-    found = MatrixOperand(k.ev.base(v), (s[rows[-1]], s[columns[-1]]), dtype, large)
+    known, size = len(sizes) == 2, prod(sizes) * dtype.itemsize
+    large, far = not known or size >= LARGE, known and size > k.isa.cached_bytes
+    found = MatrixOperand(k.ev.base(v), (s[rows[-1]], s[columns[-1]]), dtype, large, far)
     if len(rows) == len(columns) == 1:
         return found
     first, second = ([(k.ev.dim(v.type.shape[a]), s[a]) for a in axes] for axes in (rows, columns))

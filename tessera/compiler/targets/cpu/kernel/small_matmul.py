@@ -35,6 +35,8 @@ PAGE = 1 << 12
 """bytes from one element to the next one in the same set of a first-level cache"""
 LARGE = 1 << 20
 """bytes of a matrix that is not expected in a core's own caches"""
+AHEAD = 1 << 16
+"""bytes of a large matrix between a read and what memory is asked for at that time: enough to hide its delay"""
 
 Step: TypeAlias = "Callable[[Index, Index, list[Val]], list[Val]]"
 """Adds products to sums: those from a place on, how many."""
@@ -54,7 +56,8 @@ class Shape:
     n_is_bound: bool = False
     """fewer columns may be left; not for the direct way"""
     large: bool = False
-    """B is a part of a large matrix, or of one of unknown size; only turned.py and lines.py use it"""
+    """B is a part of a large matrix, or of one of unknown size (turned.py and lines.py), or too large for the caches
+    (one row of A): memory is asked ahead"""
     m_is_bound: bool = False
     """there may be fewer rows, but one; results of the others are filler. For the direct way and turned.py"""
 
@@ -255,6 +258,7 @@ class Writer:
         """The rows of B from `lo` on, each times its element of A."""
         fn, shape = self.fn, self.shape
         whole = shape.n // shape.lanes * shape.lanes
+        ahead = -(-AHEAD // (shape.n * shape.dtype.itemsize * ROWS)) * ROWS
 
         def add(first: Index, rows: int) -> None:
             lefts = [self._left(0, fn.add(first, i)) for i in range(rows)]
@@ -262,6 +266,8 @@ class Writer:
 
             def columns(column: Index, tail: int) -> None:
                 total = self._get(target, column)
+                for line in lines if shape.large and rows == ROWS and not tail else []:
+                    fn.prefetch(self.at(line, (ahead, self.strides[2]), (column, 1)), 2)
                 for left, line in zip(lefts, lines, strict=True):
                     total = self.fma(left, self._load(self.at(line, (column, 1)), tail), total)
                 self._put(total, target, column)

@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from itertools import product
 
 from tessera.compiler.targets.cpu.kernel.chains import Chains, added
-from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, Writer, written
+from tessera.compiler.targets.cpu.kernel.small_matmul import AHEAD, Shape, Writer, written
 from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
 from tessera.language.order import CHAIN, levels
-
-AHEAD = 1 << 16
-"""bytes of a large matrix between a read and what memory is asked for at that time: enough to hide its delay"""
 
 
 def turned_function(module: LLVMModule, shape: Shape) -> str:

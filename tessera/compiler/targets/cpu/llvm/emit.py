@@ -359,6 +359,14 @@ class LLVMFunction:
         return Val(ref, PTR)
 
     # -- vectors -----------------------------------------------------------------------------------------------------
+    def any_lane(self, mask: Val) -> Val:
+        """Whether a mask holds in some lane."""
+        n = mask.ty.lanes
+        if n == 1:
+            return mask
+        packed = self.op(f"bitcast {mask.ty.text} {mask.ref} to i{n}", ty("i", n), (mask,))
+        return self.op(f"icmp ne i{n} {packed.ref}, 0", I1, (packed,))
+
     def splat(self, v: Val, lanes: int) -> Val:
         if v.ty.lanes == lanes:
             return v

@@ -126,6 +126,7 @@ class ElementMemory:
             return choose(mask, unpack(self._plain(safe, t, d, pure), d, self.vm), fill, self.fn)
         mask = self.fn.splat(mask, lanes)
         wide = self._storage_mask(mask, d)
+        p = self._touched(p, mask, t)
         text = self._masked_load(t, p, wide, d)
         raw = self.fn.op(text, t, (p, wide)) if pure else self.fn.load_once(text, t, (p, wide), self.floor)
         x = unpack(raw, d, self.vm)
@@ -267,12 +268,22 @@ class ElementMemory:
         isa = self.vm.isa
         return isa.masks or (isa.bits == 256 and t.bits >= 32)
 
+    def _touched(self, p: Val, mask: Val, t: Ty) -> Val:
+        """`p`, or where no lane is read a place of this function's own: where there is no memory, an instruction that
+        reads none of its lanes takes hundreds of cycles. So it does behind the end of an array."""
+        if not self._by_mask(t):
+            return p
+        return self.fn.select(self.fn.any_lane(mask), p, self._place(64))
+
     def _safe(self, d: DType) -> Val:
         """A place of this function's own for accesses that must not happen."""
-        if d.itemsize not in self._dummy:
-            self._dummy[d.itemsize] = self.fn.alloca("i8", max(16, d.itemsize), 16)
-            self.fn.entry.append(f"  store i128 0, ptr {self._dummy[d.itemsize].ref}, align 16")
-        return self._dummy[d.itemsize]
+        return self._place(max(16, d.itemsize))
+
+    def _place(self, size: int) -> Val:
+        if size not in self._dummy:
+            self._dummy[size] = self.fn.alloca("i8", size, 16)
+            self.fn.entry.append(f"  store i128 0, ptr {self._dummy[size].ref}, align 16")
+        return self._dummy[size]
 
     def _storage_mask(self, mask: Val, d: DType) -> Val:
         """The mask of the stored components: complex numbers have two a lane."""

@@ -143,7 +143,7 @@ class Across:
 
         def write(coord: Coord, u: int, values: list[Val]) -> None:
             for r, acc in zip(self.reductions, tree(0, 1), strict=True):
-                body.deliver(r.op, r.result(r.combine(r.identity(lanes), acc)))  # 0 + -0 is 0, however it is added up
+                body.finish(r, r.combine(r.identity(lanes), acc))  # 0 + -0 is 0, however it is added up
 
         ev.within[self.reduced] = self.length
         limit = self._limit(vector, extent, Coord(0, 0), Coord(0, n - 1))
@@ -261,7 +261,7 @@ class Across:
             lane = fn.add(fn.sub(coord.index, lo), coord.shift)
             for i, p in enumerate(partials):
                 acc = totals[i].read(0, lane, lanes) if totals is not None else p.fold(lane, lanes)
-                self.body.deliver(p.r.op, p.r.result(acc))
+                self.body.finish(p.r, acc)
 
         VectorLoop(self.body, vector, lanes, 1, write).run(lo, hi, hi, [])
 
@@ -306,4 +306,4 @@ class SerialNest:
                 for p, t in zip(partials, totals, strict=True):
                     t.write(0, 0, p.r.combine(t.read(0, 0, 1), p.fold(0, 1)))
         for i, p in enumerate(partials):
-            body.deliver(p.r.op, p.r.result(totals[i].read(0, 0, 1) if totals is not None else p.fold(0, 1)))
+            body.finish(p.r, totals[i].read(0, 0, 1) if totals is not None else p.fold(0, 1))

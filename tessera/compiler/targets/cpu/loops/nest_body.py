@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType
@@ -14,7 +14,7 @@ from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord, affine
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.compiler.targets.cpu.loops.prefetch import GatheredPrefetch, Prefetch
-from tessera.compiler.targets.cpu.loops.reduce import ReductionWriter
+from tessera.compiler.targets.cpu.loops.reduce import ReductionWriter, searched_beside
 from tessera.compiler.targets.cpu.loops.stages import READS, LoopGroup, Nest, Root, beside_each_other
 from tessera.language.dims import Dim
 
@@ -36,9 +36,14 @@ class NestBody:
     ) -> None:
         self.ev, self.fn, self.plan, self.nest, self.group = ev, ev.fn, plan, nest, group
         self.extent_of, self.raw = extent, raw
-        self.reductions = [
-            ReductionWriter(r.op, ev.vm) for r in nest.roots if r.reduced is not None and r.op is not None
-        ]
+        reduced = {r.op: ReductionWriter(r.op, ev.vm) for r in nest.roots if r.reduced is not None and r.op is not None}
+        self.found: set[Op] = set()
+        """extrema that a search of this nest finds as well"""
+        for op in reduced:
+            if (search := searched_beside(op)) is not None and search in reduced:
+                reduced[search].extremum = op
+                self.found.add(op)
+        self.reductions = [r for op, r in reduced.items() if op not in self.found]
         self.inner = [c for c in nest.classes if c not in group.outer]
         self.kept: dict[tuple[Value, Coords], None] = {}
         """the values that the nest reads from scratch memory, with coordinates"""
@@ -142,7 +147,7 @@ class NestBody:
         woven = {r: rest for r, *rest in self.neighbours} if ev.trusting else {}
         done: set[Root] = set()
         for root in self.nest.roots:
-            if root in done:
+            if root in done or root.op in self.found:
                 continue
             if root in woven and self._store_woven([root, *woven[root]]):
                 done.update(woven[root])
@@ -181,6 +186,12 @@ class NestBody:
             index = affine(base, reduced.lanes, fn) if reduced.lanes > 1 else base
         part = reduction.lift(x, index, lanes)
         return part if ev.trusting else reduction.masked(part, ev.idle(root.classes))
+
+    def finish(self, reduction: ReductionWriter, acc: Sequence[Val]) -> None:
+        """A reduction's result, and the extremum whose place it is, from the finished accumulator."""
+        self.deliver(reduction.op, reduction.result(acc))
+        if reduction.extremum is not None:
+            self.deliver(reduction.extremum, acc[0])
 
     def deliver(self, op: Op, x: Elem) -> None:
         """The finished result of a reduction, at the current kept coordinates."""

@@ -153,11 +153,26 @@ class Along:
             return
         short = isinstance(extent, int) and extent <= CHUNK
         if short or not any(r.ordered for r in self.reductions):
-            results = self._fold(vector, 0, extent, limit, lanes, unroll)
+            results = self._fold(vector, 0, self._end(vector, extent), limit, lanes, unroll)
         else:
             results = self._chunks(vector, extent, limit, lanes, unroll)
         for r, acc in zip(self.reductions, results, strict=True):
-            body.deliver(r.op, r.result(acc))
+            body.finish(r, acc)
+
+    def _end(self, vector: int, extent: Index) -> Index:
+        """Where the elements end that change something: a load alone may read identities behind its array."""
+        roots = [root for root in self.body.nest.roots if root.op not in self.body.found]
+        ends: dict[str, Index] = {}
+        for root, r in zip(roots, self.reductions, strict=True):
+            op = root.value.op
+            if op is None or op.name != "tile.load" or op.attrs["fill"] != r.identity(1)[0].const:
+                return extent
+            lo, hi = self.ev.extents(op)[root.classes.index(vector)]
+            if lo is not None or hi is None:
+                return extent
+            ends[text(hi)] = hi
+        (end,) = ends.values() if len(ends) == 1 else (extent,)
+        return self.fn.smax(self.fn.smin(extent, end), 0)
 
     def _searches(self, extent: Index, lanes: int) -> bool:
         """Whether only places of elements are looked for, for which any order will do, along an axis that may be long,

@@ -31,6 +31,8 @@ class ReductionWriter:
         source, target = op.operands[0].type, op.result.type
         assert isinstance(source, TileType) and isinstance(target, TileType)
         self.op, self.vm, self.fn = op, vm, vm.fn
+        self.extremum: Op | None = None
+        """of a search: the reduction to the value of the element that it finds"""
         self.name = str(op.attrs["op"])
         self.source, self.result_type = source.dtype, target.dtype
         self.indexed = self.name in ("argmax", "argmin")
@@ -150,6 +152,14 @@ class ReductionWriter:
         if isinstance(x, Val) and self.result_type.is_low_precision:
             return round_to(x, self.result_type, self.vm)
         return cast(x, self.dtype, self.result_type, self.vm) if self.dtype != self.result_type else x
+
+
+def searched_beside(op: Op) -> Op | None:
+    """The search for the place of an extremum that may decide which of equal elements the extremum is."""
+    name, axes = f"arg{op.attrs['op']}", op.attrs["axes"]
+    users = op.operands[0].users if op.attrs.get("any_of_equal") else []
+    found = (u for u in users if u.name == "tile.reduce" and (u.attrs["op"], u.attrs["axes"]) == (name, axes))
+    return next(found, None)
 
 
 def power_of_two(n: int) -> int:
