@@ -106,9 +106,11 @@ def partial_dtype(fold: Op) -> dtypes.DType:
     """What a long reduction computes with."""
     if fold.name in ("graph.any", "graph.all"):
         return dtypes.bool_
-    t = (fold.operands[0] if fold.name.partition(".")[2] in _SEARCHES else fold.result).type
-    assert isinstance(t, TensorType)
-    return t.policy.accum if t.policy and t.policy.accum else t.dtype.compute
+    found, given = fold.result.type, fold.operands[0].type
+    assert isinstance(found, TensorType) and isinstance(given, TensorType)
+    if fold.name.partition(".")[2] in _SEARCHES:
+        return given.dtype.compute
+    return found.policy.accum if found.policy and found.policy.accum else found.dtype.compute
 
 
 def identity(name: str, dtype: dtypes.DType) -> bool | int | float:
