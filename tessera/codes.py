@@ -128,6 +128,8 @@ CODES: dict[str, CodeEntry] = {
                        "training.findings, training.alerts"),
     "TS372": CodeEntry("Training error", "the data are not batches that the loss takes, or not the earlier ones",
                        "training"),
+    "TS373": CodeEntry("Training warning", "the new model and state that an update returns are dropped",
+                       "optimizers.repeated"),
     "TS381": CodeEntry("State error", "an effect gives state another shape, dtype or structure",
                        "compiler.frontend.evaluate.states"),
     "TS382": CodeEntry("State error", "an effect could not be carried out: a cache is full", "nn.state"),

@@ -7,12 +7,16 @@ the trees apart as the earlier ones were, has the compiled program look at shape
 
 from __future__ import annotations
 
+import dis
+import sys
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
 import tessera as ts
+from tessera.errors import Diagnostic, TrainingWarning
 from tessera.nn import tree
 from tessera.optimizers.forms import Form, Unusual
 from tessera.optimizers.memory import OptimizerState
@@ -50,6 +54,7 @@ def again(optimizer: Any, model: Any, gradient: Any, state: Any, lr: Any) -> tup
 def remember(optimizer: Any, model: Any, gradient: Any, names: Sequence[str], program: Any, args: Any) -> None:
     """Prepares for updates like this one, which has been checked and made: `program(*args)` was what it computed, for
     the parameters of these names. Of trees that keep changing, most updates are not worth it."""
+    _warn_of_dropped()
     known = _known.get(id(optimizer))
     if known is None or known.optimizer() is not optimizer:
         try:
@@ -117,3 +122,19 @@ class RepeatedUpdate:
             values[i] = parameter
         moments = dict(zip(self.names, held))  # noqa: B905
         return self.model.tree(values), OptimizerState(moments, step, good, scale, norm, tally)
+
+
+def _warn_of_dropped() -> None:
+    """Warns TS373 where the statement that called `update` is that call alone: it has changed nothing. Updates that are
+    repeated do not come here."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "update":
+        frame = frame.f_back
+    caller = frame.f_back if frame is not None else None
+    if caller is None:
+        return
+    following = next((step for step in dis.get_instructions(caller.f_code) if step.offset > caller.f_lasti), None)
+    if following is not None and following.opname == "POP_TOP":
+        message = "update changes nothing, and what it returns is dropped: model, state = opt.update(model, ...)"
+        text = Diagnostic("TS373", message).render()
+        warnings.warn_explicit(text, TrainingWarning, caller.f_code.co_filename, caller.f_lineno)

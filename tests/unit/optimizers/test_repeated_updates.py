@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -199,3 +200,17 @@ def test_nothing_is_kept_of_an_optimizer_that_is_gone():
     del opt
     gc.collect()
     assert key not in repeated._known
+
+
+def test_an_update_whose_results_are_dropped_is_told():
+    opt, model = ts.optimizers.SGD(0.1), net()
+    state, gradient = opt.init(model), nn.tree.replaced(model, {})
+    with pytest.warns(ts.TrainingWarning, match=r"(?s)TS373.*model, state = opt\.update") as told:
+        opt.update(model, gradient, state)
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other = ts.optimizers.SGD(0.1)
+        model, state = other.update(model, gradient, other.init(model))
+        kept = [ts.optimizers.Adam(0.1).update(model, gradient, ts.optimizers.Adam(0.1).init(model)) for _ in range(2)]
+    assert len(kept) == 2

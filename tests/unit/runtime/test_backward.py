@@ -175,7 +175,7 @@ def test_frozen_parameters_have_no_gradient():
     gradient = model.gradient()
     assert gradient.up.weight is None and gradient.down.weight is not None
     opt = SGD(0.1, groups=(Group(lambda name, p: name.startswith("up"), frozen=True),))
-    opt.update(model, gradient, opt.init(model))
+    _ = opt.update(model, gradient, opt.init(model))
     with pytest.raises(LaunchError, match="TS362"):
         SGD(0.1).update(model, gradient, SGD(0.1).init(model))
 
