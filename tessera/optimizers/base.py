@@ -253,13 +253,10 @@ def check(rule: Optimizer, trained: dict[str, Any], gradients: dict[str, Any], s
 @ts.function
 def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f64, seed: ts.Int):
     """One step of all parameters."""
-    total, least, sound, ahead, finite = 0.0, ts.inf, True, 0, 0
+    found = (0.0, ts.inf, True, 0, 0)
     for g in gradients:  # all of one after all of another: so it repeats layer by layer, which the compiler sees
-        square = ts.sum(ts.square(g.to(ts.f32) / scale))
-        total, least = total + square, ts.minimum(least, square)
-        holds = ts.isfinite(square)
-        sound = sound & holds
-        ahead, finite = ahead + sound.to(ts.int32), finite + holds.to(ts.int32)
+        found = with_gradient(found, g, scale)
+    total, least, _, ahead, finite = found
     norm = ts.sqrt(total)
     fine = ts.isfinite(norm)
     shrink = 1.0 / scale
@@ -274,20 +271,11 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
     if plan.stochastic:  # of the seed, the step and the parameter's number
         keys = ts.random_bits(ts.random_bits(seed, (1,))[0] + step.to(ts.uint64), (len(parameters),))
     for i in range(len(parameters)):
-        p, g = parameters[i], gradients[i]
-        wide = ts.f64 if p.dtype == ts.f64 else ts.f32
-        before = {k: held[i][k].to(wide) for k in held[i]}
-        q = before[MASTER] if MASTER in before else p.to(wide)
-        q, kept = rule.changed(q, g.to(wide) * shrink, before, rate * plan.rates[i], t, plan.decays[i])
-        if MASTER in before:
-            kept = {**kept, MASTER: q}
         key = None if keys is None else keys[i]
-        new.append(ts.where(fine, stored(q, p, plan.saturate, key, 0), p))
-        order = list(kept)
-        states.append({
-            k: ts.where(fine, stored(kept[k], held[i][k], plan.saturate, key, 1 + order.index(k)), held[i][k])
-            for k in kept
-        })  # fmt: skip
+        common = (shrink, fine, rate, t, plan.rates[i], plan.decays[i], plan.saturate)
+        p, state = updated_parameter(rule, parameters[i], gradients[i], held[i], common, key)
+        new.append(p)
+        states.append(state)
     good = ts.where(fine, good + 1, 0)
     if rule.loss_scale == "dynamic":
         scale, good = next_scale(scale, good, fine)
@@ -296,6 +284,40 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
 
 
 updated.options["constant"] = True  # nothing of it is recorded for backward()
+
+
+@ts.function
+def with_gradient(found, g, scale):
+    """What is known of the gradients up to this one: the sum of all squares, the least of their sums, whether all are
+    finite, how many come before the first that is not, and how many are finite."""
+    total, least, sound, ahead, finite = found
+    square = ts.sum(ts.square(g.to(ts.f32) / scale))
+    holds = ts.isfinite(square)
+    sound = sound & holds
+    ahead, finite = ahead + sound.to(ts.int32), finite + holds.to(ts.int32)
+    total, least = total + square, ts.minimum(least, square)
+    return total, least, sound, ahead, finite
+
+
+@ts.function
+def updated_parameter(rule, p, g, held, common, key):
+    """A parameter and its arrays after a step."""
+    shrink, fine, rate, t, factor, decay, saturate = common
+    wide = ts.f64 if p.dtype == ts.f64 else ts.f32
+    before = {k: held[k].to(wide) for k in held}
+    q = before[MASTER] if MASTER in before else p.to(wide)
+    q, kept = rule.changed(q, g.to(wide) * shrink, before, rate * factor, t, decay)
+    if MASTER in before:
+        kept = {**kept, MASTER: q}
+    order = list(kept)
+    state = {
+        k: ts.where(fine, stored(kept[k], held[k], saturate, key, 1 + order.index(k)), held[k]) for k in kept
+    }  # fmt: skip
+    return ts.where(fine, stored(q, p, saturate, key, 0), p), state
+
+
+with_gradient.options["alike"] = True  # most parameters differ in their names alone
+updated_parameter.options["alike"] = True
 
 
 def stored(q, like, saturate, key, draw):

@@ -65,8 +65,11 @@ class OpRuns:
         self.arguments = {v: i for i, v in enumerate(self.block.args)}
         self.runs = [OpRun(s) for s in found]
         self.base = self.runs[base]
+        self._find_owners()
+        list(self._operands(self.base))  # most that repeats by chance ends here
         self._align()
         self.runs = self._related()
+        self._find_owners()
 
     # where windows begin
     def _align(self) -> None:
@@ -81,8 +84,10 @@ class OpRuns:
             first, second = (self._layer(run, n, layer) for n in (1, 2))
             if first is not None and second is not None and abs(second - first) == 1:
                 self._note(run, layer, 2 * first - second, second - first)
+            self._find_owners()
         ends = [0, *(run.at.stop for run in self.runs)]
         self.runs = [run for run, end in zip(self.runs, ends, strict=False) if run.at.start >= end]
+        self._find_owners()
 
     def _read(self, run: OpRun, first: int, stop: int) -> Iterator[tuple[int, Value]]:
         """The arguments that the operators of these windows read, perhaps through others, and results of other runs."""
@@ -126,11 +131,15 @@ class OpRuns:
     def place(self, v: Value) -> tuple[OpRun, int, int] | None:
         """The run, window and place in it of the operator that makes a value; None outside of all runs."""
         i = self.number.get(v.op) if v.op is not None else None
-        if i is not None:
-            for run in self.runs:
-                if run.at.start <= i < run.at.stop:
-                    return run, *divmod(i - run.at.start, run.at.period)
-        return None
+        run = self.owner[i] if i is not None else None
+        return None if i is None or run is None else (run, *divmod(i - run.at.start, run.at.period))
+
+    def _find_owners(self) -> None:
+        self.owner: list[OpRun | None] = [None] * len(self.keys)
+        """the run of each operator"""
+        for run in self.runs:
+            at = run.at
+            self.owner[at.start : at.stop] = [run] * (at.stop - at.start)
 
     def _operands(self, run: OpRun) -> Iterator[Operand]:
         s = run.at

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
+from tessera.compiler.frontend.evaluate.alike import evaluated
 from tessera.compiler.frontend.evaluate.inlining import inline
 from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
@@ -142,7 +143,11 @@ def _bound_call(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any],
     places = _argument_nodes(node, closure)
     if not ev.live and closure.frame is None and not closure.decorated and is_static(args) and is_static(kwargs):
         return _as_python(ev, node, closure, bound, places)
-    return (launch if other else inline)(ev, node, closure, bound, places)
+    if other:
+        return launch(ev, node, closure, bound, places)
+    if closure.frame is None and closure.definition.options.get("alike"):
+        return evaluated(ev, closure, bound, lambda: inline(ev, node, closure, bound, places))
+    return inline(ev, node, closure, bound, places)
 
 
 def _as_python(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any], places: Any) -> Any:

@@ -111,9 +111,11 @@ class Evaluator(AnalysisRecord):
         self.as_python = False
         """whether a plain function of ordinary values is evaluated, which the compiler has Python run"""
         self.endless: set[object] = set()
+        """functions whose recursion has been found not to end"""
+        self.alike: dict[Any, Any] = {}
+        """calls that have been evaluated, by their arguments: see `alike`"""
         self._foreign: dict[int, Any] = {}
         """containers from outside of the program, by identity"""
-        """functions whose recursion has been found not to end"""
         self.speculative = 0
         """how many undecided branches are open: what fails inside may never happen"""
         self.differentiating = 0
