@@ -50,6 +50,7 @@ class Roofline(Plot):
             intensity = format_value(point.intensity.value or 0, "ops/byte")
             lines.append(f"  {point.title}: {rate} at {intensity}{roof}")
         lines += [f"  {kernel}: not shown, {reason}" for kernel, reason in self.missing.items()]
+        lines += [] if self.points or self.missing else ["  no kernel was launched"]
         return "\n".join(lines)
 
     def view(self) -> str:

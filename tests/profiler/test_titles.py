@@ -122,3 +122,16 @@ def test_long_expressions_are_cut() -> None:
 
     f(np.ones(4, np.float32))
     assert all(len(k["title"]) <= LONGEST + len("f:1000 …") for k in f.explain().kernels)
+
+
+def test_an_operator_on_its_own_stands_at_the_line_that_calls_it() -> None:
+    """Its code is compiled once, and kept on the disk, for calls of all lines and files."""
+    x = ts.tensor(np.ones((40, 40), np.float32))
+    ts.exp(x)
+    with ts.profiler() as prof:
+        here = ts.exp(x)
+    (launch,) = prof.launches()
+    line = launch.attributes["line"]
+    assert launch.attributes["file"] == __file__ and launch.title == f"exp:{line} here = ts.exp(x)"
+    assert Path(__file__).read_text("utf-8").splitlines()[line - 1].strip() == "here = ts.exp(x)"
+    assert {tile.line for tile in prof.tiles()} == {line} and here.shape == (40, 40)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any
 
 from tessera.compiler.targets.base import Executable, platform_of
 from tessera.compiler.tile.work import CHUNKS
+from tessera.errors import source_line
 from tessera.immutable import immutable
 from tessera.language import dims
 from tessera.language.dims import Dim
@@ -16,7 +18,7 @@ from tessera.runtime import events
 from tessera.runtime.arrays import devices, host_memory
 from tessera.runtime.callsite import callsite
 from tessera.runtime.code.build import Built
-from tessera.runtime.code.plan import LaunchInfo
+from tessera.runtime.code.plan import LONGEST, LaunchInfo
 from tessera.runtime.events import CallEvent, CallTime, LaunchEvent, ProfilingEvent, TileBatch
 
 
@@ -52,6 +54,19 @@ class ObservedRun:
     call: Callable[[int], CallEvent] | None = None
     copies: frozenset[int] = frozenset()
     """buffers that are copies of arguments, made for this call alone"""
+    anywhere: bool = False
+    """whether it is an operator on its own, whose code runs for the calls of all lines"""
+
+    @property
+    def launches(self) -> Sequence[LaunchInfo]:
+        """Those of the plan, of an operator on its own at the line that calls it."""
+        known, (file, line) = self.built.plan.launches, callsite()
+        if not self.anywhere or not line:
+            return known
+        text = (source_line(file, line) or "").strip()
+        title = f"{self.built.plan.name}:{line} {text if len(text) <= LONGEST else text[:LONGEST].rstrip() + '…'}"
+        names = [title if i == 1 else f"{title} ({i})" for i in range(1, len(known) + 1)]
+        return [replace(i, file=file, line=line, title=t, elsewhere=True) for i, t in zip(known, names, strict=True)]
 
     @property
     def on(self) -> str:
@@ -73,7 +88,7 @@ def observe(
     executable = run.built.code.executable()
     plan = run.built.plan
     size = _workspace(executable, sizes)
-    launches, begun = plan.launches, perf_counter_ns()
+    launches, begun = run.launches, perf_counter_ns()
 
     def unfinished(why: str) -> list[LaunchEvent]:
         known: dict[str, Any] = {"reads": (), "writes": (), "run": events.new_launch(), **run.extra}

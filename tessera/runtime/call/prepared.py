@@ -44,14 +44,15 @@ class PreparedLaunch(Locked):
     contiguous copies; `library` makes the results, on whose stream the code runs, in order with the streams of
     `neighbours`, the other libraries of the arguments; `env` has the sizes of the named dims. `profiled` gives
     the same code with tile records. `program` is the function or kernel, as long as it is there, `fixed` what was known
-    when it was compiled, `types` what its arguments are.
+    when it was compiled, `types` what its arguments are. `anywhere`: see `ObservedRun`.
     """
 
     def __init__(
         self, built: Built, adapters: Sequence[Adapter | None], copied: frozenset[int], library: Adapter, device: str,
-        env: Mapping[str, int], span: Span = NOWHERE,
+        env: Mapping[str, int], span: Span = NOWHERE, anywhere: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
+        self.anywhere = anywhere
         self.built = replace(built, lowered=None)  # what a launch does not need may go
         self.plan, self.env = built.plan, env
         self.adapters, self.copied = tuple(adapters), copied
@@ -83,6 +84,8 @@ class PreparedLaunch(Locked):
         new = {i for i, (param, _, _) in enumerate(self.slots) if param is None}
         made = [(dims.evaluate(n, self.env), k) for k in self.plan.launches for b, n in k.writes if b < 0 or b in new]
         size, launch = max(made, key=lambda each: each[0], default=(0, None))
+        if self.anywhere:  # its code is of the line that called it first
+            return ()
         text = "" if launch is None else source_line(launch.file, launch.line) or ""
         if launch is None or not text.strip():
             return ()
@@ -226,7 +229,7 @@ class PreparedLaunch(Locked):
             extra = {**copied, "config": config}
         call = None if self.program is None else functools.partial(self._call, values)
         copies = frozenset(i for i, (param, _, _) in enumerate(self.slots) if param in self.copied)
-        run = ObservedRun(built, self.env, self.device, stopwatch, extra, call, copies)
+        run = ObservedRun(built, self.env, self.device, stopwatch, extra, call, copies, self.anywhere)
         if capture:
             into_graph(
                 run, capture, pointers, scalars, self.sizes, stream, self.library.stream_owner(self.device), reason

@@ -64,7 +64,9 @@ def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, A
     target = targets.get(devices.resolve(knobs.target(), device))
     request = _request(operator, func, one.params, target)
     copied = frozenset(k for k, i in enumerate(one.positions) if i in views and not views[i].contiguous)
-    prepared = PreparedLaunch(build(request), [adapters.get(i) for i in one.positions], copied, library, device, {})
+    prepared = PreparedLaunch(
+        build(request), [adapters.get(i) for i in one.positions], copied, library, device, {}, anywhere=True
+    )
     prepared.profiled = lambda: build(replace(request, profile=True))
     values = [flat[i] for i in one.positions]
     return EagerCall(_fitting(operator, one.params, values, straight.ready(prepared)), tuple(one.positions))

@@ -116,3 +116,10 @@ def test_most_of_what_profiling_a_short_call_takes_is_not_of_the_run() -> None:
         prof.repeat(lambda: residual(x, x), 20)
         beside.append(1 - prof.recording.run_time / prof.recording.duration)
     assert sorted(beside)[4] > 0.7, beside
+
+
+def test_an_empty_profile_says_so_in_each_view() -> None:
+    with Profiler() as prof:
+        pass
+    assert "no kernel was launched" in str(prof.summary()) and "no kernel was launched" in str(prof.roofline())
+    assert prof.hints() == [] and "Python" in str(prof.critical_path())
