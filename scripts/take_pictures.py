@@ -13,6 +13,7 @@ import nbformat
 
 from tests.browsers import expect
 from tests.jupyter.conftest import Page, lab, server, window  # noqa: F401
+from tests.jupyter.test_actions_in_lab import HEAD, SMALL_TILES
 
 ROOT = Path(__file__).parents[1]
 IMPORTS, LAYER_NORM = 1, 9
@@ -70,3 +71,14 @@ def test_take_the_picture_of_tiles(lab: Callable[..., Page]) -> None:  # noqa: F
     output = page.output(2)
     expect(output.locator(".ts-slow tbody button").first).to_be_visible()
     output.locator(".ts-over-time").screenshot(path=ROOT / "docs/images/tiles.png")
+
+
+def test_take_the_picture_of_a_tried_hint(lab: Callable[..., Page]) -> None:  # noqa: F811
+    page = lab("tried.ipynb", HEAD, SMALL_TILES)
+    page.page.set_viewport_size({"width": 1180, "height": 1500})
+    page.run_all()
+    hint = page.output(1).locator(".ts-hints > li", has_text="small tiles")
+    hint.get_by_role("button", name="Try it").click()
+    expect(hint.get_by_role("button", name="Apply: Use BM=")).to_be_visible()
+    page.settle()
+    hint.screenshot(path=ROOT / "docs/images/tried.png")

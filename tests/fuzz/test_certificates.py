@@ -51,7 +51,7 @@ def test_tangents_and_adjoints_that_are_wrong_alike_are_found(monkeypatch: pytes
 def test_a_tangent_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Forward.keep
     monkeypatch.setattr(Forward, "keep", lambda self, results, found: right(self, results, [None for _ in found]))
-    assert faults(range(1, 6)) == {"sides"}
+    assert "sides" in faults(range(1, 6))
 
 
 def test_a_mask_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
