@@ -192,3 +192,19 @@ def test_values_of_a_row_do_not_turn_lanes_away_from_its_elements(columns: int) 
     e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     np.testing.assert_allclose(program(x, a, b), e / e.sum(axis=1, keepdims=True) * a[:, None] - b[:, None], atol=1e-6)
     assert columns == 5 or "masked.scatter" not in program.source
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_lines_that_are_added_up_side_by_side_keep_their_bits(dtype: Any) -> None:
+    """Each prefix is the sum in ascending order, whatever stands beside it."""
+
+    @ts.function
+    def prefixes(x):
+        return ts.cumsum(x, axis=1)
+
+    r = np.random.default_rng(0)
+    x = (r.standard_normal((8, 700)) + (1j * r.standard_normal((8, 700)) if dtype is np.complex64 else 0)).astype(dtype)
+    for rows in range(1, 9):
+        np.testing.assert_array_equal(prefixes(x[:rows]), np.cumsum(x[:rows], axis=1, dtype=dtype))
+    source = ts.compile(prefixes, target="cpu", arguments=[x]).source
+    assert "= phi float" in source and source.count("= phi float") >= (2 if dtype is np.float32 else 4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.elementary import elementwise
 from tessera.compiler.targets.cpu.elementary.convert import Elem, Pair, cast, round_to
@@ -13,6 +15,9 @@ from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.language.dtypes import DType
+
+BESIDE = (4, 2)
+"""lines that are added up side by side"""
 
 
 @writes("scan")
@@ -33,20 +38,31 @@ def write_scan(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> 
     others = [(c, d) for c, d in zip(classes, shape, strict=True) if c is not None and c not in (classes[axis], last)]
     saved = dict(ev.env)
 
-    def serial() -> None:
+    def serial(row: int | None = None, places: Sequence[Coord] = (Coord(0),)) -> None:
+        """Lines of these places of an axis, side by side: each addition of one waits for the one before."""
         floor, ev.mem.floor = ev.mem.floor, fn.depth
         start = [fn.splat(v, lanes) for v in _start(op, dtype_of(op.result), k)]
-        with fn.loop(0, ev.dim(shape[axis]), 1, start) as loop:
+        with fn.loop(0, ev.dim(shape[axis]), 1, start * len(places)) as loop:
             ev.env[classes[axis]] = Coord(loop.index)  # type: ignore[index]
-            ev.memo = {}
-            loop.next = _step(op, k, classes, loop.carried, lanes)
+            found: list[Val] = []
+            for i, place in enumerate(places):
+                if row is not None:
+                    ev.env[row] = place
+                ev.memo = {}
+                found += _step(op, k, classes, loop.carried[i * len(start) : (i + 1) * len(start)], lanes)
+            loop.next = found
         ev.memo = {}
         ev.mem.floor = floor
 
     def across(rest: list[tuple[int | None, object]]) -> None:
         if rest:
             (c, d), *inner = rest
-            with fn.loop(0, ev.dim(d)) as loop:  # type: ignore[arg-type]
+            alone = bool(inner) or lanes > 1
+            beside = 1 if alone else next((n for n in BESIDE if isinstance(d, int) and d % n == 0), 1)
+            with fn.loop(0, ev.dim(d), beside) as loop:  # type: ignore[arg-type]
+                if beside > 1:
+                    serial(c, [Coord(loop.index, n) for n in range(beside)])
+                    return
                 ev.env[c] = Coord(loop.index)  # type: ignore[index]
                 across(inner)
         elif last is None:
