@@ -45,15 +45,20 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Variables for an editor that finds `tessera-lsp` as documented, also from a checkout that is not installed, and
-    that has its settings in `tmp_path`, where nothing of the user's is."""
+    """Variables for an editor that finds `tessera-lsp` as documented, also from a checkout that is not installed, ruff
+    and pyright, and that has its settings in `tmp_path`, where nothing of the user's is. Editors start whatever other
+    checkers they find."""
     program = tmp_path / "bin/tessera-lsp"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m tessera_lsp "$@"\n')
     program.chmod(0o755)
+    own = Path(sys.executable).parent
+    for name in ("ruff", "pyright-langserver"):
+        (program.parent / name).symlink_to(own / name)
+    others = [folder for folder in os.environ["PATH"].split(os.pathsep) if Path(folder) != own]
     places = ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
     return os.environ | dict.fromkeys(places, str(tmp_path)) | {
-        "PATH": f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(program.parent), *others]),
         "PYTHONPATH": f"{ROOT}:{ROOT / 'lsp'}",
         "TERM": "xterm-256color",
         "COLORTERM": "truecolor",
