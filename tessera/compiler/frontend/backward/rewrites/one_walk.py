@@ -122,7 +122,7 @@ class _Walk(Factors):
         if not {self.sum.new, *(n for by in self.factors for n in names(by))} <= {_assigned(x)[0] for x in body}:
             raise NoFactorError
         loop = loop_over(first.target, first.iter, body)
-        behind = between_again(between, before, sums)
+        behind = _between_again(between, before, sums)
         if self.divisor == self.sum.total:
             return [*before, *self.starts, loop, *self.ends, *behind]
         if not self.is_positive(self.added(), mine):
@@ -347,6 +347,6 @@ def _named(node: ast.expr, env: Mapping[str, str]) -> ast.expr:
     return NewNames().visit(clone(node))
 
 
-def between_again(between: list[ast.stmt], before: list[ast.stmt], sums: set[str]) -> list[ast.stmt]:
+def _between_again(between: list[ast.stmt], before: list[ast.stmt], sums: set[str]) -> list[ast.stmt]:
     """What was read of the sum, for kernels that keep it."""
     return [x for x in between if x not in before and _assigned(x)[0] not in sums]

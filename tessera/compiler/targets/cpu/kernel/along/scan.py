@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.elementary import elementwise
@@ -38,16 +38,15 @@ def write_scan(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> 
     others = [(c, d) for c, d in zip(classes, shape, strict=True) if c is not None and c not in (classes[axis], last)]
     saved = dict(ev.env)
 
-    def serial(row: int | None = None, places: Sequence[Coord] = (Coord(0),)) -> None:
-        """Lines of these places of an axis, side by side: each addition of one waits for the one before."""
+    def serial(lines: Sequence[Mapping[int | None, Coord]] = ({},)) -> None:
+        """Lines at these coordinates, side by side: each addition of one waits for the one before."""
         floor, ev.mem.floor = ev.mem.floor, fn.depth
         start = [fn.splat(v, lanes) for v in _start(op, dtype_of(op.result), k)]
-        with fn.loop(0, ev.dim(shape[axis]), 1, start * len(places)) as loop:
+        with fn.loop(0, ev.dim(shape[axis]), 1, start * len(lines)) as loop:
             ev.env[classes[axis]] = Coord(loop.index)  # type: ignore[index]
             found: list[Val] = []
-            for i, place in enumerate(places):
-                if row is not None:
-                    ev.env[row] = place
+            for i, line in enumerate(lines):
+                ev.env |= line  # type: ignore[operator]
                 ev.memo = {}
                 found += _step(op, k, classes, loop.carried[i * len(start) : (i + 1) * len(start)], lanes)
             loop.next = found
@@ -61,10 +60,10 @@ def write_scan(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> 
             beside = 1 if alone else next((n for n in BESIDE if isinstance(d, int) and d % n == 0), 1)
             with fn.loop(0, ev.dim(d), beside) as loop:  # type: ignore[arg-type]
                 if beside > 1:
-                    serial(c, [Coord(loop.index, n) for n in range(beside)])
-                    return
-                ev.env[c] = Coord(loop.index)  # type: ignore[index]
-                across(inner)
+                    serial([{c: Coord(loop.index, n)} for n in range(beside)])
+                else:
+                    ev.env[c] = Coord(loop.index)  # type: ignore[index]
+                    across(inner)
         elif last is None:
             serial()
         else:
