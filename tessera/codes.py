@@ -130,6 +130,8 @@ CODES: dict[str, CodeEntry] = {
                        "training"),
     "TS373": CodeEntry("Training warning", "the new model and state that an update returns are dropped",
                        "optimizers.repeated"),
+    "TS374": CodeEntry("Training warning", "dropout without a key drops nothing",
+                       "language.drawing, compiler.frontend.evaluate.python.builtins"),
     "TS381": CodeEntry("State error", "an effect gives state another shape, dtype or structure",
                        "compiler.frontend.evaluate.states"),
     "TS382": CodeEntry("State error", "an effect could not be carried out: a cache is full", "nn.state"),

@@ -272,7 +272,7 @@ class CompileError(TesseraError):
 
 
 class TrainingWarning(UserWarning):
-    """TS354: a gradient is 0, as the result does not depend on the argument or parameter."""
+    """TS354, TS373, TS374: something is not trained as its text seems to say."""
 
 
 class LaunchError(TesseraError, ValueError):

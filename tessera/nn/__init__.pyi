@@ -331,6 +331,7 @@ class Dropout(Module):
     """Elements set to 0 with probability `p`, the others divided by 1 - p; x itself without a key.
 
     The key is passed at each call, and the same key drops the same elements: use another one for each layer and step.
+    Without one, TS374 warns where a gradient is taken, but not under `@ts.compile(mode="inference")`.
     """
     p: float
     def __init__(self, p: float = ...) -> None: ...

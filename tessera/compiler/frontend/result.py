@@ -56,6 +56,10 @@ def type_text(type: Any) -> str:
     return type.pretty() if hasattr(type, "pretty") else text_of(type) if isinstance(type, Expr) else str(type)
 
 
+_UNEXPECTED = frozenset({"TS354", "TS374"})
+"""warnings that a call passes on as well; the others are about style and speed"""
+
+
 @immutable
 class Analysis:
     """`op` is the `graph.func` or `tile.func`, None where there are errors or where something is `undecided`.
@@ -101,7 +105,7 @@ class Analysis:
             message = f"{self.name} computes with something that is not known when it is compiled"
             unknown = Diagnostic("TS102", message, self.definition.span, function=self.name)
             raise CompileError(errors or list(self.undecided) or unknown)
-        unexpected = tuple(d for d in self.diagnostics if d.code == "TS354")  # other warnings are about style and speed
+        unexpected = tuple(d for d in self.diagnostics if d.code in _UNEXPECTED)
         return Unit(self.op, self.params, self.checks, self.captures, self.structure, unexpected)
 
     def type_at(self, line: int, col: int) -> ExprInfo | None:

@@ -69,14 +69,18 @@ class Training:
 
     def findings(self, source: Source) -> list[Diagnostic]:
         """TS354 of layers that are trained and that the loss does not use: at the loss, in this file or where it is
-        passed."""
-        if self.step is None or not (found := [d for d in self.step.analysis.diagnostics if d.code == "TS354"]):
+        passed. TS374 of dropout without a key, at its call in this file."""
+        if self.step is None:
             return []
+        said = self.step.analysis.diagnostics
+        undropped = [d for d in said if d.code == "TS374" and d.span.file == source.file]
+        if not (found := [d for d in said if d.code == "TS354"]):
+            return undropped
         state = self.state()
         idle = idle_parts(found, state.members["moments"] if state is not None else None)
         here = self.loss.file == source.file
         place = replace(self.loss, source=source.text).span if here else source.span(self.given["loss"])
-        return [idle_finding(self.name, idle, place)] if idle else []
+        return [*([idle_finding(self.name, idle, place)] if idle else []), *undropped]
 
     def state(self) -> Record | None:
         """The optimizer's state before the first step; None where the text does not tell it."""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import tessera as ts
-from tessera import Tensor, f32, int32
+from tessera import Tensor, f32, int32, nn
 
 
 @ts.function
@@ -51,6 +51,13 @@ def unreached(w: Tensor["D"], b: Tensor["D"], x: Tensor["D"]):
     return ts.grad(lambda w, b: ts.sum(w * x), argnums=(0, 1))(w, b)
     #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS354
     # says: the result does not depend on b: its gradient is 0
+
+
+@ts.function
+def undropped(x: Tensor["D"]):
+    return ts.grad(lambda x: ts.sum(nn.Dropout(0.5)(x) * x))(x)
+    #                               ^^^^^^^^^^^^^^^^^^ TS374
+    # says: dropout without a key drops nothing
 
 
 @ts.kernel

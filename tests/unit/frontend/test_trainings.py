@@ -68,6 +68,29 @@ def test_layers_without_use_are_found_before_the_first_step(call: str) -> None:
     assert idle(read(call)) == [(LINE, "loss does not depend on model.idle")]
 
 
+def test_dropout_without_a_key_is_found_at_its_call() -> None:
+    text = """
+    class Dropping(nn.Module):
+        drop: nn.Dropout
+        up: nn.Linear
+
+        def __init__(self):
+            self.drop, self.up = nn.Dropout(0.1), nn.Linear(32, 32, key=0)
+
+        def __call__(self, x, key=None):
+            return self.drop(self.up(x), key)
+
+
+    def loss(model, x: Tensor["B", "D"]%s):
+        return ts.mse(model(x%s), x)
+
+
+    ts.train(Dropping(), ts.optimizers.SGD(0.1), loss, data)
+    """
+    for more, said in ((("", ""), [LINE + 13]), ((", key: ts.int64", ", key"), [])):
+        assert [d.span.line for d in read(text % more).diagnostics if d.code == "TS374"] == said
+
+
 def test_a_frozen_layer_is_not_trained() -> None:
     frozen = "groups=(ts.optimizers.Group(lambda name, p: name.startswith('idle'), frozen=True),)"
     assert not idle(read(TRAIN.replace("AdamW(1e-3", f"AdamW(1e-3, {frozen}")))

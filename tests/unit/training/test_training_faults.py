@@ -214,6 +214,47 @@ def test_a_loop_of_ones_own_is_told_of_it_when_its_step_is_compiled_and_when_it_
         assert (said.filename, said.lineno) == (__file__, line_of("ts.mse(m.used(x), x))(model)"))
 
 
+class Dropping(nn.Module):
+    drop: nn.Dropout
+    block: nn.TransformerBlock
+
+    def __call__(self, x, key=None):
+        return self.block(self.drop(x, key), key=key)
+
+
+def dropping(p: float) -> Dropping:
+    return Dropping(nn.Dropout(p), nn.TransformerBlock(4, 1, dropout=p, key=0))
+
+
+def lines_of_dropout(recwarn) -> list[int]:
+    said = [w for w in recwarn.list if "TS374" in str(w.message)]
+    assert all(w.category is ts.TrainingWarning and w.filename == __file__ for w in said)
+    return sorted(w.lineno for w in said)
+
+
+def test_dropout_without_a_key_is_said_where_a_gradient_is_taken(recwarn):
+    """At the user's own calls, of layers inside the library's blocks too."""
+    row = line_of("return self.block(self.drop(x, key), key=key)")
+    x = X[None]
+
+    def loss(model, x):
+        return ts.mse(model(x), x)
+
+    def keyed(model, x, key: ts.int64):
+        return ts.mse(model(x, key), x)
+
+    ts.train(dropping(0.5), OPT, keyed, [x], steps=1, live=False)
+    ts.train(dropping(0.0), OPT, loss, [x], steps=1, live=False)
+    ts.compile(mode="inference")(lambda model, x: ts.grad(loss)(model, x))(dropping(0.5), x)
+    dropping(0.5)(x)
+    assert not lines_of_dropout(recwarn)
+    ts.train(dropping(0.5), OPT, loss, [x], steps=2, live=False)
+    assert lines_of_dropout(recwarn) == [row, row]
+    recwarn.clear()
+    dropping(0.5)(ts.Tensor(x, requires_grad=True))
+    assert set(lines_of_dropout(recwarn)) == {row}
+
+
 def test_buffers_are_not_trained_and_no_warning_is_about_them(recwarn):
     step = ts.function(lambda norm, x: ts.grad(lambda n: ts.sum(n(x, training=True)[0]))(norm))
     assert not step(nn.BatchNorm1d(4), X).mean.any() and not recwarn.list

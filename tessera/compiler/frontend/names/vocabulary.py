@@ -65,6 +65,7 @@ HELPERS = {
         {"arrays", "parameters", "replaced", "renewed", "copied", "moved", "recorded", "same_array"}
     ),
     "tessera.optimizers.repeated": frozenset({"again", "remember"}),
+    "tessera.language.drawing": frozenset({"undropped"}),
 }
 """functions of the package's own modules that functions may call, and that mean something else there"""
 SPACES = frozenset({"fft", "linalg"})

@@ -43,9 +43,12 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
+from tessera.errors import Diagnostic
 from tessera.language import dims
 from tessera.language.dims import Expr
+from tessera.language.drawing import UNDROPPED
 from tessera.language.records import field_names, is_record, members
+from tessera.tracebacks import OWN
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -353,16 +356,32 @@ def is_training(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any
         return ev.error("TS105", "is_training takes no arguments", node)
     if ev.definition.kind == "kernel":
         return ev.error("TS104", "is_training() is for functions; give the kernel a parameter, training: bool", node)
-    mode, frame = "", ev.frame
-    while frame is not None:
-        mode = frame.definition.options.get("mode", mode)
-        frame = frame.caller
+    mode = _mode(ev)
     if not mode and ev.differentiating:
         message = "is_training() is not decided: a gradient is taken here, and no function says what it is compiled for"
         return ev.error(
             "TS105", f'{message}; write @ts.compile(mode="training") for @ts.function, or "inference"', node
         )
     return mode == "training"
+
+
+def _mode(ev: Evaluator) -> str:
+    mode, frame = "", ev.frame
+    while frame is not None:
+        mode = frame.definition.options.get("mode", mode)
+        frame = frame.caller
+    return mode
+
+
+def undropped(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`undropped(x, p)`, of a dropout without a key: x. TS374 is said of the user's call."""
+    x, p = args
+    frame, place = ev.frame, ev.span(node)
+    while frame.caller is not None and frame.call_span is not None and frame.source.file.startswith(OWN):
+        frame, place = frame.caller, frame.call_span
+    if ev.differentiating and isinstance(p, float) and p and _mode(ev) != "inference":
+        ev.findings.add(Diagnostic("TS374", UNDROPPED, place, "warning", function=frame.name))
+    return x
 
 
 def no_grad(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
@@ -460,7 +479,7 @@ BUILTINS.update({
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
     "tessera.replace": replace_, "tessera.is_training": is_training,
-    "tessera.no_grad": no_grad,
+    "tessera.no_grad": no_grad, "tessera.language.drawing.undropped": undropped,
     "tessera.monitored": monitored, "functools.partial": partial_, "super": super_,
     "type": type_, "callable": callable_, "object.__setattr__": setattr_,
 })  # fmt: skip
