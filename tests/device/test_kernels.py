@@ -94,7 +94,7 @@ def test_profile_records_lie_in_the_launch() -> None:
     x, y = gpu.DeviceArray(case.inputs["x"]), gpu.DeviceArray(np.zeros((4096, 1024), np.float32))
     executable.run([x.pointer, y.pointer], [], [], record=SimpleNamespace(record=seen.append))
     (columns,) = seen
-    assert sorted(columns["tile"].tolist()) == list(range(4096))
+    assert set(columns["tile"].tolist()) == set(range(4096))
     assert (columns["duration"] >= 0).all() and columns["duration"].max() < 1e9
     assert len(set(columns["resource"].tolist())) > 1, "a large launch runs on many multiprocessors"
 

@@ -16,6 +16,7 @@ from tessera.compiler.targets.cuda.call.clock import clock_of
 from tessera.compiler.targets.cuda.call.context import Driver
 from tessera.compiler.targets.cuda.call.device import driver
 from tessera.profiler import Profiler
+from tessera.profiler.balance import phase_stats
 from tests.device import gpu
 
 if reason := gpu.missing():
@@ -64,11 +65,62 @@ def test_launches_and_tiles_lie_in_the_region_one_after_the_other(arrays: Any) -
     assert len(prof.launches()) >= 2
     for launch in prof.launches():
         tiles = prof.recording.tiles_of(launch.launch).records
-        assert sorted(tiles["tile"].tolist()) == list(range(launch.tiles))
+        assert set(tiles["tile"].tolist()) == set(range(launch.tiles))
         assert prof.recording.start - ALLOWED <= launch.start
         assert launch.start + (launch.duration or 0) <= prof.recording.end + ALLOWED
     for one, other in pairwise(sorted(prof.launches(), key=lambda e: e.start)):
         assert one.start + (one.duration or 0) <= other.start + ALLOWED
+
+
+@ts.kernel(num_stages=3, num_warps=4)
+def product(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C: ts.Tensor["M", "N", ts.f32]):
+    a, b = ts.tile.load(A, shape=(64, 32)), ts.tile.load(B, shape=(32, 64))
+    acc = ts.tile.zeros((64, 64), ts.f32)
+    for k in ts.tile.range_k(0, K, 32):
+        acc += ts.tile.mma(ts.tile.load_partition(a, k), ts.tile.load_partition(b, k))
+    ts.tile.store(C, acc)
+
+
+@ts.kernel
+def repeated(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], z: ts.Tensor["n", ts.f32]):
+    block = x[tile_n : tile_n + 1024]
+    total = ts.tile.sum(block)
+    for _ in ts.tile.range(0, 200, 1):
+        block = ts.tile.exp(block * -1)
+    y[tile_n : tile_n + 1024] = block
+    z[tile_n : tile_n + 1024] = block + total
+
+
+def phase_shares(prof: Profiler) -> dict[str, float]:
+    """What part of the tiles' time phases of each kind take."""
+    tiles, found = prof.recording.tiles, {}
+    for entry in phase_stats(tiles):
+        kind = entry.phase.partition(" (")[0]
+        found[kind] = found.get(kind, 0.0) + entry.total / int(tiles.records["duration"].sum())
+    return found
+
+
+def test_phases_of_a_pipelined_product() -> None:
+    a, b = (cupy.random.random((2048, 2048), dtype=cupy.float32).astype(cupy.float16) for _ in range(2))
+    c = cupy.zeros((2048, 2048), dtype=cupy.float32)
+    product(a, b, c)
+    with ts.profiler() as prof:
+        product(a, b, c)
+    found = phase_shares(prof)
+    assert {"load", "wait for loads", "mma", "store"} <= found.keys(), found
+    assert found["wait for loads"] + found["mma"] + found["load"] > 0.8, "64 steps, and one store"
+    extents, membership = prof.recording.extents
+    summed = np.bincount(membership, prof.recording.tiles.records["duration"])
+    np.testing.assert_array_equal(summed, extents["duration"])
+
+
+def test_a_slow_loop_is_most_of_its_tiles_time() -> None:
+    x, y, z = (cupy.random.random(1 << 20, dtype=cupy.float32) for _ in range(3))
+    repeated(x, y, z)
+    with ts.profiler() as prof:
+        repeated(x, y, z)
+    found = phase_shares(prof)
+    assert found["compute"] > 0.6 and {"load", "reduce", "store"} <= found.keys(), found
 
 
 def test_replays_of_a_graph_of_cupy(arrays: Any) -> None:

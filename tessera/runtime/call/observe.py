@@ -136,9 +136,16 @@ def observe(
 
 
 def clock_step(batches: Sequence[Mapping[str, Any]]) -> int:
-    """The steps in ns that a device's clock moves in, as far as its times of tiles show them; 0 where they do not."""
-    took = np.concatenate([np.zeros(0, np.int64), *(columns["duration"] for columns in batches)])
+    """The steps in ns that a device's clock moves in, as far as its times of tiles show them; 0 where they do not.
+    Phases of a tile follow each other in a batch."""
+    took = np.concatenate([np.zeros(0, np.int64), *map(_tile_times, batches)])
     return int(np.gcd.reduce(took)) if len(took) >= _SHOW_STEPS else 0
+
+
+def _tile_times(columns: Mapping[str, Any]) -> Any:
+    if "tile" not in columns:
+        return columns["duration"]
+    return np.add.reduceat(columns["duration"], np.flatnonzero(np.diff(columns["tile"], prepend=-1)))
 
 
 def take_time(

@@ -230,10 +230,10 @@ class HostDriver(GraphCalls):
 
     def _skew(self, place: int) -> None:
         """The emulator has the host's clock: the starts of the run that has just ended are put on the device's."""
-        ended, room, programs = records.HEAD.unpack(ctypes.string_at(place, records.HEAD.size))
+        ended, room, programs, phases = records.HEAD.unpack(ctypes.string_at(place, records.HEAD.size))
         runs = ended // programs
         for i in range(programs if runs <= room else 0):
-            at = place + records.HEAD.size + records.RECORD_BYTES * (programs * (runs - 1) + i) + 16
+            at = place + records.HEAD.size + records.record_bytes(phases) * (programs * (runs - 1) + i)
             ctypes.c_uint64.from_address(at).value += SKEW
 
     windows: list[tuple[str, int, int]] = []  # noqa: RUF012 - set by each test
@@ -492,8 +492,18 @@ def test_profiled_runs_give_a_record_per_program() -> None:
     x, y = aligned(k.normal(6, 200)), aligned(np.zeros((6, 200), np.float32))
     executable.run(use(bindings, x, y), [], [], record=SimpleNamespace(record=seen.append))
     (columns,) = seen
-    assert columns["tile"].tolist() == [0, 1, 2] and (columns["duration"] > 0).all()
-    assert columns["slot"].tolist() == [-1] * 3 and columns["phase"].tolist() == [0] * 3
+    names = [
+        "tile",
+        "load",
+        "reduce (line 7)",
+        "compute (lines 9, 10, 11)",
+        "reduce (line 12)",
+        "compute (lines 14, 15)",
+    ]
+    assert executable.artifact.meta["phases"] == [*names, "store"]
+    assert columns["tile"].tolist() == [tile for tile in range(3) for _ in range(6)]
+    assert columns["phase"].tolist() == [1, 2, 3, 4, 5, 6] * 3 and set(columns["slot"].tolist()) == {-1}
+    assert (columns["duration"] > 0).all() and (np.diff(columns["line"][:6]) > 0).all()
 
 
 def doubled(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):

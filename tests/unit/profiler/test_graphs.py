@@ -90,8 +90,9 @@ def test_each_replay_has_its_launches_and_tiles(gpu: HostGpu) -> None:  # noqa: 
     assert len({key[0] for key in replays(prof)}) == 1 and [key[1] for key in replays(prof)] == [1, 2, 3]
     for launch in prof.launches():
         tiles = prof.recording.tiles_of(launch.launch)
-        assert len(tiles) == launch.tiles > 0, "every program of every run has a record of its own"
-        assert sorted(tiles.records["tile"]) == list(range(launch.tiles))
+        pairs = list(zip(tiles.records["tile"].tolist(), tiles.records["phase"].tolist(), strict=True))
+        assert len(set(pairs)) == len(pairs) > 0, "every program of every run has a record of its own"
+        assert {tile for tile, _ in pairs} == set(range(launch.tiles))
         assert launch.duration is not None and launch.source == "measured"
         first, last = tiles.records["start"].min(), (tiles.records["start"] + tiles.records["duration"]).max()
         assert launch.start <= first and last <= launch.start + launch.duration
@@ -381,7 +382,7 @@ def test_programs_of_persistent_kernels_are_told_apart(gpu: HostGpu) -> None:  #
     assert [key[1] for key in replays(prof)] == [1, 2]
     for launch in prof.launches():
         tiles = prof.recording.tiles_of(launch.launch).records["tile"]
-        assert sorted(tiles.tolist()) == list(range(63)), "63 tiles in fewer blocks"
+        assert set(tiles.tolist()) == set(range(63)), "63 tiles in fewer blocks"
 
 
 def test_a_recorded_launch_lasts_as_long_as_its_tiles(gpu: HostGpu, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

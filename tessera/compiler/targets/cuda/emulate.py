@@ -219,7 +219,7 @@ class _HostMachine:
         """A number that does not divide many grids."""
         return RESIDENT
 
-    def records(self, launch: int, programs: int) -> int | None:
+    def records(self, launch: int, programs: int, phases: Sequence[Sequence[int]]) -> int | None:
         return None
 
     def host_times(self, times: Any) -> Any:

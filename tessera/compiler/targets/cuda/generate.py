@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from tessera.compiler.ir.core import Op, Value
@@ -14,6 +14,7 @@ from tessera.compiler.targets.cuda.emit import tiles as emit_print
 from tessera.compiler.targets.cuda.emit import tiles as emit_sort
 from tessera.compiler.targets.cuda.emit import tiles as emit_tiles
 from tessera.compiler.targets.cuda.emit.emitter import EmitSettings, KernelEmitter, emit_kernel, goes_on, parameters
+from tessera.compiler.targets.cuda.emit.phases import Phase
 from tessera.compiler.targets.cuda.layouts.groups import LayoutGrouping, dtype_of
 from tessera.compiler.targets.cuda.layouts.sectors import SECTOR
 from tessera.compiler.targets.cuda.report.accesses import kernel_accesses
@@ -85,6 +86,8 @@ class GeneratedKernel:
     """the notes where registers did not suffice"""
     values: list[dict[str, object]] = field(default_factory=list["dict[str, object]"])
     """what the variables of the source hold, for those that ask what was spilled"""
+    phases: list[Phase] = field(default_factory=list[Phase])
+    """of profiled code, by their numbers"""
     goes_on: bool = False
     """whether a block runs several programs"""
 
@@ -119,16 +122,20 @@ def generate(program: Program, settings: EmitSettings) -> Generated:
     kernels: dict[Op, GeneratedKernel] = {}
     taken: set[str] = set()
     known: dict[Any, GeneratedKernel] = {}
+    lines: dict[Any, list[tuple[str, int]]] = {}
     for kernel in dict.fromkeys(launch.kernel for launch in program.launches):
         code = _code(program, kernel)
         if code in known:
             kernels[kernel] = known[code]
+            if _lines(kernel) != lines[code]:  # whose the time is, only the launch knows
+                known[code].phases = [replace(phase, lines=()) for phase in known[code].phases]
             continue
         name = _unique(cxx.identifier(str(kernel.attrs["sym_name"])), taken)
         body.write()
         begin = len(body.lines)
         e, held = _generate_kernel(program, kernel, name, settings, body)
         kernels[kernel] = known[code] = _describe(e, held, kernel, name, settings)
+        lines[code] = _lines(kernel)
         known[code].lines = range(begin + 1, len(body.lines) + 1)
     top = CxxSource()
     top.write(f"// {program.name}: written by Tessera for sm_{settings.arch}.")
@@ -248,6 +255,10 @@ def _code(program: Program, kernel: Op) -> tuple[Any, ...]:
     return shape_of_code(kernel), aliases, aligned
 
 
+def _lines(kernel: Op) -> list[tuple[str, int]]:
+    return [(op.span.file, op.span.line) for op in kernel.walk()]
+
+
 def _aliases(program: Program, kernel: Op) -> dict[Value, Value]:
     """Arguments that some launch binds to one buffer, each mapped to the first of them."""
     args = kernel.region.block.args
@@ -291,5 +302,5 @@ def _describe(e: KernelEmitter, held: Pressure, kernel: Op, name: str, settings:
     made.asserts, made.prints, made.layouts, made.tensor_maps = e.asserts, e.prints, layouts, maps
     made.tiles, made.notes, made.tight, made.spilled = tiles(e), notes(e), tight(held, kernel), spilled(held, kernel)
     made.values = values(e)
-    made.goes_on = goes_on(e)
+    made.goes_on, made.phases = goes_on(e), e.phases
     return made

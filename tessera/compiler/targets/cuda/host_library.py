@@ -36,6 +36,9 @@ FLAGS = ("-std=c++17", "-nostdinc++", "-O0", "-g1", "-fPIC", "-ffp-contract=off"
 # The machine runs at every access of every kernel. Its fibers see one memory through pointers of several types.
 _MACHINE = ("-O1", "-fno-strict-aliasing", "-fvisibility=hidden")
 
+# The time of emulated threads, which code with phases reads.
+COUNTS = ("-finstrument-functions", "-fno-exceptions", "-DTS_COUNTS_CALLS")
+
 
 @lru_cache(maxsize=1)
 def compiler() -> tuple[str, ...]:
@@ -85,7 +88,8 @@ class HostSource:
     @cached_property
     def flags(self) -> tuple[str, ...]:
         narrow = re.match(rf"#define {MACRO} (\d+)\n", self.source)  # headers that are compiled ahead must see it
-        return (*self.flags_of_machine, *([f"-D{MACRO}={narrow[1]}"] if narrow else []))
+        counts = COUNTS if "timer.read<" in self.source else ()
+        return (*self.flags_of_machine, *([f"-D{MACRO}={narrow[1]}"] if narrow else []), *counts)
 
     @cached_property
     def key(self) -> str:

@@ -185,7 +185,7 @@ def artifact(
     meta = steps.describe(program, generated)
     meta |= {
         "lines": generated.lines,
-        "phases": list(steps.PHASES) if profile else [],
+        "phases": steps.phases(generated) if profile else [],
         "parts": [part.describe() for part in parts],
         "symbols": {k.name: cxx.kernel_symbol(k.name) for _, k in generated.written},
     }

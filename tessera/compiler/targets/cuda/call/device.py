@@ -383,8 +383,8 @@ class _DeviceMachine:
     def resident(self, kernel: str) -> int:
         return self.executable.resident(kernel, self.stream)
 
-    def records(self, launch: int, programs: int) -> int | None:
-        return self.graph.place(launch, programs) if self.graph is not None else None
+    def records(self, launch: int, programs: int, phases: Sequence[Sequence[int]]) -> int | None:
+        return self.graph.place(launch, programs, phases) if self.graph is not None else None
 
     def host_times(self, times: Any) -> Any:
         return clock_of(self.driver).host(times)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,6 +34,7 @@ class GraphRecords:
         self._open = True
         self._places: dict[int, tuple[int, int]] = {}
         """launch -> address, bytes"""
+        self._phases: dict[int, Sequence[Sequence[int]]] = {}
         self._flag = _Flag()
         b = driver.bindings
         flags = b.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC
@@ -41,17 +42,20 @@ class GraphRecords:
         move = b.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE
         driver("cuGraphRetainUserObject", graph, held, 1, int(move))
 
-    def place(self, launch: int, programs: int) -> int:
+    def place(self, launch: int, programs: int, phases: Sequence[Sequence[int]]) -> int:
         """The address of a launch's records, new. Without memory for them its runs are counted alone."""
-        room = max(1, min(MOST_RUNS, ROOM_BYTES // (records.RECORD_BYTES * programs)))
+        count = len(phases)
+        room = max(1, min(MOST_RUNS, ROOM_BYTES // (records.record_bytes(count) * programs)))
+        self._phases[launch] = phases
         with self.driver.relaxed():
             try:
-                place, size = int(self.driver("cuMemAlloc", records.size(programs, room))), records.size(programs, room)
+                size = records.size(programs, room, count)
+                place = int(self.driver("cuMemAlloc", size))
             except DeviceError:
                 room, size = 0, records.HEAD.size
                 place = int(self.driver("cuMemAlloc", size))
             self._places[launch] = place, size
-            self._write(place, records.HEAD.pack(0, room, programs))
+            self._write(place, records.start(programs, room, count))
         return place
 
     def _write(self, place: int, data: bytes) -> None:
@@ -84,8 +88,9 @@ class GraphRecords:
             runs, kept = records.made(head)
             if not runs:
                 continue
-            programs = records.HEAD.unpack(head)[2]
-            found = list(records.runs(self._read(place, records.size(programs, kept)))) if kept else []
+            _, _, programs, count = records.HEAD.unpack(head)
+            data = self._read(place, records.size(programs, kept, count)) if kept else b""
+            found = list(records.runs(data, self._phases[launch])) if kept else []
             for columns in found:
                 columns["start"] = self.clock.host(columns["start"])
             self._write(place, bytes(8))

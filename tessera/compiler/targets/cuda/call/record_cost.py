@@ -20,8 +20,8 @@ namespace ts = tessera;
 extern "C" __global__ void __launch_bounds__({_THREADS}) {NAME}_kernel(ts::Records* records, ts::u64* took) {{
   ts::u64 start = ts::hw::clock_ns();
   for (int i = 0; i < {TIMES}; ++i) {{
-    ts::Timer timer(records, 0);
-    timer.stop();
+    ts::Timer<0> timer(records, 0);
+    timer.stop<0>();
   }}
   if (ts::hw::thread() == 0) ts::hw::store_global(took, ts::hw::clock_ns() - start);
 }}
@@ -44,7 +44,7 @@ def record_ns(driver: Driver, target: str) -> float | None:
 
 def head() -> bytes:
     """Records in which no run ever ends."""
-    return records.HEAD.pack(0, 1, _TRIES * TIMES + 1) + bytes(records.RECORD_BYTES)
+    return records.start(_TRIES * TIMES + 1, 1, 0) + bytes(records.record_bytes(0))
 
 
 def _measured(driver: Driver, target: str) -> float:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from tessera.compiler.targets.base import Artifact, TileRecorder
 from tessera.compiler.targets.cuda.call import records
+from tessera.compiler.targets.cuda.emit.phases import names
 from tessera.compiler.targets.cuda.generate import Generated
 from tessera.compiler.targets.cuda.write import print_buffer
 from tessera.compiler.tile.asserts import filled
@@ -24,7 +25,8 @@ from tessera.language.dims import evaluate, parse
 from tessera.language.lazy import np
 
 MAX_BLOCKS = 2**31 - 1
-PHASES = ("tile",)
+WHOLE = "tile"
+"""the phase of a tile that has one"""
 ALIGNMENT = 16
 """Bytes that the start of every buffer is a multiple of. Arguments that are not have code of their own (`narrow`)."""
 TEMPORARY_ALIGNMENT = 256
@@ -33,6 +35,7 @@ TEMPORARY_ALIGNMENT = 256
 
 def describe(program: Program, generated: Generated) -> dict[str, Any]:
     """Everything but code: what `Steps` needs to run the program."""
+    known = phases(generated)
     used = {t.buffer: [t.first, t.last] for t in temporaries(program)}
     buffers = [
         {
@@ -59,6 +62,7 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
             "tiles": k.tiles,
             "notes": k.notes,
             "values": k.values,
+            "phases": [[known.index(n), p.line] for n, p in zip(names(k.phases), k.phases, strict=True)],
             "writes": _written(op),
             "span": list(astuple(op.span)),
             "tensor_maps": k.tensor_maps,
@@ -72,6 +76,11 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
 
 def _written(kernel: Any) -> list[int]:
     return [int(i) for i in kernel.attrs.get("writes", ())]
+
+
+def phases(generated: Generated) -> list[str]:
+    """What the phase numbers of tile records mean."""
+    return list(dict.fromkeys([WHOLE, *(name for _, k in generated.written for name in names(k.phases))]))
 
 
 def _steps(steps: Sequence[Step], generated: Generated, scalars: list[int]) -> list[Any]:
@@ -161,7 +170,7 @@ class StepMachine(Protocol):
         """How many blocks of a kernel it runs at a time."""
         ...
 
-    def records(self, launch: int, programs: int) -> int | None:
+    def records(self, launch: int, programs: int, phases: Sequence[Sequence[int]]) -> int | None:
         """Where launch number `launch` writes the records of its programs, for somebody to read later; None where
         they are read as soon as it has run."""
         ...
@@ -342,7 +351,7 @@ class StepRun:
                 buffer, start = self.plan.window(args[described["argument"]], self.env)
                 tensor = self.plan.tensor_map(described, self.address[buffer] + start, self.env)
                 call.arguments.append(self.machine.tensor_map(tensor))
-            elif kind == "records" and (place := self.machine.records(number, grid)) is not None:
+            elif kind == "records" and (place := self.machine.records(number, grid, kernel["phases"])) is not None:
                 call.arguments.append(place.to_bytes(8, "little"))
             else:
                 start = self._start_of(kind, kernel, grid)
@@ -374,7 +383,9 @@ class StepRun:
         """The content of a launch's own buffer before it runs."""
         if kind == "prints":
             return print_buffer.buffer(kernel["prints"], grid)
-        return bytes(max(512, 8 * len(kernel["asserts"]))) if kind == "faults" else records.empty(grid, 1)
+        if kind == "faults":
+            return bytes(max(512, 8 * len(kernel["asserts"])))
+        return records.empty(grid, 1, len(kernel["phases"]))
 
     def _read_back(self, kind: str, data: bytes, kernel: Mapping[str, Any], number: int) -> None:
         if kind == "prints":
@@ -386,7 +397,7 @@ class StepRun:
             if failed:
                 raise DebugCheckError(failed)
         elif self.record is not None:
-            for columns in records.runs(data):
+            for columns in records.runs(data, kernel["phases"]):
                 start = self.machine.host_times(columns["start"])
                 self.record.record({**columns, "start": start, "launch": number})
 

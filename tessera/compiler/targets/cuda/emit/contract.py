@@ -10,6 +10,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, TileType, ViewType
 from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit.memory import copy_access, declare_stages
+from tessera.compiler.targets.cuda.emit.phases import WAIT
 from tessera.compiler.targets.cuda.emit.warpgroups import expand_on_warpgroups
 from tessera.compiler.targets.cuda.layouts.banks import Copied
 from tessera.compiler.targets.cuda.layouts.groups import is_scalar
@@ -57,6 +58,7 @@ def expand_contract(e: KernelEmitter, op: Op) -> None:
     m, n = (int(d) for d in t.shape)  # type: ignore[call-overload]
     depth = stage_depth(op)
     size = m * depth * va.dtype.itemsize + depth * n * vb.dtype.itemsize
+    e.marks.enter("load", (op,))
     stages = e.stages(op, size, 3 if e.settings.arch >= 80 else 2, padding=256)
     left = _operand(e, op, 0, a, (m, depth), stages, row, k_axis=1)
     right = _operand(e, op, 1, b, (depth, n), stages, col, k_axis=0)
@@ -78,12 +80,18 @@ def expand_contract(e: KernelEmitter, op: Op) -> None:
     w.write("ts::sync();")
     for s in range(stages - 1):
         w.write(f"{fetch}({s}, {s * depth});")
+    e.marks.end()
     with w.block(f"for (ts::idx {k} = 0, {i} = 0; {k} < {size}; {k} += {depth}, ++{i})"):
+        e.marks.enter(WAIT, (op,))
         w.write(f"ts::wait_for_stage<{stages - 2}>();")
+        e.marks.enter("load", (op,))
         w.write(f"{fetch}({i} + {stages - 1}, {k} + {(stages - 1) * depth});")
+        e.marks.enter("mma", (op,))
         w.write(f"{acc} = ts::mma({left.use(i)}, {right.use(i)}, {acc});")
         if sums:
             w.write(f"{sums}.reach({acc}, {k} + {depth}, {size});")
+        e.marks.end()
+    e.marks.enter("mma", (op,))
     w.write("ts::barrier();")
     if sums:
         e.let(op.result, f"{sums}.result({size})", op.result.hint or "product")

@@ -144,4 +144,6 @@ def _terminator(e: KernelEmitter, op: Op) -> None:
 @handles("barrier")
 def _barrier(e: KernelEmitter, op: Op) -> None:
     e.headers.add("shared")
+    if not in_step(op):
+        e.marks.wait(op)
     e.source.write("ts::sync();" if in_step(op) else e.barrier())  # fetched copies need not land here

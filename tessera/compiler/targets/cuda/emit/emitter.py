@@ -12,6 +12,7 @@ from typing import cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import IndexType, SharedType, TileType, ViewType
+from tessera.compiler.targets.cuda.emit.phases import Phase, PhaseMarks
 from tessera.compiler.targets.cuda.layouts import stream
 from tessera.compiler.targets.cuda.layouts.barriers import barriers, shared_source
 from tessera.compiler.targets.cuda.layouts.groups import (
@@ -25,7 +26,7 @@ from tessera.compiler.targets.cuda.layouts.groups import (
 from tessera.compiler.targets.cuda.layouts.layout import Layout
 from tessera.compiler.targets.cuda.layouts.swizzle import Placed
 from tessera.compiler.targets.cuda.tensor_cores.maps import SwizzledTile, TensorMap
-from tessera.compiler.targets.cuda.tensor_cores.products import ProductPlan, plan_products
+from tessera.compiler.targets.cuda.tensor_cores.products import ProductPlan, in_pipeline, plan_products
 from tessera.compiler.targets.cuda.tensor_cores.warpgroups import Products
 from tessera.compiler.targets.cuda.write import cxx
 from tessera.compiler.targets.cuda.write.print_buffer import PrintSite, prints
@@ -74,6 +75,7 @@ class KernelEmitter:
     source: CxxSource
     alias: Mapping[Value, Value]
     bounds: Bounds
+    marks: PhaseMarks
     env: dict[Value, str] = field(default_factory=dict[Value, str])
     splat: set[Value] = field(default_factory=set[Value])
     origin: dict[TileLine, str] = field(default_factory=dict[TileLine, str])
@@ -104,6 +106,8 @@ class KernelEmitter:
     """the number of the program that is run"""
     placed: dict[str, Placed | SwizzledTile] = field(default_factory=dict[str, "Placed | SwizzledTile"])
     """shared tiles by their names"""
+    phases: list[Phase] = field(default_factory=list[Phase])
+    """of profiled code: none where all of it is one"""
     reserved: dict[Value | tuple[Op, int], int] = field(default_factory=dict["Value | tuple[Op, int]", int])
 
     # names and expressions
@@ -265,14 +269,20 @@ class KernelEmitter:
     def emit_block(self, block: Block) -> None:
         for node in stream.plan(block.ops, self.grouping):
             self.emit_node(node)
+        self.marks.end()
 
     def emit_node(self, node: Op | stream.ChunkPass) -> None:
         if isinstance(node, stream.ChunkPass):
             return self.emit_pass(node)
         self.source.at(node.span)
+        if self.needed.get(node):
+            self.marks.wait(node)
+        else:
+            self.marks.begin(node)
         if node in self.needed:
             self.headers.add("shared")
             self.source.write(self.barrier() if self.needed[node] else "ts::sync();")
+            self.marks.begin(node)
         handler = HANDLERS.get("tile.primitive" if node.name in PRIMITIVES else node.name)
         if handler is None:
             raise self.refuse(node, f"The CUDA target has no code for {node.name}")
@@ -281,6 +291,7 @@ class KernelEmitter:
     def emit_pass(self, node: stream.ChunkPass) -> None:
         """A loop over the chunks of one axis, with the partial results that it fills before it."""
         line = node.line
+        self.marks.end()
         for op in node.folds:
             HANDLERS["tile.begin_partials"](self, op)
         start = self.fresh("start")
@@ -292,13 +303,16 @@ class KernelEmitter:
             for inner in node.nodes:
                 if isinstance(inner, Op) and inner in node.folds:
                     self.source.at(inner.span)
+                    self.marks.begin(inner)
                     HANDLERS["tile.accumulate_partials"](self, inner)
                 else:
                     self.emit_node(inner)
+            self.marks.end()
         self.env, self.splat = saved  # what was computed in the loop is out of scope
         del self.origin[line]
         for op in node.folds:
             self.source.at(op.span)
+            self.marks.begin(op)
             HANDLERS["tile.end_partials"](self, op)
 
 
@@ -318,7 +332,9 @@ def emit_kernel(
     """Writes `kernel`, called `name`, as a __global__ function; the result has its headers and shared memory."""
     planned = {op for op, plan in warpgroups.items() if isinstance(plan, Products)} | {*products}
     layouts = grouping.assign(threads, settings.tensor_cores, planned)
-    e = KernelEmitter(kernel, grouping, threads, settings, source, alias, bounds, warpgroups=warpgroups)
+    loose = [x for x in kernel.walk() if x.name == "tile.copy_async" and in_pipeline(x) is None]
+    marks = PhaseMarks(source, kernel.span.file, loose)
+    e = KernelEmitter(kernel, grouping, threads, settings, source, alias, bounds, marks, warpgroups=warpgroups)
     e.most_stages = most_stages
     e.products = plan_products(kernel, grouping, products, threads // 32, bounds, alias)
     e.needed = barriers(kernel, grouping, alias)
@@ -338,13 +354,15 @@ def emit_kernel(
             if prints(kernel):
                 e.headers.add("print")
                 source.write(f"ts::Printer printer(prints, {e.number});")
+            timer = len(source.lines)
             if settings.profile:
                 e.headers.add("timer")
-                source.write(f"ts::Timer timer(records, {e.number});")
+                source.write()
             HANDLERS["tile.func"](e, kernel)
             e.emit_block(kernel.region.block)
             if settings.profile:
-                source.write("timer.stop();")
+                e.phases = marks.write()
+                source.lines[timer] = "  " * source.indent + f"ts::Timer<{len(e.phases)}> timer(records, {e.number});"
     # Known now: shared tiles lie behind the scratch area.
     e.scratch = -(-e.scratch // e.alignment) * e.alignment
     source.lines[frame] = f"  constexpr int shared = {e.scratch};" if e.shared_bytes else ""

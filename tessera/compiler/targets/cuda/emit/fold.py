@@ -58,7 +58,8 @@ def _lambda(e: KernelEmitter, op: Op, places: list[str], prefixes: bool) -> str:
         for i, arg in enumerate(block.args):
             place, at = places[i % len(places)], left if i < len(places) else right
             e.let(arg, f"ts::hw::load_shared({place} + {at})", arg.hint or "element")
-        e.emit_block(block)
+        with e.marks.silent():
+            e.emit_block(block)
         to = right if prefixes else left
         values = [e.expr(v) for v in block.terminator.operands]
         for place, v, text in zip(places, op.operands, values, strict=True):

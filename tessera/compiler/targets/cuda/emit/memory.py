@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import SharedType, ViewType
 from tessera.compiler.targets.cuda.emit.emitter import HANDLERS, KernelEmitter, handles
+from tessera.compiler.targets.cuda.emit.phases import WAIT
 from tessera.compiler.targets.cuda.emit.tensor_copies import declare_operand, fetch_text
 from tessera.compiler.targets.cuda.layouts.banks import Access, Copied
 from tessera.compiler.targets.cuda.layouts.barriers import shared_source
@@ -342,12 +343,18 @@ def _mma(e: KernelEmitter, op: Op) -> None:
             staged.append((name, v))
             parts.append(name)
     if staged:
+        loads = [load for _, v in staged if (load := copied_operand(v, op)) is not None]
+        if loads:
+            e.marks.enter("load", loads)
         copies = [_fill_staged(e, op, name, v) for name, v in staged]
         if op.parent is None or op.parent.name != "tile.pipeline":  # each step of it starts with a barrier anyway
             e.source.write("ts::sync();")
         for text in copies:
             e.source.write(text)
-        e.source.write("ts::barrier();" if any("copy_async" in c for c in copies) else "ts::sync();")
+        if loads:
+            e.marks.enter(WAIT, loads)
+        e.source.write("ts::barrier();" if loads else "ts::sync();")
+        e.marks.begin(op)
     hint = op.operands[2].hint or "product"
     if is_scalar(op.result):  # every thread sums the one element, as it holds it
         acc = f"ts::full<ts::Blocked<1, 1, 1, 1, 1>>({e.expr(op.operands[2])})"

@@ -7,12 +7,13 @@ its own alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.targets.cuda.emit.control import advance, carry, loop_bounds
 from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit.memory import stages_of
+from tessera.compiler.targets.cuda.emit.phases import WAIT
 from tessera.compiler.targets.cuda.emit.warpgroups import fill_stage
 from tessera.compiler.tile.pipelines import rings
 
@@ -30,31 +31,38 @@ def _pipeline(e: KernelEmitter, op: Op) -> None:
     names = carry(e, op.operands[3:], body.args[1:])
     counter = e.fresh(body.args[0].hint or "i")
     w = e.source
+    copies = [x for x in op.regions[0].block.ops if x.name == "tile.copy_async"]
     head, tail, stage = f"ts::idx {counter} = {_steps(lower, step, -ahead)}", f"{counter} += {step}", ""
     if not ring or ahead:
         stage = e.fresh("stage")
         head, tail = f"{head}, {stage} = {-ahead}", f"{tail}, ++{stage}"
     if ring and _fills_before(e, op):
+        e.marks.wait(op)
         w.write(e.barrier())  # what stood before the loop has arrived
+        e.marks.end()
     fetches = e.fresh("fetches") if ring and op not in e.products.produced else ""
     if fetches:
         w.write(f"auto {fetches} = {ring};")
     with w.block(f"for ({head}; {counter} < {upper}; {tail})"):
         later = _steps(counter, step, ahead)
         if not ring:
-            _fetch_by_threads(e, op, ahead, stage, later, upper)
+            _fetch_by_threads(e, op, ahead, stage, later, upper, copies)
         elif _writes(e, (x for top in body.ops for x in top.walk())):
             w.write("ts::sync();")
         if fetches:
+            e.marks.enter("load", copies)
             _fetch_by_tensor(e, op, fetches, later, upper)
         if ahead:
+            e.marks.end()
             w.write(f"if ({stage} < 0) continue;")
         if ring:
+            e.marks.enter(WAIT, copies)
             w.write(f"{ring}.wait();")
         for tile, name in filled.items():
             e.env[tile] = e.fresh(tile.hint or "tile")
             w.write(f"auto {e.env[tile]} = {name}[{f'{ring}.slot' if ring else stage}];")
         e.env[body.args[0]] = counter
+        e.marks.end()
         e.emit_block(body)
         if ring:
             w.write(f"{ring}.release();")
@@ -65,17 +73,23 @@ def _pipeline(e: KernelEmitter, op: Op) -> None:
     e.env.update(zip(op.results, names, strict=True))
 
 
-def _fetch_by_threads(e: KernelEmitter, op: Op, ahead: int, stage: str, later: str, upper: str) -> None:
+def _fetch_by_threads(
+    e: KernelEmitter, op: Op, ahead: int, stage: str, later: str, upper: str, copies: Sequence[Op]
+) -> None:
     w, fetched = e.source, op.regions[0].block
+    e.marks.enter(WAIT if ahead else "load", copies)
     wait = "ts::publish_stage" if e.products.tiles else "ts::wait_for_stage"
     w.write(f"{wait}<{ahead - 1}>();" if ahead else "ts::sync();")
     if ahead:
+        e.marks.enter("load", copies)
         later = _named(e, fetched, later)
     e.env[fetched.args[0]] = later
     slot = f"{stage} + {ahead}" if ahead else stage
     e.env.update({ring: f"{e.expr(ring)}[{slot}]" for ring in rings(op)})
-    with w.block(f"if ({later} < {upper})"):
+    with w.block(f"if ({later} < {upper})"), e.marks.silent():
         e.emit_block(fetched)
+    if not ahead:
+        e.marks.enter(WAIT, copies)
     w.write("ts::commit();" if ahead else e.barrier())
 
 
@@ -83,7 +97,7 @@ def _fetch_by_tensor(e: KernelEmitter, op: Op, fetches: str, later: str, upper: 
     """A thread of the program's fills the stage that the step before has left."""
     fetched = op.regions[0].block
     e.env[fetched.args[0]] = later = _named(e, fetched, later)
-    with e.source.block(f"if (leader && {later} < {upper})"):
+    with e.source.block(f"if (leader && {later} < {upper})"), e.marks.silent():
         fill_stage(e, op, fetches)
 
 

@@ -6,6 +6,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cuda.emit.emitter import KernelEmitter, handles
 from tessera.compiler.targets.cuda.emit.memory import copy_text, stages_of
+from tessera.compiler.targets.cuda.emit.phases import WAIT
 from tessera.compiler.targets.cuda.emit.tensor_copies import SWIZZLE_GROUP, declare_swizzled, fetch_text
 from tessera.compiler.targets.cuda.layouts.groups import dtype_of, is_scalar, shape_of
 from tessera.compiler.targets.cuda.tensor_cores.maps import SwizzledTile
@@ -34,7 +35,8 @@ def _prologue(e: KernelEmitter, kernel: Op) -> None:
         w.write(f"ts::Ring<{sizes}> {name}(shared + {e.reserve_bytes(16 * stages)});")
         w.write(f"{name}.start();")
     if plan.produced:
-        _producer(e)
+        with e.marks.silent():
+            _producer(e)
 
 
 def _producer(e: KernelEmitter) -> None:
@@ -86,12 +88,19 @@ def _product(e: KernelEmitter, op: Op) -> None:
             fills += _fill(e, op, i, name)
         parts.append(f"ts::transposed({name})" if source.turned else name)
     if fills:
+        loads = [s.load for i in range(2) if (s := e.products.sources[op, i]).load is not None]
+        if loads:
+            e.marks.enter("load", loads)
         if op.parent is None or op.parent.name != "tile.pipeline":  # each step of it starts with a barrier anyway
             e.source.write("ts::sync();")
         for text in fills:
             e.source.write(text)
-        copied = any("fetch" in text or "copy_async" in text for text in fills)
-        e.source.write(e.barrier() if copied else "ts::sync();")
+        if any("fetch" in text or "copy_async" in text for text in fills):
+            e.marks.enter(WAIT, loads)
+            e.source.write(e.barrier())
+            e.marks.begin(op)
+        else:
+            e.source.write("ts::sync();")
     acc = e.tile(op.operands[2])
     e.let(op.result, f"ts::mma_warpgroups({', '.join(parts)}, {acc})", op.operands[2].hint or "product")
 
@@ -128,6 +137,7 @@ def expand_on_warpgroups(e: KernelEmitter, op: Op, plan: Products) -> None:
     e.headers.add("wgmma")
     t, view = op.result.type, op.operands[0].type
     assert isinstance(t, TileType) and isinstance(view, ViewType)
+    e.marks.enter("load", (op,))
     stages = _stages(e, op, plan)
     left = _declare(e, op, 0, plan.a, plan.depth, stages)
     right = _declare(e, op, 1, plan.b, plan.depth, stages)
@@ -152,14 +162,20 @@ def expand_on_warpgroups(e: KernelEmitter, op: Op, plan: Products) -> None:
     w.write(f"{ring}.enter_user();")
     operands = ", ".join([_use(left, plan.a.k_major, ring), _use(right, not plan.b.k_major, ring)])
     w.write(f"auto {acc} = ts::full<{e.layout(op.result)}>({cxx.literal(0, t.dtype)});")
+    e.marks.end()
     # The last stage is written separately: ptxas serialises all products where the wait for it follows the loop.
     w.write("#pragma unroll 1")
     with w.block(f"for (ts::idx {k} = {first}; {k} + {depth} < {size}; {k} += {depth}, {ring}.next())"):
+        e.marks.enter(WAIT, (op,))
         w.write(f"{ring}.wait();")
+        e.marks.enter("mma", (op,))
         w.write(f"ts::start_products({acc}, {operands});")
         w.write(f"ts::finish_products<1>({acc});")
         w.write(f"if ({k} > 0) {ring}.release_previous();")
+        e.marks.end()
+    e.marks.enter(WAIT, (op,))
     w.write(f"{ring}.wait();")
+    e.marks.enter("mma", (op,))
     w.write(f"ts::start_products({acc}, {operands});")
     w.write(f"ts::finish_products<0>({acc});")
     e.env[op.result] = acc

@@ -223,6 +223,12 @@ TS_FN u64 clock_ns() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
   return t;
 }
+// No access to memory moves across a reading.
+TS_FN u32 cycles() {
+  u32 t;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(t)::"memory");
+  return t;
+}
 TS_FN u32 multiprocessor() {
   u32 id;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(id));

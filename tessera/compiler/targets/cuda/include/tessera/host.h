@@ -74,7 +74,7 @@ constexpr u32 many = 0xffffffffu;
 enum class State : u8 { ready, at_barrier, at_block, at_warp, at_mbarrier, done };
 enum class Collective : u8 { none, shuffle, ldmatrix, stmatrix, mma };
 
-struct PendingCopy { u8* to; const u8* from; int group; };
+struct PendingCopy { u8* to; const u8* from; int group; u64 lands; };
 struct Fiber {
   ucontext_t first;
   jmp_buf resume;
@@ -88,6 +88,7 @@ struct Fiber {
   bool products_fenced;
   int products_group;
   u32 scatters;  // that it has begun: alike in all threads of a program
+  u64 cycles;  // calls of the library, in code that counts them, and what it has waited for
 };
 struct Warp { Collective kind; int arrived; };
 
@@ -100,6 +101,7 @@ struct Machine {
   u8* shared;
   u64 shared_size;
   u8* shared_state;  // 0 uninitialised, 1 written, 2 a copy is under way
+  u64* reached;  // by the latest arrival at the mbarrier in each 8 bytes of shared memory
   Shadow* shared_shadow;
   const Region* regions;
   int n_regions;
@@ -167,6 +169,15 @@ TS_HOST idx blocks() { return m.grid; }
 TS_HOST u8* shared_memory() { return m.shared; }
 TS_HOST void sync() { yield(State::at_barrier); }
 
+// Time, in calls of the device library: alike in every run. Threads that meet have the time of the latest. A copy is under way
+// for as long as many instructions run; a product takes some.
+constexpr u64 copy_cycles = 1000, mma_cycles = 16;
+TS_HOST u32 cycles() { return (u32)m.fibers[m.current].cycles; }
+TS_HOST void wait_until(u64 cycles) {
+  Fiber& f = m.fibers[m.current];
+  if (f.cycles < cycles) f.cycles = cycles;
+}
+
 // A warp operation happens when all 32 lanes have arrived; the last one carries it out for all.
 TS_HOST void collective(Collective kind, void* payload, void (*perform)(void* (&lane)[32])) {
   Warp& w = m.warps[m.current / 32];
@@ -177,7 +188,12 @@ TS_HOST void collective(Collective kind, void* payload, void (*perform)(void* (&
   w.arrived = 0;
   int first = m.current / 32 * 32, self = m.current;
   void* lanes[32];
-  for (int i = 0; i < 32; ++i) lanes[i] = m.fibers[first + i].payload;
+  u64 latest = 0;
+  for (int i = 0; i < 32; ++i) {
+    lanes[i] = m.fibers[first + i].payload;
+    if (latest < m.fibers[first + i].cycles) latest = m.fibers[first + i].cycles;
+  }
+  for (int i = 0; i < 32; ++i) m.fibers[first + i].cycles = latest + (kind == Collective::mma ? mma_cycles : 1);
   perform(lanes);
   m.current = self;
   for (int i = 0; i < 32; ++i) m.fibers[first + i].state = State::ready;
@@ -288,6 +304,7 @@ TS_HOST void land_async(int latest) {
       f.copies[kept++] = c;
       continue;
     }
+    wait_until(c.lands);
     memcpy(c.to, c.from, 16);
     memset(m.shared_state + (c.to - m.shared), 1, 16);
     ++m.clock;
@@ -312,7 +329,7 @@ TS_HOST void copy_async16(void* shared, const void* global) {
   }
   Fiber& f = m.fibers[m.current];
   if (f.n_copies == f.capacity) f.copies = (PendingCopy*)realloc(f.copies, sizeof(PendingCopy) * (f.capacity = f.capacity * 2 + 16));
-  f.copies[f.n_copies++] = {(u8*)shared, (const u8*)global, f.group};
+  f.copies[f.n_copies++] = {(u8*)shared, (const u8*)global, f.group, f.cycles + copy_cycles};
   memset(m.shared_state + ((u8*)shared - m.shared), 2, 16);
 }
 
@@ -464,6 +481,7 @@ TS_HOST void start_block() {
   memset(m.shared, 0xff, m.shared_size);  // NaN, which shows if it is read
   memset(m.shared_state, 0, m.shared_size);
   memset((void*)m.shared_shadow, 0, sizeof(Shadow) * m.shared_size);
+  memset(m.reached, 0, m.shared_size / 8 * 8);
   memset(m.warps, 0, sizeof m.warps);
   m.running = m.threads;
   ++m.epoch;
@@ -473,6 +491,7 @@ TS_HOST void start_block() {
     f.started = false;
     f.n_copies = f.group = f.products_group = 0;
     f.scatters = 0;
+    f.cycles = 0;
     f.fenced_at = 0;
     f.products_fenced = false;
     getcontext(&f.first);
@@ -496,8 +515,11 @@ TS_HOST bool pass_barrier() {
   State state = count(State::at_barrier, 0, own) == own ? State::at_barrier : State::at_block;
   if (state == State::at_block && count(state, 0, own) + count(state, own, all) + count(State::done, own, all) != all) return false;
   ++m.epoch;
+  u64 latest = 0;
   for (int t = 0; t < all; ++t)
-    if (m.fibers[t].state == state) m.fibers[t].state = State::ready;
+    if (m.fibers[t].state == state && latest < m.fibers[t].cycles) latest = m.fibers[t].cycles;
+  for (int t = 0; t < all; ++t)
+    if (m.fibers[t].state == state) m.fibers[t].state = State::ready, m.fibers[t].cycles = latest;
   return true;
 }
 [[noreturn]] TS_HOST void fail_stuck() {
@@ -562,6 +584,7 @@ TS_HOST int emulate(Launch* l) {
   m.shared_size = (u64)l->shared_size;
   m.shared = (u8*)aligned_alloc(1024, (m.shared_size + 2047) / 1024 * 1024);
   m.shared_state = (u8*)calloc(m.shared_size + 1, 1);
+  m.reached = (u64*)calloc(m.shared_size / 8 + 1, 8);
   m.shared_shadow = (Shadow*)calloc(m.shared_size + 1, sizeof(Shadow));
   m.regions = l->regions;
   m.n_regions = (int)l->n_regions;
@@ -584,9 +607,20 @@ TS_HOST int emulate(Launch* l) {
   for (int i = 0; i < m.n_regions; ++i) free(m.region_shadows[i]);
   free_async();
   munmap(m.stacks, stack_bytes * m.threads);
-  free(m.order), free(m.fibers), free(m.region_shadows), free(m.shared_shadow), free(m.shared_state), free(m.shared);
+  free(m.order), free(m.fibers), free(m.region_shadows), free(m.shared_shadow), free(m.shared_state), free(m.reached), free(m.shared);
+  m.fibers = nullptr;
   return failed;
 }
 
 }  // namespace hw
 }  // namespace tessera
+#ifdef TS_COUNTS_CALLS  // the compiler has every function of a kernel's file call these; C's library has some of these names
+#define TS_COUNTER extern "C" __attribute__((used, no_instrument_function)) void
+TS_COUNTER __cyg_profile_func_enter(void*, void*) {
+  if (tessera::hw::m.fibers) ++tessera::hw::m.fibers[tessera::hw::m.current].cycles;
+}
+TS_COUNTER __cyg_profile_func_exit(void*, void*) {}
+#ifdef __ELF__
+asm(".hidden __cyg_profile_func_enter\n.hidden __cyg_profile_func_exit");
+#endif
+#endif

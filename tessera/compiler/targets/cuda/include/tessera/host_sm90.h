@@ -36,7 +36,9 @@ TS_HOST void mbarrier_init(u64* b, u32 count) {
   *(Mbarrier*)b = {0, (u8)count, (u8)count, 0, 0xb7};
 }
 TS_HOST void mbarrier_init_fence() {}
-TS_HOST void mbarrier_settle(Mbarrier* x) {
+TS_HOST void mbarrier_settle(Mbarrier* x, u64 cycles) {
+  u64& reached = m.reached[shared_address(x) / 8];
+  if (reached < cycles) reached = cycles;
   if (x->pending || x->tx) return;
   x->phase ^= 1;
   x->pending = x->count;
@@ -46,7 +48,7 @@ TS_HOST void mbarrier_arrive_expect(u64* b, u32 bytes) {
   if (!x->pending) fail("more arrivals than the mbarrier at byte %u of shared memory counts", shared_address(b));
   --x->pending;
   x->tx += (i32)bytes;
-  mbarrier_settle(x);
+  mbarrier_settle(x, m.fibers[m.current].cycles);
 }
 TS_HOST void mbarrier_expect(u64* b, u32 bytes) { mbarrier_at(b)->tx += (i32)bytes; }
 TS_HOST void mbarrier_arrive(u64* b) { mbarrier_arrive_expect(b, 0); }
@@ -58,6 +60,7 @@ TS_HOST void mbarrier_wait(u64* b, u32 parity) {
     f.parity = parity;
     yield(State::at_mbarrier);
   }
+  wait_until(m.reached[shared_address(b) / 8]);
 }
 TS_HOST void wake_waiting() {
   for (int t = 0; t < m.threads; ++t) {
@@ -67,7 +70,7 @@ TS_HOST void wake_waiting() {
 }
 
 // Tensor copies
-struct TensorCopy { u8* to; const TensorMap* map; u64* barrier; i32 at[5]; int thread; };
+struct TensorCopy { u8* to; const TensorMap* map; u64* barrier; i32 at[5]; int thread; u64 lands; };
 struct Products;
 struct Async {
   TensorCopy copies[256];
@@ -98,7 +101,7 @@ template <int R> inline void copy_tensor(void* to, const TensorMap* map, u64* b,
     m.shared_state[i] = 2;
   }
   mbarrier_at(b);
-  TensorCopy c = {(u8*)to, map, b, {}, m.current};
+  TensorCopy c = {(u8*)to, map, b, {}, m.current, m.fibers[m.current].cycles + copy_cycles};
   for (int d = 0; d < R; ++d) c.at[d] = at[d];
   async_.copies[async_.n_copies++] = c;
 }
@@ -146,7 +149,7 @@ TS_HOST void land_copy(int number) {
   memset((void*)(m.shared_shadow + to), 0, sizeof(Shadow) * n);
   Mbarrier* x = (Mbarrier*)c.barrier;
   x->tx -= (i32)n;
-  mbarrier_settle(x);
+  mbarrier_settle(x, c.lands);
   m.current = self;
 }
 TS_HOST void fence_async_proxy() { m.fibers[m.current].fenced_at = m.clock; }
