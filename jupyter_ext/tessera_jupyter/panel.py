@@ -88,7 +88,8 @@ class OutputPanel:
         style = resource("panel.css", __package__) + resource("rows.css")
         script = resource("panel.js", __package__)
         if self.profile is not None:
-            style, script = style + resource("views.css"), f"{script}\n{resource('tiles.js')}"
+            style = style + resource("picture.css") + resource("views.css")
+            script = f"{script}\n{resource('tiles.js')}"
         return f'<div class="tessera-panel"><style>{style}</style>{tabs}<script>{script}</script></div>'
 
     def begin(self) -> None:

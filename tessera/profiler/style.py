@@ -94,14 +94,14 @@ class Plot:
         raise NotImplementedError
 
     def view(self) -> str:
-        """Markup that loads nothing. Profiles and notebooks add views.css and tiles.js."""
+        """Markup that loads nothing. Profiles and notebooks add picture.css, views.css and tiles.js."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        style, script = resource("views.css"), resource("tiles.js")
+        style, script = resource("picture.css") + resource("views.css"), resource("tiles.js")
         shown = f'<div class="tessera-views"><style>{style}</style>{self.view()}<script>{script}</script></div>'
         return {"text/plain": str(self), "text/html": shown}
 

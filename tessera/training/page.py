@@ -11,6 +11,7 @@ import math
 import numpy as np
 from IPython.display import display
 
+from tessera.profiler.views.svg import STILL, still
 from tessera.training.history import History
 from tessera.training.views import Glance, rounded_steps, sparkline
 
@@ -51,7 +52,8 @@ def page(glance: Glance) -> str:
     )
     text = f'<div style="margin-top:4px"><b>{html.escape(glance.said)}</b></div>' if glance.said else ""
     return (
-        f'<div class="tessera-run" style="{font}">{_bar(glance)}<div>{html.escape(glance.heading)}</div>{text}'
+        f'<div class="tessera-run" style="{font}"><style>{STILL}</style>{_bar(glance)}'
+        f"<div>{html.escape(glance.heading)}</div>{text}"
         f'<div style="display:flex;flex-wrap:wrap;gap:8px;margin-top:6px">{charts}</div></div>'
     )
 
@@ -135,8 +137,9 @@ def _points(line) -> str:
 
 def _svg(label: str, inside: str) -> str:
     label = html.escape(label)
-    return (
+    svg = (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-label="{label}" '
         f'style="font-size:11px;max-width:100%"><text x="{_LEFT}" y="15" fill="currentColor" '
         f'style="font-size:13px;font-weight:600">{label}</text>{inside}</svg>'
     )
+    return svg + still(svg, _WIDTH)

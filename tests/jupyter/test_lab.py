@@ -181,8 +181,13 @@ def test_text_is_readable_in_both_themes(lab, theme):
 
 
 def test_a_saved_notebook_is_interactive_without_a_kernel_and_readable_without_trust(lab, server):
-    page = lab("saved.ipynb", HEAD, NORM)
+    training = (
+        "ts.train(ts.nn.Linear(2, 2, key=0), ts.optimizers.SGD(0.1), loss, [np.ones((4, 2), np.float32)], steps=5)"
+    )
+    training = f"import numpy as np\ndef loss(model, x):\n    return ts.mse(model(x), x)\nrun = {training}"
+    page = lab("saved.ipynb", HEAD, NORM, "%tessera profile norm(ts.ones((64, 32)))", training)
     page.run_all()
+    assert images(page.output(2)) == images(page.output(3)) == (), "there are the pictures themselves"
     page.page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
     page.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
     page.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
@@ -202,7 +207,21 @@ def test_a_saved_notebook_is_interactive_without_a_kernel_and_readable_without_t
     expect(static.get_by_role("tab")).to_have_count(0)
     text = static.inner_text()
     assert "ts-tab" not in text and "addEventListener" not in text
+    of_profile = page.output(2)
+    for section in of_profile.locator("details").all():
+        section.evaluate("e => { e.open = true; }")
+    assert len(images(of_profile)) == 4, "tiles, times of tiles, roofline, memory"
+    assert images(page.output(3)) == ((380, 170),) * 2, "loss and gradient norm"
+    of_profile.locator("img").last.scroll_into_view_if_needed()
     page.shot("untrusted")
+
+
+def images(output) -> tuple[tuple[int, int], ...]:
+    """The sizes of the images that are seen and could be drawn."""
+    found = output.locator("img").evaluate_all(
+        "all => all.filter(e => e.getClientRects().length && e.naturalWidth).map(e => [e.width, e.height])"
+    )
+    return tuple(map(tuple, found))
 
 
 def test_waiting_is_shown_and_can_be_interrupted(lab):

@@ -103,8 +103,10 @@ def test_the_markup_is_balanced_and_loads_nothing(nb):
     tree = Tree(html)
     for _, attributes, _ in tree.elements:
         for name, value in attributes.items():
+            if name == "src" and value.startswith("data:"):
+                continue
             assert name not in ("src", "href") and not name.startswith("on"), (name, value)
-    assert not re.search(r"url\(|@import|https?://", html)
+    assert not re.search(r"url\(|@import|https?://(?!www.w3.org/2000/svg)", html)
 
 
 def test_every_level_is_linked_with_the_line_it_comes_from(nb):

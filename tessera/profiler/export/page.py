@@ -18,6 +18,7 @@ from tessera.profiler.views.accesses import access_tables
 from tessera.profiler.views.kernels import kernel_table, sizes_note
 from tessera.profiler.views.markup import hinted, table, text
 from tessera.profiler.views.spills import spill_tables
+from tessera.profiler.views.svg import without_stills
 from tessera.runtime.code.assembly import spilled_or_why
 from tessera.runtime.compiled import Compiled
 from tessera.runtime.events import LaunchEvent
@@ -41,7 +42,7 @@ def page(recording: Recording) -> str:
         "roofline": Roofline(recording).view(),
         "memory": MemoryReport(recording.memory, recording.held).view(),
     }
-    shown = "".join(f'<section id="{name}">{markup}</section>' for name, markup in views.items())
+    shown = "".join(f'<section id="{name}">{without_stills(markup)}</section>' for name, markup in views.items())
     plain = f"{text(summary)}\n\n{text(CriticalPath(recording))}"
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Tessera profile</title>'
@@ -144,4 +145,4 @@ def _optional(value: float | None, unit: str) -> str:
 
 def _style() -> str:
     own = files("tessera.profiler.export").joinpath("page.css").read_text(encoding="utf-8")
-    return own + resource("rows.css") + resource("views.css")
+    return own + resource("rows.css") + resource("picture.css") + resource("views.css")

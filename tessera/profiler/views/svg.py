@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
-from tessera.profiler.style import time_unit
+from tessera.profiler.style import resource, time_unit
 from tessera.profiler.views.markup import text
 
 RIGHT = 14
@@ -50,7 +52,29 @@ def picture(
         + "</svg>"
         for frame in frames
     ]
-    return f'<figure class="ts-chart ts-{name}"><figcaption>{text(label)}</figcaption>{"".join(svgs)}</figure>'
+    drawn = f"{''.join(svgs)}{still(svgs[0], frames[0].width, resource('picture.css'))}"
+    return f'<figure class="ts-chart ts-{name}"><figcaption>{text(label)}</figcaption>{drawn}</figure>'
+
+
+STILL = ".ts-still { display: none }"
+"""for the style of what holds a picture and its `still`"""
+
+
+def still(svg: str, width: int, style: str = "") -> str:
+    """The picture as an image, dark on white: what is left of it where a notebook that is not trusted loses its SVG
+    and its styles. Where there are styles, `STILL` hides it."""
+    start = svg.index(">") + 1
+    style = f"<style>svg{{background:#fff;color:#222;font-family:sans-serif}}{style}</style>"
+    own = f'<svg xmlns="http://www.w3.org/2000/svg"{svg[len("<svg") : start]}{style}{svg[start:]}'
+    return f'<img class="ts-still" alt="" width="{width}" src="data:image/svg+xml,{quote(own, safe=_UNQUOTED)}"/>'
+
+
+def without_stills(markup: str) -> str:
+    """For pages, which keep their SVG and their styles."""
+    return re.sub('<img class="ts-still"[^>]*>', "", markup)
+
+
+_UNQUOTED = " =/:;,()+-.!*~$@?{}[]|^`"
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str = "axis", more: str = "") -> str:
