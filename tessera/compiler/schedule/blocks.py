@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -30,16 +31,17 @@ def map_block(dims: Shape, target: str | Sizes, units: Collection[int] = ()) -> 
     `units` are the axes along which memory is contiguous for some access. Where there are several, as in a
     transposition, they share the block evenly: a line of memory that one step has fetched is used up by the next ones.
     """
-    left = sizes_for(target).elements
+    s = sizes_for(target)
+    left = s.elements
     taken: dict[int, int] = {}
-    several = sorted(units, key=lambda a: _clip(dims[a], left)) if len(units) > 1 else []
+    several = sorted(units, key=lambda a: _clip(dims[a], s.elements)) if len(units) > 1 else []
     for n, a in enumerate(several):
         taken[a] = _clip(dims[a], int(left ** (1 / (len(several) - n))))
-        left = max(1, left // taken[a])
+        left = max(1, left / taken[a])
     for a in reversed(range(len(dims))):
         if a not in taken:
-            taken[a] = _clip(dims[a], left)
-            left = max(1, left // taken[a]) if taken[a] == dims[a] else 1
+            taken[a] = _clip(dims[a], _even(left) if s.band else int(left))
+            left = max(1, left / taken[a]) if taken[a] == dims[a] else 1
     return tuple(taken[a] for a in range(len(dims)))
 
 
@@ -52,7 +54,7 @@ def part_block(
     inside = prod(dims[1:])
     if not s.band or not isinstance(inside, int) or longest <= inside:
         return block
-    return min(block[0], max(1, s.elements // longest)), *block[1:]
+    return min(block[0], _even(max(1, s.elements / longest))), *block[1:]
 
 
 def row_block(dims: Shape, inner: tuple[bool, ...], target: str | Sizes) -> tuple[Dim, ...]:
@@ -191,6 +193,11 @@ _SHORT = 64
 
 def _up(n: int, to: int) -> int:
     return -(-n // to) * to
+
+
+def _even(count: float) -> int:
+    """The power of two that is nearest: bands hold whole programs of each launch, of rows that are not equally long."""
+    return 1 << round(math.log2(count))
 
 
 def _clip(d: Dim, limit: int) -> int:

@@ -127,12 +127,16 @@ class BandedLaunch:
 @immutable
 class Bands:
     """Launches that follow each other from number `first` of the Program, and may run in bands: `step` units of each at
-    a time. Run one after the other they do the same. The bands are `end` units long."""
+    a time. Run one after the other they do the same. The bands are `end` units long.
+
+    `local`: temporaries, each with the bytes of a unit, of which the launches of a band touch the band's own units
+    only. Later bands may use the memory of earlier ones."""
 
     first: int
     launches: tuple[BandedLaunch, ...]
     step: int
     end: int
+    local: tuple[tuple[int, int], ...] = ()
 
     @property
     def ring(self) -> bool:

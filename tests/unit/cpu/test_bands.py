@@ -172,6 +172,38 @@ def test_units_of_several_programs(rows: int) -> None:
         assert results(made, [x]) == want
 
 
+@ts.function
+def spectra(x: Tensor["N", "M", ts.f32]):
+    return ts.fft.rfft(x)
+
+
+@ts.function
+def two_spectra(x: Tensor["N", "M", ts.f32], y: Tensor["N", "M", ts.f32]):
+    """Launches of equal code."""
+    return ts.fft.rfft(x), ts.fft.rfft(y)
+
+
+@pytest.mark.parametrize(("function", "count"), [(spectra, 1), (two_spectra, 2)])
+def test_temporaries_of_a_band(function, count: int) -> None:
+    """All launches of a transform are in bands, that with a reversed operand too. Bands use the same memory again."""
+    made = program(function, rows=2051, columns=1024)
+    x = [normal(2051, 1024) + i for i in range(count)]
+    assert len(made.bands) == count
+    assert sum(len(bands.launches) for bands in made.bands) == len(made.launches)
+    assert {b for bands in made.bands for b, _ in bands.local} == {t.buffer for t in temporaries(made)}
+    want = results(apart(made), x)
+    for threads in (1, 2, 3):
+        ts.set_num_threads(threads)
+        for step in (1, 3):
+            wider = tuple(replace(bands, step=step) for bands in made.bands)
+            assert results(replace(made, bands=wider), x) == want, (threads, step)
+
+
+def test_no_temporaries_of_a_band() -> None:
+    """Rows beside the band's own are read, and a backward pass reads what the forward pass has kept."""
+    assert not any(b.local for function in (fixed_edges, wrapped, summed) for b in program(function).bands)
+
+
 def test_a_stencil_is_what_numpy_computes() -> None:
     x = normal(ROWS, COLUMNS)
     want = x.astype(np.float64)

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.compiler.schedule.blocks import contract_block, diagonal_block, grid, map_block, row_block, sizes_for
+from tessera.compiler.schedule.blocks import (
+    contract_block,
+    diagonal_block,
+    grid,
+    map_block,
+    part_block,
+    row_block,
+    sizes_for,
+)
 from tessera.language.dims import Dim, symbol
 
 SHAPES = st.lists(st.integers(0, 5000), min_size=1, max_size=4).map(tuple)
@@ -51,11 +59,19 @@ def test_blocks_of_batches_of_dot_products() -> None:
     assert [diagonal_block(n, cpu) for n in (0, 2, 100, 10_000, symbol("N"))] == [1, 2, 32, 512, 512]
 
 
+def test_blocks_of_rows_of_nearly_one_length() -> None:
+    """Launches that hand them to each other have the same rows in a program."""
+    assert [map_block((4096, n), "cpu") for n in (511, 512, 513)] == [(32, 511), (32, 512), (32, 513)]
+    assert part_block((32, 511), (4096, 511), [513], "cpu") == (32, 511)
+    assert map_block((4096, 300), "cuda") == (3, 300)
+
+
 @given(SHAPES, st.sets(st.integers(0, 3)), DEVICES)
 def test_any_elementwise_block_covers_its_space(dims: tuple[int, ...], units: set[int], device: str) -> None:
     block = map_block(dims, device, {a for a in units if a < len(dims)})
     assert all(1 <= b <= max(1, d) for b, d in zip(block, dims, strict=True))
-    assert prod(block) <= sizes_for(device).elements
+    s = sizes_for(device)
+    assert prod(block) <= s.elements * (2**0.5 if s.band else 1), "the nearest power of two of rows"
     assert all(n * b >= d for n, b, d in zip(grid(dims, block), block, dims, strict=True))  # type: ignore[operator]
 
 

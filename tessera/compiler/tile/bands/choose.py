@@ -9,7 +9,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.tile.bands.chain import Chain, CutLaunch
 from tessera.compiler.tile.bands.share import share_memory
 from tessera.compiler.tile.bands.spans import UnitSpan, spans, units_of
-from tessera.compiler.tile.lifetimes import peak
+from tessera.compiler.tile.lifetimes import lifetimes, peak
 from tessera.compiler.tile.program import Bands, Branch, Buffer, BufferArg, Launch, Program, Step
 from tessera.language.dims import prod
 
@@ -122,11 +122,32 @@ def _worth_it(program: Program, chain: Chain, band: int) -> Bands | None:
         return None
     sizes = {b.id: b.dtype.itemsize for b in program.buffers}
     unit = max(step * sizes[b] for b, step in chain.steps.items() if b in chain.handed)
-    step = max(1, band // unit)
+    local = _local(program, chain)
+    if local:  # all that a band touches stays in a cache of the second level
+        unit = sum(step * sizes[b] for b, step in chain.steps.items() if step > 0) // 2
+    step = max(1, round(band / unit))
     behind = max(m.late + m.early for m in members)
     if unit > LONGEST or chain.end < LEAST * (behind + step):
         return None
-    return Bands(chain.first, tuple(members), step, chain.end)
+    return Bands(chain.first, tuple(members), step, chain.end, local)
+
+
+def _local(program: Program, chain: Chain) -> tuple[tuple[int, int], ...]:
+    """The temporaries of which each unit touches its own part and nothing else, and that nothing outside of the bands
+    uses, with the bytes of a part."""
+    used, last = lifetimes(program), chain.first + len(chain.members) - 1
+    found: list[tuple[int, int]] = []
+    for b in program.buffers:
+        own = chain.accesses.get(b.id, ())
+        step = chain.steps.get(b.id, 0)
+        if b.role != "temp" or b.kept is not None or not own:
+            continue
+        inside = chain.first <= used[b.id][0] and used[b.id][1] <= last
+        alone = all(a.step == step and a.first >= 0 and a.behind <= step for a in own)
+        members = [chain.members[a.member] for a in own]
+        if inside and alone and not any(m.start or m.late or m.early or m.last for m in members):
+            found.append((b.id, step * b.dtype.itemsize))
+    return tuple(found)
 
 
 def _bytes(b: Buffer) -> int:

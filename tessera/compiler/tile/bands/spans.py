@@ -74,12 +74,13 @@ def _span(op: Op, view: Value, of_one: OfOneProgram, grid: Sequence[int]) -> Uni
         low, high = (None, None) if part is None else (_linear(d, grid) for d in part)
         if low is None or high is None or low[0] != high[0] or not isinstance(extent, int):
             return None
-        if not isinstance(stride, int) or stride < 0 or low[0] < 0:
+        if not isinstance(stride, int) or low[0] < 0 or low[0] * stride < 0:
             return None
         if low[0] == 0:  # nothing is accessed outside of the view
             low, high = (0, max(low[1], 0), 0), (0, 0, min(high[2], extent))
-        first += low[1] * stride
-        behind += (high[2] - 1) * stride
+        ends = low[1] * stride, (high[2] - 1) * stride
+        first += min(ends)
+        behind += max(ends)
         step += low[0] * stride
     return UnitSpan(view.index, first, behind, step, op.name == "tile.store")
 

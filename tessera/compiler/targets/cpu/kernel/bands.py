@@ -5,10 +5,15 @@ computed by the same worker. What is left between two stretches is run when thes
 both ends, if these need each other. A stretch is described by words that all workers read::
 
     length, stretches, numbers of the launches, their code, their data, how many, units at a time,
-    end of the bands, where the last launch ends, whether both ends are left
+    end of the bands, where the last launch ends, whether both ends are left, moves, how many
 
 and the numbers of each launch are: units, programs in each, its start, how late and how early it is, whether it is
-last, and all of its programs: the last unit may have fewer.
+last, all of its programs, as the last unit may have fewer, and where a worker's copy of its data is and how long, in
+words.
+
+All bands of a stretch use the memory of its first one for temporaries that are local to a band. A worker has copies of
+the launches' data, in which it moves the addresses of these back after each band. A move is the place of such an
+address in the copies, and the bytes of a unit.
 """
 
 from __future__ import annotations
@@ -23,12 +28,12 @@ from tessera.compiler.targets.cpu.kernel.function import PARAMS
 from tessera.compiler.targets.cpu.kernel.launch_table import LaunchTable
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Val
-from tessera.compiler.tile.program import Bands, Launch
+from tessera.compiler.tile.program import Bands, BufferArg, Launch
 from tessera.immutable import immutable, mutable
 from tessera.language.dims import Dim, prod
 
-LENGTH, STRETCHES, NUMBERS, CODE, DATA, COUNT, STEP, END, REACHED, RING, WORDS = range(11)
-EACH = 7
+LENGTH, STRETCHES, NUMBERS, CODE, DATA, COUNT, STEP, END, REACHED, RING, MOVES, MOVED, WORDS = range(13)
+EACH = 9
 """numbers of a launch"""
 APART = 8
 """a stretch is at least so many times as long as what launches stay behind in it"""
@@ -44,6 +49,8 @@ class BandWriter:
     frame: FrameLayout
     table: LaunchTable
     longest: int = 0
+    copied: int = 0
+    """words of the longest copies of launches' data"""
     written: int = field(default=0)
 
     def run(self, fn: LLVMFunction, bands: Bands, launches: Sequence[tuple[Launch, str]], watch: Val) -> None:
@@ -58,15 +65,18 @@ class BandWriter:
             known = self.table.has(launch)
             fn.store(next(calls) if known else frame, fn.gep(data, i, "ptr"), 8)
             code.append(f"ptr @{self.table.entry(launch) if known else name}")
+        copies, moves = self._copies(bands, [launch for launch, _ in launches])
         numbers = [
             number
-            for m, (launch, _) in zip(bands.launches, launches, strict=True)
-            for number in (m.units, m.programs, m.start, m.late, m.early, int(m.last), _programs(launch))
+            for m, (launch, _), copy in zip(bands.launches, launches, copies, strict=True)
+            for number in (m.units, m.programs, m.start, m.late, m.early, int(m.last), _programs(launch), *copy)
         ]
         self.module.globals += [
             f"@bands{n}.code = private unnamed_addr constant [{len(code)} x ptr] [{', '.join(code)}]",
             f"@bands{n} = private unnamed_addr constant [{len(numbers)} x i64] "
             f"[{', '.join(f'i64 {x}' for x in numbers)}]",
+            f"@bands{n}.moves = private unnamed_addr constant [{len(moves)} x i64] "
+            f"[{', '.join(f'i64 {x}' for x in moves)}]",
         ]
         run, pool = (self.frame.load_slot(fn, frame, slot, PTR) for slot in (RUN, POOL))
         stretches = self._stretches(fn, bands, pool)
@@ -84,6 +94,8 @@ class BandWriter:
                 bands.end,
                 reached,
                 int(bands.ring),
+                Val(f"@bands{n}.moves", PTR),
+                len(moves) // 2,
             ]
         ):
             fn.store(fn.index(word), fn.gep(words, i, "i64"), 8)
@@ -93,6 +105,22 @@ class BandWriter:
                 fn.do(f"call void {run.ref}({', '.join(map(repr, given))})")
         if bands.ring:
             fn.do(f"call void @bands.ends({words!r}, i64 0, i64 1, i64 0)")
+
+    def _copies(self, bands: Bands, launches: Sequence[Launch]) -> tuple[list[tuple[int, int]], list[int]]:
+        """Where copies of the launches' data are and how long, and the moves. Without local temporaries there are
+        none."""
+        if not bands.local:
+            return [(0, 0)] * len(launches), []
+        sizes, copies, moves, place = dict(bands.local), list[tuple[int, int]](), list[int](), 0
+        for launch in launches:
+            known = self.table.has(launch)
+            given = [a.buffer for a in launch.args if isinstance(a, BufferArg)]
+            at = enumerate(given, 1) if known else ((self.frame.buffer_slot(b), b) for b in dict.fromkeys(given))
+            moves += [n for slot, b in at if b in sizes for n in (place + slot, sizes[b])]
+            copies.append((place, self.table.longest if known else self.frame.size))
+            place += copies[-1][1]
+        self.copied = max(self.copied, place)
+        return copies, moves
 
     def _stretches(self, fn: LLVMFunction, bands: Bands, pool: Val) -> Val:
         """One for a thread alone; else some for each, unless too little is left of them."""
@@ -111,10 +139,13 @@ class BandWriter:
 
     def _write_stretch(self) -> None:
         fn = LLVMFunction(self.module, "bands.stretch", PARAMS)
-        done = fn.alloca("i64", self.longest, 8)
+        done, copies = fn.alloca("i64", self.longest, 8), fn.alloca("i64", max(1, self.copied), 8)
         words = _Words.of(fn)
         with fn.loop(fn.param(1), fn.param(2)) as stretch:
             with words.launches(fn) as launch:
+                with fn.loop(0, launch.copied) as word:
+                    copy = fn.gep(copies, fn.add(launch.copy, word.index), "i64")
+                    fn.store(fn.load(fn.gep(launch.data, word.index, "i64"), I64, 8), copy, 8)
                 fn.store(fn.index(words.first(fn, launch, stretch.index)), fn.gep(done, launch.number, "i64"), 8)
             last = fn.icmp("eq", stretch.index, fn.sub(words.stretches, 1))
             begin = fn.mul(stretch.index, words.length)
@@ -128,7 +159,14 @@ class BandWriter:
                     to = fn.smin(far, words.behind(fn, launch, stretch.index))
                     with fn.when(fn.icmp("sgt", to, so_far)):
                         fn.store(fn.index(to), place, 8)
-                        launch.call(fn, so_far, to)
+                        copy = fn.gep(copies, launch.copy, "i64")
+                        launch.call(fn, so_far, to, fn.select(fn.icmp("sgt", launch.copied, 0), copy, launch.data))
+                with fn.loop(0, words.moved) as move:
+                    first = fn.gep(words.moves, fn.mul(move.index, 2), "i64")
+                    at, size = (fn.load(fn.gep(first, i, "i64"), I64, 8) for i in range(2))
+                    place = fn.gep(copies, at, "i64")
+                    moved = fn.sub(fn.load(place, I64, 8), fn.mul(words.step, size))
+                    fn.store(fn.index(moved), place, 8)
 
     def _write_between(self) -> None:
         """What is left between a stretch and the next one, launch by launch: it is little."""
@@ -165,11 +203,13 @@ class _Member:
     early: Val
     last: Val
     total: Val
+    copy: Val
+    copied: Val
 
-    def call(self, fn: LLVMFunction, begin: Index, end: Index) -> None:
+    def call(self, fn: LLVMFunction, begin: Index, end: Index, data: Val | None = None) -> None:
         end = fn.smin(fn.mul(end, self.programs), self.total)
         ends = ", ".join(f"i64 {fn.index(n).ref}" for n in (fn.mul(begin, self.programs), end))
-        fn.do(f"call void {self.code.ref}({self.data!r}, {ends}, {fn.param(3)!r})")
+        fn.do(f"call void {self.code.ref}({(data or self.data)!r}, {ends}, {fn.param(3)!r})")
 
 
 @immutable
@@ -186,10 +226,12 @@ class _Words:
     end: Val
     reached: Val
     ring: Val
+    moves: Val
+    moved: Val
 
     @staticmethod
     def of(fn: LLVMFunction) -> _Words:
-        kinds = {NUMBERS: PTR, CODE: PTR, DATA: PTR}
+        kinds = {NUMBERS: PTR, CODE: PTR, DATA: PTR, MOVES: PTR}
         return _Words(*(fn.load_pure(fn.gep(fn.param(0), i, "i64"), kinds.get(i, I64), 8) for i in range(WORDS)))
 
     @contextmanager

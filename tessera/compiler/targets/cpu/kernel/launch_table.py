@@ -72,7 +72,7 @@ class LaunchTable:
         rows, frame = [self.rows[id(step)] for step in steps], fn.param(0)
         run, pool = (self.frame.load_slot(fn, frame, slot, PTR) for slot in (RUN, POOL))
         if self.call is None:
-            self.call = fn.alloca("ptr", self._longest, 8)
+            self.call = fn.alloca("ptr", self.longest, 8)
             fn.entry.append(f"  store ptr {frame.ref}, ptr {self.call.ref}, align 8")
         call = self.call
 
@@ -87,10 +87,10 @@ class LaunchTable:
         worker gives to the function `entry`."""
         if not rows:
             return []
-        calls, frame = fn.alloca("ptr", len(rows) * self._longest, 8), fn.param(0)
+        calls, frame = fn.alloca("ptr", len(rows) * self.longest, 8), fn.param(0)
 
         def place(number: Val) -> Val:
-            call = fn.gep(calls, fn.mul(number, self._longest), "ptr")
+            call = fn.gep(calls, fn.mul(number, self.longest), "ptr")
             fn.store(frame, call, 8)
             return call
 
@@ -98,14 +98,15 @@ class LaunchTable:
             pass
 
         self._each(fn, rows, place, nothing)
-        return [fn.gep(calls, i * self._longest, "ptr") for i in range(len(rows))]
+        return [fn.gep(calls, i * self.longest, "ptr") for i in range(len(rows))]
 
     def entry(self, launch: Launch) -> str:
         """The function that runs programs of a launch that has a row."""
         return f"{self.rows[id(launch)].code.fn.name}.launched"
 
     @property
-    def _longest(self) -> int:
+    def longest(self) -> int:
+        """Words of what is filled for a launch, at most."""
         return 1 + max(len(row.arrays) for row in self.rows.values())
 
     def _each(
