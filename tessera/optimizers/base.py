@@ -255,7 +255,7 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
     """One step of all parameters."""
     found = (0.0, ts.inf, True, 0, 0)
     for g in gradients:  # all of one after all of another: so it repeats layer by layer, which the compiler sees
-        found = with_gradient(found, g, scale)
+        found = with_gradient(found, g, 1.0 / scale)
     total, least, _, ahead, finite = found
     norm = ts.sqrt(total)
     fine = ts.isfinite(norm)
@@ -287,11 +287,11 @@ updated.options["constant"] = True  # nothing of it is recorded for backward()
 
 
 @ts.function
-def with_gradient(found, g, scale):
+def with_gradient(found, g, unscale):
     """What is known of the gradients up to this one: the sum of all squares, the least of their sums, whether all are
     finite, how many come before the first that is not, and how many are finite."""
     total, least, sound, ahead, finite = found
-    square = ts.sum(ts.square(g.to(ts.f32) / scale))
+    square = ts.sum(ts.square(g.to(ts.f32) * unscale))
     holds = ts.isfinite(square)
     sound = sound & holds
     ahead, finite = ahead + sound.to(ts.int32), finite + holds.to(ts.int32)

@@ -117,12 +117,8 @@ class Arithmetic:
     def scale(self, a: Val, n: Val) -> Val:
         """a * 2**n for n integral (as a float), rounded once, for any n within twice the exponent range."""
         t, fn = a.ty, self.fn
-        if self.isa.masks and t.lanes * t.bits == 512:
-            kind = "ps" if t.bits == 32 else "pd"
-            mask = const(-1, ty("i", t.lanes))
-            return fn.call_pure(
-                f"llvm.x86.avx512.mask.scalef.{kind}.512", t, a, n, const(0, t), mask, const(4, ty("i", 32))
-            )
+        if self.isa.masks and t.lanes * t.bits >= 512:
+            return self.in_pieces(512 // t.bits, self._scalef, a, n)
         m, bias = FIELDS[t.bits]
         i = fn.convert("fptosi", n, ty("i", t.bits))
         half = fn.binary("ashr", i, self._int(1, i))
@@ -130,6 +126,24 @@ class Arithmetic:
             exponent = fn.binary("shl", fn.binary("add", part, self._int(bias, i)), self._int(m, i))
             a = self.mul(a, fn.convert("bitcast", exponent, t))
         return a
+
+    def _scalef(self, a: Val, n: Val) -> Val:
+        """A whole register of AVX-512."""
+        t, kind = a.ty, "ps" if a.ty.bits == 32 else "pd"
+        mask, rounding = const(-1, ty("i", t.lanes)), const(4, ty("i", 32))
+        return self.fn.call_pure(f"llvm.x86.avx512.mask.scalef.{kind}.512", t, a, n, const(0, t), mask, rounding)
+
+    def in_pieces(self, most: int, write: Callable[..., Val], *values: Val) -> Val:
+        """`write` of vectors, in pieces of `most` lanes if they have more."""
+        fn, lanes = self.fn, values[0].ty.lanes
+        if lanes <= max(1, most):
+            return write(*values)
+        half = lanes // 2
+        parts = [
+            self.in_pieces(most, write, *(fn.shuffle(v, None, range(start, start + half)) for v in values))
+            for start in (0, half)
+        ]
+        return fn.shuffle(parts[0], parts[1], range(lanes))
 
     # -- the C library -----------------------------------------------------------------------------------------------
     def library(self, name: str, *args: Val) -> Val:

@@ -152,6 +152,8 @@ def unpack(v: Val, d: DType, vm: VectorMath) -> Elem:
         return v
     if d.name == "f16" and has_half(vm):
         return fn.convert("fpext", fn.convert("bitcast", v, ty("f", 16)), F32)
+    if d.name == "bf16" and _in_pairs(v, vm):
+        return _halves_apart(v, vm)
     word = ty("i", 32)
     wide = fn.convert("zext", v, word)
     if d.name == "fp8_e8m0":
@@ -195,11 +197,32 @@ def pack(x: Elem, d: DType, vm: VectorMath) -> Val:
     if d.name == "f16" and has_half(vm):
         return fn.convert("bitcast", fn.convert("fptrunc", x, ty("f", 16)), ty("i", 16))
     bits = vm.bits(x)
+    if d.name == "bf16" and _in_pairs(x, vm):
+        words = fn.op(f"bitcast {bits!r} to <{2 * x.ty.lanes} x i16>", ty("i", 16, 2 * x.ty.lanes), (bits,))
+        return fn.shuffle(words, None, range(1, words.ty.lanes, 2))
     if d.name == "bf16":
         return fn.convert("trunc", fn.binary("lshr", bits, const(16, bits.ty)), ty("i", 16))
     if d.name == "fp8_e8m0":
         return fn.convert("trunc", fn.binary("lshr", bits, const(23, bits.ty)), ty("i", 8))
     return fn.convert("trunc", _pack_small(x, bits, d, vm), ty("i", 8 * d.itemsize))
+
+
+def _in_pairs(x: Val, vm: VectorMath) -> bool:
+    """Whether the bf16 of two registers of f32 are one register in memory, of which AVX-512 moves each half at once."""
+    return vm.isa.masks and 16 * x.ty.lanes == vm.isa.bits
+
+
+def _halves_apart(v: Val, vm: VectorMath) -> Val:
+    """A register of bf16 as two of f32: one instruction each moves a half of the words above zeros."""
+    fn, n = vm.fn, v.ty.lanes
+    upper = fn.op(f"bitcast i{n} {sum(2 << i for i in range(0, n, 2))} to <{n} x i1>", I1.wide(n), ())
+    halves: list[Val] = []
+    for first in (0, n // 2):
+        places = Val("<" + ", ".join(f"i16 {first + i // 2}" for i in range(n)) + ">", v.ty)
+        moved = fn.call_pure("llvm.x86.avx512.permvar.hi.512", v.ty, v, places)
+        words = fn.select(upper, moved, const(0, v.ty))
+        halves.append(fn.op(f"bitcast {words!r} to <{n // 2} x float>", F32.wide(n // 2), (words,)))
+    return fn.shuffle(halves[0], halves[1], range(n))
 
 
 def _pack_small(x: Val, bits: Val, d: DType, vm: VectorMath) -> Val:

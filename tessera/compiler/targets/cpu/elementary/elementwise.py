@@ -183,8 +183,11 @@ def _shift(name: str, x: Val, y: Val, sign: str, vm: VectorMath) -> Val:
     fn, last = vm.fn, const(x.ty.bits - 1, x.ty)
     if name == "shift_right" and sign == "s":
         return fn.binary("ashr", x, fn.intrinsic("umin", x.ty, y, last))
+    kind = "shl" if name == "shift_left" else "lshr"
+    if y.const is not None and 0 <= y.const < x.ty.bits:
+        return fn.binary(kind, x, y)
     inside = fn.compare("icmp ule", y, last)
-    shifted = fn.binary("shl" if name == "shift_left" else "lshr", x, fn.select(inside, y, const(0, y.ty)))
+    shifted = fn.binary(kind, x, fn.select(inside, y, const(0, y.ty)))
     return fn.select(inside, shifted, const(0, x.ty))
 
 

@@ -185,23 +185,11 @@ class Power(Exponential):
             return square if y.const == 2 else self.mul(square, x)
         x, y = self.fn.align_lanes(x, y)
         a = self.abs(x)
-        r = self._in_halves(self._single, a, y) if x.ty.bits == 32 else self._double(a, y)
+        r = self.in_pieces(self.isa.bits // 64, self._single, a, y) if x.ty.bits == 32 else self._double(a, y)
         usual = self.fn.binary("and", self.less(self.k(0, x), x), self.less(x, self.k(math.inf, x)))
         usual = self.fn.binary("and", usual, self.less(self.abs(y), self.k(math.inf, x)))
         rare = self.fn.binary("xor", usual, const(True, usual.ty))
         return self.rarely(rare, r, lambda: self._ends(x, y, r))
-
-    def _in_halves(self, write: Callable[[Val, Val], Val], x: Val, y: Val) -> Val:
-        """f32 vectors in pieces whose f64 counterparts fit into a register."""
-        fn, lanes = self.fn, x.ty.lanes
-        if lanes <= max(1, self.isa.bits // 64):
-            return write(x, y)
-        half = lanes // 2
-        parts = [
-            self._in_halves(write, *(fn.shuffle(v, None, range(start, start + half)) for v in (x, y)))
-            for start in (0, half)
-        ]
-        return fn.shuffle(parts[0], parts[1], range(lanes))
 
     def _single(self, x: Val, y: Val) -> Val:
         fn, wide = self.fn, F64.wide(x.ty.lanes)

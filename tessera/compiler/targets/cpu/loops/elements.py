@@ -24,7 +24,7 @@ from tessera.compiler.targets.cpu.elementary.philox import philox
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
-from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text
+from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text, ty
 from tessera.compiler.targets.cpu.loops.axes import AxisId, moves, operand_coords, shape_of
 from tessera.compiler.targets.cpu.loops.index import Numbers, dtype_of, memory_of, unsupported
 from tessera.compiler.targets.cpu.loops.memory import Affine, Cell, Coord, ElementMemory, affine, fill_value, held
@@ -178,9 +178,9 @@ class ElementEmitter(Numbers):
         if name in ("add", "sub") and isinstance(x, Val):
             a, b = operands
             if isinstance(a, Affine) and isinstance(b, Val) and b.ty.lanes == 1:
-                return Affine(x, self.fn.binary(name, a.base, b))
+                return affine(self.fn.binary(name, a.base, b), a.ty.lanes, self.fn)
             if isinstance(b, Affine) and isinstance(a, Val) and a.ty.lanes == 1 and name == "add":
-                return Affine(x, self.fn.binary(name, a, b.base))
+                return affine(self.fn.binary(name, a, b.base), b.ty.lanes, self.fn)
         return x
 
     # -- one kind of op each -----------------------------------------------------------------------------------------
@@ -225,9 +225,12 @@ class ElementEmitter(Numbers):
         return y
 
     def on_bitcast(self, op: Op, coords: Coords) -> Elem:
-        x = self.element(op.operands[0], operand_coords(op, 0, coords))
         old, new = dtype_of(op.operands[0]), dtype_of(op.result)
-        raw = pack(x, old, self.vm)
+        if new.name == "bf16" and (whole := _upper_half_of(op.operands[0])) is not None:  # as registers hold bf16
+            bits = self.element(whole, coords)
+            assert isinstance(bits, Val)
+            return self.fn.convert("bitcast", self.fn.binary("and", bits, const(-(1 << 16), bits.ty)), ty("f", 32))
+        raw = pack(self.element(op.operands[0], operand_coords(op, 0, coords)), old, self.vm)
         if old.is_complex or new.is_complex:
             unsupported(op)
         return unpack(self.fn.convert("bitcast", raw, storage_type(new, 1)), new, self.vm)
@@ -311,6 +314,19 @@ class ElementEmitter(Numbers):
         rest = iter(coords)
         inner = tuple(None if a in gone else next(rest) for a in range(len(shape)))
         return cast(self.element(op.operands[0], inner), dtype_of(op.operands[0]), dtype_of(op.result), self.vm)
+
+
+def _upper_half_of(v: Value) -> Value | None:
+    """The numbers of 32 bits whose upper halves `v` holds, if that is what it is."""
+    cast = v.op
+    shift = cast.operands[0].op if cast is not None and cast.name == "tile.cast" else None
+    if shift is None or shift.name != "tile.shift_right" or dtype_of(v).bits != 16:
+        return None
+    whole, count = shift.operands
+    while count.op is not None and count.op.name == "tile.broadcast":
+        count = count.op.operands[0]
+    known = count.op is not None and count.op.name == "tile.constant" and count.op.attrs["value"] == 16
+    return whole if known and dtype_of(whole).bits == 32 and shape_of(whole) == shape_of(v) else None
 
 
 def cell_dtype(v: Value) -> DType:

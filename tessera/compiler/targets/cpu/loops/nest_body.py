@@ -15,7 +15,7 @@ from tessera.compiler.targets.cpu.loops.memory import Cell, Coord, affine
 from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.compiler.targets.cpu.loops.prefetch import GatheredPrefetch, Prefetch
 from tessera.compiler.targets.cpu.loops.reduce import ReductionWriter, searched_beside
-from tessera.compiler.targets.cpu.loops.stages import READS, LoopGroup, Nest, Root, beside_each_other
+from tessera.compiler.targets.cpu.loops.stages import READS, LoopGroup, Nest, Root, beside_each_other, unit_axes
 from tessera.language.dims import Dim
 
 Take = Callable[[int, list[Val]], None]
@@ -104,6 +104,14 @@ class NestBody:
         if any(d.is_float for d in types):
             widest = max(widest, 32)
         return max(1, self.ev.isa.bits // widest)
+
+    def in_pairs(self, vector: int) -> bool:
+        """Whether a step along `vector` had better take two registers of f32: those that AVX-512 makes of one register
+        of bf16 in memory, and the other way round, by one instruction each (elementary/convert.py)."""
+        narrow = [(op, coords) for op, coords in self.accesses if vector in coords and _is_bf16(op)]
+        if not narrow or not self.ev.isa.masks or self.gathers or self.lanes(vector) * 32 != self.ev.isa.bits:
+            return False
+        return all(coords.index(vector) in unit_axes(op.operands[0]) for op, coords in narrow)
 
     def price(self) -> int:
         return self.plan.work(self.nest)
@@ -244,3 +252,7 @@ class NestBody:
             ev.mem.scatter(x, p, d, self.fn.splat(mask, lanes) if mask is not None else None)
         else:
             ev.mem.store(x, p, d, step, lanes, mask)
+
+
+def _is_bf16(op: Op) -> bool:
+    return dtype_of(op.result if op.results else op.operands[1]).name == "bf16"

@@ -140,9 +140,11 @@ class Along:
     def write(self, vector: int) -> None:
         body = self.body
         extent, lanes = body.extent(vector), body.lanes(vector)
+        pairs = not self.reductions and body.in_pairs(vector)
+        lanes *= 1 + pairs
         if isinstance(extent, int) and not self.reductions:
             lanes = min(lanes, power_of_two(max(extent, 1)))
-        unroll = max((r.partials // lanes for r in self.reductions), default=self._unroll())
+        unroll = max((r.partials // lanes for r in self.reductions), default=max(1, self._unroll() >> pairs))
         if self._searches(extent, lanes):
             unroll = max(unroll, _SEARCHED)
         if isinstance(extent, int):
