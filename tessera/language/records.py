@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
 _new, _set = object.__new__, object.__setattr__  # found more quickly, for results of small functions
@@ -17,6 +17,13 @@ STATE = "__tessera_state__"
 
 BUFFER = "tessera.buffer"
 """in the metadata of a dataclass's field: its arrays are state that is not trained"""
+
+
+class ArrayType(NamedTuple):
+    """What an array is, without its elements."""
+
+    shape: tuple[Any, ...]
+    dtype: Any
 
 
 class Attribute(str):

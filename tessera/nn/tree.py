@@ -13,7 +13,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.records import BUFFER, STATE, difference, members
+from tessera.language.records import BUFFER, STATE, ArrayType, difference, members
 from tessera.tracebacks import outward
 
 
@@ -189,6 +189,16 @@ def parameters(tree: Any) -> dict[str, Any]:
 def recorded(tree: Any) -> dict[str, Any]:
     """The parameters of a tree by path that require a gradient; inside of functions no tensor does."""
     return {p: a for p, a in parameters(tree).items() if isinstance(a, ts.Tensor) and a.requires_grad}
+
+
+@inside
+def types(tree: Any) -> Any:
+    """The dicts, lists and tuples of a tree with an `ArrayType` in place of each array."""
+    if is_array(tree):
+        return ArrayType(tuple(tree.shape), ts.asarray(tree).dtype)
+    if isinstance(tree, Mapping):
+        return {k: types(v) for k, v in tree.items()}
+    return type(tree)(types(v) for v in tree) if tree.__class__ in (list, tuple) else tree
 
 
 @inside

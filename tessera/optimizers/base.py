@@ -10,6 +10,7 @@ import tessera as ts
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.absent import no_attribute
+from tessera.language.records import ArrayType
 from tessera.nn import tree
 from tessera.optimizers.loss_scale import checked_scale, first_scale, next_scale
 from tessera.optimizers.memory import OptimizerState
@@ -99,8 +100,13 @@ class Optimizer:
         return self.moments
 
     def _kept(self, name: str, parameter: Any) -> tuple[str, ...]:
-        narrow = self.master and ts.asarray(parameter).dtype.is_low_precision
-        return (*self.kept(name, parameter), MASTER) if narrow else self.kept(name, parameter)
+        kept = self.kept(name, parameter)
+        return (*kept, MASTER) if self.master and ts.asarray(parameter).dtype.is_low_precision else kept
+
+    def _kept_of(self, trained: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+        if type(self).kept is Optimizer.kept and not self.master:  # the same of each
+            return dict(zip(trained, [self.moments] * len(trained), strict=True))
+        return {n: self._kept(n, p) for n, p in trained.items()}
 
     def _first(self, moment: str, parameter: Any) -> Any:
         return parameter.astype(ts.f32) if moment == MASTER else self.first(moment, parameter)
@@ -133,7 +139,7 @@ class Optimizer:
             )
         arrays = {n: p.detach() for n, p in zip(trained, map(ts.asarray, trained.values()), strict=True)}
         return OptimizerState(
-            {n: {m: self._first(m, p) for m in self._kept(n, p)} for n, p in arrays.items()},
+            {n: {m: self._first(m, arrays[n]) for m in kept} for n, kept in self._kept_of(arrays).items()},
             ts.zeros((), ts.int32),
             ts.zeros((), ts.int32),
             ts.full((), first_scale(self.loss_scale), ts.f32),
@@ -178,18 +184,19 @@ class Optimizer:
         return None
 
     def _trained(self, model: Any) -> dict[str, Any]:
+        if not self.groups:
+            return tree.parameters(model)
         groups = {n: (p, self._group(n, p)) for n, p in tree.parameters(model).items()}
         return {n: p for n, (p, g) in groups.items() if g is None or not g.frozen}
 
     def _plan(self, trained: dict[str, Any]) -> Plan:
-        groups = [self._group(n, p) for n, p in trained.items()]
         decay, policy = getattr(self, "weight_decay", 0.0), _numerics(self.numerics)
-        return Plan(
-            tuple(1.0 if g is None else g.lr for g in groups),
-            tuple(decay if g is None or g.weight_decay is None else g.weight_decay for g in groups),
-            policy.rounding == "stochastic",
-            bool(policy.saturate),
-        )
+        rates, decays = (1.0,) * len(trained), (decay,) * len(trained)
+        if self.groups:
+            groups = [self._group(n, p) for n, p in trained.items()]
+            rates = tuple(1.0 if g is None else g.lr for g in groups)
+            decays = tuple(decay if g is None or g.weight_decay is None else g.weight_decay for g in groups)
+        return Plan(rates, decays, policy.rounding == "stochastic", bool(policy.saturate))
 
 
 def _numerics(given: ts.Policy | str | None) -> ts.Policy:
@@ -223,31 +230,39 @@ def check(rule: Optimizer, trained: dict[str, Any], gradients: dict[str, Any], s
             f"the state is {_kind(state)}: opt.init(model) makes it, and opt.update(model, gradient, state) takes it"
         )
         raise LaunchError(Diagnostic("TS362", message))
-    faults = [f"the state has no {n}" for n in trained if n not in state.moments]
-    faults += [
-        f"the state has {n}, which is not a parameter that is trained" for n in state.moments if n not in trained
-    ]
-    for name, parameter in trained.items():
-        found = gradients.get(name)
+    faults = unfit(rule, rule._kept_of(trained), tree.types(trained), tree.types(gradients), tree.types(state.moments))
+    if faults:
+        more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+        raise LaunchError(Diagnostic("TS362", f"this is not of the model: {'; '.join(faults[:3])}{more}"))
+
+
+def unfit(
+    rule: Optimizer, kept: dict[str, tuple[str, ...]], trained: dict[str, ArrayType], gradients: dict[str, ArrayType],
+    moments: dict[str, dict[str, ArrayType]],
+) -> list[str]:  # fmt: skip
+    """What does not fit each other, for people; of types alone, so that Python runs it where a step is compiled."""
+    faults = [f"the state has no {n}" for n in kept if n not in moments]
+    faults += [f"the state has {n}, which is not a parameter that is trained" for n in moments if n not in kept]
+    for name, wanted in kept.items():
+        shape, dtype = trained[name]
+        found, held = gradients.get(name), moments.get(name)
         if found is None:
             faults.append(f"the gradient has no {name}; freeze it in a Group, or differentiate by it")
-        elif tuple(found.shape) != tuple(parameter.shape):
-            faults.append(f"{name} is {list(parameter.shape)} and its gradient {list(found.shape)}")
-        held, wanted = state.moments.get(name), rule._kept(name, parameter)
+        elif found.shape != shape:
+            faults.append(f"{name} is {list(shape)} and its gradient {list(found.shape)}")
         if held is not None and set(held) != set(wanted):
             faults.append(
                 f"{type(rule).__name__} keeps {' and '.join(wanted) or 'nothing'} of {name}, not {', '.join(held)}"
             )
             continue
-        for moment, array in (held or {}).items():
-            shape = tuple(parameter.shape)
-            if tuple(array.shape) != (shape if moment == MASTER else rule.shape(moment, shape)):
-                faults.append(f"{name} is {list(parameter.shape)} and its {moment} {list(array.shape)}")
-            elif (have := ts.asarray(array).dtype) != (kept := rule.dtype(moment, ts.asarray(parameter).dtype)):
-                faults.append(f"the {moment} of {name} is {have}, and this {type(rule).__name__} keeps it in {kept}")
-    if faults:
-        more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
-        raise LaunchError(Diagnostic("TS362", f"this is not of the model: {'; '.join(faults[:3])}{more}"))
+        for moment, have in (held or {}).items():
+            if have.shape != (shape if moment == MASTER else rule.shape(moment, shape)):
+                faults.append(f"{name} is {list(shape)} and its {moment} {list(have.shape)}")
+            elif have.dtype != (known := rule.dtype(moment, dtype)):
+                faults.append(
+                    f"the {moment} of {name} is {have.dtype}, and this {type(rule).__name__} keeps it in {known}"
+                )
+    return faults
 
 
 @ts.function
@@ -266,16 +281,13 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
     shrink = ts.where(fine, shrink, 0.0)
     rate = rule.lr(step.to(ts.f64)) if callable_(rule) else lr
     t = step.to(ts.f64) + 1.0
-    new, states = [], []
-    keys = None
+    keys = [None] * len(parameters)
     if plan.stochastic:  # of the seed, the step and the parameter's number
-        keys = ts.random_bits(ts.random_bits(seed, (1,))[0] + step.to(ts.uint64), (len(parameters),))
-    for i in range(len(parameters)):
-        key = None if keys is None else keys[i]
-        common = (shrink, fine, rate, t, plan.rates[i], plan.decays[i], plan.saturate)
-        p, state = updated_parameter(rule, parameters[i], gradients[i], held[i], common, key)
-        new.append(p)
-        states.append(state)
+        keys = ts.unstack(ts.random_bits(ts.random_bits(seed, (1,))[0] + step.to(ts.uint64), (len(parameters),)))
+    common = (rule, shrink, fine, rate, t, plan.saturate)
+    each = zip(parameters, gradients, held, plan.rates, plan.decays, keys, strict=True)
+    changed = [updated_parameter(common, *one) for one in each]
+    new, states = [p for p, _ in changed], [state for _, state in changed]
     good = ts.where(fine, good + 1, 0)
     if rule.loss_scale == "dynamic":
         scale, good = next_scale(scale, good, fine)
@@ -300,9 +312,9 @@ def with_gradient(found, g, unscale):
 
 
 @ts.function
-def updated_parameter(rule, p, g, held, common, key):
+def updated_parameter(common, p, g, held, factor, decay, key):
     """A parameter and its arrays after a step."""
-    shrink, fine, rate, t, factor, decay, saturate = common
+    rule, shrink, fine, rate, t, saturate = common
     wide = ts.f64 if p.dtype == ts.f64 else ts.f32
     before = {k: held[k].to(wide) for k in held}
     q = before[MASTER] if MASTER in before else p.to(wide)

@@ -71,7 +71,9 @@ class Op:
         self.operands = tuple(operands)
         for i, v in enumerate(self.operands):
             v.uses.append((self, i))
-        self.results = [Value(t, self, i, hints[i] if i < len(hints) else "") for i, t in enumerate(result_types)]
+        self.results: list[Value] = []
+        for i, t in enumerate(result_types):
+            self.results.append(Value(t, self, i, hints[i] if i < len(hints) else ""))
         self.regions = tuple(regions)
         for r in self.regions:
             r.op = self
@@ -317,7 +319,8 @@ class Module:
 
 def clone(op: Op, mapping: dict[Value, Value]) -> Op:
     """A deep copy of `op` with operands looked up in `mapping`, which receives the new results and arguments."""
-    new = Op(op.name, [mapping.get(v, v) for v in op.operands], (), op.span, op.attrs.copy())
+    get = mapping.get
+    new = Op(op.name, [get(v, v) for v in op.operands], (), op.span, op.attrs.copy())
     for r in op.results:
         mapping[r] = made = Value(r.type, new, r.index, r.hint)
         new.results.append(made)

@@ -25,7 +25,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
 from tessera.language.dtypes import DType
-from tessera.language.records import BUFFER, STATE, difference
+from tessera.language.records import BUFFER, STATE, ArrayType, difference
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -116,6 +116,19 @@ def recorded(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return {}
 
 
+def types(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`tree.types(tree)`: shapes and dtypes in the place of tensors."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, Value):
+            return ArrayType(tensor(value).shape, tensor(value).dtype)
+        if is_dict(value):
+            return {k: of(v) for k, v in value.items()}
+        return remade(value, map(of, value)) if is_sequence(value) else value
+
+    return of(args[0])
+
+
 def same_array(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`tree.same_array(arrays)`."""
     places: dict[Value, str] = {}
@@ -127,7 +140,10 @@ def nothing(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> None:
 
 
 TREES = {
-    **{f"tessera.nn.tree.{f.__name__}": f for f in (arrays, parameters, replaced, copied, moved, recorded, same_array)},
+    **{
+        f"tessera.nn.tree.{f.__name__}": f
+        for f in (arrays, parameters, replaced, copied, moved, recorded, same_array, types)
+    },
     "tessera.nn.tree.renewed": replaced,
     "tessera.tree_map": tree_map,
     **{f"tessera.optimizers.repeated.{name}": nothing for name in ("again", "remember")},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
+from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
 from tessera.compiler.frontend.names.definition import FileScope, Scope
@@ -298,36 +299,47 @@ def is_slice(value: Any) -> TypeGuard[slice[Any, Any, Any]]:
     return isinstance(value, slice)
 
 
-def is_static(value: object) -> bool:
+_LEAF, _ABSTRACT, _ITEMS, _DICT, _SLICE, _RECORD, _UNKNOWN = range(7)
+
+
+@lru_cache(maxsize=1024)
+def _sort_of(kind: type) -> int:
+    """What the values of a class are, for those who look through all arguments of every call."""
+    sorts: list[tuple[type | tuple[type, ...], int]] = [
+        (Unknown, _UNKNOWN), (Record, _RECORD), (ABSTRACT, _ABSTRACT), (dict, _DICT), (slice, _SLICE),
+        ((list, tuple, set, frozenset), _ITEMS),
+    ]  # fmt: skip
+    return next((sort for kinds, sort in sorts if issubclass(kind, kinds)), _LEAF)
+
+
+def is_static(value: Any) -> bool:
     """Whether `value` is an ordinary Python value through and through."""
-    if isinstance(value, ABSTRACT):
-        return False
-    if is_collection(value):
-        return all(map(is_static, value))
-    if is_dict(value):
-        return all(map(is_static, value.values())) and all(map(is_static, value.keys()))
-    if is_slice(value):
-        return is_static((value.start, value.stop, value.step))
-    return True
-
-
-_NESTED = frozenset({list, tuple, dict, slice, Record})
-
-
-def has_unknown(value: object) -> bool:
-    """Whether `value` is, or holds, something unknown."""
-    if isinstance(value, Unknown):
+    sort = _sort_of(value.__class__)
+    if sort == _LEAF:
         return True
-    if is_sequence(value):
+    if sort == _ITEMS:
         for v in value:  # noqa: SIM110 (asked of the arguments of every call: no generator)
-            if isinstance(v, Unknown) or (v.__class__ in _NESTED and has_unknown(v)):
+            if not is_static(v):
+                return False
+        return True
+    if sort == _DICT:
+        return is_static([*value, *value.values()])
+    return sort == _SLICE and is_static((value.start, value.stop, value.step))
+
+
+def has_unknown(value: Any) -> bool:
+    """Whether `value` is, or holds, something unknown."""
+    sort = _sort_of(value.__class__)
+    if sort <= _ABSTRACT:
+        return False
+    if sort == _ITEMS:
+        for v in value:  # noqa: SIM110 (as above)
+            if has_unknown(v):
                 return True
         return False
-    if is_dict(value):
-        return any(has_unknown(v) for v in value.values())
-    if isinstance(value, Record):
-        return has_unknown(value.members)
-    return is_slice(value) and has_unknown((value.start, value.stop, value.step))
+    if sort == _SLICE:
+        return has_unknown((value.start, value.stop, value.step))
+    return sort == _UNKNOWN or has_unknown([*(value if sort == _DICT else value.members).values()])
 
 
 def leaves(value: object) -> Iterator[object]:

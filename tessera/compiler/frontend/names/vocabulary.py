@@ -62,7 +62,7 @@ STATES = frozenset({"StatefulObject", "StatefulTensor", "KVCache"})
 """objects that functions change; their text is a library's, under the package's own name"""
 HELPERS = {
     "tessera.nn.tree": frozenset(
-        {"arrays", "parameters", "replaced", "renewed", "copied", "moved", "recorded", "same_array"}
+        {"arrays", "parameters", "replaced", "renewed", "copied", "moved", "recorded", "same_array", "types"}
     ),
     "tessera.optimizers.repeated": frozenset({"again", "remember"}),
     "tessera.language.drawing": frozenset({"undropped"}),
