@@ -23,6 +23,7 @@ from tessera.compiler.frontend.names.values import (
     is_dict,
     is_sequence,
     is_static,
+    paired,
     type_name,
 )
 from tessera.compiler.frontend.syntax.assigned import stored_names
@@ -337,7 +338,8 @@ class Carried:
         self.unknown: set[str] = set()
         """names whose values after an iteration are not known"""
         for name in self.names:
-            for leaf in _leaves(self.before[name]):
+            self.before[name] = self.ev.whole(self.node, self.before[name])
+            for leaf, _ in paired(self.before[name], UNKNOWN) or ():
                 if _carriable(self.ev, leaf):
                     self._start(leaf, None)
 
@@ -395,15 +397,14 @@ class Carried:
         return settled
 
     def _pairs(self, name: str, old: Any, new: Any) -> list[tuple[Any, Any]]:
-        a = _leaves(old)
-        b = _leaves(new) if not isinstance(new, Unknown) else [UNKNOWN] * len(a)
-        if len(a) != len(b) or (type(old) is not type(new) and isinstance(old, (list, tuple, dict, Record))):
-            if not isinstance(new, Unknown):
-                self.ev.error(
-                    "TS212", f"{name!r} has a different structure after an iteration", self.ev.header(self.node)
-                )
-            b = [UNKNOWN] * len(a)
-        return list(zip(a, b, strict=True))
+        """What is carried at each place, before and after an iteration."""
+        kinds = (list, tuple, dict, Record)
+        other = type(old) is not type(new) and isinstance(old, kinds) and not isinstance(new, Unknown)
+        pairs = None if other else paired(old, new)
+        if pairs is None:
+            self.ev.error("TS212", f"{name!r} has a different structure after an iteration", self.ev.header(self.node))
+            return paired(old, UNKNOWN) or []
+        return pairs
 
     def _unchanged(self, name: str, was: Any, now: Any) -> None:
         same = was is now or (is_static(was) and is_static(now) and type(was) is type(now) and was == now)
@@ -458,14 +459,6 @@ class Carried:
         """Drops an attempt's ops, so that they do not count as users of values."""
         for op in reversed([op for top in block.ops for op in top.walk()]):
             op.set_operands(())
-
-
-def _leaves(value: Any) -> list[Any]:
-    if is_sequence(value):
-        return [leaf for v in value for leaf in _leaves(v)]
-    if is_dict(value):
-        return [leaf for v in value.values() for leaf in _leaves(v)]
-    return _leaves(value.members) if isinstance(value, Record) and not value.is_state else [value]
 
 
 def _carriable(ev: Evaluator, value: Any) -> bool:

@@ -86,6 +86,8 @@ class Evaluator(AnalysisRecord):
     """Gives a target a value: a name, items to be unpacked, a subscript, an attribute."""
     items: Callable[[list[ast.expr]], list[Any]]
     iterate: Callable[[ast.AST, Any], list[Any] | None]
+    whole: Callable[[ast.AST, Any], Any]
+    """(node, value) -> the value with arrays from outside, in structures too, as tensors."""
     merge: Callable[[Any, Any, ast.AST], Any]
     branch: Callable[[ast.If, Any], Flow]
     """`if`, `a if condition else b`, `for` and `while` that are decided when the program runs."""

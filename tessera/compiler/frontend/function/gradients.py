@@ -72,7 +72,8 @@ class TransformedCall:
     ) -> None:  # fmt: skip
         self.ev, self.emission, self.node = ev, emission, node
         self.callee, self.transform = callee, callee.transform
-        self.args, self.kwargs = list(args), dict(kwargs)
+        self.args = [ev.whole(node, v) for v in args]
+        self.kwargs = {k: ev.whole(node, v) for k, v in kwargs.items()}
         self.opened = Opened(ev, emission, node, self.transform.name in OF_COMPLEX)
 
     def run(self) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tessera.compiler.frontend.evaluate.machine import Evaluator
@@ -139,12 +139,19 @@ def nothing(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> None:
     """What an optimizer remembers of earlier updates: a function is evaluated once."""
 
 
+def _whole(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f` of trees that may come from outside."""
+
+    def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+        return f(ev, node, [ev.whole(node, a) for a in args], kwargs)
+
+    return run
+
+
+OF_TREES = (arrays, parameters, replaced, copied, moved, recorded, same_array, types)
 TREES = {
-    **{
-        f"tessera.nn.tree.{f.__name__}": f
-        for f in (arrays, parameters, replaced, copied, moved, recorded, same_array, types)
-    },
-    "tessera.nn.tree.renewed": replaced,
-    "tessera.tree_map": tree_map,
+    **{f"tessera.nn.tree.{f.__name__}": _whole(f) for f in OF_TREES},
+    "tessera.nn.tree.renewed": _whole(replaced),
+    "tessera.tree_map": _whole(tree_map),
     **{f"tessera.optimizers.repeated.{name}": nothing for name in ("again", "remember")},
 }
