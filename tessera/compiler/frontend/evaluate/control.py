@@ -7,7 +7,8 @@ the function as its other path; what a loop changes becomes a carried value.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 
 from tessera.compiler.frontend.evaluate import states, undecided
@@ -77,7 +78,7 @@ def path(ev: Evaluator, body: list[ast.stmt], before: dict[str, Any], node: ast.
     outer, ev.frame.names = ev.frame.names, dict(before)
     maybe, ev.frame.maybe = ev.frame.maybe, set(ev.frame.maybe)
     try:
-        with ev.builder.inside(block):
+        with _inside(ev, block):
             flow = ev.run(body)
         names = states.into(ev, ev.frame.names)
         found = Path(block, names, flow, ev.frame.returned, ev.frame.return_span, ev.frame.maybe)
@@ -89,6 +90,17 @@ def path(ev: Evaluator, body: list[ast.stmt], before: dict[str, Any], node: ast.
         message = "a list or dict from outside is changed on a path that may not be taken; assign a name instead"
         ev.error("TS102", message, ev.header(node))
     return found
+
+
+@contextmanager
+def _inside(ev: Evaluator, block: Block) -> Generator[None]:
+    """Evaluates what a path does, which may be the other one."""
+    ev.paths += 1
+    try:
+        with ev.builder.inside(block):
+            yield
+    finally:
+        ev.paths -= 1
 
 
 def _take_rest(ev: Evaluator, node: ast.If, paths: list[Path]) -> bool:
@@ -109,7 +121,7 @@ def _take_rest(ev: Evaluator, node: ast.If, paths: list[Path]) -> bool:
     ev.frame.maybe = going.maybe
     rests, ev.frame.rests = ev.frame.rests, []
     try:
-        with ev.builder.inside(going.block):
+        with _inside(ev, going.block):
             flow = ev.run(continuation)
             if flow is not Flow.RETURN:  # Python falls off the end
                 ev.frame.returned, ev.frame.return_span = None, None
@@ -127,7 +139,7 @@ def run_on(ev: Evaluator, p: Path, statements: list[ast.stmt], depth: int) -> No
     maybe, frame.maybe = frame.maybe, p.maybe
     rests, frame.rests = frame.rests, frame.rests[: depth + 1]
     try:
-        with ev.builder.inside(p.block):
+        with _inside(ev, p.block):
             p.flow = ev.run(statements)
             p.returned, p.return_span = frame.returned, frame.return_span
     finally:
@@ -195,7 +207,7 @@ def choose(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
     facts = ev.facts
     for side in (node.body, node.orelse):
         block, ev.facts, held = Block(), facts.copy(), states.into(ev, {})
-        with ev.builder.inside(block):
+        with _inside(ev, block):
             value = ev.eval(side)
         ev.facts = facts
         paths.append(Path(block, states.into(ev, {}), Flow.NEXT, value, None))
@@ -289,7 +301,8 @@ def _body(ev: Evaluator, node: ast.For | ast.While, block: Block, mark: LoopMark
             flow = ev.run(node.body)
     finally:
         ev.frame.rests.pop()
-    if flow in (Flow.BREAK, Flow.RETURN):
+    raised = flow is Flow.RETURN and isinstance(ev.frame.returned, Unknown)  # which has been reported
+    if flow in (Flow.BREAK, Flow.RETURN) and not raised:
         word = "break" if flow is Flow.BREAK else "return"
         message = f"{word} without a condition ends this loop, which runs when the program runs, in its first round"
         if flow is Flow.RETURN:

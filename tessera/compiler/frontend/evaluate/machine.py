@@ -120,8 +120,12 @@ class Evaluator(AnalysisRecord):
         """containers from outside of the program, by identity"""
         self.speculative = 0
         """how many undecided branches are open: what fails inside may never happen"""
+        self.paths = 0
+        """how many paths are open that tensor elements choose"""
         self.differentiating = 0
         """how many derivatives are being taken"""
+        self.gradients: set[Value] = set()
+        """what `ts.grad` and `ts.value_and_grad` gave"""
         self.states: list[Any] = []
         """the stateful objects of the caller: see `states`"""
         self.layer = layer(self)

@@ -203,6 +203,7 @@ class TransformedCall:
 
     def by_argument(self, found: list[Value]) -> Any:
         """What `argnums` ask for: of one argument, or a tuple."""
+        self.ev.gradients.update(found)
         made = self.opened.closed(found)
         return tuple(made) if is_tuple(self.transform.argnums) else made[0]
 

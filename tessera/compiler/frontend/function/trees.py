@@ -135,8 +135,14 @@ def same_array(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return next(((places[v], name) for name, v in args[0].items() if places.setdefault(v, name) != name), ())
 
 
+def swapped(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> bool:
+    """`swapped(model, gradient)`: the model is what a derivative gave, and the gradient is not."""
+    model, gradient = ({v for _, v, _ in _leaves(tree) if tensor(v).dtype.is_float} for tree in args)
+    return bool(model) and model <= ev.gradients and not gradient & ev.gradients
+
+
 def nothing(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> None:
-    """What an optimizer remembers of earlier updates: a function is evaluated once."""
+    """What an optimizer remembers of updates and parameters: a function is evaluated once."""
 
 
 def _whole(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,5 +159,6 @@ TREES = {
     **{f"tessera.nn.tree.{f.__name__}": _whole(f) for f in OF_TREES},
     "tessera.nn.tree.renewed": _whole(replaced),
     "tessera.tree_map": _whole(tree_map),
-    **{f"tessera.optimizers.repeated.{name}": nothing for name in ("again", "remember")},
+    "tessera.optimizers.swapped.swapped": _whole(swapped),
+    **{f"tessera.optimizers.{name}": nothing for name in ("repeated.again", "repeated.remember", "swapped.noted")},
 }
