@@ -188,6 +188,13 @@ def phase_stats(tiles: TileBatch) -> list[PhaseStats]:
     return sorted(found, key=lambda entry: -entry.total)
 
 
+def about_phases(launch: LaunchEvent) -> str:
+    """How the phases of its tiles are to be read, where that is not plain."""
+    if "sm_" not in launch.target:
+        return ""
+    return "sums over all steps; waiting for plain loads counts where a value is first used"
+
+
 def histogram(records: np.ndarray, bins: int = 40) -> tuple[np.ndarray, np.ndarray]:
     """Tile durations, all phases of a tile together: (counts, edges in ns)."""
     extents, _ = tile_extents(records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
@@ -19,7 +20,10 @@ from tessera.compiler.targets.cuda.emit import phases
 from tessera.compiler.targets.cuda.generate import generate as write
 from tessera.compiler.targets.cuda.target import settings_for
 from tessera.compiler.tile.program import Program
+from tessera.profiler import Profiler
 from tessera.profiler.balance import phase_stats
+from tessera.profiler.export.lint import lint_trace
+from tessera.profiler.views.tiles import tiles_of
 from tests import kernel_runner
 from tests.conftest import require
 from tests.emulator import kernels as k
@@ -205,12 +209,18 @@ def test_of_too_many_phases_those_of_the_commonest_kind_are_one() -> None:
     assert len(columns["tile"]) == 2 * 7
 
 
-def test_a_profile_has_them_with_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def prof(monkeypatch: pytest.MonkeyPatch) -> Profiler:
+    """Of a call on four tiles, whose loop takes most of the time."""
     require("g++")
     monkeypatch.setenv("TESSERA_TARGET", "emulator:sm_80")
     x, y = normal(32, 64, dtype=np.float32), np.empty((32, 64), np.float32)
     with ts.profiler() as prof:
         uneven.with_config(STEPS=20)(x, y)
+    return prof
+
+
+def test_a_profile_has_them_with_their_lines(prof: Profiler) -> None:
     records, names = prof.recording.tiles.records, prof.recording.tiles.phases
     found = {(names[r["phase"]], int(r["line"])) for r in records}
     slow, written = (f"compute (line {at(mark)})" for mark in ("uneven computes", "uneven writes"))
@@ -222,6 +232,18 @@ def test_a_profile_has_them_with_their_lines(monkeypatch: pytest.MonkeyPatch) ->
     (event,) = prof.launches()
     ends = records["start"] + records["duration"]
     assert event.start <= records["start"].min() and ends.max() <= event.start + (event.duration or 0)
+
+
+def test_views_show_them(prof: Profiler, tmp_path: Path) -> None:
+    tips = list(tiles_of(prof.recording).phases.values())  # type: ignore[union-attr]
+    slow = f"compute (line {at('uneven computes')})"
+    assert len(tips) == 4 and all(f"{slow} " in tip and tip.endswith("where a value is first used") for tip in tips)
+    path = prof.export_chrome_trace(tmp_path / "trace.json")
+    assert lint_trace(path) == []
+    slices = [e for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "phase"]
+    assert {e["name"] for e in slices} == set(prof.recording.tiles.phases) - {"tile"}
+    assert all("first used" in e["args"]["counts"] for e in slices)
+    assert {e["args"]["line"] for e in slices if e["name"] == slow} == {at("uneven computes")}
 
 
 def test_equal_kernels_of_other_lines_have_those_of_their_launches() -> None:
