@@ -189,10 +189,8 @@ def phase_stats(tiles: TileBatch) -> list[PhaseStats]:
 
 
 def about_phases(launch: LaunchEvent) -> str:
-    """How the phases of its tiles are to be read, where that is not plain."""
-    if "sm_" not in launch.target:
-        return ""
-    return "sums over all steps; waiting for plain loads counts where a value is first used"
+    """What the phases of its tiles count, where its target says so."""
+    return str(launch.attributes.get("phases", ""))
 
 
 def histogram(records: np.ndarray, bins: int = 40) -> tuple[np.ndarray, np.ndarray]:

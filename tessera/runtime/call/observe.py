@@ -268,6 +268,7 @@ def launch_event(
         "label": info.label,
         "dtype": info.dtype,
         **({"parts": info.parts} if info.parts else {}),
+        **({"phases": counted} if (counted := built.artifact.meta.get("phases_count")) else {}),
         **({"symbol": symbol} if (symbol := built.artifact.meta.get("symbols", {}).get(info.kernel)) else {}),
         **{k: tuple((buffer, size(d)) for buffer, d in more[k]) for k in ("reads", "writes")},
         **{k: v for k, v in more.items() if k not in ("reads", "writes")},

@@ -584,7 +584,7 @@ def test_the_cost_of_a_record_is_measured_by_code_that_runs() -> None:
     machine.upload(place, record_cost.head())
     windows = [("records", place, len(record_cost.head()), True), ("took", took, 16, True)]
     arguments = [place.to_bytes(16, "little"), took.to_bytes(16, "little")]
-    machine.launch(steps.KernelCall(kernel, 1, 128, 1024, arguments, windows))
+    machine.launch(steps.KernelCall(kernel, 1, 128, record_cost.SHARED, arguments, windows))
     assert records.HEAD.unpack_from(machine.download(place, records.HEAD.size))[0] == record_cost.TIMES + 1
     record, reading = np.frombuffer(machine.download(took, 16), np.uint64)
     assert record > reading > 0

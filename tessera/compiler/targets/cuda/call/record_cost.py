@@ -14,6 +14,8 @@ from tessera.errors import TesseraError
 NAME = "record_cost"
 TIMES = 1000
 _TRIES, _THREADS = 3, 128
+SHARED = 32
+"""bytes"""
 SOURCE = f"""#include <tessera/timer.cuh>
 namespace ts = tessera;
 
@@ -21,11 +23,11 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) {NAME}_kernel(ts::Recor
   ts::u64 start = ts::hw::clock_ns();
   for (int i = 0; i < {TIMES}; ++i) {{
     ts::Timer<0> timer(records, 0);
-    timer.stop<0>();
+    timer.stop();
   }}
   if (ts::hw::thread() == 0) ts::hw::store_global(took, ts::hw::clock_ns() - start);
   start = ts::hw::clock_ns();
-  ts::Timer<2> timer(records, 0);
+  ts::Timer<2> timer(records, 0, 0);
   TS_ROLLED for (int i = 0; i < {TIMES}; ++i) {{
     timer.read<0>();
     timer.read<1>();
@@ -70,7 +72,7 @@ def _measured(driver: Driver, target: str) -> tuple[float, float]:
             table = (ctypes.c_void_p * 2)(*(ctypes.addressof(arguments) + 8 * i for i in range(2)))
             best = float("inf"), float("inf")
             for _ in range(_TRIES):
-                driver("cuLaunchKernel", function, 1, 1, 1, _THREADS, 1, 1, 0, stream, ctypes.addressof(table), 0)
+                driver("cuLaunchKernel", function, 1, 1, 1, _THREADS, 1, 1, SHARED, stream, ctypes.addressof(table), 0)
                 driver("cuMemcpyDtoHAsync", ctypes.addressof(took), place + size, 16, stream)
                 driver("cuStreamSynchronize", stream)
                 best = min(best[0], took[0] / TIMES), min(best[1], took[1] / TIMES)
