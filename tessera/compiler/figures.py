@@ -18,7 +18,7 @@ from tessera import knobs
 from tessera.files import read_record, write_record
 from tessera.immutable import immutable
 
-_SCHEMA = 4
+_SCHEMA = 5
 LEVELS = ("L1", "L2", "L3", "memory")
 """where data lie; the first two are those of each core"""
 
@@ -36,8 +36,9 @@ def better(old: Rates | None, new: Rates) -> Rates:
 class Figures:
     """`rates` maps what is done to how often in a second, by one thread and by all: the best that was ever seen.
 
-    "read L2", "copy memory": bytes, for a copy those that are read and those that are written. "product f32":
-    operations. "exp f32": elements. "launch": launches; by all threads, launches that all take part in.
+    "read L2", "copy memory": bytes, for a copy those that are read and those that are written. "line L3": lines of a
+    cache, in no order. "gather L1": elements that lie apart. "product f32": operations. "exp f32", "transpose f32",
+    "merge i32": elements. "launch": launches; by all threads, launches that all take part in.
     """
 
     processor: str
@@ -82,6 +83,8 @@ USUAL = Figures(
         "read L1": (100e9, 200e9), "read L2": (50e9, 100e9), "read L3": (25e9, 50e9), "read memory": (12e9, 20e9),
         "copy L1": (100e9, 200e9), "copy L2": (50e9, 100e9), "copy L3": (25e9, 50e9), "copy memory": (12e9, 20e9),
         "stream memory": (12e9, 20e9), "chain f32": (0.75e9, 1.5e9),
+        "line L2": (4e8, 8e8), "line L3": (1e8, 2e8), "line memory": (4e7, 8e7),
+        "gather L1": (1e9, 2e9), "transpose f32": (6e9, 12e9), "merge i32": (1e9, 2e9),
         "product f32": (60e9, 120e9), "product f64": (30e9, 60e9), "step f32": (36e9, 72e9), "exp f32": (1.5e9, 3e9),
         "launch": (3e6, 4e5),
     },

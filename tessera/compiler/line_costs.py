@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.compiler.machines import MACHINES
 from tessera.compiler.tile.program import Program
-from tessera.compiler.timing import launch_times
+from tessera.compiler.timing.launches import launch_times
 from tessera.immutable import immutable
 
 

@@ -28,7 +28,7 @@ from tessera.compiler.schedule.cost import LaunchTime
 from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.tile.lifetimes import held, peak
 from tessera.compiler.tile.program import Branch, Launch, Program, Step
-from tessera.compiler.timing import launch_times
+from tessera.compiler.timing.launches import launch_times
 from tessera.errors import TesseraError
 from tessera.files import read_record, write_record
 from tessera.immutable import immutable

@@ -13,7 +13,7 @@ from tessera.compiler.machines import predicted_machine
 from tessera.compiler.predict import quantity
 from tessera.compiler.schedule.cost import time_by_peaks
 from tessera.compiler.schedule.saved_values import KeptValue, kept
-from tessera.compiler.timing import peaks_for
+from tessera.compiler.timing.launches import peaks_for
 from tessera.editor.functions import Known, takes_gradients
 from tessera.errors import TesseraError
 

@@ -17,7 +17,7 @@ from tessera.compiler.lower.memory_limit import shown
 from tessera.compiler.machines import predicted_machine
 from tessera.compiler.schedule.cost import time_by_peaks
 from tessera.compiler.schedule.saved_values import KeptValue, kept
-from tessera.compiler.timing import peaks_for
+from tessera.compiler.timing.launches import peaks_for
 from tessera.errors import CompileError, Diagnostic
 from tessera.immutable import immutable
 from tessera.language.annotations import TensorAnn

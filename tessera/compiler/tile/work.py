@@ -91,7 +91,11 @@ class Work:
                 total = _plus(total, _times(steps, _times(self.elements(op.operands[0]), self.block(op.region.block))))
             elif op.regions:  # one of two branches, or a loop of unknown length: the longer one, once
                 parts = [self.block(r.block) for r in op.regions]
-                total = _plus(total, max(parts, key=lambda p: -1 if isinstance(p, Expr) else p))
+                share = self.share(op) if op.name == "tile.if" and not any(isinstance(p, Expr) for p in parts) else 1
+                if share < 1:
+                    total = _plus(total, _plus(_times(share, parts[0]), _times(1 - share, parts[1])))
+                else:
+                    total = _plus(total, max(parts, key=lambda p: -1 if isinstance(p, Expr) else p))
             else:
                 total = _plus(total, self._weigh(op, self))
         return total
@@ -136,6 +140,36 @@ class Work:
             return self.grid[cast(int, op.attrs["axis"])]
         loop = _loop(sources[0])
         return self.trips(loop) if loop is not None else None
+
+    def share(self, branch: Op) -> Fraction:
+        """How often a branch takes its first side, by what it says of program numbers and loop counters: one of them
+        equals a number once in all its values, and is above another half of the time. 1 where data decide."""
+        return self._true(branch.operands[0])
+
+    def _true(self, v: Value) -> Fraction:
+        op = v.op
+        if op is None:
+            return Fraction(1)
+        match op.name.partition(".")[2]:
+            case "logical_and":
+                return self._true(op.operands[0]) * self._true(op.operands[1])
+            case "eq" | "ne" | "lt" | "le" | "gt" | "ge" as name:
+                values = [n for n in map(self._values, op.operands) if n > 1]
+                if not values:
+                    return Fraction(1)
+                equal = Fraction(1, max(values))
+                return {"eq": equal, "ne": 1 - equal}.get(name, Fraction(1, 2))
+            case _:
+                return Fraction(1)
+
+    def _values(self, v: Value) -> int:
+        """How many values a number takes, where it is made of one program number or loop counter; else 1."""
+        while v.op is not None and v.op.name == "tile.cast":
+            v = v.op.operands[0]
+        if v.op is None or v.op.name != "tile.to_scalar" or isinstance(v.op.operands[0].type, TileType):
+            return 1
+        steps = self.steps(v.op.operands[0])
+        return steps if isinstance(steps, int) else 1
 
     def trips(self, loop: Op) -> Dim:
         lower, upper, step = (self.index(v) for v in loop.operands[:3])

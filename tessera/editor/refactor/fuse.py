@@ -22,7 +22,7 @@ from tessera.compiler.levels import NoIR, schedule
 from tessera.compiler.machines import predicted_machine
 from tessera.compiler.predict import quantity
 from tessera.compiler.schedule.views import is_view, kind_of
-from tessera.compiler.timing import peaks_for
+from tessera.compiler.timing.launches import peaks_for
 from tessera.editor import signatures
 from tessera.editor.annotations import own_name
 from tessera.editor.functions import Known

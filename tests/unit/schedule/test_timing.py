@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 import tessera as ts
-from tessera.compiler import timing
 from tessera.compiler.figures import USUAL, Figures
 from tessera.compiler.machines import HOST, MACHINES
 from tessera.compiler.schedule.cost import LaunchTime
+from tessera.compiler.timing import launches, operations
 
 
 @ts.function
@@ -39,9 +40,9 @@ def times(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The times of the launches of a function."""
 
     def found(fn: Any, dims: dict[str, int], figures: Figures = USUAL, threads: int = 1) -> list[LaunchTime]:
-        monkeypatch.setattr(timing, "figures", lambda: figures)
+        monkeypatch.setattr(launches, "figures", lambda: figures)
         program = ts.compile(fn, target="cpu", dims=dims).lowered.program
-        known = timing.launch_times(program, MACHINES[HOST], threads)
+        known = launches.launch_times(program, MACHINES[HOST], threads)
         return [known[id(launch)] for launch in program.launches]
 
     return found
@@ -52,7 +53,7 @@ def test_products_go_by_the_rate_of_their_dtype(times: Any) -> None:
     (usual,), (slow,) = times(product, dims), times(product, dims, with_rates(product_f32=6e9))
     multiplied = 2 * 512**3 / 60e9
     assert multiplied < usual.compute < 1.5 * multiplied
-    assert slow.compute - usual.compute == pytest.approx(9 * multiplied / timing.REACHED)
+    assert slow.compute - usual.compute == pytest.approx(9 * multiplied / operations.REACHED)
     (other,) = times(product, dims, with_rates(product_f64=6e9))
     assert other == usual
 
@@ -85,5 +86,91 @@ def test_large_launches_are_shared_by_threads(times: Any) -> None:
 
 
 def test_peaks_of_gpus_are_those_of_the_table() -> None:
-    assert timing.peaks_for("h100") is MACHINES["sm_90a"].peaks
-    assert timing.peaks_for("sm_70") is None
+    assert launches.peaks_for("h100") is MACHINES["sm_90a"].peaks
+    assert launches.peaks_for("sm_70") is None
+
+
+@ts.function
+def rows_of(table: ts.Tensor["M", 4], at: ts.Tensor["N", ts.int32]):
+    return ts.take(table, at, axis=0)
+
+
+@ts.function
+def ordered(x: ts.Tensor["M", "N"]):
+    return ts.sort(x)
+
+
+@ts.function
+def places(x: ts.Tensor["M", "N"]):
+    return ts.argsort(x)
+
+
+@ts.function
+def above_and_below(x: ts.Tensor["M", "N"]):
+    return x[:-2] + x[2:]
+
+
+@ts.function
+def centred(x: ts.Tensor["M", "N"]):
+    return x - ts.mean(x, axis=1, keepdims=True)
+
+
+@ts.function
+def first_column(x: ts.Tensor["M", "N"]):
+    return x[:, 0] * 2.0
+
+
+def test_rows_of_a_large_table_come_from_further_away(times: Any) -> None:
+    small, large = (times(rows_of, {"M": m, "N": 1 << 16}) for m in (1 << 12, 1 << 22))
+    assert sum(t.memory for t in large) > 3 * sum(t.memory for t in small)
+    (slow,) = times(rows_of, {"M": 1 << 22, "N": 1 << 16}, with_rates(line_memory=1e6))
+    assert slow.memory == pytest.approx((1 << 16) * (16 / 64 + 1) / 1e6, rel=0.2)
+
+
+def test_a_sort_takes_more_for_each_element_of_a_longer_line(times: Any) -> None:
+    took = [times(ordered, {"M": 1 << 8, "N": 1 << n})[0].compute for n in (6, 8, 10, 12)]
+    assert all(after > 4 * before for before, after in pairwise(took))
+
+
+def test_positions_are_sorted_along(times: Any) -> None:
+    dims = {"M": 1 << 8, "N": 1 << 10}
+    assert times(places, dims)[0].compute > 1.7 * times(ordered, dims)[0].compute
+
+
+def test_long_lines_are_merged_by_the_measured_rate(times: Any) -> None:
+    dims, count = {"M": 4, "N": 1 << 16}, 4 << 16
+    usual, slow = times(ordered, dims), times(ordered, dims, with_rates(merge_i32=1e8))
+    levels = 16 - 9  # runs of 512
+    found = sum(t.compute for t in slow) - sum(t.compute for t in usual)
+    assert found == pytest.approx(count * levels * (1 / 1e8 - 1 / 1e9), rel=0.01)
+
+
+def test_a_stencil_reads_again_from_the_cache_that_holds_what_lies_between(times: Any) -> None:
+    """Two rows of 64 KiB lie between: they come from the second cache a second time, rows of 1 KiB from the first."""
+    slow = with_rates(read_L2=1e8)
+    (far,), (usual,) = (
+        times(above_and_below, {"M": 1 << 9, "N": 1 << 14}, slow),
+        times(above_and_below, {"M": 1 << 9, "N": 1 << 14}),
+    )
+    assert far.memory - usual.memory == pytest.approx(((1 << 9) - 2) * (4 << 14) * (1 / 1e8 - 1 / 50e9))
+    dims = {"M": 1 << 15, "N": 1 << 8}
+    assert times(above_and_below, dims, slow) == times(above_and_below, dims)
+
+
+def test_a_row_is_computed_again_where_a_later_loop_needs_it(times: Any) -> None:
+    """64 rows of 256 KiB: the sum leaves each in the second cache, where the subtraction finds it."""
+    dims = {"M": 64, "N": 1 << 16}
+    (usual,), (slow,) = times(centred, dims), times(centred, dims, with_rates(read_L2=1e8))
+    assert slow.compute - usual.compute == pytest.approx(64 * (4 << 16) * (1 / 1e8 - 1 / 50e9))
+
+
+def test_a_column_moves_whole_lines(times: Any) -> None:
+    (column,), (row,) = times(first_column, {"M": 1 << 16, "N": 64}), times(exponential, {"M": 1 << 16})
+    assert column.memory > 5 * row.memory
+    (slow,) = times(first_column, {"M": 1 << 16, "N": 64}, with_rates(gather_L1=1e6))
+    assert slow.compute == pytest.approx((1 << 16) / 1e6, rel=0.01)
+
+
+def test_lanes_stay_empty_where_rows_are_short(times: Any) -> None:
+    (short,), (long,) = (times(centred, {"M": m, "N": (1 << 20) // m}) for m in (1 << 19, 1 << 10))
+    assert short.compute > 4 * long.compute

@@ -18,12 +18,18 @@ from tessera.compiler.targets.cpu.elementary.elementwise import FLOAT
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.kernel.instructions import tiles
 from tessera.compiler.targets.cpu.kernel.instructions.narrow import add_bytes, add_pairs
+from tessera.compiler.targets.cpu.kernel.sorting.merging import Pieces
+from tessera.compiler.targets.cpu.kernel.sorting.network import LaneNetwork
+from tessera.compiler.targets.cpu.kernel.sorting.words import Words
 from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
+from tessera.compiler.targets.cpu.llvm.transpose import transpose
 from tessera.compiler.targets.cpu.llvm.values import F32, F64, I32, I64, PTR, Ty, Val, const
+from tessera.compiler.targets.cpu.loops.memory import ElementMemory
 from tessera.immutable import immutable
 from tessera.language import dtypes
+from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
@@ -33,10 +39,13 @@ SAMPLE = 0.0005
 LAUNCHES = 200
 UNROLLED, STREAMS = 8, 4
 """vectors of a round, and places in memory that are read at a time: programs read several arrays"""
-PAGE = 4096
+PAGE, LINE = 4096, 64
+LINES = 1 << 15
+"""lines that are read in no order"""
 _DEAR = sorted(name for name in FLOAT if TABLE[name].arity == 1 and TABLE[name].flops > 1)
 FUNCTIONS = (*_DEAR, "div", "sqrt", "reciprocal", "pow", "atan2", "mod", "floordiv")
 """functions whose time is measured in f32"""
+NARROW = "short_gelu"
 _ALL_THREADS = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
 )
@@ -58,7 +67,8 @@ def measure() -> Figures:
     """All figures, without a look at those that are known."""
     host, sizes, threads = isa.host(), caches(), cores()
     module = LLVMModule(jit.attributes(host))
-    figures = [*_bandwidths(module, host, sizes, threads), *_products(module, host), *_functions(module, host),
+    figures = [*_bandwidths(module, host, sizes, threads), *_scattered(module, host, sizes, threads),
+               *_products(module, host), *_functions(module, host), _merge(module, host),
                *_waits(module, host)]  # fmt: skip
     loaded = jit.Loaded(jit.compile_object(module.render()[0], host, "figures"), imports={RUN: run_address()})
     memory = (ctypes.c_char * (max(f.bytes * (1 if f.parted else threads) for f in figures) + PAGE))()
@@ -140,6 +150,13 @@ class _Kernel:
             fn.load(fn.gep(fn.param(0), i, "i64"), t) for i, t in enumerate((PTR, I64, I64))
         )
         self.memory = fn.gep(memory, fn.mul(fn.param(1), self.bytes), "i8")
+        self._used = 0
+
+    def raw(self, size: Dim) -> Val:
+        """So many of a thread's bytes, behind those that were given before."""
+        assert isinstance(size, int)
+        at, self._used = self._used, self._used + -(-size // LINE) * LINE
+        return self.fn.gep(self.memory, at, "i8")
 
     def over(
         self, step: int, end: Val, carried: Sequence[Val], body: Callable[[Val, list[Val]], Sequence[Val]]
@@ -194,16 +211,66 @@ def _bandwidths(module: LLVMModule, host: VectorISA, sizes: tuple[int, int, int]
     read("read_apart", STREAMS)
     copy("copy_apart", STREAMS)
     copy("stream_apart", STREAMS, nontemporal=True)
+    found: list[_Figure] = []
+    for level, size, parted in _levels(sizes, threads):
+        for what in ("read", "copy", *(["stream"] if level == "memory" else [])):
+            found.append(_Figure(f"{what} {level}", f"{what}_apart" if parted else what, size, size, parted))
+    return found
+
+
+def _levels(sizes: tuple[int, int, int], threads: int) -> list[tuple[str, int, bool]]:
+    """Each cache, bytes that lie in it and in none before, and whether these are of all threads together."""
     first, second, last = sizes
     own = {"L1": first // 2, "L2": max(second // 2, first)}
     parted = {"L3": max(last // 2, 2 * second * threads), "memory": min(max(3 * last, 64 << 20), 256 << 20)}
-    found: list[_Figure] = []
-    for level, size in (own | parted).items():
-        size = size // PAGE * PAGE
-        for what in ("read", "copy", *(["stream"] if level == "memory" else [])):
-            function = f"{what}_apart" if level in parted else what
-            found.append(_Figure(f"{what} {level}", function, size, size, level in parted))
-    return found
+    return [(level, size // PAGE * PAGE, level in parted) for level, size in (own | parted).items()]
+
+
+def _scattered(module: LLVMModule, host: VectorISA, sizes: tuple[int, int, int], threads: int) -> list[_Figure]:
+    """Lines of a cache in no order, lanes of a vector from places that lie apart, and blocks transposed in registers:
+    what rows of tables, columns and transposed arrays take."""
+    lines = _Kernel(module, "lines")
+    fn = lines.fn
+    count = fn.index(fn.div(lines.bytes, LINE))
+
+    def one(at: Val, sums: list[Val]) -> list[Val]:
+        found: list[Val] = []
+        for i, total in enumerate(sums):
+            scaled = fn.binary("mul", fn.index(fn.add(at, i)), const(0x9E3779B1, I64))
+            mixed = fn.binary("and", scaled, const(0xFFFFFFFF, I64))
+            line = fn.binary("lshr", fn.binary("mul", mixed, count), const(32, I64))
+            place = fn.gep(lines.memory, fn.mul(line, LINE), "i8")
+            found.append(fn.binary("add", total, fn.load(place, I64)))
+        return found
+
+    lines.over(UNROLLED, const(LINES, I64), [const(0, I64)] * UNROLLED, one)
+    fn.do("ret void")
+    t, size = F32.wide(host.bits // 32), 16384
+    for name in ("gather", "transpose"):
+        kernel = _Kernel(module, name)
+        mem = ElementMemory(VectorMath(kernel.fn, host))
+
+        def body(at: Val, _: list[Val], kernel: _Kernel = kernel, mem: ElementMemory = mem) -> list[Val]:
+            fn, place = kernel.fn, kernel.fn.gep(kernel.memory, at, "i8")
+            if fn.name == "gather":
+                apart = mem.spread(place, dtypes.f32, size // 4 // t.lanes + 1, t.lanes)
+                gathered = mem.gather(apart, dtypes.f32, None, const(0.0, F32))
+                assert isinstance(gathered, Val)
+                found = [gathered]
+            else:
+                found = transpose(fn, [fn.load(fn.gep(place, i * LINE * 4, "i8"), t, 4) for i in range(t.lanes)])
+            for i, v in enumerate(found):
+                fn.store(v, fn.gep(place, size + i * LINE, "i8"), 4)
+            return []
+
+        kernel.over(LINE, const(LINE * 16, I64), [], body)
+        kernel.fn.do("ret void")
+    scattered = [_Figure(f"line {n}", "lines", b, LINES, parted) for n, b, parted in _levels(sizes, threads)[1:]]
+    return [
+        *scattered,
+        _Figure("gather L1", "gather", 4 * size, 16 * t.lanes),
+        _Figure("transpose f32", "transpose", 4 * size, 16 * t.lanes * t.lanes),
+    ]
 
 
 def _products(module: LLVMModule, host: VectorISA) -> list[_Figure]:
@@ -256,9 +323,10 @@ def _tiles(module: LLVMModule, name: str, dtype: DType, deep: int, rounds: int) 
 
 
 def _functions(module: LLVMModule, host: VectorISA) -> list[_Figure]:
-    """Elementwise functions of numbers from 0.5 to 1.5 in the first-level cache."""
+    """Elementwise functions of numbers from 0.5 to 1.5 in the first-level cache; "gelu f16" with the digits that f16
+    holds."""
     t, size = F32.wide(host.bits // 32), 8192
-    for name in FUNCTIONS:
+    for name in (*FUNCTIONS, NARROW):
         kernel = _Kernel(module, f"function_{name}")
         fn = kernel.fn
 
@@ -269,13 +337,40 @@ def _functions(module: LLVMModule, host: VectorISA) -> list[_Figure]:
                 bits = fn.load(place, I32.wide(t.lanes), 4)
                 near = fn.binary("or", fn.binary("and", bits, const(0x3FFFFF, bits.ty)), const(0x3F000000, bits.ty))
                 x = fn.convert("bitcast", near, F32)
-                given = [x] if TABLE[name].arity == 1 else [x, vm.k(0.75, x)]
-                fn.store(FLOAT[name](vm, *given), fn.gep(place, size, "i8"), 4)
+                if name == NARROW:
+                    y = vm.short_gelu(x, dtypes.f16.exponent)
+                else:
+                    y = FLOAT[name](vm, *([x] if TABLE[name].arity == 1 else [x, vm.k(0.75, x)]))
+                fn.store(y, fn.gep(place, size, "i8"), 4)
             return []
 
         kernel.over(host.bits // 4, const(size, I64), [], body)
         fn.do("ret void")
-    return [_Figure(f"{name} f32", f"function_{name}", 2 * size, size / 4) for name in FUNCTIONS]
+    found = [_Figure(f"{name} f32", f"function_{name}", 2 * size, size / 4) for name in FUNCTIONS]
+    return [*found, _Figure("gelu f16", f"function_{NARROW}", 2 * size, size / 4)]
+
+
+def _merge(module: LLVMModule, host: VectorISA) -> _Figure:
+    """Two runs of the multiples of 2 and of 3 become one: their words are taken from between two vectors."""
+    kernel, run = _Kernel(module, "merge"), 2048
+    fn = kernel.fn
+    network = LaneNetwork(Words(fn, dtypes.int32, False, False), host.lanes(32), host.registers)
+    pitch = Pieces.room(network, run)
+    assert isinstance(pitch, int)
+    pieces = Pieces(kernel, network, 2, 2 * pitch)
+    lanes = I32.wide(host.lanes(32))
+    with fn.loop(0, kernel.times):
+        for i in range(2):
+            with fn.loop(0, run, lanes.lanes) as at:
+                number = fn.binary(
+                    "add", fn.splat(fn.convert("trunc", at.index, I32), lanes.lanes), fn.lane_numbers(lanes)
+                )
+                multiple = fn.binary("mul", number, const(i + 2, lanes))
+                fn.store(multiple, fn.gep(pieces.memory[0], fn.add(at.index, i * pitch), "i32"), 4)
+            pieces.put(i, i * pitch, run)
+        pieces.merge(2, 2 * run)
+    fn.do("ret void")
+    return _Figure("merge i32", "merge", 4 * 2 * 2 * pitch + PAGE, 2 * run)
 
 
 def _waits(module: LLVMModule, host: VectorISA) -> list[_Figure]:

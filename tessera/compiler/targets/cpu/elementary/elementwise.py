@@ -23,16 +23,10 @@ COMPARE = {
 }
 LOGIC = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 BITWISE = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor"}
-COST = {"add": 1, "sub": 1, "mul": 1, "div": 6, "sqrt": 6, "rsqrt": 10, "where": 1}
 
 
 class Unsupported(Exception):
     """The CPU target has no meaning for this operator on this dtype."""
-
-
-def cost(name: str) -> int:
-    """Roughly, vector instructions; decides what is recomputed rather than kept."""
-    return COST.get(name, 1 if TABLE[name].flops <= 1 else 2 * TABLE[name].flops)
 
 
 def apply(

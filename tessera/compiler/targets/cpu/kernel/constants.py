@@ -17,9 +17,9 @@ from tessera.compiler.targets.cpu.kernel.packed_matmul import PackedMatmul, pack
 from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, direct_kind
 from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
-from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.tile.dialect import matrix_sizes
+from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.offsets import strides_of
 from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Loop, Program, Step
 from tessera.immutable import immutable, mutable

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, writes
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
-from tessera.compiler.targets.cpu.loops.axes import LAZY, shape_of
 from tessera.compiler.targets.cpu.loops.memory import Cell
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
-from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.tile.loops.axes import shape_of
+from tessera.compiler.tile.loops.plan import Planner
+from tessera.compiler.tile.loops.stages import made_here
 
 
 class CarriedCells:
@@ -83,14 +84,6 @@ class CarriedCells:
                 out += [spare[i].ptr, ev.cells[arguments[i]].ptr]
         ev.memo = {}
         return out
-
-
-def made_here(v: Value, block: Block) -> bool:
-    """Whether `block` computes the tile `v` and can store it to a given place."""
-    op = v.op
-    if op is None or op.block is not block or op.name == "tile.load_shared":
-        return False
-    return op.name in LAZY or op.name in ("tile.reduce", "tile.mma", "tile.contract", "tile.scan")
 
 
 @writes("for")

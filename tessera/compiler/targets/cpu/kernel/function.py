@@ -18,13 +18,13 @@ from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Val
-from tessera.compiler.targets.cpu.loops.axes import moves, shape_of
 from tessera.compiler.targets.cpu.loops.elements import ElementEmitter
-from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of, unsupported
+from tessera.compiler.targets.cpu.loops.index import dtype_of, unsupported
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter, Scratch
-from tessera.compiler.targets.cpu.loops.plan import Planner
-from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Stage, unit_axes
+from tessera.compiler.tile.loops.axes import moves, shape_of
+from tessera.compiler.tile.loops.plan import Planner
+from tessera.compiler.tile.loops.stages import LoopGroup, Stage, memory_of, unit_axes
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.program import BufferArg, Launch, ScalarArg
 from tessera.language.dims import Dim, prod

@@ -7,11 +7,11 @@ from tessera.compiler.ir.types import SharedType
 from tessera.compiler.targets.cpu.frame import HOST
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, writes
 from tessera.compiler.targets.cpu.llvm.values import PTR
-from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
-from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.tile.loops.axes import shape_of
+from tessera.compiler.tile.loops.plan import Planner
 from tessera.language.dims import prod
 
 

@@ -9,11 +9,11 @@ from tessera.compiler.targets.cpu.elementary import elementwise
 from tessera.compiler.targets.cpu.elementary.convert import Pair, cast, constant, memory_element, round_to
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, writes
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
-from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, fill_value, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
-from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.tile.loops.axes import shape_of
+from tessera.compiler.tile.loops.plan import Planner
 from tessera.compiler.tile.primitive import PRIMITIVES, At, Element, ElementWriter, Operand
 from tessera.language import dtypes
 from tessera.language.dims import prod

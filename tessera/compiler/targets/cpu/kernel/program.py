@@ -22,10 +22,11 @@ from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I1, I8, PTR, Index, Val, const
-from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.elements import ElementEmitter
-from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of
+from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.tile.equal import shape_of_code
+from tessera.compiler.tile.loops.axes import shape_of
+from tessera.compiler.tile.loops.stages import memory_of
 from tessera.compiler.tile.program import Bands, Branch, BufferArg, Launch, Loop, Program, ScalarArg, Step
 from tessera.compiler.tile.work import ALONE_NS, CHUNKS
 from tessera.language.dims import Dim, dim_max, prod

@@ -17,7 +17,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.targets.cpu.frame import RECORD_CAPACITY, RECORD_STRIDE, RECORDS
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Val
-from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Stage
+from tessera.compiler.tile.loops.stages import LoopGroup, Stage
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.cpu.kernel.function import KernelFunction

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import ViewType
-from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.elements import Coords
-from tessera.compiler.targets.cpu.loops.index import dtype_of, memory_of
+from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.prefetch import GatheredPrefetch, Prefetch
-from tessera.compiler.targets.cpu.loops.stages import Nest, unit_axes
+from tessera.compiler.tile.loops.axes import shape_of
+from tessera.compiler.tile.loops.stages import Nest, memory_of, unit_axes
 from tessera.language.dims import prod
 
 AHEAD = 1 << 12

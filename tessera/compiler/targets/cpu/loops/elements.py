@@ -25,10 +25,10 @@ from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text, ty
-from tessera.compiler.targets.cpu.loops.axes import AxisId, moves, operand_coords, shape_of
-from tessera.compiler.targets.cpu.loops.index import Numbers, dtype_of, memory_of, unsupported
+from tessera.compiler.targets.cpu.loops.index import Numbers, dtype_of, unsupported
 from tessera.compiler.targets.cpu.loops.memory import Affine, Cell, Coord, ElementMemory, affine, fill_value, held
-from tessera.compiler.targets.cpu.loops.stages import touched
+from tessera.compiler.tile.loops.axes import AxisId, moves, operand_coords, shape_of
+from tessera.compiler.tile.loops.stages import memory_of, touched
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 

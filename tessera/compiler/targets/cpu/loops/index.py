@@ -10,7 +10,7 @@ from tessera.compiler.ir.types import INDEX, ViewType
 from tessera.compiler.targets.cpu.elementary.convert import Elem, memory_element
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const
-from tessera.compiler.targets.cpu.loops.axes import shape_of
+from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.ranges import Intervals
 from tessera.errors import Diagnostic, TargetError
 from tessera.language.dims import Atom, Dim
@@ -26,13 +26,6 @@ def unsupported(op: Op, why: str = "") -> NoReturn:
 
 def dtype_of(v: Value) -> DType:
     return v.type.dtype  # type: ignore[union-attr]
-
-
-def memory_of(v: Value) -> Value:
-    """The argument or shared tile that a view is a window onto."""
-    while v.op is not None and v.op.name == "tile.subview":
-        v = v.op.operands[0]
-    return v
 
 
 class Numbers:

@@ -8,14 +8,14 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType
 from tessera.compiler.targets.cpu.elementary.convert import Elem, register_type
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text
-from tessera.compiler.targets.cpu.loops.axes import LAZY, AxisId, moves, operand_coords, shape_of
 from tessera.compiler.targets.cpu.loops.elements import Coords, ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord, affine
-from tessera.compiler.targets.cpu.loops.plan import Planner
 from tessera.compiler.targets.cpu.loops.prefetch import GatheredPrefetch, Prefetch
 from tessera.compiler.targets.cpu.loops.reduce import ReductionWriter, searched_beside
-from tessera.compiler.targets.cpu.loops.stages import READS, LoopGroup, Nest, Root, beside_each_other, unit_axes
+from tessera.compiler.tile.loops.axes import LAZY, AxisId, moves, operand_coords, shape_of
+from tessera.compiler.tile.loops.plan import Planner
+from tessera.compiler.tile.loops.stages import READS, LoopGroup, Nest, Root, beside_each_other, unit_axes
 from tessera.language.dims import Dim
 
 Take = Callable[[int, list[Val]], None]

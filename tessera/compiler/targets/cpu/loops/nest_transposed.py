@@ -14,7 +14,7 @@ from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import VectorLoop, plain
-from tessera.compiler.targets.cpu.loops.stages import unit_axes
+from tessera.compiler.tile.loops.stages import unit_axes
 from tessera.immutable import mutable
 from tessera.language.dtypes import DType
 

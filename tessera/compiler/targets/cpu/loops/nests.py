@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from tessera.compiler.ir.core import Value
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, text
 from tessera.compiler.targets.cpu.loops.ahead import prefetches
-from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.elements import ElementEmitter
 from tessera.compiler.targets.cpu.loops.memory import Cell, Coord
 from tessera.compiler.targets.cpu.loops.nest_across import Across, SerialNest
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import Along
 from tessera.compiler.targets.cpu.loops.nest_transposed import Turned
-from tessera.compiler.targets.cpu.loops.plan import Planner
-from tessera.compiler.targets.cpu.loops.stages import LoopGroup, Nest
+from tessera.compiler.tile.loops.axes import shape_of
+from tessera.compiler.tile.loops.plan import Planner
+from tessera.compiler.tile.loops.stages import LoopGroup, Nest
 from tessera.immutable import immutable
 from tessera.language.dims import Dim
 

@@ -10,11 +10,11 @@ from tessera.compiler.targets.cpu.elementary.convert import Pair
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, writes
 from tessera.compiler.targets.cpu.kernel.primitives import LoopElements
 from tessera.compiler.targets.cpu.llvm.values import Index
-from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
-from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.tile.loops.axes import shape_of
+from tessera.compiler.tile.loops.plan import Planner
 from tessera.language.order import pairs
 
 

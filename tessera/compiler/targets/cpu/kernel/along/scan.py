@@ -9,11 +9,11 @@ from tessera.compiler.targets.cpu.elementary import elementwise
 from tessera.compiler.targets.cpu.elementary.convert import Elem, Pair, cast, round_to
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, writes
 from tessera.compiler.targets.cpu.llvm.values import Val, const
-from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of, unsupported
 from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
-from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.tile.loops.axes import shape_of
+from tessera.compiler.tile.loops.plan import Planner
 from tessera.language.dtypes import DType
 
 BESIDE = (4, 2)

@@ -9,19 +9,28 @@ nothing comes behind, so that there are always W to read; a merge writes them be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from tessera.compiler.targets.cpu.kernel.function import KernelFunction
 from tessera.compiler.targets.cpu.kernel.sorting.network import LaneNetwork
 from tessera.compiler.targets.cpu.kernel.sorting.words import Word
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, ty
 from tessera.language.dims import Dim
+
+
+class Memory(Protocol):
+    """What gives `raw` bytes to a function that is being written."""
+
+    fn: LLVMFunction
+
+    def raw(self, size: Dim) -> Val: ...
 
 
 class Pieces:
     """Memory for at most `count` runs that take the `room` of so many words: `memory` holds them, a table says where
     they begin and how long they are, and merges move them to and fro between it and as much again."""
 
-    def __init__(self, k: KernelFunction, network: LaneNetwork, count: Dim, room: Dim) -> None:
+    def __init__(self, k: Memory, network: LaneNetwork, count: Dim, room: Dim) -> None:
         self.fn, self.words, self.lanes, self.network = k.fn, network.words, network.lanes, network
         self.vectors = self._vectors(network)
         self.wide = self.vectors * self.lanes

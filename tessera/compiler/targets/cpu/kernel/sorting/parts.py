@@ -23,7 +23,7 @@ from tessera.compiler.targets.cpu.llvm.values import I1, I64, Index, Ty, Val, co
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
-from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.tile.loops.plan import Planner
 from tessera.language.dims import ceildiv
 from tessera.language.dtypes import int64
 

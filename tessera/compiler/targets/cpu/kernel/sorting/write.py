@@ -8,17 +8,13 @@ from tessera.compiler.targets.cpu.kernel.sorting.line import OneLine, restore
 from tessera.compiler.targets.cpu.kernel.sorting.network import LaneNetwork, turned
 from tessera.compiler.targets.cpu.kernel.sorting.words import Word, Words
 from tessera.compiler.targets.cpu.llvm.values import I1, I64, Index, Val, const
-from tessera.compiler.targets.cpu.loops.axes import shape_of
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
-from tessera.compiler.targets.cpu.loops.plan import Planner
+from tessera.compiler.tile.loops.axes import shape_of
+from tessera.compiler.tile.loops.plan import Planner
+from tessera.compiler.tile.loops.sorting import FEW, TOGETHER
 from tessera.language.dims import Dim, ceildiv, dim_max, dim_min, prod
-
-TOGETHER = 16384
-"""the most elements of lines that are sorted one per lane"""
-FEW = 128
-"""the same where most lanes have none"""
 
 
 @writes("sort")

@@ -13,16 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.targets.cpu.elementary.elementwise import cost
-from tessera.compiler.targets.cpu.loops.axes import ELEMENTWISE, LAZY, AxisId, Spaces, moves, operand_coords, shape_of
-from tessera.compiler.targets.cpu.loops.grouping import Dependences, LoopGrouping
-from tessera.compiler.targets.cpu.loops.stages import READS, STORES, LoopGroup, Nest, Root, Stage, touched, unit_axes
+from tessera.compiler.tile.loops.axes import ELEMENTWISE, LAZY, AxisId, Spaces, moves, operand_coords, shape_of
+from tessera.compiler.tile.loops.grouping import Dependences, LoopGrouping
+from tessera.compiler.tile.loops.stages import READS, STORES, LoopGroup, Nest, Root, Stage, touched, unit_axes
 from tessera.language.dims import Dim
+from tessera.language.scalars import TABLE
 
 KEEP_COST = 3
 """vector instructions per element from which on a value that several loops use is kept, not computed again"""
 REGION_COST = 8
 """the same for a value that is used in a loop or a branch of the kernel's text"""
+COST = {"add": 1, "sub": 1, "mul": 1, "div": 6, "sqrt": 6, "rsqrt": 10, "where": 1}
 LONG_LINE = 16
 """elements of a line from which on what is read once for all of them costs next to nothing"""
 
@@ -336,3 +337,8 @@ def _one_for_all(op: Op) -> bool:
 def _offset(v: Value) -> object:
     """An index value, or what it is when it is a plain number: two spellings of 0 are one place."""
     return v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else v
+
+
+def cost(name: str) -> int:
+    """Roughly, vector instructions; decides what is recomputed rather than kept."""
+    return COST.get(name, 1 if TABLE[name].flops <= 1 else 2 * TABLE[name].flops)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.targets.cpu.loops.axes import LAZY, Spaces, moves, shape_of
-from tessera.compiler.targets.cpu.loops.stages import READS, STORES, LoopGroup, Nest, Root, known_index
+from tessera.compiler.tile.loops.axes import LAZY, Spaces, moves, shape_of
+from tessera.compiler.tile.loops.stages import READS, STORES, LoopGroup, Nest, Root, known_index
 
 
 class LoopGrouping:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import TypeAlias
 
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import ViewType
-from tessera.compiler.targets.cpu.loops.axes import AxisId, shape_of
+from tessera.compiler.tile.loops.axes import LAZY, AxisId, shape_of
 from tessera.immutable import mutable
 
 STORES = ("tile.store", "tile.scatter", "tile.store_shared")
@@ -116,3 +116,18 @@ def known_or_self(v: Value) -> object:
     """An index by its number, where it is one."""
     number = known_index(v)
     return v if number is None else number
+
+
+def memory_of(v: Value) -> Value:
+    """The argument or shared tile that a view is a window onto."""
+    while v.op is not None and v.op.name == "tile.subview":
+        v = v.op.operands[0]
+    return v
+
+
+def made_here(v: Value, block: Block) -> bool:
+    """Whether `block` computes the tile `v` and can store it to a given place."""
+    op = v.op
+    if op is None or op.block is not block or op.name == "tile.load_shared":
+        return False
+    return op.name in LAZY or op.name in ("tile.reduce", "tile.mma", "tile.contract", "tile.scan")
