@@ -10,7 +10,7 @@ import inspect
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from tessera.deferred import deferred
 from tessera.errors import CompileError, Diagnostic
@@ -20,7 +20,7 @@ from tessera.language.saving import Memory, Save, bytes_of
 from tessera.tracebacks import outward
 
 Argnums: TypeAlias = "int | str | tuple[int | str, ...]"
-Axes: TypeAlias = "int | Sequence[int | None] | None"
+Axes: TypeAlias = "int | Sequence[Axes] | Mapping[Any, Axes] | None"
 
 
 _BY_ARGNUMS = frozenset({"grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian"})
@@ -271,17 +271,23 @@ def vmap(
     """Maps a function of one element over a batch of elements.
 
     `in_axes` is the batch axis: one number for all arguments, or a tuple with one for each; None passes an argument
-    unchanged. In a structure it applies to each tensor. `out_axes` is the batch axis of the results. `in_dims="B"`, in
-    a function whose annotations name its dims, selects the axis of that name in each tensor. If a condition differs
-    between elements, both branches are computed; a loop runs until all elements have finished. The same key gives the
-    same random numbers to all elements. Raises CompileError TS105, TS204, TS213.
+    unchanged. In a structure it applies to each tensor, and a structure of axes to its parts: `({"w": 0, "b": None},
+    1)`. `out_axes` is the batch axis of the results. `in_dims="B"`, in a function whose annotations name its dims,
+    selects the axis of that name in each tensor. If a condition differs between elements, both branches are computed; a
+    loop runs until all elements have finished. The same key gives the same random numbers to all elements. Raises
+    CompileError TS105, TS204, TS213.
     """
-    options = (("in_axes", _hashable(in_axes)), ("out_axes", _hashable(out_axes)), ("in_dims", in_dims))
+    options = (("in_axes", hashable(in_axes)), ("out_axes", hashable(out_axes)), ("in_dims", in_dims))
     return transformed(function, Transform("vmap", options=options))
 
 
-def _hashable(axes: Axes) -> Axes:
-    return tuple(axes) if isinstance(axes, Sequence) else axes
+def hashable(option: Any) -> Any:
+    """An option as the key of what is made with it: lists as tuples, dicts as sets of pairs."""
+    if isinstance(option, Mapping):
+        return frozenset((k, hashable(v)) for k, v in cast("Mapping[Any, Any]", option).items())
+    if isinstance(option, (list, tuple)):
+        return tuple(map(hashable, cast("Sequence[Any]", option)))
+    return option
 
 
 @_builtin

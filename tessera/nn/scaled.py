@@ -27,7 +27,7 @@ class ScaledTensor:
 
     def dequantize(self) -> Any:
         """The tensor in f32: data * scales, which is exact where scales are powers of two."""
-        wide, scales = self.data.to(ts.f32), self.scales.to(ts.f32)
+        wide, scales = ts.cast(self.data, ts.f32), ts.cast(self.scales, ts.f32)
         return wide * scales if not self.block else _joined(_blocks(wide, self.block) * ts.unsqueeze(scales, -1))
 
 
@@ -51,14 +51,17 @@ class Scaling:
         are rounded to nearest even and saturated: infinity becomes the largest value, NaN stays NaN in fp8, and zeros
         get a scale that gives no NaN.
         """
-        x = x.to(ts.f32)
+        x = ts.cast(x, ts.f32)
+        if self.block and x.shape[-1] % self.block:
+            n, of = x.shape[-1], self.block
+            raise ValueError(f"blocks have {of} elements, which does not divide {n}; pad the axis with zeros")
         parts = _blocks(x, self.block) if self.block else x
         finite = ts.where(ts.isfinite(parts), ts.abs(parts), 0.0)
         most = ts.max(finite, axis=-1, keepdims=True) if self.block else ts.max(finite)
         if self.kind == "mx":
             power = ts.cast(ts.cast(most, ts.fp8_e8m0), ts.f32)  # the nearest power of two, or the next above
             kept = ts.cast(ts.where(power > most, power * 0.5, power) / self.step, ts.fp8_e8m0)
-            scales = kept.to(ts.f32)
+            scales = ts.cast(kept, ts.f32)
         else:
             kept = scales = ts.where(most > 0, ts.maximum(most / self.most, LEAST), 1.0)
         data = ts.saturate_cast(parts / scales, self.dtype)
@@ -102,7 +105,7 @@ def multiplied(a: ScaledTensor, b: ScaledTensor) -> Any:
     """a [M, K] times the transpose of b [N, K]."""
     if a.block:
         return a.dequantize() @ b.dequantize().T
-    return (a.data.to(ts.f32) @ b.data.to(ts.f32).T) * (a.scales * b.scales)
+    return (ts.cast(a.data, ts.f32) @ ts.cast(b.data, ts.f32).T) * (a.scales * b.scales)
 
 
 @ts.function

@@ -15,6 +15,7 @@ from tessera.nn import tree
 from tessera.optimizers.loss_scale import checked_scale, first_scale, next_scale
 from tessera.optimizers.memory import OptimizerState
 from tessera.optimizers.repeated import again, remember
+from tessera.optimizers.swapped import noted, swapped
 from tessera.tracebacks import outward
 
 Model = TypeVar("Model")
@@ -137,6 +138,7 @@ class Optimizer:
             raise LaunchError(
                 Diagnostic("TS362", f"parameters that share one array would become different: {message}.")
             )
+        noted(trained)
         arrays = {n: p.detach() for n, p in zip(trained, map(ts.asarray, trained.values()), strict=True)}
         return OptimizerState(
             {n: {m: self._first(m, arrays[n]) for m in kept} for n, kept in self._kept_of(arrays).items()},
@@ -160,6 +162,9 @@ class Optimizer:
             return found
         trained = self._trained(model)
         gradients = tree.arrays(gradient)
+        if swapped(model, gradient):
+            message = "the gradient is given in place of the model: opt.update(model, gradient, state)"
+            raise LaunchError(Diagnostic("TS362", message))
         check(self, trained, gradients, state)
         if not trained:
             return model, state
@@ -173,6 +178,7 @@ class Optimizer:
         )  # fmt: skip
         parameters, held, step, good, scale, norm, tally = updated(*args)
         changed = tree.renewed(model, dict(zip(names, parameters, strict=True)))
+        noted(tree.parameters(changed))
         moments = dict(zip(names, held, strict=True))
         remember(self, model, gradient, names, updated, args)
         return changed, OptimizerState(moments, step, good, scale, norm, tally)

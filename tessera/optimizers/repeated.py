@@ -20,6 +20,7 @@ from tessera.errors import Diagnostic, TrainingWarning
 from tessera.nn import tree
 from tessera.optimizers.forms import Form, Unusual
 from tessera.optimizers.memory import OptimizerState
+from tessera.optimizers.swapped import note, weak
 
 KEPT = 4
 """updates of differently built trees that an optimizer remembers"""
@@ -86,6 +87,8 @@ class RepeatedUpdate:
         places = {leaf.path: leaf for leaf in tree.leaves(model) if not leaf.buffer}
         if any(getattr(leaf.array, "requires_grad", False) for leaf in places.values()):
             raise Unusual
+        self.last: Callable[[], Any] = lambda: None
+        """a parameter that the latest update gave, while it lives"""
         self.groups = [optimizer._group(n, leaf.array) for n, leaf in places.items() if leaf.trained]
         self.floats = [(n, self.model.places[n]) for n, leaf in places.items() if leaf.trained]
         self.others = [self.model.places[n] for n, leaf in places.items() if not leaf.trained]
@@ -98,6 +101,9 @@ class RepeatedUpdate:
             return None
         values, derived = self.model.values(model), self.gradient.values(gradient)
         if values is None or derived is None:
+            return None
+        if derived[self.derived[0]] is self.last():  # the model, in the gradient's place
+            note(self.last())
             return None
         if self.others and any(ts.asarray(values[i]).dtype.is_float for i in self.others):
             return None
@@ -120,6 +126,7 @@ class RepeatedUpdate:
         parameters, held, step, good, scale, norm, tally = found
         for i, parameter in zip(self.trained, parameters):  # noqa: B905 - `strict` takes a microsecond
             values[i] = parameter
+        self.last = weak(parameters[0])
         moments = dict(zip(self.names, held))  # noqa: B905
         return self.model.tree(values), OptimizerState(moments, step, good, scale, norm, tally)
 

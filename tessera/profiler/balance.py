@@ -188,6 +188,11 @@ def phase_stats(tiles: TileBatch) -> list[PhaseStats]:
     return sorted(found, key=lambda entry: -entry.total)
 
 
+def about_phases(launch: LaunchEvent) -> str:
+    """What the phases of its tiles count, where its target says so."""
+    return str(launch.attributes.get("phases", ""))
+
+
 def histogram(records: np.ndarray, bins: int = 40) -> tuple[np.ndarray, np.ndarray]:
     """Tile durations, all phases of a tile together: (counts, edges in ns)."""
     extents, _ = tile_extents(records)

@@ -17,10 +17,15 @@ _KINDS = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")  # such as th
 
 @cache
 def libraries() -> tuple[str, ...]:
-    """The folders of installed code, which is not the program's."""
+    """The folders of installed code, and of Tessera's other packages in a checkout, which is not the program's."""
     import sysconfig  # slow: only profiles and errors ask
 
-    return tuple({path + os.sep for name in _KINDS if (path := sysconfig.get_path(name))})
+    checkout = os.path.dirname(os.path.dirname(OWN))
+    packages = [
+        os.path.join(checkout, *names) for names in (("jupyter_ext", "tessera_jupyter"), ("lsp", "tessera_lsp"))
+    ]
+    installed = [path for name in _KINDS if (path := sysconfig.get_path(name))]
+    return tuple({path + os.sep for path in (*installed, *packages)})
 
 
 def _caller() -> FrameType | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,11 @@ from tessera.compiler.targets.cuda.emit import phases
 from tessera.compiler.targets.cuda.generate import generate as write
 from tessera.compiler.targets.cuda.target import settings_for
 from tessera.compiler.tile.program import Program
+from tessera.errors import MissingDependency
+from tessera.profiler import Profiler
 from tessera.profiler.balance import phase_stats
+from tessera.profiler.export.lint import lint_trace
+from tessera.profiler.views.tiles import tiles_of
 from tests import kernel_runner
 from tests.conftest import require
 from tests.emulator import kernels as k
@@ -197,20 +203,27 @@ def test_a_branch_that_is_not_taken_has_no_phase() -> None:
     assert lines <= shares(*found, tile=0).keys() and not lines & shares(*found, tile=1).keys()
 
 
-def test_of_too_many_phases_those_of_the_commonest_kind_are_one() -> None:
+def test_of_too_many_phases_those_of_the_commonest_kind_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     require("g++")
+    monkeypatch.setattr(phases, "LIMIT", 8)
     x, y = normal(128, dtype=np.float32), np.empty(128, np.float32)
     columns, names = recorded(program(many, x, y, target="emulator:sm_80"), "emulator:sm_80", x, y)
     assert len(names) == 1 + 7 and "reduce" in names and sum(n.startswith("compute (line") for n in names) == 4
     assert len(columns["tile"]) == 2 * 7
 
 
-def test_a_profile_has_them_with_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def prof(monkeypatch: pytest.MonkeyPatch) -> Profiler:
+    """Of a call on four tiles, whose loop takes most of the time."""
     require("g++")
     monkeypatch.setenv("TESSERA_TARGET", "emulator:sm_80")
     x, y = normal(32, 64, dtype=np.float32), np.empty((32, 64), np.float32)
     with ts.profiler() as prof:
         uneven.with_config(STEPS=20)(x, y)
+    return prof
+
+
+def test_a_profile_has_them_with_their_lines(prof: Profiler) -> None:
     records, names = prof.recording.tiles.records, prof.recording.tiles.phases
     found = {(names[r["phase"]], int(r["line"])) for r in records}
     slow, written = (f"compute (line {at(mark)})" for mark in ("uneven computes", "uneven writes"))
@@ -222,6 +235,18 @@ def test_a_profile_has_them_with_their_lines(monkeypatch: pytest.MonkeyPatch) ->
     (event,) = prof.launches()
     ends = records["start"] + records["duration"]
     assert event.start <= records["start"].min() and ends.max() <= event.start + (event.duration or 0)
+
+
+def test_views_show_them(prof: Profiler, tmp_path: Path) -> None:
+    tips = list(tiles_of(prof.recording).phases.values())  # type: ignore[union-attr]
+    slow = f"compute (line {at('uneven computes')})"
+    assert len(tips) == 4 and all(f"{slow} " in tip and tip.endswith("where a value is first used") for tip in tips)
+    path = prof.export_chrome_trace(tmp_path / "trace.json")
+    assert lint_trace(path) == []
+    slices = [e for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "phase"]
+    assert {e["name"] for e in slices} == set(prof.recording.tiles.phases) - {"tile"}
+    assert all("first used" in e["args"]["counts"] for e in slices)
+    assert {e["args"]["line"] for e in slices if e["name"] == slow} == {at("uneven computes")}
 
 
 def test_equal_kernels_of_other_lines_have_those_of_their_launches() -> None:
@@ -277,7 +302,43 @@ def test_the_rest_of_the_text_is_that_without_a_profile(name: str, target: str) 
     off, on = text(p, arch, profile=False), text(p, arch, profile=True)
     assert "timer" not in off and "records" not in off
     assert plain(on) == plain(off) == [x for x in off.splitlines() if x.strip()]
-    (count,) = re.findall(r"ts::Timer<(\d)>", on)
-    read = {int(n) for n in re.findall(r"timer\.\w+<(\d)>", on)}
+    (count,) = re.findall(r"ts::Timer<(\d+)>", on)
+    read = {int(n) for n in re.findall(r"timer\.\w+<(\d+)>", on)}
     assert read == set(range(int(count))) and 2 <= int(count) <= phases.LIMIT
     assert on.count("timer.stop<") == 1
+
+
+def test_where_shared_memory_is_full_a_tile_has_one_phase() -> None:
+    """Nothing makes room for the sums: the program would be another one."""
+    p, settings = KERNELS["tied"]("sm_80"), settings_for(80, profile=True, debug=False)
+    off = write(p, settings_for(80, profile=False, debug=False))
+    (kernel,) = (k for _, k in off.written)
+    settings.shared_limit = kernel.shared + 127
+    on = write(p, settings)
+    assert "ts::Timer<0> timer(records, ts::program());" in on.source and "timer.stop();" in on.source
+    assert plain(on.source) == plain(off.source)
+    settings.shared_limit += 1
+    assert re.search(rf"ts::Timer<4> timer\(records, ts::program\(\), {kernel.shared}\);", write(p, settings).source)
+
+
+@pytest.mark.parametrize(
+    ("target", "step"),
+    [
+        ("sm_80", ["BAR", "clock", "LDGSTS", "LDGDEPBAR", "clock", "LDSM", "HMMA", "clock"]),
+        ("sm_90a", ["UTMALDG", "clock", "SYNCS.PHASECHK", "clock", "HGMMA", "WARPGROUP.DEPBAR", "clock"]),
+    ],
+)
+def test_in_machine_code_the_clock_is_read_behind_what_it_measures(target: str, step: list[str]) -> None:
+    """In the loop of a pipelined product, whose copies run ahead."""
+    require("cuda.bindings")
+    chosen = base.get(target)
+    artifact = generate(KERNELS["tied"](target), chosen, profile=True)
+    try:
+        code = chosen.assembly(artifact)  # type: ignore[attr-defined]
+    except MissingDependency as missing:
+        pytest.skip(str(missing))
+    found = re.findall(
+        r"SR_CLOCKLO|\b(?:BAR|LDGSTS|LDGDEPBAR|LDSM|HMMA|UTMALDG|SYNCS\.PHASECHK|HGMMA|WARPGROUP\.DEPBAR)\b", code
+    )
+    kinds = [kind for kind, _ in groupby("clock" if x == "SR_CLOCKLO" else x for x in found)]
+    assert any(kinds[i : i + len(step)] == step for i in range(len(kinds))), kinds

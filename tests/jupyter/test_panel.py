@@ -266,6 +266,12 @@ def test_words_of_pictures_stay_apart_where_pictures_are_taken_out(nb):
     assert {"0", "0 B"} <= {*words}
 
 
+def test_calls_that_allocated_are_the_users_alone(nb):
+    """The magic that ran them is none of the user's lines, though it lies in a checkout and not among libraries."""
+    html = nb.run(CELL.replace("%%tessera", '%%tessera --profile "norm(np.ones((64, 64), np.float32))"')).html
+    assert "the calls that allocated it" in html and "magics.py" not in html
+
+
 def test_the_kernel_tab_has_the_sizes_of_the_run(nb):
     cell = """%%tessera --profile "doubled(np.ones((24, 8), np.float32))"
 @ts.function

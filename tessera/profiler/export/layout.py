@@ -12,7 +12,7 @@ from typing import Any
 
 from tessera.compiler.predict import sizes_text
 from tessera.language.lazy import np
-from tessera.profiler.balance import busy_map, nesting_lanes, numbered, occupancy
+from tessera.profiler.balance import about_phases, busy_map, nesting_lanes, numbered, occupancy
 from tessera.profiler.export.slices import Label, Slices, Trace, TraceCounter, TraceProcess, TraceThread
 from tessera.profiler.host import place_text, sampled_slices
 from tessera.profiler.recording import Recording, Replay
@@ -192,14 +192,15 @@ def _tiles(recording: Recording, known: dict[int, LaunchEvent], labels: list[Lab
     occurs = np.zeros(len(numbers) * len(names), bool)
     occurs[pair] = True
     label = np.zeros(len(occurs), np.int64)
-    shared: dict[tuple[str, str, str], int] = {}
+    shared: dict[tuple[str, str, str, str], int] = {}
     for index in np.flatnonzero(occurs).tolist():
         event, phase = events[index // len(names)], names[index % len(names)]
         kernel, source = (event.title, event.source) if event else ("tile", "measured")
         inside = index % len(names) != 0
-        key = (phase if inside and phase != "tile" else kernel, "phase" if inside else "tile", source)
+        counts = about_phases(event) if inside and event and phase != "tile" else ""
+        key = (phase if inside and phase != "tile" else kernel, "phase" if inside else "tile", source, counts)
         if key not in shared:
-            shared[key] = _labelled(labels, key[0], key[1], source=source)
+            shared[key] = _labelled(labels, key[0], key[1], source=source, **({"counts": counts} if counts else {}))
         label[index] = shared[key]
     start = np.ascontiguousarray(records["start"])
     about = {name: np.ascontiguousarray(records[name]) for name in ("tile", "launch", "line")}

@@ -37,7 +37,7 @@ def kernel_table(rows: Sequence[tuple[KernelStats, Sequence[KernelStats]]]) -> s
             f"{len(k.launches):,}",
             *rates,
             unknown(k.ideal.reason) if k.roof_fraction is None else format_percent(k.roof_fraction),
-            hinted(text(k.bound), k.ideal.reason),
+            _bound(k),
         )
         for (k, parts), (took, *rates) in zip(rows, measures, strict=True)
     ]
@@ -45,6 +45,12 @@ def kernel_table(rows: Sequence[tuple[KernelStats, Sequence[KernelStats]]]) -> s
     names = (time, "share", "launches", *others, "of roof", "bound by")
     heads = (f"{name} {origin(common.get(name, ''))}" for name in names)
     return table(("kernel", *heads), cells, names)
+
+
+def _bound(kernel: KernelStats) -> str:
+    if kernel.bound == "memory" and (kernel.roof_fraction or 0) > 1:
+        return hinted("cache", "faster than memory: the data stayed in cache")
+    return hinted(text(kernel.bound), kernel.ideal.reason)
 
 
 def _title(kernel: KernelStats, parts: Sequence[KernelStats]) -> str:

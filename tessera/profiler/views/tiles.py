@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.language.lazy import np
+from tessera.profiler.balance import about_phases
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import PALETTE, shorten, time_unit
@@ -77,11 +78,13 @@ def _phases(recording: Recording, slowest: np.ndarray) -> dict[int, str]:
     records, names = recording.tiles.records, recording.tiles.phases
     _, membership = recording.extents
     mine = np.flatnonzero(np.isin(membership, slowest))
+    launch, notes = recording.extents[0]["launch"], {e.launch: about_phases(e) for e in recording.launches}
     found: dict[int, list[tuple[int, str]]] = {}
     for i in mine.tolist():
         found.setdefault(int(membership[i]), []).append((int(records["duration"][i]), names[records["phase"][i]]))
     return {
         tile: ", ".join(f"{name} {format_percent(took / max(1, sum(t for t, _ in own)))}" for took, name in own)
+        + (f"; {about}" if len(own) > 1 and (about := notes.get(launch[tile])) else "")
         for tile, own in found.items()
     }
 

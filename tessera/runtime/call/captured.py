@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -23,6 +23,7 @@ from tessera.runtime.call.observe import (
     called_from,
     clock_step,
     launch_event,
+    record_cost,
     tile_batch,
 )
 from tessera.runtime.events import CallEvent, GraphEvent
@@ -47,8 +48,6 @@ class CapturedCall:
     """keeps the captured stream alive, which is asked whether the capture has ended"""
     call: CallEvent | None
     where: Mapping[str, Any]
-    clock: dict[str, float] = field(default_factory=dict[str, float])
-    """what a tile record costs, where it is known"""
 
 
 class _Graphs(Locked):
@@ -131,9 +130,6 @@ def drain() -> None:
 
 def _read(captures: Sequence[int]) -> None:
     with _graphs.calls[captures[0]][0].records.settled():
-        for call in (call for capture in captures for call in _graphs.calls[capture]):
-            if not call.clock and (cost := getattr(call.run.built.code.executable(), "record_ns", None)) is not None:
-                call.clock = {"record_ns": cost}
         for capture in captures:
             begin = perf_counter_ns()
             calls = _graphs.calls[capture]
@@ -166,11 +162,12 @@ def _publish(capture: int, calls: Sequence[CapturedCall]) -> None:
     events.publish(GraphEvent(number, calls[0].run.on, launched, max(runs), recorded))
 
 
-def _publish_call(call: CapturedCall, launches: Mapping[int, Mapping[str, Any]], graph: int, replay: int) -> None:
+def _publish_call(call: CapturedCall, launches: Mapping[int, dict[str, Any]], graph: int, replay: int) -> None:
     run, infos = call.run, call.run.built.plan.launches
+    executable = run.built.code.executable()
     ids = {launch: events.new_launch() for launch in launches}
     step = clock_step(list(launches.values()))
-    about: dict[str, Any] = call.clock | ({"clock_ns": step} if step > 1 else {})
+    about: dict[str, Any] = {"clock_ns": step} if step > 1 else {}
     if not ids:
         return
     first = min(ids.values())
@@ -180,6 +177,7 @@ def _publish_call(call: CapturedCall, launches: Mapping[int, Mapping[str, Any]],
         extent: Extent = start, int((columns["start"] + columns["duration"]).max()) - start, ""
         memory = {"reads": names.of(infos[launch].reads), "writes": names.of(infos[launch].writes)}
         more = {"run": first, "graph": graph, "replay": replay, **about, **run.extra, **call.where, **memory}
+        more |= record_cost(executable, columns)
         events.publish(launch_event(run, infos[launch], ids[launch], extent, more))
     if call.call is not None:
         events.publish(replace(call.call, run=first))

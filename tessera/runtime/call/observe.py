@@ -113,14 +113,13 @@ def observe(
     more = {"run": ids[0] if ids else 0, **run.extra, **called_from()}
     if dropped:
         more["dropped"] = dropped
-    if batches and (cost := getattr(executable, "record_ns", None)) is not None:
-        more["record_ns"] = cost
+    costs = record_costs(executable, batches)
     if run.stopwatch is not None and (step := clock_step(batches)) > 1:
         more["clock_ns"] = step
     names = BufferNames(pointers, ids[0] if ids else 0, run.copies)
-    for info, number, extent in zip(launches, ids, extents, strict=True):
+    for i, (info, number, extent) in enumerate(zip(launches, ids, extents, strict=True)):
         memory = {"reads": names.of(info.reads), "writes": names.of(info.writes)}
-        events.publish(launch_event(run, info, number, extent, memory | more))
+        events.publish(launch_event(run, info, number, extent, memory | more | (costs.get(i) or costs.get(EVERY, {}))))
     if run.call is not None and ids:
         events.publish(run.call(ids[0]))
     for columns in batches:
@@ -133,6 +132,32 @@ def observe(
         start = min((begin for begin, _ in timed), default=start)
     events.publish(ProfilingEvent(since, start - since))
     events.publish_recording(ended)
+
+
+EVERY = -1
+"""in place of a launch's number: of all of them"""
+
+
+def record_costs(executable: Executable, batches: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """`record_cost` by the number of the launch, or for all where a batch has records of several."""
+    found: dict[int, dict[str, Any]] = {}
+    for columns in batches:
+        which = columns.get("launch", 0)
+        found[which if isinstance(which, int) else EVERY] = record_cost(executable, columns)
+    return found
+
+
+def record_cost(executable: Executable, columns: dict[str, Any]) -> dict[str, Any]:
+    """What one of these records costs, as an attribute of its launch: nothing where the target does not know. Where
+    records are phases, one has its part of what was `written` in all, and of all readings of the clock."""
+    written = columns.pop("written", None)
+    if written is None:
+        cost = getattr(executable, "record_ns", None)
+    elif (costs := getattr(executable, "record_costs", None)) is not None:
+        cost = sum(n * ns for n, ns in zip(written, costs, strict=True)) / len(columns["tile"])
+    else:
+        cost = None
+    return {} if cost is None else {"record_ns": cost}
 
 
 def clock_step(batches: Sequence[Mapping[str, Any]]) -> int:
@@ -243,6 +268,7 @@ def launch_event(
         "label": info.label,
         "dtype": info.dtype,
         **({"parts": info.parts} if info.parts else {}),
+        **({"phases": counted} if (counted := built.artifact.meta.get("phases_count")) else {}),
         **({"symbol": symbol} if (symbol := built.artifact.meta.get("symbols", {}).get(info.kernel)) else {}),
         **{k: tuple((buffer, size(d)) for buffer, d in more[k]) for k in ("reads", "writes")},
         **{k: v for k, v in more.items() if k not in ("reads", "writes")},

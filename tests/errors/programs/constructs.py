@@ -170,3 +170,34 @@ def undecidable_exit(x: Tensor["D"]):
             break
         x = x * 2
     return x
+
+
+def with_an_even_row(total, row):
+    if row.shape[0] % 2:
+        raise ValueError("the rows are odd")
+       #^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS107
+    return total + row, None
+
+
+@ts.function
+def raises_in_a_scan(x: Tensor["T", 3]):
+    return ts.scan(with_an_even_row, ts.zeros((3,)), x)[0]
+
+
+@ts.function
+def raises_in_a_loop(x: Tensor["T", 3]):
+    while x.sum() < 10:
+        if x.shape[1] % 2:
+            raise ValueError("the rows are odd")
+           #^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS107
+        x = x + 1
+    return x
+
+
+@ts.function
+def raises_on_a_path(x: Tensor["T", 3]):
+    if x.sum() < 10:
+        raise ValueError("too small")
+       #^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS102
+    # says: would depend on tensor elements
+    return x

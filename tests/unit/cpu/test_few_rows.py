@@ -105,3 +105,13 @@ def test_few_rows_are_not_packed() -> None:
     written = [line for line in source.splitlines() if line.startswith("define")]
     assert sum("@direct_" in line for line in written) == 3, "one row, up to 4, and what is small"
     assert "memset" not in source, "only stores read the block"
+
+
+@pytest.mark.parametrize(("depth", "columns", "together"), [(300, 2048, 4), (131, 4096, 4), (300, 1024, 8)])
+def test_one_row_reads_few_rows_of_one_set_together(depth: int, columns: int, together: int) -> None:
+    """Lines of the cache that are many pages apart drive each other out; the bits are the same."""
+    x, w = arrays(ROWS[0], (depth, columns), np.float32)
+    assert bits(ts.function(product)(x[:1], w)) == bits(ts.function(product)(x, w)[:1])
+    source = ts.compile(single, target="cpu", dims={"B": 1, "D": depth, "H": columns}).source
+    asked = [line for line in source.splitlines() if "call <" in line and "@llvm.fma" in line]
+    assert asked and len(asked) % (together + 1) == 0

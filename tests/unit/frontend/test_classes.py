@@ -54,6 +54,41 @@ def test_what_runs_is_what_python_would_run(tmp_path, monkeypatch):
     np.testing.assert_allclose(made.result, plain, rtol=1e-6)
 
 
+NAMES = """
+import tessera as ts
+from tessera import Tensor, nn
+
+
+class Net(nn.Module):
+    last: nn.Linear
+
+    def __call__(self, x):
+        name, other = type(self).__name__, self.last.__class__.__name__
+        if not hasattr(nn, "NoSuchLayer") and hasattr(ts, "relu") and (name, other) == ("Net", "Linear"):
+            return ts.concat([self.last(x), x], axis=1)
+        return x
+
+
+@ts.function
+def out(net: Net, x: Tensor["B", 4]):
+    y = net(x)
+    return y
+
+
+net = Net(nn.Linear(4, 2, key=0))
+result = out(net, ts.ones((5, 4)))
+"""
+
+
+def test_names_of_classes_and_what_modules_have(tmp_path, monkeypatch):
+    (tmp_path / "names_of_classes.py").write_text(NAMES)
+    monkeypatch.syspath_prepend(tmp_path)
+    import names_of_classes as made  # type: ignore[import-not-found]
+
+    analysis = FileAnalysis("names.py", NAMES)
+    assert made.result.shape == (5, 6) and not analysis.diagnostics
+
+
 class Holder(nn.Module):
     layers: list[nn.Linear]
 

@@ -130,3 +130,20 @@ def test_what_cannot_be_scaled_is_refused(kind, dtype, said):
         ts.scaled("tensor", block=32)
     with pytest.raises(ts.TesseraError):
         QUANTIZE["mx"](np.ones((2, 33), np.float32))
+
+
+@pytest.mark.parametrize("name", ["tensor", "mx"])
+def test_numpy_arrays_are_scaled_outside_of_functions(name):
+    how, x = RECIPES[name], rng.standard_normal((4, 64)).astype(np.float32)
+    found, inside = how.quantize(x), QUANTIZE[name](x)
+    assert np.array_equal(found.data, inside.data) and np.array_equal(found.scales, inside.scales)
+    assert np.array_equal(found.dequantize(), RESTORE(inside))
+    assert np.array_equal(how.matmul(x, x.T.copy()), ts.function(lambda x, w: how.matmul(x, w))(x, x.T.copy()))
+
+
+def test_an_axis_that_is_not_a_multiple_of_the_block_says_so_where_it_is_called():
+    how, x = RECIPES["mx"], np.ones((4, 50), np.float32)
+    with pytest.raises(ValueError, match="32 elements, which does not divide 50"):
+        how.quantize(x)
+    with pytest.raises(ts.CompileError, match=r"TS107 in lambda at .*test_scaled(.|\n)*does not divide 3"):
+        ts.grad(lambda w: ts.sum(how.matmul(np.ones((4, 64), np.float32), w)))(np.ones((64, 3), np.float32))

@@ -86,7 +86,8 @@ def test_each_replay_has_its_launches_and_tiles(gpu: HostGpu) -> None:  # noqa: 
             graph.launch()
     assert len(plain) >= 3 and not gpu.graphs.spoilt
     assert list(replays(prof).values()) == [list(plain)] * 3
-    assert prof.overhead.duration.value == 50.0 * len(prof.recording.tiles), "of a record it is known, replayed or not"
+    read = (prof.overhead.duration.value or 0) - 50.0 * sum(e.tiles for e in prof.launches())
+    assert read > 0 and round(read, 3) % 8 == 0, "2 ns a reading, as often in each of three replays and the call"
     assert len({key[0] for key in replays(prof)}) == 1 and [key[1] for key in replays(prof)] == [1, 2, 3]
     for launch in prof.launches():
         tiles = prof.recording.tiles_of(launch.launch)

@@ -16,6 +16,7 @@ from tessera.profiler.measure import cpu as measure_cpu
 from tessera.profiler.quantity import Quantity, format_bytes, format_percent, format_time, format_value
 from tessera.profiler.recording import Recording
 from tessera.profiler.summary import Summary
+from tessera.profiler.views.kernels import kernel_table
 from tests.profiler.synthetic import MACHINE, launch, recorded
 
 
@@ -172,6 +173,7 @@ def test_only_data_that_fit_into_a_cache_pass_the_bandwidth_of_memory(measured: 
     (small,) = kernel_stats(recording)
     assert (small.bandwidth_fraction.value or 0) > 1
     assert "the data stayed in cache" in str(Summary(recording))
+    assert "the data stayed in cache" in kernel_table(Summary(recording).rows)
 
 
 def test_a_loaded_profile_keeps_its_machine_and_raises_it(measured: list[DeviceCeilings]) -> None:

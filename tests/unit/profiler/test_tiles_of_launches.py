@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tessera as ts
 from tessera.profiler import Profiler
-from tessera.runtime.call.observe import clock_step
+from tessera.runtime.call.observe import clock_step, record_cost
 from tessera.runtime.events import TileBatch
 from tests.conftest import require
 from tests.profiler import synthetic
@@ -59,6 +61,25 @@ def test_nothing_is_said_of_tiles_below_the_steps_of_the_clock() -> None:
     assert not coarse.timeline().balances and fine.timeline().balances
     assert "too short for the GPU's clock, which moves in steps of 1.02 µs" in str(coarse.timeline())
     assert "too short" not in str(fine.timeline())
+
+
+def test_a_phase_has_its_part_of_what_a_record_and_its_readings_cost() -> None:
+    columns: dict[str, Any] = {"tile": np.array([0, 0, 0, 1, 1]), "written": (2, 30)}
+    device: Any = SimpleNamespace(record_costs=(50.0, 2.0))
+    assert record_cost(device, columns) == {"record_ns": (2 * 50.0 + 30 * 2.0) / 5} and "written" not in columns
+    unknown: Any = SimpleNamespace(record_costs=None)
+    assert record_cost(unknown, {"tile": np.zeros(1), "written": (1, 0)}) == {}
+    host: Any = SimpleNamespace(record_ns=7.0)
+    assert record_cost(host, {"tile": np.zeros(3)}) == {"record_ns": 7.0}
+
+
+def test_the_steps_are_those_of_whole_tiles() -> None:
+    """Phases, which divide them, do not count."""
+    tile = np.repeat(np.arange(20), 3)
+    whole = np.random.default_rng(0).integers(50, 99, 20) * 32
+    first = np.arange(20) + 1
+    took = np.stack([first, first + 1, whole - 2 * first - 1], 1).ravel()
+    assert clock_step([{"tile": tile, "duration": took}]) == 32
 
 
 def test_a_few_times_do_not_show_the_steps() -> None:

@@ -137,6 +137,10 @@ def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, nam
         if isinstance(value, Record):
             states.read(ev, value)
         return value.members[name]  # of an instance, a function too, which is no method
+    if isinstance(value, Record) and name == "__class__":
+        return value.cls
+    if isinstance(value, ClassRef) and name in ("__name__", "__qualname__"):
+        return value.name
     if isinstance(value, Record) and isinstance(value.cls, ClassRef) and name in value.cls.members:
         found = value.cls.members[name]
         if isinstance(found, Property):

@@ -43,12 +43,13 @@ from tessera.compiler.frontend.names.values import (
     is_sequence,
     is_static,
     leaves,
+    remade,
     type_name,
 )
 from tessera.errors import CompileError, Edit, Fix, TesseraError
 from tessera.language import drawing
 from tessera.language.dims import Expr
-from tessera.language.records import field_names
+from tessera.language.records import STATE, field_names, is_record, members
 from tessera.language.transforms import RULES
 
 BUILTINS: dict[str, Callable[..., Any]] = {}
@@ -248,6 +249,30 @@ def adopt(ev: Evaluator, node: ast.AST, value: Any) -> Any:
         return found
     adopted = ev.layer.adopt("", found, node)
     return found if adopted is MISSING else adopted
+
+
+@method
+def whole(ev: Evaluator, node: ast.AST, value: Any) -> Any:
+    """A value whose parts all count, as those of a tree do: arrays from outside that lists, dicts and dataclasses hold
+    are tensors. The same object where none does."""
+
+    def inside(items: dict[Any, Any]) -> dict[Any, Any] | None:
+        made = {k: whole(ev, node, v) for k, v in items.items()}
+        return made if any(made[k] is not v for k, v in items.items()) else None
+
+    if is_sequence(value):
+        made = inside(dict(enumerate(value)))
+        return value if made is None else remade(value, made.values())
+    if is_dict(value):
+        made = inside(value)
+        return value if made is None else made
+    if isinstance(value, Record):
+        made = None if value.is_state else inside(value.members)
+        return value if made is None else dataclasses.replace(value, members=made)
+    if is_record(value) and not isinstance(value, ABSTRACT):
+        made = None if getattr(value, STATE, False) is True else inside(members(value))
+        return value if made is None else Record(type(value).__name__, made, type(value), outside=True)
+    return adopt(ev, node, value)
 
 
 def closure_of(value: Any) -> Closure | None:

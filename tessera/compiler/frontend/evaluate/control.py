@@ -7,7 +7,8 @@ the function as its other path; what a loop changes becomes a carried value.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 
 from tessera.compiler.frontend.evaluate import states, undecided
@@ -23,6 +24,7 @@ from tessera.compiler.frontend.names.values import (
     is_dict,
     is_sequence,
     is_static,
+    paired,
     type_name,
 )
 from tessera.compiler.frontend.syntax.assigned import stored_names
@@ -76,7 +78,7 @@ def path(ev: Evaluator, body: list[ast.stmt], before: dict[str, Any], node: ast.
     outer, ev.frame.names = ev.frame.names, dict(before)
     maybe, ev.frame.maybe = ev.frame.maybe, set(ev.frame.maybe)
     try:
-        with ev.builder.inside(block):
+        with _inside(ev, block):
             flow = ev.run(body)
         names = states.into(ev, ev.frame.names)
         found = Path(block, names, flow, ev.frame.returned, ev.frame.return_span, ev.frame.maybe)
@@ -88,6 +90,17 @@ def path(ev: Evaluator, body: list[ast.stmt], before: dict[str, Any], node: ast.
         message = "a list or dict from outside is changed on a path that may not be taken; assign a name instead"
         ev.error("TS102", message, ev.header(node))
     return found
+
+
+@contextmanager
+def _inside(ev: Evaluator, block: Block) -> Generator[None]:
+    """Evaluates what a path does, which may be the other one."""
+    ev.paths += 1
+    try:
+        with ev.builder.inside(block):
+            yield
+    finally:
+        ev.paths -= 1
 
 
 def _take_rest(ev: Evaluator, node: ast.If, paths: list[Path]) -> bool:
@@ -108,7 +121,7 @@ def _take_rest(ev: Evaluator, node: ast.If, paths: list[Path]) -> bool:
     ev.frame.maybe = going.maybe
     rests, ev.frame.rests = ev.frame.rests, []
     try:
-        with ev.builder.inside(going.block):
+        with _inside(ev, going.block):
             flow = ev.run(continuation)
             if flow is not Flow.RETURN:  # Python falls off the end
                 ev.frame.returned, ev.frame.return_span = None, None
@@ -126,7 +139,7 @@ def run_on(ev: Evaluator, p: Path, statements: list[ast.stmt], depth: int) -> No
     maybe, frame.maybe = frame.maybe, p.maybe
     rests, frame.rests = frame.rests, frame.rests[: depth + 1]
     try:
-        with ev.builder.inside(p.block):
+        with _inside(ev, p.block):
             p.flow = ev.run(statements)
             p.returned, p.return_span = frame.returned, frame.return_span
     finally:
@@ -194,7 +207,7 @@ def choose(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
     facts = ev.facts
     for side in (node.body, node.orelse):
         block, ev.facts, held = Block(), facts.copy(), states.into(ev, {})
-        with ev.builder.inside(block):
+        with _inside(ev, block):
             value = ev.eval(side)
         ev.facts = facts
         paths.append(Path(block, states.into(ev, {}), Flow.NEXT, value, None))
@@ -288,7 +301,8 @@ def _body(ev: Evaluator, node: ast.For | ast.While, block: Block, mark: LoopMark
             flow = ev.run(node.body)
     finally:
         ev.frame.rests.pop()
-    if flow in (Flow.BREAK, Flow.RETURN):
+    raised = flow is Flow.RETURN and isinstance(ev.frame.returned, Unknown)  # which has been reported
+    if flow in (Flow.BREAK, Flow.RETURN) and not raised:
         word = "break" if flow is Flow.BREAK else "return"
         message = f"{word} without a condition ends this loop, which runs when the program runs, in its first round"
         if flow is Flow.RETURN:
@@ -337,7 +351,8 @@ class Carried:
         self.unknown: set[str] = set()
         """names whose values after an iteration are not known"""
         for name in self.names:
-            for leaf in _leaves(self.before[name]):
+            self.before[name] = self.ev.whole(self.node, self.before[name])
+            for leaf, _ in paired(self.before[name], UNKNOWN) or ():
                 if _carriable(self.ev, leaf):
                     self._start(leaf, None)
 
@@ -395,15 +410,14 @@ class Carried:
         return settled
 
     def _pairs(self, name: str, old: Any, new: Any) -> list[tuple[Any, Any]]:
-        a = _leaves(old)
-        b = _leaves(new) if not isinstance(new, Unknown) else [UNKNOWN] * len(a)
-        if len(a) != len(b) or (type(old) is not type(new) and isinstance(old, (list, tuple, dict, Record))):
-            if not isinstance(new, Unknown):
-                self.ev.error(
-                    "TS212", f"{name!r} has a different structure after an iteration", self.ev.header(self.node)
-                )
-            b = [UNKNOWN] * len(a)
-        return list(zip(a, b, strict=True))
+        """What is carried at each place, before and after an iteration."""
+        kinds = (list, tuple, dict, Record)
+        other = type(old) is not type(new) and isinstance(old, kinds) and not isinstance(new, Unknown)
+        pairs = None if other else paired(old, new)
+        if pairs is None:
+            self.ev.error("TS212", f"{name!r} has a different structure after an iteration", self.ev.header(self.node))
+            return paired(old, UNKNOWN) or []
+        return pairs
 
     def _unchanged(self, name: str, was: Any, now: Any) -> None:
         same = was is now or (is_static(was) and is_static(now) and type(was) is type(now) and was == now)
@@ -458,14 +472,6 @@ class Carried:
         """Drops an attempt's ops, so that they do not count as users of values."""
         for op in reversed([op for top in block.ops for op in top.walk()]):
             op.set_operands(())
-
-
-def _leaves(value: Any) -> list[Any]:
-    if is_sequence(value):
-        return [leaf for v in value for leaf in _leaves(v)]
-    if is_dict(value):
-        return [leaf for v in value.values() for leaf in _leaves(v)]
-    return _leaves(value.members) if isinstance(value, Record) and not value.is_state else [value]
 
 
 def _carriable(ev: Evaluator, value: Any) -> bool:

@@ -86,6 +86,8 @@ class Evaluator(AnalysisRecord):
     """Gives a target a value: a name, items to be unpacked, a subscript, an attribute."""
     items: Callable[[list[ast.expr]], list[Any]]
     iterate: Callable[[ast.AST, Any], list[Any] | None]
+    whole: Callable[[ast.AST, Any], Any]
+    """(node, value) -> the value with arrays from outside, in structures too, as tensors."""
     merge: Callable[[Any, Any, ast.AST], Any]
     branch: Callable[[ast.If, Any], Flow]
     """`if`, `a if condition else b`, `for` and `while` that are decided when the program runs."""
@@ -118,8 +120,12 @@ class Evaluator(AnalysisRecord):
         """containers from outside of the program, by identity"""
         self.speculative = 0
         """how many undecided branches are open: what fails inside may never happen"""
+        self.paths = 0
+        """how many paths are open that tensor elements choose"""
         self.differentiating = 0
         """how many derivatives are being taken"""
+        self.gradients: set[Value] = set()
+        """what `ts.grad` and `ts.value_and_grad` gave"""
         self.states: list[Any] = []
         """the stateful objects of the caller: see `states`"""
         self.layer = layer(self)

@@ -235,7 +235,7 @@ def _item_spans(ev: Evaluator, value: ast.expr | None) -> list[Span]:
 @evaluates(ast.Raise)
 def raise_(ev: Evaluator, node: ast.Raise) -> Flow:
     """A raise that is reached for certain is a mistake of the arguments, found now."""
-    if ev.builder.block is not ev.block and not ev.speculative:
+    if ev.paths and not ev.speculative:
         ev.error(
             "TS102", "whether this is raised would depend on tensor elements; use ts.where or check it outside", node
         )

@@ -66,6 +66,9 @@ class Merger:
         if isinstance(a, Record) and isinstance(b, Record) and a.cls is b.cls and a.members.keys() == b.members.keys():
             members = {k: self.merge(v, b.members[k], f"{what}.{k}") for k, v in a.members.items()}
             return Record(a.type_name, members, a.cls, a.outside)
+        left, right = self.ev.whole(self.at, a), self.ev.whole(self.at, b)
+        if left is not a or right is not b:
+            return self.merge(left, right, what)
         owns = self.ev.layer.owns
         if (owns(a) or isinstance(a, NUMBERS)) and (owns(b) or isinstance(b, NUMBERS)):
             return a if type(a) is type(b) and a == b else self._values(a, b, what)

@@ -32,7 +32,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.compiler.frontend.syntax.trees import clone
 from tessera.language import transforms
-from tessera.language.transforms import OPTIONS, PARAMETERS, RULES, Transform
+from tessera.language.transforms import OPTIONS, PARAMETERS, RULES, Transform, hashable
 
 MAKERS = ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "remat", "vmap")
 """transforms that give a function"""
@@ -60,7 +60,7 @@ def _transform(name: str) -> Callable[..., Any]:
             )
         given = dict(list(bound.arguments.items())[1:])
         given |= {k: tuple(v) for k, v in given.items() if is_list(v)}
-        transform = Transform(name, **given, options=tuple((k, tuple(v) if is_list(v) else v) for k, v in options))
+        transform = Transform(name, **given, options=tuple((k, hashable(v)) for k, v in options))
         if transform.problem:
             return ev.error("TS105", transform.problem, node)
         return TransformedRef(transform, function)

@@ -72,7 +72,8 @@ class TransformedCall:
     ) -> None:  # fmt: skip
         self.ev, self.emission, self.node = ev, emission, node
         self.callee, self.transform = callee, callee.transform
-        self.args, self.kwargs = list(args), dict(kwargs)
+        self.args = [ev.whole(node, v) for v in args]
+        self.kwargs = {k: ev.whole(node, v) for k, v in kwargs.items()}
         self.opened = Opened(ev, emission, node, self.transform.name in OF_COMPLEX)
 
     def run(self) -> Any:
@@ -202,6 +203,7 @@ class TransformedCall:
 
     def by_argument(self, found: list[Value]) -> Any:
         """What `argnums` ask for: of one argument, or a tuple."""
+        self.ev.gradients.update(found)
         made = self.opened.closed(found)
         return tuple(made) if is_tuple(self.transform.argnums) else made[0]
 

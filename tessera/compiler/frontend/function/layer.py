@@ -69,7 +69,7 @@ class FunctionLayer(Layer):
         return self.arguments
 
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
-        value = as_results(value)
+        value = self.ev.whole(self.ev.definition.tree, as_results(value))
         if value is None and self.ev.states:
             return None
         wrong = fault(value)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 from tessera.compiler.autodiff.batching import batch
 from tessera.compiler.frontend.evaluate.machine import Evaluator
@@ -12,7 +13,7 @@ from tessera.compiler.frontend.evaluate.undecided import Snapshot
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.gradient_arguments import Refused, each, parts
 from tessera.compiler.frontend.names.transformed import TransformedRef
-from tessera.compiler.frontend.names.values import has_unknown, is_tuple, type_name
+from tessera.compiler.frontend.names.values import Record, has_unknown, is_dict, is_sequence, is_tuple, type_name
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Block, Value
@@ -87,22 +88,34 @@ class MappedCall:
         if len(axes) != len(self.args):
             message = f"in_axes of vmap has one entry for each argument: {len(axes)} for {len(self.args)}"
             raise self._refused("TS105", message)
-        for axis in axes:
-            self._demand_axis(axis, "in_axes")
         return list(axes)
 
-    def _demand_axis(self, axis: Any, name: str) -> None:
-        if axis is not None and type(axis) is not int:
-            raise self._refused("TS105", f"{name} of vmap are numbers of axes or None, not {type_name(axis)}")
+    def _spread(self, value: Any, axes: Any, name: str) -> Iterator[int | None]:
+        """The axis of each tensor in a structure, in order: one number says it for all, a structure part by part."""
+        if axes is None or type(axes) is int:
+            yield from (axes for v in parts(value) if isinstance(v, Value))
+            return
+        if not is_tuple(axes) and not isinstance(axes, frozenset):
+            raise self._refused("TS105", f"{name} of vmap are numbers of axes or None, not {type_name(axes)}")
+        held = _items(value)
+        given = dict(cast("frozenset[tuple[Any, Any]]", axes)) if isinstance(axes, frozenset) else dict(enumerate(axes))
+        tensors = [k for k, v in held.items() if any(isinstance(p, Value) for p in parts(v))]
+        if given.keys() - held.keys() or any(k not in given for k in tensors):
+            names = ", ".join(map(repr, given))
+            message = f"{name} of vmap has entries for {names}, where {_described(value, tensors)}"
+            raise self._refused("TS105", message)
+        for k in tensors:
+            yield from self._spread(held[k], given[k], name)
 
-    def _element(self, value: Any, axis: int | None, place: str) -> Any:
+    def _element(self, value: Any, axes: Any, place: str) -> Any:
         """The argument as the function sees it: one element of each tensor in it."""
         dim = self.options.get("in_dims")
+        found = self._spread(value, axes, "in_axes")
 
         def one(v: Any) -> Any:
             if not isinstance(v, Value):
                 return v
-            at = self._named(v, dim) if dim is not None else axis
+            at = next(found) if dim is None else self._named(v, dim)
             return v if at is None else self._opened(v, at, place)
 
         return each(value, one)
@@ -147,18 +160,9 @@ class MappedCall:
 
     # what is given back
 
-    def _out_axes(self, result: Any) -> list[Any]:
+    def _out_axes(self, result: Any) -> list[int | None]:
         """For each tensor of the result where the axis of the elements goes."""
-        axes: Any = self.options.get("out_axes", 0)
-        if not is_tuple(axes):
-            whole = [(result, axes)]
-        elif is_tuple(result) and len(axes) == len(result):
-            whole = list(zip(result, axes, strict=True))
-        else:
-            raise self._refused("TS105", f"out_axes of vmap has one entry for each result, not {len(axes)}")
-        for _, axis in whole:
-            self._demand_axis(axis, "out_axes")
-        return [axis for part, axis in whole for v in parts(part) if isinstance(v, Value)]
+        return list(self._spread(result, self.options.get("out_axes", 0), "out_axes"))
 
     def _placed(self, v: Value, differs: bool, axis: int | None) -> Value:
         if axis is None:
@@ -178,3 +182,15 @@ class MappedCall:
     def _refused(self, code: str, message: str) -> Refused:
         self.ev.error(code, message, self.node)
         return Refused()
+
+
+def _items(value: Any) -> dict[Any, Any]:
+    """What a structure holds, by position or name."""
+    if is_dict(value):
+        return value
+    return value.members if isinstance(value, Record) else dict(enumerate(value)) if is_sequence(value) else {}
+
+
+def _described(value: Any, tensors: list[Any]) -> str:
+    there = f"tensors at {', '.join(map(repr, tensors))}" if tensors else "no tensors in it"
+    return f"there is {type_name(value)} with {there}" if _items(value) else f"there is {type_name(value)}"

@@ -16,7 +16,7 @@ from tessera.compiler.frontend.evaluate.undecided import Snapshot
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.gradient_arguments import Refused, each, parts
 from tessera.compiler.frontend.names.transformed import TransformedRef
-from tessera.compiler.frontend.names.values import has_unknown, is_sequence, type_name
+from tessera.compiler.frontend.names.values import has_unknown, is_dict, is_sequence, is_static, paired, type_name
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.control import COUNTER
 from tessera.compiler.graph.operator import tensor
@@ -157,11 +157,18 @@ class ScanCall:
 
     def _next(self, carry: Any, first: list[Value]) -> list[Value]:
         """What is carried on."""
-        old, new = list(parts(self.first)), list(parts(carry))
-        if [self._carried(v) for v in old] != [self._carried(v) for v in new]:
+        pairs = paired(self.first, carry)
+        if pairs is None or any(not self._fits(old, new) for old, new in pairs):
             message = f"the function of a scan carries {_summary(self.first)} and gives {_summary(carry)}"
-            raise self._refused("TS212", f"{message}; both have one structure")
-        return [self._lifted(v, like.type) for v, like in zip(filter(self._carried, new), first, strict=True)]
+            raise self._refused("TS212", f"{message}; its structure stays, and what is not a tensor in it too")
+        new = [v for _, v in pairs if self._carried(v)]
+        return [self._lifted(v, like.type) for v, like in zip(new, first, strict=True)]
+
+    def _fits(self, old: Any, new: Any) -> bool:
+        """Whether `new` may take the place of `old` in a round."""
+        if self._carried(old):
+            return self._carried(new)
+        return old is new or (is_static(old) and is_static(new) and type(old) is type(new) and old == new)
 
     def _retyped(self, given: Any, first: Value, last: Value) -> Value:
         value = self._lifted(given, last.type) if isinstance(given, NUMBERS) and not tensor(last).rank else first
@@ -176,4 +183,9 @@ class ScanCall:
 
 
 def _summary(value: Any) -> str:
-    return f"{len(value)} values" if is_sequence(value) else type_name(value)
+    """What a message calls a structure."""
+    if is_sequence(value):
+        return f"({', '.join(map(_summary, value))}{',' * (len(value) == 1)})"
+    if is_dict(value):
+        return "{" + ", ".join(f"{k!r}: {_summary(v)}" for k, v in value.items()) + "}"
+    return repr(value) if value is None or isinstance(value, (bool, int, float, str)) else type_name(value)

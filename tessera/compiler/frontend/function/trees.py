@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tessera.compiler.frontend.evaluate.machine import Evaluator
@@ -135,16 +135,30 @@ def same_array(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return next(((places[v], name) for name, v in args[0].items() if places.setdefault(v, name) != name), ())
 
 
+def swapped(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> bool:
+    """`swapped(model, gradient)`: the model is what a derivative gave, and the gradient is not."""
+    model, gradient = ({v for _, v, _ in _leaves(tree) if tensor(v).dtype.is_float} for tree in args)
+    return bool(model) and model <= ev.gradients and not gradient & ev.gradients
+
+
 def nothing(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> None:
-    """What an optimizer remembers of earlier updates: a function is evaluated once."""
+    """What an optimizer remembers of updates and parameters: a function is evaluated once."""
 
 
+def _whole(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f` of trees that may come from outside."""
+
+    def run(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+        return f(ev, node, [ev.whole(node, a) for a in args], kwargs)
+
+    return run
+
+
+OF_TREES = (arrays, parameters, replaced, copied, moved, recorded, same_array, types)
 TREES = {
-    **{
-        f"tessera.nn.tree.{f.__name__}": f
-        for f in (arrays, parameters, replaced, copied, moved, recorded, same_array, types)
-    },
-    "tessera.nn.tree.renewed": replaced,
-    "tessera.tree_map": tree_map,
-    **{f"tessera.optimizers.repeated.{name}": nothing for name in ("again", "remember")},
+    **{f"tessera.nn.tree.{f.__name__}": _whole(f) for f in OF_TREES},
+    "tessera.nn.tree.renewed": _whole(replaced),
+    "tessera.tree_map": _whole(tree_map),
+    "tessera.optimizers.swapped.swapped": _whole(swapped),
+    **{f"tessera.optimizers.{name}": nothing for name in ("repeated.again", "repeated.remember", "swapped.noted")},
 }

@@ -358,6 +358,43 @@ def leaves(value: object) -> Iterator[object]:
         yield value
 
 
+def paired(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
+    """What stands at the same places of two structures, in the order of `a`; None where they differ. Items of dicts
+    belong together by their keys, whatever the order of these. The places of what is not known are not either."""
+    if isinstance(b, Unknown):
+        return [(v, b) for v in _of_structure(a)]
+    inner_a, inner_b = _items(a), _items(b)
+    if inner_a is None or inner_b is None:
+        return [(a, b)] if inner_a is inner_b else None
+    if inner_a.keys() != inner_b.keys() or (isinstance(a, Record) and getattr(b, "cls", None) is not a.cls):
+        return None
+    found: list[tuple[Any, Any]] = []
+    for k, v in inner_a.items():
+        pairs = paired(v, inner_b[k])
+        if pairs is None:
+            return None
+        found += pairs
+    return found
+
+
+def _of_structure(value: Any) -> Iterator[Any]:
+    held = _items(value)
+    if held is None:
+        yield value
+    else:
+        for v in held.values():
+            yield from _of_structure(v)
+
+
+def _items(value: Any) -> dict[Any, Any] | None:
+    """What a structure holds, by place; None for what is not one. State is one value, whatever it holds."""
+    if is_sequence(value):
+        return dict(enumerate(value))
+    if is_dict(value):
+        return value
+    return value.members if isinstance(value, Record) and not value.is_state else None
+
+
 def type_name(value: object) -> str:
     """How messages call a value: "a tensor [B, S] f32", "a size B*S", "an int"."""
     if isinstance(value, Value):

@@ -18,6 +18,7 @@ from tessera.compiler.targets.base import (
 from tessera.compiler.targets.cuda import cubin, nvrtc
 from tessera.compiler.targets.cuda.call import steps
 from tessera.compiler.targets.cuda.emit.emitter import EmitSettings
+from tessera.compiler.targets.cuda.emit.phases import COUNTED
 from tessera.compiler.targets.cuda.generate import Generated, accesses, generate
 from tessera.compiler.targets.cuda.layouts.groups import TensorCores
 from tessera.compiler.targets.cuda.parts import SourcePart, divided, files_of
@@ -189,6 +190,8 @@ def artifact(
         "parts": [part.describe() for part in parts],
         "symbols": {k.name: cxx.kernel_symbol(k.name) for _, k in generated.written},
     }
+    if len(meta["phases"]) > 1:
+        meta["phases_count"] = COUNTED
     if same := generated.same:
         meta["same"] = same
         resources = {**resources, **{name: resources[code] for name, code in same.items()}}

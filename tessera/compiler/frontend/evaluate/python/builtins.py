@@ -18,6 +18,7 @@ from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.operators import compare_sizes
 from tessera.compiler.frontend.evaluate.python.classes import has_attribute, is_instance
 from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span
+from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -27,6 +28,7 @@ from tessera.compiler.frontend.names.values import (
     ClassRef,
     Counting,
     Method,
+    Namespace,
     Number,
     OperatorRef,
     Partial,
@@ -347,6 +349,8 @@ def hasattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
         return args[1] in ev.layer.attributes(args[0])
     if isinstance(args[0], Record) and isinstance(args[1], str):
         return has_attribute(args[0], args[1])
+    if isinstance(args[0], Namespace) and isinstance(args[1], str) and args[0].path.split(".")[0] == "tessera":
+        return vocabulary.member_of(args[0], args[1]) is not MISSING
     return hasattr(args[0], args[1]) if is_static(args[0]) else UNKNOWN
 
 

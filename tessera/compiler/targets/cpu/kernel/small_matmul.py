@@ -29,7 +29,8 @@ SMALL = 1 << 21
 FEW_ROWS = 4
 """rows of A for which B is never worth packing; twice as many where there are registers for them"""
 ROWS = 8
-"""rows of B that are added to C together where A is a vector"""
+"""rows of B that are added to C together where A is a vector; half as many where rows are a multiple of two pages
+apart, whose lines drive each other out of a first-level cache before they are read"""
 
 PAGE = 1 << 12
 """bytes from one element to the next one in the same set of a first-level cache"""
@@ -116,9 +117,13 @@ def direct_kind(shape: Shape) -> str:
     if shape.strides[1] == 1 and not shape.accumulate and n < shape.lanes and _dots_are_faster(n, k):
         return "dots"
     one_group = k is not None and chains_in_lanes(k, shape.lanes) is not None
-    in_one_set = shape.strides[3] is not None and shape.strides[3] * shape.dtype.itemsize % PAGE == 0
     long = m == 1 and not shape.accumulate and n >= 4 * shape.lanes
-    return "lines" if long and one_group and in_one_set else "turned"
+    return "lines" if long and one_group and are_apart(shape.strides[3], PAGE, shape.dtype) else "turned"
+
+
+def are_apart(stride: int | None, size: int, d: DType) -> bool:
+    """Whether elements so far apart are known to be a multiple of so many bytes apart."""
+    return stride is not None and stride * d.itemsize % size == 0
 
 
 def _dots_are_faster(n: int, k: int | None) -> bool:
@@ -258,7 +263,8 @@ class Writer:
         """The rows of B from `lo` on, each times its element of A."""
         fn, shape = self.fn, self.shape
         whole = shape.n // shape.lanes * shape.lanes
-        ahead = -(-AHEAD // (shape.n * shape.dtype.itemsize * ROWS)) * ROWS
+        together = ROWS // 2 if are_apart(shape.strides[2], 2 * PAGE, shape.dtype) else ROWS
+        ahead = -(-AHEAD // (shape.n * shape.dtype.itemsize * together)) * together
 
         def add(first: Index, rows: int) -> None:
             lefts = [self._left(0, fn.add(first, i)) for i in range(rows)]
@@ -266,7 +272,7 @@ class Writer:
 
             def columns(column: Index, tail: int) -> None:
                 total = self._get(target, column)
-                for line in lines if shape.large and rows == ROWS and not tail else []:
+                for line in lines if shape.large and rows == together and not tail else []:
                     fn.prefetch(self.at(line, (ahead, self.strides[2]), (column, 1)), 2)
                 for left, line in zip(lefts, lines, strict=True):
                     total = self.fma(left, self._load(self.at(line, (column, 1)), tail), total)
@@ -277,9 +283,9 @@ class Writer:
             if shape.n > whole:
                 columns(whole, shape.n - whole)
 
-        most = fn.add(lo, fn.mul(fn.div(fn.sub(hi, lo), ROWS), ROWS))
-        with fn.loop(lo, most, ROWS) as at:
-            add(at.index, ROWS)
+        most = fn.add(lo, fn.mul(fn.div(fn.sub(hi, lo), together), together))
+        with fn.loop(lo, most, together) as at:
+            add(at.index, together)
         with fn.loop(most, hi) as at:
             add(at.index, 1)
 

@@ -218,9 +218,10 @@ class DeviceExecutable:
             raise DeviceError(f"{e.diagnostics[0].message}\n{NO_JIT}") from e
 
     @property
-    def record_ns(self) -> float | None:
-        """What a tile record costs on this device; None where it cannot be measured, or this code writes none."""
-        return record_cost.record_ns(self.driver, self.artifact.target) if self.artifact.meta["phases"] else None
+    def record_costs(self) -> tuple[float, float] | None:
+        """What a tile record costs on this device, and a reading of the clock between phases; None where it cannot be
+        measured, or this code writes none."""
+        return record_cost.costs(self.driver, self.artifact.target) if self.artifact.meta["phases"] else None
 
     def workspace_bytes(self, dims: Sequence[int]) -> int:
         """The memory of a call beside its arguments and results: temporaries, in one block. Copies of arrays that lie

@@ -49,7 +49,8 @@ def made(head: bytes) -> tuple[int, int]:
 
 def runs(data: bytes, phases: Sequence[Sequence[int]]) -> Iterator[dict[str, Any]]:
     """The records of each complete run that has some, as columns: one for each phase of a tile. `phases`: the number
-    and line of each. Starts are on the device's clock."""
+    and line of each. Starts are on the device's clock. Beside the columns `written`: how many records there are in
+    memory, and how often the clock was read for their phases."""
     _, _, programs, count = HEAD.unpack_from(data)
     kind = np.dtype([*_LAYOUT, ("cycles", "u4", (count | 1,))])
     for run in range(made(data)[1]):
@@ -57,7 +58,7 @@ def runs(data: bytes, phases: Sequence[Sequence[int]]) -> Iterator[dict[str, Any
         tiles = {name: found[name].astype(np.int64) for name in ("tile", "resource", "start", "duration")}
         cycles = found["cycles"].astype(np.int64)[:, :count]
         cycles[~_can_tell(tiles["duration"])] = 0
-        yield _divided(tiles, cycles, phases)
+        yield {**_divided(tiles, cycles, phases), "written": (programs, int(found["readings"].sum()))}
 
 
 def _can_tell(duration: Any) -> Any:

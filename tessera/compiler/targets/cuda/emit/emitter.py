@@ -12,7 +12,7 @@ from typing import cast
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import IndexType, SharedType, TileType, ViewType
-from tessera.compiler.targets.cuda.emit.phases import Phase, PhaseMarks
+from tessera.compiler.targets.cuda.emit.phases import Phase, PhaseMarks, state_bytes
 from tessera.compiler.targets.cuda.layouts import stream
 from tessera.compiler.targets.cuda.layouts.barriers import barriers, shared_source
 from tessera.compiler.targets.cuda.layouts.groups import (
@@ -360,13 +360,22 @@ def emit_kernel(
                 source.write()
             HANDLERS["tile.func"](e, kernel)
             e.emit_block(kernel.region.block)
+            # Known now: shared tiles lie behind the scratch area.
+            e.scratch = -(-e.scratch // e.alignment) * e.alignment
+            source.lines[frame] = f"  constexpr int shared = {e.scratch};" if e.shared_bytes else ""
             if settings.profile:
-                e.phases = marks.write()
-                source.lines[timer] = "  " * source.indent + f"ts::Timer<{len(e.phases)}> timer(records, {e.number});"
-    # Known now: shared tiles lie behind the scratch area.
-    e.scratch = -(-e.scratch // e.alignment) * e.alignment
-    source.lines[frame] = f"  constexpr int shared = {e.scratch};" if e.shared_bytes else ""
+                source.lines[timer] = "  " * source.indent + _timer(e)
     return e
+
+
+def _timer(e: KernelEmitter) -> str:
+    """Writes what reads the clock; the declaration of what counts, behind all else in shared memory."""
+    place = e.scratch + e.shared_bytes
+    e.phases = e.marks.write(e.settings.shared_limit - place)
+    count = len(e.phases)
+    if count:
+        e.reserve_bytes(state_bytes(count))
+    return f"ts::Timer<{count}> timer(records, {e.number}{f', {place}' if count else ''});"
 
 
 def goes_on(e: KernelEmitter) -> bool:

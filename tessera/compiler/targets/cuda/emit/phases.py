@@ -1,6 +1,6 @@
 """Phases of a program: where profiled code reads the clock, and which lines the time between two readings belongs to.
 
-A reading adds the cycles since the last one to a phase, in registers of each thread; the first thread's are recorded.
+A reading adds the cycles since the last one to a phase, in shared memory; only the first thread's are counted.
 Loads that run ahead are waited for where their stage is: that time belongs to the lines of the loads.
 """
 
@@ -18,9 +18,11 @@ from tessera.compiler.targets.cuda.layouts.groups import is_tile
 from tessera.compiler.targets.cuda.write.source import CxxSource
 from tessera.immutable import immutable, mutable
 
-LIMIT = 8
-"""phases of a kernel: each has a register"""
+LIMIT = 16
+"""phases of a kernel"""
 
+COUNTED = "sums over all steps; waiting for plain loads counts where a value is first used"
+"""what people are told of the phases"""
 WAIT = "wait for loads"
 """until copies into shared memory have landed, for all threads"""
 _KINDS = {
@@ -97,21 +99,23 @@ class PhaseMarks:
         yield
         self.quiet -= 1
 
-    def write(self) -> list[Phase]:
+    def write(self, room: int) -> list[Phase]:
         """Has the clock read behind each phase, by a statement of its own but for the last, and gives the phases by
-        their numbers; none where there would be one."""
+        their numbers; none where there would be one, or their sums do not fit into so many bytes of shared memory."""
         ends = _by_kind(self._ends())
         phases = list(dict.fromkeys(phase for _, _, phase in ends))
-        if len(phases) < 2:
+        if len(phases) < 2 or state_bytes(len(phases)) > room:
+            self._add(len(self.source.lines), self.source.indent, "timer.stop();")
             return []
-        lines, spans = self.source.lines, self.source.spans
-        lines.append("  " * self.source.indent + f"timer.stop<{phases.index(ends[-1][2])}>();")
-        spans.append(None)
+        self._add(len(self.source.lines), self.source.indent, f"timer.stop<{phases.index(ends[-1][2])}>();")
         for at, indent, phase in reversed(ends):
-            if at < len(lines) - 1:
-                lines.insert(at, "  " * indent + f"timer.read<{phases.index(phase)}>();")
-                spans.insert(at, None)
+            if at < len(self.source.lines) - 1:
+                self._add(at, indent, f"timer.read<{phases.index(phase)}>();")
         return phases
+
+    def _add(self, at: int, indent: int, text: str) -> None:
+        self.source.lines.insert(at, "  " * indent + text)
+        self.source.spans.insert(at, None)
 
     def _ends(self) -> list[End]:
         """The phases that have code; neighbours of one kind are one."""
@@ -128,6 +132,11 @@ class PhaseMarks:
                 out.append((stop, indent, phase))
                 last = phase
         return out
+
+
+def state_bytes(phases: int) -> int:
+    """Of shared memory, for what is known of a program until its end: in pieces as it is given out."""
+    return -(-(16 + 4 * phases) // 128) * 128
 
 
 def _by_kind(ends: Sequence[End]) -> list[End]:

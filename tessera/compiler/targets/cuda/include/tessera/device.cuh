@@ -65,6 +65,9 @@ TS_FN void raise(u64* flag, u64 what) { atomicMax((unsigned long long*)flag, (un
 TS_FN void add_word(u64* word, u64 what) { atomicAdd((unsigned long long*)word, (unsigned long long)what); }
 TS_FN u64 load_word(const u64* word) { return *(const volatile u64*)word; }
 
+// A sum that one thread of a block has in shared memory.
+TS_FN void add_shared(u32* sum, u32 what) { atomicAdd(sum, what); }
+
 TS_FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // Asynchronous copy of 16 bytes from global to shared memory; it has landed after wait_async.

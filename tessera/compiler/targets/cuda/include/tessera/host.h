@@ -292,6 +292,7 @@ template <class T> inline void store_shared(T* p, T v) {
 
 TS_HOST void raise(u64* flag, u64 what) { if (*flag < what) *flag = what; }
 TS_HOST void add_word(u64* word, u64 what) { *word += what; }
+inline void add_shared(u32* sum, u32 what) { store_shared(sum, load_shared(sum) + what); }
 TS_HOST u64 load_word(const u64* word) { return *word; }
 
 TS_HOST void commit_async() { ++m.fibers[m.current].group; }

@@ -23,22 +23,43 @@ struct Records {
   u64 phases;  // of the kernel
 };
 
+// When a program began, and how many had ended.
+struct Begin { u64 start, ended; };
+TS_FN Begin begin(const Records* records) {
+  u64 ended = hw::load_word(&records->ended);
+  return {hw::clock_ns(), ended};
+}
+template <int N> TS_FN void write(Records* records, idx program, Begin begin, u64 room, u64 grid, u32 readings, const u32 (&cycles)[N | 1]) {
+  TileRecord<N> record{begin.start, hw::clock_ns() - begin.start, (u32)program, hw::multiprocessor(), readings, {}};
+  TS_UNROLL for (int i = 0; i < N; ++i) record.cycles[i] = cycles[i];
+  u64 run = begin.ended / grid;  // all programs of the runs before had ended, and of this one not all
+  if (run < room) hw::store_global((TileRecord<N>*)(records + 1) + run * grid + program, record);
+  hw::add_word(&records->ended, 1);
+}
+
+// What is known until the end is in shared memory: in registers it would be in those of all threads.
 template <int N> struct Timer {
+  struct State {
+    u64 start, ended;
+    u32 cycles[N];
+  };
   Records* records;
   idx program;
-  u64 ended, start;
-  u32 last, readings, cycles[N | 1];
-  TS_FN Timer(Records* r, idx p) : records(r), program(p), ended(0), start(0), last(0), readings(0), cycles{} {
+  State* state;
+  u32 last, readings;
+  TS_FN Timer(Records* r, idx p, int byte) : records(r), program(p), state(reinterpret_cast<State*>(hw::shared_memory() + byte)), readings(0) {
     if (hw::thread() == 0) {
-      ended = hw::load_word(&r->ended);
-      start = hw::clock_ns();
+      Begin now = begin(r);
+      hw::store_shared(&state->start, now.start);
+      hw::store_shared(&state->ended, now.ended);
+      TS_UNROLL for (int i = 0; i < N; ++i) hw::store_shared(state->cycles + i, 0u);
     }
-    if constexpr (N > 0) last = hw::cycles();
+    last = hw::cycles();
   }
   // What has run since the last reading was phase P. Differences of 32 bits are right up to 2^32 cycles.
   template <int P> TS_FN void read() {
     u32 now = hw::cycles();
-    cycles[P] += now - last;
+    if (hw::thread() == 0) hw::add_shared(state->cycles + P, now - last);
     last = now;
     ++readings;
   }
@@ -47,13 +68,27 @@ template <int N> struct Timer {
     u64 room = 0, grid = 1;
     if (hw::thread() == 0) room = hw::load_word(&records->room), grid = hw::load_word(&records->grid);
     hw::sync();
-    if constexpr (N > 0) read<P>();
+    read<P>();
     if (hw::thread() != 0) return;
-    TileRecord<N> record{start, hw::clock_ns() - start, (u32)program, hw::multiprocessor(), readings, {}};
-    TS_UNROLL for (int i = 0; i < N; ++i) record.cycles[i] = cycles[i];
-    u64 run = ended / grid;  // all programs of the runs before had ended, and of this one not all
-    if (run < room) hw::store_global((TileRecord<N>*)(records + 1) + run * grid + program, record);
-    hw::add_word(&records->ended, 1);
+    u32 cycles[N | 1];
+    TS_UNROLL for (int i = 0; i < N; ++i) cycles[i] = hw::load_shared(state->cycles + i);
+    write<N>(records, program, {hw::load_shared(&state->start), hw::load_shared(&state->ended)}, room, grid, readings, cycles);
+  }
+};
+// Of one phase.
+template <> struct Timer<0> {
+  Records* records;
+  idx program;
+  Begin begun;
+  TS_FN Timer(Records* r, idx p) : records(r), program(p), begun{} {
+    if (hw::thread() == 0) begun = begin(r);
+  }
+  TS_FN void stop() {
+    u64 room = 0, grid = 1;
+    if (hw::thread() == 0) room = hw::load_word(&records->room), grid = hw::load_word(&records->grid);
+    hw::sync();
+    u32 none[1] = {};
+    if (hw::thread() == 0) write<0>(records, program, begun, room, grid, 0, none);
   }
 };
 

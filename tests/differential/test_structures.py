@@ -1,0 +1,166 @@
+"""Structures of tensors: dicts in any order of keys, lists, dicts and models from outside of the function."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import nn
+
+X = np.arange(1.0, 7.0).reshape(3, 2)
+PARAMS = {"w": np.array([[1.0, 2.0], [3.0, 4.0]]), "b": [np.array([1.0, 0.5]), np.array([2.0, -1.0])]}
+MATRICES = np.arange(8.0).reshape(2, 2, 2)
+STACKED = {"w": MATRICES}
+MODEL = nn.Linear(2, 2, key=0)
+
+
+def turned(c):
+    """The next state, with its keys in another order than before."""
+    return {"b": c["b"] * 2, "a": c["a"] + 1}
+
+
+def of_scan(x):
+    return ts.scan(lambda c, _: (turned(c), None), {"a": x, "b": x * 5}, length=3)[0]
+
+
+def of_range(x):
+    c = {"a": x, "b": x * 5}
+    for _ in ts.range(3):
+        c = turned(c)
+    return c
+
+
+def of_while(x):
+    c = {"a": x, "b": x * 5}
+    while ts.sum(c["a"]) < 10:
+        c = turned(c)
+    return c
+
+
+def of_nested(x):
+    last, _ = ts.scan(
+        lambda c, _: (({"a": c[0]["a"] + 1, "b": c[0]["b"] * 2}, c[1]),) * 2, ({"b": x * 5, "a": x}, x), length=3
+    )
+    return last[0]
+
+
+@pytest.mark.parametrize("f", [of_scan, of_range, of_while, of_nested])
+def test_items_of_dicts_are_carried_by_their_keys(f):
+    found = ts.function(f)(np.ones(2))
+    times = {"of_while": 4}.get(f.__name__, 3)
+    assert found["a"].tolist() == [1.0 + times] * 2 and found["b"].tolist() == [5.0 * 2**times] * 2
+
+
+def other_keys(x):
+    return ts.scan(lambda c, _: ({"b": c["a"], "c": c["b"]}, None), {"a": x, "b": x}, length=3)[0]
+
+
+def other_name(x):
+    return ts.scan(lambda c, _: ({"name": "later", "a": c["a"]}, None), {"name": "first", "a": x}, length=3)[0]["a"]
+
+
+def other_keys_of_a_loop(x):
+    c = {"a": x, "b": x}
+    for _ in ts.range(3):
+        c = {"b": c["b"], "c": c["a"]}
+    return x
+
+
+def deeper(x):
+    c = {"a": x}
+    for _ in ts.range(3):
+        c = {"a": (x,)}
+    return x
+
+
+@pytest.mark.parametrize("f", [other_keys, other_name, other_keys_of_a_loop, deeper])
+def test_what_is_carried_keeps_its_structure(f):
+    with pytest.raises(ts.CompileError, match="TS212"):
+        ts.function(f)(np.ones(2))
+
+
+def loss(p, x):
+    return ts.sum(ts.square(x @ p["w"] + p["b"][0] * p["b"][1]))
+
+
+def both(p, v):
+    return v @ p["w"]
+
+
+def added(c, v):
+    return {"w": c["w"] + v, "b": c["b"]}, None
+
+
+FROM_OUTSIDE = {
+    "grad": (lambda x: ts.grad(loss)(PARAMS, x), lambda x: ts.grad(loss)(PARAMS, x)),
+    "jvp": (lambda x: ts.jvp(loss, (PARAMS, x), (PARAMS, x)), lambda x: ts.jvp(loss, (PARAMS, x), (PARAMS, x))),
+    "tree_map": (lambda x: ts.tree_map(lambda a: a * 2, PARAMS), lambda x: ts.tree_map(lambda a: a * 2, PARAMS)),
+    "vmap": (lambda x: ts.vmap(both)(STACKED, x[:2]), lambda x: np.einsum("ni,nij->nj", x[:2], MATRICES)),
+    "result": (lambda x: PARAMS, lambda x: PARAMS),
+    "scan": (lambda x: ts.scan(added, PARAMS, x)[0]["w"], lambda x: PARAMS["w"] + x.sum(0)),
+    "model": (lambda x: ts.grad(lambda m: ts.sum(m(x.to(ts.f32))))(MODEL).bias, lambda x: np.full(2, 3.0)),
+}
+
+
+def lists(value):
+    items = value.values() if isinstance(value, dict) else value
+    return [lists(v) for v in items] if isinstance(value, (dict, list, tuple)) else np.asarray(value).tolist()
+
+
+@pytest.mark.parametrize("name", FROM_OUTSIDE)
+def test_arrays_in_structures_from_outside_are_tensors(name):
+    inside, outside = FROM_OUTSIDE[name]
+    assert lists(ts.function(inside)(X)) == lists(outside(X))
+
+
+def test_a_loop_carries_a_dict_from_outside():
+    @ts.function
+    def f(x):
+        c = PARAMS
+        for _ in ts.range(3):
+            c = {"b": c["b"], "w": c["w"] * 2}
+        return c["w"] + 0 * x[:2]
+
+    assert f(X).tolist() == (PARAMS["w"] * 8).tolist() and PARAMS["w"][0, 0] == 1
+
+
+def test_a_branch_chooses_between_a_model_from_outside_and_another_one():
+    @ts.function
+    def f(x):
+        m = MODEL
+        if ts.sum(x) > 0:
+            m = ts.replace(MODEL, weight=MODEL.weight * 2)
+        return m.weight
+
+    assert np.array_equal(f(X), np.asarray(MODEL.weight) * 2) and np.array_equal(f(-X), np.asarray(MODEL.weight))
+
+
+def halves(p, x):
+    return {"y": p["w"] * x + p["b"], "s": (x.sum(), p["b"])}
+
+
+def test_axes_of_the_parts_of_structures():
+    p, x = {"w": X, "b": np.ones(2)}, X[::-1].copy()
+    found = ts.vmap(halves, in_axes=({"w": 0, "b": None}, 0), out_axes={"y": 1, "s": [0, None]})(p, x)
+
+    @ts.function
+    def inside(p, x):
+        return ts.vmap(halves, in_axes=({"b": None, "w": 0}, 0), out_axes={"y": 1, "s": [0, None]})(p, x)
+
+    for got in (found, inside(p, x)):
+        assert np.array_equal(got["y"], (X * x + 1).T) and np.array_equal(got["s"][0], x.sum(1))
+        assert np.array_equal(got["s"][1], np.ones(2))
+    models = ts.tree_map(lambda a: ts.stack([a, a * 2, a * 3]), MODEL)
+    x = X.astype(np.float32)
+    shared = ts.vmap(lambda m, x: m(x), in_axes=({"weight": 0, "bias": None}, 0))(models.replace(bias=MODEL.bias), x)
+    wanted = np.stack([x[i] @ np.asarray(MODEL.weight) * (i + 1) + np.asarray(MODEL.bias) for i in range(3)])
+    np.testing.assert_allclose(shared, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "axes", [({"w": 0}, 0), ({"w": 0, "b": None, "c": 0}, 0), ({"w": 0, "b": "x"}, 0), ((0, 1), 0)]
+)
+def test_axes_of_parts_that_are_not_there_are_refused(axes):
+    with pytest.raises(ts.CompileError, match="TS105"):
+        ts.vmap(halves, in_axes=axes)({"w": X, "b": np.ones(2)}, X)
