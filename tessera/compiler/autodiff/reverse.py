@@ -13,7 +13,17 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tessera.compiler.autodiff.cotangents import Cotangent, Cotangents, along, by_adjoint
-from tessera.compiler.autodiff.rules import active, as_written, decomposed, demand_rule, refusals_of, rule_of, smooth
+from tessera.compiler.autodiff.rules import (
+    activate,
+    active,
+    as_written,
+    demand_rule,
+    in_simpler,
+    refusals_of,
+    rule_of,
+    smooth,
+)
+from tessera.compiler.autodiff.written import WrittenRules
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.graph.recognize import worth_reading
@@ -28,16 +38,18 @@ class Reverse:
     def __init__(self, g: GraphBuilder, live: set[Value], order: int) -> None:
         self.g, self.live, self.order = g, live, order
         self.cotangents = Cotangents(g)
+        self.rules = WrittenRules(g)
         self.reading = False
 
     def walk(self, ops: Sequence[Op]) -> None:
         self.reading = self.reading or worth_reading(ops)
-        for op in reversed(ops):
-            found = self.cotangents.pop(op.results)
-            if any(c is not None and r in self.live for c, r in zip(found, op.results, strict=True)):
-                builder = self.g.builder
-                with builder.at(op.span), builder.under(replace(builder.origin, order=self.order)):
-                    self.through(op, found)
+        builder = self.g.builder
+        with builder.under(replace(builder.origin, order=self.order)):
+            for op in reversed(ops):
+                found = self.cotangents.pop(op.results)
+                if any(c is not None and r in self.live for c, r in zip(found, op.results, strict=True)):
+                    with builder.at(op.span):
+                        self.through(op, found)
 
     def through(self, op: Op, found: Sequence[Cotangent | None]) -> None:
         if any(0 in tensor(r).shape for r in op.results):
@@ -49,18 +61,20 @@ class Reverse:
         match rule_of(op):
             case "control":
                 REGIONS[op.name](self, op, [None if c is None else c.value for c in found])
+                self.rules = WrittenRules(self.g)  # what the region asserts holds from here on
             case "decompose":
-                self.instead(*decomposed(self.g, op), found)
+                self.instead(*self.rules.emitted("decompose", op, (), lambda: in_simpler(self.g, op)), found)
             case "adjoint" if operator_of(op).multiple:
                 self._several(op, found)
             case _:
                 (ct,) = found
                 assert ct is not None
-                self.hand_on(op.operands, by_adjoint(self.g, op, ct))
+                parts, _ = self.rules.emitted("adjoint", op, (ct.value, ct.mask), lambda: by_adjoint(self.g, op, ct))
+                self.hand_on(op.operands, parts)
 
     def instead(self, values: Sequence[Value], ops: list[Op], found: Sequence[Cotangent | None]) -> None:
         """Through ops that compute the same."""
-        self.live = active(ops, self.live)
+        activate(ops, self.live)
         for value, ct in zip(values, found, strict=True):
             if ct is not None and smooth(value):
                 self.cotangents.add(value, ct)

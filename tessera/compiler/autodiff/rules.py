@@ -61,10 +61,15 @@ def outside(*blocks: Block) -> Iterator[Value]:
 def active(ops: Iterable[Op], wanted: Iterable[Value]) -> set[Value]:
     """The values that depend on `wanted` and can have a derivative; `wanted` are among them."""
     found = set(wanted)
+    activate(ops, found)
+    return found
+
+
+def activate(ops: Iterable[Op], found: set[Value]) -> None:
+    """Adds the values that depend on those `found` and can have a derivative."""
     for op in ops:
         if rule_of(op) != "none" and not found.isdisjoint(reads(op)):
-            found |= set(filter(smooth, op.results))
-    return found
+            found.update(filter(smooth, op.results))
 
 
 def refuse(code: str, message: str, op: Op, *notes: Note) -> CompileError:
@@ -120,14 +125,20 @@ def decomposed(g: GraphBuilder, op: Op) -> tuple[tuple[Value, ...], list[Op]]:
     """The results of `op` in simpler operators, which are emitted, and those ops. `eliminate_common` sees later that
     the op itself computes the same."""
     block = Block()
-    rule = operator_of(op).decompose
-    assert rule is not None
     with g.builder.inside(block):
-        found = rule(g, *split_operands(op), **attributes_of(op))
-    if found is None:
-        message = f"{shown(op)} of these operands has no derivative here: no rule says what it is"
-        raise refuse("TS353", message, op)
+        found = in_simpler(g, op)
     ops = list(block.ops)
     for inner in ops:
         g.builder.insert(inner)
-    return cast("tuple[Value, ...]", found if isinstance(found, tuple) else (found,)), ops
+    return found, ops
+
+
+def in_simpler(g: GraphBuilder, op: Op) -> tuple[Value, ...]:
+    """The results of `op` by its decomposition."""
+    rule = operator_of(op).decompose
+    assert rule is not None
+    found = rule(g, *split_operands(op), **attributes_of(op))
+    if found is None:
+        message = f"{shown(op)} of these operands has no derivative here: no rule says what it is"
+        raise refuse("TS353", message, op)
+    return cast("tuple[Value, ...]", found if isinstance(found, tuple) else (found,))

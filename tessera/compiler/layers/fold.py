@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Region, Value, clone
 from tessera.compiler.layers.op_runs import NearOperand, OpRun, OpRuns, OwnOperand
-from tessera.compiler.layers.repeats import Unequal, long_stretches, numbered
+from tessera.compiler.layers.repeats import Numbering, Unequal, long_stretches, numbered
 from tessera.immutable import immutable
 
 KEPT = 3
@@ -47,7 +47,8 @@ def fold(func: Op) -> Folded | None:
     if not {"memory", "scheduler"}.isdisjoint(func.attrs):
         return None
     block = func.region.block
-    keys = numbered([_key(op) for op in block.ops])
+    number_of = Numbering()
+    keys = numbered(_key(op, number_of) for op in block.ops)
     found = list(long_stretches(keys, KEPT + 2))
     if sum((s.count - KEPT) * s.period for s in found) < WORTH:
         return None
@@ -58,13 +59,16 @@ def fold(func: Op) -> Folded | None:
     return None
 
 
-def _key(op: Op) -> Any:
+def _key(op: Op, number_of: Numbering) -> Any:
     """Equal for operators that differ in operands alone. Attributes as text: there 0.0 is not -0.0."""
     if op.regions:
         return id(op)
-    within = tuple(section.policy for section in op.origin.within)
-    kinds = tuple((r.type, r.hint) for r in op.results)
-    return op.name, op.span, kinds, repr(op.attrs) if op.attrs else "", op.origin.order, op.origin.again, within
+    kinds = tuple([x for r in op.results for x in (number_of(r.type), r.hint)])
+    origin = op.origin
+    within = tuple([section.policy for section in origin.within]) if origin.within else ()
+    return (
+        op.name, number_of(op.span), kinds, repr(op.attrs) if op.attrs else "", origin.order, origin.again, within
+    )  # fmt: skip
 
 
 class _Fold(OpRuns):

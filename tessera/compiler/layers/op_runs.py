@@ -94,9 +94,15 @@ class OpRuns:
         start, period = run.at.start, run.at.period
         for i in range(start + first * period, start + stop * period):
             for v in self.block.ops[i].operands:
-                if (found := self._argument(v)) is not None:
-                    yield i, self.block.args[found[0]]
-                elif (at := self.place(v)) is not None and at[0] is not run:
+                if v in self.arguments:
+                    yield i, v
+                    continue
+                n = self.number.get(v.op) if v.op is not None else None
+                owner = None if n is None else self.owner[n]
+                if owner is None:
+                    if (found := self._argument(v)) is not None:
+                        yield i, self.block.args[found[0]]
+                elif owner is not run:
                     yield i, v
 
     def _note(self, run: OpRun, layer: dict[Value, int], first: int, step: int) -> None:

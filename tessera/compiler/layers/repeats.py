@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from tessera.immutable import immutable
 
@@ -33,10 +33,24 @@ class Stretch:
         return Stretch(start, self.period, (_equal(keys, start, self.period) + self.period) // self.period)
 
 
-def numbered(keys: Sequence[Hashable]) -> list[int]:
+def numbered(keys: Iterable[Hashable]) -> list[int]:
     """Equal keys as equal numbers, which are quick to compare."""
     known: dict[Hashable, int] = {}
     return [known.setdefault(key, len(known)) for key in keys]
+
+
+class Numbering:
+    """Equal objects as equal numbers. An object that has been asked for is found by its identity: it must stay."""
+
+    def __init__(self) -> None:
+        self._by_value: dict[Hashable, int] = {}
+        self._by_identity: dict[int, int] = {}
+
+    def __call__(self, value: Hashable) -> int:
+        found = self._by_identity.get(id(value))
+        if found is None:
+            found = self._by_identity[id(value)] = self._by_value.setdefault(value, len(self._by_value))
+        return found
 
 
 def long_stretches(keys: Sequence[int], least: int) -> Iterator[Stretch]:
@@ -56,9 +70,9 @@ def long_stretches(keys: Sequence[int], least: int) -> Iterator[Stretch]:
         i += period * count if count >= least else 1
 
 
-def _equal(keys: Sequence[int], start: int, period: int) -> int:
-    """How many keys in a row, from `start` on, are those that stand `period` further on."""
-    i, last = start, len(keys) - period
+def _equal(keys: Sequence[int], start: int, period: int, stop: int | None = None) -> int:
+    """How many keys in a row, from `start` on, are those that stand `period` further on (before `stop`)."""
+    i, last = start, (len(keys) if stop is None else stop) - period
     while i < last and keys[i] == keys[i + period]:
         i += 1
     return i - start
@@ -78,7 +92,10 @@ def _longest(keys: Sequence[int], first: int, stop: int, fits: Callable[[Stretch
     for period in range(1, (stop - first) // 2 + 1):
         i = first
         while i + 2 * period <= stop:
-            equal = _equal(keys[:stop], i, period)
+            if keys[i] != keys[i + period]:
+                i += 1
+                continue
+            equal = _equal(keys, i, period, stop)
             if equal >= period:
                 candidates.append((equal + period, -period, i))
             i += equal + 1

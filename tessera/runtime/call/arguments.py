@@ -59,6 +59,8 @@ class Bound:
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
     """the key as people read it, for `why_recompiled`"""
     leaves: list[Leaf] = field(default_factory=list[Leaf])
+    parameters: dict[str, Parameter] = field(default_factory=dict[str, Parameter])
+    """the parameter that a leaf belongs to; of a tuple, list or dict the item, by its own annotation"""
     adapter: Adapter | None = None
     """of the first array: results belong to its library"""
     device: str = HOST
@@ -178,7 +180,7 @@ class Parameters:
         parts = {n: self._nested(out, item_of(p, n), (*path, Attribute(n)), v) for n, v in members(value).items()}
         bare = holding(kind, {n: _bare(v) for n, v in parts.items()})
         self._keep(
-            out, Leaf(".".join(map(str, path)), path, bare, "record"), f"{kind.__module__}.{kind.__qualname__}", None
+            out, p, Leaf(".".join(map(str, path)), path, bare, "record"), f"{kind.__module__}.{kind.__qualname__}", None
         )
         return holding(kind, parts)
 
@@ -190,7 +192,7 @@ class Parameters:
             (wants_array or isinstance(p.annotation, ScalarAnn)) and not p.annotation.optional and p.default is None
         )
         if value is None and not demanded:
-            return self._keep(out, Leaf(name, path, None, "static"), "None", None)
+            return self._keep(out, p, Leaf(name, path, None, "static"), "None", None)
         adapter = None if scalar is not None or p.static else adapter_of(value)
         if adapter is None and wants_array:
             if not isinstance(value, (*_NUMBERS, np.generic)) or p.annotation.shape != ():  # type: ignore[union-attr]
@@ -203,20 +205,21 @@ class Parameters:
                 shown["constant"] = "yes"
             if isinstance(p.annotation, TensorAnn) and len(p.annotation.shape or ()) == len(type.shape):
                 shown["dims"] = tuple(map(str, p.annotation.shape or ()))
-            return self._keep(out, Leaf(name, path, value, "array", type.dtype), shown, type)
+            return self._keep(out, p, Leaf(name, path, value, "array", type.dtype), shown, type)
         if scalar is not None:
             out.values[name] = self.number(p, name, value, scalar.dtype)
             leaf = Leaf(name, path, value, "scalar", scalar.dtype)
-            return self._keep(out, leaf, f"scalar {scalar.dtype}", TensorType((), scalar.dtype))
+            return self._keep(out, p, leaf, f"scalar {scalar.dtype}", TensorType((), scalar.dtype))
         value = value.item() if isinstance(value, np.generic) else value
         kept = as_annotated(p, value)
         if kept is MISSING:
             raise LaunchError(self._unfit(p, name, value))
         value = kept
-        return self._keep(out, Leaf(name, path, value, "static"), fingerprint(value), Static(value))
+        return self._keep(out, p, Leaf(name, path, value, "static"), fingerprint(value), Static(value))
 
-    def _keep(self, out: Bound, leaf: Leaf, shown: Any, argument: ArgType) -> ArgType:
+    def _keep(self, out: Bound, p: Parameter, leaf: Leaf, shown: Any, argument: ArgType) -> ArgType:
         out.leaves.append(leaf)
+        out.parameters[leaf.name] = p
         out.fields[f"argument {leaf.name}"] = shown
         return argument
 
@@ -290,7 +293,7 @@ class Parameters:
         """Solves the named dims; findings name the argument and axis and where the dim was bound."""
         found: list[Equation] = []
         findings: list[Diagnostic] = []
-        parameters = {leaf.name: self._parameter(leaf.path) for leaf in out.leaves}
+        parameters = out.parameters
         for name, view in out.views.items():
             p = parameters[name]
             pairs = equations(name, p.annotation, view.shape)
@@ -306,13 +309,6 @@ class Parameters:
         findings += [self._conflict(c, parameters, fixed) for c in conflicts]
         out.sizes = {name: size for name, size in sizes.items() if isinstance(size, int)}
         return findings
-
-    def _parameter(self, path: tuple[Any, ...]) -> Parameter:
-        """The parameter that a leaf belongs to; of a tuple, list or dict the item, by its own annotation."""
-        p = self.by_name[path[0]]
-        for key in path[1:]:
-            p = item_of(p, key)
-        return p
 
     def _conflict(self, c: Conflict, parameters: Mapping[str, Parameter], fixed: Mapping[str, int]) -> Diagnostic:
         e = c.equation

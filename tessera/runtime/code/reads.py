@@ -77,7 +77,7 @@ class Read:
 
 def is_function(value: Any) -> bool:
     """Plain Python functions, and functions and kernels of Tessera."""
-    return isinstance(python_function(value), types.FunctionType)
+    return not isinstance(value, PLAIN) and isinstance(python_function(value), types.FunctionType)
 
 
 def python_function(value: Any) -> Any:
@@ -224,7 +224,8 @@ class _Walk:
         value, path, get = read.value, read.path, read.get
         if path in self.found or value is MISSING:
             return
-        self.found[path] = replace(read, kind="callee") if is_function(value) else read
+        function = is_function(value)
+        self.found[path] = replace(read, kind="callee") if function else read
         if len(self.found) == LIMIT:
             self.found["..."] = Read("...", lambda: None, os.urandom(8).hex(), "argument")
         if len(self.found) > LIMIT or isinstance(value, PLAIN) or read.array:
@@ -233,7 +234,7 @@ class _Walk:
             if id(value) in self.opened:  # they may hold themselves
                 return
             self.opened.add(id(value))
-        if is_function(value):
+        if function:
             self.callee(value, path)
         elif isinstance(value, functools.partial):
             for name in ("func", "args", "keywords"):
