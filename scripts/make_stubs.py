@@ -94,10 +94,16 @@ Number: TypeAlias = bool | int | float | complex
 DType: TypeAlias = _DType | str | type | Any
 Array: TypeAlias = Any
 """a Tensor, a number, or an array of NumPy, CuPy, PyTorch or JAX"""
+Fill: TypeAlias = Number | Dim | Array
 A = TypeVar("A")
 """results belong to the library of the first array"""
 
 __version__: str
+inf: float
+nan: float
+pi: float
+e: float
+newaxis: None
 
 
 class _Annotation(type):

@@ -6,6 +6,7 @@ Names resolve at first use, so that `import tessera` costs a millisecond and loa
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any
 
 from tessera.collector import collector_paused
@@ -95,6 +96,9 @@ _DTYPES = (
     *("fp64", "fp32", "fp16", "fp8", "float64", "float32", "float16", "bfloat16"),
 )
 
+_CONSTANTS = ("inf", "nan", "pi", "e", "newaxis")
+"""NumPy's"""
+
 
 def __getattr__(name: str) -> Any:
     try:
@@ -114,6 +118,8 @@ def _find(name: str) -> Any:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
+    if name in _CONSTANTS:
+        return getattr(math, name, None)
     if name in _DTYPES:
         return importlib.import_module("tessera.language.dtypes").of(name)
     if not name.startswith("_"):
@@ -147,4 +153,4 @@ def __dir__() -> list[str]:
     importlib.import_module("tessera.compiler.graph")  # fills the registry
     operators = importlib.import_module("tessera.compiler.graph.operator").FUNCTIONS
     functions = importlib.import_module("tessera.functions").HOME
-    return sorted({*_HOME, *_MODULES, *_DTYPES, *operators, *functions, "__version__"})
+    return sorted({*_HOME, *_MODULES, *_DTYPES, *_CONSTANTS, *operators, *functions, "__version__"})

@@ -186,10 +186,16 @@ Number: TypeAlias = _bool | int | float | complex
 DType: TypeAlias = _DType | str | type | Any
 Array: TypeAlias = Any
 """a Tensor, a number, or an array of NumPy, CuPy, PyTorch or JAX"""
+Fill: TypeAlias = Number | Dim | Array
 A = TypeVar("A")
 """results belong to the library of the first array"""
 
 __version__: str
+inf: float
+nan: float
+pi: float
+e: float
+newaxis: None
 
 
 class _Annotation(type):
@@ -735,7 +741,10 @@ class Tensor(_Tensor, metaclass=_Annotation):
     def __class_getitem__(cls, item: Any) -> type[Tensor]: ...  # type: ignore
 
 def asarray(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A Tensor over `data`: the same memory where it is an array on that device, a copy of lists and numbers."""
+    """A Tensor over `data`: the same memory where it is an array on that device, a copy of lists and numbers.
+
+    Tensors in lists are stacked, as in functions: numbers beside them get their dtype, and derivatives go through.
+    """
 
 def empty(*shape: Any, dtype: Any = f32, device: str | None = None) -> Tensor:
     """A tensor of uninitialised memory: its values are undefined."""
@@ -1120,10 +1129,10 @@ def floordiv(x: A, y: Array) -> A:
 def fma(x: A, y: Array, z: Array) -> A:
     """x * y + z, rounded once where the target can."""
 
-def full(shape: Shape, value: Number | Dim, dtype: DType | None = None) -> Tensor:
-    """A tensor of one value: a number, or a dim, which is read at launch."""
+def full(shape: Shape, value: Fill, dtype: DType | None = None) -> Tensor:
+    """A tensor of one value: a number, a dim, which is read at launch, or a tensor, which is broadcast."""
 
-def full_like(x: A, value: Number | Dim, dtype: DType | None = None) -> A:
+def full_like(x: A, value: Fill, dtype: DType | None = None) -> A:
     """A tensor of one value with the shape, and by default the dtype, of `x`."""
 
 def gather(x: A, indices: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:

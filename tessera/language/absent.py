@@ -60,6 +60,26 @@ _OF_PACKAGE: dict[str, str] = {
         ("debug", "debug_mode"),
         "ts.monitor_numerics() finds the line of a NaN; with TESSERA_DEBUG=1 kernels check indices and asserts",
     ),
+    **dict.fromkeys(("randperm", "permutation"), "ts.argsort(ts.uniform(key, (n,))) is a permutation"),
+    **dict.fromkeys(
+        ("multinomial", "categorical"),
+        "ts.argmax(logits - ts.log(-ts.log(ts.uniform(key, logits.shape))), axis=-1) draws from softmax(logits)",
+    ),
+    "random": "ts.uniform(key, shape) and ts.normal(key, shape) draw by a key; outside, ts.rand and ts.randn too",
+    **dict.fromkeys(
+        ("lax", "fori_loop", "while_loop", "cond", "switch", "map"),
+        "write if, while and for i in ts.range(n); ts.scan, ts.vmap, ts.where",
+    ),
+    **dict.fromkeys(
+        ("unique", "masked_select"), "the size of a result may not depend on values; outside of functions, NumPy's"
+    ),
+    "repeat_interleave": "write ts.repeat(x, n, axis)",
+    "expand_as": "write ts.broadcast_to(x, y.shape)",
+    **dict.fromkeys(("addmm", "baddbmm", "addmv"), "write c + a @ b"),
+    "array_equal": "write ts.all(x == y)",
+    "identity": "write ts.eye(n)",
+    **{n: f"in kernels it is ts.tile.{n}" for n in ("program_id", "num_programs", "cdiv", "store")},
+    "constexpr": "annotate a parameter with ts.Const, ts.Const['BLOCK'] where a dim has its name",
     "no_jit": "everything is compiled; eager operators run without a function around them",
 }
 _OF_NN: dict[str, str] = {
@@ -83,6 +103,18 @@ _OF_NN: dict[str, str] = {
     **dict.fromkeys(("BCEWithLogitsLoss", "BCELoss"), "nn.binary_cross_entropy(logits, labels) takes the logits"),
     **dict.fromkeys(("HuberLoss", "SmoothL1Loss"), "call nn.huber(x, y)"),
     "KLDivLoss": "write ts.sum(p * (ts.log(p) - log_q))",
+    **dict.fromkeys(("LSTMCell", "GRUCell", "RNNCell"), "y, state = nn.LSTM(...)(x[:, None], state) is one step of it"),
+    **dict.fromkeys(("Dense", "Bilinear"), "there is Linear(inputs, outputs, key=)"),
+    **dict.fromkeys(("Conv", "BatchNorm"), "there are Conv1d to Conv3d, BatchNorm1d to BatchNorm3d"),
+    **dict.fromkeys(("InstanceNorm1d", "InstanceNorm2d"), "GroupNorm(channels, channels) is the same"),
+    **dict.fromkeys(("Dropout1d", "Dropout2d"), "x * ts.dropout(ts.ones((*x.shape[:2], 1, 1)), key, p) drops channels"),
+    **dict.fromkeys(("LogSoftmax", "ELU", "PReLU"), "call the function: ts.log_softmax, ts.elu, ts.where"),
+    **dict.fromkeys(("l1_loss", "L1Loss"), "ts.mean(ts.abs(x - y))"),
+    "nll_loss": "ts.cross_entropy(logits, labels) takes the logits, without log_softmax",
+    "smooth_l1_loss": "call nn.huber(x, y)",
+    "binary_cross_entropy_with_logits": "nn.binary_cross_entropy(logits, labels) takes the logits",
+    "kl_div": "write ts.sum(p * (ts.log(p) - log_q))",
+    "interpolate": "call ts.interpolate(x, size)",
     "RNN": "there are LSTM and GRU; ts.scan and ts.range loop over time",
     "Upsample": "call ts.interpolate(x, size)",
     "Transformer": "there are TransformerBlock, EncoderLayer, DecoderLayer, and Stack to repeat them",
@@ -95,6 +127,7 @@ _OF_INIT: dict[str, str] = {
     **dict.fromkeys(("xavier_normal", "trunc_normal", "orthogonal"), "write a function of shape, key and dtype"),
 }
 _OF_LINALG: dict[str, str] = {
+    "norm": "ts.linalg.vector_norm(x, axis=...) is the norm of vectors, ts.linalg.matrix_norm(x) that of matrices",
     **dict.fromkeys(("eig", "eigvals", "expm"), "outside of functions NumPy and SciPy have it"),
     "cond": "divide: ts.linalg.matrix_norm(x, ord=2) / ts.linalg.matrix_norm(x, ord=-2)",
     **dict.fromkeys(("lu", "lu_factor", "lu_solve"), "ts.linalg.solve, inv and det factor a matrix once"),

@@ -164,3 +164,30 @@ def test_axes_of_the_parts_of_structures():
 def test_axes_of_parts_that_are_not_there_are_refused(axes):
     with pytest.raises(ts.CompileError, match="TS105"):
         ts.vmap(halves, in_axes=axes)({"w": X, "b": np.ones(2)}, X)
+
+
+def test_a_tensor_is_filled_with_what_a_function_computes():
+    @ts.function
+    def f(x, a: ts.f32):
+        return ts.full((2, 3), x.max()), ts.full_like(x, x[0, 1]), ts.full((3,), a), ts.full((2, 2), x[0], ts.int32)
+
+    found = f(X, 2.5)
+    assert [v.tolist() for v in found] == [[[6.0] * 3] * 2, [[2.0] * 2] * 3, [2.5] * 3, [[1, 2]] * 2]
+    assert [v.dtype for v in found] == [np.float64, np.float64, np.float32, np.int32]
+    assert ts.vmap(lambda a: ts.full((2,), a))(X[:, 0]).tolist() == [[1.0] * 2, [3.0] * 2, [5.0] * 2]
+    with pytest.raises(ts.CompileError, match="TS202"):
+        ts.function(lambda x: ts.full((4,), x[0]))(X)
+
+
+def test_tensors_in_lists_have_the_dtype_that_they_have_in_functions():
+    x = ts.Tensor(np.array([1.0, 2.0, 3.0], np.float32))
+    for f in (lambda x: ts.array([x[0], 3]), lambda x: ts.array([[x[0], 1], [2, x[1]]]), lambda x: ts.asarray([x, x])):
+        outside, inside = f(x), ts.function(f)(x)
+        assert outside.dtype == inside.dtype == ts.f32 and np.array_equal(outside, inside)
+    assert ts.asarray([x[0], 2.5], dtype=ts.int32).tolist() == [1, 2]
+
+
+def test_numpys_constants_are_there_inside_and_outside():
+    f = lambda x: (x * ts.pi + ts.e, x - ts.inf, x * ts.nan, x[:, ts.newaxis])  # noqa: E731
+    for outside, inside in zip(f(X), ts.function(f)(X), strict=True):
+        np.testing.assert_allclose(inside, outside)

@@ -13,21 +13,37 @@ from operator import index
 from typing import Any
 
 from tessera.compiler.graph.infer import LARGEST, shown
-from tessera.compiler.graph.operator import FUNCTIONS
+from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY
 from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import drawing, dtypes
 from tessera.language.lazy import np
 from tessera.runtime.arrays.libraries import adapter_of
-from tessera.runtime.eager.operators import function
+from tessera.runtime.eager.operators import apply, function
 from tessera.runtime.eager.tensor import TENSOR, Tensor
 from tessera.tracebacks import outward
 
 
 @outward
 def asarray(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A Tensor over `data`: the same memory where it is an array on that device, a copy of lists and numbers."""
+    """A Tensor over `data`: the same memory where it is an array on that device, a copy of lists and numbers.
+
+    Tensors in lists are stacked, as in functions: numbers beside them get their dtype, and derivatives go through.
+    """
+    if isinstance(data, (list, tuple)) and _holds_tensors(data):
+        stacked = _stacked(data)
+        made = stacked if dtype is None else apply(REGISTRY["cast"], (stacked, dtypes.of(dtype) or dtype), {})
+        return made if device is None else made.to(device)
     return data if isinstance(data, Tensor) and dtype is None and device is None else Tensor(data, dtype, device)
+
+
+def _holds_tensors(data: Any) -> bool:
+    return any(isinstance(v, Tensor) or (isinstance(v, (list, tuple)) and _holds_tensors(v)) for v in data)
+
+
+def _stacked(data: Any) -> Any:
+    nested = isinstance(data, (list, tuple)) and _holds_tensors(data)
+    return apply(REGISTRY["stack"], ([_stacked(v) for v in data],), {}) if nested else data
 
 
 array = asarray

@@ -310,6 +310,8 @@ def operator(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     """An operator called with tensors that require gradients among its arguments."""
     if op.saving is not None and _recording.get() and (other := _saving(op, args, kwargs)) is not None:
         return operator(*other)[0]
+    if _recording.get() and (name := _number(op, args, kwargs)):
+        return _filled(op, name, args, kwargs)
     result = apply(op, tuple(map(without_grad, args)), {k: without_grad(v) for k, v in kwargs.items()})
     if not op.differentiable or not _recording.get():
         return result
@@ -322,6 +324,27 @@ def operator(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         {k: given.value(found.get(k), v) for k, v in kwargs.items()},
     )
     return _outputs(result, step)
+
+
+def _number(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """The parameter that is a number to the operator, and for which a tensor that requires a gradient is given."""
+    try:
+        _, attrs = op.bind(args, kwargs)
+    except TypeError:
+        return None
+    return next((name for name, value in attrs.items() if among((value,))), None)
+
+
+def _filled(op: Operator, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What is filled with a tensor is a broadcast of it. To other operators a number is a constant, for derivatives
+    too."""
+    if op.name not in ("full", "full_like"):
+        message = f"{name} of {op.name} is a number, by which backward() has no derivative, and the tensor that is "
+        refused(message + "given for it requires a gradient: pass .item() or .detach() of it")
+    operands, attrs = op.bind(args, kwargs)
+    shape, dtype = (attrs["shape"], None) if op.name == "full" else (operands[0].shape, Tensor(operands[0]).dtype)
+    value, wanted = attrs["value"], dtypes.of(attrs.get("dtype") or dtype or attrs["value"].dtype)
+    return operator(REGISTRY["broadcast_to"], (value if value.dtype == wanted else value.to(wanted), shape), {})
 
 
 def _saving(

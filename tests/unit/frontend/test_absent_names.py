@@ -58,6 +58,10 @@ def test_the_package_names_what_there_is_instead():
         (ts.nn, "ModuleList", "a field may be a list"),
         (ts.nn, "TransformerEncoderLayer", "EncoderLayer"),
         (ts, "cuda", r"ts\.devices\(\)"),
+        (ts, "fori_loop", r"for i in ts\.range\(n\)"),
+        (ts, "program_id", r"in kernels it is ts\.tile\.program_id"),
+        (ts.nn, "GRUCell", r"x\[:, None\], state"),
+        (ts.linalg, "norm", r"vector_norm.*matrix_norm"),
         (ts.nn.init, "xavier_uniform_", "glorot_uniform"),
         (ts.optimizers, "StepLR", "a function of the step"),
     ):

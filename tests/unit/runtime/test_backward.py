@@ -380,6 +380,34 @@ def test_defaults_are_arguments():
     assert w.grad.tolist() == [2.0, 2.0]
 
 
+def test_tensors_that_fill_others_and_stand_in_lists_get_gradients():
+    for f, wanted in (
+        (lambda x: ts.full((3,), x[0]) * x, [7.0, 1.0, 1.0]),
+        (lambda x: ts.full_like(x, x[0]) * x, [7.0, 1.0, 1.0]),
+        (lambda x: ts.array([x[0], 2 * x[1], 3.0]) * x, [2.0, 8.0, 3.0]),
+        (lambda x: ts.asarray([[x[0], 1], [x[1], x[2]]])[0] * x[2], [3.0, 0.0, 2.0]),
+    ):
+        x = ts.Tensor([1.0, 2.0, 3.0], requires_grad=True)
+        ts.sum(f(x)).backward()
+        assert x.grad.tolist() == wanted == ts.grad(lambda x, f=f: ts.sum(f(x)))(x.detach()).tolist()
+
+
+def test_a_tensor_in_the_place_of_a_number_of_an_operator_is_refused():
+    x = ts.Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    for f in (
+        lambda v: ts.pad(x, (1, 1), value=v),
+        lambda v: ts.linspace(v, 5.0, 4) * x[0],
+        lambda v: ts.layer_norm(x, eps=v),
+    ):
+        with pytest.raises(LaunchError, match="TS356") as raised:
+            f(x[0])
+        assert "item() or .detach()" in line_of(raised, "v").message
+        f(x[0].item())
+        f(x[0].detach())
+        with ts.no_grad():
+            f(x[0])
+
+
 def test_copies_of_parameters_are_parameters():
     w = leaf(2)
     w.sum().backward()

@@ -22,7 +22,7 @@ from tessera.compiler.frontend.names.values import (
     type_name,
 )
 from tessera.compiler.graph.builder import GraphBuilder
-from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, InferError, Operator
+from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, InferError, Operator, tensor
 from tessera.compiler.graph.operators.indexing import subscript
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
@@ -96,6 +96,8 @@ class Emission:
             if attrs.get("dtype") is not None:
                 attrs = {**attrs, "dtype": _dtype(attrs["dtype"])}
         try:
+            if operator.name in ("full", "full_like") and isinstance(attrs.get("value"), Value):
+                return self._filled(*ready, **attrs)
             return self.g.emit(operator, ready, attrs)
         except InferError as e:
             return self.reject(node, e, ready, _operand_nodes(node) if places is None else places)
@@ -110,6 +112,13 @@ class Emission:
             AssertionError,
         ) as e:
             return self.ev.error("TS105", f"{operator.signature} does not take these arguments ({e})", node)
+
+    def _filled(
+        self, like: Value | None = None, shape: Any = None, *, value: Value, dtype: DType | None = None
+    ) -> Value:
+        """A tensor of one value that the program computes."""
+        own = tensor(value).dtype if like is None else tensor(like).dtype
+        return self.g.broadcast_to(self.g.to(value, dtype or own), shape if like is None else tensor(like).shape)
 
     def _operand(self, node: ast.AST, operator: Operator, value: Any, i: int, operands: list[Any]) -> Any:
         """One operand: tensors, numbers and sizes as they are, lists item by item, live arrays captured."""

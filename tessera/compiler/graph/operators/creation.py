@@ -17,6 +17,8 @@ from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 
 Number = bool | int | float | complex
+Fill = Number | Dim
+"""what a tensor is filled with; of a function, a tensor too, which is broadcast then"""
 
 
 def sizes(t: Infer, shape: object) -> Shape:
@@ -50,13 +52,13 @@ class Iota(Operator):
 
 
 class Full(Operator):
-    """A tensor of one value: a number, or a dim, which is read at launch."""
+    """A tensor of one value: a number, a dim, which is read at launch, or a tensor, which is broadcast."""
 
     kind = "generate"
     differentiable = False
     methods = ()
 
-    def infer(self, t: Infer, shape: Shape, value: Number | Dim, dtype: DType | None = None) -> TensorType:
+    def infer(self, t: Infer, shape: Shape, value: Fill, dtype: DType | None = None) -> TensorType:
         _demand_number(t, value)
         own = dtypes.weak(0 if isinstance(value, Expr) else value, None)
         out = TensorType(sizes(t, shape), t.dtype(own if dtype is None else dtype))
@@ -119,7 +121,7 @@ class FullLike(Operator):
     differentiable = False
     methods = ()
 
-    def infer(self, t: Infer, x: TensorType, value: Number | Dim, dtype: DType | None = None) -> TensorType:
+    def infer(self, t: Infer, x: TensorType, value: Fill, dtype: DType | None = None) -> TensorType:
         _demand_number(t, value)
         out = self.rule(t, x, dtype)
         _demand_fit(t, value, out.dtype)
