@@ -15,6 +15,9 @@ Arithmetic is f32 (f64 for f64); the weights meet v in the dtype of v.
 `literal` says that products and a softmax are written out: scores are rounded to the dtype of q after each step, false
 elements of `bias` make them `hidden`, and a query that sees no key gets NaN. `reach` [B, G] of the forward pass: up to
 which key every query goes, though it may not see it, since 0 times what is not finite is NaN.
+
+Scores are in units of log(2) where nothing is added to them: the scale takes the factor, and a power of two takes less
+than one of e. Masks of numbers may be as small as numbers get, and have no room for a factor.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ import math
 
 import tessera as ts
 from tessera import Tensor
+
+LOG2_E = 1 / math.log(2)
 
 
 @ts.kernel(ROWS=64, COLUMNS=64)
@@ -49,7 +54,7 @@ def attention_forward(
     `literal` both are NaN or make it.
     """
     ctx = ts.tile.context()
-    rows, columns, wide = ctx.ROWS, ctx.COLUMNS, wide_of(q)
+    rows, columns, wide, bits = ctx.ROWS, ctx.COLUMNS, wide_of(q), in_bits(bias, literal)
     ts.tile.grid(ctx.B, ctx.H, ts.tile.cdiv(ctx.S, rows))
     b, h, i = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
     g = h // (ctx.H // ctx.G)
@@ -62,20 +67,21 @@ def attention_forward(
     if reach is not None:
         last = min(max(last, reach[b, g]), keys)
     for j in ts.tile.range_k(first, last, columns):
-        s = capped(scaled(ts.tile.mma(x, k[b, g, j : j + columns, :].T), scale, ctx.D, q, literal), softcap)
+        raw = scaled(ts.tile.mma(x, k[b, g, j : j + columns, :].T), scale, ctx.D, q, literal, bits and softcap is None)
+        s = capped(raw, softcap, bits)
         if bias is not None:
             s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns), hidden, q, literal)
         s = visible(s, i, rows, j, columns, keys, lengths is not None, causal, window)
         new = ts.tile.maximum(top, ts.tile.row_max(s))
         base = ts.tile.where(new == -math.inf, 0.0, new)
-        p, shrink = ts.tile.exp(s - base), ts.tile.exp(top - base)
+        p, shrink = power(s - base, bits), power(top - base, bits)
         total = total * shrink + ts.tile.row_sum(p)
         sums = sums * shrink + ts.tile.mma(ts.tile.cast(p, v.dtype), v[b, g, j : j + columns, :])
         top = new
     some = total if literal else ts.tile.where(total == 0, 1.0, total)
     out[b, h, i : i + rows, :] = sums / some
     if lse is not None:
-        sums_log = top + ts.tile.log(some)
+        sums_log = (top * math.log(2) if bits else top) + ts.tile.log(some)
         lse[b, h, i : i + rows] = sums_log if literal else ts.tile.where(total == 0, math.inf, sums_log)
 
 
@@ -101,23 +107,23 @@ def attention_backward_queries(
     """`dq` [B, H, S, D], given the cotangent `ct` of the result, `lse`, and `along`: sum(ct * out) less the cotangent
     of `lse`."""
     ctx = ts.tile.context()
-    rows, columns = ctx.ROWS, ctx.COLUMNS
+    rows, columns, bits = ctx.ROWS, ctx.COLUMNS, in_bits(bias, literal)
     ts.tile.grid(ctx.B, ctx.H, ts.tile.cdiv(ctx.S, rows))
     b, h, i = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
     g = h // (ctx.H // ctx.G)
     keys = ctx.T if lengths is None else min(lengths[b], ctx.T)
     x, c = q[b, h, i : i + rows, :], ct[b, h, i : i + rows, :]
-    own, mean = lse[b, h, i : i + rows][:, None], along[b, h, i : i + rows][:, None]
+    own, mean = unit(lse[b, h, i : i + rows], bits)[:, None], along[b, h, i : i + rows][:, None]
     sums = ts.tile.zeros((rows, ctx.D), lse.dtype)
     first, last = keys_seen(i, rows, columns, keys, causal, window)
     for j in ts.tile.range_k(first, last, columns):
         y = k[b, g, j : j + columns, :]
-        raw = scaled(ts.tile.mma(x, y.T), scale, ctx.D, q, literal)
-        s = capped(raw, softcap)
+        raw = scaled(ts.tile.mma(x, y.T), scale, ctx.D, q, literal, bits and softcap is None)
+        s = capped(raw, softcap, bits)
         if bias is not None:
             block = block_of(bias, spread, b, h, i, rows, j, columns)
             s = biased(s, block, hidden, q, literal)
-        p = ts.tile.exp(visible(s, i, rows, j, columns, keys, lengths is not None, causal, window) - own)
+        p = power(visible(s, i, rows, j, columns, keys, lengths is not None, causal, window) - own, bits)
         ds = p * (ts.tile.mma(c, v[b, g, j : j + columns, :].T) - mean)
         if bias is not None:
             ds = seen_only(ds, block, literal)
@@ -150,7 +156,7 @@ def attention_backward_keys(
     Scores stand here with a row for each key, so that no operand of a product is turned.
     """
     ctx = ts.tile.context()
-    rows, columns = ctx.ROWS, ctx.COLUMNS
+    rows, columns, bits = ctx.ROWS, ctx.COLUMNS, in_bits(bias, literal)
     ts.tile.grid(ctx.B, ctx.G, ts.tile.cdiv(ctx.T, rows))
     b, g, j = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
     served = ctx.H // ctx.G
@@ -165,13 +171,13 @@ def attention_backward_keys(
         h = g * served + r
         for i in ts.tile.range_k(first, last, columns):
             x, c = q[b, h, i : i + columns, :], ct[b, h, i : i + columns, :]
-            raw = scaled(ts.tile.mma(y, x.T), scale, ctx.D, q, literal)
-            s = capped(raw, softcap)
+            raw = scaled(ts.tile.mma(y, x.T), scale, ctx.D, q, literal, bits and softcap is None)
+            s = capped(raw, softcap, bits)
             if bias is not None:
                 block = turned(block_of(bias, spread, b, h, i, columns, j, rows), spread)
                 s = biased(s, block, hidden, q, literal)
             s = seen_from_keys(s, i, columns, j, rows, keys, lengths is not None, causal, window)
-            p = ts.tile.exp(s - lse[b, h, i : i + columns][None, :])
+            p = power(s - unit(lse[b, h, i : i + columns], bits)[None, :], bits)
             if dv is not None:
                 dz = dz + ts.tile.mma(ts.tile.cast(p, v.dtype), c)
             if dk is not None:
@@ -224,8 +230,8 @@ def attention_backward_bias(
                 x, c = q[b, h, i : i + rows, :], ct[b, h, i : i + rows, :]
                 own, mean = lse[b, h, i : i + rows][:, None], along[b, h, i : i + rows][:, None]
                 for j in ts.tile.range_k(left, left + columns if spread[3] else ctx.T, columns):
-                    s = scaled(ts.tile.mma(x, k[b, g, j : j + columns, :].T), scale, ctx.D, q, literal)
-                    s = capped(s, softcap)
+                    s = scaled(ts.tile.mma(x, k[b, g, j : j + columns, :].T), scale, ctx.D, q, literal, False)
+                    s = capped(s, softcap, False)
                     s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns), hidden, q, literal)
                     s = visible(s, i, rows, j, columns, keys, lengths is not None, causal, window)
                     sums += ts.tile.exp(s - own) * (ts.tile.mma(c, v[b, g, j : j + columns, :].T) - mean)
@@ -249,8 +255,22 @@ def scaling(scale, features):
     return 1 / math.sqrt(features) if scale is None else scale
 
 
-def capped(s, softcap):
-    return s if softcap is None else softcap * ts.tile.tanh(s / softcap)
+def in_bits(bias, literal):
+    """Whether scores are in units of log(2)."""
+    return bias is None and not literal
+
+
+def unit(x, bits):
+    """A logarithm in the unit of the scores."""
+    return x * LOG2_E if bits else x
+
+
+def power(x, bits):
+    return ts.tile.exp2(x) if bits else ts.tile.exp(x)
+
+
+def capped(s, softcap, bits):
+    return s if softcap is None else unit(softcap, bits) * ts.tile.tanh(s / softcap)
 
 
 def uncapped(ds, raw, softcap):
@@ -287,8 +307,8 @@ def seen_only(ds, block, literal):
     return ts.tile.where(block, ds, 0.0) if literal and block.dtype == ts.bool else ds
 
 
-def scaled(s, scale, features, like, literal):
-    return rounded(rounded(s, like, literal) * scaling(scale, features), like, literal)
+def scaled(s, scale, features, like, literal, bits):
+    return rounded(rounded(s, like, literal) * unit(scaling(scale, features), bits), like, literal)
 
 
 def rounded(s, like, literal):
@@ -323,25 +343,34 @@ def visible(s, i, rows, j, columns, keys, short, causal, window):
     """Scores [rows, columns] of queries from i and keys from j, with -inf where a query may not see a key."""
     if not (short or causal or window is not None):
         return s
-    query, key = (i + ts.tile.arange(rows))[:, None], (j + ts.tile.arange(columns))[None, :]
-    return masked(s, query, key, keys, short, causal, window)
+    query = ts.tile.cast(ts.tile.arange(rows), ts.int32)[:, None]
+    key = ts.tile.cast(ts.tile.arange(columns), ts.int32)[None, :]
+    return masked(s, query, rows, key, columns, i - j, keys - j, short, causal, window)
 
 
 def seen_from_keys(s, i, columns, j, rows, keys, short, causal, window):
     """The same for scores [rows, columns] of keys from j and queries from i."""
     if not (short or causal or window is not None):
         return s
-    query, key = (i + ts.tile.arange(columns))[None, :], (j + ts.tile.arange(rows))[:, None]
-    return masked(s, query, key, keys, short, causal, window)
+    query = ts.tile.cast(ts.tile.arange(columns), ts.int32)[None, :]
+    key = ts.tile.cast(ts.tile.arange(rows), ts.int32)[:, None]
+    return masked(s, query, columns, key, rows, i - j, keys - j, short, causal, window)
 
 
-def masked(s, query, key, keys, short, causal, window):
+def masked(s, query, queries, key, keys, ahead, left, short, causal, window):
+    """Queries and keys count from those of the block, so that 32 bits do: the first query is `ahead` of the first key,
+    from which on there are `left`."""
     if short:
-        s = ts.tile.where(key < keys, s, -math.inf)
+        s = ts.tile.where(key < between(0, left, keys), s, -math.inf)
     if causal:
-        s = ts.tile.where(key <= query, s, -math.inf)
+        s = ts.tile.where(key <= query + between(-queries, ahead, keys), s, -math.inf)
     elif window is not None:
-        s = ts.tile.where(key - query < window, s, -math.inf)
+        s = ts.tile.where(key < query + between(-queries, ahead + window, keys), s, -math.inf)
     if window is not None:
-        s = ts.tile.where(query - key < window, s, -math.inf)
+        s = ts.tile.where(query < key + between(-keys, window - ahead, queries), s, -math.inf)
     return s
+
+
+def between(least, x, most):
+    """A distance, no further than where nothing, or all, is seen."""
+    return ts.tile.cast(min(max(x, least), most), ts.int32)

@@ -340,3 +340,33 @@ def test_tiles_that_a_kernel_computes_are_multiplied_as_those_in_memory(k: int) 
         found += [results[0], results[1].T, results[2]]
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
+
+
+@ts.function
+def attended(q: Any, k: Any, v: Any, ct: Any) -> Any:
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return ts.sum(ts.cast(ts.attention(q, k, v, causal=True), ts.f32) * ts.cast(ct, ts.f32))
+
+    return ts.attention(q, k, v, causal=True), *ts.grad(loss, argnums=(0, 1, 2))(q, k, v)
+
+
+@pytest.mark.parametrize("shape", [(2, 128, 64, 64), (1, 132, 32, 128), (1, 192, 128, 32)], ids=str)
+def test_words_are_multiplied_as_their_halves_are(shape: tuple[int, int, int, int]) -> None:
+    """Attention and its derivative have left and right operands in memory and in scratch, in either order of the axes,
+    some of which loops do not change."""
+    heads, length, depth, wide = shape
+    rng = np.random.default_rng(depth)
+    q, k, v, ct = (rng.standard_normal((1, heads, length, n)).astype(BF16) for n in (depth, depth, wide, wide))
+    compiled = ts.compile(attended, target="cpu", arguments=(q, k, v, ct))
+    found: list[list[Any]] = []
+    for target in (without("amx"), without("avx512bf16"), CpuTarget("baseline")):
+        out = [np.empty(x.shape, BF16) for x in (v, q, k, v)]
+        out[0] = np.empty((1, heads, length, wide), BF16)
+        artifact = generate(compiled.lowered.program, target)
+        if target.isa.bf16_products:
+            assert "_pairs(" in artifact.source
+        target.load(artifact).run([x.ctypes.data for x in (q, k, v, ct, *out)], [], [])
+        found.append(out)
+    for other in found[1:]:
+        for x, y in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(x, y)

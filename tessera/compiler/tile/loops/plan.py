@@ -311,10 +311,10 @@ class Planner:
         mine |= {v for n in group.nests for v in n.also}
         results = [r.op.result if r.op else r.value for n in group.nests for r in n.roots if not r.op or r.op.results]
         for v in (*results, *(v for n in group.nests for v in n.also)):
-            if all(u in mine for u in self._users(v)):
+            if all(u in mine for u in self.users(v)):
                 group.inside.add(v)
 
-    def _users(self, v: Value) -> Iterator[object]:
+    def users(self, v: Value) -> Iterator[object]:
         """The root ops and kept values that read `v`, directly or through ops that are computed where they are used."""
         seen, stack = {v}, [v]
         while stack:

@@ -66,14 +66,14 @@ def _starts(op: Op) -> bool:
     rows = cast(TileType, left.type).shape[0]
     if not isinstance(rows, int) or rows < FEW:
         return False
-    return _is_turned(right) and _changes(right, loop) and not _changes(left, loop)
+    return _is_turned(right) and changes(right, loop) and not changes(left, loop)
 
 
 def _is_turned(v: Value) -> bool:
     return v.op is not None and v.op.name == "tile.transpose"
 
 
-def _changes(v: Value, loop: Op) -> bool:
+def changes(v: Value, loop: Op) -> bool:
     """Whether `v` is made inside of the loop."""
     block = v.owner if isinstance(v.owner, Block) else v.owner.block
     while block is not None and block.region is not None and block.region.op is not None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, writes
+from tessera.compiler.targets.cpu.kernel.products import lay_out, scaling_of
 from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.memory import Cell
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
@@ -18,7 +19,7 @@ class CarriedCells:
     """The values carried by a loop: initial values, values inside, results.
 
     A tile has two buffers. An iteration reads the current one and writes the next state into the other; then the two
-    pointers change places.
+    pointers change places. A product that only adds to the tile stays in the current one.
     """
 
     def __init__(self, k: KernelFunction, initial: Sequence[Value], plan: Planner, writer: NestWriter) -> None:
@@ -56,6 +57,7 @@ class CarriedCells:
         yields = list(body.terminator.operands)
         arguments = body.args[len(body.args) - len(self.cells) :]
         spare: dict[int, Cell] = {}
+        stays: set[int] = set()
         rest = iter(state)
         for i, cell in enumerate(self.cells):
             if cell is None:
@@ -69,6 +71,9 @@ class CarriedCells:
             v = yields[i]
             if v not in ready and made_here(v, body):
                 ready[v] = i
+                if adds_to(v, arguments[i]):
+                    stays.add(i)
+                    cell = ev.cells[arguments[i]]
                 ev.cells[v] = cell
         plan = k.block(body, ready)
         writer = k.writer(plan)
@@ -76,7 +81,7 @@ class CarriedCells:
         for i, v in enumerate(yields):
             if self.cells[i] is None:
                 out += k.registers(v)
-            elif v is arguments[i]:
+            elif i in stays or v is arguments[i]:
                 out += [ev.cells[v].ptr, spare[i].ptr]
             else:
                 if ready.get(v) != i:
@@ -86,10 +91,20 @@ class CarriedCells:
         return out
 
 
+def adds_to(v: Value, tile: Value) -> bool:
+    """Whether `v` is a product that is added to `tile`, or to it scaled, and nobody else reads the tile."""
+    if v.op is None or v.op.name != "tile.mma":
+        return False
+    acc = v.op.operands[2]
+    scaled = scaling_of(acc)
+    return (acc if scaled is None else scaled[0]) is tile and len(acc.users) == len(tile.users) == 1
+
+
 @writes("for")
 def write_for(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     fn, ev = k.fn, k.ev
     body = op.region.block
+    lay_out(k, op)
     carried = CarriedCells(k, op.operands[3:], plan, writer)
     lower, upper = ev.index(op.operands[0]), ev.index(op.operands[1])
     step = fn.smax(ev.index(op.operands[2]), 1)  # a step that is not positive would never end
@@ -130,6 +145,7 @@ def _while_going(
 @writes("while")
 def write_while(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> None:
     head, body = (r.block for r in op.regions)
+    lay_out(k, op)
     carried = CarriedCells(k, op.operands, plan, writer)
 
     def test(state: list[Val]) -> Val:

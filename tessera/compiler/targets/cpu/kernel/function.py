@@ -9,12 +9,14 @@ Ops that are not part of a loop nest are written by functions of the neighbourin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, storage_type, unpack
 from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, FrameLayout, Site
 from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
+from tessera.compiler.targets.cpu.kernel.packing.words import multiplies_words
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I64, PTR, Index, Val
@@ -94,6 +96,8 @@ class KernelFunction:
         self.scratch_bytes: Dim = 0
         self.stack_bytes = 0
         self._workspace: Val | None = None
+        self.words: dict[tuple[Value, bool], Any] = {}
+        """left (False) and right operands that are laid out as words before a loop: where these are (products.py)"""
         self.has_mma = any(op.name in ("tile.mma", "tile.contract") for op in self.kernel.walk())
         self._bind(launch)
 
@@ -216,7 +220,8 @@ class KernelFunction:
             for o in op.walk()
             if o.name == "tile.mma"
             for i, v in enumerate(o.operands)
-            if self.reads_in_place(v) and not (i == 1 and o.block is not block and across(v))
+            if self.reads_in_place(v)
+            and not (i == 1 and o.block is not block and across(v) and not multiplies_words(self.isa, o))
         }
         plan = Planner(block, memory_of, needed, direct)
         writer = self.writer(plan)

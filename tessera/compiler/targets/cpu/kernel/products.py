@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.ir.types import ViewType
+from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, real_part, register_type
 from tessera.compiler.targets.cpu.kernel.diagonal import diagonal_function
 from tessera.compiler.targets.cpu.kernel.dots import dots_function
@@ -15,6 +15,7 @@ from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, 
 from tessera.compiler.targets.cpu.kernel.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.packed_matmul import KC, PackedMatmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.packing.scattered import Walk
+from tessera.compiler.targets.cpu.kernel.packing.words import FEW_PAIRS, multiplies_words, words_function
 from tessera.compiler.targets.cpu.kernel.small_matmul import (
     FEW_ROWS,
     LARGE,
@@ -33,6 +34,7 @@ from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.tile.dialect import matrix_axes, matrix_sizes
 from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.loops.plan import Planner
+from tessera.compiler.tile.passes.turn_products import changes
 from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim
@@ -44,8 +46,6 @@ _SOME_ROWS = 16
 """of an open number: two of the usual blocks of registers would be mostly filler"""
 SAVED, FEW = 1.08, 16
 """A block is computed transposed where that saves so much of the work, if it has at least so many rows and columns."""
-FEW_PAIRS = 1 << 15
-"""multiplications of tiles in scratch memory that are not worth packing two by two"""
 RUN = 8
 """neighbours that are worth reading together"""
 LONG = 1 << 30
@@ -184,6 +184,8 @@ class Product:
     panels all of it has"""
     few: bool = False
     """there is at least one row, and the other ones of `rows` need not be there"""
+    scale: Val | None = None
+    """where the numbers are that what is accumulated to is multiplied by, one for each column"""
 
     @property
     def swapped(self) -> Product:
@@ -203,7 +205,7 @@ class Product:
         if kind == "" or (self.few and kind not in ("direct", "turned")):
             self._packed(k)
             return
-        shape = replace(shape, m_is_bound=self.few)
+        shape = replace(shape, m_is_bound=self.few, scaled=self.scale is not None)
         if kind != "direct" and not isinstance(self.n, int):
             shape = replace(shape, n_is_bound=True)
         if kind in ("turned", "lines"):
@@ -274,8 +276,13 @@ class Product:
             lambda: self._packed(k),
         )
 
+    def takes_scale(self, k: KernelFunction) -> bool:
+        kind, shape = self._kind(k)
+        return kind == "direct" and shape.m > 1 and shape.n % shape.lanes == 0 and isinstance(self.m, int)
+
     def _arguments(self) -> list[Index]:
-        return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, *self._sizes()]
+        scale = [] if self.scale is None else [self.scale]
+        return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, *self._sizes(), *scale]
 
     def _sizes(self) -> list[Index]:
         return [self.c, self.pitch, self.m, self.n, self.k]
@@ -330,19 +337,85 @@ def write_mma(k: KernelFunction, op: Op, plan: Planner, writer: NestWriter) -> N
     m, depth, _, n = sizes
     cell = k.ev.cells.get(op.result) or k.matrix(op.result)
     k.ev.cells[op.result] = cell
-    added = not _is_zero(acc)
-    if added:
-        writer.write(plan.copy(acc, cell))
-        k.ev.memo = {}
+    pitch = cell.strides[0] or PITCH
+    assert isinstance(pitch, int)
+    words = [_words(k, op, i) for i in range(2)] if multiplies_words(k.isa, op) else [None]
+    if (x := words[0]) is not None and (y := words[-1]) is not None:
+        added, scale = _start(k, op, cell, n % k.isa.lanes(32) == 0, plan, writer)
+        strides = *x.strides, *y.strides, pitch
+        shape = Shape(k.isa, dtypes.f32, m, n, depth // 2, strides, added, pairs=True, scaled=scale is not None)  # type: ignore[arg-type]
+        given = [x.ptr, *x.strides, y.ptr, *y.strides, cell.ptr, pitch, m, n, depth // 2]
+        _call(k.fn, direct_function(k.module, shape), [*given, *([] if scale is None else [scale])])
+        return
     left, right = _operand(k, a), _operand(k, b)
     narrow = dtype_of(acc) == dtypes.f32 and dtype_of(a) == dtype_of(b) == dtypes.bf16
     pairs = k.isa.bf16_products and not (left.halves and right.halves and m * n * depth <= FEW_PAIRS)
     if not (k.isa.bf16_tiles or pairs) or not narrow or op.attrs.get("subnormals"):
         left, right = (replace(x, halves=False) for x in (left, right))
     _check(op, left.dtype, right.dtype, dtype_of(acc))
-    pitch = cell.strides[0] or PITCH
-    assert isinstance(pitch, int)
-    Product(left, right, dtype_of(acc), cell.ptr, pitch, m, n, depth, m, n, added).write(k)
+    product = Product(left, right, dtype_of(acc), cell.ptr, pitch, m, n, depth, m, n, True)
+    added, scale = _start(k, op, cell, product.takes_scale(k), plan, writer)
+    replace(product, accumulate=added, scale=scale).write(k)
+
+
+def _start(
+    k: KernelFunction, op: Op, cell: Cell, takes_scale: bool, plan: Planner, writer: NestWriter
+) -> tuple[bool, Val | None]:
+    """Brings what the products are added to into the result's memory; says whether there is something, and what its
+    columns are still to be multiplied by."""
+    acc, cells = op.operands[2], k.ev.cells
+    if _is_zero(acc):
+        return False, None
+    if acc in cells and cells[acc].ptr is cell.ptr:
+        return True, None
+    found = scaling_of(acc)
+    if found is not None and takes_scale:
+        tile, scale = found
+        if tile in cells and cells[tile].ptr is cell.ptr and scale in cells and cells[scale].strides == (1,):
+            return True, cells[scale].ptr
+    writer.write(plan.copy(acc, cell))
+    k.ev.memo = {}
+    return True, None
+
+
+def scaling_of(acc: Value) -> tuple[Value, Value] | None:
+    """A tile and a number for each of its columns, where `acc` is their product."""
+    if acc.op is None or acc.op.name != "tile.mul":
+        return None
+    for tile, factor in (acc.op.operands, acc.op.operands[::-1]):
+        if factor.op is not None and factor.op.name == "tile.broadcast" and factor.op.attrs["axes"] == (1,):
+            return tile, factor.op.operands[0]
+    return None
+
+
+def _words(k: KernelFunction, op: Op, i: int) -> MatrixOperand | None:
+    """An operand of a product that multiplies words; None for one without neighbours."""
+    v, right = op.operands[i], i == 1
+    if (found := k.words.get((v, right))) is not None:
+        return found
+    x = _operand(k, v)
+    own, deep = reversed(x.strides) if right else x.strides
+    if own != 1 and deep != 1:
+        return None
+    width, depth = shape_of(v)[::-1] if right else shape_of(v)
+    assert isinstance(width, int) and isinstance(depth, int)
+    along = "p" if own == 1 else "k"
+    name, strides = words_function(k.module, k.isa, x.dtype, (width, depth), along, right)
+    target = k.raw(width * depth * 2)
+    _call(k.fn, name, [x.ptr, own, deep, width, depth, target])
+    step, deep_step = strides
+    return MatrixOperand(target, (deep_step, step) if right else (step, deep_step), dtypes.int32)
+
+
+def lay_out(k: KernelFunction, loop: Op) -> None:
+    """Writes the words of operands that a loop does not change before it."""
+    for op in loop.walk():
+        if op.name != "tile.mma" or not multiplies_words(k.isa, op):
+            continue
+        for i, v in enumerate(op.operands[:2]):
+            stays = isinstance(v.type, TileType) and not changes(v, loop)  # shared memory is written again
+            if stays and (v, i == 1) not in k.words and (words := _words(k, op, i)) is not None:
+                k.words[v, i == 1] = words
 
 
 def _is_zero(v: Value) -> bool:

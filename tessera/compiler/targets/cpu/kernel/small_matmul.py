@@ -15,11 +15,12 @@ from typing import TypeAlias, TypeVar
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.kernel.chains import Chains, added, chains_in_lanes, sums
+from tessera.compiler.targets.cpu.kernel.instructions import narrow
 from tessera.compiler.targets.cpu.kernel.packed_matmul import PARAMETERS
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose
-from tessera.compiler.targets.cpu.llvm.values import I32, Index, Ty, Val, const
+from tessera.compiler.targets.cpu.llvm.values import I32, PTR, Index, Ty, Val, const
 from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
 from tessera.language.order import CHAIN, SPAN, levels
@@ -61,6 +62,10 @@ class Shape:
     (one row of A): memory is asked ahead"""
     m_is_bound: bool = False
     """there may be fewer rows, but one; results of the others are filler. For the direct way and turned.py"""
+    scaled: bool = False
+    """C is multiplied by a number for each column before products are added; for the direct way, and whole vectors"""
+    pairs: bool = False
+    """a step of k is a word with two neighbours of bf16 (narrow.py); for the direct way, and one chain"""
 
     @property
     def lanes(self) -> int:
@@ -94,6 +99,8 @@ class Shape:
             + ("_bound" if self.n_is_bound else "")
             + ("_large" if self.large else "")
             + ("_few" if self.m_is_bound else "")
+            + ("_scaled" if self.scaled else "")
+            + ("_pairs" if self.pairs else "")
         )
         k = "x" if self.k is None else self.k
         return f"{kind}_{self.dtype}_{self.m}x{self.n}x{k}_{strides}{add}"
@@ -143,7 +150,7 @@ def written(module: LLVMModule, shape: Shape, kind: str, writer: type[W], write:
     """The name of the function of this kind, which `write` writes into `module` if it is not there yet."""
     name = shape.name(kind)
     if not any(f.name == name for f in module.functions):
-        fn = LLVMFunction(module, name, PARAMETERS)
+        fn = LLVMFunction(module, name, [*PARAMETERS, ("scale", PTR)] if shape.scaled else PARAMETERS)
         places = (1, 2, 4, 5, 7)
         strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
         write(writer(fn, shape, strides))
@@ -163,6 +170,8 @@ class Writer:
         return base
 
     def fma(self, x: Val, y: Val, z: Val) -> Val:
+        if self.shape.pairs:
+            return narrow.add_pairs(self.fn, x, y, z)
         return VectorMath(self.fn, self.shape.isa).fma(x, y, z)
 
     def row(self, i: Index) -> Index:
@@ -348,6 +357,10 @@ class Writer:
         given = [const(0, t) for t in types] * rows
         if shape.accumulate:
             given = [fn.load(p, t, shape.dtype.itemsize) for p, t in zip(places, types * rows, strict=True)]
+        if shape.scaled:
+            scale = self.at(fn.param(11), (column, 1))
+            factors = [fn.load(self.at(scale, (j * lanes, 1)), t, shape.dtype.itemsize) for j, t in enumerate(types)]
+            given = [fn.binary("fmul", v, f) for v, f in zip(given, factors * rows, strict=True)]
         self.finish(places, self.sums(given, chain))
 
     def sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:

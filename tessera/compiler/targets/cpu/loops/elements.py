@@ -51,6 +51,8 @@ class ElementEmitter(Numbers):
         """values that are in registers here: scalars, results of reductions at the current outer coordinates"""
         self.cells: dict[Value, Cell] = {}
         """values in scratch memory"""
+        self.replaced: set[Value] = set()
+        """those whose memory another value has taken"""
         self.fresh: set[Value] = set()
         """values that the current nest computes and keeps on the way"""
         self.given: dict[tuple[Value, Coords], tuple[Val, DType]] = {}

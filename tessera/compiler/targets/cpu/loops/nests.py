@@ -14,6 +14,7 @@ from tessera.compiler.targets.cpu.loops.nest_across import Across, SerialNest
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import Along
 from tessera.compiler.targets.cpu.loops.nest_transposed import Turned
+from tessera.compiler.targets.cpu.loops.reuse import replaced
 from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.loops.plan import Planner
 from tessera.compiler.tile.loops.stages import LoopGroup, Nest
@@ -131,9 +132,9 @@ class NestWriter:
                 if root.op is not None and root.op.name == "tile.reduce":
                     self._reduction_cell(root.op.result, group)
                 elif root.op is None and root.target is None and root.value not in self.ev.cells:
-                    self._cell(root.value, group)
+                    self._cell(root.value, group, nest)
             for v in nest.also:
-                self._cell(v, group)
+                self._cell(v, group, nest)
 
     def _reduction_cell(self, v: Value, group: LoopGroup) -> None:
         """None where the result stays in a register, at the coordinates of the outer loops."""
@@ -143,8 +144,12 @@ class NestWriter:
             return
         self._cell(v, group)
 
-    def _cell(self, v: Value, group: LoopGroup) -> None:
+    def _cell(self, v: Value, group: LoopGroup, nest: Nest | None = None) -> None:
         classes = self.plan.spaces.of(v)
         skipped = {c for c in classes if c in group.outer} if v in group.inside else set[int | None]()
+        if nest is not None and not skipped and (old := replaced(v, nest, group, self.plan, self.ev)) is not None:
+            self.ev.cells[v] = self.ev.cells[old]
+            self.ev.replaced.add(old)
+            return
         sizes = [1 if c is None or c in skipped else d for c, d in zip(classes, shape_of(v), strict=True)]
         self.ev.cells[v] = self.scratch.cell(v, sizes)

@@ -245,7 +245,10 @@ class Packer:
 
     def _row(self, read: Callable[[int, int], Val], line: Val) -> None:
         """All elements of a step: `read(place, lanes)` gives `lanes` of them from a place on."""
-        done, width = 0, self.panel.width
+        self.pieces(read, line, self.panel.width)
+
+    def pieces(self, read: Callable[[int, int], Val], line: Val, width: int) -> None:
+        done = 0
         while done < width:
             lanes = min(self.panel.lanes, 1 << ((width - done).bit_length() - 1))
             self.put(read(done, lanes), line, done)

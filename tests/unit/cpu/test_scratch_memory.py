@@ -1,0 +1,103 @@
+"""Scratch memory of kernels: values take over the place of those that nobody reads any more."""
+
+# pyright: reportUndefinedVariable=false
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
+from tessera.compiler.targets.cpu.llvm.values import PTR, ty
+
+N = 32
+F32 = ty("f", 32)
+
+
+@ts.kernel
+def weighed(a: ts.Tensor["N", "N", ts.f32], b: ts.Tensor["N", "N", ts.f32], y: ts.Tensor["N", "N", ts.f32]):
+    """Three matrices one after the other."""
+    s = ts.tile.mma(a[0:32, 0:32], b[0:32, 0:32])
+    p = ts.tile.exp(s - ts.tile.col_max(s)[None, :])
+    y[0:32, 0:32] = ts.tile.mma(b[0:32, 0:32].T, p)
+
+
+@ts.kernel
+def used_twice(a: ts.Tensor["N", "N", ts.f32], b: ts.Tensor["N", "N", ts.f32], y: ts.Tensor["N", "N", ts.f32]):
+    """Two matrices that are made of the same one, which only the second may replace."""
+    s = ts.tile.mma(a[0:32, 0:32], b[0:32, 0:32])
+    p = ts.tile.exp(s * 0.1)
+    left = ts.tile.mma(p, b[0:32, 0:32])
+    r = ts.tile.tanh(s)
+    y[0:32, 0:32] = left + ts.tile.mma(r, b[0:32, 0:32])
+
+
+@ts.kernel
+def both_at_once(a: ts.Tensor["N", "N", ts.f32], b: ts.Tensor["N", "N", ts.f32], y: ts.Tensor["N", "N", ts.f32]):
+    s = ts.tile.mma(a[0:32, 0:32], b[0:32, 0:32])
+    p, r = ts.tile.exp(s * 0.1), ts.tile.tanh(s)
+    y[0:32, 0:32] = ts.tile.mma(p, b[0:32, 0:32]) + ts.tile.mma(r, b[0:32, 0:32])
+
+
+@ts.kernel
+def turned_too(a: ts.Tensor["N", "N", ts.f32], b: ts.Tensor["N", "N", ts.f32], y: ts.Tensor["N", "N", ts.f32]):
+    """An element is made of another place's."""
+    s = ts.tile.mma(a[0:32, 0:32], b[0:32, 0:32])
+    p = ts.tile.exp(s * 0.1) + ts.tile.tanh(s.T)
+    y[0:32, 0:32] = ts.tile.mma(p, b[0:32, 0:32])
+
+
+def softmax_part(s: Any) -> Any:
+    return np.exp(s - s.max(axis=0))
+
+
+KERNELS = [
+    (weighed, lambda s, b: b.T @ softmax_part(s)),
+    (used_twice, lambda s, b: np.exp(s * 0.1) @ b + np.tanh(s) @ b),
+    (both_at_once, lambda s, b: np.exp(s * 0.1) @ b + np.tanh(s) @ b),
+    (turned_too, lambda s, b: (np.exp(s * 0.1) + np.tanh(s.T)) @ b),
+]
+
+
+@pytest.mark.parametrize("number", range(len(KERNELS)), ids=lambda i: KERNELS[i][0].__name__)
+def test_values_that_replace_others(number: int) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((N, N)).astype(np.float32) for _ in range(2))
+    y = np.empty((N, N), np.float32)
+    kernel, want = KERNELS[number]
+    kernel(a, b, y)
+    exact = want(a.astype(np.float64) @ b.astype(np.float64), b.astype(np.float64))
+    np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4 * np.abs(exact).max())
+
+
+def test_one_place_serves_the_products_and_the_weights() -> None:
+    a = np.zeros((N, N), np.float32)
+    text = ts.compile(weighed, target="cpu", arguments=(a, a, a)).source
+    body = text[text.index("@weighed(") :].split("\n}")[0]
+    matrices = [size for size in re.findall(r"alloca \[(\d+) x i8\]", body) if int(size) > N * N * 4]
+    assert len(matrices) == 2  # these, and the result
+
+
+def test_instructions_of_several_writers_take_turns() -> None:
+    fn = LLVMFunction(LLVMModule(), "f", [("p", PTR)])
+    sums: list[Any] = []
+
+    def write(i: int) -> None:
+        x = fn.load(fn.gep(fn.param(0), i, "float"), F32)
+        y = fn.binary("fmul", x, x)
+        sums.append(fn.binary("fadd", sums[-1], y) if sums else y)
+        fn.store(sums[-1], fn.gep(fn.param(0), i, "float"))
+
+    fn.side_by_side([lambda i=i: write(i) for i in range(3)])
+    order = [m[0] for line in fn.out if isinstance(line, str) and (m := re.search(r"load|fmul|fadd|store", line))]
+    assert order.index("store") > len(order) - 1 - order[::-1].index("load")  # all are under way before one is done
+    lines: list[str] = []
+    fn.render(lines)
+    defined: set[str] = {"p"}
+    for line in lines[1:]:
+        name, _, rest = line.strip().rpartition(" = ")
+        assert set(re.findall(r"%(\w+)", rest)) <= defined
+        defined.add(name.lstrip("%"))
