@@ -58,7 +58,7 @@ class FileAnalysis:
     text: str = ""
     analyses: list[Analysis] = field(default_factory=list[Analysis])
     problems: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    """findings that belong to no function: the places that do not parse"""
+    """findings that belong to no function: places that do not parse, unknown names, steps of `ts.train`"""
     trainings: list[Training] = field(default_factory=list["Training"])
     """the calls of `ts.train`"""
     gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -122,8 +122,10 @@ class FileAnalysis:
         self.trainings = found
         self.analyses = [k.analysis for k in kept.values()]
         source = source_of(self.file, text)
-        idle = [d for t in found for d in t.findings(source) if not self.in_gap(d.span)]
-        self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names(), *idle]
+        said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}
+        of_steps = [d for t in found for d in t.findings(source) if (d.code, d.span) not in said]
+        of_steps = [d for d in of_steps if not self.in_gap(d.span)]
+        self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names(), *of_steps]
 
     def _given_up(self) -> list[Diagnostic]:
         """Constants that would take too long to compute here; Python computes them when it runs."""
@@ -221,8 +223,8 @@ def analyse_file(source: str | Path, text: str | None = None) -> list[Analysis]:
         text = read_text(source)
     found = FileAnalysis(str(source))
     analyses = found.update(text)
-    if found.problems:
-        raise CompileError(found.problems)
+    if found.syntax_errors:
+        raise CompileError(found.syntax_errors)
     return analyses
 
 

@@ -33,7 +33,7 @@ from tessera.compiler.frontend.names.signature import Signature, definition_sign
 from tessera.compiler.frontend.names.values import ClassRef, Namespace, Record
 from tessera.compiler.frontend.result import Analysis, ArgType, changed
 from tessera.compiler.frontend.syntax.parse import Source, parse_module
-from tessera.errors import Diagnostic, Span
+from tessera.errors import Diagnostic, Note, Span
 from tessera.immutable import mutable
 from tessera.language.annotations import dotted_name
 
@@ -41,6 +41,7 @@ STEP = Path(tessera.__path__[0], "training", "step.py")
 MODE = {"mode": "training"}
 """the options of the step, as its decorator gives them"""
 _PARAMETERS = ("model", "optimizer", "loss", "data")
+_OWN_NAME = re.compile(r"<(\w+)>")
 _MENTIONS: WeakKeyDictionary[ast.stmt, frozenset[str]] = WeakKeyDictionary()
 """of statements that have been asked about: the names that they read, none where they do not call `ts.train`"""
 
@@ -68,19 +69,38 @@ class Training:
     """the state of the optimizer, once it has been asked for"""
 
     def findings(self, source: Source) -> list[Diagnostic]:
-        """TS354 of layers that are trained and that the loss does not use: at the loss, in this file or where it is
-        passed. TS374 of dropout without a key, at its call in this file."""
+        """The errors of the step, TS374 of dropout without a key, and TS354 of layers that are trained and that the
+        loss does not use: in this file at their lines, those about the step itself at the loss, where it is defined in
+        this file or passed."""
         if self.step is None:
             return []
-        said = self.step.analysis.diagnostics
-        undropped = [d for d in said if d.code == "TS374" and d.span.file == source.file]
-        if not (found := [d for d in said if d.code == "TS354"]):
-            return undropped
-        state = self.state()
-        idle = idle_parts(found, state.members["moments"] if state is not None else None)
         here = self.loss.file == source.file
         place = replace(self.loss, source=source.text).span if here else source.span(self.given["loss"])
-        return [*([idle_finding(self.name, idle, place)] if idle else []), *undropped]
+        said = self.step.analysis.diagnostics
+        found = [self._placed(d, source, place) for d in said if d.severity == "error" or d.code == "TS374"]
+        if without := [d for d in said if d.code == "TS354"]:
+            state = self.state()
+            idle = idle_parts(without, state.members["moments"] if state is not None else None)
+            found += [idle_finding(self.name, idle, place)] if idle else []
+        return found
+
+    def _placed(self, d: Diagnostic, source: Source, place: Span) -> Diagnostic:
+        """A finding of the step in this file: what is said of the step's own lines, at `place`; in words of the user's,
+        whose names are not in <>."""
+        notes = tuple(n for n in d.notes if n.span != self._own and not _OWN_NAME.search(n.message))
+        d = replace(d, message=_OWN_NAME.sub(r"\1", d.message), notes=notes)
+        if d.span == self._own:
+            return replace(d, span=place, fixes=())
+        if d.span.file == source.file:
+            return d
+        return replace(d, span=place, fixes=(), notes=(Note("found here", d.span), *d.notes))
+
+    @property
+    def _own(self) -> Span:
+        """Where the step's own lines stand."""
+        tree = self.loss.tree
+        assert isinstance(tree, ast.FunctionDef)
+        return self.loss.text.span(tree.body[0])
 
     def state(self) -> Record | None:
         """The optimizer's state before the first step; None where the text does not tell it."""

@@ -218,7 +218,7 @@ def _analysed(lines: _Lines, text: str, name: str) -> Analysis:
     files = FileAnalysis(lines.document.file, modules=lines.document.modules)
     files.update(f"{lines.document.text.plain}\n\n\n{text}\n")
     found = next((a for a in files.analyses if a.name == name), None)
-    if found is None or files.problems:
+    if found is None or files.syntax_errors:
         raise NotFused("the selection is not a complete piece of program")
     return found
 

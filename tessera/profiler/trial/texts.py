@@ -47,7 +47,7 @@ class TextFile:
 
     @property
     def parses(self) -> bool:
-        return not self._files.problems
+        return not self._files.syntax_errors
 
     @property
     def diagnostics(self) -> Sequence[Diagnostic]:

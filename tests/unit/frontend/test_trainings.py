@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from tessera.compiler.frontend.called import called
+from tessera.compiler.frontend.function.trees import TREES
 from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.names.vocabulary import HELPERS
 from tessera.compiler.predict import predict, predict_training
 
 HEAD = """
@@ -91,6 +94,51 @@ def test_dropout_without_a_key_is_found_at_its_call() -> None:
         assert [d.span.line for d in read(text % more).diagnostics if d.code == "TS374"] == said
 
 
+@pytest.mark.parametrize("decorator", ["", "@ts.function\n"], ids=["plain", "function"])
+@pytest.mark.parametrize(
+    "body, code, line, col, said",
+    [
+        ("return (model(x) - x) ** 2", "TS352", 0, 5, "reduce it with"),
+        ("y = model(x[:, 1:])\n    return ts.mse(y, x)", "TS208", 1, 9, "D is 64"),
+        ("return ts.mse(model(x)[:, 1:], x)", "TS202", 1, 12, "63"),
+    ],
+    ids=["no number", "sizes of the model", "shapes"],
+)
+def test_errors_of_a_step_stand_at_their_lines_once(
+    decorator: str, body: str, code: str, line: int, col: int, said: str
+) -> None:
+    """As when it runs, though no decorator has the loss analysed."""
+    text = "import tessera as ts\nfrom tessera import Tensor, nn\n\n\n"
+    text += f'{decorator}def loss(model, x: Tensor["B", 64]):\n    {body}\n\n\n'
+    text += "ts.train(nn.Linear(64, 64, key=0), ts.optimizers.SGD(0.1), loss, data)\n"
+    file = FileAnalysis("/work/trains.py")
+    file.update(text)
+    (found,) = [d for d in file.diagnostics if d.severity == "error"]
+    first = text.count("\n", 0, text.index("def loss")) + 1
+    assert (found.code, found.span.line, found.span.col) == (code, first + line, col), found
+    assert said in found.message and not any("<" in said for said in (found.message, *(n.message for n in found.notes)))
+
+
+def test_an_error_of_a_loss_of_another_file_stands_where_it_is_passed(tmp_path: Path) -> None:
+    (tmp_path / "losses.py").write_text(
+        "import tessera as ts\nfrom tessera import Tensor\n\n\n"
+        'def loss(model, x: Tensor["B", 8]):\n    y = model(x)\n    return ts.mse(y, x[:, :4])\n'
+    )
+    text = "import tessera as ts\nfrom losses import loss\nfrom tessera import nn\n\n"
+    text += "ts.train(nn.Linear(8, 8, key=0), ts.optimizers.SGD(0.1), loss, [])\n"
+    file = FileAnalysis(str(tmp_path / "trains.py"))
+    file.update(text)
+    (found,) = [d for d in file.diagnostics if d.severity == "error"]
+    assert text.splitlines()[found.span.line - 1][found.span.col - 1 :].startswith("loss, [])")
+    assert found.notes[0].message == "found here" and found.notes[0].span.line == 7
+
+
+def test_texts_know_the_helpers_that_the_evaluator_defines() -> None:
+    """A helper that only live programs knew would leave what editors see of an optimizer undecided."""
+    known = {f"{module}.{name}" for module, names in HELPERS.items() for name in names}
+    assert {path for path in TREES if path.count(".") > 1} <= known
+
+
 def test_a_frozen_layer_is_not_trained() -> None:
     frozen = "groups=(ts.optimizers.Group(lambda name, p: name.startswith('idle'), frozen=True),)"
     assert not idle(read(TRAIN.replace("AdamW(1e-3", f"AdamW(1e-3, {frozen}")))
@@ -172,7 +220,9 @@ def test_a_step_is_predicted_with_its_update() -> None:
     ],
 )
 def test_why_nothing_is_predicted(text: str, why: str) -> None:
-    (training,) = read(text).trainings
+    file = FileAnalysis("/work/trains.py")
+    file.update(HEAD + text)
+    (training,) = file.trainings
     found = predict_training(training, {}, "cpu")
     assert found.us is None and found.bytes is None and why in found.why, found
 

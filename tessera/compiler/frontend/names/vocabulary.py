@@ -65,6 +65,7 @@ HELPERS = {
         {"arrays", "parameters", "replaced", "renewed", "copied", "moved", "recorded", "same_array", "types"}
     ),
     "tessera.optimizers.repeated": frozenset({"again", "remember"}),
+    "tessera.optimizers.swapped": frozenset({"noted", "swapped"}),
     "tessera.language.drawing": frozenset({"undropped"}),
 }
 """functions of the package's own modules that functions may call, and that mean something else there"""
