@@ -81,6 +81,8 @@ class PhaseStats:
     median: float
     p95: float
     longest: int
+    lines: tuple[int, ...]
+    """of its records; 0 is not known"""
 
 
 def balance(launch: LaunchEvent, tiles: TileBatch) -> Balance | None:
@@ -183,6 +185,7 @@ def phase_stats(tiles: TileBatch) -> list[PhaseStats]:
                     float(median),
                     float(p95),
                     int(duration.max()),
+                    tuple(np.unique(tiles.records["line"][tiles.records["phase"] == index]).tolist()),
                 )
             )
     return sorted(found, key=lambda entry: -entry.total)

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from tessera.language.lazy import np
-from tessera.profiler.balance import Balance, balance, busy_map, too_short
+from tessera.profiler.balance import Balance, PhaseStats, about_phases, balance, busy_map, phase_stats, too_short
 from tessera.profiler.quantity import format_percent, format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.style import (
@@ -23,6 +23,7 @@ from tessera.profiler.style import (
 )
 from tessera.profiler.views.lanes import Bars, bars_of
 from tessera.profiler.views.tiles import missing_tiles, view
+from tessera.runtime.events import LaunchEvent, TileBatch
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -38,13 +39,14 @@ class Timeline(Plot):
         self.balances: dict[int, Balance] = {launch: result for launch, result in found if result is not None}
 
     def __str__(self) -> str:
-        names = {launch.launch: launch.title for launch in self.recording.launches}
+        launches = {launch.launch: launch for launch in self.recording.launches}
         lines = ["Timeline:"]
         for launch, found in self.balances.items():
             lines.append(
-                f"  {names[launch]}: {found.tiles:,} tiles on {found.lanes} lanes ({found.waves:.2f} waves) "
+                f"  {launches[launch].title}: {found.tiles:,} tiles on {found.lanes} lanes ({found.waves:.2f} waves) "
                 f"in {format_time(found.makespan)}, {format_percent(found.idle)} idle, tail {format_time(found.tail)}"
             )
+            lines += [f"    {parts}"] if (parts := _parts(launches[launch], self.recording.tiles_of(launch))) else []
         for launch in self.recording.launches:
             if too_short(launch, self.recording.tiles_of(launch.launch)):
                 step = format_time(float(launch.attributes["clock_ns"]))
@@ -68,6 +70,26 @@ class Timeline(Plot):
         """How long tiles took, one curve per kernel."""
 
         return histogram_figure(self.recording)
+
+
+_PARTS = 6
+
+
+def _parts(launch: LaunchEvent, tiles: TileBatch) -> str:
+    """The phases of a launch's tiles, the longest first; "" where they have one."""
+    found = phase_stats(tiles)
+    if len(found) < 2:
+        return ""
+    whole = max(1, sum(entry.total for entry in found))
+    said = [f"{_with_line(entry)} {format_percent(entry.total / whole)}" for entry in found[:_PARTS]]
+    more = [f"{len(found) - _PARTS} more"] if len(found) > _PARTS else []
+    about = about_phases(launch)
+    return ", ".join([*said, *more]) + (f" ({about})" if about else "")
+
+
+def _with_line(entry: PhaseStats) -> str:
+    known = len(entry.lines) == 1 and entry.lines[0] > 0 and "(line" not in entry.phase
+    return f"{entry.phase} (line {entry.lines[0]})" if known else entry.phase
 
 
 # Tiles over time as a figure of Plotly: a heatmap of all resources above, the tiles of a window as bars below.

@@ -241,6 +241,9 @@ def test_views_show_them(prof: Profiler, tmp_path: Path) -> None:
     tips = list(tiles_of(prof.recording).phases.values())  # type: ignore[union-attr]
     slow = f"compute (line {at('uneven computes')})"
     assert len(tips) == 4 and all(f"{slow} " in tip and tip.endswith("where a value is first used") for tip in tips)
+    said = str(prof.timeline())
+    assert re.search(rf"\n    compute \(line {at('uneven computes')}\) \d\d\.\d%, ", said), said
+    assert f"store (line {at('uneven writes')}) " in said and said.endswith("first used)")
     path = prof.export_chrome_trace(tmp_path / "trace.json")
     assert lint_trace(path) == []
     slices = [e for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "phase"]
@@ -264,6 +267,17 @@ def test_equal_kernels_of_other_lines_have_those_of_their_launches() -> None:
     lines = [set(prof.recording.tiles_of(event.launch).records["line"].tolist()) for event in prof.launches()]
     if len(compiled.artifact.meta["kernels"]) == 1:
         assert lines == [{at("the first")}, {at("the second")}]
+
+
+@pytest.mark.parametrize("name", pipelined.CASES)
+@pytest.mark.parametrize("target", ["emulator:sm_80", "emulator:sm_90a"])
+def test_results_and_order_of_threads_do_not_see_the_clock(name: str, target: str) -> None:
+    require("g++")
+    p, chosen = pipelined.program(name, 3, target), base.get(target)
+    plain_code, profiled = (chosen.load(generate(p, chosen, profile=profile)) for profile in (False, True))
+    wanted = pipelined.run(name, plain_code, p)  # type: ignore[arg-type]
+    for seed in (0, 1, 2, 5):
+        assert pipelined.run(name, profiled, p, seed) == wanted  # type: ignore[arg-type]
 
 
 # the text
