@@ -29,6 +29,7 @@ from tessera.checkpoint import folder as folders
 from tessera.checkpoint import safetensors
 from tessera.checkpoint.saving import Saving, writer
 from tessera.errors import Diagnostic, LaunchError
+from tessera.language.records import is_record
 from tessera.nn import tree
 from tessera.nn.module import check_state
 from tessera.tracebacks import outward
@@ -78,7 +79,7 @@ def exists(folder: Place = FOLDER) -> bool:
 @outward
 def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[str, Any]:
     """Returns all parts of the last checkpoint by name. A part with a tree in `like` is returned as such a tree; other
-    parts are dicts of arrays by path.
+    parts are dicts of arrays by path, and a single array is that array.
 
     Raises LaunchError TS363 if there is no complete checkpoint or a file is damaged; TS361 if a tree
     has other names, shapes or dtypes than the one in `like`. `strict=False` loads the arrays that fit, leaves the
@@ -92,7 +93,8 @@ def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[st
     found: dict[str, Any] = dict(values)
     for name, arrays in trees.items():
         if name not in like:
-            found[name] = {path: ts.asarray(array) for path, array in arrays.items()}
+            plain = {path: ts.asarray(array) for path, array in arrays.items()}
+            found[name] = plain.get("", plain)  # one array has no path
             continue
         wanted = _arrays(name, like[name])
         if not strict:
@@ -110,17 +112,25 @@ def _start(folder: Place, keep: int, shard: int, parts: Mapping[str, Any], copie
     trees: dict[str, dict[str, np.ndarray]] = {}
     values: dict[str, Any] = {}
     for name, part in parts.items():
-        arrays = {path: ts.asarray(array).numpy() for path, array in _arrays(name, part).items()}
+        arrays = {} if isinstance(part, np.generic) else _arrays(name, part)
         if not arrays:
-            values[name] = part
+            values[name] = _as_json(name, part)
             continue
+        arrays = {path: ts.asarray(array).numpy() for path, array in arrays.items()}
         safetensors.demand(arrays)
         trees[name] = {path: np.array(a, order="C") for path, a in arrays.items()} if copied else arrays
-    try:
-        values = json.loads(json.dumps(values))  # as it will be read; the caller may change a part of it later
-    except (TypeError, ValueError) as e:
-        raise LaunchError(Diagnostic("TS364", f"only a tree of arrays or a JSON value can be saved: {e}")) from None
     return writer.start(lambda: folders.write(Path(folder), trees, values, keep, shard))
+
+
+def _as_json(name: str, part: Any) -> Any:
+    """The value as it will be read: the caller may change a part of it later."""
+    try:
+        return json.loads(json.dumps(part.item() if isinstance(part, np.generic) else part))
+    except (TypeError, ValueError) as e:
+        own = type(part).__module__.startswith("tessera.")
+        instead = f"; dataclasses.asdict({name}) can be" if is_record(part) and not own else ""
+        message = f"{name}: only a tree of arrays or a JSON value can be saved: {e}{instead}"
+        raise LaunchError(Diagnostic("TS364", message)) from None
 
 
 def _arrays(name: str, part: Any) -> dict[str, Any]:

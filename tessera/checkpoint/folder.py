@@ -38,7 +38,7 @@ def write(
     try:
         before = _whole(folder)
         number = max((_manifest(p)["number"] for p in before), default=0) + 1
-        step = values.get("step", number)
+        step = values.get("step", int(trees["step"][""]) if "" in trees.get("step", {}) else number)
         place = folder if keep == 1 else folder / f"step-{step}"
         place.mkdir(parents=True, exist_ok=True)
         manifest: dict[str, Any] = {"version": VERSION, "number": number, "values": dict(values), "arrays": {}}
@@ -50,7 +50,7 @@ def write(
         older = [p for p in before if p != place]
         for old in older[: max(len(older) - (keep - 1), 0)]:
             _remove(old)
-        for ended in {p for p in folder.glob("step-*") if not (p / MANIFEST).exists()}:
+        for ended in {p for p in folder.glob("step-*") if p.is_dir() and not (p / MANIFEST).exists()}:
             _empty(ended, manifest["arrays"])
     except OSError as e:
         raise LaunchError(Diagnostic("TS365", f"{folder} keeps its earlier checkpoint: {e}")) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
@@ -158,3 +159,23 @@ def test_what_cannot_be_saved_is_said(tmp_path):
     with pytest.raises(ts.LaunchError, match=r"(?s)TS364.*two arrays at 'a.b'"):
         checkpoint.save(tmp_path, x={"a.b": X, "a": {"b": X}})
     assert not re.search("manifest", str(list(tmp_path.iterdir())))
+
+
+def test_numbers_of_numpy_and_single_arrays_come_back_as_they_are(tmp_path):
+    ts.checkpoint.save(tmp_path / "a", step=np.int64(3), best=np.float32(1.5), mean=np.arange(3.0), total=ts.ones(()))
+    found = ts.checkpoint.load(tmp_path / "a")
+    assert (found["step"], found["best"]) == (3, 1.5) and found["mean"].tolist() == [0, 1, 2]
+    assert found["total"].shape == () and float(found["total"]) == 1
+    for i in range(4):
+        ts.checkpoint.save(tmp_path / "b", keep=2, step=ts.full((), 10 * i, ts.int64), w=np.ones(2))
+    assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["step-20", "step-30"]
+    assert int(ts.checkpoint.load(tmp_path / "b")["step"]) == 30
+
+
+def test_what_is_no_json_value_is_named(tmp_path):
+    @dataclass
+    class Config:
+        width: int = 4
+
+    with pytest.raises(ts.TesseraError, match=r"TS364(.|\n)*config: only a tree.*dataclasses.asdict\(config\) can be"):
+        ts.checkpoint.save(tmp_path, w=np.ones(2), config=Config())
