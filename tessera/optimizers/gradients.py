@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import tessera as ts
+from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import tree
 
 Tree = TypeVar("Tree")
@@ -18,7 +19,7 @@ def accumulate(sum_: Tree | None, gradient: Tree, share: float = 1.0) -> Tree:
     The gradient of a batch in four parts: `for part in parts: total = accumulate(total, gradient_of(part), 1 / 4)`.
     """
     arrays = tree.parameters(gradient)
-    sums = None if sum_ is None else list(tree.parameters(sum_).values())
+    sums = None if sum_ is None else _by_name(tree.parameters(sum_), arrays, "the sum")
     return tree.replaced(gradient, dict(zip(arrays, added(sums, list(arrays.values()), share), strict=True)))
 
 
@@ -51,8 +52,17 @@ class EMA:
 
     def update(self, average: Tree, model: Tree) -> Tree:
         now, before = tree.parameters(model), tree.parameters(average)
-        new = averaged([before[n] for n in now], list(now.values()), self.decay)
+        new = averaged(_by_name(before, now, "the average"), list(now.values()), self.decay)
         return tree.replaced(model, dict(zip(now, new, strict=True)))
+
+
+def _by_name(held: dict[str, Any], wanted: dict[str, Any], what: str) -> list[Any]:
+    """The arrays of these names. Raises LaunchError TS362 where the names differ."""
+    for name in (*wanted, *held):
+        if name not in held or name not in wanted:
+            where = f"{what} has no {name}" if name not in held else f"{what} has {name}, and what is added has not"
+            raise LaunchError(Diagnostic("TS362", f"trees of different structure: {where}"))
+    return [held[n] for n in wanted]
 
 
 @ts.function

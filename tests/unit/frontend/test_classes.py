@@ -85,8 +85,9 @@ def test_names_of_classes_and_what_modules_have(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     import names_of_classes as made  # type: ignore[import-not-found]
 
-    analysis = FileAnalysis("names.py", NAMES)
+    (analysis,) = (a for a in FileAnalysis("names.py").update(NAMES) if a.name == "out")
     assert made.result.shape == (5, 6) and not analysis.diagnostics
+    assert [e.text for e in analysis.expressions if e.kind == "assign"][-1] == "[B, H+4] f32"
 
 
 class Holder(nn.Module):

@@ -13,6 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera import KVCache, StatefulObject, Tensor, effect, int64
+from tessera.compiler.frontend.incremental import FileAnalysis
 from tests.conftest import require
 
 
@@ -329,3 +330,52 @@ def test_prefetching_changes_nothing() -> None:
     np.testing.assert_array_equal(cache.keys.numpy()[:, :, :3], k)
     with pytest.raises(ts.TesseraError, match="TS2"):
         cache.prefetch_window(0, 4.5)
+
+
+class ByName(StatefulObject):
+    d: dict
+
+    @effect("update")
+    def step(self, x):
+        self.d = {"b": self.d["b"] + x, "a": self.d["a"] * 2}
+
+    @effect("update")
+    def lose(self, x):
+        self.d = {"b": self.d["b"] + x}
+
+
+def test_items_of_a_dict_are_kept_by_their_keys():
+    @ts.function
+    def three(pair: ByName, x):
+        for _ in ts.range(3):
+            pair.step(x)
+        return x
+
+    pair, x = ByName({"a": ts.ones((2,)), "b": ts.zeros((2,))}), np.full(2, 5.0, np.float32)
+    pair.step(x)
+    assert pair.d["a"].tolist() == [2, 2] and pair.d["b"].tolist() == [5, 5]
+    three(pair, x)
+    assert pair.d["a"].tolist() == [16, 16] and pair.d["b"].tolist() == [20, 20]
+    with pytest.raises(ts.CompileError, match="TS381"):
+        pair.lose(x)
+
+
+SET_BY_INIT = """
+import tessera as ts
+from tessera import StatefulObject, effect
+
+
+class Total(StatefulObject):
+    def __init__(self):
+        self.d = ts.zeros((2,))
+
+    @effect("update")
+    def add(self, x):
+        self.d = self.d + x
+"""
+
+
+def test_an_effect_returns_nothing_whatever_the_text_says_of_its_state():
+    for text, codes in ((SET_BY_INIT, []), (SET_BY_INIT.replace("self.d + x", "y + x"), ["TS103"])):
+        (analysis,) = FileAnalysis("total.py").update(text)
+        assert [d.code for d in analysis.diagnostics] == codes

@@ -351,3 +351,21 @@ def test_inside_of_functions_by_any_name():
     assert float(norm) > 0 and float(rate) == pytest.approx(1e-3)
     with pytest.raises(ts.CompileError, match="lr is a number"):
         ts.function(lambda model, x: ts.optimizers.SGD(model.parameters()).update(model, model, None))(gradient, 1.0)
+
+
+def test_gradients_are_added_by_name():
+    a = {"a": np.full(2, 1.0, np.float32), "b": np.full(2, 10.0, np.float32)}
+    b = {"b": np.full(2, 20.0, np.float32), "a": np.full(2, 2.0, np.float32)}
+    found = ts.optimizers.accumulate(a, b)
+    with ts.accumulate_gradients(steps=2) as total:
+        total.add(a)
+        total.add(b)
+    average = ts.optimizers.EMA(0.5).update(a, b)
+    for name, of in (("a", 1.0), ("b", 10.0)):
+        assert found[name].tolist() == [3 * of] * 2
+        assert total.gradient[name].tolist() == average[name].tolist() == [1.5 * of] * 2
+    for f in (ts.optimizers.accumulate, ts.optimizers.EMA(0.5).update):
+        with pytest.raises(ts.TesseraError, match=r"TS362(.|\n)*has no c"):
+            f(a, {**b, "c": b["a"]})
+        with pytest.raises(ts.TesseraError, match=r"TS362(.|\n)*has b"):
+            f(a, {"a": b["a"]})

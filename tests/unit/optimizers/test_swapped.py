@@ -93,4 +93,5 @@ def both(model: nn.MLP, state: ts.optimizers.OptimizerState, x: Tensor["B", "D"]
 
 
 def test_an_update_in_a_function_has_no_finding_while_typing():
-    assert not FileAnalysis("update.py", TEXT).diagnostics
+    (analysis,) = FileAnalysis("update.py").update(TEXT)
+    assert not analysis.diagnostics

@@ -234,10 +234,11 @@ def unlike(ev: Evaluator, was: Any, now: Any) -> str:
             return f"{type_name(was)}, and {type_name(now)} is given"
         return ""
     if isinstance(was, Record) or is_sequence(was) or is_dict(was):
-        a, b = list(_inner(was)), list(_inner(now))
-        if type(was) is not type(now) or [n for n, _ in a] != [n for n, _ in b]:
+        a, b = dict(_inner(was)), dict(_inner(now))
+        classes: list[Any] = [v.cls if isinstance(v, Record) else type(v) for v in (was, now)]
+        if classes[0] is not classes[1] or a.keys() != b.keys():
             return f"{type_name(was)}, and {type_name(now)} of another structure is given"
-        return next((why for (_, v), (_, w) in zip(a, b, strict=True) if (why := unlike(ev, v, w))), "")
+        return next((why for k, v in a.items() if (why := unlike(ev, v, b[k]))), "")
     if was is now or (type(was) is type(now) and was == now):
         return ""
     return f"{was!r}, known when the program is compiled; hold what changes in an array, such as ts.zeros((), ts.int64)"
@@ -283,8 +284,9 @@ def results(ev: Evaluator) -> Iterator[tuple[State, Value, Any]]:
             if now is not was:
                 yield was, now
         elif not (isinstance(was, Record) and id(was) in own):
-            for (_, v), (_, w) in zip(_inner(was), _inner(now), strict=True):
-                yield from pairs(v, w)
+            inner = dict(_inner(now))
+            for k, v in _inner(was):
+                yield from pairs(v, inner[k])
 
     for s in ev.states:
         for name, was in s.before.items():

@@ -70,7 +70,7 @@ class FunctionLayer(Layer):
 
     def returned(self, value: Any, span: Span, annotation: Annotation | None) -> Any:
         value = self.ev.whole(self.ev.definition.tree, as_results(value))
-        if value is None and self.ev.states:
+        if value is None and (self.ev.states or states.effect_of(self.ev)):
             return None
         wrong = fault(value)
         if value is None or wrong is None:
