@@ -18,7 +18,7 @@ from tessera import knobs
 from tessera.files import read_record, write_record
 from tessera.immutable import immutable
 
-_SCHEMA = 5
+_SCHEMA = 6
 LEVELS = ("L1", "L2", "L3", "memory")
 """where data lie; the first two are those of each core"""
 

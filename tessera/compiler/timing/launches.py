@@ -16,7 +16,7 @@ from tessera.compiler.ir.types import ViewType
 from tessera.compiler.machines import HOST, MACHINES, Machine, Peaks, predicted_machine
 from tessera.compiler.schedule.cost import LaunchTime, time_by_peaks
 from tessera.compiler.tile.program import BufferArg, Launch, Program
-from tessera.compiler.tile.work import ALONE_NS, CHUNKS
+from tessera.compiler.tile.work import ALONE_NS, CHUNKS, Work
 from tessera.compiler.timing.loops import Loops
 from tessera.compiler.timing.places import Places
 from tessera.language.dims import prod
@@ -44,13 +44,14 @@ def launch_times(program: Program, machine: Machine, threads: int | None = None)
 
 def _on_processor(program: Program, known: Figures, threads: int) -> dict[int, LaunchTime]:
     launches = [s for s in program.launches if _is_known(s)]
-    places = Places(program, launches, known, threads)
+    works = {key: Work(code) for key, code in {id(s.code): s.code for s in launches}.items()}
+    places = Places(program, launches, works, known, threads)
     found: dict[int, LaunchTime] = {}
     computed: dict[tuple[int, frozenset[Value]], float] = {}
     for launch in launches:
         share, key = _threads_of(launch, threads), (id(launch.code), _shifted(launch, known))
         if key not in computed:  # launches may share a kernel
-            computed[key] = Loops(launch.code, known, key[1]).seconds()
+            computed[key] = Loops(works[key[0]], known, key[1]).seconds()
         busiest = computed[key] * _waiting(launch, share) / share
         found[id(launch)] = LaunchTime(busiest, places.seconds(launch, share), 1 / known.rate("launch", share))
     return found

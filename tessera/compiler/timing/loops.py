@@ -29,6 +29,9 @@ PARTIALS = 64
 """sums of a line that a tree adds up in the end: in each level a shuffle and an addition"""
 TOGETHER = 8
 """elements that are added to the partial sums of a column while these are in registers"""
+FORWARDED, MISSED = 4, 6
+"""additions that wait for each other, in the time from a store to a load of the same, and until a wrong guess is set
+right: 12 and 18 cycles or so"""
 PLACE = 4
 """instructions that make an address of an index that data tell: widen, wrap, bound, scale"""
 TRANSPOSED = 4
@@ -65,9 +68,8 @@ class Busy:
 class Loops:
     """One kernel. `shifted`: arguments that do not begin at a whole vector."""
 
-    def __init__(self, kernel: Op, figures: Figures, shifted: frozenset[Value] = frozenset()) -> None:
-        self.kernel, self.figures, self.shifted = kernel, figures, shifted
-        self.work = Work(kernel)
+    def __init__(self, work: Work, figures: Figures, shifted: frozenset[Value]) -> None:
+        self.kernel, self.work, self.figures, self.shifted = work.kernel, work, figures, shifted
         self.operations = Operations(figures, self.work)
         self.kept: set[Value] = set()
         self.read: set[Op] = set()
@@ -99,7 +101,8 @@ class Loops:
 
     def _apart(self, op: Op) -> Busy:
         if op.name == "tile.for":
-            return self._body(op.region.block) * number(self.work.trips(op))
+            trips = number(self.work.trips(op))
+            return self._body(op.region.block) * trips + self._rounds(op, trips)
         if op.name == "tile.if":
             share = self.work.share(op)
             then, orelse = (self._body(r.block) for r in op.regions)
@@ -110,6 +113,14 @@ class Loops:
         if op.regions:  # a loop whose length only data tell: once
             return sum((self._body(r.block) for r in op.regions), Busy())
         return Busy(self.operations.apart(op))
+
+    def _rounds(self, loop: Op, trips: float) -> Busy:
+        """What the rounds of a loop of the kernel's text wait: for a tile that the one before has stored, and for the
+        end, which is guessed wrong where the rounds are not always as many."""
+        chain = 1 / self.figures.rate("chain f32")
+        carried = any(shape_of(v) for v in loop.operands[3:])
+        varies = not all(v.op is not None and v.op.name == "tile.dim" for v in loop.operands[:2])
+        return Busy(waits=chain * (trips * FORWARDED * carried + MISSED * varies))
 
     def _body(self, block: Block) -> Busy:
         return self.block(block, [v for v in block.terminator.operands if shape_of(v) and made_here(v, block)])

@@ -8,24 +8,24 @@ from typing import cast
 from tessera.compiler.figures import LEVELS, Figures
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.tile.loops.sorting import FEW
-from tessera.compiler.tile.loops.sorting import HEIGHT as COLUMN
-from tessera.compiler.tile.loops.sorting import TOGETHER as LONGEST_NETWORK
+from tessera.compiler.tile.loops.sizes import FEW, SMALL
+from tessera.compiler.tile.loops.sizes import HEIGHT as COLUMN
+from tessera.compiler.tile.loops.sizes import TOGETHER as LONGEST_NETWORK
 from tessera.compiler.tile.work import Amount, Work
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.scalars import TABLE
 
-BLOCK = 14
-"""rows that a product computes together"""
 REACHED = 0.9
 """of the rate of multiply-adds in registers: what products reach beside their loads and ragged edges"""
 KEYS = 16
 """operations that make a key of an element, and an element of the key, with a look for zeros and NaN"""
 REGISTERS = 16
 """vectors that are sorted between a load and a store of each"""
-ROUNDING = 2
-"""operations that make a narrow float"""
+ROUNDING, WIDENING = {2: 2, 1: 12}, {2: 2, 1: 8}
+"""operations that make a narrow float of so many bytes, and that make one wide"""
+HALVED = 8
+"""operations that round to bf16: its bits, the last of them, half of it, a look for NaN"""
 BESIDE = (4, 2)
 """lines whose prefixes are added up side by side"""
 SERIAL = 4
@@ -87,7 +87,7 @@ class Operations:
         name, dtype = op.name.partition(".")[2], cast(TileType, op.result.type).dtype
         if name in _FREE:
             return 0.0
-        rounded = ROUNDING * self.instruction if _narrow(dtype) else 0.0
+        rounded = self.rounding(dtype)
         if name == "cast":
             widened = _narrow(cast(TileType, op.operands[0].type).dtype)  # it was when it was loaded
             return rounded or (0.0 if widened else self.instruction)
@@ -106,7 +106,13 @@ class Operations:
 
     def widening(self, dtype: DType) -> float:
         """A vector of narrow floats that were loaded."""
-        return self.instruction if _narrow(dtype) else 0.0
+        return WIDENING[dtype.itemsize] * self.instruction if _narrow(dtype) else 0.0
+
+    def rounding(self, dtype: DType) -> float:
+        """A vector of results that become narrow floats."""
+        if not _narrow(dtype):
+            return 0.0
+        return (HALVED if dtype == dtypes.bf16 else ROUNDING[dtype.itemsize]) * self.instruction
 
     # -- ops with loops of their own -----------------------------------------------------------------------------------
     def apart(self, op: Op) -> float:
@@ -169,18 +175,23 @@ class Operations:
         return elements * (math.log2(runs) * self.merging(_word(op)) + apart)
 
     def product(self, op: Op) -> float:
-        """Multiply-adds of blocks of rows, and the packing of both operands where it is a large one."""
+        """Multiply-adds of blocks of rows, and the packing of both operands where it is a large one. Lanes hold
+        columns; where these are few, steps of a sum, and rows are turned in registers."""
         rows, columns, length = map(number, self.work.product(op))
         dtype = cast("TileType | ViewType", op.operands[0].type).dtype
+        rate = REACHED * self.product_rate(dtype)
         if op.name == "tile.mma":
-            return (
-                2 * rows * columns * length / self.figures.rate("product f64" if dtype == dtypes.f64 else "product f32")
-            )
+            return 2 * rows * columns * length / rate
         lanes = self.figures.vector // max(dtype.itemsize, 4)
-        filled = -(-columns // lanes) * lanes if columns > 1 else 1.0  # lanes hold columns, or steps of a single one
-        packed = (rows + columns) * length * dtype.itemsize if rows > BLOCK and columns > 1 else 0.0
-        packing = 2 * packed / self.figures.rate("copy L3")
-        return 2 * rows * filled * length / (REACHED * self.product_rate(dtype)) + packing
+        if columns < lanes / 2:
+            turned = (math.log2(lanes) - 1) / lanes * self.shuffle
+            return 2 * rows * columns * length / rate + rows * length * turned
+        right = op.operands[1].type
+        across = isinstance(right, ViewType) and right.strides is not None and right.strides[-1] != 1
+        large = across or rows * columns * length > SMALL
+        packed = (rows + columns) * length * dtype.itemsize if large else 0.0
+        filled = -(-columns // lanes) * lanes
+        return 2 * rows * filled * length / rate + 2 * packed / self.figures.rate("copy L3")
 
     def product_rate(self, dtype: DType) -> float:
         """Operations in a second, by one thread."""

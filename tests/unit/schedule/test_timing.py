@@ -71,8 +71,8 @@ def test_what_fits_in_a_cache_comes_from_there(times: Any) -> None:
 
 
 def test_a_launch_finds_in_a_cache_what_the_one_before_has_stored(times: Any) -> None:
-    """16 MiB go round in a last-level cache of 16 MiB: x does not stay there, the product of the first kernel does."""
-    first, *_, last = times(two_kernels, {"M": 1536}, with_rates(read_memory=1e6, copy_memory=1e6))
+    """20 MB go round in a last-level cache of 16 MiB: x does not stay there, the product of the first kernel does."""
+    first, *_, last = times(two_kernels, {"M": 1280}, with_rates(read_memory=1e6, copy_memory=1e6))
     assert first.memory > 1 and last.memory < 0.1
 
 

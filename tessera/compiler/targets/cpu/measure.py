@@ -72,6 +72,7 @@ def measure() -> Figures:
                *_waits(module, host)]  # fmt: skip
     loaded = jit.Loaded(jit.compile_object(module.render()[0], host, "figures"), imports={RUN: run_address()})
     memory = (ctypes.c_char * (max(f.bytes * (1 if f.parted else threads) for f in figures) + PAGE))()
+    ctypes.memset(memory, 0, len(memory))  # else what was never written is one page of zeros, which lies in each cache
     pool = Pool(threads - 1)
     try:
         timer = _Timer(pool, loaded, -(-ctypes.addressof(memory) // PAGE) * PAGE, threads)

@@ -19,7 +19,6 @@ from tessera.compiler.targets.cpu.kernel.packing.words import FEW_PAIRS, multipl
 from tessera.compiler.targets.cpu.kernel.small_matmul import (
     FEW_ROWS,
     LARGE,
-    SMALL,
     Shape,
     direct_function,
     direct_kind,
@@ -34,6 +33,7 @@ from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.tile.dialect import matrix_axes, matrix_sizes
 from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.loops.plan import Planner
+from tessera.compiler.tile.loops.sizes import SMALL
 from tessera.compiler.tile.passes.turn_products import changes
 from tessera.immutable import immutable
 from tessera.language import dtypes

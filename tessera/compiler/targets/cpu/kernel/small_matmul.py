@@ -21,12 +21,11 @@ from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose
 from tessera.compiler.targets.cpu.llvm.values import I32, PTR, Index, Ty, Val, const
+from tessera.compiler.tile.loops.sizes import SMALL
 from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
 from tessera.language.order import CHAIN, SPAN, levels
 
-SMALL = 1 << 21
-"""multiplications of a product that is not worth packing"""
 FEW_ROWS = 4
 """rows of A for which B is never worth packing; twice as many where there are registers for them"""
 ROWS = 8

@@ -11,7 +11,7 @@ from tessera.compiler.targets.cpu.kernel.sorting.merging import Pieces
 from tessera.compiler.targets.cpu.kernel.sorting.network import LaneNetwork, turned
 from tessera.compiler.targets.cpu.kernel.sorting.words import Word, Words
 from tessera.compiler.targets.cpu.llvm.values import I1, I64, Index, Val, const
-from tessera.compiler.tile.loops.sorting import HEIGHT
+from tessera.compiler.tile.loops.sizes import HEIGHT
 from tessera.language.dims import Dim, ceildiv
 
 

@@ -13,7 +13,7 @@ from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.loops.plan import Planner
-from tessera.compiler.tile.loops.sorting import FEW, TOGETHER
+from tessera.compiler.tile.loops.sizes import FEW, TOGETHER
 from tessera.language.dims import Dim, ceildiv, dim_max, dim_min, prod
 
 

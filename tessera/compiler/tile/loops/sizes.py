@@ -1,4 +1,4 @@
-"""How lines are sorted on a CPU, by their lengths."""
+"""Sizes from which on a CPU sorts lines, and multiplies matrices, in another way."""
 
 from __future__ import annotations
 
@@ -9,3 +9,5 @@ FEW = 128
 HEIGHT = 512
 """words of a column of a line that is sorted by itself: from here on a merge takes less time than another doubling of
 the network"""
+SMALL = 1 << 21
+"""multiplications of a product that is not worth packing"""
