@@ -49,8 +49,8 @@ except NameError:
     NoDefault = object()
 """
 # Modules that are imported for names that nothing uses: the converter is never given a TypedDict, nor its errors
-# explained, passes behind Tile IR run where there are targets, as does what they are predicted from, and layers are folded
-# for code.
+# explained, passes behind Tile IR run where there are targets, as does what predicts a processor's time, and layers are
+# folded for code.
 STAND_INS = {
     "cattrs/gen/typeddicts.py": "make_dict_structure_fn = make_dict_unstructure_fn = None\n",
     "cattrs/v.py": "transform_error = None\n",
