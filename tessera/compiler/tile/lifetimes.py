@@ -19,6 +19,9 @@ from tessera.language.dims import Dim, prod
 ALIGNMENT = 64
 """bytes that the start of a temporary is a multiple of, where a target requires no more"""
 
+LARGE, PAGE, APART = 1 << 20, 4096, 1600
+"""bytes of a block from which on it may take a page more, of a page, and from a place in a page to the next block's"""
+
 Lifetime: TypeAlias = tuple[int, int]
 """the first and the last launch, as numbered in `Program.launches`, that use a buffer"""
 
@@ -98,7 +101,7 @@ def place(spans: Sequence[tuple[int, int, int]], alignment: int = ALIGNMENT) -> 
 @lru_cache(16)
 def _placed(spans: tuple[tuple[int, int, int], ...], alignment: int) -> tuple[list[int], int]:
     """Cached: a first call reads these places before it runs, and again when it runs."""
-    sizes = [-(-size // alignment) * alignment for size, _, _ in spans]
+    sizes = [_apart(-(-size // alignment) * alignment, alignment) for size, _, _ in spans]
     places = [0] * len(spans)
     placed: list[tuple[int, int, int, int]] = []
     """places, in order, with where each block ends and when it is used"""
@@ -116,6 +119,12 @@ def _placed(spans: tuple[tuple[int, int, int], ...], alignment: int) -> tuple[li
         if size:
             insort(placed, (at, at + size, first, last))
     return places, total
+
+
+def _apart(size: int, alignment: int) -> int:
+    """Bytes from a block to the next one. Large ones do not begin at the same place of a page: where one is read beside
+    the other that is written, a processor that compares the lower 12 bits of addresses would wait for each store."""
+    return size + (APART - size) % PAGE // alignment * alignment if size >= LARGE else size
 
 
 def held(program: Program) -> dict[int, int]:

@@ -26,7 +26,7 @@ from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter, Scratch
 from tessera.compiler.tile.loops.axes import moves, shape_of
 from tessera.compiler.tile.loops.plan import Planner
-from tessera.compiler.tile.loops.stages import LoopGroup, Stage, memory_of, unit_axes
+from tessera.compiler.tile.loops.stages import LoopGroup, Stage, memory_of, touched, unit_axes
 from tessera.compiler.tile.primitive import PRIMITIVES
 from tessera.compiler.tile.program import BufferArg, Launch, ScalarArg
 from tessera.language.dims import Dim, prod
@@ -57,6 +57,21 @@ class Sites:
     def __init__(self, checks: bool) -> None:
         self.checks = checks
         self.table: list[Site] = []
+
+
+def beside(launch: Launch) -> tuple[tuple[int, int, int], ...]:
+    """For arguments that a kernel only reads, and that begin at known places of one buffer: the number of each, that of
+    the first of them, and how many elements behind it this one begins."""
+    views, first = launch.kernel.region.block.args, dict[tuple[int, DType], int]()
+    written = {memory_of(v) for v in touched(launch.kernel)}
+    found: dict[int, tuple[int, int, int]] = {}
+    for i, (view, arg) in enumerate(zip(views, launch.args, strict=True)):
+        if isinstance(arg, BufferArg) and isinstance(arg.offset, int) and view not in written:
+            at = first.setdefault((arg.buffer, dtype_of(view)), i)
+            start = launch.args[at]
+            if at != i and isinstance(start, BufferArg) and isinstance(start.offset, int):
+                found[at], found[i] = (at, at, 0), (i, at, arg.offset - start.offset)
+    return tuple(found.values())
 
 
 PARAMS = [("frame", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
@@ -105,6 +120,8 @@ class KernelFunction:
     def _bind(self, launch: Launch) -> None:
         fn, ev, frame = self.fn, self.ev, self.fn.param(0)
         arrays = iter(range(len(PARAMS), len(fn.params)))
+        inputs = self.kernel.region.block.args
+        ev.beside = {inputs[i]: (inputs[first], apart) for i, first, apart in beside(launch)}
         for arg, given in zip(self.kernel.region.block.args, launch.args, strict=True):
             if isinstance(given, BufferArg):
                 assert isinstance(arg.type, ViewType)

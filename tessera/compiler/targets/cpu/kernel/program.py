@@ -14,7 +14,7 @@ from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
 from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products
 from tessera.compiler.targets.cpu.kernel.along import fold, scan
 from tessera.compiler.targets.cpu.kernel.bands import BandWriter
-from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, call_shared
+from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, beside, call_shared
 from tessera.compiler.targets.cpu.kernel.launch_table import LaunchTable, Row
 from tessera.compiler.targets.cpu.kernel.sorting import parts, write
 from tessera.compiler.targets.cpu.kernel.tile_records import RecordWriter
@@ -128,7 +128,7 @@ class ProgramWriter:
         if (kernel := launch.code) not in self._shapes:
             shape = shape_of_code(kernel)
             self._shapes[kernel] = self._numbers.setdefault(shape, len(self._numbers))
-        return self._shapes[kernel], scalars, tuple(self._streamed(launch))
+        return self._shapes[kernel], scalars, tuple(self._streamed(launch)), beside(launch)
 
     def _streamed(self, launch: Launch) -> list[int]:
         """The arguments whose buffers are too large to stay cached and that no launch reads."""

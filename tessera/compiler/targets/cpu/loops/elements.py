@@ -239,8 +239,9 @@ class ElementEmitter(Numbers):
 
     def on_load(self, op: Op, coords: Coords) -> Elem:
         d = dtype_of(op.result)
-        p, strides, _, _ = self.window(op)
-        at, step, lanes = self.mem.address(p, d, [self.coord(c) for c in coords], strides)
+        first, apart = self.beside.get(op.operands[0], (None, 0))  # so that one element has one address
+        p, strides, _, _ = self.window(op, first)
+        at, step, lanes = self.mem.address(p, d, [self.coord(c) for c in coords], strides, apart)
         mask = self.valid(op, coords)
         if op.attrs.get("masked"):
             m = self.element(op.operands[-1], operand_coords(op, len(op.operands) - 1, coords))

@@ -36,6 +36,8 @@ class Numbers:
         self.bounds = Intervals(kernel)
         self.views: dict[Value, Val] = {}
         """the address of the first element of each argument view"""
+        self.beside: dict[Value, tuple[Value, int]] = {}
+        """for argument views of one buffer: the first of them, and how many elements behind it they begin"""
         self.indices: dict[Value, Index] = {}
         """counters of open loops, and carried index values"""
         self.program: list[Index] = []
@@ -143,15 +145,16 @@ class Numbers:
             return [s for i, s in enumerate(self.view_strides(op.operands[0])) if i not in drop]
         return self.strides(v)
 
-    def window(self, op: Op) -> tuple[Val, list[Index], list[Value], Value]:
-        """For a load or store: the address of the tile's first element, strides, offsets and the view."""
+    def window(self, op: Op, origin: Value | None = None) -> tuple[Val, list[Index], list[Value], Value]:
+        """For a load or store: the address of the tile's first element, strides, offsets and the view. `origin`: the
+        view whose first element counts as that of the op's view."""
         view = op.operands[0]
         skip = 1 if op.name == "tile.load" else 2
         t = view.type
         assert isinstance(t, ViewType)
         offsets = list(op.operands[skip : skip + t.rank])
         strides = self.view_strides(view)
-        p, elem = self.base(view), self._memory_element(view)
+        p, elem = self.base(origin or view), self._memory_element(view)
         for o, s in zip(offsets, strides, strict=True):
             p = self.fn.gep(p, self.fn.mul(self.index(o), s), elem)
         return p, strides, offsets, view

@@ -72,14 +72,14 @@ class ElementMemory:
         """the scope inside which memory that this kernel writes is read before it is written"""
 
     def address(
-        self, ptr: Val, d: DType, coords: Sequence[Coord | None], strides: Sequence[Index]
+        self, ptr: Val, d: DType, coords: Sequence[Coord | None], strides: Sequence[Index], apart: int = 0
     ) -> tuple[Val, Index, int]:
-        """The address of the first lane, the lanes' stride and their number. Outer coordinates are added first, so that
-        what does not change in the inner loop is computed outside it."""
+        """The address of the first lane, the lanes' stride and their number, `apart` elements behind `ptr`. Outer
+        coordinates are added first, so that what does not change in the inner loop is computed outside it."""
         fn, elem = self.fn, memory_element(d)
         used = [(c, s) for c, s in zip(coords, strides, strict=True) if c is not None and s != 0]
         used.sort(key=lambda cs: cs[0].index.scope if isinstance(cs[0].index, Val) else 0)
-        shift: Index = 0
+        shift: Index = apart
         step: Index = 0
         lanes = 1
         for c, s in used:

@@ -52,6 +52,8 @@ class NestBody:
         self.neighbours = beside_each_other(nest.roots)
         self.streaming = False
         """stores scheduled as non-temporal are written so: they have been found aligned"""
+        self.rows: tuple[AxisId, int] = (None, 1)
+        """the axis whose rows are computed together, so many at a time (loops/rows.py)"""
         self.prefetches: list[Prefetch | GatheredPrefetch] = []
         """what the main part of the vector loop asks memory for"""
 
@@ -142,8 +144,14 @@ class NestBody:
 
     def streamed(self) -> list[tuple[Op, Root]]:
         """The stores that are scheduled as non-temporal."""
-        stores = [(r.op, r) for r in self.nest.roots if r.op is not None and r.op.name == "tile.store"]
-        return [(op, root) for op, root in stores if self.ev.is_streamed(op)]
+        return [(op, root) for op, root in self._stores() if self.ev.is_streamed(op)]
+
+    def aligned(self) -> list[tuple[Op, Root]]:
+        """The stores that loops align: those that bypass the caches and those of several rows, which share its cost."""
+        return self._stores() if self.rows[1] > 1 else self.streamed()
+
+    def _stores(self) -> list[tuple[Op, Root]]:
+        return [(r.op, r) for r in self.nest.roots if r.op is not None and r.op.name == "tile.store"]
 
     # -- one step ----------------------------------------------------------------------------------------------------
     def step(self, take: Take | None = None, reduced: Coord | None = None) -> None:

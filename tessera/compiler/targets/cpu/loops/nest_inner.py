@@ -50,7 +50,7 @@ class VectorLoop:
         if not (isinstance(main, int) and main == lo):
             head = None if carried else self._head()
             if head is not None:
-                main = self._streamed(lo, whole, *head)
+                main = self._aligned(lo, whole, *head)
             else:
                 carried = self._part(lo, main, step, carried, None)
         if isinstance(main, int) and isinstance(hi, int) and main >= hi:
@@ -59,9 +59,10 @@ class VectorLoop:
             step, self.unroll = self.lanes, 1
         return self._part(main, hi, step, carried, hi)
 
-    def _streamed(self, lo: Index, whole: Index, ok: Val, head: Index) -> Index:
-        """Does the main part of `whole` elements with stores that bypass the caches, after `head` elements with a mask,
-        and gives where the rest begins. Without such stores where they are not aligned together."""
+    def _aligned(self, lo: Index, whole: Index, ok: Val, head: Index) -> Index:
+        """Does the main part of `whole` elements with stores that are aligned, and bypass the caches if they should,
+        after `head` elements with a mask, and gives where the rest begins. Plainly where they are not aligned
+        together."""
         fn, step, unroll = self.fn, self.lanes * self.unroll, self.unroll
         if short := isinstance(whole, int) and whole < _SHORT * self.lanes:  # a vector with a mask costs too much
             ok, head = fn.binary("and", ok, fn.icmp("eq", head, 0)), 0
@@ -72,7 +73,8 @@ class VectorLoop:
         if not short:
             self.unroll = 1
             self._part(lo, begin, self.lanes, [], begin)
-        self.unroll, self.body.streaming, self.ev.has_streamed = unroll, True, True
+        self.unroll, self.body.streaming = unroll, bool(self.body.streamed())
+        self.ev.has_streamed |= self.body.streaming
         self._part(begin, end, step, [], None)
         self.body.streaming = False
         if not short:
@@ -101,20 +103,27 @@ class VectorLoop:
 
     def _steps(self, index: Index, carried: list[Val]) -> list[Val]:
         values, ev = list(carried), self.ev
+        along, rows = self.body.rows
+        row = ev.env[along] if along is not None else Coord(0)
         for u in range(self.unroll):
             coord = ev.env[self.axis] = Coord(index, u * self.lanes, self.lanes)
-            self.write(coord, u, values)
+            for r in range(rows):
+                if along is not None:
+                    ev.env[along] = Coord(row.index, row.shift + r)
+                self.write(coord, u, values)
             if self.axis in ev.trusting:
                 self.body.ask(u * self.lanes)
+        if along is not None:
+            ev.env[along] = row
         return values
 
     def _head(self) -> tuple[Val, Index] | None:
-        """For stores scheduled as non-temporal: whether a number of elements lies in front of the first aligned vector
-        of each of them, and this number. None without such stores."""
+        """For stores that are to be aligned: whether a number of elements lies in front of the first aligned vector of
+        each of them, and this number. None without such stores."""
         fn, ev = self.fn, self.ev
         ok: Val | None = None
         head: Index | None = None
-        for op, root in self.body.streamed():
+        for op, root in self.body.aligned():
             d = dtype_of(op.operands[0])
             p, strides, _, _ = ev.window(op)
             ev.env[self.axis] = Coord(0, 0, self.lanes)
@@ -185,6 +194,8 @@ class Along:
         return long and all(r.indexed for r in self.reductions) and 0 < vectors * _SEARCHED <= isa.registers // 2
 
     def _unroll(self) -> int:
+        if self.body.rows[1] > 1:
+            return 1
         price = self.body.price()
         return 4 if price <= 8 else 2 if price <= 20 else 1
 

@@ -15,6 +15,7 @@ from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import Along
 from tessera.compiler.targets.cpu.loops.nest_transposed import Turned
 from tessera.compiler.targets.cpu.loops.reuse import replaced
+from tessera.compiler.targets.cpu.loops.rows import rows_at_a_time
 from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.loops.plan import Planner
 from tessera.compiler.tile.loops.stages import LoopGroup, Nest
@@ -42,16 +43,34 @@ class NestWriter:
         env, within, before = dict(ev.env), dict(ev.within), set(ev.bound)
         turned = Turned.of(self.body(group.nests[0], group)) if len(group.nests) == 1 else None
         outer = [c for c in group.outer if turned is None or c != turned.along]
-        with self.opened([(c, self.extent(c, group.nests, group.inside)) for c in outer]):
-            earlier: list[NestBody] = []
-            for nest, after in zip(group.nests, [*group.nests[1:], None], strict=True):
-                body = self.body(nest, group)
-                body.prefetches = prefetches(body, earlier, after)
-                self._nest(body, turned)
-                earlier.append(body)
+        loops = [(c, self.extent(c, group.nests, group.inside)) for c in outer]
+        inner = loops[-1:] if len(group.nests) == 1 and turned is None else []
+        with self.opened(loops[: len(loops) - len(inner)]):
+            begin = self._several_rows(group, *inner[0]) if inner else 0
+            with self.opened(inner, begin):
+                earlier: list[NestBody] = []
+                for nest, after in zip(group.nests, [*group.nests[1:], None], strict=True):
+                    body = self.body(nest, group)
+                    body.prefetches = prefetches(body, earlier, after)
+                    self._nest(body, turned)
+                    earlier.append(body)
         ev.env, ev.within = env, within
         if group.outer:
             ev.bound = {v: e for v, e in ev.bound.items() if v in before}
+
+    def _several_rows(self, group: LoopGroup, along: int, extent: Index) -> Index:
+        """Writes the rows of axis `along` that are computed several at a time; gives the first one that is left."""
+        body, ev, fn = self.body(group.nests[0], group), self.ev, self.fn
+        count = rows_at_a_time(body, along, extent)
+        if count == 1 or (isinstance(extent, int) and extent < count):
+            return 0
+        end = fn.sub(extent, fn.mod(extent, count))
+        with fn.loop(0, end, count) as loop:
+            ev.env[along], ev.within[along], ev.memo = Coord(loop.index), extent, {}
+            body.rows = along, count
+            self._nest(body, None)
+        ev.memo = {}
+        return end
 
     def body(self, nest: Nest, group: LoopGroup) -> NestBody:
         return NestBody(self.ev, self.plan, nest, group, self.extent, self.scratch.raw)
@@ -82,8 +101,8 @@ class NestWriter:
         return not (isinstance(d, int) and d <= 1)
 
     @contextmanager
-    def opened(self, loops: list[tuple[int, Index]]) -> Generator[None]:
-        """Scalar loops over classes, outermost first."""
+    def opened(self, loops: list[tuple[int, Index]], begin: Index = 0) -> Generator[None]:
+        """Scalar loops over classes, outermost first; `begin`: where the innermost begins."""
         if not loops:
             self.ev.memo = {}
             yield
@@ -91,14 +110,14 @@ class NestWriter:
         (c, extent), *rest = loops
         if extent == 1:
             self.ev.env[c] = Coord(0)
-            with self.opened(rest):
+            with self.opened(rest, begin):
                 yield
             return
-        with self.fn.loop(0, extent) as loop:
+        with self.fn.loop(0 if rest else begin, extent) as loop:
             self.ev.env[c] = Coord(loop.index)
             self.ev.within[c] = extent
             self.ev.memo = {}
-            with self.opened(rest):
+            with self.opened(rest, begin):
                 yield
         self.ev.memo = {}
 
