@@ -37,7 +37,17 @@ def chosen(x):
     return ts.where(x[1:] > x[:-1], x[1:] + ts.arange(x.shape[1]), 0.5)
 
 
-PROGRAMS: list[Callable[[Any], Any]] = [five_points, two_steps, far_rows, chosen]
+def one_row(x):
+    row = ts.broadcast_to(x[:1], x.shape)
+    return row[:, 1:] - row[:, :-1]
+
+
+def turned(x):
+    back = x[::-1]
+    return back[1:] - back[:-1]
+
+
+PROGRAMS: list[Callable[[Any], Any]] = [five_points, two_steps, far_rows, chosen, one_row, turned]
 
 
 def compiled(f: Callable[[Any], Any], x: Any) -> Any:

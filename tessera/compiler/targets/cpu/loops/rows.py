@@ -50,10 +50,10 @@ def _shared(body: NestBody, along: int, vector: int) -> bool:
         first, apart = ev.beside[view]
         steps = ev.view_strides(view)
         step = steps[coords.index(along)]
-        if not isinstance(step, int) or steps[coords.index(vector)] != 1 or not ev.unchanging(view):
+        if not isinstance(step, int) or step == 0 or steps[coords.index(vector)] != 1 or not ev.unchanging(view):
             continue
         for other in places.setdefault((first, step), []):
-            if apart != other and (apart - other) % step == 0 and abs(apart - other) // step < MOST:
+            if apart != other and (apart - other) % step == 0 and abs((apart - other) // step) < MOST:
                 return True
         places[first, step].append(apart)
     return False
