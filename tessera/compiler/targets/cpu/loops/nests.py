@@ -61,7 +61,8 @@ class NestWriter:
     def _several_rows(self, group: LoopGroup, along: int, extent: Index) -> Index:
         """Writes the rows of axis `along` that are computed several at a time; gives the first one that is left."""
         body, ev, fn = self.body(group.nests[0], group), self.ev, self.fn
-        count = rows_at_a_time(body, along, extent)
+        lanes = body.nest.vector is not None and self._has_lanes(body.nest.vector)
+        count = rows_at_a_time(body, along, extent) if lanes else 1
         if count == 1 or (isinstance(extent, int) and extent < count):
             return 0
         end = fn.sub(extent, fn.mod(extent, count))
