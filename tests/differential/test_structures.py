@@ -191,3 +191,12 @@ def test_numpys_constants_are_there_inside_and_outside():
     f = lambda x: (x * ts.pi + ts.e, x - ts.inf, x * ts.nan, x[:, ts.newaxis])  # noqa: E731
     for outside, inside in zip(f(X), ts.function(f)(X), strict=True):
         np.testing.assert_allclose(inside, outside)
+
+
+def test_integers_to_negative_powers_are_refused_and_floats_are_not():
+    whole = ts.Tensor([2, 4])
+    for f in (lambda x: x**-1, lambda x: ts.pow(x, -2)):
+        for call in (f, ts.function(f)):
+            with pytest.raises(ts.CompileError, match="TS301"):
+                call(whole)
+    assert (whole**-1.0).tolist() == [0.5, 0.25] == (whole.to(ts.f32) ** -1).tolist() and (whole**2).tolist() == [4, 16]

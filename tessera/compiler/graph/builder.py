@@ -89,6 +89,8 @@ class GraphBuilder:
                 t.fail("TS105", message)
         if not all_single(operands):
             _demand_tensors(t, operator, operands)
+        if operator.name == "pow":
+            _demand_power(t, *operands)
         types = operator.apply(t, types_of(operands), attrs)
         values = flat(operands)
         if t.casts:
@@ -123,6 +125,16 @@ class GraphBuilder:
         if isinstance(o, int) and dtypes.number(o, dtype) is None:
             raise InferError(Diagnostic("TS302", f"{shown(o)} does not fit {dtype}"))
         return self.constant(o, dtype)
+
+
+def _demand_power(t: Infer, base: Any, exponent: Any) -> None:
+    """Refuses an integer to the power of a negative one, whose value is not an integer. NumPy does so too."""
+    if isinstance(exponent, Value):
+        constant = exponent.op is not None and exponent.op.name == "graph.constant"
+        exponent = exponent.op.attrs["value"] if constant and exponent.op else None
+    if isinstance(base, Value) and tensor(base).dtype.is_integer and isinstance(exponent, int) and exponent < 0:
+        dtype = tensor(base).dtype
+        t.fail("TS301", f"{dtype} to the power of {exponent} is not {dtype}; write x ** {float(exponent)}", operand=0)
 
 
 def _demand_tensors(t: Infer, operator: Operator, operands: Sequence[Any]) -> None:

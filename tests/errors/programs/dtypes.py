@@ -112,3 +112,11 @@ def wide(x: Tensor["D", f32 @ accum(f64)], y: Tensor["D", f32 @ accum(f32) @ ts.
     i = ts.tile.linear_id()
     if i < D:
         y[i] = x[i]
+
+
+@ts.function
+def inverse_of_integers(x: Tensor["N", ts.int64]):
+    y = x ** -1
+       #^ TS301
+    # says: int64 to the power of -1 is not int64; write x ** -1.0
+    return y
