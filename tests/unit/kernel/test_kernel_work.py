@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tessera as ts
 from tests.kernel_runner import program
 from tests.seeds.kernels import flash_attention, gemm, matmul_kernel, saxpy
 
@@ -33,3 +34,30 @@ def test_attention_is_dominated_by_its_two_products() -> None:
     products = 4 * B * S * S * D
     assert products < launch.flops < 1.4 * products  # type: ignore[operator]
     assert launch.bytes == 4 * B * S * D * 2
+
+
+@ts.kernel(BLOCK=16)
+def some_rounds(x: ts.Tensor["N"], step: ts.Tensor[1, ts.int32]):
+    ctx = ts.tile.context()
+    ts.tile.grid(ts.tile.cdiv(ctx.N, ctx.BLOCK))
+    at = ts.tile.program_id(0) * ctx.BLOCK
+    for k in ts.tile.range_k(0, ctx.N, ctx.BLOCK):
+        if k == step[0]:
+            x[at : at + ctx.BLOCK] = x[at : at + ctx.BLOCK] * 2.0
+
+
+@ts.kernel(BLOCK=16)
+def half_of_the_rounds(x: ts.Tensor["N"]):
+    ctx = ts.tile.context()
+    ts.tile.grid(ts.tile.cdiv(ctx.N, ctx.BLOCK))
+    at = ts.tile.program_id(0) * ctx.BLOCK
+    for k in ts.tile.range_k(0, ctx.N, ctx.BLOCK):
+        if k < at:
+            x[at : at + ctx.BLOCK] = x[at : at + ctx.BLOCK] * 2.0
+
+
+def test_a_branch_counts_by_the_values_of_a_counter_that_take_it() -> None:
+    """Of 16 rounds one equals the step; on average half are below the program's rows."""
+    x = np.zeros(256, np.float32)
+    assert program(some_rounds, x, np.zeros(1, np.int32)).launches[0].flops == 256
+    assert program(half_of_the_rounds, x).launches[0].flops == 16 * 256 // 2

@@ -174,3 +174,12 @@ def test_a_column_moves_whole_lines(times: Any) -> None:
 def test_lanes_stay_empty_where_rows_are_short(times: Any) -> None:
     (short,), (long,) = (times(centred, {"M": m, "N": (1 << 20) // m}) for m in (1 << 19, 1 << 10))
     assert short.compute > 4 * long.compute
+
+
+def test_a_cache_keeps_part_of_what_nearly_fills_it(times: Any) -> None:
+    """Arrays of 2, 6 and 8 MiB are read, and as much is written: a quarter, three quarters and all of the last cache,
+    which keeps all, half and nothing of it."""
+    slow = with_rates(read_memory=1e9, copy_memory=1e9)
+    took = [times(exponential, {"M": n << 18}, slow)[0].memory / n for n in (2, 6, 8)]
+    assert took[0] < 0.1 * took[2]
+    assert took[1] == pytest.approx((took[0] + took[2]) / 2, rel=0.01)
