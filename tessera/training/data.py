@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,16 @@ class Position:
     state: Any = None
 
 
+def _takes_nothing(data: Any) -> bool:
+    """Whether it is a function without parameters, `lambda: iter(loader)`, which gives the batches of a pass."""
+    if not callable(data) or hasattr(data, "__iter__"):
+        return False
+    try:
+        return not inspect.signature(data).parameters
+    except (TypeError, ValueError):
+        return False
+
+
 class Feed:
     """Batches of an iterable, passes over it one after another; or of a function of the batch's number.
 
@@ -48,7 +58,7 @@ class Feed:
             kind = "one array" if tree.is_array(data) else f"a {type(data).__name__}"
             message = "data=[(x, y)] is one batch, data=lambda i: (x[32 * i : 32 * i + 32], ...) cuts them"
             raise LaunchError(Diagnostic("TS372", f"data are batches, one after another, and not {kind}: {message}"))
-        self.data = _Passes(data) if inspect.isgeneratorfunction(data) else data
+        self.data = _Passes(data) if inspect.isgeneratorfunction(data) or _takes_nothing(data) else data
         self.by_number = not hasattr(self.data, "__iter__") and callable(data)
         if not self.by_number and not hasattr(self.data, "__iter__") and not hasattr(self.data, "__getitem__"):
             message = "an iterable of batches, or a function that gives the batch of a number"
@@ -138,13 +148,13 @@ class Feed:
 
 
 class _Passes:
-    """The passes of a generator function: each is a call."""
+    """The passes of a function without parameters, such as a generator function: each is a call."""
 
-    def __init__(self, make: Callable[[], Iterator[Any]]) -> None:
+    def __init__(self, make: Callable[[], Iterable[Any]]) -> None:
         self._make = make
 
     def __iter__(self) -> Iterator[Any]:
-        return self._make()
+        return iter(self._make())
 
 
 def same(a: Position, b: Position) -> bool:

@@ -250,6 +250,8 @@ def train(
     if not isinstance(optimizer, Optimizer):
         kind = optimizer if isinstance(optimizer, str) else type(optimizer).__name__
         what = f"the class {optimizer.__name__} itself" if isinstance(optimizer, type) else repr(kind)
+        if hasattr(optimizer, "zero_grad"):
+            what = "one that holds parameters: leave model.parameters() out, as train has its own"
         raise LaunchError(
             Diagnostic("TS105", f"train: optimizer is one of ts.optimizers, such as AdamW(1e-3); not {what}")
         )

@@ -359,3 +359,24 @@ def test_faults_of_a_loss_with_open_dims_stand_at_the_loss():
     with pytest.raises(ts.CompileError) as raised:
         train(nothing)
     assert all(d.span.file == __file__ for d in raised.value.diagnostics), raised.value
+
+
+def test_functions_without_parameters_give_the_batches_of_a_pass():
+    parts = BATCHES[:3]
+
+    def losses(data):
+        return train(data=data, epochs=2, steps=None).history["loss"].tolist()
+
+    wanted = losses(parts)
+    assert len(wanted) == 6 and losses(lambda: iter(parts)) == losses(lambda: parts) == wanted
+
+
+def test_an_optimizer_that_holds_parameters_is_refused_with_what_to_leave_out():
+    model = nn.Linear(4, 4, key=0)
+    with pytest.raises(ts.TesseraError, match=r"TS105(.|\n)*leave model.parameters\(\) out"):
+        ts.train(
+            model,
+            ts.optimizers.AdamW(model.parameters(), lr=1e-2),
+            lambda m, x: ts.mse(m(x), x),
+            [np.ones((2, 4), np.float32)],
+        )
