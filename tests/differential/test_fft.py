@@ -169,6 +169,54 @@ def test_with_narrower_vectors(level: str, monkeypatch: pytest.MonkeyPatch) -> N
     close(back, x)
 
 
+@pytest.mark.parametrize(
+    "level, dtype, lengths",
+    [
+        (None, np.float32, (2, 4, 6, 10, 14, 16, 24, 48)),
+        (None, np.float64, (3, 6, 8)),
+        ("avx2", np.float32, (6, 10)),
+        ("avx2", np.float64, (6,)),
+        ("baseline", np.float32, (6, 10)),
+    ],
+)
+def test_short_lines_one_behind_the_other(
+    level: str | None, dtype: Any, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than a vector has lanes, and some that fill none; each has the bits that it has alone."""
+    if level is not None and host(level).bits >= host().bits:
+        pytest.skip("this machine has no wider vectors")
+    target = CpuTarget(level)
+    monkeypatch.setattr(base, "get", lambda name: target)
+
+    @ts.function
+    def transforms(*xs: Any):
+        return tuple((ts.fft.ifft(z), ts.fft.rfft(x, norm="ortho")) for z, x in xs)
+
+    narrow = np.complex64 if dtype == np.float32 else np.complex128
+    given = [(complex_(37, n, dtype=narrow), real(37, n, dtype=dtype)) for n in lengths]
+    exact = ts.compile(transforms, target="cpu", arguments=given) if level else transforms
+    for (z, x), found in zip(given, exact(*given), strict=True):
+        close(found[0], np.fft.ifft(wide(z)))
+        close(found[1], np.fft.rfft(wide(x), norm="ortho"))
+    if level is None:
+        last = transforms(*((z[36:], x[36:]) for z, x in given))
+        for whole, own in zip(exact(*given), last, strict=True):
+            for a, b in zip(whole, own, strict=True):
+                np.testing.assert_array_equal(np.asarray(a)[36:], np.asarray(b))
+
+
+def test_short_lines_are_neither_gathered_nor_scattered() -> None:
+    """16 bytes of each are read and stored at once."""
+
+    @ts.function
+    def several(x: ts.Tensor[512, 24, ts.f32], z: ts.Tensor[512, 12, ts.complex64]):
+        return ts.fft.rfft(x), ts.fft.fft(z)
+
+    compiled = ts.compile(several, target="cpu")
+    assert len(compiled.lowered.program.launches) == 2
+    assert "gather" not in compiled.source and "scatter" not in compiled.source
+
+
 def test_rematerialized_and_in_loops() -> None:
     x = real(2, 12, dtype=np.float64)
 

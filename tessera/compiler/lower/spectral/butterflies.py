@@ -96,6 +96,26 @@ class Butterflies:
         first = 4 if n % 4 == 0 else primes[-1]
         return self._composed(x, first)
 
+    def of_real(self, z: Sequence[Pair]) -> list[Pair]:
+        """Results 0 to n of the transform of 2n real numbers, from that of pairs of them."""
+        b, n, (real, imaginary) = self.b, len(z), z[0]
+        zero = self.number(real, 0.0)
+        out: list[Pair] = [(b.map("add", real, imaginary), zero)] * (n + 1)
+        out[n] = b.map("sub", real, imaginary), zero
+        for k in range(1, n // 2 + 1):
+            near, far = z[k], z[n - k]
+            if k == n - k:
+                out[k] = near[0], b.map("neg", near[1])
+                continue
+            both = b.map("add", near[0], far[0]), b.map("sub", near[1], far[1])
+            apart = b.map("sub", near[0], far[0]), b.map("add", near[1], far[1])
+            w, half = -0.5j * cmath.exp(-1j * cmath.pi * k / n), self.number(real, 0.5)
+            turned = self.times(apart, (self.number(real, w.real), self.number(real, w.imag)))
+            less = self.number(real, -0.5)
+            out[k] = b.map("fma", both[0], half, turned[0]), b.map("fma", both[1], half, turned[1])
+            out[n - k] = b.map("fma", both[0], half, b.map("neg", turned[0])), b.map("fma", both[1], less, turned[1])
+        return out
+
     def _four(self, x: Sequence[Pair]) -> list[Pair]:
         even, apart = self.add(x[0], x[2]), self.sub(x[0], x[2])
         odd, across = self.add(x[1], x[3]), self.sub(x[1], x[3])

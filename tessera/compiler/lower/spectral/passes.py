@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from tessera.compiler.graph.operator import attributes_of, operator_of
-from tessera.compiler.graph.operators.spectral.factors import radices
+from tessera.compiler.graph.operators.spectral.factors import SHORT, radices
 from tessera.compiler.graph.operators.spectral.roots import roots
 from tessera.compiler.graph.operators.spectral.transform import operations
 from tessera.compiler.ir.core import Op, Value
@@ -47,15 +47,20 @@ def keep_table(group: Op, out: ProgramBuilder) -> None:
 
 
 def transform_lines(group: Op, out: ProgramBuilder) -> None:
-    """`dft` along the middle one of three axes."""
-    op = next(o for o in group.region.block.ops if o.name == "graph.dft")
+    """`dft` along the middle one of three axes, or a short `rdft`."""
+    op = next(o for o in group.region.block.ops if o.name in ("graph.dft", "graph.rdft"))
     attrs, layouts = attributes_of(op), [layout_of(v) for v in op.operands]
     (result,) = group.results
     out.temp(result)
     t = cast("TensorType", result.type)
     before, n, behind = t.shape
     assert isinstance(n, int)
-    lengths = radices(n)
+    if op.name == "graph.rdft":
+        (x,) = layouts
+        assert x is not None
+        _transform_real_lines(x, result, cast("float", attrs["power"]), group, out)
+        return
+    lengths = (n,) if behind == 1 and n <= SHORT else radices(n)
     places = [result]
     if len(lengths) > 1:
         places.append(temporary(t.shape, t.dtype, "passes", group.span, out))
@@ -71,9 +76,20 @@ def transform_lines(group: Op, out: ProgramBuilder) -> None:
         sources = [ViewLayout(target, (before, left, done), (left * done, done, 1), 0)]
 
 
+def _transform_real_lines(x: ViewLayout, result: Value, power: float, group: Op, out: ProgramBuilder) -> None:
+    """Short lines of real numbers, transformed in registers."""
+    before, n, _ = x.shape
+    assert isinstance(n, int)
+    dtype, strides = cast("TensorType", result.type).dtype, (x.strides[0], 2 * x.strides[1], x.strides[2])
+    parts = [ViewLayout(x.base, (before, n // 2, 1), strides, x.offset + i * x.strides[1]) for i in (0, 1)]
+    step = TransformPass(n // 2, (before, 1, 1), dtype, False, float(n) ** power, group.span, real=True)
+    _PassWriter(step, out).launch(parts, result, inside(group))
+
+
 @immutable
 class TransformPass:
-    """From [before, r, m, behind] to [before, m, r, behind], of (before, m, behind) = `size`."""
+    """From [before, r, m, behind] to [before, m, r, behind], of (before, m, behind) = `size`. `real`: the only pass of
+    lines of real numbers, of which those with even numbers are real parts: r + 1 results."""
 
     r: int
     size: tuple[Dim, int, Dim]
@@ -81,6 +97,11 @@ class TransformPass:
     inverse: bool
     scale: float
     span: Span
+    real: bool = False
+
+    @property
+    def results(self) -> int:
+        return self.r + 1 if self.real else self.r
 
     @property
     def n(self) -> int:
@@ -97,14 +118,16 @@ class _PassWriter:
     def launch(self, sources: Sequence[ViewLayout], target: Value, known: dict[Value, Value]) -> None:
         """`sources`: complex numbers, or their real and their imaginary parts."""
         step, out = self.step, self.out
-        r, (_, m, behind) = step.r, step.size
-        writes = ViewType((r, *step.size), step.dtype, (behind, behind * m * r, behind * r, 1))
+        r, (_, m, behind), count = step.r, step.size, step.results
+        writes = ViewType((count, *step.size), step.dtype, (behind, behind * m * count, behind * count, 1))
         space = Space(step.size, [(0,), (1,), (2,)], step.size, self._block(), (False,) * 3)
         writer = KernelWriter(space, {}, set(), step.span)
         b, short = writer.b, Butterflies(writer.b)
         numbers = self._read(sources, writer, short)
         y = writer.window(target, 0, writes, "out", write=True)
         found = short.transform(numbers)
+        if step.real:
+            found = short.of_real(found)
         if m > 1:
             found = [found[0], *self._turned(found[1:], writer, short)]
         for q, pair in enumerate(found):
@@ -113,13 +136,21 @@ class _PassWriter:
             real, imaginary = reversed(pair) if step.inverse else pair
             b.store(y, b.map("make_complex", real, imaginary), [b.index(q), *writer.offsets])
         flops = operations((step.size[0], r, behind * m), 1)
-        kernel = writer.finish(out.kernel_name(f"dft_{r}"))
-        out.launch(kernel, writer.arguments, known, f"dft of {r}", flops, step.span)
+        name, length = ("rdft", 2 * r) if step.real else ("dft", r)
+        kernel = writer.finish(out.kernel_name(f"{name}_{length}"))
+        out.launch(kernel, writer.arguments, known, f"{name} of {length}", flops, step.span)
 
     def _read(self, sources: Sequence[ViewLayout], writer: KernelWriter, short: Butterflies) -> list[Pair]:
         """The r parts of lines, as far as a program takes them."""
         step, b = self.step, writer.b
         r, (before, m, behind), block = step.r, step.size, (1, *writer.space.block)
+        if m == 1 and len(sources) == 2 and (beside := _beside(*sources)) is not None:
+            x = sources[0]
+            view = ViewType((2 * r, before, 1, behind), step.dtype.part, (beside, x.strides[0], 0, x.strides[2]))
+            window = writer.window(x.base, x.offset, view, "x")
+            parts = [b.load(window, [b.index(i), *writer.offsets], block) for i in range(2 * r)]
+            pairs = list(zip(parts[::2], parts[1::2], strict=True))
+            return [(y, x) if step.inverse else (x, y) for x, y in pairs]
         loads: list[list[Value]] = []
         for x in sources:
             dtype = step.dtype if len(sources) == 1 else step.dtype.part
@@ -161,3 +192,10 @@ class _PassWriter:
         step = self.step
         numbers = self.out.constant(roots(exponents, step.n), step.dtype, name, step.span)
         return writer.window(numbers, 0, ViewType((exponents.shape[0], 1, exponents.shape[1], 1), step.dtype), name)
+
+
+def _beside(real: ViewLayout, imaginary: ViewLayout) -> Dim | None:
+    """How far each imaginary part is behind its real part, where it is halfway to the next real part."""
+    apart = imaginary.offset - real.offset
+    same = real.base is imaginary.base and real.strides == imaginary.strides
+    return apart if same and real.strides[1] == 2 * apart else None

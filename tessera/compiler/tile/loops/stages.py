@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import TypeAlias
 
@@ -110,6 +110,26 @@ def _next_to(group: list[Root], root: Root) -> bool:
     same = first.op.operands[0] is op.operands[0] and first.classes == root.classes
     places = zip(first.op.operands[2:], op.operands[2:], strict=True)
     return same and all(i == axis or known_or_self(a) == known_or_self(b) for i, (a, b) in enumerate(places))
+
+
+def loads_beside(accesses: Iterable[tuple[Op, tuple[AxisId, ...]]]) -> list[list[tuple[Op, tuple[AxisId, ...]]]]:
+    """Loads of neighbouring places of one view, in order: they differ in one index, which is known."""
+    found: dict[object, dict[int, tuple[Op, tuple[AxisId, ...]]]] = {}
+    for op, classes in accesses:
+        if op.name != "tile.load" or op.attrs.get("masked"):
+            continue
+        indices = op.operands[1 : 1 + len(classes)]
+        for axis in unit_axes(op.operands[0]):
+            if classes[axis] is None and (number := known_index(indices[axis])) is not None:
+                others = (i == axis or known_or_self(v) for i, v in enumerate(indices))
+                found.setdefault((op.operands[0], classes, tuple(others)), {})[number] = op, classes
+    groups: list[list[tuple[Op, tuple[AxisId, ...]]]] = []
+    for places in found.values():
+        for number in sorted(places):
+            if number - 1 not in places:
+                groups.append([])
+            groups[-1].append(places[number])
+    return [group for group in groups if len(group) > 1]
 
 
 def known_or_self(v: Value) -> object:

@@ -7,6 +7,9 @@ from typing import TypeAlias
 
 LARGEST = 16
 """elements of the longest transform that a pass computes in registers"""
+SHORT = 64
+"""elements of the longest lines that have one pass where they lie one behind the other in memory, whatever it spills:
+of several, the first ones would gather elements of lines"""
 PRIMES = (2, 3, 5, 7, 11, 13)
 PASS = 12
 """what a pass costs by reading and writing memory, in operations on an element"""

@@ -12,6 +12,7 @@ from typing import Any
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Infer, Operator, tensor
+from tessera.compiler.graph.operators.spectral.factors import SHORT, is_smooth
 from tessera.compiler.graph.operators.spectral.transform import demand_elements, operations, scaled
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType
@@ -23,6 +24,7 @@ from tessera.language.lazy import np
 class Rdft(Operator):
     """Results 0 to n // 2 of the transform `dft` of n real numbers along `axis`; the others are their conjugates."""
 
+    kind = "spectral"
     batching = "axis"
     methods = ()
 
@@ -48,9 +50,11 @@ class Rdft(Operator):
     ) -> Value:
         return g.rdft(tangents[0], axis, power)
 
-    def decompose(self, g: GraphBuilder, x: Value, axis: int, power: float) -> Value:
+    def decompose(self, g: GraphBuilder, x: Value, axis: int, power: float) -> Value | None:
         shape = tensor(x).shape
         n = shape[axis]
+        if (wide := tensor(x).dtype.compute) != tensor(x).dtype:
+            return g.rdft(g.cast(x, wide), axis, power)
         if len(shape) != 3 or axis != 1:
             found = g.rdft(g.reshape(x, three(shape, axis)), 1, power)
             return g.reshape(found, (*shape[:axis], half(n), *shape[axis + 1 :]))
@@ -58,6 +62,8 @@ class Rdft(Operator):
         if not isinstance(n, int) or n % 2:
             whole = g.dft(g.cast(x, tensor(x).dtype.paired), axis=1, power=power)
             return g.slice(whole, (0, 0, 0), (before, half(n), behind))
+        if behind == 1 and 2 < n <= SHORT and is_smooth(n // 2):
+            return None
         pairs = g.reshape(x, (before, n // 2, 2, behind))
         even, odd = (
             g.reshape(g.slice(pairs, (0, 0, i, 0), (before, n // 2, i + 1, behind)), (before, n // 2, behind))

@@ -18,7 +18,7 @@ from tessera.compiler.targets.cpu.elementary.convert import (
 )
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
-from tessera.compiler.targets.cpu.llvm.transpose import transpose, woven
+from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose, woven
 from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, PTR, Index, Ty, Val, const
 from tessera.immutable import immutable
 from tessera.language.dtypes import DType, f32
@@ -132,6 +132,34 @@ class ElementMemory:
         x = unpack(raw, d, self.vm)
         return x if _is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
 
+    @staticmethod
+    def pieces(count: int, d: DType) -> list[int]:
+        """Neighbours that `load_pieces` and `store_pieces` take at once, of so many: 16 bytes, then the rest. One real
+        number is left to others."""
+        if not d.is_complex and not (d.is_float and d.bits >= 32):
+            return []
+        most, parts = 16 // d.itemsize, 2 if d.is_complex else 1
+        found = [most] * (count // most)
+        for few in (most // 2, most // 4):
+            if few * parts > 1 and count - sum(found) >= few:
+                found.append(few)
+        return found
+
+    def load_pieces(self, count: int, p: Val, d: DType, step: Index, lanes: int) -> list[Elem]:
+        """So many neighbours from p on, and those `step` elements further for each lane, of memory that does not
+        change: read together for each lane, and transposed in registers."""
+        fn, part = self.fn, storage_type(d, 1).scalar
+        size = count * 2 if d.is_complex else count
+        places = [fn.gep(p, fn.mul(step, i), memory_element(d)) for i in range(lanes)]
+        rows = [fn.load_pure(place, part.wide(size), _align(d)) for place in places]
+        while len(rows) > size:  # each beside the one `size` lanes further on
+            near, far = ([r for i, r in enumerate(rows) if i // size % 2 == k] for k in (0, 1))
+            rows = [fn.shuffle(a, b, range(2 * a.ty.lanes)) for a, b in zip(near, far, strict=True)]
+        found = interleaved(fn, rows, size)
+        if d.is_complex:
+            return [Pair(re, im) for re, im in zip(found[::2], found[1::2], strict=True)]
+        return [unpack(x, d, self.vm) for x in found]
+
     def _every_second(self, p: Val, t: Ty, d: DType, pure: bool) -> Val:
         """From two vectors, of which the second ends with the last element wanted: no other memory is touched."""
         n = t.lanes
@@ -202,9 +230,7 @@ class ElementMemory:
     def store_woven(self, xs: Sequence[Elem], p: Val, d: DType, lanes: int) -> None:
         """Lane 0 of all `xs` from p on, one behind the other, then lane 1 of all, and so on: what would be a store for
         each element is transposed in registers. Their number is one of those that `weaves` takes."""
-        fn, rows = self.fn, list[Val]()
-        for x in (widen(x, lanes, self.fn) if lanes_of(x) < lanes else x for x in xs):
-            rows += (x.re, x.im) if isinstance(x, Pair) else (pack(x, d, self.vm),)
+        fn, rows = self.fn, self._parts(xs, d, lanes)
         count, part = len(rows), storage_type(d, 1).scalar.elem
         if count >= lanes:
             for k in range(0, count, lanes):
@@ -213,6 +239,22 @@ class ElementMemory:
             return
         for i, row in enumerate(woven(fn, rows)):
             fn.store(row, fn.gep(p, i * lanes, part), _align(d))
+
+    def store_pieces(self, xs: Sequence[Elem], p: Val, d: DType, step: Index, lanes: int) -> None:
+        """Lane 0 of all `xs` from p on, one behind the other, and each other lane `step` elements further on."""
+        fn, rows = self.fn, self._parts(xs, d, lanes)
+        size = len(rows)
+        for i, row in enumerate(interleaved(fn, rows, size)):
+            for lane in range(i, lanes, size):
+                piece = fn.shuffle(row, None, range(lane - i, lane - i + size))
+                fn.store(piece, fn.gep(p, fn.mul(step, lane), memory_element(d)), _align(d))
+
+    def _parts(self, xs: Sequence[Elem], d: DType, lanes: int) -> list[Val]:
+        """Vectors of what is stored, those of complex numbers as two."""
+        rows: list[Val] = []
+        for x in (widen(x, lanes, self.fn) if lanes_of(x) < lanes else x for x in xs):
+            rows += (x.re, x.im) if isinstance(x, Pair) else (pack(x, d, self.vm),)
+        return [self.fn.splat(row, lanes) for row in rows]  # one part of a number may be a constant
 
     @staticmethod
     def weaves(count: int, d: DType, lanes: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType
-from tessera.compiler.targets.cpu.elementary.convert import Elem, register_type
+from tessera.compiler.targets.cpu.elementary.convert import Elem, memory_element, register_type
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text
 from tessera.compiler.targets.cpu.loops.elements import Coords, ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import dtype_of
@@ -15,8 +15,17 @@ from tessera.compiler.targets.cpu.loops.prefetch import GatheredPrefetch, Prefet
 from tessera.compiler.targets.cpu.loops.reduce import ReductionWriter, searched_beside
 from tessera.compiler.tile.loops.axes import LAZY, AxisId, moves, operand_coords, shape_of
 from tessera.compiler.tile.loops.plan import Planner
-from tessera.compiler.tile.loops.stages import READS, LoopGroup, Nest, Root, beside_each_other, unit_axes
+from tessera.compiler.tile.loops.stages import (
+    READS,
+    LoopGroup,
+    Nest,
+    Root,
+    beside_each_other,
+    loads_beside,
+    unit_axes,
+)
 from tessera.language.dims import Dim
+from tessera.language.dtypes import DType
 
 Take = Callable[[int, list[Val]], None]
 """receives the i-th reduction's contribution"""
@@ -50,6 +59,7 @@ class NestBody:
         self.gathers: list[tuple[Op, Coords]] = []
         self.accesses = self._accesses()
         self.neighbours = beside_each_other(nest.roots)
+        self.read_beside = loads_beside(self.accesses)
         self.streaming = False
         """stores scheduled as non-temporal are written so: they have been found aligned"""
         self.rows: tuple[AxisId, int] = (None, 1)
@@ -159,14 +169,16 @@ class NestBody:
         on the reduced axis."""
         ev = self.ev
         ev.memo = {}
+        for group in self.read_beside if ev.trusting else ():
+            self._load_beside(group)
         k = 0
         woven = {r: rest for r, *rest in self.neighbours} if ev.trusting else {}
         done: set[Root] = set()
         for root in self.nest.roots:
             if root in done or root.op in self.found:
                 continue
-            if root in woven and self._store_woven([root, *woven[root]]):
-                done.update(woven[root])
+            if root in woven and (stored := self._store_beside([root, *woven[root]])):
+                done.update(stored)
                 continue
             source = root.op or root.value.op
             self.fn.at = source.span if source is not None else None
@@ -237,19 +249,43 @@ class NestBody:
             stream = self.streaming and ev.is_streamed(op) and mask is None and step == 1
             ev.mem.store(x, at, d, step, lanes, mask, nontemporal=stream)
 
-    def _store_woven(self, roots: list[Root]) -> bool:
-        """Stores what lies side by side in memory in whole vectors, where each of these roots alone would store every
-        so many elements; says whether it could."""
+    def _store_beside(self, roots: list[Root]) -> list[Root]:
+        """Stores what lies side by side in memory in whole vectors, or in pieces, where each of these roots alone would
+        store every so many elements; gives those that are stored."""
         ev, op = self.ev, roots[0].op
         assert op is not None
         p, strides, _, _ = ev.window(op)
         d = dtype_of(op.operands[0])
         at, step, lanes = ev.mem.address(p, d, [ev.coord(c) for c in roots[0].classes], strides)
-        if step != len(roots) or lanes == 1 or not ev.mem.weaves(len(roots), d, lanes):
-            return False
         self.fn.at = op.span
-        ev.mem.store_woven([ev.element(r.value, r.classes) for r in roots], at, d, lanes)
-        return True
+        if step == len(roots) and lanes > 1 and ev.mem.weaves(len(roots), d, lanes):
+            ev.mem.store_woven([ev.element(r.value, r.classes) for r in roots], at, d, lanes)
+            return roots
+        done = 0
+        for count in ev.mem.pieces(len(roots), d):
+            if not _is_apart(step, count, d, lanes):
+                break
+            some = roots[done : done + count]
+            place = self.fn.gep(at, done, memory_element(d))
+            ev.mem.store_pieces([ev.element(r.value, r.classes) for r in some], place, d, step, lanes)
+            done += count
+        return roots[:done]
+
+    def _load_beside(self, loads: Sequence[tuple[Op, Coords]]) -> None:
+        """Loads pieces of what lies side by side in memory, where each of these loads alone would gather every so many
+        elements. What is left of them is gathered when it is needed."""
+        ev, (first, coords) = self.ev, loads[0]
+        if ev.trusting.isdisjoint(coords) or not ev.unchanging(first.operands[0]):
+            return
+        d, at = dtype_of(first.result), 0
+        for count in ev.mem.pieces(len(loads), d):
+            some, at = loads[at : at + count], at + count
+            p, strides, _, _ = ev.window(some[0][0])
+            place, step, lanes = ev.mem.address(p, d, [ev.coord(c) for c in coords], strides)
+            if not _is_apart(step, count, d, lanes):
+                return
+            found = ev.mem.load_pieces(count, place, d, step, lanes)
+            ev.memo.update({(op.result, coords): x for (op, _), x in zip(some, found, strict=True)})
 
     def _scatter(self, op: Op, root: Root, x: Elem) -> None:
         ev, masked = self.ev, bool(op.attrs.get("masked"))
@@ -260,6 +296,12 @@ class NestBody:
             ev.mem.scatter(x, p, d, self.fn.splat(mask, lanes) if mask is not None else None)
         else:
             ev.mem.store(x, p, d, step, lanes, mask)
+
+
+def _is_apart(step: Index, count: int, d: DType, lanes: int) -> bool:
+    """Whether lanes are so far apart in memory that each has its own piece of `count` elements, and fill pieces."""
+    parts = count * 2 if d.is_complex else count
+    return isinstance(step, int) and step >= count and step > 1 and lanes >= parts and lanes % parts == 0
 
 
 def _is_bf16(op: Op) -> bool:
