@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
-from tessera.compiler.targets.cpu.llvm.values import PTR, ty
 
 N = 32
-F32 = ty("f", 32)
 
 
 @ts.kernel
@@ -79,25 +76,3 @@ def test_one_place_serves_the_products_and_the_weights() -> None:
     body = text[text.index("@weighed(") :].split("\n}")[0]
     matrices = [size for size in re.findall(r"alloca \[(\d+) x i8\]", body) if int(size) > N * N * 4]
     assert len(matrices) == 2  # these, and the result
-
-
-def test_instructions_of_several_writers_take_turns() -> None:
-    fn = LLVMFunction(LLVMModule(), "f", [("p", PTR)])
-    sums: list[Any] = []
-
-    def write(i: int) -> None:
-        x = fn.load(fn.gep(fn.param(0), i, "float"), F32)
-        y = fn.binary("fmul", x, x)
-        sums.append(fn.binary("fadd", sums[-1], y) if sums else y)
-        fn.store(sums[-1], fn.gep(fn.param(0), i, "float"))
-
-    fn.side_by_side([lambda i=i: write(i) for i in range(3)])
-    order = [m[0] for line in fn.out if isinstance(line, str) and (m := re.search(r"load|fmul|fadd|store", line))]
-    assert order.index("store") > len(order) - 1 - order[::-1].index("load")  # all are under way before one is done
-    lines: list[str] = []
-    fn.render(lines)
-    defined: set[str] = {"p"}
-    for line in lines[1:]:
-        name, _, rest = line.strip().rpartition(" = ")
-        assert set(re.findall(r"%(\w+)", rest)) <= defined
-        defined.add(name.lstrip("%"))

@@ -7,7 +7,6 @@ the innermost scope among its operands; a pure instruction is placed in that sco
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
@@ -142,18 +141,6 @@ class LLVMFunction:
     def here(self, v: Val) -> Val:
         """The same value, seen as defined in the current scope (so that what depends on it stays here)."""
         return Val(v.ref, v.ty, self.depth, v.const)
-
-    def side_by_side(self, writers: Sequence[Callable[[], None]]) -> None:
-        """Writes what the writers write, an instruction of each in turn. A processor looks only some 60 instructions
-        ahead for one that need not wait, which one chain of them may fill. No writer may read what others store."""
-        parts: list[Lines] = []
-        for write in writers:
-            start = len(self.out)
-            write()
-            parts.append(self.out[start:])
-            del self.out[start:]
-        straight = all(isinstance(line, str) and not line.endswith(":") for part in parts for line in part)
-        self.out += _in_turn(parts) if straight else [line for part in parts for line in part]  # type: ignore[arg-type]
 
     # -- control flow ------------------------------------------------------------------------------------------------
     def place(self, label: str) -> None:
@@ -458,29 +445,6 @@ class LLVMFunction:
         if not lines[-1].lstrip().startswith("ret "):
             lines.append("  ret void")
         lines.append("}")
-
-
-_NAME = re.compile(r"%\w+")
-
-
-def _in_turn(parts: list[list[str]]) -> list[str]:
-    """A line of each part in turn, and none before those that define its operands."""
-    names = [[_NAME.findall(line) for line in part] for part in parts]
-    missing = {found[0] for part, own in zip(parts, names, strict=True) for line, found in zip(part, own, strict=True)
-               if " = " in line}  # fmt: skip
-    at, out = [0] * len(parts), list[str]()
-    while len(out) < sum(map(len, parts)):
-        for i, part in enumerate(parts):
-            if at[i] == len(part):
-                continue
-            line, found = part[at[i]], names[i][at[i]]
-            defines = " = " in line
-            if missing.isdisjoint(found[1:] if defines else found):
-                out.append(line)
-                at[i] += 1
-                if defines:
-                    missing.discard(found[0])
-    return out
 
 
 def _flatten(lines: Lines, out: list[str]) -> None:

@@ -6,8 +6,6 @@ loop, so that memory is read in ascending order; the vector axis is cut into pie
 
 from __future__ import annotations
 
-from functools import partial
-
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
 from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
@@ -19,8 +17,6 @@ PIECE = 1024
 """elements of the vector axis whose partial results are kept at once"""
 ROUNDS = 8
 """elements of one partial that are added while it is in registers, or partials of one element each"""
-TOGETHER = 4
-"""elements that are computed side by side, as far as registers go"""
 UNROLLED = 128
 """vector instructions up to which a short reduced axis is written out, with every partial result in a register"""
 
@@ -243,12 +239,9 @@ class Across:
                 else:
                     sums[i] = total
 
-            def step(shift: int) -> None:
+            for shift in shifts:
                 at = ev.env[self.reduced] = Coord(row, shift)
                 self.body.step(take, at)
-
-            for first in range(0, len(shifts), TOGETHER):
-                fn.side_by_side([partial(step, shift) for shift in shifts[first : first + TOGETHER]])
             for p, total, apart in zip(partials, sums, found, strict=True):
                 p.write(fn.mod(row, p.slots), lane, p.r.tree(apart) if apart else total)
 
