@@ -117,7 +117,7 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.frontend.function.mapping"),
     "TS361": CodeEntry("Training error", "a state's names, shapes or dtypes are not the model's", "nn.module"),
     "TS362": CodeEntry("Training error", "a gradient or an optimizer's state does not belong to the parameters",
-                       "optimizers.base, optimizers.bound"),
+                       "optimizers.base, optimizers.bound, optimizers.gradients"),
     "TS363": CodeEntry("Checkpoint error", "a checkpoint is not there, not whole or damaged",
                        "checkpoint, training.run"),
     "TS364": CodeEntry("Checkpoint error", "the value to save is neither a tree of arrays nor a JSON value",

@@ -120,3 +120,11 @@ def inverse_of_integers(x: Tensor["N", ts.int64]):
        #^ TS301
     # says: int64 to the power of -1 is not int64; write x ** -1.0
     return y
+
+
+@ts.kernel
+def inverse_of_lanes(x: Tensor["N", ts.int32], y: Tensor["N", ts.int32]):
+    i = ts.tile.linear_id()
+    y[i] = x[i] ** -2
+          #^^^^^^^^^^ TS301
+    # says: int32 to the power of -2 is not int32

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.operators import COMPARISONS, PYTHON, compare_sizes
 from tessera.compiler.frontend.kernel.access import Condition
-from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, tile_type
+from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, operand_type, tile_type
 from tessera.compiler.frontend.kernel.values import Axis, Lanes, marks
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX
@@ -39,6 +39,8 @@ def binary(k: KernelState, node: ast.AST, symbol: str, left: Any, right: Any) ->
     if symbol == "**" and isinstance(right, int) and right == 2:
         return k.apply("square", left)
     a, b = k.operand(left), k.operand(right)
+    if symbol == "**" and isinstance(right, int) and right < 0 and (dtype := operand_type(a).dtype).is_integer:
+        raise KernelFault("TS301", f"{dtype} to the power of {right} is not {dtype}; write x ** {float(right)}")
     out = k.tiles.map(BY_SYMBOL[symbol, 2], a, b)
     if symbol in ("<", ">", "<=", ">="):
         _remember(k, out, symbol, left, right)
