@@ -1,32 +1,45 @@
 """Calls with arguments that are alike: the first is evaluated, and for the others its operators are copied.
 
 For functions of the library that ask for it (`f.options["alike"] = True`), such as what an optimizer does to a
-parameter: there are hundreds of these calls, and few that differ. Such a function changes nothing that it is given.
+parameter, and for calls of modules at one place of a text, such as the layers of a stack. What a call reads besides its
+arguments is the same wherever its text, its depth and its facts are. A call is copied if it has emitted plain operators
+and has done nothing else: no finding, no check, nothing undecided, no function of a user run.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import field
 from typing import Any
 
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names.frame import Closure
-from tessera.compiler.frontend.names.values import is_dict, is_sequence, remade
+from tessera.compiler.frontend.names.values import (
+    ABSTRACT,
+    Builtin,
+    OperatorRef,
+    Record,
+    is_dict,
+    is_sequence,
+    remade,
+)
 from tessera.compiler.ir.core import Op, Value, clone
 from tessera.immutable import immutable, mutable
+from tessera.language.records import is_record, members
 
 _PLAIN = (bool, int, float, str, type(None))
 
 
 @immutable
 class EvaluatedCall:
-    """`values`: the tensors of its arguments; `ops`: what it has emitted; `kept`: the other arguments, which the key
-    names by identity."""
+    """`values`: the tensors of its arguments, with the names that they had at its end; `ops`: what it has emitted, with
+    those of their results; `steps`: those it took; `kept`: the other arguments, which the key names by identity."""
 
-    values: tuple[Value, ...]
-    ops: tuple[Op, ...]
+    values: tuple[tuple[Value, str], ...]
+    ops: tuple[tuple[Op, tuple[str, ...]], ...]
     result: Any
+    steps: int
     kept: tuple[Any, ...]
 
 
@@ -34,39 +47,105 @@ class EvaluatedCall:
 class _Arguments:
     values: dict[Value, int] = field(default_factory=dict[Value, int])
     kept: list[Any] = field(default_factory=list[Any])
+    named: dict[Value, bool] = field(default_factory=dict[Value, bool])
+    """whether a tensor had a name before the call"""
+    inside: set[int] = field(default_factory=set[int])
+    """live objects that are open, by identity"""
+    changing: bool = False
+    """whether an object that effects change is among them"""
 
     def key(self, value: Any) -> Hashable:
         """Equal for arguments that are alike."""
         if isinstance(value, Value):
             constant = value.op if value.op is not None and value.op.name == "graph.constant" else None
-            return self.values.setdefault(value, len(self.values)), value.type, bool(value.hint), constant
+            named = self.named.setdefault(value, bool(value.hint))
+            return self.values.setdefault(value, len(self.values)), value.type, named, constant
         if is_dict(value):
-            return tuple((k, self.key(v)) for k, v in value.items())
+            return tuple([(k, self.key(v)) for k, v in value.items()])
         if is_sequence(value):
             return type(value), *map(self.key, value)
         if isinstance(value, _PLAIN):
             return type(value), repr(value)
+        if isinstance(value, (OperatorRef, Builtin)):
+            return value
+        if isinstance(value, Record):
+            self.changing |= value.is_state
+            self.kept.append(value.cls)
+            return id(value.cls), value.outside, self.key(value.members)
         self.kept.append(value)
-        return id(value)
+        if isinstance(value, ABSTRACT) or not is_record(value) or id(value) in self.inside:
+            return id(value)
+        self.inside.add(id(value))  # objects may hold each other
+        held = self.key(members(value))
+        self.inside.discard(id(value))
+        return id(value.__class__), held
 
 
-def evaluated(ev: Evaluator, closure: Closure, bound: Mapping[str, Any], inline: Callable[[], Any]) -> Any:
-    """What `inline` gives for these arguments."""
-    block, found = ev.builder.block, _Arguments()
-    if ev.builder.position is not None or ev.speculative or ev.differentiating:
+def is_module_call(ev: Evaluator, closure: Closure, bound: Mapping[str, Any]) -> bool:
+    """Whether a function is called that may be a layer: `__call__` of an object, in a function."""
+    return closure.name == "__call__" and ev.definition.kind == "function" and isinstance(bound.get("self"), Record)
+
+
+def evaluated(
+    ev: Evaluator, node: ast.AST, closure: Closure, bound: Mapping[str, Any], inline: Callable[[], Any]
+) -> Any:
+    """What `inline` gives for these arguments, in a call at this node."""
+    asked, found = bool(closure.definition.options.get("alike")), _Arguments()
+    if ev.builder.position is not None or ev.speculative or (asked and ev.differentiating):
         return inline()
-    key = (closure.node, block, ev.builder.origin, found.key(dict(bound)))
+    own = found.key(dict(bound))
+    if found.changing:
+        return inline()
+    key = (closure.node, None if asked else node, ev.builder.block, ev.builder.origin, *_standing(ev), own)
     known = ev.alike.get(key)
-    if known is None:
-        first, said, hints = len(block.ops), len(ev.findings.items), [v.hint for v in found.values]
-        result = inline()
-        same = len(ev.findings.items) == said and [v.hint for v in found.values] == hints
-        if same and _is_renewable(result):
-            ev.alike[key] = EvaluatedCall((*found.values,), (*block.ops[first:],), result, (*found.kept,))
-        return result
-    mapping = dict(zip(known.values, found.values, strict=True))
-    for op in known.ops:
-        ev.builder.insert(clone(op, mapping))
+    if known is not None:
+        return _copied(ev, known, found)
+    before, first, steps = _done(ev), len(ev.builder.block.ops), ev.steps
+    result = inline()
+    same = _done(ev) == before and _is_renewable(result)
+    ops = ev.builder.block.ops[first:]
+    if same and (asked or (_are_plain(ev, ops) and _is_unchanged(found, bound, own))):
+        named = tuple([(op, tuple([r.hint for r in op.results])) for op in ops])
+        given = tuple([(v, v.hint) for v in found.values])
+        ev.alike[key] = EvaluatedCall(given, named, result, ev.steps - steps, (*found.kept,))
+    return result
+
+
+def _standing(ev: Evaluator) -> tuple[Hashable, ...]:
+    """What a call depends on besides its text and its arguments."""
+    facts = ev.facts
+    known = (*facts.divisible,), (*facts.equal.items(),), (*facts.zero,), (*facts.at_most,)
+    return ev.frame.depth, ev.differentiating, known
+
+
+def _done(ev: Evaluator) -> tuple[Any, ...]:
+    """What a call may do besides emitting operators."""
+    lists = (
+        ev.findings.items, ev.undecided, ev.pending, ev.checks, ev.launches, ev.tried, ev.states, ev.layer.captures
+    )  # fmt: skip
+    return *map(len, lists), ev.harmless, ev.guesses, ev.incomplete, ev.invoked, ev.paths, _standing(ev)
+
+
+def _are_plain(ev: Evaluator, ops: list[Op]) -> bool:
+    return all(not op.regions and op.origin == ev.builder.origin for op in ops)
+
+
+def _is_unchanged(found: _Arguments, bound: Mapping[str, Any], own: Hashable) -> bool:
+    """Whether a call has left its arguments as they were."""
+    now = _Arguments(named=found.named)
+    return now.key(dict(bound)) == own and [*now.values] == [*found.values]
+
+
+def _copied(ev: Evaluator, known: EvaluatedCall, found: _Arguments) -> Any:
+    mapping: dict[Value, Value] = {}
+    for (value, hint), other in zip(known.values, found.values, strict=True):
+        mapping[value] = other
+        other.hint = other.hint or hint
+    for op, hints in known.ops:
+        copy = ev.builder.insert(clone(op, mapping))
+        for result, hint in zip(copy.results, hints, strict=True):
+            result.hint = hint
+    ev.steps += known.steps
     return _renewed(known.result, mapping)
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
-from tessera.compiler.frontend.evaluate.alike import evaluated
+from tessera.compiler.frontend.evaluate.alike import evaluated, is_module_call
 from tessera.compiler.frontend.evaluate.inlining import inline
 from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
@@ -146,8 +146,8 @@ def _bound_call(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any],
         return _as_python(ev, node, closure, bound, places)
     if other:
         return launch(ev, node, closure, bound, places)
-    if closure.frame is None and closure.definition.options.get("alike"):
-        return evaluated(ev, closure, bound, lambda: inline(ev, node, closure, bound, places))
+    if closure.frame is None and (closure.definition.options.get("alike") or is_module_call(ev, closure, bound)):
+        return evaluated(ev, node, closure, bound, lambda: inline(ev, node, closure, bound, places))
     return inline(ev, node, closure, bound, places)
 
 
@@ -347,6 +347,7 @@ def invoke(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: d
     if not ev.live and not pure:
         return UNKNOWN
     name = getattr(callee, "__name__", str(callee))
+    ev.invoked += not pure
     if pure and (budget.call_explodes(name, args) or budget.method_explodes(_owner(callee), name, args)):
         return ev.too_large(node, name)
     try:

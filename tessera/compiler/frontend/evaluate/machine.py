@@ -116,6 +116,8 @@ class Evaluator(AnalysisRecord):
         """functions whose recursion has been found not to end"""
         self.alike: dict[Any, Any] = {}
         """calls that have been evaluated, by their arguments: see `alike`"""
+        self.invoked = 0
+        """how often Python has run a function, which may do anything"""
         self._foreign: dict[int, Any] = {}
         """containers from outside of the program, by identity"""
         self.speculative = 0

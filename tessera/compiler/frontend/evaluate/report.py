@@ -42,7 +42,7 @@ class Report:
         """how many of them, of parameters and numbers, leave open no path: what a result depends on is known"""
         self.guesses = 0
         """values whose type alone is known, such as the results of a list of unknown layers"""
-        self.incomplete = False
+        self.incomplete: bool = False
         """something in the text does not parse"""
         self.steps: int = 0
         """expressions and statements so far, with the elements of containers that were gone through"""
