@@ -65,7 +65,7 @@ STAND_INS = {
     "tessera/compiler/tile/passes/reduce_one_axis.py": "reduce_one_axis = reduces_several_axes = None\n",
     "tessera/compiler/tile/passes/turn_products.py": "turn_products = turns_products = None\n",
     "tessera/compiler/timing/loops.py": "Loops = None\n",
-    "tessera/compiler/timing/places.py": "Places = None\n",
+    "tessera/compiler/timing/places.py": "DataPlaces = None\n",
 }
 
 

@@ -18,7 +18,7 @@ from tessera.compiler.schedule.cost import LaunchTime, time_by_peaks
 from tessera.compiler.tile.program import BufferArg, Launch, Program
 from tessera.compiler.tile.work import ALONE_NS, CHUNKS, Work
 from tessera.compiler.timing.loops import Loops
-from tessera.compiler.timing.places import Places
+from tessera.compiler.timing.places import DataPlaces
 from tessera.language.dims import prod
 
 
@@ -45,7 +45,7 @@ def launch_times(program: Program, machine: Machine, threads: int | None = None)
 def _on_processor(program: Program, known: Figures, threads: int) -> dict[int, LaunchTime]:
     launches = [s for s in program.launches if _is_known(s)]
     works = {key: Work(code) for key, code in {id(s.code): s.code for s in launches}.items()}
-    places = Places(program, launches, works, known, threads)
+    places = DataPlaces(program, launches, works, known, threads)
     found: dict[int, LaunchTime] = {}
     computed: dict[tuple[int, frozenset[Value]], float] = {}
     for launch in launches:

@@ -27,7 +27,7 @@ WHOLE = 1024
 happen to be aligned"""
 
 
-class Places:
+class DataPlaces:
     """Where the data of launches come from."""
 
     def __init__(
@@ -97,15 +97,15 @@ class Places:
             if what.read or what.lines:
                 self.read.add(buffer)
 
-    def _moved(self, launch: Launch) -> dict[int, Moved]:
+    def _moved(self, launch: Launch) -> dict[int, BufferTraffic]:
         kernel, work = launch.code, self.works[id(launch.code)]
         writes = cast("tuple[int, ...]", kernel.attrs.get("writes", ()))
         windows: dict[int, list[tuple[int, float]]] = {}
-        found: dict[int, Moved] = {}
+        found: dict[int, BufferTraffic] = {}
         for i, (arg, given) in enumerate(zip(kernel.region.block.args, launch.args, strict=True)):
             if not isinstance(arg.type, ViewType) or not isinstance(given, BufferArg):
                 continue
-            what, size = found.setdefault(given.buffer, Moved()), self.sizes[given.buffer]
+            what, size = found.setdefault(given.buffer, BufferTraffic()), self.sizes[given.buffer]
             if i in writes:
                 what.written = min(what.written + touched(arg.type), size)
                 what.whole = what.whole and rows_of(arg.type) >= WHOLE
@@ -135,7 +135,7 @@ class Places:
 
 
 @dataclass
-class Moved:
+class BufferTraffic:
     """What a launch does with a buffer: bytes that it reads in order, lines that it reads in no order, bytes that it
     writes, whether its rows are long, whether data tell the places; and bytes that it reads again, with how many it
     reads between."""

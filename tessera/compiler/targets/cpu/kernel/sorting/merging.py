@@ -18,7 +18,7 @@ from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, ty
 from tessera.language.dims import Dim
 
 
-class Memory(Protocol):
+class ScratchOwner(Protocol):
     """What gives `raw` bytes to a function that is being written."""
 
     fn: LLVMFunction
@@ -30,7 +30,7 @@ class Pieces:
     """Memory for at most `count` runs that take the `room` of so many words: `memory` holds them, a table says where
     they begin and how long they are, and merges move them to and fro between it and as much again."""
 
-    def __init__(self, k: Memory, network: LaneNetwork, count: Dim, room: Dim) -> None:
+    def __init__(self, k: ScratchOwner, network: LaneNetwork, count: Dim, room: Dim) -> None:
         self.fn, self.words, self.lanes, self.network = k.fn, network.words, network.lanes, network
         self.vectors = self._vectors(network)
         self.wide = self.vectors * self.lanes
