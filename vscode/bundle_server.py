@@ -63,6 +63,7 @@ STAND_INS = {
     "tessera/compiler/tile/passes/keep_scales.py": "keep_scales = None\n",
     "tessera/compiler/tile/passes/pipeline_loads.py": "pipeline_loads = None\n",
     "tessera/compiler/tile/passes/reduce_one_axis.py": "reduce_one_axis = reduces_several_axes = None\n",
+    "tessera/compiler/tile/passes/separate_batches.py": "separate_batches = has_batches = None\n",
     "tessera/compiler/tile/passes/turn_products.py": "turn_products = turns_products = None\n",
     "tessera/compiler/timing/loops.py": "Loops = None\n",
     "tessera/compiler/timing/places.py": "DataPlaces = None\n",
