@@ -49,24 +49,19 @@ except NameError:
     NoDefault = object()
 """
 # Modules that are imported for names that nothing uses: the converter is never given a TypedDict, nor its errors
-# explained, passes behind Tile IR run where there are targets, as does what predicts a processor's time, and layers are
-# folded for code.
+# explained, passes behind Tile IR run where there are targets, and layers are folded for code.
 STAND_INS = {
     "cattrs/gen/typeddicts.py": "make_dict_structure_fn = make_dict_unstructure_fn = None\n",
     "cattrs/v.py": "transform_error = None\n",
     "tessera/compiler/layers/fold.py": "Folded = None\ndef fold(func):\n    return None\n",
     "tessera/compiler/layers/unfold.py": "unfold = None\n",
-    "tessera/compiler/tile/bands/choose.py": "run_in_bands = lambda program, band: program\n",
     "tessera/compiler/tile/passes/copies_as_loads.py": "copies_as_loads = copies_ahead = None\n",
     "tessera/compiler/tile/passes/debug.py": "check_indices = check_nan = show_elements = lambda kernel: None\n",
     "tessera/compiler/tile/passes/keep_inside.py": "keep_inside = needs_keeping = None\n",
     "tessera/compiler/tile/passes/keep_scales.py": "keep_scales = None\n",
     "tessera/compiler/tile/passes/pipeline_loads.py": "pipeline_loads = None\n",
     "tessera/compiler/tile/passes/reduce_one_axis.py": "reduce_one_axis = reduces_several_axes = None\n",
-    "tessera/compiler/tile/passes/separate_batches.py": "separate_batches = has_batches = None\n",
     "tessera/compiler/tile/passes/turn_products.py": "turn_products = turns_products = None\n",
-    "tessera/compiler/timing/loops.py": "Loops = None\n",
-    "tessera/compiler/timing/places.py": "DataPlaces = None\n",
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import linecache
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeAlias, cast
 
@@ -19,7 +20,7 @@ from tessera.language.decorators import Decorated, Function, Kernel
 from tessera.language.saving import Memory, Save, bytes_of
 from tessera.tracebacks import outward
 
-Argnums: TypeAlias = "int | str | tuple[int | str, ...]"
+Argnums: TypeAlias = "int | str | list[int | str] | tuple[int | str, ...]"
 Axes: TypeAlias = "int | Sequence[Axes] | Mapping[Any, Axes] | None"
 
 
@@ -127,6 +128,8 @@ _KEPT = ("numerics", "mode", "open_dims", "transforms", *RULES)
 def transformed(function: Callable[..., Any], transform: Transform) -> Transformed:
     """`function` under one more transform: the same object for the same function, so that `ts.grad(f)(x)` in a loop
     compiles once. Raises CompileError TS105, TS355 if that has no meaning."""
+    if isinstance(transform.argnums, list):
+        transform = replace(transform, argnums=tuple(transform.argnums))
     if transform.problem:
         raise CompileError(Diagnostic("TS105", transform.problem))
     if isinstance(function, Kernel):

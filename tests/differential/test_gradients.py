@@ -100,7 +100,7 @@ def test_perturbations_are_not_confused():
 
 def test_an_argument_used_twice_and_tied_values():
     x = normal(3)
-    double = ts.grad(lambda a, b: ts.sum(a * b), argnums=(0, 1))
+    double = ts.grad(lambda a, b: ts.sum(a * b), argnums=[0, 1])  # as in JAX, a list too
     a, b = double(x, x)
     np.testing.assert_array_equal(a, x)
     np.testing.assert_array_equal(b, x)

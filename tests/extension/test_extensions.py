@@ -250,11 +250,11 @@ def test_a_targets_own_pass_and_machine() -> None:
     ts.compiler.register_pass("count", stage="target", optional=True)(lambda kernel: seen.append("count"))
     cpu = machines.MACHINES["cpu"]
     ts.hardware.register(
-        "small", replace(cpu, name="small", sizes=replace(cpu.sizes, elements=100), aliases=("tiny",))
+        "small", replace(cpu, name="small", sizes=replace(cpu.sizes, elements=128), aliases=("tiny",))
     )(Small)
     compiled = ts.compile(shifted, target="tiny", dims={"N": 600})
     assert compiled.target.name == "small" and seen == ["count"]
-    assert [k.grid for k in compiled.built.plan.launches] == [(6,)]  # in blocks of 100
+    assert [k.grid for k in compiled.built.plan.launches] == [(5,)]  # in blocks of 128
     np.testing.assert_array_equal(compiled(X), X + 1)
     ts.compile(shifted, target="cpu", dims={"N": 600})
     assert seen == ["count"]

@@ -299,7 +299,7 @@ def test_the_kernels_of_a_profile_fit_into_any_width(lab):
             page.page.set_viewport_size({"width": width, "height": 1000})
             expect(rows).to_be_visible()
             assert rows.evaluate("e => e.scrollWidth <= e.clientWidth"), width
-            expect(rows.locator("td").last).to_have_text(re.compile("memory|compute|latency"))
+            expect(rows.locator("td").last).to_have_text(re.compile("memory|cache|compute|latency"))
             expect(tiles.locator("canvas")).to_be_visible()
             eventually(lambda: tiles.evaluate("e => e.scrollWidth <= e.clientWidth"))
         slowest = tiles.locator(".ts-slow tbody tr").first

@@ -121,7 +121,7 @@ def segments(x: Tensor["M", "K", f32], i: Tensor["M", ts.int64]):
     return ts.exp(ts.segment_sum(x * 2, i, 8))
 
 
-def transformed(x: Tensor["M", 16, f32]):
+def transformed(x: Tensor["M", 128, f32]):
     return ts.rdft(ts.exp(x))
 
 

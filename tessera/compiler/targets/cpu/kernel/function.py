@@ -62,8 +62,11 @@ class Sites:
 def beside(launch: Launch) -> tuple[tuple[int, int, int], ...]:
     """For arguments that a kernel only reads, and that begin at known places of one buffer: the number of each, that of
     the first of them, and how many elements behind it this one begins."""
-    views, first = launch.kernel.region.block.args, dict[tuple[int, DType], int]()
-    written = {memory_of(v) for v in touched(launch.kernel)}
+    given = [arg.buffer for arg in launch.args if isinstance(arg, BufferArg)]
+    if len({*given}) == len(given):
+        return ()
+    views, first = launch.code.region.block.args, dict[tuple[int, DType], int]()
+    written = {memory_of(v) for v in touched(launch.code)}
     found: dict[int, tuple[int, int, int]] = {}
     for i, (view, arg) in enumerate(zip(views, launch.args, strict=True)):
         if isinstance(arg, BufferArg) and isinstance(arg.offset, int) and view not in written:
