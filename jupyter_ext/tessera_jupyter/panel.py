@@ -17,7 +17,7 @@ from IPython.display import DisplayHandle, display
 from tessera.errors import Diagnostic
 from tessera.language.decorators import Decorated
 from tessera.profiler import Profiler
-from tessera.profiler.style import resource
+from tessera.profiler.style import resource, style_of_views
 from tessera.profiler.views.markup import text
 from tessera.runtime.code.assembly import begin
 from tessera_jupyter.actions import bundle, shown_hints
@@ -88,7 +88,7 @@ class OutputPanel:
         style = resource("panel.css", __package__) + resource("rows.css")
         script = resource("panel.js", __package__)
         if self.profile is not None:
-            style = style + resource("picture.css") + resource("views.css")
+            style += style_of_views()
             script = f"{script}\n{resource('tiles.js')}"
         return f'<div class="tessera-panel"><style>{style}</style>{tabs}<script>{script}</script></div>'
 

@@ -94,14 +94,14 @@ class Plot:
         raise NotImplementedError
 
     def view(self) -> str:
-        """Markup that loads nothing. Profiles and notebooks add picture.css, views.css and tiles.js."""
+        """Markup that loads nothing. Profiles and notebooks add `style_of_views` and tiles.js."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        style, script = resource("picture.css") + resource("views.css"), resource("tiles.js")
+        style, script = style_of_views(), resource("tiles.js")
         shown = f'<div class="tessera-views"><style>{style}</style>{self.view()}<script>{script}</script></div>'
         return {"text/plain": str(self), "text/html": shown}
 
@@ -112,3 +112,8 @@ def resource(name: str, package: str = "tessera.profiler.views") -> str:
     source = files(package).joinpath(name).read_text(encoding="utf-8")
     lines = (part.strip() for part in source.splitlines())
     return (" " if name.endswith(".css") else "\n").join(part for part in lines if part and not part.startswith("//"))
+
+
+def style_of_views() -> str:
+    """That of pictures, whose images have it too, and that of what stands around them."""
+    return resource("picture.css") + resource("views.css")

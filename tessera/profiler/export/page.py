@@ -11,7 +11,7 @@ from tessera.profiler.memory import MemoryReport
 from tessera.profiler.quantity import format_percent, format_time, format_value
 from tessera.profiler.recording import Recording, replay_of
 from tessera.profiler.roofline import Roofline
-from tessera.profiler.style import resource
+from tessera.profiler.style import resource, style_of_views
 from tessera.profiler.summary import Summary
 from tessera.profiler.views import tiles
 from tessera.profiler.views.accesses import access_tables
@@ -145,4 +145,4 @@ def _optional(value: float | None, unit: str) -> str:
 
 def _style() -> str:
     own = files("tessera.profiler.export").joinpath("page.css").read_text(encoding="utf-8")
-    return own + resource("rows.css") + resource("picture.css") + resource("views.css")
+    return own + resource("rows.css") + style_of_views()
