@@ -23,7 +23,7 @@ def check_grad(
     and `rtol` depend on the dtype: f64 is checked to about six digits, f32 to two. Raises AssertionError with the
     differences.
     """
-    at = _positions(args) if argnums is None else argnums if isinstance(argnums, tuple) else (argnums,)
+    at = _positions(args) if argnums is None else tuple(argnums) if isinstance(argnums, list | tuple) else (argnums,)
     if not at or any(not isinstance(i, int) for i in at):
         raise AssertionError(f"check_grad differentiates by positions of arguments, not {argnums!r}")
     where = cast("tuple[int, ...]", at)

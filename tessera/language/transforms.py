@@ -41,7 +41,8 @@ class Transform:
 
     @property
     def wanted(self) -> tuple[int | str, ...]:
-        return self.argnums if isinstance(self.argnums, tuple) else () if self.argnums is None else (self.argnums,)
+        given = () if self.argnums is None else self.argnums
+        return tuple(given) if isinstance(given, list | tuple) else (given,)
 
     @property
     def problem(self) -> str:

@@ -104,6 +104,7 @@ def test_an_argument_used_twice_and_tied_values():
     a, b = double(x, x)
     np.testing.assert_array_equal(a, x)
     np.testing.assert_array_equal(b, x)
+    ts.check_grad(lambda a, b: ts.sum(a * b), x, x, argnums=[0, 1])
     tied = ts.grad(lambda p: ts.sum(p["a"] * p["a"]))
     np.testing.assert_array_equal(tied({"a": x})["a"], 2 * x)
 
