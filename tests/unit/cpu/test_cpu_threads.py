@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 import threading
@@ -71,6 +72,33 @@ def test_many_launches_with_pauses_between(task: Any) -> None:
         if i % 100 == 0:
             threading.Event().wait(0.01)  # long enough for the workers to fall asleep
     assert list(data) == [300] * 64
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads cannot be told where to run")
+def test_a_worker_on_its_callers_processor_steps_aside() -> None:
+    """A thread that was woken where its caller runs would work only while the caller does not."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("one processor")
+    pool = threads.pool().address
+    aside = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(threads.code_address(threads.ASIDE))
+    libc = ctypes.CDLL(None)
+
+    def moves(towards: int) -> bool:
+        here = libc.sched_getcpu()
+        ctypes.c_int32.from_address(pool + threads.CALLER).value = here + towards
+        aside(pool)
+        return libc.sched_getcpu() != here
+
+    assert sum(moves(0) for _ in range(20)) > 15, "the system may move it back at once"
+    assert os.sched_getaffinity(0) == allowed, "only for the moment"
+    assert not all(moves(1) for _ in range(20)), "a worker elsewhere stays"
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert not moves(0)
+        assert os.sched_getaffinity(0) == {min(allowed)}
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def test_several_python_threads_launch_at_once(task: Any) -> None:

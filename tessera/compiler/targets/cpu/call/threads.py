@@ -2,9 +2,10 @@
 
 Workers run native code that waits for the pool's epoch to change: first spinning, then asleep in the kernel (a futex on
 Linux, short sleeps elsewhere). A launch hands out tiles in chunks from a shared counter, takes part itself, and
-returns when all are done; a worker that wakes too late finds the launch closed and is not waited for. Which worker
-runs a tile never matters to a result. A pool that another thread is using is not waited for either: that launch runs
-on its caller alone.
+returns when all are done; a worker that wakes too late finds the launch closed and is not waited for. Where other
+programs keep all processors busy, Linux wakes a thread on the processor of the one that wakes it; there it would run
+only while the launch does not, so it steps aside. Which worker runs a tile never matters to a result. A pool that
+another thread is using is not waited for either: that launch runs on its caller alone.
 """
 
 from __future__ import annotations
@@ -25,10 +26,15 @@ from tessera.once import once
 
 # The pool's fields, each on a cache line of its own (in bytes).
 EPOCH, TASK, COUNTER, ACTIVE, OPEN, SLEEPERS, STOP, BUSY, SIZE = (*range(0, 8 * 64, 64), WORKERS)
-_BYTES = 9 * 64
+CALLER = WORKERS + 64
+"""the processor that the caller of the last launch which woke workers was on"""
+_BYTES = CALLER + 64
+_PROCESSORS = 1024
+"""those that a thread can be told to run on; workers of larger machines stay where they are woken"""
 _SPINS = 4000
 """rounds of waiting before a worker goes to sleep: some 20 microseconds, longer than the gap between two launches"""
 
+ASIDE = "tessera_step_aside"
 RUN = "tessera_run"
 """`void(pool, task, data, count, grain, watch)`: calls `task(data, begin, end, worker)` for chunks that cover
 range(count). While it waits for other workers it polls the watch (see interrupts.py), where there is one."""
@@ -55,10 +61,20 @@ def _sleep_and_wake() -> tuple[str, str, str]:
 def _ir() -> str:
     declare_pause, pause = _pause()
     declare_sleep, sleep, wake = _sleep_and_wake()
+    aside = ""
+    if sys.platform.startswith("linux"):
+        aside = _step_aside()
+        sleep += f"\n  call void @{ASIDE}(ptr %pool)"
+        wake = f"""%cpu = call i32 @sched_getcpu()
+{_field("caller", CALLER)}
+  store atomic i32 %cpu, ptr %caller monotonic, align 4
+  {wake}"""
     return f"""
 {declare_pause}
 {declare_sleep}
 declare i32 @sched_yield()
+
+{aside}
 
 {_share()}
 
@@ -71,6 +87,51 @@ attributes #0 = {{ nounwind }}
 
 def _field(name: str, offset: int) -> str:
     return f"  %{name} = getelementptr i8, ptr %pool, i64 {offset}"
+
+
+def _step_aside() -> str:
+    """A thread on the processor of the launch's caller moves to another one of those it may run on, if there is one.
+    It may run on the same ones as before after that: only the moment counts."""
+    size = _PROCESSORS // 8
+    return f"""\
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+
+define void @{ASIDE}(ptr %pool) #0 {{
+entry:
+  %mask = alloca [{size} x i8], align 8
+{_field("caller", CALLER)}
+  %theirs = load atomic i32, ptr %caller monotonic, align 4
+  %own = call i32 @sched_getcpu()
+  %together = icmp eq i32 %own, %theirs
+  %known = icmp ult i32 %own, {_PROCESSORS}
+  %here = and i1 %together, %known
+  br i1 %here, label %ask, label %out
+ask:
+  %failed = call i32 @sched_getaffinity(i32 0, i64 {size}, ptr %mask)
+  %given = icmp eq i32 %failed, 0
+  br i1 %given, label %move, label %out
+move:
+  %number = lshr i32 %own, 3
+  %at = getelementptr i8, ptr %mask, i32 %number
+  %all = load i8, ptr %at
+  %low = and i32 %own, 7
+  %bit = shl i32 1, %low
+  %byte = trunc i32 %bit to i8
+  %rest = xor i8 %byte, -1
+  %others = and i8 %all, %rest
+  store i8 %others, ptr %at
+  %alone = call i32 @sched_setaffinity(i32 0, i64 {size}, ptr %mask)
+  store i8 %all, ptr %at
+  %moved = icmp eq i32 %alone, 0
+  br i1 %moved, label %free, label %out
+free:
+  %r = call i32 @sched_setaffinity(i32 0, i64 {size}, ptr %mask)
+  br label %out
+out:
+  ret void
+}}"""
 
 
 def _share() -> str:
@@ -234,10 +295,15 @@ def _code() -> jit.Loaded:
     return jit.Loaded(jit.compile_object(_ir(), isa.host(), "threads"))
 
 
+def code_address(name: str) -> int:
+    """The address of one of the pool's functions."""
+    return _code().address(name)
+
+
 @once
 def run_address() -> int:
     """The address of `RUN`, for generated code that launches tiles."""
-    return _code().address(RUN)
+    return code_address(RUN)
 
 
 class Pool:
