@@ -132,7 +132,7 @@ class Launcher(Locked):
             site = sites[types]
             ready = site.table.get(site.key(*args))  # another thread may have been here before
             if ready is None or not ready.guard():
-                with collector_paused():
+                with collector_paused(old=True):
                     ready = self.prepare(args, complete)
                 site.add(site.key(*args), ready)
         return ready

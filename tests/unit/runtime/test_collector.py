@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -44,3 +47,40 @@ def test_who_has_switched_it_off_finds_it_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+# A process of its own: in that of the tests, what was there before them is frozen.
+OLD = """
+    import gc
+    from tessera import collector
+
+    collections = []
+    gc.collect()
+    gc.callbacks.append(lambda phase, info: collections.append(info["generation"]) if phase == "start" else None)
+
+    def made(count, old):
+        collections.clear()
+        with collector.collector_paused(old=old):
+            rings = [[] for _ in range(count)]
+            for ring in rings:
+                ring.append(ring)
+        young = {id(o) for o in gc.get_objects(0)}
+        return sum(id(ring) in young for ring in rings)
+
+    assert made(collector.MANY, old=False) == 0 and collections  # looked at, and moved to those that are older
+    assert made(collector.MANY, old=True) == 0 and not collections
+    assert gc.collect() >= collector.MANY  # rings are found by a full collection
+    for _ in range(collector.MOST // collector.MANY - 1):
+        made(collector.MANY, old=True)
+        assert not collections
+    made(collector.MANY, old=True)
+    assert 2 in collections  # no more may wait
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    made(collector.MANY, old=True)
+    assert gc.get_freeze_count() == frozen
+"""
+
+
+def test_many_objects_are_old_at_once_and_do_not_wait_for_ever() -> None:
+    subprocess.run([sys.executable, "-c", textwrap.dedent(OLD)], check=True)
