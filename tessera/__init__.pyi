@@ -851,16 +851,17 @@ def atan2(y: A, x: Array) -> A:
 def atanh(x: A) -> A:
     """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
 
-def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
+def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, starts: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
     """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
 
     `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
     bool (true: attend) or added to the scores, and broadcasts to [..., heads, queries, keys]. `causal` lets query i see
     keys 0 to i, `window` only those less than so many positions away (with `causal` itself and window - 1 before).
-    `lengths` [...] counts the keys that there are in each batch. `softcap` makes scores softcap * tanh(scores /
-    softcap) before the mask. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and
-    sums are f32; with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in
-    FlashAttention. Neither it nor its gradient holds the scores in memory.
+    `lengths` [...] counts the keys that there are in each batch, and `starts` [...] is the position of query 0 among
+    them, 0 by itself, for `causal` and `window`. Keys beyond these bounds cost nothing. `softcap` makes scores softcap
+    * tanh(scores / softcap) before the mask. `scale` defaults to 1 / sqrt(features). A query that may see no key gets
+    0. Scores and sums are f32; with narrower operands the weights are rounded to the operands' dtype before they meet
+    `v`, as in FlashAttention. Neither it nor its gradient holds the scores in memory.
     """
 
 def avg_pool1d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: _bool = True) -> A:
@@ -1450,16 +1451,17 @@ def saturate_cast(x: A, dtype: DType) -> A:
     to the range of `dtype`, where `cast` wraps.
     """
 
-def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
+def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, starts: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
     """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
 
     `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
     bool (true: attend) or added to the scores, and broadcasts to [..., heads, queries, keys]. `causal` lets query i see
     keys 0 to i, `window` only those less than so many positions away (with `causal` itself and window - 1 before).
-    `lengths` [...] counts the keys that there are in each batch. `softcap` makes scores softcap * tanh(scores /
-    softcap) before the mask. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and
-    sums are f32; with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in
-    FlashAttention. Neither it nor its gradient holds the scores in memory.
+    `lengths` [...] counts the keys that there are in each batch, and `starts` [...] is the position of query 0 among
+    them, 0 by itself, for `causal` and `window`. Keys beyond these bounds cost nothing. `softcap` makes scores softcap
+    * tanh(scores / softcap) before the mask. `scale` defaults to 1 / sqrt(features). A query that may see no key gets
+    0. Scores and sums are f32; with narrower operands the weights are rounded to the operands' dtype before they meet
+    `v`, as in FlashAttention. Neither it nor its gradient holds the scores in memory.
     """
 
 def scatter(x: A, indices: Array, updates: Array, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:

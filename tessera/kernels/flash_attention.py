@@ -7,10 +7,11 @@ block of keys for dk and dv, and each sums in ascending order, so that no two pr
 are always the same. That costs two more products than adding to dq from everywhere, and needs no atomics.
 
 All take q [B, H, S, D], k [B, G, T, D] and v [B, G, T, E], where H is a multiple of G, and may take `bias`
-[B or 1, H or 1, S or 1, T or 1], of bools (true: attend) or floats (added to the scores), and `lengths` [B], how many
-of the keys there are. `causal`: query i sees keys 0 to i; `window`: those less than so many places away; `softcap`:
-scores are softcap * tanh(scores / softcap). `spread` says along which of its axes `bias` has more than one element.
-Arithmetic is f32 (f64 for f64); the weights meet v in the dtype of v.
+[B or 1, H or 1, S or 1, T or 1], of bools (true: attend) or floats (added to the scores), `lengths` [B], how many of
+the keys there are, and `starts` [B], the position of query 0 among the keys (None: 0). `causal`: a query sees the keys
+up to its position; `window`: those less than so many places away; `softcap`: scores are softcap * tanh(scores /
+softcap). `spread` says along which of its axes `bias` has more than one element. Arithmetic is f32 (f64 for f64); the
+weights meet v in the dtype of v.
 
 `literal` says that products and a softmax are written out: scores are rounded to the dtype of q after each step, false
 elements of `bias` make them `hidden`, and a query that sees no key gets NaN. `reach` [B, G] of the forward pass: up to
@@ -37,6 +38,7 @@ def attention_forward(
     v: Tensor["B", "G", "T", "E"],
     bias: Tensor["Bb", "Hb", "Sb", "Tb"] | None,
     lengths: Tensor["B"] | None,
+    starts: Tensor["B"] | None,
     reach: Tensor["B", "G"] | None,
     out: Tensor["B", "H", "S", "E"],
     lse: Tensor["B", "H", "S"] | None,
@@ -59,11 +61,12 @@ def attention_forward(
     b, h, i = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
     g = h // (ctx.H // ctx.G)
     keys = ctx.T if lengths is None else min(lengths[b], ctx.T)
+    at = i if starts is None else i + starts[b]
     x = q[b, h, i : i + rows, :]
     top = ts.tile.full((rows,), -math.inf, wide)
     total = ts.tile.zeros((rows,), wide)
     sums = ts.tile.zeros((rows, ctx.E), wide)
-    first, last = keys_seen(i, rows, columns, keys, causal, window)
+    first, last = keys_seen(at, rows, columns, keys, causal, window)
     if reach is not None:
         last = min(max(last, reach[b, g]), keys)
     for j in ts.tile.range_k(first, last, columns):
@@ -71,7 +74,7 @@ def attention_forward(
         s = capped(raw, softcap, bits)
         if bias is not None:
             s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns), hidden, q, literal)
-        s = visible(s, i, rows, j, columns, keys, lengths is not None, causal, window)
+        s = visible(s, at, rows, j, columns, keys, lengths is not None, causal, window)
         new = ts.tile.maximum(top, ts.tile.row_max(s))
         base = ts.tile.where(new == -math.inf, 0.0, new)
         p, shrink = power(s - base, bits), power(top - base, bits)
@@ -92,6 +95,7 @@ def attention_backward_queries(
     v: Tensor["B", "G", "T", "E"],
     bias: Tensor["Bb", "Hb", "Sb", "Tb"] | None,
     lengths: Tensor["B"] | None,
+    starts: Tensor["B"] | None,
     ct: Tensor["B", "H", "S", "E"],
     lse: Tensor["B", "H", "S"],
     along: Tensor["B", "H", "S"],
@@ -112,10 +116,11 @@ def attention_backward_queries(
     b, h, i = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
     g = h // (ctx.H // ctx.G)
     keys = ctx.T if lengths is None else min(lengths[b], ctx.T)
+    at = i if starts is None else i + starts[b]
     x, c = q[b, h, i : i + rows, :], ct[b, h, i : i + rows, :]
     own, mean = unit(lse[b, h, i : i + rows], bits)[:, None], along[b, h, i : i + rows][:, None]
     sums = ts.tile.zeros((rows, ctx.D), lse.dtype)
-    first, last = keys_seen(i, rows, columns, keys, causal, window)
+    first, last = keys_seen(at, rows, columns, keys, causal, window)
     for j in ts.tile.range_k(first, last, columns):
         y = k[b, g, j : j + columns, :]
         raw = scaled(ts.tile.mma(x, y.T), scale, ctx.D, q, literal, bits and softcap is None)
@@ -123,7 +128,7 @@ def attention_backward_queries(
         if bias is not None:
             block = block_of(bias, spread, b, h, i, rows, j, columns)
             s = biased(s, block, hidden, q, literal)
-        p = power(visible(s, i, rows, j, columns, keys, lengths is not None, causal, window) - own, bits)
+        p = power(visible(s, at, rows, j, columns, keys, lengths is not None, causal, window) - own, bits)
         ds = p * (ts.tile.mma(c, v[b, g, j : j + columns, :].T) - mean)
         if bias is not None:
             ds = seen_only(ds, block, literal)
@@ -138,6 +143,7 @@ def attention_backward_keys(
     v: Tensor["B", "G", "T", "E"],
     bias: Tensor["Bb", "Hb", "Sb", "Tb"] | None,
     lengths: Tensor["B"] | None,
+    starts: Tensor["B"] | None,
     ct: Tensor["B", "H", "S", "E"],
     lse: Tensor["B", "H", "S"],
     along: Tensor["B", "H", "S"],
@@ -161,12 +167,13 @@ def attention_backward_keys(
     b, g, j = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
     served = ctx.H // ctx.G
     keys = ctx.T if lengths is None else min(lengths[b], ctx.T)
+    behind = j if starts is None else j - starts[b]
     y, z = k[b, g, j : j + rows, :], v[b, g, j : j + rows, :]
     if dk is not None:
         dy = ts.tile.zeros((rows, ctx.D), lse.dtype)
     if dv is not None:
         dz = ts.tile.zeros((rows, ctx.E), lse.dtype)
-    first, last = queries_seen(j, rows, columns, ctx.S, causal, window)
+    first, last = queries_seen(behind, rows, columns, ctx.S, causal, window)
     for r in ts.tile.range_k(0, served):
         h = g * served + r
         for i in ts.tile.range_k(first, last, columns):
@@ -176,7 +183,7 @@ def attention_backward_keys(
             if bias is not None:
                 block = turned(block_of(bias, spread, b, h, i, columns, j, rows), spread)
                 s = biased(s, block, hidden, q, literal)
-            s = seen_from_keys(s, i, columns, j, rows, keys, lengths is not None, causal, window)
+            s = seen_from_keys(s, i, columns, j, rows, behind, keys, lengths is not None, causal, window)
             p = power(s - unit(lse[b, h, i : i + columns], bits)[None, :], bits)
             if dv is not None:
                 dz = dz + ts.tile.mma(ts.tile.cast(p, v.dtype), c)
@@ -198,6 +205,7 @@ def attention_backward_bias(
     v: Tensor["B", "G", "T", "E"],
     bias: Tensor["Bb", "Hb", "Sb", "Tb"],
     lengths: Tensor["B"] | None,
+    starts: Tensor["B"] | None,
     ct: Tensor["B", "H", "S", "E"],
     lse: Tensor["B", "H", "S"],
     along: Tensor["B", "H", "S"],
@@ -218,11 +226,14 @@ def attention_backward_bias(
     block = ts.tile.program_id(2)
     top, left = block // across * rows, block % across * columns
     keys = ctx.T if lengths is None else lengths[ts.tile.program_id(0)]
+    start = 0 if starts is None else starts[ts.tile.program_id(0)]
     sums = ts.tile.zeros((rows, columns), lse.dtype)
     for each_batch in ts.tile.range_k(0, 1 if spread[0] else ctx.B):
         b = ts.tile.program_id(0) + each_batch
         if lengths is not None:
             keys = lengths[b]
+        if starts is not None:
+            start = starts[b]
         for each_head in ts.tile.range_k(0, 1 if spread[1] else ctx.H):
             h = ts.tile.program_id(1) + each_head
             g = h // (ctx.H // ctx.G)
@@ -233,7 +244,7 @@ def attention_backward_bias(
                     s = scaled(ts.tile.mma(x, k[b, g, j : j + columns, :].T), scale, ctx.D, q, literal, False)
                     s = capped(s, softcap, False)
                     s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns), hidden, q, literal)
-                    s = visible(s, i, rows, j, columns, keys, lengths is not None, causal, window)
+                    s = visible(s, i + start, rows, j, columns, keys, lengths is not None, causal, window)
                     sums += ts.tile.exp(s - own) * (ts.tile.mma(c, v[b, g, j : j + columns, :].T) - mean)
     b, h = ts.tile.program_id(0), ts.tile.program_id(1)
     if spread[2] and spread[3]:
@@ -316,7 +327,7 @@ def rounded(s, like, literal):
 
 
 def keys_seen(i, rows, columns, keys, causal, window):
-    """Between which keys, in whole blocks, lies all that queries i to i + rows may see."""
+    """Between which keys, in whole blocks, lies all that queries at positions i to i + rows may see."""
     first, last = 0, keys
     if causal:
         last = min(last, i + rows)
@@ -328,10 +339,10 @@ def keys_seen(i, rows, columns, keys, causal, window):
 
 
 def queries_seen(j, rows, columns, queries, causal, window):
-    """Between which queries, in whole blocks, lie all that may see keys j to j + rows."""
+    """Between which queries, in whole blocks, lie all that may see keys j to j + rows, counted from query 0."""
     first, last = 0, queries
     if causal:
-        first = j // columns * columns
+        first = max(j, 0) // columns * columns
     elif window is not None:
         first = max(j - window + 1, 0) // columns * columns
     if window is not None:
@@ -340,7 +351,7 @@ def queries_seen(j, rows, columns, queries, causal, window):
 
 
 def visible(s, i, rows, j, columns, keys, short, causal, window):
-    """Scores [rows, columns] of queries from i and keys from j, with -inf where a query may not see a key."""
+    """Scores [rows, columns] of queries at positions from i and keys from j, with -inf where one may not be seen."""
     if not (short or causal or window is not None):
         return s
     query = ts.tile.cast(ts.tile.arange(rows), ts.int32)[:, None]
@@ -348,13 +359,13 @@ def visible(s, i, rows, j, columns, keys, short, causal, window):
     return masked(s, query, rows, key, columns, i - j, keys - j, short, causal, window)
 
 
-def seen_from_keys(s, i, columns, j, rows, keys, short, causal, window):
-    """The same for scores [rows, columns] of keys from j and queries from i."""
+def seen_from_keys(s, i, columns, j, rows, behind, keys, short, causal, window):
+    """The same for scores [rows, columns] of keys from j, which lie `behind` query 0, and queries from i."""
     if not (short or causal or window is not None):
         return s
     query = ts.tile.cast(ts.tile.arange(columns), ts.int32)[None, :]
     key = ts.tile.cast(ts.tile.arange(rows), ts.int32)[:, None]
-    return masked(s, query, columns, key, rows, i - j, keys - j, short, causal, window)
+    return masked(s, query, columns, key, rows, i - behind, keys - j, short, causal, window)
 
 
 def masked(s, query, queries, key, keys, ahead, left, short, causal, window):

@@ -441,8 +441,8 @@ class MultiHeadAttention(Module):
         appended, and the queries see all cached ones.
         """
     def continued(self, q: Any, k: Any, v: Any, mask: Any, cache: Any) -> Any:
-        """Attention to the cached keys, and to k and v, which are appended. In a circular cache a token that takes the
-        place of an older one hides it from all of q.
+        """Attention to the cached keys, and to k and v, which are appended: positions without tokens cost nothing. In a
+        circular cache a token that takes the place of an older one hides it from all of q.
         """
 
 class SlidingWindowAttention(MultiHeadAttention):

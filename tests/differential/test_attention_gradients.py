@@ -19,19 +19,19 @@ torch = require("torch")
 @ts.function
 def value_and_gradients(
     q: Tensor["..."], k: Tensor["..."], v: Tensor["..."], ct: Tensor["..."], mask: Tensor["..."] | None = None,
-    lengths: Tensor["..."] | None = None, by: tuple = (0, 1, 2), causal: bool = False, window=None, softcap=None,
-    scale=None,
+    lengths: Tensor["..."] | None = None, starts: Tensor["..."] | None = None, by: tuple = (0, 1, 2),
+    causal: bool = False, window=None, softcap=None, scale=None,
 ):  # fmt: skip
     def loss(q, k, v, mask):
-        out = ts.attention(q, k, v, mask, lengths, causal=causal, window=window, softcap=softcap, scale=scale)
+        out = ts.attention(q, k, v, mask, lengths, starts, causal=causal, window=window, softcap=softcap, scale=scale)
         return ts.sum(ts.cast(out, ct.dtype) * ct), out
 
     (_, out), gradients = ts.value_and_grad(loss, argnums=by, has_aux=True)(q, k, v, mask)
     return out, gradients
 
 
-def peer(q: Any, k: Any, v: Any, mask: Any = None, lengths: Any = None, causal: bool = False, window: int | None = None,
-         softcap: float | None = None, scale: float | None = None) -> Any:  # fmt: skip
+def peer(q: Any, k: Any, v: Any, mask: Any = None, lengths: Any = None, starts: Any = None, causal: bool = False,
+         window: int | None = None, softcap: float | None = None, scale: float | None = None) -> Any:  # fmt: skip
     if q.ndim > 2 and q.shape[-3] != k.shape[-3]:
         k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     s = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -40,6 +40,8 @@ def peer(q: Any, k: Any, v: Any, mask: Any = None, lengths: Any = None, causal: 
     if mask is not None:
         s = torch.where(mask, s, -math.inf) if mask.dtype == torch.bool else s + mask
     i, j = torch.arange(s.shape[-2])[:, None], torch.arange(s.shape[-1])
+    if starts is not None:
+        i = i + starts[..., None, None, None]
     seen = torch.ones(s.shape[-2:], dtype=torch.bool)
     if causal:
         seen = seen & (j <= i)
@@ -101,6 +103,16 @@ CASES: dict[str, Any] = {
     "bias of queries": (((3, 2, 70, 8), (3, 2, 20, 8)), {"mask": mask_of("float", 70, 1)}),
     "mask": (((2, 2, 37, 16), (2, 2, 50, 16)), {"mask": mask_of("bool", 37, 50)}),
     "lengths": (((3, 2, 40, 16), (3, 2, 40, 16)), {"lengths": np.array([0, 7, 40]), "causal": True}),
+    "starts": (((5, 4, 70, 16), (5, 2, 200, 16)), {"starts": np.array([-80, -3, 0, 64, 150]), "causal": True}),
+    "starts of a window": (((3, 2, 70, 16), (3, 2, 200, 16)), {"starts": np.array([-9, 60, 131]), "window": 20}),
+    "starts of a causal window": (
+        ((3, 2, 5, 16), (3, 2, 200, 16)),
+        {"starts": np.array([0, 61, 190]), "lengths": np.array([5, 66, 195]), "window": 20, "causal": True},
+    ),
+    "starts and a bias": (
+        ((2, 4, 37, 16), (2, 4, 150, 16)),
+        {"mask": mask_of("float", 2, 1, 37, 150), "starts": np.array([3, 100]), "causal": True},
+    ),
 }
 
 
@@ -110,7 +122,7 @@ def test_against_torch(name: str) -> None:
     agrees(drawn(*shapes), **options)
 
 
-@pytest.mark.parametrize("name", ["causal groups", "bias of keys", "lengths"])
+@pytest.mark.parametrize("name", ["causal groups", "bias of keys", "lengths", "starts", "starts of a causal window"])
 def test_on_the_reference_target(name: str) -> None:
     shapes, options = CASES[name]
     with knobs.target.override("reference"):
@@ -204,6 +216,8 @@ HEADS = np.ones((2, 4, 8, 8), np.float32)
         ({"lengths": np.ones(2)}, "TS301", "lengths of attention are integers"),
         ({"lengths": np.ones((2, 4), int)}, "TS213", r"of each batch, \[2\], not \[2, 4\]"),
         ({"lengths": np.ones(3, int)}, "TS203", "batches of q are 2"),
+        ({"starts": np.ones(2)}, "TS301", "starts of attention are integers"),
+        ({"starts": np.ones(3, int)}, "TS203", "batches of q are 2"),
         ({"mask": np.ones((3, 8), bool)}, "TS202", "do not broadcast"),
     ],
     ids=str,

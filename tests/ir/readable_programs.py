@@ -28,3 +28,11 @@ def product(a: Tensor["M", "K", ts.bf16], b: Tensor["K", "N", ts.bf16]) -> Tenso
     for k in range(0, K, 32):
         acc += ts.tile.mma(a[tile_m : tile_m + 64, k : k + 32], b[k : k + 32, tile_n : tile_n + 64])
     return acc
+
+
+@ts.function
+def continued(
+    q: Tensor["B", "H", "1", "D", ts.bf16], k: Tensor["B", "H", "T", "D", ts.bf16],
+    v: Tensor["B", "H", "T", "D", ts.bf16], lengths: Tensor["B", ts.int64],
+):  # fmt: skip
+    return ts.attention(q, k, v, None, lengths)

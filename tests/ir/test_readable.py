@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,13 @@ def test_functions(golden: Callable[[str, str], None], name: str, level: str) ->
 
 def test_a_kernel(golden: Callable[[str, str], None]) -> None:
     golden("product.tile.txt", levels("product", "sm_80", K=512).text("tile"))
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_80"])
+def test_attention_walks_the_keys_that_there_are(golden: Callable[[str, str], None], target: str) -> None:
+    """The bound of the loop over keys is an element of `lengths`."""
+    text = levels("continued", target, D=64, T=2048).text("tile")
+    golden(f"continued.{target}.tile.txt", re.sub(r"   # .*", "", text))
 
 
 def test_the_generic_form_is_there_too() -> None:

@@ -53,7 +53,14 @@ def test_other_architectures(arch: str, dtype: ts.DType) -> None:
 @pytest.mark.parametrize("target", ["emulator:sm_80", "emulator:sm_90a"])
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("causal groups", "float32"), ("bias of keys", "bfloat16"), ("lengths", "bfloat16"), ("window", "float16")],
+    [
+        ("causal groups", "float32"),
+        ("bias of keys", "bfloat16"),
+        ("lengths", "bfloat16"),
+        ("window", "float16"),
+        ("starts", "float32"),
+        ("starts of a causal window", "bfloat16"),
+    ],
 )
 def test_in_the_emulator(name: str, dtype: str, target: str) -> None:
     require("g++")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import KVCache, Tensor, nn
+from tessera import KVCache, Tensor, knobs, nn
 from tests.conftest import require
 
 
@@ -71,6 +72,57 @@ def test_a_stack_of_blocks_with_caches() -> None:
         step(stack, x[:, :1], caches)
     for c, b in zip(caches, before, strict=True):
         np.testing.assert_array_equal(c.keys.numpy(), b)
+
+
+EDGES = [0, 1, 15, 16, 17, 63, 64, 65, 128, 129, 199, 200]
+
+
+@pytest.mark.parametrize("target", ["cpu", "emulator:sm_80"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_blocks_behind_a_length_are_not_read(target: str, dtype: str) -> None:
+    """Rows of each length, at edges of blocks of 64: NaN in the blocks behind them changes nothing."""
+    if target != "cpu":
+        require("g++")
+    kind = getattr(require("ml_dtypes"), dtype, dtype)
+    lengths = np.array(EDGES)
+    q, k, v = (normal(len(EDGES), h, s, 8, seed=h + s) for h, s in ((4, 3), (2, 200), (2, 200)))
+    held = np.arange(200)[:, None] < (lengths + 63)[:, None, None, None] // 64 * 64
+    attended = ts.function(lambda q, k, v, n: ts.attention(q, k, v, None, n, n - q.shape[2], causal=True))
+    with knobs.target.override(target):
+        found = attended(*(x.astype(kind) for x in (q, np.where(held, k, np.nan), np.where(held, v, np.nan))), lengths)
+    for b, n in enumerate(EDGES):
+        rows = min(n, 3)  # of fewer keys than queries, the first queries see none
+        given = (x[b : b + 1].astype(kind).astype(np.float32) for x in (q[:, :, 3 - rows :], k[:, :, :n], v[:, :, :n]))
+        want = attention(*given) if n else np.zeros((1, 4, 0, 8))
+        one = np.asarray(found[b : b + 1]).astype(np.float32)
+        np.testing.assert_allclose(one[:, :, 3 - rows :], want, atol=2e-6 if dtype == "float32" else 3e-2)
+        assert not one[:, :, : 3 - rows].any()
+
+
+@pytest.mark.parametrize("heads", [2, 6])
+def test_bits_do_not_depend_on_the_room(heads: int) -> None:
+    layer = nn.MultiHeadAttention(48, heads, key=0, groups=2, causal=True, positions="rotary")
+    x, found = normal(2, 130, 48), []
+    for room in (130, 192, 1000):
+        cache = KVCache(2, 2, room, 48 // heads, dtype=ts.f32)
+        parts = [goes_on(layer, x[:, :62], cache), *(goes_on(layer, x[:, i : i + 1], cache) for i in range(62, 130))]
+        found.append(np.concatenate(parts, 1))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_allclose(found[0], layer(x), atol=2e-6)
+
+
+def test_positions_without_tokens_cost_nothing() -> None:
+    """The best of 20 tokens in a small cache, and in one of 34 MB: reading that takes 100 times as long as a token."""
+    layer, x, best = nn.MultiHeadAttention(64, 2, key=0, causal=True), normal(1, 1, 64), []
+    for room in (64, 2**16):
+        cache, times = KVCache(1, 2, room, 32, dtype=ts.f32), []
+        for _ in range(20):
+            start = time.perf_counter()
+            goes_on(layer, x, cache)
+            times.append(time.perf_counter() - start)
+        best.append(min(times))
+    assert best[1] < 5 * best[0], best
 
 
 @pytest.mark.parametrize("target", ["cpu", "emulator:sm_80"])

@@ -275,7 +275,9 @@ def _write(g: GraphBuilder, text: WrittenText, found: WrittenAttention) -> Value
         bias = _spread(g, bias, found, size)
     reach = _reach(g, v) if causal else None
     scale = 1.0 if scores.scale is None else scores.scale
-    out, _ = g.attention_forward(q, k, v, bias, None, reach, causal, None, scores.softcap, scale, hidden, literal=True)
+    out, _ = g.attention_forward(
+        q, k, v, bias, None, None, reach, causal, None, scores.softcap, scale, hidden, literal=True
+    )
     whole = "".join((*batch, *several, query, "*"))
     out = g.reshape(out, tuple(size[c] for c in whole))
     perm = tuple(whole.index(c) for c in result)

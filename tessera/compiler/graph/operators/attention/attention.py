@@ -22,23 +22,24 @@ class Attention(Operator):
     `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
     bool (true: attend) or added to the scores, and broadcasts to [..., heads, queries, keys]. `causal` lets query i see
     keys 0 to i, `window` only those less than so many positions away (with `causal` itself and window - 1 before).
-    `lengths` [...] counts the keys that there are in each batch. `softcap` makes scores softcap * tanh(scores /
-    softcap) before the mask. `scale` defaults to 1 / sqrt(features). A query that may see no key gets 0. Scores and
-    sums are f32; with narrower operands the weights are rounded to the operands' dtype before they meet `v`, as in
-    FlashAttention. Neither it nor its gradient holds the scores in memory.
+    `lengths` [...] counts the keys that there are in each batch, and `starts` [...] is the position of query 0 among
+    them, 0 by itself, for `causal` and `window`. Keys beyond these bounds cost nothing. `softcap` makes scores softcap
+    * tanh(scores / softcap) before the mask. `scale` defaults to 1 / sqrt(features). A query that may see no key gets
+    0. Scores and sums are f32; with narrower operands the weights are rounded to the operands' dtype before they meet
+    `v`, as in FlashAttention. Neither it nor its gradient holds the scores in memory.
     """
 
     batching = "leading"
 
-    apart = ("mask", "lengths")
+    apart = ("mask", "lengths", "starts")
 
     functions = ("attention", "scaled_dot_product_attention")
     methods = ()
 
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None,
-        lengths: TensorType | None = None, causal: bool = False, scale: float | None = None, window: int | None = None,
-        softcap: float | None = None,
+        lengths: TensorType | None = None, starts: TensorType | None = None, causal: bool = False,
+        scale: float | None = None, window: int | None = None, softcap: float | None = None,
     ) -> TensorType:  # fmt: skip
         for i, x in enumerate((q, k, v)):
             t.require(x, "float", operand=i)
@@ -65,8 +66,9 @@ class Attention(Operator):
             if mask.dtype.kind not in ("bool", "float"):
                 t.fail("TS301", f"an attention mask is bool or float, not {mask.dtype}", operand=3)
             t.broadcast((*q.shape[:-1], k.shape[-2]), mask.shape)
-        if lengths is not None:
-            self.demand_lengths(t, q, lengths)
+        for i, x in enumerate((lengths, starts)):
+            if x is not None:
+                self.demand_counts(t, q, x, ("lengths", "starts")[i], 4 + i)
         t.canonical(
             causal=t.flag(causal, "causal"),
             scale=None if scale is None else t.number(scale, "scale"),
@@ -79,20 +81,18 @@ class Attention(Operator):
             t.fail("TS213", f"softcap bounds scores, so it is greater than 0, not {softcap}")
         return TensorType((*q.shape[:-1], v.shape[-1]), dtype)
 
-    def demand_lengths(self, t: Infer, q: TensorType, lengths: TensorType) -> None:
-        if lengths.dtype.kind not in ("int", "uint"):
-            t.fail("TS301", f"lengths of attention are integers, not {lengths.dtype}", operand=4)
-        if lengths.rank != max(q.rank - 3, 0):
-            batch = shape_text(q.shape[:-3])
-            t.fail(
-                "TS213", f"lengths of attention count the keys of each batch, {batch}, not {shape_text(lengths.shape)}"
-            )
-        for a, b in zip(q.shape[:-3], lengths.shape, strict=True):
-            t.same(a, b, "TS203", f"lengths of attention {shape_text(lengths.shape)}: batches of q are {a}", 4)
+    def demand_counts(self, t: Infer, q: TensorType, x: TensorType, name: str, operand: int) -> None:
+        if x.dtype.kind not in ("int", "uint"):
+            t.fail("TS301", f"{name} of attention are integers, not {x.dtype}", operand=operand)
+        if x.rank != max(q.rank - 3, 0):
+            have, batch = shape_text(x.shape), shape_text(q.shape[:-3])
+            t.fail("TS213", f"{name} of attention count the keys of each batch, {batch}, not {have}")
+        for a, b in zip(q.shape[:-3], x.shape, strict=True):
+            t.same(a, b, "TS203", f"{name} of attention {shape_text(x.shape)}: batches of q are {a}", operand)
 
     def reference(
-        self, q: Any, k: Any, v: Any, mask: Any, lengths: Any, causal: bool, scale: float | None, window: int | None,
-        softcap: float | None,
+        self, q: Any, k: Any, v: Any, mask: Any, lengths: Any, starts: Any, causal: bool, scale: float | None,
+        window: int | None, softcap: float | None,
     ) -> Any:  # fmt: skip
         batch = q.shape[:-3]
         as_four = [_four(x.shape) for x in (q, k, v)]
@@ -100,9 +100,9 @@ class Attention(Operator):
         if mask is not None:
             bias = np.broadcast_to(mask, (*q.shape[:-1], k.shape[-2]))
             bias = bias.reshape(_four(bias.shape))
-        lengths = None if lengths is None else np.broadcast_to(lengths, batch).reshape(-1)
+        lengths, starts = (None if x is None else np.broadcast_to(x, batch).reshape(-1) for x in (lengths, starts))
         four = [x.reshape(shape) for x, shape in zip((q, k, v), as_four, strict=True)]
-        s, _ = steps.scores(four[0], four[1], bias, lengths, causal, window, softcap, scale)
+        s, _ = steps.scores(four[0], four[1], bias, lengths, starts, causal, window, softcap, scale)
         with np.errstate(all="ignore"):
             top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
             p = np.exp(s - np.where(top == -np.inf, 0, top)).astype(q.dtype)
@@ -111,16 +111,15 @@ class Attention(Operator):
         return out.reshape(*q.shape[:-1], v.shape[-1])
 
     def decompose(
-        self, g: GraphBuilder, q: Value, k: Value, v: Value, mask: Value | None, lengths: Value | None, causal: bool,
-        scale: float | None, window: int | None, softcap: float | None,
+        self, g: GraphBuilder, q: Value, k: Value, v: Value, mask: Value | None, lengths: Value | None,
+        starts: Value | None, causal: bool, scale: float | None, window: int | None, softcap: float | None,
     ) -> Value:  # fmt: skip
         (*batch, _), keys = tensor(q).shape, tensor(k).shape[-2]
         shape = (*batch, tensor(v).shape[-1])
         parts = [self.as_four(g, x) for x in (q, k, v)]
         bias = None if mask is None else self.bias(g, mask, (*batch, keys), tensor(q).dtype.compute)
-        if lengths is not None:
-            lengths = g.reshape(lengths, (dims.prod(tensor(lengths).shape),))
-        out, _ = g.attention_forward(*parts, bias, lengths, None, causal, window, softcap, scale)
+        counts = [None if x is None else g.reshape(x, (dims.prod(tensor(x).shape),)) for x in (lengths, starts)]
+        out, _ = g.attention_forward(*parts, bias, *counts, None, causal, window, softcap, scale)
         return out if tensor(out).shape == shape else g.reshape(out, shape)
 
     def saving(self, shapes: Sequence[Shape], attrs: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:

@@ -29,6 +29,7 @@ class Formulas:
     v: Value
     bias: Value | None
     lengths: Value | None
+    starts: Value | None
     causal: bool
     window: int | None
     softcap: float | None
@@ -88,10 +89,11 @@ class Formulas:
         g = self.g
         queries, keys = tensor(self.q).shape[-2], tensor(self.k).shape[-2]
         query, key = g.iota((queries, 1), axis=0), g.iota((1, keys), axis=1)
+        if self.starts is not None:
+            query = g.add(query, self.of_batches(self.starts))
         out: list[Value] = []
         if self.lengths is not None:
-            count = g.reshape(g.to(self.lengths, dtypes.int64), (*tensor(self.lengths).shape, 1, 1, 1))
-            out.append(g.lt(key, count))
+            out.append(g.lt(key, self.of_batches(self.lengths)))
         if self.causal:
             out.append(g.le(key, query))
         if self.window is not None:
@@ -99,6 +101,10 @@ class Formulas:
             if not self.causal:
                 out.append(g.lt(g.sub(key, query), self.window))
         return out
+
+    def of_batches(self, x: Value) -> Value:
+        """Counts of keys [B] beside scores."""
+        return self.g.reshape(self.g.to(x, dtypes.int64), (*tensor(x).shape, 1, 1, 1))
 
     def raw(self) -> Value:
         """q k^T * scale."""
@@ -162,5 +168,5 @@ class Formulas:
 
 
 def formulas(g: GraphBuilder, operands: Any, attrs: Any) -> Formulas:
-    q, k, v, bias, lengths = operands[:5]  # what follows is of one step
-    return Formulas(g, q, k, v, bias, lengths, **attrs)
+    q, k, v, bias, lengths, starts = operands[:6]  # what follows is of one step
+    return Formulas(g, q, k, v, bias, lengths, starts, **attrs)

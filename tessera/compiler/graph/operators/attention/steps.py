@@ -2,9 +2,9 @@
 
 `attention` is the first one with the shapes that people use; its cotangents are three others, so that one that is not
 needed costs nothing. Their results of f32 are f64 for operands of f64. All take q [B, H, S, D], k [B, G, T, D] and
-v [B, G, T, E] of one dtype, and what `attention` says of bias, lengths, causal, window, softcap and scale. `literal`
-is for products and a softmax that are written out (`graph/recognize`): scores are rounded to the dtype of q after each
-step, those that may not be seen are `hidden`, and a query without keys gets NaN.
+v [B, G, T, E] of one dtype, and what `attention` says of bias, lengths, starts, causal, window, softcap and scale.
+`literal` is for products and a softmax that are written out (`graph/recognize`): scores are rounded to the dtype of q
+after each step, those that may not be seen are `hidden`, and a query without keys gets NaN.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ shared memory of a GPU, and the second-level cache of a CPU"""
 class _Step(Operator, abstract=True):
     functions = ()
     methods = ()
-    apart = ("bias", "lengths")
+    apart = ("bias", "lengths", "starts")
     computes: ClassVar[str] = "attention({0}, {1}, {2})"
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         """None where features are counted at launch, or the kernel does not have the requested numerics."""
-        q, k, v, bias = operands[:4]
+        q, k, v, bias, lengths = operands[:5]
         widths = q.shape[-1], v.shape[-1]
         plain = q.dtype in (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64) and q.dtype == k.dtype == v.dtype
         if not plain or any(not isinstance(d, int) or d > 256 for d in widths):
@@ -47,6 +47,8 @@ class _Step(Operator, abstract=True):
         spread = (True,) * 4 if bias is None else tuple(d != 1 for d in bias.shape)
         row, counts = sum(widths) * q.dtype.itemsize, (q.shape[2], k.shape[2])
         rows, columns = reversed(counts) if self.name == "attention_backward_keys" else counts
+        if lengths is not None and self.name == "attention_forward":
+            columns = None  # blocks of one size whatever the room for keys, so that bits do not depend on it
         held = 2 if q.dtype.is_low_precision and self.name != "attention_forward" else 1
         config = {"ROWS": _block(rows, row), "COLUMNS": _block(columns, held * row)}
         config["num_warps"] = 8 if 192 <= sum(widths) <= 256 else 4
@@ -60,7 +62,7 @@ class _Step(Operator, abstract=True):
         return dims.prod(q.shape[:-1]) * k.shape[-2] * (2 * q.shape[-1] + 2 * v.shape[-1] + 14)
 
 
-def _block(count: Dim, row: int) -> int:
+def _block(count: Dim | None, row: int) -> int:
     wanted = next((b for b in BLOCKS if b * row <= BLOCK_BYTES), BLOCKS[-1])
     return next((b for b in reversed(BLOCKS) if isinstance(count, int) and count <= b <= wanted), wanted)
 
@@ -79,8 +81,9 @@ def _rows(count: Dim) -> int:
     return _shared_out(count, wide)
 
 
-def _columns(count: Dim) -> int:
-    """The columns of a block: those of whole blocks, if there are such that are about as long, else of equal ones."""
+def _columns(count: Dim | None) -> int:
+    """The columns of a block: those of whole blocks, if there are such that are about as long, else of equal ones. They
+    decide in which order a row is summed."""
     if not isinstance(count, int) or 0 < count <= WHOLE:
         return count if isinstance(count, int) else LONG
     whole = [n for n in range(LONG * 3 // 4, WHOLE + 1) if count % n == 0]
@@ -99,16 +102,17 @@ class AttentionForward(_Step):
 
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None = None,
-        lengths: TensorType | None = None, reach: TensorType | None = None, causal: bool = False,
-        window: int | None = None, softcap: float | None = None, scale: float | None = None, hidden: float = -math.inf,
-        literal: bool = False,
+        lengths: TensorType | None = None, starts: TensorType | None = None, reach: TensorType | None = None,
+        causal: bool = False, window: int | None = None, softcap: float | None = None, scale: float | None = None,
+        hidden: float = -math.inf, literal: bool = False,
     ) -> tuple[TensorType, TensorType]:  # fmt: skip
         return q.with_shape((*q.shape[:-1], v.shape[-1])), q.with_shape(q.shape[:-1]).with_dtype(q.dtype.compute)
 
     def reference(
-        self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, reach: Any, literal: bool = False, **attrs: Any
-    ) -> Any:
-        s, _ = scores(q, k, bias, lengths, **attrs)
+        self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, starts: Any, reach: Any, literal: bool = False,
+        **attrs: Any,
+    ) -> Any:  # fmt: skip
+        s, _ = scores(q, k, bias, lengths, starts, **attrs)
         with np.errstate(all="ignore"):
             top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
             p = np.exp(s - np.where(top == -np.inf, 0, top))
@@ -129,11 +133,11 @@ class AttentionForward(_Step):
         given = g.zeros_like(out) if given is None else given
         along = g.sum(g.mul(g.compute(given), g.compute(out)), axis=-1)
         along = along if of_lse is None else g.sub(along, of_lse)
-        bias, rest = operands[3], (*operands[:5], given, lse, along)
+        bias, rest = operands[3], (*operands[:6], given, lse, along)
         dq = g.attention_backward_queries(*rest, **attrs)
         dk, dv = g.attention_backward_keys(*rest, **attrs)
         wanted = bias is not None and tensor(bias).dtype.is_float
-        return dq, dk, dv, g.attention_backward_bias(*rest, **attrs) if wanted else None, None, None
+        return dq, dk, dv, g.attention_backward_bias(*rest, **attrs) if wanted else None, None, None, None
 
 
 class _Backward(_Step, abstract=True):
@@ -151,8 +155,8 @@ class AttentionBackwardQueries(_Backward):
 
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None,
-        lengths: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False,
-        window: int | None = None, softcap: float | None = None, scale: float | None = None,
+        lengths: TensorType | None, starts: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType,
+        causal: bool = False, window: int | None = None, softcap: float | None = None, scale: float | None = None,
         hidden: float = -math.inf, literal: bool = False,
     ) -> TensorType:  # fmt: skip
         return q
@@ -162,7 +166,7 @@ class AttentionBackwardQueries(_Backward):
         return np.matmul(ds * bent, shared(k, q)) * factor(q, scale)
 
     def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> Value:
-        return formulas(g, operands, attrs).queries(*operands[5:])
+        return formulas(g, operands, attrs).queries(*operands[6:])
 
 
 class AttentionBackwardKeys(_Backward):
@@ -173,21 +177,22 @@ class AttentionBackwardKeys(_Backward):
 
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None,
-        lengths: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False,
-        window: int | None = None, softcap: float | None = None, scale: float | None = None,
+        lengths: TensorType | None, starts: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType,
+        causal: bool = False, window: int | None = None, softcap: float | None = None, scale: float | None = None,
         hidden: float = -math.inf, literal: bool = False,
     ) -> tuple[TensorType, TensorType]:  # fmt: skip
         return k, v
 
     def reference(
-        self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, ct: Any, *rest: Any, scale: Any, **attrs: Any
-    ) -> Any:
-        ds, p, bent = steps(q, k, v, bias, lengths, ct, *rest, scale=scale, **attrs)
+        self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, starts: Any, ct: Any, *rest: Any, scale: Any,
+        **attrs: Any,
+    ) -> Any:  # fmt: skip
+        ds, p, bent = steps(q, k, v, bias, lengths, starts, ct, *rest, scale=scale, **attrs)
         dk = np.matmul(np.swapaxes(ds * bent, -1, -2), q) * factor(q, scale)
         return tuple(gathered(x, k) for x in (dk, np.matmul(np.swapaxes(p, -1, -2), ct)))
 
     def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> tuple[Value, Value]:
-        return formulas(g, operands, attrs).keys(*operands[5:])
+        return formulas(g, operands, attrs).keys(*operands[6:])
 
 
 class AttentionBackwardBias(_Backward):
@@ -197,8 +202,9 @@ class AttentionBackwardBias(_Backward):
 
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType, lengths: TensorType | None,
-        ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False, window: int | None = None,
-        softcap: float | None = None, scale: float | None = None, hidden: float = -math.inf, literal: bool = False,
+        starts: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType, causal: bool = False,
+        window: int | None = None, softcap: float | None = None, scale: float | None = None,
+        hidden: float = -math.inf, literal: bool = False,
     ) -> TensorType:  # fmt: skip
         return bias
 
@@ -207,7 +213,7 @@ class AttentionBackwardBias(_Backward):
         return np.sum(ds, axis=tuple(i for i, n in enumerate(bias.shape) if n == 1), keepdims=True)
 
     def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> Value:
-        return formulas(g, operands, attrs).biases(*operands[5:])
+        return formulas(g, operands, attrs).biases(*operands[6:])
 
 
 # the meaning, on NumPy arrays
@@ -228,8 +234,8 @@ def factor(q: Any, scale: float | None) -> Any:
 
 
 def scores(
-    q: Any, k: Any, bias: Any, lengths: Any, causal: bool, window: int | None, softcap: float | None,
-    scale: float | None, hidden: float = -math.inf,
+    q: Any, k: Any, bias: Any, lengths: Any, starts: Any, causal: bool, window: int | None,
+    softcap: float | None, scale: float | None, hidden: float = -math.inf,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The scores, and the slope of the softcap."""
     s, bent = np.matmul(q, np.swapaxes(shared(k, q), -1, -2)) * factor(q, scale), q.dtype.type(1)
@@ -237,6 +243,7 @@ def scores(
         bent = np.tanh(s / softcap)
         s, bent = softcap * bent, 1 - bent * bent
     query, key = np.arange(s.shape[-2])[:, None], np.arange(s.shape[-1])
+    query = query if starts is None else query + starts[:, None, None, None]
     seen = np.ones(s.shape[-2:], bool)
     if lengths is not None:
         seen = seen & (key < lengths[:, None, None, None])
@@ -250,10 +257,11 @@ def scores(
 
 
 def steps(
-    q: Any, k: Any, v: Any, bias: Any, lengths: Any, ct: Any, lse: Any, along: Any, literal: bool = False, **attrs: Any
-) -> tuple[Any, Any, Any]:
+    q: Any, k: Any, v: Any, bias: Any, lengths: Any, starts: Any, ct: Any, lse: Any, along: Any,
+    literal: bool = False, **attrs: Any,
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """The cotangents of the scores, the weights, and the slope of the softcap."""
-    s, bent = scores(q, k, bias, lengths, **attrs)
+    s, bent = scores(q, k, bias, lengths, starts, **attrs)
     p = np.exp(s - lse[..., None])
     ds = p * (np.matmul(ct, np.swapaxes(shared(v, q), -1, -2)) - along[..., None])
     return np.where(bias, ds, 0) if literal and bias is not None and bias.dtype == np.bool_ else ds, p, bent
