@@ -135,17 +135,20 @@ def common_block(other: int, count: int, own: int, limits: tuple[int, int], s: S
 
 
 def _least_work(m: int, n: int, s: Sizes, batch: int, shares: int, narrow: bool) -> tuple[int, int]:
-    """Even blocks, at least `shares` of them, whose programs have the least to do: sharing out rows repeats the packing
-    of the right operand, sharing out columns that of the left one, and register blocks of up to 14 by 32, either way
-    round, are filled up. The busiest of as many threads as a product is shared between counts. `narrow`: products are
-    fast, and may be those of tile registers, in blocks of up to 32 by 32."""
+    """Even blocks, for as many programs as threads share, that have the least to do: sharing out rows repeats the
+    packing of the right operand, sharing out columns that of the left one, and register blocks of up to 14 by 32,
+    either way round, are filled up. The busiest of so many threads counts. `shares`: how far one product is cut.
+    `narrow`: products are fast, and may be those of tile registers, in blocks of up to 32 by 32.
+
+    A right operand that is much larger than the left one comes from further away, so its packing takes longer than is
+    counted here: rows are shared out no further than they must be."""
     found: dict[tuple[int, int], float] = {}
-    least = -(-n // s.contract_columns)
-    for c in range(least, least + shares):
-        first = max(-(-m // s.contract_rows), -(-shares // c))
+    least, fewest, wide = -(-n // s.contract_columns), -(-m // s.contract_rows), n >= _WIDER * m
+    for c in range(least, least + (s.programs if wide else shares)):
+        first = max(fewest, -(-shares // c))
         columns = min(n, _up(-(-n // c), _LANES))
         across = -(-n // columns)
-        for r in range(first, first + shares):
+        for r in (fewest,) if wide else range(first, first + shares):
             for unit in (_LANES,) if narrow else (_ROWS, _LANES):
                 rows = min(m, _up(-(-m // r), unit))
                 down = -(-m // rows)
@@ -153,7 +156,7 @@ def _least_work(m: int, n: int, s: Sizes, batch: int, shares: int, narrow: bool)
                 filled = min(_panels(rows) * _up(columns, _LANES), _up(rows, _LANES) * _panels(columns))
                 packed = _PACKED * (_FASTER if narrow else 1) * (across * m + down * n)
                 work = down * across * filled + packed
-                if programs >= shares:
+                if programs >= s.programs:
                     found.setdefault((rows, columns), work * _up(programs, s.programs) / programs)
     return min(found, key=lambda block: found[block])
 
@@ -185,6 +188,8 @@ _LONG = 1 << 23
 _FEW, _LANES = 8, 32
 _PACKED = 32
 """multiplications that take as long as packing an element, roughly: it comes from another cache or from memory"""
+_WIDER = 4
+"""how many times as many columns as rows a product has whose right operand is much larger than its left one"""
 _NARROW, _FASTER = frozenset((dtypes.bf16, dtypes.int8, dtypes.uint8)), 4
 """dtypes whose products are about so many times as fast, and more in tile registers"""
 _SHORT = 64
