@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -52,3 +53,29 @@ def test_every_second_element_touches_no_other_memory() -> None:
         even, odd = both(x)
         np.testing.assert_array_equal(even, x[::2] + 1)
         np.testing.assert_array_equal(odd, x[1::2] * 2)
+
+
+def test_long_computations_keep_few_values() -> None:
+    """A transform computes its short transforms one after the other, not result by result."""
+
+    @ts.function
+    def transformed(z: ts.Tensor[4096, 64, ts.complex64]):
+        return ts.fft.fft(z)
+
+    source = ts.compile(transformed, target="cpu").source
+    assert _vectors_alive(source) < 2 * 64 + 40  # each number is two vectors
+
+
+def _vectors_alive(source: str) -> int:
+    """The most vectors of a block of LLVM IR that are needed later, at one place."""
+    most = 0
+    for block in re.split(r"^\w+:$", source, flags=re.MULTILINE):
+        lines = block.splitlines()
+        last = {name: i for i, line in enumerate(lines) for name in re.findall(r"%\w+", line)}
+        alive: set[str] = set()
+        for i, line in enumerate(lines):
+            alive = {name for name in alive if last[name] > i}
+            if found := re.match(r"  (%\w+) = .*<\d+ x (?:float|double)>", line):
+                alive.add(found[1])
+            most = max(most, len(alive))
+    return most

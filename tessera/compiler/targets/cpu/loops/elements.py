@@ -61,6 +61,8 @@ class ElementEmitter(Numbers):
         self.memo: dict[tuple[Value, Coords], Elem] = {}
         self.named: dict[str, Value] = {}
         """LLVM's name of a vector -> the value that its author named, and whose elements it holds"""
+        self.together: dict[tuple[Op, Coords], list[tuple[Op, Coords]]] = {}
+        """loads of the current nest that are read in one piece with others"""
         self.trusting: frozenset[AxisId] = frozenset()
         """in the main part of loops over these classes: every plain access has been proved to stay inside its view. An
         access that depends on none of them leaves the loops, and happens where they have no step, too."""
@@ -238,6 +240,9 @@ class ElementEmitter(Numbers):
         return unpack(self.fn.convert("bitcast", raw, storage_type(new, 1)), new, self.vm)
 
     def on_load(self, op: Op, coords: Coords) -> Elem:
+        if (some := self.together.get((op, coords))) is not None:
+            self._load_together(some)
+            return self.memo[op.result, coords]
         d = dtype_of(op.result)
         first, apart = self.beside.get(op.operands[0], (None, 0))  # so that one element has one address
         p, strides, _, _ = self.window(op, first)
@@ -256,6 +261,14 @@ class ElementEmitter(Numbers):
             fill_value(op.attrs.get("fill", 0), d, self.vm),
             pure=self.unchanging(op.operands[0]),
         )
+
+    def _load_together(self, loads: Sequence[tuple[Op, Coords]]) -> None:
+        first, coords = loads[0]
+        d = dtype_of(first.result)
+        p, strides, _, _ = self.window(first)
+        place, step, lanes = self.mem.address(p, d, [self.coord(c) for c in coords], strides)
+        found = self.mem.load_pieces(len(loads), place, d, step, lanes)
+        self.memo.update({(op.result, coords): x for (op, _), x in zip(loads, found, strict=True)})
 
     def places(
         self, op: Op, tiles: Sequence[Value], coords: Coords, own_mask: Value | None

@@ -27,6 +27,9 @@ from tessera.compiler.tile.loops.stages import (
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
+ARITHMETIC = frozenset(f"tile.{name}" for name in ("add", "sub", "mul", "fma", "neg"))
+LONG = 4
+"""operations for each register from which on they follow the kernel's order"""
 Take = Callable[[int, list[Val]], None]
 """receives the i-th reduction's contribution"""
 
@@ -57,9 +60,12 @@ class NestBody:
         self.kept: dict[tuple[Value, Coords], None] = {}
         """the values that the nest reads from scratch memory, with coordinates"""
         self.gathers: list[tuple[Op, Coords]] = []
+        self.seen: dict[tuple[Value, Coords], None] = {}
+        """the values that the nest computes or reads, with coordinates"""
         self.accesses = self._accesses()
         self.neighbours = beside_each_other(nest.roots)
         self.read_beside = loads_beside(self.accesses)
+        self.in_order = self._in_order()
         self.streaming = False
         """stores scheduled as non-temporal are written so: they have been found aligned"""
         self.rows: tuple[AxisId, int] = (None, 1)
@@ -74,12 +80,12 @@ class NestBody:
     def _accesses(self) -> list[tuple[Op, Coords]]:
         """The loads and stores of the nest, with coordinates; its gathers are in `gathers`."""
         found: dict[tuple[Op, Coords], None] = {}
-        seen: set[tuple[Value, Coords]] = set()
+        seen = self.seen
 
         def read(v: Value, coords: Coords, top: bool = False) -> None:
             if (v, coords) in seen:
                 return
-            seen.add((v, coords))
+            seen[v, coords] = None
             op = v.op
             if v in self.ev.cells and v not in self.ev.bound and not top and v not in self.nest.also:
                 self.kept[v, coords] = None
@@ -104,6 +110,19 @@ class NestBody:
                     if shape_of(x):
                         read(x, root.classes)
         return list(found)
+
+    def _in_order(self) -> list[tuple[Value, Coords]]:
+        """The operations of a long computation that ends in stores, in the order in which the kernel has them. Results
+        one after the other would take a little of all that they share: more values at a time than there are registers.
+        """
+        if not all(root.op is not None and root.op.name == "tile.store" for root in self.nest.roots):
+            return []
+        if not all(self.ev.unchanging(op.operands[0]) for op, _ in self.accesses if op.name == "tile.load"):
+            return []
+        places = {op: i for i, op in enumerate(self.plan.block.ops) if op.name in ARITHMETIC}
+        found = [(places[v.op], (v, coords)) for v, coords in self.seen if v.op is not None and v.op in places]
+        found.sort(key=lambda placed: placed[0])
+        return [x for _, x in found] if len(found) >= LONG * self.ev.isa.registers else []
 
     def lanes(self, vector: int) -> int:
         """Elements per step along `vector`: one register of the widest type that has different elements there."""
@@ -169,8 +188,9 @@ class NestBody:
         on the reduced axis."""
         ev = self.ev
         ev.memo = {}
-        for group in self.read_beside if ev.trusting else ():
-            self._load_beside(group)
+        ev.together = self._pieces()
+        for v in self.in_order:
+            ev.element(*v)
         k = 0
         woven = {r: rest for r, *rest in self.neighbours} if ev.trusting else {}
         done: set[Root] = set()
@@ -197,6 +217,7 @@ class NestBody:
                 self.deliver(op, ev.compute(op.result, self.plan.spaces.of(op.result)))
             else:
                 self._store(op, root)
+        ev.together = {}
 
     def ask(self, step: int) -> None:
         """The prefetches that go with the vector `step` elements behind the first one of this turn of the loop."""
@@ -271,21 +292,23 @@ class NestBody:
             done += count
         return roots[:done]
 
-    def _load_beside(self, loads: Sequence[tuple[Op, Coords]]) -> None:
-        """Loads pieces of what lies side by side in memory, where each of these loads alone would gather every so many
-        elements. What is left of them is gathered when it is needed."""
-        ev, (first, coords) = self.ev, loads[0]
-        if ev.trusting.isdisjoint(coords) or not ev.unchanging(first.operands[0]):
-            return
-        d, at = dtype_of(first.result), 0
-        for count in ev.mem.pieces(len(loads), d):
-            some, at = loads[at : at + count], at + count
-            p, strides, _, _ = ev.window(some[0][0])
-            place, step, lanes = ev.mem.address(p, d, [ev.coord(c) for c in coords], strides)
-            if not _is_apart(step, count, d, lanes):
-                return
-            found = ev.mem.load_pieces(count, place, d, step, lanes)
-            ev.memo.update({(op.result, coords): x for (op, _), x in zip(some, found, strict=True)})
+    def _pieces(self) -> dict[tuple[Op, Coords], list[tuple[Op, Coords]]]:
+        """The loads of what lies side by side in memory, of which each alone would gather every so many elements: with
+        those that are read together with it. What is not in here is gathered."""
+        ev, found = self.ev, dict[tuple[Op, Coords], list[tuple[Op, Coords]]]()
+        for loads in self.read_beside:
+            first, coords = loads[0]
+            if ev.trusting.isdisjoint(coords) or not ev.unchanging(first.operands[0]):
+                continue
+            d, at = dtype_of(first.result), 0
+            p, strides, _, _ = ev.window(first)
+            _, step, lanes = ev.mem.address(p, d, [ev.coord(c) for c in coords], strides)
+            for count in ev.mem.pieces(len(loads), d):
+                if not _is_apart(step, count, d, lanes):
+                    break
+                some, at = loads[at : at + count], at + count
+                found.update(dict.fromkeys(some, some))
+        return found
 
     def _scatter(self, op: Op, root: Root, x: Elem) -> None:
         ev, masked = self.ev, bool(op.attrs.get("masked"))
