@@ -31,7 +31,7 @@ from tessera.checkpoint.saving import Saving, writer
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.records import is_record
 from tessera.nn import tree
-from tessera.nn.module import check_state
+from tessera.nn.module import Module, check_state
 from tessera.tracebacks import outward
 
 __all__ = ["Saving", "exists", "load", "save", "save_async", "wait"]
@@ -102,6 +102,8 @@ def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[st
         check_state(wanted, arrays, name)
         taken = {p: ts.asarray(a) if isinstance(wanted[p], ts.Tensor) else a for p, a in arrays.items()}
         found[name] = tree.replaced(like[name], taken)
+        if isinstance(found[name], Module):
+            tree.noted(found[name].named_parameters())
     return found
 
 

@@ -84,6 +84,7 @@ class Module:
         check_state(own, state, type(self).__name__)
         with ts.no_grad():
             self._take(tree.replaced(self, {n: _loaded(held, state[n]) for n, held in own.items()}))
+        tree.noted(self.named_parameters())
 
     def _take(self, other: Module) -> None:
         """Takes over the arrays of another module of the same structure."""

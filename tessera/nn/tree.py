@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -210,3 +211,35 @@ def same_array(arrays: Mapping[str, Any]) -> tuple[str, ...]:
             return places[id(array)], name
         places[id(array)] = name
     return ()
+
+
+_parameters: dict[int, Callable[[], Any]] = {}
+"""arrays that are parameters, by identity, while they live"""
+
+
+def weak(array: Any) -> Callable[[], Any]:
+    """Gives the array while it lives."""
+    try:
+        return weakref.ref(array)
+    except TypeError:  # of a library whose arrays have no weak references
+        return lambda: None
+
+
+def note(array: Any) -> None:
+    """This array is a parameter. One of a model is enough, as a model is swapped as a whole."""
+    for key in [key for key, known in _parameters.items() if known() is None]:
+        del _parameters[key]
+    _parameters[id(array)] = weak(array)
+
+
+@inside
+def noted(trained: dict[str, Any]) -> None:
+    """These arrays are parameters."""
+    if trained:
+        note(next(iter(trained.values())))
+
+
+def is_parameter(array: Any) -> bool:
+    """Whether an array was a parameter before."""
+    known = _parameters.get(id(array))
+    return known is not None and known() is array

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ from tessera.nn import tree
 from tessera.optimizers.loss_scale import checked_scale, first_scale, next_scale
 from tessera.optimizers.memory import OptimizerState
 from tessera.optimizers.repeated import again, remember
-from tessera.optimizers.swapped import noted, swapped
+from tessera.optimizers.swapped import swapped
 from tessera.tracebacks import outward
 
 Model = TypeVar("Model")
@@ -90,6 +91,7 @@ class Optimizer:
         if self.lr is None or isinstance(self.lr, (str, list, tuple, dict)):
             message = f"{type(self).__name__}: lr is a number, or a function of the step, not {self.lr!r}"
             raise LaunchError(Diagnostic("TS105", message))
+        demand_settings(type(self).__name__, vars(self))
         policy = _numerics(self.numerics)
         object.__setattr__(self, "numerics", policy)
         if self.state_dtype is not None:
@@ -138,7 +140,7 @@ class Optimizer:
             raise LaunchError(
                 Diagnostic("TS362", f"parameters that share one array would become different: {message}.")
             )
-        noted(trained)
+        tree.noted(trained)
         arrays = {n: p.detach() for n, p in zip(trained, map(ts.asarray, trained.values()), strict=True)}
         return OptimizerState(
             {n: {m: self._first(m, arrays[n]) for m in kept} for n, kept in self._kept_of(arrays).items()},
@@ -178,7 +180,7 @@ class Optimizer:
         )  # fmt: skip
         parameters, held, step, good, scale, norm, tally = updated(*args)
         changed = tree.renewed(model, dict(zip(names, parameters, strict=True)))
-        noted(tree.parameters(changed))
+        tree.noted(tree.parameters(changed))
         moments = dict(zip(names, held, strict=True))
         remember(self, model, gradient, names, updated, args)
         return changed, OptimizerState(moments, step, good, scale, norm, tally)
@@ -212,6 +214,26 @@ def _numerics(given: ts.Policy | str | None) -> ts.Policy:
         if part.name == "device" or (part.name == "accum" and part.value not in (ts.f32, ts.f64)):
             raise ValueError(f"an optimizer does not enforce {part}: it computes in f32, for f64 in f64")
     return policy
+
+
+def demand_settings(rule: str, settings: Mapping[str, Any]) -> None:
+    """Raises LaunchError TS105 for numbers with which a rule climbs, or forgets more than everything."""
+    for name, given in settings.items():
+        parts = given if isinstance(given, (tuple, list)) else (given,)
+        least, below = _RANGES.get(name, (None, None))
+        if least is None or not all(isinstance(v, (int, float)) for v in parts):
+            continue
+        if not all(v >= least and v < below for v in parts):
+            said = f"at least {least:g}" + (f" and less than {below:g}" if below < math.inf else "")
+            raise LaunchError(Diagnostic("TS105", f"{rule}: {name} is {said}, not {given!r}"))
+
+
+_RANGES = {
+    **dict.fromkeys(("lr", "eps", "weight_decay", "clip", "momentum"), (0.0, math.inf)),
+    "betas": (0.0, 1.0),
+    **dict.fromkeys(("every", "largest"), (1, math.inf)),
+}
+"""of settings by their names"""
 
 
 def _state_dtype(given: Any) -> ts.DType:

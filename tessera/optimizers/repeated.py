@@ -20,7 +20,6 @@ from tessera.errors import Diagnostic, TrainingWarning
 from tessera.nn import tree
 from tessera.optimizers.forms import Form, Unusual
 from tessera.optimizers.memory import OptimizerState
-from tessera.optimizers.swapped import note, weak
 
 KEPT = 4
 """updates of differently built trees that an optimizer remembers"""
@@ -102,8 +101,9 @@ class RepeatedUpdate:
         values, derived = self.model.values(model), self.gradient.values(gradient)
         if values is None or derived is None:
             return None
-        if derived[self.derived[0]] is self.last():  # the model, in the gradient's place
-            note(self.last())
+        first = derived[self.derived[0]]
+        if first is self.last() or tree.is_parameter(first):  # the model, in the gradient's place
+            tree.note(first)
             return None
         if self.others and any(ts.asarray(values[i]).dtype.is_float for i in self.others):
             return None
@@ -126,7 +126,7 @@ class RepeatedUpdate:
         parameters, held, step, good, scale, norm, tally = found
         for i, parameter in zip(self.trained, parameters):  # noqa: B905 - `strict` takes a microsecond
             values[i] = parameter
-        self.last = weak(parameters[0])
+        self.last = tree.weak(parameters[0])
         moments = dict(zip(self.names, held))  # noqa: B905
         return self.model.tree(values), OptimizerState(moments, step, good, scale, norm, tally)
 

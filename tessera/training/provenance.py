@@ -257,7 +257,10 @@ def _where(found: _Element) -> str:
 
 
 def _taken(run: _Run, at: tuple[int, ...]) -> str:
-    """What it was given: the very elements where it works element by element, ranges where it does not."""
+    """What it was given: what the operator finds wrong with it, the very elements where it works element by element,
+    or else ranges."""
+    if wrong := operator_of(run.op).fault(*map(np.asarray, run.operands), **run.op.attrs):
+        return f"takes {wrong},"
     if _by_elements(run.op):
         elements = (_wide(np.asarray(x[_place(x.shape, at)])).item() for x in run.operands)
         return f"takes {', '.join(f'{e:.6g}' for e in elements)}"

@@ -156,6 +156,10 @@ class Operator:
         """The meaning on NumPy arrays (compute precision in, any precision out: callers cast to the result dtype)."""
         raise TypeError(f"operator {self.name} has no reference")
 
+    def fault(self, *arrays: Any, **attrs: Any) -> str | None:
+        """What is wrong with these elements, where they make a result NaN that finite numbers do not explain."""
+        return None
+
     decompose: Callable[..., Any] | None = None
     """(g, *operands, **attrs) -> Value | tuple: the same in simpler operators; required where `kind` is None. None as
     its result says that with these attributes the operator is a primitive."""

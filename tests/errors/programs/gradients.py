@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tessera as ts
 from tessera import Tensor, f32, int32, nn
 
@@ -23,6 +25,19 @@ def of_an_integer(n: Tensor["D", int32], x: Tensor["D"]):
     return ts.grad(lambda n, x: ts.sum(n * x))(n, x)
     #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS351
     # says: n is a tensor [D] int32: only floats have a gradient
+
+
+@dataclass
+class Counts:
+    seen: Tensor["D", int32]
+    rate: float
+
+
+@ts.function
+def of_an_object_without_floats(counts: Counts, x: Tensor["D"]):
+    return ts.grad(lambda counts: ts.sum(counts.seen * x))(counts)
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS351
+    # says: it holds only seen (a tensor [D] int32), rate (no array); a parameter is an array of floats
 
 
 @ts.function

@@ -369,3 +369,19 @@ def test_gradients_are_added_by_name():
             f(a, {**b, "c": b["a"]})
         with pytest.raises(ts.TesseraError, match=r"TS362(.|\n)*has b"):
             f(a, {"a": b["a"]})
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: AdamW(-1e-3), "AdamW: lr is at least 0, not -0.001"),
+        (lambda: AdamW(math.nan), "AdamW: lr is at least 0, not nan"),
+        (lambda: AdamW(1e-3, betas=(0.9, 1.5)), r"betas is at least 0 and less than 1, not \(0.9, 1.5\)"),
+        (lambda: SGD(0.1, momentum=-0.9), "momentum is at least 0"),
+        (lambda: Lion(1e-4, weight_decay=-0.1), "weight_decay is at least 0"),
+        (lambda: SGD(0.1, clip=-1.0), "clip is at least 0"),
+    ],
+)
+def test_settings_out_of_range(make, said):
+    with pytest.raises(ts.LaunchError, match=f"TS105(.|\n)*{said}"):
+        make()

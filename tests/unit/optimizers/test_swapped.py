@@ -37,6 +37,31 @@ def test_the_model_of_an_earlier_step_is_not_a_gradient(steps):
     assert int(after.step) == steps + 1 and not np.array_equal(changed.up.weight, model.up.weight)
 
 
+def test_another_model_of_the_same_optimizer():
+    opt, model = AdamW(1e-2), nn.MLP(4, 8, key=0)
+    state = opt.init(model)
+    for _ in range(5):  # later updates are like an earlier one
+        model, state = opt.update(model, step(model, X), state)
+    other = nn.MLP(4, 8, key=1)
+    state = opt.init(other)
+    with SWAPPED:
+        opt.update(step(other, X), other, state)
+
+
+def test_a_model_that_was_loaded(tmp_path):
+    opt, saved = AdamW(1e-2), nn.MLP(4, 8, key=0)
+    state = opt.init(saved)
+    ts.checkpoint.save(tmp_path, model=saved, state=state)
+    found = ts.checkpoint.load(tmp_path, model=nn.MLP(4, 8, key=1), state=state)
+    taken = nn.MLP(4, 8, key=2)
+    taken.load_state_dict(saved.state_dict())
+    for model in (found["model"], taken):
+        gradient = step(model, X)
+        with SWAPPED:
+            opt.update(gradient, model, found["state"])
+        assert int(opt.update(model, gradient, found["state"])[1].step) == 1
+
+
 def test_dicts_of_arrays():
     opt, p = SGD(0.1), {"w": np.ones(3, np.float32), "b": np.zeros(2, np.float32)}
     gradient, state = ts.grad(lambda p: ts.sum(p["w"] ** 2) + ts.sum(p["b"]))(p), opt.init(p)

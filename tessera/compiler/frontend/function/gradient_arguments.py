@@ -55,7 +55,8 @@ class Opened:
         """The argument with values of their own. Raises Refused where nothing in it has a derivative (TS351, TS352)."""
         opened = self._opened(value, place)
         if not any(isinstance(v, Wanted) for v in parts(opened)) and not has_unknown(opened):
-            raise self.refused("TS351", f"{place} is {type_name(value)}: only floats have a gradient")
+            message = f"{place} is {type_name(value)}: only floats have a gradient"
+            raise self.refused("TS351", message + _instead_of_floats(value))
         self.arguments.append(opened)
         return each(opened, lambda v: v.value if isinstance(v, Wanted) else v)
 
@@ -157,3 +158,16 @@ def parts(value: Any) -> Iterator[Any]:
         yield from parts(value.members)
     else:
         yield value
+
+
+def _instead_of_floats(value: Any) -> str:
+    """What an object holds that is no parameter."""
+    if not isinstance(value, Record):
+        return ""
+    held = [
+        f"{name} ({type_name(v) if isinstance(v, Value) else 'no array'})"
+        for name, v, _ in children(value)
+        if v is not None
+    ]
+    holds = f"holds only {', '.join(held[:3])}{' and more' if len(held) > 3 else ''}" if held else "holds nothing"
+    return f", and it {holds}; a parameter is an array of floats, such as ts.zeros((4,))"

@@ -160,5 +160,6 @@ TREES = {
     "tessera.nn.tree.renewed": _whole(replaced),
     "tessera.tree_map": _whole(tree_map),
     "tessera.optimizers.swapped.swapped": _whole(swapped),
-    **{f"tessera.optimizers.{name}": nothing for name in ("repeated.again", "repeated.remember", "swapped.noted")},
+    "tessera.nn.tree.noted": nothing,
+    **{f"tessera.optimizers.repeated.{name}": nothing for name in ("again", "remember")},
 }

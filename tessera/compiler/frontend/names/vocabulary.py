@@ -62,10 +62,10 @@ STATES = frozenset({"StatefulObject", "StatefulTensor", "KVCache"})
 """objects that functions change; their text is a library's, under the package's own name"""
 HELPERS = {
     "tessera.nn.tree": frozenset(
-        {"arrays", "parameters", "replaced", "renewed", "copied", "moved", "recorded", "same_array", "types"}
+        {"arrays", "parameters", "noted", "replaced", "renewed", "copied", "moved", "recorded", "same_array", "types"}
     ),
     "tessera.optimizers.repeated": frozenset({"again", "remember"}),
-    "tessera.optimizers.swapped": frozenset({"noted", "swapped"}),
+    "tessera.optimizers.swapped": frozenset({"swapped"}),
     "tessera.language.drawing": frozenset({"undropped"}),
 }
 """functions of the package's own modules that functions may call, and that mean something else there"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,8 +36,8 @@ def _average_reference(loss: Any, reduction: str) -> Any:
 class CrossEntropy(Operator):
     """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
 
-    `label_smoothing` e adds the mean over all classes with weight e. Labels outside the classes, such as -100, do not
-    count: their loss is 0, and the mean is that of the others, NaN if there is none.
+    `label_smoothing` e adds the mean over all classes with weight e. Labels below 0, such as -100, do not count: their
+    loss is 0, and the mean is that of the others, NaN if there is none. The loss of a label beyond the classes is NaN.
     """
 
     apart = ("labels",)
@@ -47,7 +48,12 @@ class CrossEntropy(Operator):
         self, t: Infer, logits: TensorType, labels: TensorType, reduction: str = "mean", label_smoothing: float = 0.0
     ) -> TensorType:
         t.require(logits, "float", operand=0)
-        t.require(labels, "integer", operand=1)
+        if not labels.dtype.is_integer:
+            rows = labels.rank == logits.rank
+            how = "y.argmax(axis=-1) gives those of one-hot rows" if rows else "y.to(ts.int64) converts them"
+            more = ", of probabilities it is -ts.mean(ts.sum(y * ts.log_softmax(x), axis=-1))" if rows else ""
+            message = f"the labels of cross_entropy are the numbers of classes, not {labels.dtype}"
+            t.fail("TS301", f"{message}; {how}{more}", operand=1)
         message = f"cross_entropy of logits {shape_text(logits.shape)} needs labels {shape_text(logits.shape[:-1])}"
         message += f", not {shape_text(labels.shape)}"
         if not logits.rank or labels.rank != logits.rank - 1:
@@ -65,7 +71,7 @@ class CrossEntropy(Operator):
             loss = -np.sum(np.where(hit, logp, 0), axis=-1) * (1 - label_smoothing)
             loss = loss if label_smoothing == 0 else loss - np.mean(logp, axis=-1) * label_smoothing
             known = (labels >= 0) & (labels < logits.shape[-1])
-            loss = np.where(known, loss, 0).astype(logits.dtype)
+            loss = np.where(known, loss, np.where(labels < 0, 0, np.nan)).astype(logits.dtype)
             return np.sum(loss) / np.sum(known) if reduction == "mean" else _average_reference(loss, reduction)
 
     def decompose(self, g: GraphBuilder, logits: Value, labels: Value, reduction: str, label_smoothing: float) -> Value:
@@ -74,10 +80,19 @@ class CrossEntropy(Operator):
         if label_smoothing:
             loss = g.sub(g.mul(loss, 1 - label_smoothing), g.mul(g.mean(logp, axis=-1), label_smoothing))
             loss = g.where(self.known(g, logits, labels), loss, 0.0)
+        loss = g.where(g.ge(g.to(labels, dtypes.int64), tensor(logits).shape[-1]), math.nan, loss)
         found = g.sum(loss) if reduction != "none" else loss
         if reduction == "mean":
             found = g.div(found, self.count(g, logits, labels, tensor(found).dtype))
         return g.to(found, tensor(logits).dtype)
+
+    def fault(self, logits: Any, labels: Any, **attrs: Any) -> str | None:
+        classes, beyond = logits.shape[-1], np.argwhere(labels >= logits.shape[-1])
+        if not len(beyond):
+            return None
+        at = tuple(beyond[0].tolist())
+        label = f"label {labels[at]}{f' at {list(at)}' if at else ''}"
+        return f"{label}, which is none of the {classes} classes 0 to {classes - 1} (a label below 0 does not count)"
 
     def known(self, g: GraphBuilder, logits: Value, labels: Value) -> Value:
         """Which labels are classes."""
@@ -120,7 +135,8 @@ class CrossEntropy(Operator):
 
 
 class Mse(Operator):
-    """The mean (or sum, or each) of the squared differences of x and y."""
+    """The mean (or sum, or each) of the squared differences of x and y, of which one has the shape of both together:
+    [B, 1] and [B] would give B * B differences."""
 
     functions = ("mse", "mse_loss")
     methods = ()
@@ -128,7 +144,12 @@ class Mse(Operator):
     def infer(self, t: Infer, x: TensorType, y: TensorType, reduction: str = "mean") -> TensorType:
         for i, v in enumerate((x, y)):
             t.require(v, "float", operand=i)
-        return _averaged(t, reduction, TensorType(t.broadcast(x.shape, y.shape), t.promote(x, y)))
+        shape = t.broadcast(x.shape, y.shape)
+        if shape not in (x.shape, y.shape):
+            both = f"{shape_text(x.shape)} and {shape_text(y.shape)}"
+            how = "give both one shape, as x.squeeze(-1) or y[:, None] does"
+            t.fail("TS213", f"mse compares {both} element by element, which would be {shape_text(shape)}; {how}")
+        return _averaged(t, reduction, TensorType(shape, t.promote(x, y)))
 
     def reference(self, x: Any, y: Any, reduction: str) -> Any:
         return _average_reference(np.square(x - y), reduction)

@@ -1,0 +1,70 @@
+"""What losses say of predictions and targets that do not belong together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, nn
+
+LOGITS = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+LABELS = np.array([0, 3, -100, 2])
+"""the second is none of three classes"""
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("apply", [lambda f: f, ts.function], ids=["eager", "compiled"])
+def test_the_loss_of_a_label_beyond_the_classes_is_nan(apply, smoothing):
+    found = apply(lambda x, y: ts.cross_entropy(x, y, reduction="none", label_smoothing=smoothing))(LOGITS, LABELS)
+    assert np.isnan(found).tolist() == [False, True, False, False] and float(found[2]) == 0
+    assert np.isnan(apply(lambda x, y: ts.cross_entropy(x, y, label_smoothing=smoothing))(LOGITS, LABELS))
+    fits = np.where(LABELS == 3, -1, LABELS)
+    mean = apply(lambda x, y: ts.cross_entropy(x, y, label_smoothing=smoothing))(LOGITS, fits)
+    assert float(mean) == pytest.approx(float(found[0] + found[3]) / 2, rel=1e-6)
+
+
+def test_a_run_names_the_label():
+    def loss(model, x, y):
+        return ts.cross_entropy(model(x), y)
+
+    wanted = r"item 1 takes label 3 at \[1\], which is none of the 3 classes 0 to 2 \(a label below 0 does not count\)"
+    with pytest.raises(ts.DebugCheckError, match=wanted) as raised:
+        ts.train(nn.Linear(3, 3, key=0), ts.optimizers.SGD(0.1), loss, [(LOGITS, LABELS)], steps=1, live=False)
+    assert raised.value.diagnostics[0].span.file == __file__
+
+
+def test_labels_that_are_no_numbers_of_classes():
+    with pytest.raises(ts.CompileError, match=r"TS301(.|\n)*y.to\(ts.int64\) converts them$"):
+        ts.cross_entropy(LOGITS, LABELS.astype(np.float32))
+    with pytest.raises(ts.CompileError, match=r"TS301(.|\n)*y.argmax\(axis=-1\) gives those of one-hot rows"):
+        ts.cross_entropy(LOGITS, LOGITS)
+
+
+LOSSES = {"mse": ts.mse, "huber": nn.huber, "binary_cross_entropy": nn.binary_cross_entropy}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("shapes", [((4, 1), (4,)), ((4,), (4, 1))], ids=str)
+def test_a_column_and_a_row_are_no_pairs(name, shapes):
+    x, y = (np.ones(s, np.float32) for s in shapes)
+    with pytest.raises(ts.TesseraError, match="TS213"):
+        LOSSES[name](x, y)
+
+    @ts.function
+    def loss(x, y):
+        return LOSSES[name](x, y)
+
+    with pytest.raises(ts.CompileError, match=f"TS213 in loss(.|\n)*{name} compares") as raised:
+        loss(x, y)
+    assert raised.value.diagnostics[0].span.file == __file__
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_pairs_and_numbers_are(name):
+    @ts.function
+    def loss(x: Tensor["B", "K"], y: Tensor["B", "K"]):
+        return LOSSES[name](x, y) - LOSSES[name](x, 1.0)
+
+    x = np.ones((4, 2), np.float32)
+    assert float(loss(x, x)) == 0
