@@ -32,6 +32,7 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.language.records import is_record
 from tessera.nn import tree
 from tessera.nn.module import Module, check_state
+from tessera.runtime.eager.tensor import TENSOR
 from tessera.tracebacks import outward
 
 __all__ = ["Saving", "exists", "load", "save", "save_async", "wait"]
@@ -118,7 +119,7 @@ def _start(folder: Place, keep: int, shard: int, parts: Mapping[str, Any], copie
         if not arrays:
             values[name] = _as_json(name, part)
             continue
-        arrays = {path: ts.asarray(array).numpy() for path, array in arrays.items()}
+        arrays = {path: TENSOR.numpy(ts.asarray(array)) for path, array in arrays.items()}
         safetensors.demand(arrays)
         trees[name] = {path: np.array(a, order="C") for path, a in arrays.items()} if copied else arrays
     return writer.start(lambda: folders.write(Path(folder), trees, values, keep, shard))

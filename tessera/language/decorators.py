@@ -313,10 +313,15 @@ def is_training() -> bool:
 
     The outermost function with a mode decides: `@ts.compile(mode="training")` or "inference". The loss of `ts.train` is
     compiled for training. Without a mode it is False; where a gradient is taken, that is an error (TS105), because
-    nobody has decided. Outside of functions it raises CompileError TS105.
+    nobody has decided: also outside of functions, where the model or its input requires a gradient.
     """
-    message = 'is_training() is about the function that it stands in: @ts.compile(mode="training") makes it True there'
-    raise CompileError(Diagnostic("TS105", f"{message}. Outside of functions there is no mode; pass an argument"))
+    if deferred("runtime.eager.recorded").differentiated():
+        message = (
+            "is_training() is not decided: this call is recorded for backward(), and no function says what it is for"
+        )
+        how = 'call a function under @ts.compile(mode="training"), or evaluate under ts.no_grad()'
+        raise CompileError(Diagnostic("TS105", f"{message}; {how}", deferred("runtime.callsite").call_span()))
+    return False
 
 
 EFFECTS = ("append", "prefetch", "update")

@@ -112,7 +112,7 @@ def number(value: Any) -> float:
     """A number or an array of one element as a float. Waits for the device that computes it."""
     if isinstance(value, (int, float)):
         return float(value)
-    return float(ts.asarray(value).numpy().astype(np.float64).reshape(()))
+    return float(ts.asarray(value).item())
 
 
 def _kind(value: Any) -> str:

@@ -24,6 +24,7 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.errors import NOWHERE, DebugCheckError, Span, TesseraError
 from tessera.runtime.call.dispatch import launcher_of
 from tessera.runtime.call.prepared import PreparedLaunch
+from tessera.runtime.eager.tensor import TENSOR, Tensor
 
 Bad = Callable[[np.ndarray], np.ndarray]
 
@@ -235,6 +236,8 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 def host_array(value: Any) -> np.ndarray:
     """An array of any library, or a number, in NumPy's."""
+    if isinstance(value, Tensor):
+        return TENSOR.numpy(value)
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value.get() if hasattr(value, "get") else value)
 
 

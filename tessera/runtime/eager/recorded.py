@@ -202,14 +202,25 @@ class Recorded(Tensor):
             refused("moving between devices is not recorded: move it with .detach(), then set requires_grad")
         return super().to(where)
 
+    @outward
     def numpy(self) -> Any:
-        """A NumPy array over the same memory, which cannot be stored to."""
-        array = super().numpy().view()
+        """A NumPy array over the same memory, which cannot be stored to. Raises LaunchError TS356 of what was computed,
+        outside of `ts.no_grad()`: what NumPy computes with it would not be recorded."""
+        if not is_leaf(self):
+            demand_off()
+        array = self._on_host().view()
         array.flags.writeable = False
         return array
 
+    @outward
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    @outward
+    def __dlpack__(self, **options: Any) -> Any:
+        if not is_leaf(self):
+            demand_off()
+        return super().__dlpack__(**options)
 
 
 def is_leaf(tensor: Recorded) -> bool:
@@ -230,10 +241,25 @@ def refused(message: str, code: str = "TS356") -> NoReturn:
     raise LaunchError(Diagnostic(code, message, call_span()))
 
 
-def demand_off() -> None:
-    """Refuses what is computed in another library: nothing of it is recorded."""
+def demand_off(what: str = "what other libraries compute", instead: str = "") -> None:
+    """Refuses, outside of `ts.no_grad()`, what nothing would be recorded of."""
     if _recording.get():
-        refused("what NumPy computes is not recorded for backward(): take .detach(), or call it under ts.no_grad()")
+        other = f"{instead}; or " if instead else ""
+        refused(f"{what} is not recorded for backward(): {other}take .detach(), or call it under ts.no_grad()")
+
+
+def differentiated() -> bool:
+    """Whether calls are recorded, and one of the running functions was given what requires a gradient."""
+    frame = sys._getframe(1)
+    while _recording.get() and frame is not None and frame.f_code.co_name != "<module>":
+        held = frame.f_locals
+        if any(
+            without_grad(v) is not v
+            for v in (held[n] for n in frame.f_code.co_varnames[: frame.f_code.co_argcount] if n in held)
+        ):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def without_grad(value: Any) -> Any:

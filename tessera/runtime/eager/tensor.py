@@ -9,7 +9,7 @@ from __future__ import annotations
 import html as markup
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
 from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
@@ -35,6 +35,18 @@ if TYPE_CHECKING:
 
 _dtype_of = lru_cache(maxsize=64)(dtype_of)
 """an array's dtype is asked for many times in a call"""
+
+
+class ElementCount(int):
+    """A number that says what PyTorch's `x.size(0)` is here."""
+
+    @outward
+    def __call__(self, axis: int | None = None) -> NoReturn:
+        shown = "x.shape" if axis is None else f"x.shape[{axis}]"
+        message = (
+            f"x.size is the number of elements; write {shown} for PyTorch's x.size({'' if axis is None else axis})"
+        )
+        raise LaunchError(Diagnostic("TS105", message, call_span()))
 
 
 class Tensor(Protocols):
@@ -88,7 +100,7 @@ class Tensor(Protocols):
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self._data.size
+        return ElementCount(self._data.size)
 
     @property
     def nbytes(self) -> int:
@@ -146,6 +158,9 @@ class Tensor(Protocols):
 
     def numpy(self) -> Any:
         """A NumPy array: the same memory on the host, a copy from a device."""
+        return self._on_host()
+
+    def _on_host(self) -> Any:
         return self._data if isinstance(self._data, np.ndarray) else self._data.get()
 
     @outward
@@ -185,7 +200,7 @@ class Tensor(Protocols):
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers."""
-        array = self.numpy()
+        array = self._on_host()
         return (array.astype(np.float32) if self.dtype.is_low_precision else array).tolist()
 
     def copy(self) -> Tensor:
@@ -233,6 +248,8 @@ def _storage(data: Any, dtype: Any) -> Any:
 
 
 def _from_python(data: Any, wanted: DType | None) -> Any:
+    if isinstance(data, (list, tuple)) and any(isinstance(v, Tensor) and v.requires_grad for v in data):
+        deferred("runtime.eager.recorded").demand_off("a tensor that is made of others", "ts.stack(tensors) is")
     try:
         plain = np.asarray(
             [v._data if isinstance(v, Tensor) else v for v in data] if isinstance(data, (list, tuple)) else data
@@ -282,7 +299,7 @@ class TensorAdapter(ThroughCupy):
         return tensor
 
     def numpy(self, array: Tensor) -> Any:
-        return array.numpy()
+        return array._on_host()
 
     def wrap(self, array: Any) -> Tensor:
         return wrapped(array)
@@ -369,7 +386,7 @@ def _heading(tensor: Tensor) -> str:
 
 def _values(tensor: Tensor) -> Any:
     """As a NumPy array that NumPy can print: small floats as f32."""
-    array = tensor.numpy()
+    array = tensor._on_host()
     return array.astype(np.float32) if tensor.dtype.is_low_precision else array
 
 

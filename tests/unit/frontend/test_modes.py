@@ -51,17 +51,33 @@ def loss(model, x: Tensor["B", "D"]):
     return ts.sum(model(x)) * 0.0 + (1.0 if ts.is_training() else 0.0)
 
 
+class Tripled(nn.Module):
+    weight: Tensor["D"]
+
+    def forward(self, x):
+        return x * self.weight * (3.0 if ts.is_training() else 1.0)
+
+
+def test_outside_of_functions_a_model_is_evaluated():
+    assert tripled(X) is X
+    model = Tripled(np.ones(3, np.float32))
+    assert model(X).tolist() == X.tolist()
+    with ts.no_grad():
+        assert model.requires_grad_()(X).tolist() == X.tolist()
+
+
 @pytest.mark.parametrize(
     "call, said",
     [
         (lambda: ts.grad(lambda x: ts.sum(undecided(x)))(X), "TS105.*is not decided: a gradient is taken here"),
         (lambda: ts.sum(undecided(ts.Tensor(X, requires_grad=True))).backward(), "TS105.*is not decided"),
-        (lambda: tripled(X), "TS105.*Outside of functions there is no mode"),
+        (lambda: tripled(ts.Tensor(X, requires_grad=True)), "TS105.*not decided: this call is recorded for backward"),
+        (lambda: Tripled(ts.Tensor(X, requires_grad=True))(X), "TS105.*not decided: this call is recorded"),
         (lambda: ts.compile(mode="prefill"), "TS105.*mode is 'training' or 'inference', not 'prefill'"),
         (lambda: store(X.copy()), "TS104.*give the kernel a parameter"),
         (lambda: ts.function(store), "TS102.*kernel already"),
     ],
-    ids=["gradient", "backward", "outside", "mode", "kernel", "function of a kernel"],
+    ids=["gradient", "backward", "outside", "module", "mode", "kernel", "function of a kernel"],
 )
 def test_what_is_refused(call, said):
     with pytest.raises(ts.TesseraError, match=f"(?s){said}"):

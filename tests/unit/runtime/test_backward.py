@@ -579,3 +579,32 @@ def test_attention_of_other_forms_is_recorded_as_it_is():
     for bad in (lambda: ts.attention(q, k, v[:, :1]), lambda: ts.attention(q, k, v, window=0)):
         with pytest.raises(CompileError, match=r"TS2\d\d.*attention"):
             bad()
+
+
+TAKEN = {
+    "asarray": np.asarray,
+    "numpy": lambda y: y.numpy(),
+    "dlpack": np.from_dlpack,
+    "tensor": lambda y: ts.Tensor([y[0, 0], y[0, 1]]),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_was_computed_is_not_taken_from_the_record_in_silence(name):
+    model = nn.Linear(3, 2, key=0).requires_grad_()
+    y = model(np.ones((4, 3), np.float32))
+    with pytest.raises(ts.LaunchError, match=r"TS356(.|\n)*take .detach\(\)"):
+        TAKEN[name](y)
+    with ts.no_grad():
+        TAKEN[name](y)
+    assert np.array_equal(TAKEN[name](y.detach()), TAKEN[name](y.detach()))
+
+
+def test_numbers_may_be_read(tmp_path):
+    model = nn.Linear(3, 2, key=0).requires_grad_()
+    y = model(np.ones((4, 3), np.float32))
+    assert y.tolist() == y.detach().tolist() and float(y.sum()) == y.sum().item()
+    assert np.asarray(model.weight).shape == (3, 2) and y.argmax(axis=1).numpy().shape == (4,)
+    assert "f32" in repr(y) and "mean" in y._repr_html_()
+    ts.checkpoint.save(tmp_path, y=y)
+    assert ts.checkpoint.load(tmp_path)["y"].tolist() == y.tolist()

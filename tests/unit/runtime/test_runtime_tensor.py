@@ -351,3 +351,13 @@ def test_operands_on_the_left_may_be_numbers_of_any_size():
     assert (x + 1).dtype == ts.int8
     with pytest.raises(CompileError, match="TS302"):
         x + 1000
+
+
+def test_the_number_of_elements_says_what_its_call_is_in_pytorch():
+    x = ts.Tensor(np.ones((2, 3), np.float32))
+    assert x.size == 6 and repr(x.size) == "6" and ts.zeros((x.size,)).shape == (6,)
+    assert ts.function(lambda x, n: x * n)(x, x.size).tolist() == [[6.0] * 3] * 2
+    with pytest.raises(ts.LaunchError, match=r"TS105(.|\n)*write x.shape\[0\] for PyTorch's x.size\(0\)"):
+        x.size(0)
+    with pytest.raises(ts.LaunchError, match=r"write x\.shape for"):
+        x.size()
