@@ -51,6 +51,9 @@ class _Shaped(_Optional):
     def __str__(self) -> str:
         return _text(type(self).__name__.removesuffix("Ann"), self.shape, self.dtype, self.policy, self.optional)
 
+    def __getitem__(self, item: object) -> NoReturn:
+        fail(no_dims_of(self))
+
 
 @immutable
 class TensorAnn(_Shaped):
@@ -128,6 +131,11 @@ class RecordAnn(_Optional):
     optional: bool = False
     given: bool = False
 
+    @property
+    def named_tuple(self) -> bool:
+        """Whether `type` is a live named tuple."""
+        return isinstance(self.type, type) and issubclass(self.type, tuple)
+
     def __str__(self) -> str:
         return self.name + (" | None" if self.optional else "")
 
@@ -161,6 +169,25 @@ def holds_tensors(a: Annotation) -> bool:
         return holds_tensors(a.item)
     parts = a.items if isinstance(a, TupleAnn) else [f for _, f in a.fields] if isinstance(a, RecordAnn) else ()
     return any(map(holds_tensors, parts))
+
+
+def no_dims_of(value: object) -> str:
+    """Why what stands before the brackets takes no dims: `f32["B"]`, `Tensor["B"]["N"]`; "" where it does."""
+    if isinstance(value, DType):
+        return f'{value} is a dtype: write Tensor["B", {value}] for a tensor of {value}'
+    return f"{value} has its dims already" if isinstance(value, (TensorAnn, TileAnn)) else ""
+
+
+def misheld(a: Annotation, kind: str) -> str:
+    """What an annotation wants in place of a `kind` ("tensor", "sequence" or "dict") that cannot be what it says: of
+    `list[Tensor]` for one tensor "a tuple or list of tensors"; "" where it can."""
+    if not holds_tensors(a) or isinstance(a, (TensorAnn, TileAnn)):
+        return ""
+    if isinstance(a, RecordAnn):
+        return f"a {a.name}" if kind == "tensor" else ""
+    wanted = "dict" if isinstance(a, SequenceAnn) and a.keyed else "sequence"
+    words = {"dict": "a dict of tensors", "sequence": "a tuple or list of tensors"}
+    return words[wanted] if kind and kind != wanted else ""
 
 
 def part(a: Annotation, key: object) -> Annotation:

@@ -41,7 +41,9 @@ from tessera.language.annotation_types import (
     dim_of,
     fail,
     holds_tensors,
+    misheld,
     named_sizes,
+    no_dims_of,
     part,
     scalar_items,
     tensor_items,
@@ -74,6 +76,7 @@ __all__ = [
     "annotation_from_ast",
     "apart",
     "holds_tensors",
+    "misheld",
     "part",
     "tensor_spec",
 ]
@@ -183,10 +186,21 @@ class _Reader:
             item = self.annotation(parts[min(int(keyed), len(parts) - 1)])
             if holds_tensors(item) or isinstance(item, (TensorAnn, TileAnn)):
                 return SequenceAnn(item, keyed)
-        found = self.resolve(dotted_name(head)) if dotted_name(head) else None
+        found = self.annotation(head) if isinstance(head, ast.Subscript) else self.resolve(dotted_name(head) or "?")
         if isinstance(found, RecordAnn):
             return self.sized(found, node, inner)
+        if why := no_dims_of(dtypes.named(name) if found is None else found):
+            fail(why, self.span_of(node), *self.as_tensor(node, dotted_name(head), inner))
         return UnknownAnn(ast.unparse(node))
+
+    def as_tensor(self, node: ast.expr, dtype: str, inner: ast.expr) -> list[Fix]:
+        """`ts.Tensor["B", ts.f32]` in place of `ts.f32["B"]`."""
+        owner, _, last = dtype.rpartition(".")
+        if not owner or dtypes.named(last) is None:
+            return []
+        parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        text = f"{owner}.Tensor[{', '.join([*map(ast.unparse, parts), dtype])}]"
+        return [Fix(f"Write {text}", (Edit(self.span_of(node), text),))]
 
     def sized(self, found: RecordAnn, node: ast.expr, inner: ast.expr) -> Annotation:
         """`Linear["D", "H"]`: a dataclass with these sizes, in the order in which its fields name them."""

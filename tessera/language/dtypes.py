@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,6 +89,11 @@ class DType:
         if getattr(tensor, "__tessera_builtin__", "") != "tessera.Tensor":
             return NotImplemented
         return tensor["...", self]  # type: ignore[index]
+
+    def __getitem__(self, item: object) -> NoReturn:
+        from tessera.language.annotation_types import fail, no_dims_of  # which imports this module
+
+        fail(no_dims_of(self))
 
     def __reduce__(self) -> tuple[Callable[[str], DType | None], tuple[str]]:
         return named, (self.name,)

@@ -19,7 +19,7 @@ from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError, Note
 from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
-from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn
+from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn, misheld
 from tessera.language.dims import Dim, Facts, symbols
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
@@ -161,6 +161,9 @@ class Parameters:
 
     def _nested(self, out: Bound, p: Parameter, path: tuple[Any, ...], value: Any) -> Any:
         """Tuples, lists and dicts that hold arrays are sorted item by item; anything else is one argument."""
+        if not p.variadic and (wanted := misheld(p.annotation, _holder(value))):
+            received = f"Expected: {p.annotation}\nReceived: {_kind(value)}"
+            raise LaunchError(self._diagnostic("TS501", f"{'.'.join(map(str, path))} must be {wanted}.\n{received}", p))
         if isinstance(value, (tuple, list)) and (p.variadic or holds_array(value)):
             wanted = getattr(p.annotation, "items" if isinstance(p.annotation, TupleAnn) else "fields", value)
             if len(value) != len(wanted):
@@ -367,6 +370,13 @@ def holds_array(value: Any) -> bool:
         return is_record(value) and any(map(holds_array, members(value).values()))
     except RecursionError:  # objects that hold each other are not a tree
         return False
+
+
+def _holder(value: Any) -> str:
+    """What `value` is to an annotation that speaks of several tensors."""
+    if isinstance(value, (tuple, list)):
+        return "sequence"
+    return "dict" if isinstance(value, dict) else "tensor" if adapter_of(value) is not None else ""
 
 
 def _kind(value: Any) -> str:

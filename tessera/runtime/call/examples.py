@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.compiler.frontend.names.signature import Parameter, definition_signature, fields_of, item_of
+from tessera.compiler.frontend.names.signature import Parameter, definition_signature, item_of
 from tessera.compiler.frontend.sizes import annotated_shapes, is_number
 from tessera.errors import Diagnostic, LaunchError
 from tessera.immutable import mutable
@@ -45,11 +44,7 @@ def example_arguments(fn: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
     keep it, but for tensors with dims and what `sizes` names. Raises LaunchError TS502 for an open size, TS501 for a
     parameter or field whose annotation does not say what it takes, TS505 for arrays that are too large.
     """
-    names = getattr(fn.__wrapped__, "__globals__", {})
-    parameters = [
-        replace(p, annotation=_with_fields(p.annotation, names))
-        for p in definition_signature(fn.definition()).parameters
-    ]
+    parameters = definition_signature(fn.definition()).parameters
     shapes = [_shape(fn, p, dims, sizes) for p in parameters for dims in annotated_shapes(p.annotation)]
     longer = [size for shape in shapes for size in shape if size > 1]
     made = _Maker(fn, sizes, min([*longer, _INDICES]))
@@ -79,7 +74,7 @@ class _Maker:
             return tuple(self.items(p, annotation.items))
         if isinstance(annotation, RecordAnn) and dataclasses.is_dataclass(annotation.type):
             return self.record(p, annotation)
-        if isinstance(annotation, RecordAnn) and isinstance(annotation.type, type):  # a named tuple
+        if isinstance(annotation, RecordAnn) and annotation.named_tuple:
             return annotation.type(*self.items(p, [field for _, field in annotation.fields]))
         if isinstance(annotation, ConstAnn) and annotation.dim is not None:
             return _shape(self.fn, p, (annotation.dim,), self.sizes)[0]
@@ -102,19 +97,6 @@ class _Maker:
 
     def items(self, p: Parameter, annotations: Sequence[Annotation]) -> list[Any]:
         return [self.argument(replace(item_of(p, i), annotation=a)) for i, a in enumerate(annotations)]
-
-
-def _with_fields(annotation: Annotation, names: Mapping[str, Any], within: tuple[type, ...] = ()) -> Annotation:
-    """The annotation, with the fields of the dataclass that it names."""
-    kind: Any = names
-    for part in annotation.text.split(".") if isinstance(annotation, UnknownAnn) else ():
-        kind = getattr(kind, part, None) if kind is not names else names.get(part)
-    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or kind in within:
-        return annotation
-    inner: Mapping[str, Any] = vars(sys.modules[kind.__module__]) if kind.__module__ in sys.modules else names
-    fields = tuple((n, _with_fields(a, inner, (*within, kind))) for n, a in fields_of(kind))
-    found = RecordAnn(kind.__name__, fields, kind)
-    return found if holds_tensors(found) else annotation
 
 
 def _number(fn: Any, p: Parameter) -> Any:

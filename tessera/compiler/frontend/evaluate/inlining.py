@@ -49,6 +49,7 @@ from tessera.language.annotations import (
     TensorAnn,
     TileAnn,
     TupleAnn,
+    misheld,
 )
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
@@ -265,9 +266,10 @@ def enter_call(
     signature, _ = signature_of(closure.node, source, definition.scope)
     with ev.inside(frame):
         record_reads(ev, signature, definition.scope)
-    found = [e for p in signature.parameters[:1] for e in _of_fields(p, closure, frame.names.get(p.name))]
-    ok = True
-    for p, value in each_argument(signature, frame.names):
+    found = list[Equation]()
+    ok = all(_of_fields(ev, p, closure, frame.names.get(p.name), node, found) for p in signature.parameters[:1])
+    ok &= all(_held(ev, closure, p, frame.names.get(p.name), places.get(p.name, node)) for p in signature.parameters)
+    for p, value in each_argument(signature, frame.names) if ok else ():
         at = places.get(p.name.partition(".")[0], node)
         type = _shaped(ev, value)
         if type is not None and isinstance(p.annotation, (TensorAnn, TileAnn)):
@@ -304,16 +306,20 @@ def enter_call(
     return env if ok else None
 
 
-def _of_fields(p: Parameter, closure: Closure, value: Any) -> list[Equation]:
-    """The sizes that a method's `self` has, by the annotations of its class."""
+def _of_fields(ev: Evaluator, p: Parameter, closure: Closure, value: Any, node: ast.AST, found: list[Equation]) -> bool:
+    """Adds the sizes that a method's `self` has, by the annotations of its class. False after a finding."""
     if p.annotated or not isinstance(value, Record) or not _is_method(closure, value.cls):
-        return []
-    out: list[Equation] = []
+        return True
+    ok = True
     tensors = {n: v.type for n, v in value.members.items() if isinstance(v, Value) and isinstance(v.type, TensorType)}
     for name, annotation in fields_of(value.cls, tuple(tensors)):
-        if name in tensors:
-            out += equations(f"{p.name}.{name}", annotation, tensors[name].shape) or []
-    return out
+        pairs = equations(f"{p.name}.{name}", annotation, tensors[name].shape) if name in tensors else []
+        if pairs is None:
+            have = f"a tensor {shape_text(tensors[name].shape)} is held"
+            rejected(ev, "TS209", f"{p.name}.{name} of {closure.name} is {annotation}, {have}", p.span, node)
+            ok = False
+        found += pairs or []
+    return ok
 
 
 def _is_method(closure: Closure, cls: Any) -> bool:
@@ -356,6 +362,16 @@ def _same_kind(ev: Evaluator, closure: Closure, p: Parameter, type: TileType, no
     wanted: Any = getattr(p.annotation, "dtype", None)
     any_width = wanted in PYTHON_TYPES.values() and wanted.kind == type.dtype.kind
     return any_width or _same_dtype(ev, closure, p, type, node)
+
+
+def _held(ev: Evaluator, closure: Closure, p: Parameter, value: Any, node: ast.AST) -> bool:
+    """One tensor where a list of them is annotated, or a dict where a list is."""
+    kind = "sequence" if is_sequence(value) else "dict" if is_dict(value) else "tensor" if ev.layer.owns(value) else ""
+    wanted = misheld(p.annotation, kind)
+    if wanted and not p.variadic:
+        rejected(ev, "TS105", f"{p.name} of {closure.name} is {wanted}, {type_name(value)} is given", p.span, node)
+        return False
+    return True
 
 
 def _fits(ev: Evaluator, closure: Closure, p: Parameter, value: Any, node: ast.AST) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend.evaluate import states
 from tessera.compiler.frontend.evaluate.machine import Evaluator
@@ -309,7 +309,8 @@ def _symbolic(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
         return ev.layer.parameter(p.name, TensorType((), a.dtype), a, p.span)
     if isinstance(a, UnknownAnn) and p.default is not None:
         return _default(ev, p)
-    if isinstance(a, (TupleAnn, SequenceAnn, RecordAnn)) and holds_tensors(a):
+    read_whole = not ev.live or not isinstance(a, RecordAnn) or a.named_tuple
+    if isinstance(a, (TupleAnn, SequenceAnn, RecordAnn)) and holds_tensors(a) and read_whole:
         if not _closed(a, ev.live):
             ev.undecide(f"what {p.name} holds must be known", p.span)
         return _composite(ev, p, env)
@@ -324,7 +325,7 @@ def _closed(a: Annotation, live: bool) -> bool:
     if isinstance(a, TupleAnn):
         return not a.optional and all(_closed(item, live) for item in a.items)
     if isinstance(a, RecordAnn):
-        passed = not live or isinstance(a.type, type)  # a live class that is read is a named tuple
+        passed = not live or a.named_tuple
         return passed and not a.optional and all(_closed(f, live) for _, f in a.fields)
     if isinstance(a, ScalarAnn):
         return not live and not a.optional and a.dtype.is_float
@@ -342,8 +343,8 @@ def _composite(ev: Evaluator, p: Parameter, env: Mapping[str, Dim]) -> Any:
         return tuple(of(i, item) for i, item in enumerate(a.items))
     if isinstance(a, SequenceAnn):
         return Several(of("item", a.item), a.keyed)
-    if isinstance(a, RecordAnn) and isinstance(a.type, type):
-        return a.type(*(of(i, f) for i, (_, f) in enumerate(a.fields)))
+    if isinstance(a, RecordAnn) and a.named_tuple:
+        return cast("Any", a.type)(*(of(i, f) for i, (_, f) in enumerate(a.fields)))
     if isinstance(a, RecordAnn):
         known = {n: _configured(a.type, n, f) for n, f in a.fields}
         held = {n: of(n, f) if known[n] is None else known[n] for n, f in a.fields}

@@ -6,7 +6,7 @@ import ast
 import builtins
 import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -238,6 +238,9 @@ def resolve(scope: Scope, dotted: str, within: tuple[str, ...] = ()) -> object:
         return _record(value, (*within, value.name))
     if tuple in getattr(value, "__mro__", ()) and hasattr(value, "_fields"):
         return _named_tuple(value)
+    if is_dataclass(value) and (name := getattr(value, "__name__", "")) and name not in within:
+        found = RecordAnn(name, tuple(_live_fields(value, (*within, name))), value)
+        return found if holds_tensors(found) else UnknownAnn(dotted)
     return UnknownAnn(dotted) if isinstance(value, (ClassRef, Record, Namespace)) else value
 
 
@@ -280,7 +283,7 @@ def fields_of(cls: Any, only: Sequence[str] | None = None) -> tuple[tuple[str, A
         found = _record(cls, (cls.name,)) if cls.data else NOTHING
         return found.fields if isinstance(found, RecordAnn) else ()
     if cls not in _FIELDS:
-        _FIELDS[cls] = tuple(_live_fields(cls))
+        _FIELDS[cls] = tuple(_live_fields(cls, (cls.__name__,)))
     return _FIELDS[cls]
 
 
@@ -294,7 +297,7 @@ def _some_fields(cls: ClassRef, names: Sequence[str]) -> tuple[tuple[str, Annota
         return ()
 
 
-def _live_fields(cls: Any) -> Iterator[tuple[str, Annotation]]:
+def _live_fields(cls: Any, within: tuple[str, ...]) -> Iterator[tuple[str, Annotation]]:
     module = sys.modules.get(cls.__module__)
     scope = LiveScope(SimpleNamespace(__globals__=vars(module) if module else {}))  # type: ignore[arg-type]
     for name, declared in getattr(cls, "__dataclass_fields__", {}).items():
@@ -303,9 +306,9 @@ def _live_fields(cls: Any) -> Iterator[tuple[str, Annotation]]:
             text = ast.parse(said, mode="eval").body if isinstance(said, str) else ast.Name(cls.__name__)
 
             def resolved(dotted: str, said: Any = said) -> object:
-                return resolve(scope, dotted, (cls.__name__,)) if isinstance(said, str) else said
+                return resolve(scope, dotted, within) if isinstance(said, str) else said
 
-            yield name, annotation_from_ast(text, resolved)
+            yield name, apart(annotation_from_ast(text, resolved))
         except (AnnotationError, SyntaxError):  # said where the class is checked
             continue
 
