@@ -1,4 +1,5 @@
-"""Training beside torch.compile and jax.jit: steps, backward passes, updates, compile time and memory, in one run.
+"""Training beside torch.compile and jax.jit: steps, backward passes, updates, compile time and memory, in one run; and
+a GPT that writes token by token.
 
 python -m benchmarks training [-- --threads N --only NAME --quick --json]
 
@@ -49,6 +50,8 @@ def steps(part: int) -> Iterator[Callable[[], Step]]:
     yield lambda: tiny_mlp(whole_step=False)
     yield lambda: tiny_mlp(whole_step=True)
     yield nano_gpt
+    yield lambda: writing("4x128, 128 tokens so far", decoding.NANO, goal=2.0)
+    yield lambda: writing("1x768, 512 tokens so far", decoding.GPT2_BLOCK, goal=1.2)
     yield lambda: rows_backward("layer norm", 4096 // part, 1024)
     yield lambda: rows_backward("softmax", 4096 // part, 1024)
     yield lambda: rows_backward("cross entropy", 4096 // part, 1024)
@@ -164,6 +167,16 @@ def tiny_mlp(whole_step: bool) -> Step:
 
 def nano_gpt() -> Step:
     return Step("nanoGPT step 4x128, 12x64", {n: make(gpt.NANO) for n, make in gpt.STEPS.items()}, goal=1.5)
+
+
+def writing(name: str, given: decoding.Decoding, goal: float) -> Step:
+    """Tokens that a GPT writes one by one, with a cache of keys and values."""
+    runs = {
+        "tessera": decoding.ours(given),
+        "torch": decoding.by_torch(given, compiled=True),
+        "torch eager": decoding.by_torch(given, compiled=False),
+    }
+    return Step(f"GPT decoding {name}", runs, 1e6 * decoding.COUNT, "ktokens/s", goal=goal)
 
 
 def rows_backward(kind: str, rows: int, columns: int) -> Step:
@@ -499,14 +512,14 @@ def _load(threads: int) -> None:
     from benchmarks import cpu
 
     cpu.load(threads)
-    global np, torch, jax, jnp, ts, nn, derived, gpt, dispatch
+    global np, torch, jax, jnp, ts, nn, decoding, derived, gpt, dispatch
     import jax
     import jax.numpy as jnp
     import numpy as np
     import torch
 
     import tessera as ts
-    from benchmarks import derived, gpt
+    from benchmarks import decoding, derived, gpt
     from tessera import nn
     from tessera.runtime.call import dispatch
 

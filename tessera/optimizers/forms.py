@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tessera.language.records import field_names, is_record
 from tessera.nn import tree
 
-_new, _set = object.__new__, object.__setattr__
 MOST = 4096
 """values of a tree; that of a larger one takes no time beside the work on its arrays"""
 
@@ -45,38 +45,67 @@ class Form:
                 self.containers.append((at, type(value), tuple(held) if named else None, first, len(values)))
             at += 1
         self.kinds = [*map(type, values)]
+        written = _Written(self)
+        self.values: Callable[[Any], list[Any] | None] = written.values
+        """a tree and all that it holds, part by part; None if it is built in another way"""
+        self.tree: Callable[[list[Any]], Any] = written.tree
+        """a tree of this form from the arrays among `values`, and from what is no container"""
 
-    def values(self, given: Any) -> list[Any] | None:
-        """A tree and all that it holds, part by part; None if it is built in another way."""
-        values = [given]
-        for at, kind, names, _, _ in self.containers:
-            held = values[at]
-            if held.__class__ is not kind:
-                return None
-            if names is None:
-                values += held
-            else:
-                inner = held if kind is dict else held.__dict__
-                if (*inner,) != names:
-                    return None
-                values += inner.values()
-            if len(values) > len(self.kinds):
-                return None
-        return values if [*map(type, values)] == self.kinds else None
 
-    def tree(self, values: list[Any]) -> Any:
-        """A tree of this form from the arrays among `values`, and from what is no container."""
-        for at, kind, names, first, end in reversed(self.containers):
-            part = values[first:end]
+class _Written:
+    """The two functions of a form as straight code. For a layer of two arrays::
+
+    def values(v0):
+        try:
+            if v0.__class__ is not kind0 or (*(h := v0.__dict__),) != names0: return None
+            v1, v2, = h.values()
+        except (AttributeError, TypeError, ValueError): return None
+        found = [v0, v1, v2]
+        return found if [*map(type, found)] == kinds else None
+
+    def tree(values):
+        v0, v1, v2, = values
+        v0 = new(kind0); set(v0, "__dict__", {"weight": v1, "bias": v2})
+        return v0
+    """
+
+    def __init__(self, form: Form) -> None:
+        known: dict[str, Any] = {"new": object.__new__, "set": object.__setattr__, "kinds": form.kinds}
+        apart: list[str] = []
+        together: list[str] = []
+        for at, kind, names, first, end in form.containers:
+            held = ", ".join(f"v{i}" for i in range(first, end))
+            each = f"{held}, = " if held else "() = "
+            known |= {f"kind{at}": kind, f"names{at}": names}
+            unlike = f"if v{at}.__class__ is not kind{at}"
             if names is None:
-                values[at] = part if kind is list else tuple(part) if kind is tuple else kind(*part)
-            elif kind is dict:
-                values[at] = dict(zip(names, part))  # noqa: B905 - `strict` takes longer than the rest
-            else:
-                made = values[at] = _new(kind)
-                for name, value in zip(names, part):  # noqa: B905
-                    _set(made, name, value)
-        return values[0]
+                apart += [f"{unlike}: return None", f"{each}v{at}"]
+                made = f"[{held}]" if kind is list else f"({held}{',' * bool(held)})"
+                together.append(f"v{at} = {made if kind in (list, tuple) else f'kind{at}({held})'}")
+                continue
+            inner = f"v{at}" if kind is dict else f"(h := v{at}.__dict__)"
+            apart += [f"{unlike} or (*{inner},) != names{at}: return None"]
+            apart += [f"{each}{inner if kind is dict else 'h'}.values()"]
+            known |= {f"n{i}": name for i, name in enumerate(names, first)}
+            made = "{" + ", ".join(f"n{i}: v{i}" for i in range(first, end)) + "}"
+            together.append(
+                f"v{at} = {made}" if kind is dict else f"v{at} = new(kind{at}); set(v{at}, '__dict__', {made})"
+            )
+        every = ", ".join(f"v{i}" for i in range(len(form.kinds)))
+        lines = [
+            "def values(v0):",
+            " try:",
+            *(f"  {line}" for line in apart or ["pass"]),
+            " except (AttributeError, TypeError, ValueError): return None",
+            f" found = [{every}]",
+            " return found if [*map(type, found)] == kinds else None",
+            "def tree(values):",
+            f" {every}, = values",
+            *(f" {line}" for line in reversed(together)),
+            " return v0",
+        ]
+        exec(compile("\n".join(lines), __file__, "exec"), known)
+        self.values, self.tree = known["values"], known["tree"]
 
 
 def _held(value: Any) -> dict[Any, Any] | None:

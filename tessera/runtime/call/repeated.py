@@ -23,14 +23,14 @@ as the earlier ones were, compares what is constant in the code, and leaves dtyp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.machines import HOST
-from tessera.language.records import STATE
+from tessera.language.records import STATE, is_record, members
 from tessera.runtime.arrays.adapter import Adapter
 from tessera.runtime.call import straight
 from tessera.runtime.call.arguments import Bound, Parameters
-from tessera.runtime.call.contents import Explored, Unwritten, content
+from tessera.runtime.call.contents import BY_VALUE, Explored, Unwritten, content
 from tessera.runtime.call.ready import Ready
 from tessera.runtime.call.signatures import places, scalar_parameters, value_expression
 
@@ -88,6 +88,16 @@ def repeated_call(
     return walk.function(given, [*body, f"return {result}"], "call")
 
 
+def _settled(value: Any) -> bool:
+    """Whether a value cannot change: it is a constant, or a tuple or frozen dataclass of such."""
+    if isinstance(value, tuple):
+        return all(map(_settled, cast("tuple[Any, ...]", value)))
+    if is_record(value):
+        frozen = getattr(type(value), "__dataclass_params__", None)
+        return frozen is not None and frozen.frozen and all(map(_settled, members(value).values()))
+    return type(value) is float or type(value) in BY_VALUE
+
+
 def _checked(value: Any) -> bool:
     return getattr(type(value), STATE, False) is True and hasattr(value, "check")
 
@@ -116,6 +126,14 @@ class _Comparison(Explored):
 
     def array(self, text: str, example: Any, path: tuple[Any, ...]) -> None:
         self.arrays[path] = text
+
+    def record(self, v: str, example: Any, other: str, i: int, depth: int, path: tuple[Any, ...]) -> None:
+        """Frozen settings, such as an optimizer's rule, are what they were where they are the same object."""
+        before = len(self.lines)
+        super().record(v, example, other, i, depth, path)
+        if _settled(example):
+            self.names[f"same{i}"] = example
+            self.lines[before:] = [f"if {v} is not same{i}:", *(f" {line}" for line in self.lines[before:])]
 
     def foreign(self, v: str, i: int, adapter: Adapter) -> None:
         raise Unwritten

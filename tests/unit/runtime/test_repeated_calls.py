@@ -176,3 +176,32 @@ def test_state_is_checked_after_repeated_calls():
     with pytest.raises(ts.LaunchError, match="did not fit"):
         appended(cache, k, k)
     assert int(cache.length) == 6
+
+
+@dataclass(frozen=True)
+class Rates:
+    first: float
+    others: tuple[float, ...] = (0.5, 0.25)
+
+
+@dataclass
+class Loose:
+    first: float
+
+
+@ts.function
+def with_rates(x: Tensor["N"], rates):
+    return x * rates.first
+
+
+@pytest.mark.parametrize("kind", [Rates, Loose])
+def test_settings_that_change_are_seen(kind):
+    """Frozen ones are known by identity; all others are looked into, and equal ones of another object are the same."""
+    x, rates = np.ones(4, np.float32), kind(2.0)
+    for _ in range(6):
+        np.testing.assert_array_equal(with_rates(x, rates), x * 2)
+    np.testing.assert_array_equal(with_rates(x, kind(2.0)), x * 2)
+    np.testing.assert_array_equal(with_rates(x, kind(3.0)), x * 3)
+    if kind is Loose:
+        rates.first = 5.0
+        np.testing.assert_array_equal(with_rates(x, rates), x * 5)
