@@ -126,7 +126,7 @@ class MultiHeadAttention(Module):
     def continued(self, q, k, v, mask, cache):
         """Attention to the cached keys, and to k and v, which are appended: positions without tokens cost nothing. In a
         circular cache a token that takes the place of an older one hides it from all of q."""
-        start, (batch, heads, count, width) = cache.length, q.shape
+        start, batch, count = cache.length, q.shape[0], q.shape[2]
         if self.positions == "rotary":
             q, k = rope(q, start=start), rope(k, start=start)
         cache.append(k, v)
@@ -134,7 +134,7 @@ class MultiHeadAttention(Module):
         starts = ts.broadcast_to(start, (batch,))
         lengths, causal, window = starts + count, self.causal, self.window
         own, held = start + ts.arange(count)[:, None], cache.positions()
-        if cache.overflow == "wrap" and (count != 1 or window is not None):  # keys are not in order
+        if cache.overflow == "wrap":  # keys are not in order
             seen = (held >= 0) & (held <= own) if causal else ts.broadcast_to(held >= 0, (count, held.shape[0]))
             if window is not None:
                 seen = seen & (held > own - window) & (held < own + window)
@@ -143,10 +143,7 @@ class MultiHeadAttention(Module):
             slopes = ts.exp2((ts.arange(self.heads).to(ts.f32) + 1) * (-8.0 / self.heads))
             far = (-slopes[:, None, None] * ts.abs((own - held).to(ts.f32))).to(q.dtype)
             mask = far if mask is None else ts.where(mask, far, -math.inf)
-        if count != 1 or window is not None or mask is not None:
-            return ts.attention(q, keys, values, mask, lengths, starts, causal=causal, window=window)
-        rows = ts.reshape(q, (batch, self.groups, heads // self.groups, width))  # heads that share keys read them once
-        return ts.reshape(ts.attention(rows, keys, values, None, lengths), q.shape)
+        return ts.attention(q, keys, values, mask, lengths, starts, causal=causal, window=window)
 
 
 class SlidingWindowAttention(MultiHeadAttention):

@@ -104,6 +104,10 @@ CASES: dict[str, Any] = {
     "mask": (((2, 2, 37, 16), (2, 2, 50, 16)), {"mask": mask_of("bool", 37, 50)}),
     "lengths": (((3, 2, 40, 16), (3, 2, 40, 16)), {"lengths": np.array([0, 7, 40]), "causal": True}),
     "starts": (((5, 4, 70, 16), (5, 2, 200, 16)), {"starts": np.array([-80, -3, 0, 64, 150]), "causal": True}),
+    "one query of groups": (
+        ((4, 6, 1, 16), (4, 2, 150, 16)),
+        {"starts": np.array([0, 63, 64, 149]), "lengths": np.array([1, 150, 64, 150]), "causal": True},
+    ),
     "starts of a window": (((3, 2, 70, 16), (3, 2, 200, 16)), {"starts": np.array([-9, 60, 131]), "window": 20}),
     "starts of a causal window": (
         ((3, 2, 5, 16), (3, 2, 200, 16)),

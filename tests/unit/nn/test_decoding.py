@@ -112,6 +112,19 @@ def test_bits_do_not_depend_on_the_room(heads: int) -> None:
     np.testing.assert_allclose(found[0], layer(x), atol=2e-6)
 
 
+def test_several_tokens_of_an_open_size() -> None:
+    layer, x = nn.MultiHeadAttention(16, 4, key=0, groups=2, causal=True, positions="rotary"), normal(2, 9, 16)
+    continued = ts.function(open_dims="S")(_continued)
+    for overflow in ("refuse", "wrap"):
+        cache = KVCache(2, 2, 16, 4, dtype=ts.f32, overflow=overflow)
+        found = [continued(layer, x[:, a:b], cache) for a, b in ((0, 5), (5, 6), (6, 9))]
+        np.testing.assert_allclose(np.concatenate(found, 1), layer(x), atol=2e-6)
+
+
+def _continued(layer: nn.MultiHeadAttention, x: Tensor["B", "S", "D"], cache: KVCache):
+    return layer(x, cache=cache)
+
+
 def test_positions_without_tokens_cost_nothing() -> None:
     """The best of 20 tokens in a small cache, and in one of 34 MB: reading that takes 100 times as long as a token."""
     layer, x, best = nn.MultiHeadAttention(64, 2, key=0, causal=True), normal(1, 1, 64), []

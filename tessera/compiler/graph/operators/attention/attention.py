@@ -119,6 +119,8 @@ class Attention(Operator):
         parts = [self.as_four(g, x) for x in (q, k, v)]
         bias = None if mask is None else self.bias(g, mask, (*batch, keys), tensor(q).dtype.compute)
         counts = [None if x is None else g.reshape(x, (dims.prod(tensor(x).shape),)) for x in (lengths, starts)]
+        if bias is None and window is None and (not causal or starts is not None):
+            parts[0], counts, causal = self.rows_of_heads(g, parts[0], parts[1], counts, causal)
         out, _ = g.attention_forward(*parts, bias, *counts, None, causal, window, softcap, scale)
         return out if tensor(out).shape == shape else g.reshape(out, shape)
 
@@ -129,6 +131,20 @@ class Attention(Operator):
         q, k, v = shapes
         fits = q[0] == k[0] == v[0] and k[1:3] == v[1:3] and q[3] == k[3] and k[1] and q[1] % k[1] == 0
         return ("attention_forward", attrs) if fits and all(map(_usual, attrs.items())) else None
+
+    def rows_of_heads(
+        self, g: GraphBuilder, q: Value, k: Value, counts: list[Value | None], causal: bool
+    ) -> tuple[Value, list[Value | None], bool]:
+        """One query whose heads share keys: the heads are rows of one block, which reads the keys once. What it may see
+        ends at a length then, as rows have no positions."""
+        (batch, heads, queries, width), served = tensor(q).shape, tensor(k).shape[1]
+        if queries != 1 or heads == served:
+            return q, counts, causal
+        lengths, starts = counts
+        if causal and starts is not None:
+            own = g.add(g.to(starts, dtypes.int64), 1)
+            lengths = own if lengths is None else g.minimum(g.to(lengths, dtypes.int64), own)
+        return g.reshape(q, (batch, served, dims.floordiv(heads, served), width)), [lengths, None], False
 
     def as_four(self, g: GraphBuilder, x: Value) -> Value:
         """[..., heads, positions, features] as [B, heads, positions, features]."""
