@@ -8,7 +8,7 @@ from typing import cast
 from tessera.compiler.figures import LEVELS, Figures
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.tile.loops.sizes import FEW, SMALL
+from tessera.compiler.tile.loops.sizes import FEW, NEAR, SMALL
 from tessera.compiler.tile.loops.sizes import HEIGHT as COLUMN
 from tessera.compiler.tile.loops.sizes import TOGETHER as LONGEST_NETWORK
 from tessera.compiler.tile.work import Amount, Work
@@ -175,7 +175,7 @@ class Operations:
         return elements * (math.log2(runs) * self.merging(_word(op)) + apart)
 
     def product(self, op: Op) -> float:
-        """Multiply-adds of blocks of rows, and the packing of both operands where it is a large one. Lanes hold
+        """Multiply-adds of blocks of rows, and the packing of the operands where it is a large one. Lanes hold
         columns; where these are few, steps of a sum, and rows are turned in registers."""
         rows, columns, length = map(number, self.work.product(op))
         dtype = cast("TileType | ViewType", op.operands[0].type).dtype
@@ -190,6 +190,8 @@ class Operations:
         across = isinstance(right, ViewType) and right.strides is not None and right.strides[-1] != 1
         large = across or rows * columns * length > SMALL
         packed = (rows + columns) * length * dtype.itemsize if large else 0.0
+        if packed and length <= NEAR and self.figures.vector == 64 and dtype in (dtypes.f32, dtypes.f64):
+            packed = columns * length * dtype.itemsize if across else 0.0
         filled = -(-columns // lanes) * lanes
         return 2 * rows * filled * length / rate + 2 * packed / self.figures.rate("copy L3")
 

@@ -1,4 +1,5 @@
-"""Products that are small enough to read both operands where they are: what is written for them, and their bits."""
+"""Products that read both operands where they are, or copy blocks of the right one: what is written for them, and
+their bits."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import tessera as ts
 from tessera.compiler.pipeline import generate
 from tessera.compiler.targets.cpu.llvm.isa import LEVELS
 from tessera.compiler.targets.cpu.target import CpuTarget
+from tests.fuzz.guard import Guarded
 
 SIZES = [
     (17, 130, 17),
@@ -32,6 +34,21 @@ def single(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32]):
 @ts.function
 def double(a: ts.Tensor["M", "K", ts.f64], b: ts.Tensor["K", "N", ts.f64]):
     return a @ b
+
+
+@ts.function
+def right_turned(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["N", "K", ts.f32]):
+    return a @ b.T
+
+
+@ts.function
+def left_turned(a: ts.Tensor["K", "M", ts.f32], b: ts.Tensor["K", "N", ts.f32]):
+    return a.T @ b
+
+
+@ts.function
+def summed(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["N", "K", ts.f32]):
+    return (a @ b.T).sum(axis=1)
 
 
 def _compiled(product: Any, m: int, k: int, n: int) -> Any:
@@ -70,3 +87,82 @@ def test_fuller_panels_are_no_reason_to_pack() -> None:
 def test_the_last_columns_need_no_packing() -> None:
     """A program takes 64 of 100 columns, so the second one has 36."""
     assert "@direct_f32_100x36x100_" in _compiled(single, 100, 100, 100).source
+
+
+LARGER = [
+    (single, (150, 300, 130), "direct"),
+    (single, (260, 128, 200), "direct"),
+    (single, (40, 700, 900), "copied"),  # lines of b are spread over 2.5 MB
+    (right_turned, (150, 300, 130), "copied"),
+    (right_turned, (77, 129, 37), "copied"),
+    (right_turned, (300, 260, 11), "copied"),
+    (right_turned, (64, 130, 40), "copied"),
+    (right_turned, (64, 64, 104), "copied"),
+    (left_turned, (150, 300, 130), "direct"),
+    (left_turned, (900, 700, 300), "packed"),  # as those of a
+    (single, (20, 1500, 100), "packed"),
+]
+
+
+@pytest.mark.parametrize(("product", "size", "how"), LARGER, ids=str)
+def test_larger_products_pack_nothing_on_the_left(product: Any, size: tuple[int, int, int], how: str) -> None:
+    """Nor on the right, unless columns do not lie side by side, or too far apart. With narrower vectors both
+    operands are packed; the bits are the same."""
+    m, k, n = size
+    compiled = _compiled(product, m, k, n)
+    rng = np.random.default_rng(k)
+    shapes = [p.shape for p in compiled.lowered.program.params[:2]]
+    a, b = (np.asarray(rng.standard_normal(shape), np.float32) for shape in shapes)
+    out, found = np.empty((m, n), np.float32), list[Any]()
+    for level in LEVELS:
+        target = CpuTarget(level)
+        written = generate(compiled.lowered.program, target)
+        target.load(written).run([x.ctypes.data for x in (a, b, out)], [], [])
+        found.append(out.copy())
+        if target.isa.masks:
+            assert ("_copied" in written.source, "@matmul_" in written.source) == (how == "copied", how == "packed")
+        else:
+            assert "_copied" not in written.source, level
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+    left, right = (a.T if product is left_turned else a), (b.T if product is right_turned else b)
+    np.testing.assert_allclose(found[0], left.astype(np.float64) @ right, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("columns", [40, 72, 104, 130])
+def test_no_row_beyond_the_last_is_copied(columns: int) -> None:
+    a, b = (np.random.default_rng(n).standard_normal((n, 140)).astype(np.float32) for n in (40, columns))
+    compiled = _compiled(right_turned, 40, 140, columns)
+    for at_end in (True, False):
+        memory = [Guarded(x, at_end) for x in (a, b, np.full((40, columns), 7, np.float32))]
+        target = CpuTarget()
+        code = target.load(generate(compiled.lowered.program, target))
+        code.run([m.address for m in memory], [], [])
+        np.testing.assert_array_equal(memory[2].array, np.asarray(compiled(a, b)))
+
+
+def test_what_reads_a_block_meets_no_filler() -> None:
+    """70 columns are four vectors and one that begins among them."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((200, 300)).astype(np.float32), rng.standard_normal((70, 300)).astype(np.float32)
+    np.testing.assert_array_equal(
+        np.asarray(summed(a, b)), np.asarray(ts.sum(ts.asarray(np.asarray(right_turned(a, b))), axis=1))
+    )
+
+
+@ts.kernel(ROWS=32, DEPTH=48)
+def accumulated(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor[72, "K", ts.f32], out: ts.Tensor["M", 72, ts.f32]):
+    ctx = ts.tile.context()
+    i = ts.tile.program_id(0) * ctx.ROWS
+    sums = ts.tile.zeros((ctx.ROWS, 72), ts.f32)
+    for k in ts.tile.range_k(0, ctx.K, ctx.DEPTH):
+        sums = ts.tile.mma(a[i : i + ctx.ROWS, k : k + ctx.DEPTH], b[:, k : k + ctx.DEPTH].T, sums)
+    out[i : i + ctx.ROWS, :] = sums
+
+
+def test_no_column_is_added_to_twice() -> None:
+    """The last eight of 72 columns are a part of a vector."""
+    a, b = (np.random.default_rng(i).standard_normal((n, 96)).astype(np.float32) for i, n in enumerate((32, 72)))
+    out = np.empty((32, 72), np.float32)
+    accumulated(a, b, out)
+    np.testing.assert_allclose(out, a @ b.T, rtol=1e-4, atol=1e-4)

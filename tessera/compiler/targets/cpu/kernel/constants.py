@@ -145,7 +145,7 @@ def packed_kind(isa: VectorISA, op: Op) -> Kind | None:
         return None
     if dtype_of(left) == dtype_of(right) == acc and isinstance(rows, int) and isinstance(matrix_sizes(op, 0)[0], int):
         known = tuple(s if isinstance(s, int) else None for s in (*strides_of(left), sbk, sbn, PITCH))
-        if direct_kind(Shape(isa, acc, rows, columns, k, known, False)):
+        if direct_kind(Shape(isa, acc, rows, columns, k, known, False), packed=True):
             return None
     along = "n" if sbn == 1 else "k"
     kind = PackedMatmul(isa, dtype_of(left), dtype_of(right), acc, "k", along, columns=width, ready=-(-n // width))

@@ -48,6 +48,8 @@ SAVED, FEW = 1.08, 16
 """A block is computed transposed where that saves so much of the work, if it has at least so many rows and columns."""
 RUN = 8
 """neighbours that are worth reading together"""
+IN_BLOCKS = ("direct", "copied")
+"""the ways that need no panels of the left operand"""
 LONG = 1 << 30
 """a run of neighbours of unknown length"""
 
@@ -149,6 +151,7 @@ def _direct(
     pitch: int,
     *,
     accumulate: bool,
+    packed: bool = False,
 ) -> tuple[str, Shape]:
     """How the product of these rows, columns and steps of k is computed without packing; "" where it is packed."""
     rows, columns, k = sizes
@@ -156,7 +159,7 @@ def _direct(
     shape = Shape(isa, acc, rows, columns, k if isinstance(k, int) else None, strides, accumulate)
     plain = a.dtype == b.dtype == acc and acc.is_float and a.walks is None and b.walks is None
     plain = plain and not (a.halves and b.halves)
-    return direct_kind(shape) if plain else "", shape
+    return direct_kind(shape, packed) if plain else "", shape
 
 
 @immutable
@@ -205,8 +208,8 @@ class Product:
         if kind == "" or (self.few and kind not in ("direct", "turned")):
             self._packed(k)
             return
-        shape = replace(shape, m_is_bound=self.few, scaled=self.scale is not None)
-        if kind != "direct" and not isinstance(self.n, int):
+        shape = replace(shape, m_is_bound=self.few, scaled=self.scale is not None, copied=kind == "copied")
+        if kind not in IN_BLOCKS and not isinstance(self.n, int):
             shape = replace(shape, n_is_bound=True)
         if kind in ("turned", "lines"):
             shape = replace(shape, large=self.b.large)
@@ -221,12 +224,13 @@ class Product:
                 direct = turned_function(k.module, shape)
             case _:
                 direct = direct_function(k.module, shape)
+        given = self._arguments(k, shape)
         if self._has_rows and (shape.n_is_bound or isinstance(self.n, int)):
-            _call(fn, direct, self._arguments())
+            _call(fn, direct, given)
         else:
             full = fn.icmp("eq", self.n, self.columns)
             full = full if self._has_rows else fn.binary("and", fn.icmp("eq", self.m, self.rows), full)
-            fn.choose(full, lambda: _call(fn, direct, self._arguments()), lambda: self._edge(k))
+            fn.choose(full, lambda: _call(fn, direct, given), lambda: self._edge(k))
 
     @property
     def _has_rows(self) -> bool:
@@ -257,32 +261,29 @@ class Product:
     def _kind(self, k: KernelFunction) -> tuple[str, Shape]:
         """How it is computed, see `_direct`."""
         sizes = (self.rows, self.columns, self.k)
-        return _direct(k.isa, self.a, self.b, self.acc, sizes, self.pitch, accumulate=self.accumulate)
+        packed = self.ready is not None
+        return _direct(k.isa, self.a, self.b, self.acc, sizes, self.pitch, accumulate=self.accumulate, packed=packed)
 
     def _edge(self, k: KernelFunction) -> list[Val]:
-        """A block with fewer rows or columns."""
-        fn, (rows, columns) = k.fn, self.last
+        """A block with fewer rows or columns: the last one, where that is known of one axis alone."""
+        rows, columns = self.last
         rows, columns = (self.rows, columns) if self._has_rows else (rows, self.columns)
         if not rows or not columns or not (self._has_rows or isinstance(self.n, int)):
             return self._packed(k)
         kind, shape = replace(self, rows=rows, columns=columns)._kind(k)
-        if kind != "direct":
+        if kind not in IN_BLOCKS:
             return self._packed(k)
-        shape = replace(shape, m_is_bound=self.few)
-        known = fn.icmp("eq", *((self.n, columns) if self._has_rows else (self.m, rows)))
-        return fn.choose(
-            known,
-            lambda: _call(fn, direct_function(k.module, shape), self._arguments()),
-            lambda: self._packed(k),
-        )
+        shape = replace(shape, m_is_bound=self.few, copied=kind == "copied")
+        return _call(k.fn, direct_function(k.module, shape), self._arguments(k, shape))
 
     def takes_scale(self, k: KernelFunction) -> bool:
         kind, shape = self._kind(k)
         return kind == "direct" and shape.m > 1 and shape.n % shape.lanes == 0 and isinstance(self.m, int)
 
-    def _arguments(self) -> list[Index]:
-        scale = [] if self.scale is None else [self.scale]
-        return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, *self._sizes(), *scale]
+    def _arguments(self, k: KernelFunction, shape: Shape) -> list[Index]:
+        more = [] if self.scale is None else [self.scale]
+        more += [k.raw(shape.copy_bytes)] if shape.copied else []
+        return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, *self._sizes(), *more]
 
     def _sizes(self) -> list[Index]:
         return [self.c, self.pitch, self.m, self.n, self.k]
@@ -446,9 +447,11 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
     (height, extent), (_, width) = (matrix_sizes(op, i) for i in range(2))
     depth = ev.dim(extent)
     # what is not packed has no panels to fill up; complex products have an order of their parts
-    packed = _direct(k.isa, left, right, dtype, (rows, columns, depth), PITCH, accumulate=False)[0] != "direct"
+    kind, _ = _direct(k.isa, left, right, dtype, (rows, columns, depth), PITCH, accumulate=False)
     ahead = op.attrs.get("packed")
-    swap = (narrow or (least and packed)) and not (dtype.is_complex or ahead) and op.result not in ev.cells
+    swap = (
+        (narrow or (least and kind not in IN_BLOCKS)) and not (dtype.is_complex or ahead) and op.result not in ev.cells
+    )
     cell = ev.cells.get(op.result) or k.matrix(op.result, turned=swap)
     ev.cells[op.result] = cell
     m, n = _left(k, height, op.operands[2], rows), _left(k, width, op.operands[3], columns)

@@ -1,7 +1,9 @@
-"""Small matrix products straight from the operands' own memory, without packing.
+"""Matrix products straight from the operands' own memory, without packing.
 
 The direct way keeps a block of C in registers, as the packed product does, but broadcasts elements of A and loads rows
-of B in place; it pays where there is too little work to repay copying. turned.py is for a few rows of A and a B whose
+of B in place; it pays where there is too little work to repay copying, and with vectors of 512 bits wherever caches
+bring in time what is read again. Where B's columns do not lie side by side, or too far apart, a block of them is copied
+and then read by all rows of A. turned.py is for a few rows of A and a B whose
 columns are contiguous, dots.py for products with so few results that lanes would stay empty.
 
 All add in the order of language/order.py with fused multiply-adds, so that the bits are those of every other path.
@@ -16,12 +18,13 @@ from tessera.compiler.targets.cpu.elementary.convert import memory_element, regi
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.kernel.chains import Chains, added, chains_in_lanes, sums
 from tessera.compiler.targets.cpu.kernel.instructions import narrow
-from tessera.compiler.targets.cpu.kernel.packed_matmul import PARAMETERS
+from tessera.compiler.targets.cpu.kernel.packed_matmul import KC, PARAMETERS
+from tessera.compiler.targets.cpu.kernel.packing.panels import PackedPanel, pack_function
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose
 from tessera.compiler.targets.cpu.llvm.values import I32, PTR, Index, Ty, Val, const
-from tessera.compiler.tile.loops.sizes import SMALL
+from tessera.compiler.tile.loops.sizes import NEAR, SMALL, SPREAD
 from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
 from tessera.language.order import CHAIN, SPAN, levels
@@ -63,6 +66,8 @@ class Shape:
     """there may be fewer rows, but one; results of the others are filler. For the direct way and turned.py"""
     scaled: bool = False
     """C is multiplied by a number for each column before products are added; for the direct way, and whole vectors"""
+    copied: bool = False
+    """the direct way copies each block of B's columns before it is read, which then lies in rows"""
     pairs: bool = False
     """a step of k is a word with two neighbours of bf16 (narrow.py); for the direct way, and one chain"""
 
@@ -75,12 +80,35 @@ class Shape:
         return register_type(self.dtype, self.lanes)
 
     @property
+    def sums_in_memory(self) -> bool:
+        """Whether the direct way adds chains to C rather than to sums in registers, which then leave a larger block
+        without room."""
+        return self.isa.masks and self.m > FEW_ROWS and levels(self.k) == 2 and not self.pairs
+
+    @property
+    def reads_in_place(self) -> bool:
+        """Whether a large block may be computed the direct way: what is read again comes from a core's own caches,
+        and vectors are long enough to hide how long that takes."""
+        return self.isa.masks and self.k is not None and 0 < self.k <= NEAR and self.spans_little(1)
+
+    def spans_little(self, stride: int) -> bool:
+        """Whether lines so far apart, one for each k, lie in few pages."""
+        step = self.strides[stride]
+        return self.k is not None and step is not None and self.k * step * self.dtype.itemsize <= SPREAD
+
+    @property
+    def copy_bytes(self) -> int:
+        """Of a block of B's columns."""
+        assert self.k is not None
+        return self.k * self.block[1] * self.lanes * self.dtype.itemsize
+
+    @property
     def block(self) -> tuple[int, int]:
         """Rows and vectors of columns kept in registers: the most that leave room for a row of B and an element of A.
         With many columns four vectors are side by side, which takes the fewest loads for a product. Where sums of
         several chains are added, they take registers too, and LLVM would rather spill those of the inner loop."""
-        wide, several = self.isa.registers >= 32, levels(self.k) > 1
-        room = (20 if several else 28) if wide else (8 if several else 12)
+        wide, several = self.isa.registers >= 32, levels(self.k) > 1 and not self.sums_in_memory
+        room = (20 if several else 24 if self.sums_in_memory else 28) if wide else (8 if several else 12)
         across = -(-self.n // self.lanes)
         if self.m_is_bound:
             return min(self.m, FEW_ROWS), min(across, room // FEW_ROWS)
@@ -99,6 +127,7 @@ class Shape:
             + ("_large" if self.large else "")
             + ("_few" if self.m_is_bound else "")
             + ("_scaled" if self.scaled else "")
+            + ("_copied" if self.copied else "")
             + ("_pairs" if self.pairs else "")
         )
         k = "x" if self.k is None else self.k
@@ -111,15 +140,19 @@ def _evenly(rows: int, most: int) -> int:
     return -(-rows // -(-rows // most))
 
 
-def direct_kind(shape: Shape) -> str:
-    """Which way suits the product: "dots", "lines", "direct", "turned", or "" for none of those without packing."""
+def direct_kind(shape: Shape, packed: bool = False) -> str:
+    """Which way suits the product: "dots", "lines", "direct", "copied" (the direct way, which copies B), "turned", or
+    "" for none of those without packing. `packed`: B's panels are there already."""
     m, n, k = shape.m, shape.n, shape.k
+    large = shape.reads_in_place and not packed
     if shape.strides[3] == 1 and (n > 1 or shape.strides[2] != 1):
         small = k is not None and m * n * k <= SMALL
-        return "direct" if small or m <= FEW_ROWS else ""
+        if small or m <= FEW_ROWS:
+            return "direct"
+        return "" if not large else "direct" if shape.spans_little(2) else "copied"
     few = 2 * FEW_ROWS if shape.isa.registers >= 32 else FEW_ROWS
     if shape.strides[2] != 1 or m > few:
-        return ""
+        return "copied" if shape.strides[2] == 1 and large else ""
     if shape.strides[1] == 1 and not shape.accumulate and n < shape.lanes and _dots_are_faster(n, k):
         return "dots"
     one_group = k is not None and chains_in_lanes(k, shape.lanes) is not None
@@ -149,7 +182,8 @@ def written(module: LLVMModule, shape: Shape, kind: str, writer: type[W], write:
     """The name of the function of this kind, which `write` writes into `module` if it is not there yet."""
     name = shape.name(kind)
     if not any(f.name == name for f in module.functions):
-        fn = LLVMFunction(module, name, [*PARAMETERS, ("scale", PTR)] if shape.scaled else PARAMETERS)
+        more = [("scale", PTR)] * shape.scaled + [("work", PTR)] * shape.copied
+        fn = LLVMFunction(module, name, [*PARAMETERS, *more])
         places = (1, 2, 4, 5, 7)
         strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
         write(writer(fn, shape, strides))
@@ -306,29 +340,51 @@ class Writer:
         with fn.loop(0, whole, width) as q:
             self._columns(q.index, nv, 0, mr)
         rest = shape.n - whole
-        if rest:
-            self._columns(whole, -(-rest // shape.lanes), rest % shape.lanes, mr)
+        tail = rest % shape.lanes
+        if not tail or not shape.copied or shape.accumulate or shape.n < shape.lanes:
+            if rest:
+                self._columns(whole, -(-rest // shape.lanes), tail, mr)
+            return
+        # the columns of a part of a vector would be copied one by one: rather some columns are computed twice
+        vectors = -(-rest // shape.lanes)
+        if shape.n < vectors * shape.lanes:
+            self._columns(0, vectors - 1, 0, mr)
+            vectors = 1
+        self._columns(shape.n - vectors * shape.lanes, vectors, 0, mr)
 
     def _columns(self, column: Index, vectors: int, tail: int, mr: int) -> None:
         """All rows of `vectors` vectors of columns; the last vector has `tail` lanes (0: all)."""
+        right = self._right(column, vectors, tail)
         if self.shape.m_is_bound:
             with self.fn.loop(0, self.fn.param(8), mr) as p:
-                self._block(p.index, column, mr, vectors, tail)
+                self._block(p.index, column, mr, vectors, tail, right)
             return
         whole = self.shape.m // mr * mr
         with self.fn.loop(0, whole, mr) as p:
-            self._block(p.index, column, mr, vectors, tail)
+            self._block(p.index, column, mr, vectors, tail, right)
         if self.shape.m > whole:
-            self._block(whole, column, self.shape.m - whole, vectors, tail)
+            self._block(whole, column, self.shape.m - whole, vectors, tail, right)
 
-    def _block(self, row: Index, column: Index, rows: int, vectors: int, tail: int) -> None:
+    def _right(self, column: Index, vectors: int, tail: int) -> tuple[Val, Index]:
+        """Where vectors of B's columns begin, and how far their rows are apart."""
         fn, shape = self.fn, self.shape
-        sam, sak, sbk, _, ldc = self.strides
-        lanes = shape.lanes
-        a, b = (
-            [self.at(fn.param(0), (self.row(fn.add(row, i)), sam)) for i in range(rows)],
-            self.at(fn.param(3), (column, 1)),
-        )
+        if not shape.copied:
+            return self.at(fn.param(3), (column, 1)), self.strides[2]
+        width, along = vectors * shape.lanes, "p" if shape.strides[3] == 1 else "k"
+        panel = PackedPanel(shape.isa, shape.dtype, shape.dtype, width, along, True, KC)
+        source, own, deep = self.at(fn.param(3), (column, self.strides[3])), self.strides[3], self.strides[2]
+        valid, work = width - (shape.lanes - tail if tail else 0), fn.param(len(fn.params) - 1)
+        assert shape.k is not None
+        given: list[Index] = [source, own, deep, valid, shape.k, work]
+        fn.do(f"call void @{pack_function(fn.module, panel)}({', '.join(repr(fn.index(x)) for x in given)})")
+        return work, width
+
+    def _block(self, row: Index, column: Index, rows: int, vectors: int, tail: int, right: tuple[Val, Index]) -> None:
+        fn, shape = self.fn, self.shape
+        sam, sak, _, _, ldc = self.strides
+        lanes, (b, sbk) = shape.lanes, right
+        filled = not tail or shape.copied
+        a = [self.at(fn.param(0), (self.row(fn.add(row, i)), sam)) for i in range(rows)]
         c = self.at(fn.param(6), (row, ldc), (column, 1))
         places = [self.at(c, (i, ldc), (j * lanes, 1)) for i in range(rows) for j in range(vectors)]
         # with few columns in the last vector, half or a quarter of it is enough, which takes some processors less time
@@ -341,7 +397,7 @@ class Writer:
                 k = fn.add(first, at.index)
                 line = self.at(b, (k, sbk))
                 rights = [
-                    self._first(self.at(line, (j * lanes, 1)), t, tail if tail and j == vectors - 1 else lanes, 0)
+                    self._first(self.at(line, (j * lanes, 1)), t, lanes if filled or j < vectors - 1 else tail, 0)
                     for j, t in enumerate(types)
                 ]
                 following: list[Val] = []
@@ -353,14 +409,33 @@ class Writer:
                 at.next = following
             return at.results
 
-        given = [const(0, t) for t in types] * rows
-        if shape.accumulate:
-            given = [fn.load(p, t, shape.dtype.itemsize) for p, t in zip(places, types * rows, strict=True)]
-        if shape.scaled:
+        zeros, size = [const(0, t) for t in types] * rows, shape.dtype.itemsize
+
+        def load() -> list[Val]:
+            return [fn.load(p, t, size) for p, t in zip(places, types * rows, strict=True)]
+
+        def given() -> list[Val]:
+            """What the first chain starts with."""
+            if not shape.accumulate:
+                return zeros
+            if not shape.scaled:
+                return load()
             scale = self.at(fn.param(11), (column, 1))
-            factors = [fn.load(self.at(scale, (j * lanes, 1)), t, shape.dtype.itemsize) for j, t in enumerate(types)]
-            given = [fn.binary("fmul", v, f) for v, f in zip(given, factors * rows, strict=True)]
-        self.finish(places, self.sums(given, chain))
+            factors = [fn.load(self.at(scale, (j * lanes, 1)), t, size) for j, t in enumerate(types)]
+            return [fn.binary("fmul", v, f) for v, f in zip(load(), factors * rows, strict=True)]
+
+        if not shape.sums_in_memory:
+            self.finish(places, self.sums(given(), chain))
+            return
+        k = fn.param(10) if shape.k is None else shape.k
+        with fn.loop(0, k, CHAIN) as part:
+            first = fn.icmp("eq", part.index, 0)
+            start = fn.choose(first, given, lambda: zeros) if shape.accumulate else zeros
+            found = chain([part.index], fn.smin(CHAIN, fn.sub(k, part.index)), start)
+            total = fn.choose(
+                first, lambda: found, lambda: [added(fn, x, y) for x, y in zip(load(), found, strict=True)]
+            )
+            self.finish(places, total)
 
     def sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:
         k = self.shape.k
