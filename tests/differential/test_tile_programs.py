@@ -278,3 +278,40 @@ def test_results_of_numbered_programs_have_their_place(target: str) -> None:
     got = run(bags, index, table, target=target)
     want = [table[row[row >= 0]].sum(0) for row in index]
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def differences(d: ts.Tensor["N", ts.f32], w: ts.Tensor["N", ts.f32]):
+    ts.tile.grid(1)
+    g = d[0]
+    for i in ts.tile.range_k(0, N):
+        g = w[i] - g
+        w[i] = g
+
+
+def pairs_from_the_end(d: ts.Tensor["N", ts.f32], w: ts.Tensor["N", ts.f32]):
+    ts.tile.grid(1)
+    q = d[0]
+    for step in ts.tile.range_k(0, N - 1):
+        i = N - 2 - step
+        g = w[i + 1] - q
+        q = w[i] + g
+        w[i + 1] = g + q
+    w[0] -= q
+
+
+@targets
+def test_a_number_is_read_before_its_place_is_stored_to_and_carried_behind(target: str) -> None:
+    d, w = normal(5), normal(5)
+    wanted, before = w.copy(), d[0]
+    for i in range(5):
+        wanted[i] = before = wanted[i] - before
+    run(differences, d, w, target=target)
+    assert (w == wanted).all()
+    q = d[0]
+    for i in range(3, -1, -1):
+        g = wanted[i + 1] - q
+        q = wanted[i] + g
+        wanted[i + 1] = g + q
+    wanted[0] -= q
+    run(pairs_from_the_end, d, w, target=target)
+    assert (w == wanted).all()

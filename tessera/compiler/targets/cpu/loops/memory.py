@@ -68,8 +68,12 @@ class ElementMemory:
     def __init__(self, vm: VectorMath) -> None:
         self.vm, self.fn = vm, vm.fn
         self._dummy: dict[int, Val] = {}
-        self.floor = 0
-        """the scope inside which memory that this kernel writes is read before it is written"""
+        self.floor: int | None = None
+        """the scope inside which memory that this kernel writes is read before it is written; None: no such scope is
+        open, and it is read where the text reads it"""
+
+    def _scope(self) -> int:
+        return self.fn.depth if self.floor is None else self.floor
 
     def address(
         self, ptr: Val, d: DType, coords: Sequence[Coord | None], strides: Sequence[Index], apart: int = 0
@@ -128,7 +132,7 @@ class ElementMemory:
         wide = self._storage_mask(mask, d)
         p = self._touched(p, mask, t)
         text = self._masked_load(t, p, wide, d)
-        raw = self.fn.op(text, t, (p, wide)) if pure else self.fn.load_once(text, t, (p, wide), self.floor)
+        raw = self.fn.op(text, t, (p, wide)) if pure else self.fn.load_once(text, t, (p, wide), self._scope())
         x = unpack(raw, d, self.vm)
         return x if _is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
 
@@ -176,7 +180,7 @@ class ElementMemory:
     def _plain(self, p: Val, t: Ty, d: DType, pure: bool) -> Val:
         if pure:
             return self.fn.load_pure(p, t, _align(d))
-        return self.fn.load_once(f"load {t.text}, ptr {p.ref}, align {_align(d)}", t, (p,), self.floor)
+        return self.fn.load_once(f"load {t.text}, ptr {p.ref}, align {_align(d)}", t, (p,), self._scope())
 
     def spread(self, p: Val, d: DType, step: Index, lanes: int) -> Val:
         """The addresses of elements `step` apart, as a vector."""
