@@ -28,6 +28,7 @@ TITLES = {
     "general": "Square matrices",
     "triangular": "Triangular matrices",
     "orthogonal": "Orthogonal factors",
+    "eigen": "Eigenvalues",
     "shaping": "Shapes",
     "conversion": "Conversions",
     "joining": "Joining and cutting",

@@ -193,9 +193,10 @@ def householder(a: Tensor["B", "M", "N"], out: Tensor["B", "M", "N"], t: Tensor[
 @ts.kernel(BLOCK=32, COLUMNS=32)
 def reflect(
     a: Tensor["B", "M", "N"], t: Tensor["B", "R", "W"], x: Tensor["B", "M", "K"], out: Tensor["B", "M", "K"],
-    trans: bool = False,
+    trans: bool = False, below: int = 0,
 ):  # fmt: skip
-    """Q x, with `trans` Q^T x, for the Q whose reflections `householder` stored in `a` and `t`."""
+    """Q x, with `trans` Q^T x, for the Q whose reflections `householder` stored in `a` and `t`; they begin `below` rows
+    below the diagonal."""
     ctx = ts.tile.context()
     nb, width = ctx.BLOCK, ctx.COLUMNS
     ts.tile.grid(ctx.B, ts.tile.cdiv(ctx.K, width))
@@ -208,10 +209,12 @@ def reflect(
         k = (step if trans else blocks - 1 - step) * nb
         w = ts.tile.zeros((nb, width), a.dtype)
         for i in ts.tile.range_k(k, ctx.M, nb):
-            w += ts.tile.mma(reflections(a[m, i : i + nb, k : k + nb], at, i - k).T, out[m, i : i + nb, c : c + width])
+            w += ts.tile.mma(
+                reflections(a[m, i : i + nb, k : k + nb], at, i - k - below).T, out[m, i : i + nb, c : c + width]
+            )
         w = ts.tile.mma(t[m, k : k + nb, :].T if trans else t[m, k : k + nb, :], w)
         for i in ts.tile.range_k(k, ctx.M, nb):
-            v = reflections(a[m, i : i + nb, k : k + nb], at, i - k)
+            v = reflections(a[m, i : i + nb, k : k + nb], at, i - k - below)
             out[m, i : i + nb, c : c + width] -= ts.tile.mma(v, w)
 
 

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from tessera.linalg.products import cross as cross
 from tessera.linalg.products import diagonal as diagonal
-from tessera.linalg.eigen import eigh as eigh
-from tessera.linalg.eigen import eigvalsh as eigvalsh
 from tessera.linalg.eigen import lstsq as lstsq
 from tessera.linalg.products import matmul as matmul
 from tessera.linalg.norms import matrix_norm as matrix_norm
@@ -44,6 +42,16 @@ def det(x: A) -> A:
 
     The gradient, det(x) x^-T, is not finite where a matrix is singular.
     """
+
+def eigh(x: A) -> tuple[A, ...]:
+    """Eigenvalues [..., N], ascending, and eigenvectors in columns [..., N, N] of symmetric matrices x [..., N, N].
+
+    The lower triangle counts, as in NumPy. Signs of eigenvectors are not defined. Derivatives need different
+    eigenvalues where they go through the eigenvectors. Where a matrix has NaN or an infinity, its results are NaN.
+    """
+
+def eigvalsh(x: A) -> A:
+    """The eigenvalues [..., N] of symmetric matrices x [..., N, N] in ascending order; the lower triangle counts."""
 
 def inv(x: A) -> A:
     """The inverses of square matrices x [..., N, N], by L U with partial pivoting.

@@ -1,7 +1,7 @@
-"""Eigenvalues and singular values, by Jacobi's rotations.
+"""Singular values by Jacobi's rotations, and what is made of them.
 
-Rows and columns are taken in pairs that lie half of the matrix apart, so that a round rotates all pairs at once, and
-then change places, so that each meets each other once in a sweep (R. P. Brent, F. T. Luk, 1985). Rotations need no
+Columns are taken in pairs that lie half of the matrix apart, so that a round rotates all pairs at once, and then change
+places, so that each meets each other once in a sweep (R. P. Brent, F. T. Luk, 1985). Rotations need no
 reduction to a simpler form, and keep small values as exact as the matrix has them (J. Demmel, K. Veselić, 1992).
 """
 
@@ -13,20 +13,6 @@ import tessera as ts
 
 _SWEEPS = 30
 """at most; about ten are needed"""
-
-
-def eigh(x):
-    """Eigenvalues [..., N], ascending, and eigenvectors in columns [..., N, N] of symmetric matrices [..., N, N].
-
-    The lower triangle counts, as in NumPy. Signs of eigenvectors are not defined. Derivatives need different
-    eigenvalues where they go through the eigenvectors. Raises ValueError for what are no square matrices of f32 or f64.
-    """
-    return _eigh(_given(x))
-
-
-def eigvalsh(x):
-    """The eigenvalues of symmetric matrices [..., N, N] in ascending order."""
-    return eigh(x)[0]
 
 
 def svd(x, full_matrices: bool = True):
@@ -98,47 +84,11 @@ def _demand(x, name):
 
 
 @ts.function
-def _eigh(x):
-    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"eigh takes square matrices, [..., N, N], not {list(x.shape)}")
-    _demand(x, "eigh")
-    n = x.shape[-1]
-    size, a = _scaled(ts.tril(x) + ts.matrix_transpose(ts.tril(x, -1)))
-    a = _even(a, rows=True)
-    v = ts.broadcast_to(ts.eye(a.shape[-1], dtype=x.dtype), a.shape)
-    sweep = 0
-    while (sweep < _SWEEPS) & ts.any(_beside_the_diagonal(a) > _epsilon(x) * ts.norm(a, axis=(-2, -1))):
-        for _ in ts.range(a.shape[-1] - 1):
-            half = a.shape[-1] // 2
-            d = ts.linalg.diagonal(a)
-            c, s = _rotation(d[..., :half], d[..., half:], ts.linalg.diagonal(a, half))
-            a = _rotated(_rotated(a, c, s, -2), c, s, -1)
-            v = _rotated(v, c, s, -1)
-        sweep = sweep + 1
-    w = ts.linalg.diagonal(a)
-    order = ts.argsort(_last(w, v, n, math.inf), axis=-1)[..., :n]
-    whole = ts.isfinite(size)
-    w = ts.where(ts.squeeze(whole, -1), ts.take_along_axis(w, order, -1) * ts.squeeze(size, -1), math.nan)
-    return w, ts.where(whole, ts.take_along_axis(v, ts.expand_dims(order, -2), -1)[..., :n, :], math.nan)
-
-
-@_eigh.vjp
-def _eigh_vjp(result, cotangent, x):
-    """M. Giles, 2008, 3.1."""
-    w, v = result
-    of_values, of_vectors = cotangent
-    vt = ts.matrix_transpose(v)
-    inner = _apart(w) * (vt @ of_vectors) + ts.expand_dims(of_values, -1) * ts.eye(w.shape[-1], dtype=w.dtype)
-    found = v @ inner @ vt
-    return 0.5 * (found + ts.matrix_transpose(found))
-
-
-@ts.function
 def _svd(x):
     _demand(x, "svd")
     n = x.shape[-1]
     size, a = _scaled(x)
-    a = _even(a, rows=False)
+    a = _even(a)
     v = ts.broadcast_to(ts.eye(a.shape[-1], dtype=x.dtype), (*a.shape[:-2], a.shape[-1], a.shape[-1]))
     sweep, worst = 0, ts.full((), math.inf, x.dtype)
     while (sweep < _SWEEPS) & (worst > _epsilon(x)) & ts.all(ts.isfinite(size)):
@@ -193,19 +143,15 @@ def _scaled(x):
     return size, x / size
 
 
-def _even(a, rows):
-    """With a column of zeros, and a row, behind an odd number of columns: no rotation touches them."""
+def _even(a):
+    """With a column of zeros behind an odd number of columns: no rotation touches it."""
     more = a.shape[-1] % 2
-    return ts.pad(a, [(0, 0)] * (len(a.shape) - 2) + [(0, more if rows else 0), (0, more)]) if more else a
+    return ts.pad(a, [(0, 0)] * (len(a.shape) - 1) + [(0, more)]) if more else a
 
 
 def _last(key, v, n, most):
     """The key to sort columns by, in which one that `_even` has put there is the last."""
     return ts.where(ts.abs(v[..., n, :]) > 0.5, most, key) if v.shape[-1] > n else key
-
-
-def _beside_the_diagonal(a):
-    return ts.norm(a - ts.expand_dims(ts.linalg.diagonal(a), -1) * ts.eye(a.shape[-1], dtype=a.dtype), axis=(-2, -1))
 
 
 def _rotation(p, q, both):

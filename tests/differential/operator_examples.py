@@ -154,6 +154,13 @@ LINALG = [
     E("qr_factor", Arg("B S D", "wide")), E("qr_factor", Arg("D S", "wide")),
     *(E("qr_multiply", Arg("B 8 8", "wide"), Arg("B 32 32", "wide", -0.5, 0.5), Arg("B 8 D", "wide"), trans=trans)
       for trans in (False, True)),
+    E("qr_multiply", Arg("B 8 8", "wide"), Arg("B 32 32", "wide", -0.5, 0.5), Arg("B 8 D", "wide"), below=1),
+    E("tridiagonalize", Arg("B D D", "wide", symmetric=True)), E("tridiagonalize", Arg("D D", "wide", symmetric=True)),
+    *(E("tridiagonal_values", Arg(f"{b}S", "wide"), Arg(f"{b}S", "wide")) for b in ("B ", "E B ", "")),
+    *(E("tridiagonal_vectors", Arg(f"{b}5", "wide"), Arg(f"{b}5", "wide"), Arg(f"{b}5 5", "wide"))
+      for b in ("B ", "E B ", "")),
+    *(E(name, Arg(f"{b}{n} {n}", "wide", symmetric=True)) for name in ("eigh", "eigvalsh")
+      for b, n in (("B ", 5), ("E B ", 3), ("", 6))),
     E("qr_lanes", Arg("5 4 B", "wide"), k=5), E("qr_lanes", Arg("4 6 B", "wide"), k=4), E("qr", Arg("B 6 4", "wide")),
     E("qr", Arg("B S S", "wide")), E("qr", Arg("B 18 20", "wide")), E("qr", Arg("S S", "wide"), mode="complete"),
 ]  # fmt: skip

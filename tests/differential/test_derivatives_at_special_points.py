@@ -60,7 +60,7 @@ def test_no_rule_is_missing() -> None:
 def test_what_has_no_derivative_says_so() -> None:
     parts = {  # of `ts.linalg`'s operators, which have the rules
         "cholesky_lanes", "lu_factor", "lu_factor_lanes", "qr_factor", "qr_lanes", "qr_multiply",
-        "triangular_solve_lanes",
+        "triangular_solve_lanes", "tridiagonal_values", "tridiagonal_vectors", "tridiagonalize",
     }  # fmt: skip
     assert {o.name for o in REGISTRY.values() if not o.differentiable} - parts == {
         "all", "any", "arange", "argmax", "argmin", "argsort", "bernoulli", "bit_and", "bit_not", "bit_or", "bit_xor",

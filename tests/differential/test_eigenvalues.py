@@ -38,6 +38,64 @@ def test_eigenvalues_and_vectors(n: int, dtype: Any) -> None:
     assert (np.diff(w) >= 0).all()
 
 
+def with_eigenvalues(w: Any) -> Any:
+    q = np.linalg.qr(RNG.standard_normal((len(w), len(w))))[0]
+    return (q * w) @ q.T
+
+
+SYMMETRIC = {
+    "clusters": with_eigenvalues(np.repeat([1.0, 1 + 1e-9, -2, 3], 20)),
+    "graded": with_eigenvalues(10.0 ** -np.arange(70)),
+    "of rank 2": with_eigenvalues(np.array([5.0, -3] + [0] * 68)),
+    "the same everywhere": np.ones((65, 65)),
+    "a multiple of 1": 3 * np.eye(40),
+    "zeros": np.zeros((70, 70)),
+    "no diagonal": np.eye(66, k=1) + np.eye(66, k=-1),
+    "pairs": np.kron(np.eye(33), [[0, 1], [1, 0]]),
+    "Wilkinson's": np.diag(abs(np.arange(-32.0, 33))) + np.eye(65, k=1) + np.eye(65, k=-1),
+    "apart by scales": symmetric(64, 64) * 10.0 ** -np.add.outer(np.arange(64) / 4, np.arange(64) / 4),
+    "apart by scales, from the end": symmetric(64, 64) * 10.0 ** np.add.outer(np.arange(64) - 63.0, np.arange(64) - 63),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e30, 1e-30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_hard_symmetric_matrices(name: str, dtype: Any, scale: float) -> None:
+    a = (SYMMETRIC[name] * scale).astype(dtype)
+    w, v = map(np.asarray, ts.linalg.eigh(a))
+    exact, unit = a.astype(np.float64), np.finfo(dtype).eps * np.linalg.norm(a.astype(np.float64), 2)
+    assert abs(w - np.linalg.eigvalsh(exact)).max() <= 30 * unit and (np.diff(w) >= 0).all()
+    assert abs(exact @ v - v.astype(np.float64) * w).max() <= 30 * unit
+    assert abs(v.T.astype(np.float64) @ v - np.eye(len(a))).max() <= 30 * np.finfo(dtype).eps
+    assert abs(np.asarray(ts.linalg.eigvalsh(a)) - w).max() <= 30 * unit
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (3, 0, 0), (0, 4, 4)])
+def test_nothing_has_no_eigenvalues(shape: tuple[int, ...]) -> None:
+    w, v = map(np.asarray, ts.linalg.eigh(np.zeros(shape)))
+    assert w.shape == np.asarray(ts.linalg.eigvalsh(np.zeros(shape))).shape == shape[:-1] and v.shape == shape
+
+
+def test_open_sizes_batches_and_threads_change_no_bit() -> None:
+    a = symmetric(3, 70, 70, dtype=np.float32)
+
+    @ts.function
+    def vectors(x: Tensor["B", "N", "N", ts.f32]):
+        return ts.linalg.eigh(x)
+
+    w, v = map(np.asarray, ts.compile(vectors)(a))
+    threads = ts.get_num_threads()
+    try:
+        for count in (1, 2):
+            ts.set_num_threads(count)
+            for i in range(3):
+                alone = ts.linalg.eigh(a[i])
+                assert np.array_equal(alone[0], w[i]) and np.array_equal(alone[1], v[i])
+    finally:
+        ts.set_num_threads(threads)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(1, 1), (5, 2), (2, 5), (9, 9), (12, 7)])
 def test_singular_values_and_vectors(shape: tuple[int, int], dtype: Any) -> None:
@@ -156,7 +214,7 @@ def test_generated_for_gpus() -> None:
     ("name", "x", "message"),
     [
         ("eigh", np.ones((2, 3)), "eigh takes square matrices"),
-        ("eigh", np.eye(3, dtype=np.int64), "of f32 or f64, not of int64"),
+        ("eigh", np.eye(3, dtype=np.int64), "f32 or f64 elements, not int64"),
         ("svd", np.eye(3, dtype=np.complex64), "of f32 or f64, not of complex64"),
         ("svdvals", np.ones((0, 3)), "with elements"),
         ("pinv", np.ones(3), "not an array of 1 axes"),

@@ -21,6 +21,7 @@ from tessera.compiler.graph.operators import shaping as shaping
 from tessera.compiler.graph.operators import statistics as statistics
 from tessera.compiler.graph.operators.attention import attention as attention
 from tessera.compiler.graph.operators.attention import steps as steps
+from tessera.compiler.graph.operators.linalg import eigen as eigen
 from tessera.compiler.graph.operators.linalg import general as general
 from tessera.compiler.graph.operators.linalg import orthogonal as orthogonal
 from tessera.compiler.graph.operators.linalg import triangular as triangular

@@ -67,7 +67,8 @@ class QrFactor(Operator):
 
 
 class QrMultiply(Operator):
-    """Q x, or with `trans` Q^T x, for x [..., M, K] and the Q that `qr_factor` found."""
+    """Q x, or with `trans` Q^T x, for x [..., M, K] and the Q that `qr_factor` found. `below`: how many rows below the
+    diagonal of `a` the reflections begin."""
 
     functions = ()
     methods = ()
@@ -75,13 +76,15 @@ class QrMultiply(Operator):
     batching = "leading"
     differentiable = False
 
-    def infer(self, t: Infer, a: TensorType, tri: TensorType, x: TensorType, trans: bool = False) -> TensorType:
-        t.canonical(trans=bool(trans))
+    def infer(
+        self, t: Infer, a: TensorType, tri: TensorType, x: TensorType, trans: bool = False, below: int = 0
+    ) -> TensorType:
+        t.canonical(trans=bool(trans), below=int(below))
         return x
 
-    def reference(self, a: Any, tri: Any, x: Any, trans: bool) -> Any:
+    def reference(self, a: Any, tri: Any, x: Any, trans: bool, below: int = 0) -> Any:
         def one(a: Any, tri: Any, x: Any) -> Any:
-            return _reflected(a, tri, x, trans)
+            return _reflected(a, tri, x, trans, below)
 
         return each(one, [x.shape[-2:]], a, tri, x)
 
@@ -90,10 +93,10 @@ class QrMultiply(Operator):
             return None
         return TileKernel("factorizations.reflect", "reflections of {0}", config={"BLOCK": BLOCK})
 
-    def decompose(self, g: GraphBuilder, a: Value, tri: Value, x: Value, trans: bool) -> Any:
-        return batched(g, "qr_multiply", [a, tri, x], [2], trans)
+    def decompose(self, g: GraphBuilder, a: Value, tri: Value, x: Value, trans: bool, below: int) -> Any:
+        return batched(g, "qr_multiply", [a, tri, x], [2], trans, below)
 
-    def partition(self, cut: Cut, a: TensorType, tri: TensorType, x: TensorType, trans: bool) -> None:
+    def partition(self, cut: Cut, a: TensorType, tri: TensorType, x: TensorType, trans: bool, below: int) -> None:
         keep_matrices(cut, a, x)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
@@ -121,11 +124,11 @@ def _reflections(a: Any) -> Any:
     return out, tri
 
 
-def _reflected(a: Any, tri: Any, x: Any, trans: bool) -> Any:
+def _reflected(a: Any, tri: Any, x: Any, trans: bool, below: int) -> Any:
     out, blocks = np.array(x), range(0, min(a.shape), BLOCK)
     for k in blocks if trans else reversed(blocks):
         width = min(BLOCK, min(a.shape) - k)
-        v = np.tril(a[k:, k : k + width], -1) + np.eye(len(a) - k, width, dtype=a.dtype)
+        v = np.tril(a[k:, k : k + width], -1 - below) + np.eye(len(a) - k, width, -below, dtype=a.dtype)
         t = tri[k : k + width, :width]
         out[k:] -= v @ ((t.T if trans else t) @ (v.T @ out[k:]))
     return out

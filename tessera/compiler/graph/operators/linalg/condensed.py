@@ -1,0 +1,132 @@
+"""What eigenvalues and singular values share: scales, strips of vectors, order; and NumPy's way to three diagonals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.operator import tensor
+from tessera.compiler.graph.operators.linalg.matrices import BLOCK
+from tessera.compiler.ir.core import Value
+from tessera.language import dims
+from tessera.language.dims import Dim
+from tessera.language.lazy import np
+
+STRIP = 64
+"""elements of a row that a program turns at a time"""
+SHARE = 256
+"""elements of a row that a program turns: fewer would pay for finding the rotations once more"""
+
+
+def strips(n: Dim) -> tuple[Dim, int, Dim]:
+    """How many strips a row of n elements is, of how many elements each, and how many programs turn them."""
+    width = STRIP
+    while isinstance(n, int) and width >= 2 * max(n, 8):
+        width //= 2
+    return dims.ceildiv(n, width), width, dims.ceildiv(n, SHARE)
+
+
+def from_strips(g: GraphBuilder, z: Value, n: Dim) -> Value:
+    """Rows [..., N, n] that lie in strips [..., strips, N, width]."""
+    *batch, count, rows, width = tensor(z).shape
+    whole = g.reshape(g.moveaxis(z, -3, -2), (*batch, rows, count * width))
+    return g.slice(whole, (0,) * (len(batch) + 2), (*batch, rows, n))
+
+
+def taken(g: GraphBuilder, rows: Value, order: Value) -> Value:
+    """Rows in another order."""
+    return g.take_along_axis(rows, g.broadcast_to(g.unsqueeze(order, -1), tensor(rows).shape), axis=-2)
+
+
+def scaled(g: GraphBuilder, x: Value) -> tuple[Value, Value, Value]:
+    """Matrices with a greatest element from 1 to 2, the powers of 2 [..., 1, 1] that they were divided by, and whether
+    all their elements are numbers; others are 0."""
+    greatest = g.max(g.abs(x), axis=(-2, -1), keepdims=True)
+    whole = g.isfinite(greatest)
+    known = g.logical_and(whole, g.gt(greatest, 0.0))
+    power = g.exp2(g.floor(g.log2(g.where(known, greatest, 1.0))))
+    return g.div(g.where(whole, x, 0.0), power), power, whole
+
+
+def finite_or_nan(g: GraphBuilder, whole: Value, x: Value) -> Value:
+    return g.where(whole, x, float("nan"))
+
+
+def apart(g: GraphBuilder, w: Value) -> Value:
+    """1 / (w_j - w_i), and 0 where they are equal."""
+    difference = g.sub(g.unsqueeze(w, -2), g.unsqueeze(w, -1))
+    equal = g.eq(difference, 0.0)
+    return g.where(equal, 0.0, g.div(1.0, g.where(equal, 1.0, difference)))
+
+
+def tridiagonal(a: Any) -> Any:
+    """NumPy's `eigenvalues.tridiagonalize`, in its order of blocks."""
+    n = len(a)
+    out, t = np.array(a), np.zeros((-(-n // BLOCK) * BLOCK, BLOCK), a.dtype)
+    d, e = np.zeros(n, a.dtype), np.zeros(n, a.dtype)
+    v, w = np.zeros((2, BLOCK, n), a.dtype)
+    for k in range(0, n, BLOCK):
+        v[:, k:], w[:, k:] = 0, 0
+        for j in range(k, min(k + BLOCK, n)):
+            c = j - k
+            v[c, k:] = (out[j] - w[:, j] @ v - v[:, j] @ w)[k:]
+            d[j] = v[c, j]
+            if j == n - 1:
+                break
+            e[j], tau, reflection = _reflection(v[c, j + 1 :])
+            v[c, k:] = 0
+            v[c, j + 1 :] = reflection
+            along, other = v[:c, k:] @ v[c, k:], w[:c, k:] @ v[c, k:]
+            image = tau * (out[k:, k:] @ v[c, k:] - (other @ v[:c] + along @ w[:c])[k:])
+            image[: j + 1 - k] = 0
+            w[c, k:] = image - tau / 2 * (image @ v[c, k:]) * v[c, k:]
+            t[k : k + c, c] = -tau * t[k : k + c, :c] @ along
+            t[j, c] = tau
+        behind = slice(k + BLOCK, n)
+        out[k:, behind] -= v[:, k:].T @ w[:, behind] + w[:, k:].T @ v[:, behind]
+        out[k:, k : k + BLOCK] = v[: n - k, k:].T
+    return out, t, d, e, v, w
+
+
+def _reflection(x: Any) -> Any:
+    """What is left of x, the factor, and the vector with first element 1."""
+    norm = np.linalg.norm(x) if np.any(x[1:]) else 0
+    if norm == 0:
+        return x[0], 0, np.eye(len(x), 1, dtype=x.dtype)[:, 0]
+    beta = norm if x[0] < 0 else -norm
+    reflection = x / (x[0] - beta)
+    reflection[0] = 1
+    return beta, (beta - x[0]) / beta, reflection
+
+
+def eigen_rows(d: Any, e: Any, rows: Any) -> Any:
+    """NumPy's `eigenvalues.tridiagonal_vectors`: eigenvalues, and `rows` turned into the vectors' place."""
+    d, e, rows, n = np.array(d), np.array(e), np.array(rows), len(d)
+    unit, tiny = (2.0**-53, 1e-100) if d.dtype == np.float64 else (2.0**-24, 1e-15)
+    low = rounds = 0
+    while low < n - 1 and rounds < 30 * n:
+        high, rounds = low, rounds + 1
+        while high < n - 1 and abs(e[high]) > max(unit * (abs(d[high]) + abs(d[high + 1])), tiny):
+            high += 1
+        if high == low:
+            low += 1
+            continue
+        g = (d[low + 1] - d[low]) / (2 * e[low])
+        g = d[high] - d[low] + e[low] / (g + np.copysign(np.sqrt(g * g + 1), g))
+        s = c = d.dtype.type(1)
+        change = d.dtype.type(0)
+        e[high] = 0
+        for i in range(high - 1, low - 1, -1):
+            f, h = s * e[i], c * e[i]
+            square = f * f + g * g
+            r = g if square < tiny * tiny else np.sqrt(square)
+            if i + 1 < high:
+                e[i + 1] = r
+            c, s = (d.dtype.type(1), d.dtype.type(0)) if square < tiny * tiny else (g / r, f / r)
+            g = d[i + 1] - change
+            x = (d[i] - g) * s + 2 * c * h
+            change, d[i + 1] = s * x, g + s * x
+            g = c * x - h
+            rows[i], rows[i + 1] = c * rows[i] - s * rows[i + 1], s * rows[i] + c * rows[i + 1]
+        d[low], e[low] = d[low] - change, g
+    return d, rows
