@@ -193,3 +193,17 @@ def test_pages() -> None:
     with pytest.raises(ts.LaunchError, match=r"TS382[\s\S]*1 further token did not fit into a PagedCache"):
         step(nn.PagedAttention(), q, *given, cache)
     np.testing.assert_array_equal(cache.lengths, np.minimum(lengths + 1, [4, 6, 2]))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("given", ["lengths", "starts", "both", "mask", "mask of heads", "window"])
+def test_heads_that_share_keys_and_have_one_query(given: str, causal: bool) -> None:
+    """As if each head had keys of its own."""
+    q, k, v = normal(3, 6, 1, 8), normal(3, 2, 20, 8), normal(3, 2, 20, 8)
+    lengths = np.array([0, 5, 20]) if given in ("lengths", "both", "mask") else None
+    starts = np.array([3, 9, 19]) if given in ("starts", "both", "window") else None
+    mask = None if "mask" not in given else normal(3, 6 if "heads" in given else 1, 1, 20) > 0
+    options = {"causal": causal, "window": 4 if given == "window" else None}
+    found = ts.attention(q, k, v, mask, lengths, starts, **options)
+    apart = ts.attention(q, np.repeat(k, 3, 1), np.repeat(v, 3, 1), mask, lengths, starts, **options)
+    np.testing.assert_allclose(found, apart, rtol=1e-6, atol=1e-7)
