@@ -131,7 +131,7 @@ CODES: dict[str, CodeEntry] = {
                        "training"),
     "TS373": CodeEntry("Training warning", "the new model and state that an update returns are dropped",
                        "optimizers.repeated"),
-    "TS374": CodeEntry("Training warning", "dropout without a key drops nothing",
+    "TS374": CodeEntry("Training warning", "a layer does not train, as nothing tells it to: dropout, batch norm",
                        "language.drawing, compiler.frontend.evaluate.python.builtins"),
     "TS381": CodeEntry("State error", "an effect gives state another shape, dtype or structure",
                        "compiler.frontend.evaluate.states"),

@@ -1,4 +1,4 @@
-"""Draws that no key decides: not while a program is compiled, which would keep them; dropout without a key."""
+"""Layers that are not told what they do: draws without a key, dropout without one, norms that take averages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,16 @@ WHY = (
     "give a key: key=0 to a layer, key: ts.int64 as a parameter"
 )
 UNDROPPED = (
-    "dropout without a key drops nothing, and a gradient is taken here; give it a key, drop(x, key): "
-    "the loss gets one as a parameter, key: ts.int64"
+    "dropout without a key drops nothing, and a gradient is taken here; give it a key, drop(x, key), "
+    "another one at each step: key: ts.int64 as a parameter. In the loss of ts.train it needs none"
+)
+IN_ROUNDS = (
+    "dropout without a key drops nothing within a loop, a branch, ts.scan or ts.vmap: all rounds would drop the same "
+    "elements; give each round a key, such as ts.random_bits(key, (n,))[i] with key: ts.int64 as a parameter"
+)
+AVERAGED = (
+    "batch normalisation takes its running averages here, where a gradient is taken, and nothing updates them: "
+    "y, norm = norm(x, training=True) takes those of the batch; norm(x, training=False) says that they are meant"
 )
 _compiling: ContextVar[bool] = ContextVar("compiling", default=False)
 
@@ -37,17 +45,52 @@ def is_refused() -> bool:
     return _compiling.get()
 
 
-def undropped(x: Any, p: float) -> Any:
-    """x itself, of a dropout without a key. Warns TS374 at the user's line if the call is recorded for `backward()`; in
-    functions, the evaluator does so where a gradient is taken."""
+DRAWS = "draws"
+"""the option of a function that names its parameter with a key for what draws without one"""
+_APART = 0x9E3779B97F4A7C15
+_ALL = (1 << 64) - 1
+
+
+def spread(number: int) -> int:
+    """A key for a number, far from those of its neighbours: key + 1 is that of no other step (G. Steele, D. Lea,
+    C. Flood, "Fast splittable pseudorandom number generators", 2014)."""
+    z = (number + 1) * _APART & _ALL
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _ALL
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & _ALL
+    return (z ^ z >> 31) >> 1
+
+
+def apart(place: int) -> int:
+    """What is added to a step's key for the n-th place that draws without one: as an int64, which wraps."""
+    offset = place * _APART & _ALL
+    return offset - (1 << 64) if offset >> 63 else offset
+
+
+def implied_key(x: Any, p: float) -> Any:
+    """The key of a dropout of x without one: None, so that it drops nothing. Warns TS374 at the user's line if the call
+    is recorded for `backward()`. In functions the evaluator does so where a gradient is taken, and gives the step of
+    `ts.train` a key for each place."""
     if p and getattr(x, "requires_grad", False):
-        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN):
-            frame = frame.f_back
-        text = Diagnostic("TS374", UNDROPPED).render()
-        warnings.warn_explicit(text, TrainingWarning, frame.f_code.co_filename, frame.f_lineno, registry=_warned)
-    return x
+        _warn(UNDROPPED)
+    return None
 
 
-undropped.__tessera_builtin__ = f"{__name__}.undropped"  # type: ignore[attr-defined]
+def averaged(x: Any) -> None:
+    """Says of a batch normalisation of x, which is not told whether it is trained, that it does not learn: TS374, as
+    of a dropout."""
+    if getattr(x, "requires_grad", False):
+        _warn(AVERAGED)
+
+
+def _warn(what: str) -> None:
+    """TS374 at the user's line."""
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN):
+        frame = frame.f_back
+    text = Diagnostic("TS374", what).render()
+    warnings.warn_explicit(text, TrainingWarning, frame.f_code.co_filename, frame.f_lineno, registry=_warned)
+
+
+averaged.__tessera_builtin__ = f"{__name__}.averaged"  # type: ignore[attr-defined]
+implied_key.__tessera_builtin__ = f"{__name__}.implied_key"  # type: ignore[attr-defined]
 _warned: dict[Any, Any] = {}

@@ -331,7 +331,8 @@ class Dropout(Module):
     """Elements set to 0 with probability `p`, the others divided by 1 - p; x itself without a key.
 
     The key is passed at each call, and the same key drops the same elements: use another one for each layer and step.
-    Without one, TS374 warns where a gradient is taken, but not under `@ts.compile(mode="inference")`.
+    The loss of `ts.train` needs none: there each call without one gets its own at each step. Elsewhere TS374 warns
+    where a gradient is taken, but not under `@ts.compile(mode="inference")`.
     """
     p: float
     def __init__(self, p: float = ...) -> None: ...
@@ -478,7 +479,7 @@ class TransformerBlock(Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x)): [..., S, D] (the norm first: R. Xiong et al., 2020).
 
     `feed_forward` is "gelu" (an MLP of 4 D features) or "swiglu" (8/3 D, rounded up to a multiple of 8); norms are
-    `LayerNorm` for the first and `RMSNorm` for the second. `dropout` applies to both added parts if the call has a key.
+    `LayerNorm` for the first and `RMSNorm` for the second. `dropout` applies to both added parts, as `Dropout` does.
     Other arguments are those of `MultiHeadAttention`.
     """
     attention: MultiHeadAttention

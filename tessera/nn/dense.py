@@ -7,7 +7,7 @@ from typing import Any
 
 import tessera as ts
 from tessera import Tensor
-from tessera.language.drawing import undropped
+from tessera.language.drawing import implied_key
 from tessera.nn import init
 from tessera.nn.module import Module
 
@@ -77,7 +77,8 @@ class Dropout(Module):
     """Elements set to 0 with probability `p`, the others divided by 1 - p; x itself without a key.
 
     The key is passed at each call, and the same key drops the same elements: use another one for each layer and step.
-    Without one, TS374 warns where a gradient is taken, but not under `@ts.compile(mode="inference")`.
+    The loss of `ts.train` needs none: there each call without one gets its own at each step. Elsewhere TS374 warns
+    where a gradient is taken, but not under `@ts.compile(mode="inference")`.
     """
 
     p: float
@@ -86,7 +87,8 @@ class Dropout(Module):
         self.p = p
 
     def __call__(self, x, key=None):
-        return undropped(x, self.p) if key is None else ts.dropout(x, key, self.p)
+        key = implied_key(x, self.p) if key is None else key
+        return x if key is None else ts.dropout(x, key, self.p)
 
 
 class MLP(Module):

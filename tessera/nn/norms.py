@@ -7,6 +7,7 @@ from typing import Any
 
 import tessera as ts
 from tessera import Tensor
+from tessera.language.drawing import averaged
 from tessera.nn.module import Module, buffer
 
 
@@ -70,7 +71,8 @@ class BatchNorm(Module):
     """Base of `BatchNorm1d` to `BatchNorm3d`: (x - mean) / sqrt(var + eps) * weight + bias for each channel of x
     [B, C, ...] (S. Ioffe, C. Szegedy, 2015).
 
-    `norm(x)` uses the running `mean` and `var` [C], which are buffers. `norm(x, training=True)` uses those of the
+    `norm(x)` uses the running `mean` and `var` [C], which are buffers; where a gradient is taken, TS374 warns unless
+    `training=False` says so. `norm(x, training=True)` uses those of the
     batch, over all axes but C, and returns `(y, norm)`: the new layer has running averages moved by `momentum` towards
     the batch's, `var` with correction 1, as in PyTorch. The layer itself does not change: a model returns the new one,
     `y, self.replace(norm=norm)`, and a loss passes it on with `has_aux=True`. Each channel needs at least two values.
@@ -90,6 +92,8 @@ class BatchNorm(Module):
         self.momentum = momentum
 
     def _normed(self, x, training):
+        if training is None:
+            averaged(x)
         if not training:
             return ts.batch_norm(x, self.mean, self.var, self.weight, self.bias, self.eps)
         axes = (0, *range(2, len(x.shape)))
@@ -106,19 +110,19 @@ class BatchNorm(Module):
 class BatchNorm1d(BatchNorm):
     """`BatchNorm` of x [B, C] or [B, C, L]."""
 
-    def __call__(self, x: Tensor["B", "C", "..."], training=False):
+    def __call__(self, x: Tensor["B", "C", "..."], training=None):
         return self._normed(x, training)
 
 
 class BatchNorm2d(BatchNorm):
     """`BatchNorm` of images x [B, C, H, W]."""
 
-    def __call__(self, x: Tensor["B", "C", "H", "W"], training=False):
+    def __call__(self, x: Tensor["B", "C", "H", "W"], training=None):
         return self._normed(x, training)
 
 
 class BatchNorm3d(BatchNorm):
     """`BatchNorm` of volumes x [B, C, D, H, W]."""
 
-    def __call__(self, x: Tensor["B", "C", "Z", "H", "W"], training=False):
+    def __call__(self, x: Tensor["B", "C", "Z", "H", "W"], training=None):
         return self._normed(x, training)

@@ -61,7 +61,7 @@ class TransformerBlock(Module):
     """x + attention(norm(x)), then x + feed-forward(norm(x)): [..., S, D] (the norm first: R. Xiong et al., 2020).
 
     `feed_forward` is "gelu" (an MLP of 4 D features) or "swiglu" (8/3 D, rounded up to a multiple of 8); norms are
-    `LayerNorm` for the first and `RMSNorm` for the second. `dropout` applies to both added parts if the call has a key.
+    `LayerNorm` for the first and `RMSNorm` for the second. `dropout` applies to both added parts, as `Dropout` does.
     Other arguments are those of `MultiHeadAttention`.
     """
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tessera import checkpoint as checkpoints
 from tessera.errors import CompileError, Diagnostic, LaunchError
+from tessera.language.drawing import spread
 from tessera.nn import tree
 from tessera.optimizers import Optimizer, OptimizerState
 from tessera.optimizers import accumulate as accumulated
@@ -138,7 +139,7 @@ class TrainingRun(Generic[Model]):
         logged: dict[str, float] = {}
         for part in range(parts):
             batch, position = self._feed.take(position)
-            key = (settings.seed << 32) + before.step * parts + part
+            key = spread((settings.seed << 32) + before.step * parts + part)
             self._step, call = self._call.of_step(model, batch, before.optimizer.scale, key)
             try:
                 value, more, found = self._step(*call)
@@ -234,7 +235,7 @@ def train(
     `loss(model, *batch)` returns a number, or a tuple of that number with dicts of numbers to log, or with the model
     with updated buffers. A batch that is a tuple is passed item by item, a dict by name; a loss with one parameter
     besides the model gets the whole batch. A parameter `key: ts.int64` of the loss gets a new number at each step, for
-    `ts.dropout`.
+    `ts.dropout`; `nn.Dropout` needs none.
     `data`: an iterable of batches, which starts over at its end, an iterator, or a function of the batch's number.
     `steps` or `epochs` (passes over the data) set the length; the default is one pass. `accumulate` batches make one
     step.

@@ -16,6 +16,7 @@ import tessera as ts
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.decorators import Function
+from tessera.language.drawing import DRAWS
 from tessera.nn import tree
 from tessera.runtime.eager.operators import OperatorFunction
 
@@ -34,25 +35,15 @@ def gradient_of(loss, model, given, named, scale):
 
 
 @functools.lru_cache(8)
-def step_of(loss: Callable[..., Any]) -> Any:
-    """`step(model, given, named, scale)` is `gradient_of` the loss. It is cached, so running a cell again does not
-    recompile it."""
+def step_of(loss: Callable[..., Any], keyed: bool) -> Any:
+    """`step(model, given, named, scale, key)` is `gradient_of` the loss, which gets the key too if it is `keyed`. It is
+    cached, so running a cell again does not recompile it."""
 
     @ts.compile(mode="training")
-    def step(model, given, named, scale):
-        return gradient_of(loss, model, given, named, scale)
+    def step(model, given, named, scale, key_: ts.int64):
+        return gradient_of(loss, model, given, {**named, "key": key_} if keyed else named, scale)
 
-    return step
-
-
-@functools.lru_cache(8)
-def keyed_step_of(loss: Callable[..., Any]) -> Any:
-    """As `step_of`, for a loss with a parameter `key`, a new number at each step."""
-
-    @ts.compile(mode="training")
-    def step(model, given, named, scale, key: ts.int64):
-        return gradient_of(loss, model, given, {**named, "key": key}, scale)
-
+    step.options[DRAWS] = "key_"
     return step
 
 
@@ -62,19 +53,22 @@ OPENED = "<step of"
 
 @functools.lru_cache(8)
 def open_step_of(loss: Function, given: tuple[str, ...]) -> Any:
-    """`step(model, *given, scale)` for a loss with `open_dims`: its parameters are those of the loss that are given,
-    with their annotations, which name the dims whose sizes stay open."""
+    """`step(model, *given, scale, key)` for a loss with `open_dims`: its parameters are those of the loss that are
+    given, with their annotations, which name the dims whose sizes stay open."""
     others = [p for p in definition_signature(loss.definition()).parameters if p.name in given]
     names = {f"annotation_{p.name}": p.annotation for p in others if p.annotated}
     declared = [f"{p.name}: annotation_{p.name}" if p.annotated else p.name for p in others]
     passed = ", ".join(f"{p.name!r}: {p.name}" for p in others)
-    text = f"def step({', '.join(['model_', *declared, 'scale_'])}):\n"
+    text = f"def step({', '.join(['model_', *declared, 'scale_', 'key_: int64_'])}):\n"
     text += f"    return gradient_of(loss_, model_, (), {{{passed}}}, scale_)\n"
     file = f"{OPENED} {loss.name}, {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {**names, "gradient_of": gradient_of, "loss_": loss, "__name__": __name__}
+    scope: dict[str, Any] = {**names, "gradient_of": gradient_of, "loss_": loss, "int64_": ts.int64}
+    scope["__name__"] = __name__
     exec(compile(text, file, "exec"), scope)
-    return ts.compile(mode="training")(ts.function(open_dims=loss.options["open_dims"])(scope["step"]))
+    step = ts.compile(mode="training")(ts.function(open_dims=loss.options["open_dims"])(scope["step"]))
+    step.options[DRAWS] = "key_"
+    return step
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +117,8 @@ class LossCall:
         if self.open or (self.parameters is not None and len(given) + len(named) != len(self.parameters)):
             others = self.bound(batch, model, *given, **named, **keyed)
         if not self.open:
-            step = keyed_step_of(self.loss) if self.wants_key else step_of(self.loss)
-            return step, (model, given, named, scale, *keyed.values())
-        return open_step_of(self.loss, tuple(others)), (model, *others.values(), scale)  # type: ignore[arg-type]
+            return step_of(self.loss, self.wants_key), (model, given, named, scale, key)
+        return open_step_of(self.loss, tuple(others)), (model, *others.values(), scale, key)  # type: ignore[arg-type]
 
     def bound(self, batch: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments behind the model by name. Raises LaunchError TS105 where the loss does not take them."""

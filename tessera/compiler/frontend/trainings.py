@@ -36,9 +36,10 @@ from tessera.compiler.frontend.syntax.parse import Source, parse_module
 from tessera.errors import Diagnostic, Note, Span
 from tessera.immutable import mutable
 from tessera.language.annotations import dotted_name
+from tessera.language.drawing import DRAWS
 
 STEP = Path(tessera.__path__[0], "training", "step.py")
-MODE = {"mode": "training"}
+MODE = {"mode": "training", DRAWS: "key_"}
 """the options of the step, as its decorator gives them"""
 _PARAMETERS = ("model", "optimizer", "loss", "data")
 _OWN_NAME = re.compile(r"<(\w+)>")

@@ -71,7 +71,7 @@ def test_layers_without_use_are_found_before_the_first_step(call: str) -> None:
     assert idle(read(call)) == [(LINE, "loss does not depend on model.idle")]
 
 
-def test_dropout_without_a_key_is_found_at_its_call() -> None:
+def test_dropout_without_a_key_is_found_at_its_call_in_a_loop() -> None:
     text = """
     class Dropping(nn.Module):
         drop: nn.Dropout
@@ -81,7 +81,9 @@ def test_dropout_without_a_key_is_found_at_its_call() -> None:
             self.drop, self.up = nn.Dropout(0.1), nn.Linear(32, 32, key=0)
 
         def __call__(self, x, key=None):
-            return self.drop(self.up(x), key)
+            for _ in ts.range(2):
+                x = self.drop(self.up(x), key)
+            return x
 
 
     def loss(model, x: Tensor["B", "D"]%s):
@@ -90,7 +92,7 @@ def test_dropout_without_a_key_is_found_at_its_call() -> None:
 
     ts.train(Dropping(), ts.optimizers.SGD(0.1), loss, data)
     """
-    for more, said in ((("", ""), [LINE + 13]), ((", key: ts.int64", ", key"), [])):
+    for more, said in ((("", ""), [LINE + 14]), ((", key: ts.int64", ", key"), [])):
         assert [d.span.line for d in read(text % more).diagnostics if d.code == "TS374"] == said
 
 

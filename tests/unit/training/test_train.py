@@ -308,13 +308,53 @@ def test_the_loss_may_log_and_change_buffers():
     assert float(run.model.seen) == 6
 
 
+class Twice(nn.Module):
+    """Drops half, twice, and half of the rest once more."""
+
+    weight: Tensor["D"]
+    drop: nn.Dropout
+
+    def __call__(self, x):
+        return self.drop(self.drop(x * self.weight)), self.drop(x)
+
+
+def twice(model, x):
+    y, z = model(x)
+    kept, other = ts.where(y != 0, 1.0, 0.0), ts.where(z != 0, 1.0, 0.0)
+    return ts.mse(y, x), {"kept": ts.mean(kept), "other": ts.mean(other), "both": ts.mean(kept * other)}
+
+
+def test_dropout_without_a_key_gets_one_of_the_step_for_each_place(tmp_path, recwarn):
+    data = [np.ones((8, 1000), np.float32), np.ones((4, 1000), np.float32)]
+
+    def run(steps, **options):
+        model = Twice(np.ones(1000, np.float32), nn.Dropout(0.5))
+        return ts.train(model, OPT, twice, data, steps=steps, live=False, **options)
+
+    whole = run(6)
+    for name, share in (("kept", 0.25), ("other", 0.5), ("both", 0.125)):  # places draw by themselves, and so do steps
+        assert np.abs(whole.history[name] - share).max() < 0.04 and len({*whole.history[name].tolist()}) > 3
+    run(3, checkpoint=tmp_path)
+    assert bits(run(6, checkpoint=tmp_path).model) == bits(whole.model)
+    assert bits(run(6, seed=1).model) != bits(whole.model)
+    assert not recwarn.list
+
+
+def test_keys_of_steps_are_far_apart():
+    def loss(model, x, key: ts.int64):
+        return ts.mse(model(x), x), {"high": (key // 2**32).to(ts.f32), "low": (key % 2**20).to(ts.f32)}
+
+    run = ts.train(nn.Linear(4, 4, key=0), OPT, loss, [np.ones((2, 4), np.float32)], steps=5, live=False)
+    assert len({*run.history["high"].tolist()}) == 5, "key + 1 is the key of another step"
+
+
 def test_another_key_needs_no_new_code():
-    from tessera.training.step import keyed_step_of
+    from tessera.training.step import step_of
 
     x = np.ones((2, 4), np.float32)
     for key in range(3):
-        keyed_step_of(noisy)(nn.Linear(4, 1, key=0), (x, x[:, :1]), {}, np.float32(1), key)
-    assert "argument key" not in str(ts.why_recompiled(keyed_step_of(noisy)))
+        step_of(noisy, True)(nn.Linear(4, 1, key=0), (x, x[:, :1]), {}, np.float32(1), key)
+    assert "argument key_" not in str(ts.why_recompiled(step_of(noisy, True)))
 
 
 @ts.function(open_dims="B")

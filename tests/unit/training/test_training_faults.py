@@ -248,11 +248,53 @@ def test_dropout_without_a_key_is_said_where_a_gradient_is_taken(recwarn):
     ts.compile(mode="inference")(lambda model, x: ts.grad(loss)(model, x))(dropping(0.5), x)
     dropping(0.5)(x)
     assert not lines_of_dropout(recwarn)
-    ts.train(dropping(0.5), OPT, loss, [x], steps=2, live=False)
+    ts.train(dropping(0.5), OPT, loss, [x], steps=2, live=False)  # its step has keys
+    assert not lines_of_dropout(recwarn)
+    ts.compile(mode="training")(lambda model, x: ts.grad(loss)(model, x))(dropping(0.5), x)
     assert lines_of_dropout(recwarn) == [row, row]
     recwarn.clear()
     dropping(0.5)(ts.Tensor(x, requires_grad=True))
     assert set(lines_of_dropout(recwarn)) == {row}
+
+
+@pytest.mark.parametrize("form", ["loop", "scan", "vmap"])
+def test_rounds_need_keys_of_their_own(form, recwarn):
+    drop = nn.Dropout(0.5)
+
+    def loss(model, x):
+        y = model(x)
+        if form == "loop":
+            for _ in ts.range(2):
+                y = drop(y)
+        elif form == "scan":
+            _, y = ts.scan(lambda carry, row: (carry, drop(row)), y[0], y)
+        else:
+            y = ts.vmap(lambda row: drop(row))(y)
+        return ts.mse(y, x)
+
+    ts.train(nn.Linear(4, 4, key=0), OPT, loss, [X], steps=1, live=False)
+    assert lines_of_dropout(recwarn) == [
+        line_of({"loop": "y = drop(y)", "scan": "drop(row)), y[0]", "vmap": "vmap(lambda row: drop"}[form])
+    ]
+    assert "all rounds would drop the same elements" in str(recwarn.list[0].message)
+
+
+def test_batch_normalisation_that_is_not_told_that_it_is_trained(recwarn):
+    def loss(training):
+        return lambda norm, x: ts.mse(norm(x, training=False) if training is False else norm(x), x)
+
+    for run in (
+        lambda: ts.train(nn.BatchNorm1d(4), OPT, loss(None), [X], steps=1, live=False),
+        lambda: nn.BatchNorm1d(4)(ts.Tensor(X, requires_grad=True)),
+    ):
+        run()
+        (said,) = [w for w in recwarn.list if "TS374" in str(w.message)]
+        assert said.filename == __file__ and "norm(x, training=True)" in str(said.message)
+        recwarn.clear()
+    ts.train(nn.BatchNorm1d(4), OPT, loss(False), [X], steps=1, live=False)
+    ts.compile(mode="inference")(lambda norm, x: ts.grad(loss(None))(norm, x))(nn.BatchNorm1d(4), X)
+    nn.BatchNorm1d(4)(X)
+    assert not recwarn.list
 
 
 def test_buffers_are_not_trained_and_no_warning_is_about_them(recwarn):

@@ -123,7 +123,7 @@ def _done(ev: Evaluator) -> tuple[Any, ...]:
     lists = (
         ev.findings.items, ev.undecided, ev.pending, ev.checks, ev.launches, ev.tried, ev.states, ev.layer.captures
     )  # fmt: skip
-    return *map(len, lists), ev.harmless, ev.guesses, ev.incomplete, ev.invoked, ev.paths, _standing(ev)
+    return *map(len, lists), ev.harmless, ev.guesses, ev.incomplete, ev.invoked, ev.drawn, ev.paths, _standing(ev)
 
 
 def _are_plain(ev: Evaluator, ops: list[Op]) -> bool:

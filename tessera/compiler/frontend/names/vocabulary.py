@@ -66,7 +66,7 @@ HELPERS = {
     ),
     "tessera.optimizers.repeated": frozenset({"again", "remember"}),
     "tessera.optimizers.swapped": frozenset({"swapped"}),
-    "tessera.language.drawing": frozenset({"undropped"}),
+    "tessera.language.drawing": frozenset({"implied_key", "averaged"}),
 }
 """functions of the package's own modules that functions may call, and that mean something else there"""
 SPACES = frozenset({"fft", "linalg"})

@@ -19,7 +19,7 @@ from tessera.compiler.frontend.evaluate.operators import compare_sizes
 from tessera.compiler.frontend.evaluate.python.classes import has_attribute, is_instance
 from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span
 from tessera.compiler.frontend.names import vocabulary
-from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.frame import Closure, Frame
 from tessera.compiler.frontend.names.values import (
     MISSING,
     NO_GRAD,
@@ -45,10 +45,11 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
+from tessera.compiler.ir.core import Value
 from tessera.errors import Diagnostic
 from tessera.language import dims
 from tessera.language.dims import Expr
-from tessera.language.drawing import UNDROPPED
+from tessera.language.drawing import AVERAGED, DRAWS, IN_ROUNDS, UNDROPPED, apart
 from tessera.language.records import field_names, is_record, members
 from tessera.tracebacks import OWN
 
@@ -377,15 +378,37 @@ def _mode(ev: Evaluator) -> str:
     return mode
 
 
-def undropped(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
-    """`undropped(x, p)`, of a dropout without a key: x. TS374 is said of the user's call."""
-    x, p = args
+def implied_key(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`implied_key(x, p)`, of a dropout without a key: one of the step for this place, or None. TS374 is said of the
+    user's call."""
+    _, p = args
+    if not isinstance(p, float) or not p:
+        return None
+    frame: Frame | None = ev.frame
+    while frame is not None and DRAWS not in frame.definition.options:
+        frame = frame.caller
+    if frame is None:
+        return _untold(ev, node, UNDROPPED)
+    if ev.builder.block is not ev.block:
+        return _untold(ev, node, IN_ROUNDS)
+    ev.drawn += 1
+    key = frame.names.get(frame.definition.options[DRAWS])
+    # while typing a step is not called, and any key will do
+    return ev.layer.binary(node, "+", key, apart(ev.drawn)) if isinstance(key, Value) else ev.drawn
+
+
+def averaged(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`averaged(x)`, of a batch normalisation that is not told whether it is trained."""
+    return _untold(ev, node, AVERAGED)
+
+
+def _untold(ev: Evaluator, node: ast.AST, text: str) -> None:
+    """TS374 at the user's call of a layer, where a gradient is taken."""
     frame, place = ev.frame, ev.span(node)
     while frame.caller is not None and frame.call_span is not None and frame.source.file.startswith(OWN):
         frame, place = frame.caller, frame.call_span
-    if ev.differentiating and isinstance(p, float) and p and _mode(ev) != "inference":
-        ev.findings.add(Diagnostic("TS374", UNDROPPED, place, "warning", function=frame.name))
-    return x
+    if ev.differentiating and _mode(ev) != "inference":
+        ev.findings.add(Diagnostic("TS374", text, place, "warning", function=frame.name))
 
 
 def no_grad(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
@@ -483,7 +506,8 @@ BUILTINS.update({
     "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
     "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
     "tessera.replace": replace_, "tessera.is_training": is_training,
-    "tessera.no_grad": no_grad, "tessera.language.drawing.undropped": undropped,
+    "tessera.no_grad": no_grad, "tessera.language.drawing.implied_key": implied_key,
+    "tessera.language.drawing.averaged": averaged,
     "tessera.monitored": monitored, "functools.partial": partial_, "super": super_,
     "type": type_, "callable": callable_, "object.__setattr__": setattr_,
 })  # fmt: skip
