@@ -61,10 +61,12 @@ def long_stretches(keys: Sequence[int], least: int) -> Iterator[Stretch]:
         row = tuple(keys[i : i + _SEEN])
         following[i] = seen.get(row, 0)
         seen[row] = i
-    i = 0
+    i, known, end = 0, 0, 0  # up to `end` keys are those that stand `known` further on
     while i < len(keys):
-        period = following[i] - i
-        count = 0 if period <= 0 else (_equal(keys, i, period) + period) // period
+        period = max(following[i] - i, 0)
+        if period != known or i > end:
+            known, end = period, i + (_equal(keys, i, period) if period else 0)
+        count = (end - i + period) // period if period else 0
         if count >= least:
             yield Stretch(i, period, count)
         i += period * count if count >= least else 1

@@ -22,11 +22,11 @@ class _Found(Exception):
 
 
 def graph_of(function: Any, *args: Any, once: bool) -> tuple[str, int]:
-    """The Graph IR that a call is compiled from, and how many calls of functions that ask for it were evaluated."""
+    """The Graph IR of a call behind its passes, and how many calls of functions that ask for it were evaluated."""
     evaluated, count = calls.evaluated, [0]
 
     def caught(unit: Any, *_: Any) -> Any:
-        raise _Found(print_op(unit.op))
+        raise _Found(print_op(pipeline.to_graph(unit)))
 
     def counted(ev: Any, node: Any, closure: Any, bound: Any, inline: Any) -> Any:
         def run() -> Any:

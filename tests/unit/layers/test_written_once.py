@@ -11,6 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import nn
+from tessera.compiler import pipeline
 from tessera.compiler.autodiff.written import WrittenRules
 from tessera.compiler.frontend.evaluate import alike, calls
 from tessera.compiler.ir.core import Op
@@ -249,3 +250,23 @@ def test_states_of_layers_are_their_own():
     whole = np.asarray(ts.function(lambda model, x: model(x))(model, x))
     np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-4, atol=1e-5)
     assert all(int(np.asarray(cache.length)) == 6 for cache in caches)
+
+
+@pytest.mark.parametrize("rule", [ts.optimizers.AdamW, ts.optimizers.Lion, ts.optimizers.Adafactor])
+def test_what_updates_have_in_common_is_computed_once(rule: Any, monkeypatch: pytest.MonkeyPatch):
+    """Not for each parameter, until passes find it: they find what they did before, in the same order."""
+    model, x = nn.Stack(block(), 3, key=1), normal(2, 8, 16)
+    state = ts.optimizers.TrainingState(model, rule(1e-3))
+
+    @ts.function
+    def step(state: ts.optimizers.TrainingState, x):
+        loss, g = ts.value_and_grad(lambda model: ts.mean(ts.square(model(x))))(state.model)
+        state.step(g)
+        return loss
+
+    once = unit_of(step, state, x)
+    monkeypatch.setattr(calls, "evaluated", lambda ev, node, closure, bound, inline: inline())
+    each = unit_of(step, state, x)
+    assert [*told(pipeline.to_graph(once))] == [*told(pipeline.to_graph(each))]
+    few, many = ([op.name for op in unit.op.walk()].count("graph.constant") for unit in (once, each))
+    assert few < many / 2

@@ -25,6 +25,7 @@ from tessera.compiler.frontend.names.values import (
     remade,
 )
 from tessera.compiler.ir.core import Op, Value, clone
+from tessera.compiler.ir.spec import SPECS
 from tessera.immutable import immutable, mutable
 from tessera.language.records import is_record, members
 
@@ -99,7 +100,7 @@ def evaluated(
     key = (closure.node, None if asked else node, ev.builder.block, ev.builder.origin, *_standing(ev), own)
     known = ev.alike.get(key)
     if known is not None:
-        return _copied(ev, known, found)
+        return _copied(ev, known, found, asked)
     before, first, steps = _done(ev), len(ev.builder.block.ops), ev.steps
     result = inline()
     same = _done(ev) == before and _is_renewable(result)
@@ -136,17 +137,25 @@ def _is_unchanged(found: _Arguments, bound: Mapping[str, Any], own: Hashable) ->
     return now.key(dict(bound)) == own and [*now.values] == [*found.values]
 
 
-def _copied(ev: Evaluator, known: EvaluatedCall, found: _Arguments) -> Any:
+def _copied(ev: Evaluator, known: EvaluatedCall, found: _Arguments, shared: bool) -> Any:
+    """`shared`: what does not depend on what differs between the calls is not computed again."""
     mapping: dict[Value, Value] = {}
     for (value, hint), other in zip(known.values, found.values, strict=True):
         mapping[value] = other
         other.hint = other.hint or hint
     for op, hints in known.ops:
+        if shared and _is_shared(op, mapping):
+            continue
         copy = ev.builder.insert(clone(op, mapping))
         for result, hint in zip(copy.results, hints, strict=True):
             result.hint = hint
     ev.steps += known.steps
     return _renewed(known.result, mapping)
+
+
+def _is_shared(op: Op, mapping: Mapping[Value, Value]) -> bool:
+    """Whether a copy would compute what the operator itself does."""
+    return not op.regions and not SPECS[op.name].effects and all(mapping.get(v, v) is v for v in op.operands)
 
 
 def _is_renewable(result: Any) -> bool:

@@ -124,11 +124,11 @@ def represent(value: Any) -> Any:
     if isinstance(value, ModuleType):
         name = str(vars(value).get("__tessera_namespace__", value.__name__))
         return Namespace(name) if is_own_module(name) else value
-    operator = inspect.getattr_static(value, "__tessera_operator__", None)
+    operator = _attribute(value, "__tessera_operator__")
     if operator is not None:
         name = value.__tessera_operator__
         return OperatorRef(name if isinstance(name, str) else name.name)
-    path = inspect.getattr_static(value, "__tessera_builtin__", None)
+    path = _attribute(value, "__tessera_builtin__")
     if isinstance(path, str) and not hasattr(value.__class__, "__array_namespace__"):  # of a tensor, its class has it
         return Builtin(path)
     module = getattr(value, "__module__", None)
@@ -142,6 +142,15 @@ def represent(value: Any) -> Any:
         if name in PYTHON_BUILTINS and getattr(builtins, name, None) is value:
             return Builtin(name)
     return value
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """`getattr_static`, at once for functions and classes, which most names of a program mean."""
+    if type(value) is FunctionType:
+        return value.__dict__.get(name)
+    if type(value) is type:
+        return next((base.__dict__[name] for base in value.__mro__ if name in base.__dict__), None)
+    return inspect.getattr_static(value, name, None)
 
 
 def unavailable(name: str, why: str) -> CompileError:
