@@ -98,10 +98,11 @@ def _name_of_old(
         return None
     names: set[Value] = set()
     for op in body.ops:
-        listed = dict(reads(op, body.axes, body.space))
+        old = [b for v in op.operands if (b := base_of(v)) not in body.axes and out.of.get(known.get(b, b)) == buffer]
+        listed = dict(reads(op, body.axes, body.space)) if old else {}
         for operand in op.operands:
             base = base_of(operand)
-            if base in body.axes or out.of.get(known.get(base, base)) != buffer:
+            if base not in old:
                 continue
             found = listed.get(operand)
             if found is None or found.offset != 0 or found.strides != target.strides or shape_of(base) != shape_of(v):

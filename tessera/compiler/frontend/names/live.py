@@ -9,7 +9,7 @@ import ast
 import builtins
 import inspect
 import linecache
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -180,9 +180,11 @@ def live_definition(
         raise unavailable(name, f"its source text ({code.co_filename}) cannot be read")
     text = "".join(lines)
     tree, notes = live_module(text, code.co_filename)
-    is_lambda = code.co_name == "<lambda>"
-    on_line = _functions_by_line(tree).get(code.co_firstlineno, [])
-    node = _lambda(on_line, code, name) if is_lambda else _named(on_line, code.co_name)
+    line = code.co_firstlineno
+    if code.co_name == "<lambda>":
+        node = _lambda(_lambdas_by_line(tree).get(line, []), code, name)
+    else:
+        node = next((f for f in _functions_by_line(tree).get(line, []) if f.name == code.co_name), None)
     if node is None or not _same_parameters(node, code):
         raise unavailable(name, f"{code.co_filename} has changed since it was imported")
     return Definition(
@@ -197,30 +199,42 @@ def live_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
 
 
 @lru_cache(maxsize=64)
-def _functions_by_line(tree: ast.Module) -> dict[int, list[FunctionNode]]:
+def _functions_by_line(tree: ast.Module) -> dict[int, list[ast.FunctionDef]]:
     """A live module's functions by the lines that they begin at, decorators included; outer ones before inner ones.
 
-    Kept with the tree: a module may have thousands of functions, and each is looked for when it is called first.
+    Kept with the tree: a module may have thousands of functions, and each is looked for when it is called first. They
+    stand among statements: expressions, which are most of a tree, are not looked at.
     """
-    found: dict[int, list[FunctionNode]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-            for line in {node.lineno, *(d.lineno for d in decorators)}:
+    found: dict[int, list[ast.FunctionDef]] = {}
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:  # grows meanwhile
+        for block in _BLOCKS:
+            nodes += getattr(node, block, ())
+        if isinstance(node, ast.FunctionDef):
+            for line in {node.lineno, *(d.lineno for d in node.decorator_list)}:
                 found.setdefault(line, []).append(node)
     return found
 
 
-def _named(functions: Iterable[FunctionNode], name: str) -> FunctionNode | None:
-    return next((f for f in functions if isinstance(f, ast.FunctionDef) and f.name == name), None)
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""the fields of statements that hold others"""
 
 
-def _lambda(functions: Iterable[FunctionNode], code: CodeType, name: str) -> ast.Lambda | None:
+@lru_cache(maxsize=64)
+def _lambdas_by_line(tree: ast.Module) -> dict[int, list[ast.Lambda]]:
+    """The same of lambdas."""
+    found: dict[int, list[ast.Lambda]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda):
+            found.setdefault(node.lineno, []).append(node)
+    return found
+
+
+def _lambda(on_line: Sequence[ast.Lambda], code: CodeType, name: str) -> ast.Lambda | None:
     """The lambda that `code` was compiled from: of several on one line, the innermost whose body holds all of the code.
 
     Raises CompileError TS109 where that cannot be told (python -X no_debug_ranges).
     """
-    on_line = [f for f in functions if isinstance(f, ast.Lambda)]
     if len(on_line) < 2:
         return on_line[0] if on_line else None
     # Instructions that belong to no expression have no columns, or empty ones.
