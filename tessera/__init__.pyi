@@ -864,6 +864,13 @@ def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Arra
     `v`, as in FlashAttention. Neither it nor its gradient holds the scores in memory.
     """
 
+def attention_with_logsumexp(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, starts: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> tuple[A, ...]:
+    """What `attention` gives, and the logarithm of the sum of the exponentials of each query's scores [..., heads,
+    queries], f32 (f64 for f64); -inf where a query sees no key.
+
+    Of keys in several parts, each part's result weighs exp(logsumexp) in the mean that is the result of all.
+    """
+
 def avg_pool1d(x: A, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, count_include_pad: _bool = True) -> A:
     """The mean of each window of `kernel_size` along the last axis, `stride` apart (default: side by side).
 
@@ -1025,8 +1032,8 @@ def count_nonzero(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes
 def cross_entropy(logits: A, labels: Array, reduction: str = 'mean', label_smoothing: float = 0.0) -> A:
     """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
 
-    `label_smoothing` e adds the mean over all classes with weight e. Labels below 0, such as -100, do not count: their
-    loss is 0, and the mean is that of the others, NaN if there is none. The loss of a label beyond the classes is NaN.
+    `label_smoothing` e adds the mean over all classes with weight e. Labels outside the classes, such as -100, do not
+    count: their loss is 0, and the mean is that of the others, NaN if there is none.
     """
 
 def cummax(x: A, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> A:
@@ -1313,14 +1320,10 @@ def moveaxis(x: A, source: int | tuple[int, ...], destination: int | tuple[int, 
     """`x` with the axes `source` at the places `destination`; the others keep their order."""
 
 def mse(x: A, y: Array, reduction: str = 'mean') -> A:
-    """The mean (or sum, or each) of the squared differences of x and y, of which one has the shape of both together:
-    [B, 1] and [B] would give B * B differences.
-    """
+    """The mean (or sum, or each) of the squared differences of x and y."""
 
 def mse_loss(x: A, y: Array, reduction: str = 'mean') -> A:
-    """The mean (or sum, or each) of the squared differences of x and y, of which one has the shape of both together:
-    [B, 1] and [B] would give B * B differences.
-    """
+    """The mean (or sum, or each) of the squared differences of x and y."""
 
 def mul(x: A, y: Array) -> A:
     """x * y."""

@@ -24,6 +24,7 @@ from tessera.compiler.graph.passes.eliminate_common import eliminate_common
 from tessera.compiler.graph.passes.eliminate_dead import eliminate_dead
 from tessera.compiler.graph.passes.for_to_while import for_to_while
 from tessera.compiler.graph.passes.hold_finite import hold_finite
+from tessera.compiler.graph.passes.keep_narrow import keep_narrow
 from tessera.compiler.graph.passes.recognize import recognize
 from tessera.compiler.ir.core import Op, RenamedCopy, clone, original_of
 from tessera.compiler.ir.launches import kernel_of
@@ -70,6 +71,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("decompose", "graph", partial(decompose, kernels=True)),
     # where all types say which policies they have, what only said so goes
     Pass("drop_policy_casts", "graph", drop_policy_casts),
+    # a cache of keys in bf16 is not copied to f32 for each token
+    Pass("keep_narrow", "graph", keep_narrow),
     # decompositions leave reshapes of reshapes and casts to the same dtype
     Pass("canonicalize_again", "graph", canonicalize),
     # after canonical forms, so that equal things look equal: one max(x) serves two softmaxes

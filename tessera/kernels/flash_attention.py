@@ -11,7 +11,7 @@ All take q [B, H, S, D], k [B, G, T, D] and v [B, G, T, E], where H is a multipl
 the keys there are, and `starts` [B], the position of query 0 among the keys (None: 0). `causal`: a query sees the keys
 up to its position; `window`: those less than so many places away; `softcap`: scores are softcap * tanh(scores /
 softcap). `spread` says along which of its axes `bias` has more than one element. Arithmetic is f32 (f64 for f64); the
-weights meet v in the dtype of v.
+weights meet v in the dtype of q. Keys and values of the forward pass may be narrower than q.
 
 `literal` says that products and a softmax are written out: scores are rounded to the dtype of q after each step, false
 elements of `bias` make them `hidden`, and a query that sees no key gets NaN. `reach` [B, G] of the forward pass: up to
@@ -70,7 +70,8 @@ def attention_forward(
     if reach is not None:
         last = min(max(last, reach[b, g]), keys)
     for j in ts.tile.range_k(first, last, columns):
-        raw = scaled(ts.tile.mma(x, k[b, g, j : j + columns, :].T), scale, ctx.D, q, literal, bits and softcap is None)
+        y = widened(k[b, g, j : j + columns, :], q)
+        raw = scaled(ts.tile.mma(x, y.T), scale, ctx.D, q, literal, bits and softcap is None)
         s = capped(raw, softcap, bits)
         if bias is not None:
             s = biased(s, block_of(bias, spread, b, h, i, rows, j, columns), hidden, q, literal)
@@ -79,7 +80,7 @@ def attention_forward(
         base = ts.tile.where(new == -math.inf, 0.0, new)
         p, shrink = power(s - base, bits), power(top - base, bits)
         total = total * shrink + ts.tile.row_sum(p)
-        sums = sums * shrink + ts.tile.mma(ts.tile.cast(p, v.dtype), v[b, g, j : j + columns, :])
+        sums = sums * shrink + ts.tile.mma(ts.tile.cast(p, q.dtype), widened(v[b, g, j : j + columns, :], q))
         top = new
     some = total if literal else ts.tile.where(total == 0, 1.0, total)
     out[b, h, i : i + rows, :] = sums / some
@@ -260,6 +261,11 @@ def attention_backward_bias(
 def wide_of(x):
     """The dtype of scores and sums."""
     return ts.f64 if x.dtype == ts.f64 else ts.f32
+
+
+def widened(block, like):
+    """Keys or values that may be kept in fewer bits than queries."""
+    return block if block.dtype == like.dtype else ts.tile.cast(block, like.dtype)
 
 
 def scaling(scale, features):

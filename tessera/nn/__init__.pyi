@@ -37,6 +37,7 @@ from tessera import atan as atan
 from tessera import atan2 as atan2
 from tessera import atanh as atanh
 from tessera import attention as attention
+from tessera import attention_with_logsumexp as attention_with_logsumexp
 from tessera import avg_pool1d as avg_pool1d
 from tessera import avg_pool2d as avg_pool2d
 from tessera import avg_pool3d as avg_pool3d

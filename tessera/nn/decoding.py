@@ -11,30 +11,34 @@ from tessera.nn.module import Module
 from tessera.nn.state import StatefulObject, refuse
 
 
-def split_attention(q, k, v, seen, scale=None):
-    """q [B, H, S, D] to the keys of C parts, k [B, G, C, L, D] and v [B, G, C, L, E]: [B, H, S, E].
+def split_attention(q, k, v, lengths, scale=None):
+    """q [B, H, S, D] to the first `lengths` [B or 1] keys of C parts, k [B, G, C, L, D] and v [B, G, C, L, E]:
+    [B, H, S, E]. The last query is at the last key, and sees it and those before.
 
-    `seen` [B or 1, 1, C, S or 1, L] are bools. Each part has its own largest score, sum and mean. They are combined in
-    the fixed order of `ts.sum`, so the bits do not depend on the number of programs (T. Dao et al., "Flash-Decoding",
-    2023). A query that sees no key gives 0. H is a multiple of G; scores are f32.
+    Parts are attended to side by side, as `ts.attention` does with one of them, and those without keys cost nothing.
+    They are combined in the fixed order of `ts.sum`, so the bits do not depend on the number of programs (T. Dao et
+    al., "Flash-Decoding", 2023). A query that sees no key gives 0. H is a multiple of G; sums are f32.
     """
     batch, heads, queries, width = q.shape
-    groups = k.shape[1]
-    scale = 1 / math.sqrt(width) if scale is None else scale
-    rows = ts.reshape(q, (batch, groups, 1, heads // groups * queries, width))
-    # [B, G, C, heads of a group * S, L]
-    scores = (ts.cast(rows, ts.f32) * scale) @ ts.swapaxes(ts.cast(k, ts.f32), -1, -2)
-    if seen.shape[3] != 1:
-        seen = ts.concat([seen] * (heads // groups), axis=3)
-    scores = ts.where(seen, scores, -math.inf)
-    largest = ts.max(scores, axis=-1, keepdims=True)
-    base = ts.where(largest > -math.inf, largest, 0.0)
-    weights = ts.exp(scores - base)
-    sums, means = ts.sum(weights, axis=-1, keepdims=True), weights @ ts.cast(v, ts.f32)
-    top = ts.max(largest, axis=2, keepdims=True)
-    share = ts.exp(largest - ts.where(top > -math.inf, top, 0.0))
-    total = ts.sum(sums * share, axis=2)
-    joined = ts.where(total > 0, ts.sum(means * share, axis=2) / ts.where(total > 0, total, 1.0), 0.0)
+    groups, parts, part = k.shape[1], k.shape[2], k.shape[3]
+    shared, all_parts = heads // groups, batch * groups * parts
+    rows = ts.cast(q, ts.f32) if q.dtype in (ts.f16, ts.bf16) else q  # the mean of parts is rounded once
+    rows = ts.reshape(rows, (batch, groups, 1, shared, queries, width))
+    rows = ts.reshape(
+        ts.broadcast_to(rows, (batch, groups, parts, shared, queries, width)), (all_parts, shared, queries, width)
+    )
+    held = ts.reshape(lengths, (-1, 1, 1)) - ts.arange(parts) * part
+    held = ts.reshape(ts.broadcast_to(held, (batch, groups, parts)), (all_parts,))
+    k, v = (ts.reshape(x, (all_parts, 1, part, x.shape[-1])) for x in (k, v))
+    means, sums = ts.attention_with_logsumexp(
+        rows, k, v, lengths=ts.clip(held, 0, part), starts=held - queries, causal=True, scale=scale
+    )
+    means = ts.reshape(means, (batch, groups, parts, shared * queries, v.shape[-1]))
+    sums = ts.reshape(sums, (batch, groups, parts, shared * queries, 1))
+    top = ts.max(sums, axis=2, keepdims=True)
+    share = ts.exp(sums - ts.where(top > -math.inf, top, 0.0))
+    total = ts.sum(share, axis=2)
+    joined = ts.sum(means * share, axis=2) / ts.where(total > 0, total, 1.0)
     return ts.reshape(ts.cast(joined, q.dtype), (batch, heads, queries, v.shape[-1]))
 
 
@@ -60,15 +64,9 @@ class FlashDecoding(Module):
             k, v = ts.pad(k, more), ts.pad(v, more)
         k = ts.reshape(k, (*k.shape[:2], parts, part, k.shape[3]))
         v = ts.reshape(v, (*v.shape[:2], parts, part, v.shape[3]))
-        place = ts.reshape(ts.arange(parts * part), (1, 1, parts, 1, part))
         length = keys if length is None else length
-        return split_attention(q, k, v, place <= _last(length, q.shape[2]), self.scale)
-
-
-def _last(length, queries: int):
-    """The position of the last key that each query sees, [B or 1, 1, 1, S, 1]."""
-    own = ts.reshape(ts.arange(queries), (queries, 1)) - queries
-    return own + (length if isinstance(length, int) else ts.reshape(length, (-1, 1, 1, 1, 1)))
+        counts = ts.full((1,), length, ts.int64) if isinstance(length, int) else length
+        return split_attention(q, k, v, counts, self.scale)
 
 
 class PagedCache(StatefulObject):
@@ -123,9 +121,7 @@ class PagedAttention(Module):
     scale: float | None = None
 
     def __call__(self, q: Tensor["B", "H", "S", "D"], cache):
-        parts, part = cache.table.shape[1], cache.keys.shape[1]
         held = ts.maximum(cache.table, 0)  # behind the last page nothing is seen
         k = ts.permute(ts.take(cache.keys, held, axis=0), (0, 3, 1, 2, 4))
         v = ts.permute(ts.take(cache.values, held, axis=0), (0, 3, 1, 2, 4))
-        place = ts.reshape(ts.arange(parts * part), (1, 1, parts, 1, part))
-        return split_attention(q, k, v, place <= _last(cache.lengths, q.shape[2]), self.scale)
+        return split_attention(q, k, v, cache.lengths, self.scale)

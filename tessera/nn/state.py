@@ -132,7 +132,8 @@ class KVCache(StatefulTensor):
         return last - (last - place) % room if self.overflow == "wrap" else ts.where(place <= last, place, -1)
 
     def check(self) -> None:
-        refuse(self, f'it holds {self.keys.shape[2]} positions; make it larger, reset() it, or overflow="wrap"')
+        if int(self.refused):
+            refuse(self, f'it holds {self.keys.shape[2]} positions; make it larger, reset() it, or overflow="wrap"')
 
 
 def refuse(cache: Any, why: str) -> None:

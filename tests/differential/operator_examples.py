@@ -441,6 +441,16 @@ EXAMPLES: list[Example] = [
         softcap=2.0,
         least=1,
     ),
+    E(
+        "attention_with_logsumexp",
+        *HEADS,
+        None,
+        Arg("B", "integer", 0, 5),
+        Arg("B", "integer", -1, 3),
+        causal=True,
+        least=1,
+    ),
+    E("attention_with_logsumexp", *HEADS, Arg("K", "f32"), None, None, softcap=2.0, least=1),
     E("attention_forward", *HEADS, Arg("B 1 1 K"), Arg("B", "integer", 0, 5), None, None, softcap=2.0, least=1),
     E("attention_forward", *HEADS, None, None, None, None, causal=True, window=2, scale=0.5, least=1),
     E(

@@ -166,6 +166,8 @@ class Operator:
     kernel: Callable[..., TileKernel | None] | None = None
     """(operand types, attributes) -> the kernel written in tiles that computes it, instead of its decomposition; None
     where there is none for these. The decomposition stays what derivatives go through."""
+    narrow: Callable[..., tuple[int, ...]] | None = None
+    """(operand types) -> the places of operands that its kernel also takes in fewer bits, all of one dtype."""
     adjoint: Callable[..., Any] | None = None
     """(g, out, ct, *operands, **attrs) -> one cotangent (or None) per operand, given the cotangent of the output."""
     tangent: Callable[..., Any] | None = None

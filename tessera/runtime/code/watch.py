@@ -17,6 +17,7 @@ from typing import Any
 from tessera import knobs
 from tessera.compiler import extensions
 from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.language.records import is_record
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.code.reads import CHANGING, MISSING, PLAIN, Read, python_function
 from tessera.runtime.codegen import define
@@ -104,8 +105,9 @@ class Watch:
         for i, key in enumerate(_SETTINGS):
             names |= {f"key{i}": key, f"set{i}": _ENVIRONMENT.get(key)}
             parts.append(f"env.get(key{i}) is set{i}")
+        compared = self._compared()
         for i, r in enumerate(self.reads):
-            if r.kind != "argument" and not _builtin(r):
+            if r.kind != "argument" and not _builtin(r) and id(r.owner) not in compared:
                 parts += _quick(r, i, names)
         lines = (
             "def guard():",
@@ -115,6 +117,12 @@ class Watch:
             " return slow()",
         )
         return define("\n".join(lines), names)["guard"]
+
+    def _compared(self) -> set[int]:
+        """Dataclasses among the arguments: what they hold is part of each call's key. Not those that code reaches by a
+        name of its own as well."""
+        given = {id(r.value) for r in self.reads if r.kind == "argument" and is_record(r.value)}
+        return given - {id(r.value) for r in self.reads if r.kind in ("global", "closure", "item", "attribute")}
 
     def _slow_guard(self) -> Callable[[], bool]:
         then = settings()

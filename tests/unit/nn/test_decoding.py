@@ -99,6 +99,21 @@ def test_blocks_behind_a_length_are_not_read(target: str, dtype: str) -> None:
         assert not one[:, :, : 3 - rows].any()
 
 
+@pytest.mark.parametrize("target", ["cpu", "emulator:sm_80"])
+def test_narrow_caches_are_widened_as_far_as_they_are_read(target: str) -> None:
+    if target != "cpu":
+        require("g++")
+    narrow, lengths = require("ml_dtypes").bfloat16, np.array([1, 64, 90])
+    q, k, v = normal(3, 4, 1, 16), normal(3, 2, 128, 16, seed=1).astype(narrow), normal(3, 2, 128, 16).astype(narrow)
+    attended = ts.function(lambda q, k, v, n: ts.attention(q, k, v, lengths=n))
+    with knobs.target.override(target):
+        found = attended(q, k, v, lengths)
+        assert len(attended.explain().kernels) == 1  # no other one converts the whole
+    for b, n in enumerate(lengths):
+        want = attention(q[b : b + 1], *(x[b : b + 1, :, :n].astype(np.float32) for x in (k, v)))
+        np.testing.assert_allclose(found[b : b + 1], want, atol=2e-6)
+
+
 @pytest.mark.parametrize("heads", [2, 6])
 def test_bits_do_not_depend_on_the_room(heads: int) -> None:
     layer = nn.MultiHeadAttention(48, heads, key=0, groups=2, causal=True, positions="rotary")
@@ -150,6 +165,32 @@ def test_in_parts(target: str, monkeypatch: Any) -> None:
         want = attention(q, k[:, :, :n], v[:, :, :n])
         np.testing.assert_allclose(decode(layer, q, k, v, np.array(n)), want, atol=1e-6)
     np.testing.assert_allclose(layer(q, k, v), attention(q, k, v), atol=1e-6)
+
+
+def test_parts_without_keys_cost_nothing() -> None:
+    """The best of 20 calls with 10 and with all of 65,536 keys."""
+    q, k, best = normal(1, 2, 1, 32), normal(1, 2, 2**16, 32), []
+    layer, decode = nn.FlashDecoding(part=1024), ts.function(lambda layer, q, k, n: layer(q, k, k, n))
+    for length in (10, 2**16):
+        n, times = np.array([length]), []
+        for _ in range(20):
+            start = time.perf_counter()
+            decode(layer, q, k, n)
+            times.append(time.perf_counter() - start)
+        best.append(min(times))
+    assert best[1] > 10 * best[0], best
+
+
+def test_the_gradient_of_parts() -> None:
+    q, k, v, n = normal(2, 4, 3, 8), normal(2, 2, 11, 8, seed=1), normal(2, 2, 11, 6, seed=2), np.array([11, 5])
+
+    def of(attend):
+        return ts.function(lambda q, k, v: ts.grad(lambda *x: ts.sum(ts.sin(attend(*x))), argnums=(0, 1, 2))(q, k, v))
+
+    parts = of(lambda q, k, v: nn.FlashDecoding(part=4)(q, k, v, n))
+    whole = of(lambda q, k, v: ts.attention(q, k, v, lengths=n, starts=n - 3, causal=True))
+    for found, want in zip(parts(q, k, v), whole(q, k, v), strict=True):
+        np.testing.assert_allclose(found, want, atol=2e-6)
 
 
 def test_lengths_of_their_own_and_nothing_to_see() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import Tensor
 from tessera.runtime.call import dispatch
 
 factor = 2.0
@@ -205,3 +206,49 @@ def test_settings_that_change_are_seen(kind):
     if kind is Loose:
         rates.first = 5.0
         np.testing.assert_array_equal(with_rates(x, rates), x * 5)
+
+
+@dataclass
+class Scaled:
+    weight: Any
+    by: float
+
+    def __call__(self, x):
+        return x * self.weight * self.by
+
+
+COMMON = Scaled(np.full(4, 2.0, np.float32), 3.0)
+
+
+@ts.function
+def with_common(layer: Scaled, x: Tensor["N"]):
+    return layer(x) + COMMON.by
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_what_a_layer_holds_is_compared_at_each_call(common):
+    """Whether or not the function reads the same object by a name of its own."""
+    layer, x = COMMON if common else Scaled(np.full(4, 2.0, np.float32), 3.0), np.ones(4, np.float32)
+    for _ in range(6):
+        np.testing.assert_array_equal(with_common(layer, x), x * 9)
+    try:
+        layer.by = 5.0
+        np.testing.assert_array_equal(with_common(layer, x), x * 10 + COMMON.by)
+        COMMON.by = 7.0
+        np.testing.assert_array_equal(with_common(layer, x), x * 2 * layer.by + 7)
+    finally:
+        COMMON.by = 3.0
+
+
+@ts.function
+def with_layer(layer: Scaled, x: Tensor["N"]):
+    return layer(x)
+
+
+def test_arguments_are_not_looked_at_twice():
+    """Their dataclasses are compared by the key; a guard that walks their copies takes longer than the key."""
+    layer, x = Scaled(np.full(4, 2.0, np.float32), 3.0), np.ones(4, np.float32)
+    for _ in range(6):
+        with_layer(layer, x)
+    ready = dispatch.launcher_of(with_layer).ready
+    assert not {"weight", "by"} & {*ready.guard.__code__.co_names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,10 +91,14 @@ class Attention(Operator):
         for a, b in zip(q.shape[:-3], x.shape, strict=True):
             t.same(a, b, "TS203", f"{name} of attention {shape_text(x.shape)}: batches of q are {a}", operand)
 
-    def reference(
+    def reference(self, *operands: Any, **attrs: Any) -> Any:
+        return self.computed(*operands, **attrs)[0]
+
+    def computed(
         self, q: Any, k: Any, v: Any, mask: Any, lengths: Any, starts: Any, causal: bool, scale: float | None,
         window: int | None, softcap: float | None,
-    ) -> Any:  # fmt: skip
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """The result, and the logarithms of the sums."""
         batch = q.shape[:-3]
         as_four = [_four(x.shape) for x in (q, k, v)]
         bias = None
@@ -105,24 +110,34 @@ class Attention(Operator):
         s, _ = steps.scores(four[0], four[1], bias, lengths, starts, causal, window, softcap, scale)
         with np.errstate(all="ignore"):
             top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
-            p = np.exp(s - np.where(top == -np.inf, 0, top)).astype(q.dtype)
+            base = np.where(top == -np.inf, 0, top)
+            p = np.exp(s - base).astype(q.dtype)
             total = np.sum(p, axis=-1, keepdims=True)
             out = np.matmul(p, steps.shared(four[2], four[0])) / np.where(total == 0, 1, total).astype(q.dtype)
-        return out.reshape(*q.shape[:-1], v.shape[-1])
+            lse = base + np.log(total)
+        return out.reshape(*q.shape[:-1], v.shape[-1]), lse.reshape(q.shape[:-1])
 
     def decompose(
         self, g: GraphBuilder, q: Value, k: Value, v: Value, mask: Value | None, lengths: Value | None,
         starts: Value | None, causal: bool, scale: float | None, window: int | None, softcap: float | None,
     ) -> Value:  # fmt: skip
+        return self.steps(g, q, k, v, mask, lengths, starts, causal, scale, window, softcap)[0]
+
+    def steps(
+        self, g: GraphBuilder, q: Value, k: Value, v: Value, mask: Value | None, lengths: Value | None,
+        starts: Value | None, causal: bool, scale: float | None, window: int | None, softcap: float | None,
+    ) -> tuple[Value, Value]:  # fmt: skip
+        """The result, and the logarithm of each row's sum of exponentials: infinite where nothing is seen."""
         (*batch, _), keys = tensor(q).shape, tensor(k).shape[-2]
-        shape = (*batch, tensor(v).shape[-1])
         parts = [self.as_four(g, x) for x in (q, k, v)]
         bias = None if mask is None else self.bias(g, mask, (*batch, keys), tensor(q).dtype.compute)
         counts = [None if x is None else g.reshape(x, (dims.prod(tensor(x).shape),)) for x in (lengths, starts)]
         if bias is None and window is None and (not causal or starts is not None):
             parts[0], counts, causal = self.rows_of_heads(g, parts[0], parts[1], counts, causal)
-        out, _ = g.attention_forward(*parts, bias, *counts, None, causal, window, softcap, scale)
-        return out if tensor(out).shape == shape else g.reshape(out, shape)
+        found = g.attention_forward(*parts, bias, *counts, None, causal, window, softcap, scale)
+        shapes = ((*batch, tensor(v).shape[-1]), tuple(batch))
+        out, lse = (x if tensor(x).shape == s else g.reshape(x, s) for x, s in zip(found, shapes, strict=True))
+        return out, lse
 
     def saving(self, shapes: Sequence[Shape], attrs: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         """With the logarithms of the sums, for heads that lie as the kernels want them."""
@@ -166,6 +181,35 @@ class Attention(Operator):
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         q, k, v = operands[:3]
         return dims.prod(q.shape[:-1]) * k.shape[-2] * (2 * q.shape[-1] + 2 * v.shape[-1] + 14)
+
+
+class AttentionWithLogsumexp(Attention):
+    """What `attention` gives, and the logarithm of the sum of the exponentials of each query's scores [..., heads,
+    queries], f32 (f64 for f64); -inf where a query sees no key.
+
+    Of keys in several parts, each part's result weighs exp(logsumexp) in the mean that is the result of all.
+    """
+
+    multiple = True
+    functions = ("attention_with_logsumexp",)
+
+    def infer(  # type: ignore[override]
+        self, t: Infer, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None,
+        lengths: TensorType | None = None, starts: TensorType | None = None, causal: bool = False,
+        scale: float | None = None, window: int | None = None, softcap: float | None = None,
+    ) -> tuple[TensorType, TensorType]:  # fmt: skip
+        out = super().infer(t, q, k, v, mask, lengths, starts, causal, scale, window, softcap)
+        return out, TensorType(q.shape[:-1], out.dtype.compute)
+
+    def reference(self, *operands: Any, **attrs: Any) -> Any:
+        return self.computed(*operands, **attrs)
+
+    def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> Any:
+        out, lse = self.steps(g, *operands, **attrs)
+        return out, g.where(g.eq(lse, math.inf), -math.inf, lse)
+
+    def saving(self, shapes: Sequence[Shape], attrs: dict[str, Any]) -> None:
+        return None
 
 
 def _usual(attribute: tuple[str, Any]) -> bool:

@@ -2,9 +2,10 @@
 
 `attention` is the first one with the shapes that people use; its cotangents are three others, so that one that is not
 needed costs nothing. Their results of f32 are f64 for operands of f64. All take q [B, H, S, D], k [B, G, T, D] and
-v [B, G, T, E] of one dtype, and what `attention` says of bias, lengths, starts, causal, window, softcap and scale.
-`literal` is for products and a softmax that are written out (`graph/recognize`): scores are rounded to the dtype of q
-after each step, those that may not be seen are `hidden`, and a query without keys gets NaN.
+v [B, G, T, E] of one dtype, and what `attention` says of bias, lengths, starts, causal, window, softcap and scale. Keys
+and values of the forward pass may be narrower than q. `literal` is for products and a softmax that are written out
+(`graph/recognize`): scores are rounded to the dtype of q after each step, those that may not be seen are `hidden`, and
+a query without keys gets NaN.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ BLOCK_BYTES = 2**15
 shared memory of a GPU, and the second-level cache of a CPU"""
 
 
+FEW = 16
+"""queries for which keys that are kept in fewer bits are widened block by block, as far as they are read"""
+
+
 class _Step(Operator, abstract=True):
     functions = ()
     methods = ()
@@ -39,7 +44,9 @@ class _Step(Operator, abstract=True):
         """None where features are counted at launch, or the kernel does not have the requested numerics."""
         q, k, v, bias, lengths = operands[:5]
         widths = q.shape[-1], v.shape[-1]
-        plain = q.dtype in (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64) and q.dtype == k.dtype == v.dtype
+        plain = q.dtype in (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64) and k.dtype == v.dtype
+        if k.dtype != q.dtype:  # kept in fewer bits
+            plain = plain and self.name == "attention_forward" and k.dtype.is_low_precision
         if not plain or any(not isinstance(d, int) or d > 256 for d in widths):
             return None
         if any(x.policy is not None and x.policy.accum not in (None, q.dtype.compute) for x in (q, k, v)):
@@ -100,6 +107,11 @@ class AttentionForward(_Step):
 
     multiple = True
 
+    def narrow(self, operands: Sequence[Any]) -> tuple[int, ...]:
+        q, lengths = operands[0], operands[4]
+        few = isinstance(q.shape[2], int) and q.shape[2] <= FEW
+        return (1, 2) if few and lengths is not None else ()
+
     def infer(
         self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None = None,
         lengths: TensorType | None = None, starts: TensorType | None = None, reach: TensorType | None = None,
@@ -112,6 +124,7 @@ class AttentionForward(_Step):
         self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, starts: Any, reach: Any, literal: bool = False,
         **attrs: Any,
     ) -> Any:  # fmt: skip
+        k, v = k.astype(q.dtype), v.astype(q.dtype)
         s, _ = scores(q, k, bias, lengths, starts, **attrs)
         with np.errstate(all="ignore"):
             top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
