@@ -50,6 +50,31 @@ def test_other_architectures(arch: str, dtype: ts.DType) -> None:
     assert compiled(arch, dtype, 64).files["code.cubin"][:4] == b"\x7fELF"
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
+@pytest.mark.parametrize("kept", [ts.bf16, ts.f32])
+def test_a_token_walks_the_keys_that_there_are(arch: str, kept: ts.DType) -> None:
+    """The loop of what NVRTC compiled ends at an element of `lengths`; keys of fewer bits are not converted before."""
+    require("cuda.bindings")
+    shapes = {"q": (2, 4, 1, 64), "k": (2, 2, 2048, 64), "v": (2, 2, 2048, 64)}
+    types = {n: TensorType(s, ts.f32 if n == "q" else kept) for n, s in shapes.items()}
+    types["lengths"] = TensorType((2,), ts.int64)
+    target = base.get(arch)
+    artifact = generate(lower(analyse(token.definition(), types).unit(), target).program, target)
+    assert artifact.files["code.cubin"][:4] == b"\x7fELF"
+    ((name, figures),) = artifact.resources.items()
+    assert name == "attention_forward" and not figures["spills"]
+    source = artifact.files["code.cu"].decode()
+    (bound,) = re.findall(r"for \(ts::idx j = [^;]*; j < (\w+);", source)
+    assert f"ts::idx {bound} = (ts::idx)keys;" in source and "auto keys = ts::minimum(lengths" in source
+
+
+@ts.function
+def token(
+    q: Tensor["B", "H", "1", "D"], k: Tensor["B", "G", "T", "D"], v: Tensor["B", "G", "T", "D"], lengths: Tensor["B"]
+):
+    return ts.attention(q, k, v, lengths=lengths)
+
+
 @pytest.mark.parametrize("target", ["emulator:sm_80", "emulator:sm_90a"])
 @pytest.mark.parametrize(
     ("name", "dtype"),
