@@ -135,6 +135,47 @@ _OF_LINALG: dict[str, str] = {
     "inverse": "write ts.linalg.inv",
     "multi_dot": "write a @ b @ c",
 }
+_BLOCKS = "a tensor is subscripted, there are no pointers: x[i : i + 32, j : j + 32] is a block"
+_OF_TILE: dict[str, str] = {
+    **dict.fromkeys(
+        ("make_block_ptr", "advance", "make_tensor_descriptor", "load_tensor_descriptor", "pointer_type"), _BLOCKS
+    ),
+    **dict.fromkeys(
+        (
+            "atomic_add",
+            "atomic_max",
+            "atomic_min",
+            "atomic_cas",
+            "atomic_xchg",
+            "atomic_and",
+            "atomic_or",
+            "atomic_xor",
+        ),
+        "programs add up what they have with ts.tile.reduce_across, in one order",
+    ),
+    **dict.fromkeys(
+        ("debug_barrier", "syncthreads", "syncwarp", "__syncthreads"), "barriers are inserted; ts.tile.barrier()"
+    ),
+    **dict.fromkeys(("multiple_of", "max_contiguous", "max_constancy", "assume"), "write assert N % 16 == 0"),
+    **dict.fromkeys(("broadcast_to", "broadcast"), "tiles broadcast by themselves; x[:, None] adds an axis"),
+    **dict.fromkeys(("rand", "randn", "randint"), "ts.tile.uniform and ts.tile.random_bits draw by a seed"),
+    **dict.fromkeys(("shared", "shared_memory"), "write ts.tile.alloc_shared"),
+    **dict.fromkeys(
+        ("swizzle2d", "num_warps", "num_stages", "num_ctas"), "@ts.kernel(num_warps=4, num_stages=2) sets it"
+    ),
+    **dict.fromkeys(("ravel", "flatten"), "write ts.tile.reshape(x, (-1,))"),
+    **dict.fromkeys(
+        ("threadIdx", "blockIdx", "thread_id", "lane_id"),
+        "ts.tile.program_id(axis) numbers programs, ts.tile.arange lanes",
+    ),
+    "device_print": "write ts.tile.print",
+    "clamp": "write ts.tile.minimum(ts.tile.maximum(x, low), high)",
+    "interleave": "write ts.tile.stack and ts.tile.reshape",
+    "softmax": "write e = ts.tile.exp(x - ts.tile.row_max(x)[:, None]), e / ts.tile.row_sum(e)[:, None]",
+    "histogram": "ts.tile.scatter_add(x, index, source) counts",
+    "inline_asm_elementwise": "the functions of ts.tile have the instructions of the target",
+    **dict.fromkeys(("math", "libdevice", "extra"), "its functions are those of ts.tile: ts.tile.exp"),
+}
 _SCHEDULE = (
     "lr= may be a function of the step: Cosine(peak, steps, warmup), Linear, Constant, or a lambda of ts operators"
 )
@@ -228,7 +269,7 @@ def instead(name: str, package: str = "tessera") -> str:
     """The alternative to `<package>.<name>`; empty if there is none."""
     tables = {
         "tessera": _OF_PACKAGE, "tessera.nn": _OF_NN, "tessera.nn.init": _OF_INIT, "tessera.optimizers": _OF_OPTIMIZERS,
-        "tessera.linalg": _OF_LINALG,
+        "tessera.linalg": _OF_LINALG, "tessera.tile": _OF_TILE,
     }  # fmt: skip
     return tables.get(package, {}).get(name, "")
 

@@ -171,3 +171,28 @@ def test_a_model_is_no_function():
     for given in (ts.nn.Linear(2, 2, key=0), functools.partial(len, [])):
         with pytest.raises(ts.CompileError, match=r"(?s)TS109.*lambda model, x: model\(x\)"):
             ts.function(given)
+
+
+TRITON = {
+    "ts.tile.load(x + i, mask=i < N)": r"TS406(.|\n)*there are no pointers: x\[i\], x\[i : i \+ 32\]",
+    "ts.tile.make_block_ptr(x)": r"TS104(.|\n)*there are no pointers",
+    "ts.tile.atomic_add(x, 1.0)": "TS104(.|\n)*programs add up what they have with ts.tile.reduce_across",
+    "ts.tile.multiple_of(N, 16)": "TS104(.|\n)*write assert N % 16 == 0",
+    "ts.tile.debug_barrier()": "TS104(.|\n)*barriers are inserted",
+    "ts.tile.math.exp(x[i])": "TS104(.|\n)*its functions are those of ts.tile: ts.tile.exp",
+    "ts.tile.threadIdx.x": r"TS104(.|\n)*ts.tile.program_id\(axis\) numbers programs",
+}
+
+
+@pytest.mark.parametrize("habit", TRITON)
+def test_habits_of_triton(habit, tmp_path):
+    file = tmp_path / "habit.py"
+    file.write_text(
+        "import tessera as ts\nfrom tessera import Tensor\n\n\n@ts.kernel\n"
+        'def kernel(x: Tensor["N", ts.f32], y: Tensor["N", ts.f32]):\n'
+        f"    i = ts.tile.linear_id()\n    if i < N:\n        y[i] = x[i]\n    z = {habit}\n"
+    )
+    scope: dict[str, object] = {}
+    exec(compile(file.read_text(), file, "exec"), scope)
+    with pytest.raises(ts.CompileError, match=TRITON[habit]):
+        scope["kernel"](np.ones(64, np.float32), np.ones(64, np.float32))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -438,3 +439,17 @@ def test_names_of_other_libraries():
     x = rng.standard_normal((2, 3, 4)).astype(np.float32)
     np.testing.assert_array_equal(nn.RoPE()(x), nn.rope(x))
     np.testing.assert_array_equal(nn.ALiBi()(x, x), nn.alibi(x, x))
+
+
+def test_what_does_not_fit_inside_of_a_layer_is_said_at_the_users_call():
+    model = nn.Sequential(nn.Linear(4, 8, key=0), ts.relu, nn.Linear(8, 3, key=1))
+
+    def loss(model, x):
+        return ts.sum(model(x))
+
+    with pytest.raises(ts.CompileError, match="TS208") as raised:
+        ts.grad(loss)(model, np.ones((2, 3), np.float32))
+    (found,) = raised.value.diagnostics
+    assert (found.span.file, found.function) == (__file__, "loss") and "found in __call__" in str(raised.value)
+    text = Path(__file__).read_text("utf-8").splitlines()[found.span.line - 1]
+    assert text[found.span.col - 1 : found.span.end_col - 1] == "model(x)"

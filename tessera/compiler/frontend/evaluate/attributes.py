@@ -62,7 +62,9 @@ def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
     if isinstance(value, (Expr, Number)):
         return unknown_attribute(ev, node, value, name, ())
     if isinstance(value, ABSTRACT):
-        return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}", node)
+        space, _, own = value.path.rpartition(".") if isinstance(value, Builtin) else ("", "", "")
+        why = instead(own, space)
+        return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}{why and f'; {why}'}", node)
     if any(type(value) is kind for kind in CONTAINERS):
         return Method(value, name) if hasattr(value, name) else unknown_attribute(ev, node, value, name, dir(value))
     return _of_object(ev, node, value, name)

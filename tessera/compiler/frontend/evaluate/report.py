@@ -85,8 +85,15 @@ class Report:
         self, code: str, message: str, at: ast.AST | Span, *, label: str = "", notes: Iterable[Note] = (),
         fixes: Iterable[Fix] = (), severity: str = "error",
     ) -> Diagnostic:  # fmt: skip
-        all_notes = (*notes, *self.frame.chain())
-        return Diagnostic(code, message, self.span(at), severity, all_notes, tuple(fixes), self.frame.name, label)
+        """A finding at a node; of what is found in Tessera's own functions, at the user's call of the first of them."""
+        span, frame = self.span(at), self.frame
+        while span.file.startswith(OWN) and frame.caller is not None and frame.call_span is not None:
+            span, frame = frame.call_span, frame.caller
+        if span.file.startswith(OWN) or frame is self.frame:
+            all_notes = (*notes, *self.frame.chain())
+            return Diagnostic(code, message, self.span(at), severity, all_notes, tuple(fixes), self.frame.name, label)
+        all_notes = (*notes, Note(f"found in {self.frame.name}", self.span(at)), *frame.chain())
+        return Diagnostic(code, message, span, severity, all_notes, (), frame.name)
 
     def undecide(self, reason: str, at: ast.AST | Span, code: str = "TS502") -> Unknown:
         """Notes that something must be known before this can be compiled; no error in itself."""

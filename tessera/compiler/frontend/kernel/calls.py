@@ -12,6 +12,7 @@ from tessera.compiler.frontend.kernel.values import View
 from tessera.compiler.frontend.names.values import type_name
 from tessera.errors import Edit, Fix, Span
 from tessera.language import dtypes
+from tessera.language.absent import instead
 from tessera.language.dims import Expr
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def tile_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwargs:
     if builtin is None:
         named = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
         hint, fixes = k.ev.suggest(name, public(), name_span(k.ev, named) if named else k.ev.span(node))
-        if name.startswith("atomic"):
-            hint = "; programs add up what they have with ts.tile.reduce_across, in one order"
+        if other := instead(name, "tessera.tile"):
+            hint, fixes = f"; {other}", ()
         return k.ev.error("TS104", f"ts.tile has no function {name!r}{hint}", node, fixes=fixes if named else ())
     try:
         bound = builtin.bind(args, kwargs)

@@ -328,7 +328,10 @@ class KernelState(Layer):
     def window_of(self, value: Any) -> TileWindow:
         if isinstance(value, View):
             return self.rows_of(value)
-        raise KernelFault("TS406", f"a block of a tensor is needed here, not {type_name(value)}")
+        how = (
+            "; a tensor is subscripted, there are no pointers: x[i], x[i : i + 32]" if isinstance(value, Value) else ""
+        )
+        raise KernelFault("TS406", f"a block of a tensor is needed here, not {type_name(value)}{how}")
 
     def place_of(self, value: Any) -> Place:
         """What `load` and `store` are given: a block of a tensor, or its elements at computed indices."""
