@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -45,6 +45,36 @@ def is_refused() -> bool:
     return _compiling.get()
 
 
+def is_generator(value: Any) -> bool:
+    """Whether it is NumPy's or Python's generator of random numbers."""
+    kind = type(value)
+    return kind.__name__ in _GENERATORS and _is_of_random(kind)
+
+
+def draws(callee: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call takes random numbers from a stream, or makes a generator that no seed decides."""
+    if getattr(callee, "__name__", "") in ("default_rng", "RandomState", "Random") and _is_of_random(callee):
+        return not args and not kwargs
+    if is_generator(getattr(callee, "__self__", None)):
+        return True
+    of_torch = getattr(callee, "__qualname__", "").startswith("_VariableFunctions")
+    return of_torch and callee.__name__ in (
+        "rand",
+        "randn",
+        "randint",
+        "randperm",
+        "normal",
+        "bernoulli",
+        "multinomial",
+    )
+
+
+def _is_of_random(value: Any) -> bool:
+    module = str(getattr(value, "__module__", ""))
+    return module == "random" or module.startswith("numpy.random")
+
+
+_GENERATORS = ("Generator", "RandomState", "Random")
 DRAWS = "draws"
 """the option of a function that names its parameter with a key for what draws without one"""
 _APART = 0x9E3779B97F4A7C15

@@ -7,6 +7,7 @@ from typing import Any
 
 import tessera as ts
 from tessera import Tensor
+from tessera.errors import Diagnostic, LaunchError
 from tessera.language.drawing import implied_key
 from tessera.nn import init
 from tessera.nn.module import Module
@@ -84,7 +85,9 @@ class Dropout(Module):
     p: float
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = p
+        if not isinstance(p, (int, float)) or not 0 <= p <= 1:
+            raise LaunchError(Diagnostic("TS105", f"Dropout: p lies between 0 and 1, unlike {p!r}"))
+        self.p = float(p)
 
     def __call__(self, x, key=None):
         key = implied_key(x, self.p) if key is None else key

@@ -167,8 +167,16 @@ def check_state(wanted: Mapping[str, Any], state: Mapping[str, Any], owner: str)
         if n in state and _array(state[n]) != _array(wanted[n])
     ]
     if faults:
+        turned = [n for n in wanted if n in state and _is_turned(wanted[n], state[n])]
+        if turned:
+            faults.append(f"PyTorch's linear layers hold it the other way round: give {turned[0]}.T")
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
         raise LaunchError(Diagnostic("TS361", f"this state does not belong to {owner}: {shown}"))
+
+
+def _is_turned(wanted: Any, given: Any) -> bool:
+    shape = tuple(wanted.shape)
+    return len(shape) == 2 and shape[0] != shape[1] and tuple(given.shape) == shape[::-1]
 
 
 def _array(value: Any) -> str:

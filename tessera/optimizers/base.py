@@ -91,6 +91,8 @@ class Optimizer:
         if self.lr is None or isinstance(self.lr, (str, list, tuple, dict)):
             message = f"{type(self).__name__}: lr is a number, or a function of the step, not {self.lr!r}"
             raise LaunchError(Diagnostic("TS105", message))
+        if isinstance(self.groups, Group):
+            object.__setattr__(self, "groups", (self.groups,))
         demand_settings(type(self).__name__, vars(self))
         policy = _numerics(self.numerics)
         object.__setattr__(self, "numerics", policy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import numpy as np
@@ -10,6 +11,9 @@ import pytest
 import tessera as ts
 from tessera import Tensor, nn
 from tessera.compiler.frontend.incremental import FileAnalysis
+from tests.conftest import require
+
+torch = require("torch")
 
 LAYERS = {
     "Linear": lambda **key: nn.Linear(4, 3, **key),
@@ -108,3 +112,27 @@ model = nn.Linear(4, 3)
     file.update(text)
     (wrong,) = [d for d in file.diagnostics if d.severity == "error"]
     assert (wrong.code, wrong.span.line) == ("TS105", 6) and "compiled code would keep" in wrong.message
+
+
+STREAM = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: x + np.random.randn(3),
+        lambda x: x + np.random.default_rng().standard_normal(3),
+        lambda x: x + STREAM.standard_normal(3),
+        lambda x: x * random.random(),
+        lambda x: x + torch.randn(3),
+    ],
+    ids=["module", "no seed", "stream from outside", "python", "torch"],
+)
+def test_a_program_does_not_keep_the_numbers_of_a_stream(draw):
+    with pytest.raises(ts.CompileError, match=r"TS105(.|\n)*compiled code would keep the first ones; give a key"):
+        ts.function(draw)(np.ones(3))
+
+
+def test_seeded_numbers_are_constants():
+    found = ts.function(lambda x: x + np.random.default_rng(7).standard_normal(3))(np.zeros(3))
+    np.testing.assert_array_equal(found, np.random.default_rng(7).standard_normal(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pickle
 from collections.abc import Callable
 
@@ -347,3 +348,17 @@ def test_models_are_pickled():
     model, x = nn.Sequential(nn.Linear(2, 3, key=0), ts.relu), np.ones((1, 2), np.float32)
     assert np.array_equal(pickle.loads(pickle.dumps(model))(x), model(x))  # noqa: S301
     assert pickle.loads(pickle.dumps(ts.linalg.solve)) is ts.linalg.solve  # noqa: S301
+
+
+def test_weights_of_pytorchs_linear_layers_are_said_to_be_turned():
+    with pytest.raises(ts.LaunchError, match=r"TS361(.|\n)*the other way round: give weight.T$"):
+        nn.Linear(4, 8, key=0).load_state_dict(
+            {"weight": np.zeros((8, 4), np.float32), "bias": np.zeros(8, np.float32)}
+        )
+
+
+def test_a_share_that_is_dropped_lies_between_0_and_1():
+    assert nn.Dropout(1).p == 1.0
+    for p in (1.5, -0.1, math.nan, "half"):
+        with pytest.raises(ts.LaunchError, match=r"TS105(.|\n)*Dropout: p lies between 0 and 1"):
+            nn.Dropout(p)

@@ -385,3 +385,8 @@ def test_gradients_are_added_by_name():
 def test_settings_out_of_range(make, said):
     with pytest.raises(ts.LaunchError, match=f"TS105(.|\n)*{said}"):
         make()
+
+
+def test_one_group_needs_no_tuple():
+    frozen = AdamW(1e-2, groups=Group(lambda name, p: True, frozen=True))
+    assert not frozen.init(nn.Linear(4, 4, key=0)).moments

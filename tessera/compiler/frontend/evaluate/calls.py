@@ -347,12 +347,16 @@ def invoke(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: d
     if not ev.live and not pure:
         return UNKNOWN
     name = getattr(callee, "__name__", str(callee))
+    if drawing.draws(callee, args, kwargs) and _owner(callee) not in ev.seeded:
+        return ev.error("TS105", f"{name}: {drawing.WHY}", node)
     ev.invoked += not pure
     if pure and (budget.call_explodes(name, args) or budget.method_explodes(_owner(callee), name, args)):
         return ev.too_large(node, name)
     try:
         with nullcontext() if pure else drawing.refused():
             made = callee(*args, **kwargs)
+        if drawing.is_generator(made):
+            ev.seeded.append(made)
         return adopt(ev, node, ev.weighed(node, made) if pure else made)
     except TesseraError as e:
         return ev.error(e.code, f"{name}: {e.diagnostics[0].message}", node)
