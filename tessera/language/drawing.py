@@ -45,7 +45,7 @@ def is_refused() -> bool:
     return _compiling.get()
 
 
-def is_generator(value: Any) -> bool:
+def is_generator(value: object) -> bool:
     """Whether it is NumPy's or Python's generator of random numbers."""
     kind = type(value)
     return kind.__name__ in _GENERATORS and _is_of_random(kind)
