@@ -80,9 +80,11 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "hvp": ("primals", "tangents"),
     "pullback": ("primals", "cotangents"),
     "scan": ("init", "xs"),
+    "recalled": ("primals", "named", "before"),
 }
 """transforms that are called with other arguments than the function that they are of: a tuple of its arguments, and
-what belongs to them; of a scan, what is carried and what is gone through"""
+what belongs to them; of a scan, what is carried and what is gone through; of a call that ran as `forward`, what that
+has kept"""
 
 OPTIONS: dict[str, tuple[str, ...]] = {
     "scan": ("length", "reverse"),

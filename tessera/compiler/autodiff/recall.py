@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from tessera.compiler.ir.core import Block
+from collections.abc import Set as AbstractSet
+
+from tessera.compiler.graph.passes.eliminate_common import Key, key_of
+from tessera.compiler.ir.core import Block, Op
+from tessera.compiler.ir.rewriter import replace_op
 
 
-def recall(block: Block) -> None:
-    """Puts the values that `graph.recalled` names in the place of those that the block would compute."""
-    for op in [op for op in block.ops if op.name == "graph.recalled"]:
-        computed, before = op.operands
-        op.result.replace_by(before)
-        op.erase()
-        computed.replace_by(before)
+def recall(block: Block, named: AbstractSet[Op]) -> None:
+    """Puts the values that `graph.recalled` names in the place of those that the block would compute. `named`: ops that
+    derivatives have too, and that are emitted here for their values to be named."""
+    recalled = [op for op in block.ops if op.name == "graph.recalled"]
+    for op in [op for op in recalled if op.operands[1].op in named]:
+        _read_before(op)
+        recalled.remove(op)
+    known: dict[Key, Op] = {key_of(op): op for op in block.ops if op in named}
+    for op in list(block.ops) if known else ():
+        if op not in named and not op.regions and (same := known.get(key_of(op))) is not None:
+            replace_op(op, same.results)
+    for op in recalled:
+        _read_before(op)
+
+
+def _read_before(op: Op) -> None:
+    computed, before = op.operands
+    op.result.replace_by(before)
+    op.erase()
+    computed.replace_by(before)

@@ -35,8 +35,10 @@ class Reverse:
     """One backward walk over some ops. `live`: the values whose cotangents are wanted, and those on the way to them.
     `order`: the order of the derivative that the emitted ops belong to."""
 
-    def __init__(self, g: GraphBuilder, live: set[Value], order: int) -> None:
+    def __init__(self, g: GraphBuilder, live: set[Value], order: int, simpler: list[Simpler] | None = None) -> None:
         self.g, self.live, self.order = g, live, order
+        self.simpler: list[Simpler] = [] if simpler is None else simpler
+        """the ops that others stood for"""
         self.cotangents = Cotangents(g)
         self.rules = WrittenRules(g)
         self.reading = False
@@ -56,14 +58,14 @@ class Reverse:
             return  # there is nothing that could change
         demand_rule(op)
         if self.reading and (operator := as_written(self.g, op)) is not None:
-            self.instead(*operator, found)
+            self.instead(op, *operator, found)
             return
         match rule_of(op):
             case "control":
                 REGIONS[op.name](self, op, [None if c is None else c.value for c in found])
                 self.rules = WrittenRules(self.g)  # what the region asserts holds from here on
             case "decompose":
-                self.instead(*self.rules.emitted("decompose", op, (), lambda: in_simpler(self.g, op)), found)
+                self.instead(op, *self.rules.emitted("decompose", op, (), lambda: in_simpler(self.g, op)), found)
             case "adjoint" if operator_of(op).multiple:
                 self._several(op, found)
             case _:
@@ -72,8 +74,9 @@ class Reverse:
                 parts, _ = self.rules.emitted("adjoint", op, (ct.value, ct.mask), lambda: by_adjoint(self.g, op, ct))
                 self.hand_on(op.operands, parts)
 
-    def instead(self, values: Sequence[Value], ops: list[Op], found: Sequence[Cotangent | None]) -> None:
-        """Through ops that compute the same."""
+    def instead(self, op: Op, values: Sequence[Value], ops: list[Op], found: Sequence[Cotangent | None]) -> None:
+        """Through ops that compute the same as `op`."""
+        self.simpler.append((op, values, ops))
         activate(ops, self.live)
         for value, ct in zip(values, found, strict=True):
             if ct is not None and smooth(value):
@@ -98,6 +101,8 @@ class Reverse:
                 self.cotangents.add(x, ct)
 
 
+Simpler: TypeAlias = "tuple[Op, Sequence[Value], list[Op]]"
+"""an op, its results as other ops compute them, and these"""
 Back: TypeAlias = Callable[[Reverse, Op, Sequence["Value | None"]], None]
 REGIONS: dict[str, Back] = {}
 """how branches and loops are differentiated: (reverse, op, the cotangent of each result)"""
@@ -105,18 +110,19 @@ REGIONS: dict[str, Back] = {}
 
 def pull_back(
     g: GraphBuilder, ops: Sequence[Op], wanted: Sequence[Value], seeds: Iterable[tuple[Value, Value]],
-    onto: Iterable[tuple[Value, Value]] = (), order: int | None = None,
+    onto: Iterable[tuple[Value, Value]] = (), order: int | None = None, simpler: list[Simpler] | None = None,
 ) -> list[Value | None]:  # fmt: skip
     """The cotangents of `wanted`, given those of results of `ops` (`seeds`); None where nothing depends on it.
 
-    They are added to those that are given for some of `wanted` (`onto`).
+    They are added to those that are given for some of `wanted` (`onto`). `simpler` receives the ops in whose place
+    others were gone through.
 
     Emits further ops behind `ops`, which stay as they are; they are of the derivative `order`, by default the one after
     those of `ops`. Raises CompileError TS353, TS355 at the op through which it is not possible.
     """
     if order is None:
         order = 1 + max((op.origin.order for op in ops), default=0)
-    back = Reverse(g, active(ops, wanted), order)
+    back = Reverse(g, active(ops, wanted), order, simpler)
     for value, ct in onto:
         back.cotangents.of[value] = Cotangent(ct)
     for value, ct in seeds:

@@ -37,7 +37,7 @@ from tessera.runtime.codegen import define
 from tessera.runtime.locks import Locked
 
 recorder: Any = None
-"""the module that records calls for `backward()`, from when a tensor first requires a gradient"""
+"""what records calls for `backward()`, from when a tensor first requires a gradient"""
 
 
 def call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

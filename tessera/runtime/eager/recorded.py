@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, Token
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
@@ -18,12 +18,11 @@ from tessera.compiler.graph.operator import REGISTRY, Operator
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
-from tessera.language.decorators import Decorated, Kernel
+from tessera.language.decorators import Decorated
 from tessera.language.lazy import np
 from tessera.language.records import STATE, holding, is_record, members
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.arrays.versions import Version, watch
-from tessera.runtime.call import dispatch
 from tessera.runtime.callsite import call_place, call_span
 from tessera.runtime.eager import calls
 from tessera.runtime.eager.compile import CONSTANT_NUMBERS, NUMBERS
@@ -35,6 +34,10 @@ P, R = ParamSpec("P"), TypeVar("R")
 
 _recording: ContextVar[bool] = ContextVar("recording", default=True)
 _serials = itertools.count()
+
+
+def is_recording() -> bool:
+    return _recording.get()
 
 
 class no_grad:
@@ -63,7 +66,9 @@ class no_grad:
 class RecordedCall:
     """One call: `callee(*args, **kwargs)`. In the arguments `Output`s stand for what earlier steps gave."""
 
-    __slots__ = ("args", "callee", "freed", "inputs", "kwargs", "place", "results", "serial", "versions")
+    __slots__ = (
+        "args", "callee", "captured", "freed", "inputs", "kept", "kwargs", "place", "results", "serial", "versions",
+    )  # fmt: skip
 
     def __init__(self, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.callee, self.place, self.serial, self.freed = callee, call_place(), next(_serials), False
@@ -71,6 +76,9 @@ class RecordedCall:
         """of the arrays that it has read, and what they were"""
         self.results: dict[str, tuple[Any, Version, int]] = {}
         """what costly calls gave, by the path of an Output: `backward()` reads it"""
+        self.kept: Residuals | None = None
+        self.captured: list[tuple[Callable[[], Any], Any]] = []
+        """arrays that the function has read from outside: how, and which"""
         self.inputs: list[Output] = []
         """what earlier steps gave, wherever it stands in the arguments"""
         self.args = tuple(self._kept(a) for a in args)
@@ -103,11 +111,31 @@ class RecordedCall:
                 return Rebuilt(plain, {n: v for n, v in kept.items() if bare[n] is not held[n]})
         return value
 
+    def keep(self, wanted: tuple[int | str, ...], values: dict[str, Any], outside: Iterable[Callable[[], Any]]) -> None:
+        """Holds what the call has kept for `backward()`, and watches what it has read from outside."""
+        self.kept = Residuals(wanted, {})
+        for name, array in values.items():
+            version = watch(array._data if isinstance(array, Tensor) else array)
+            self.kept.values[name] = array, version, version.count
+        for read in outside:
+            array = read()
+            self._watch(array)
+            if read() is array:  # not one that is made anew each time
+                self.captured.append((read, array))
+
     def _watch(self, array: Any) -> None:
         held = array._data if isinstance(array, Tensor) else array
         if isinstance(held, np.ndarray) or isinstance(array, Tensor):
             version = watch(held)
             self.versions.append((version, version.count))
+
+
+class Residuals(NamedTuple):
+    """What the call of a function has kept of the values in it, by name. `callee` is the function, which is given them;
+    `wanted` are the arguments, by position or name, that tensors which require gradients stand in."""
+
+    wanted: tuple[int | str, ...]
+    values: dict[str, tuple[Any, Version, int]]
 
 
 class Output(NamedTuple):
@@ -235,6 +263,7 @@ def require(tensor: Tensor) -> None:
         raise LaunchError(Diagnostic("TS351", message, call_span()))
     tensor.__class__ = Recorded
     tensor._tape = None
+    deferred("runtime.eager.function_calls").record()
 
 
 def refused(message: str, code: str = "TS356") -> NoReturn:
@@ -288,16 +317,16 @@ def without_grad(value: Any) -> Any:
 def _recorded(run: Callable[..., Any], callee: Any, args: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
     """The result of `run`; as a step that calls `callee`, with the arguments `given` where they differ."""
     result = run(*map(without_grad, args))
-    return _outputs(result, RecordedCall(callee, args if given is None else given, {})) if _recording.get() else result
+    return outputs(result, RecordedCall(callee, args if given is None else given, {})) if _recording.get() else result
 
 
-def _outputs(result: Any, step: RecordedCall, path: str = "") -> Any:
+def outputs(result: Any, step: RecordedCall, path: str = "") -> Any:
     """The floats of a result, as outputs of a step."""
     if isinstance(result, (list, tuple)):
-        items = [_outputs(v, step, f"{path}[{i}]") for i, v in enumerate(result)]
+        items = [outputs(v, step, f"{path}[{i}]") for i, v in enumerate(result)]
         return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
     if isinstance(result, dict):
-        return {k: _outputs(v, step, f"{path}[{k!r}]") for k, v in result.items()}
+        return {k: outputs(v, step, f"{path}[{k!r}]") for k, v in result.items()}
     if adapter_of(result) is not None:
         tensor = wrapped(result._data) if isinstance(result, Tensor) else Tensor(result)
         if not (tensor.dtype.is_float or tensor.dtype.is_complex):
@@ -309,7 +338,7 @@ def _outputs(result: Any, step: RecordedCall, path: str = "") -> Any:
             step.results[path] = tensor._data, version, version.count
         return tensor
     if is_record(result) and not getattr(type(result), STATE, False):
-        return holding(type(result), {n: _outputs(v, step, f"{path}.{n}") for n, v in members(result).items()})
+        return holding(type(result), {n: outputs(v, step, f"{path}.{n}") for n, v in members(result).items()})
     return result
 
 
@@ -349,7 +378,7 @@ def operator(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         tuple(map(given.value, itertools.chain(known, itertools.repeat(None)), args)),
         {k: given.value(found.get(k), v) for k, v in kwargs.items()},
     )
-    return _outputs(result, step)
+    return outputs(result, step)
 
 
 def _number(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -426,41 +455,6 @@ def _arrays(value: Any) -> Iterator[Any]:
         yield adapter.view(value).dtype
 
 
-def call(launcher: Any, args: tuple[Any, ...], sites: dict[Any, Any]) -> Any:
-    """A call of a function; NotImplemented where no tensor among its arguments requires a gradient."""
-    plain = tuple(map(without_grad, args))
-    if all(a is b for a, b in zip(plain, args, strict=True)):
-        return NotImplemented
-    fn = launcher.fn
-    if not _recording.get() or fn.options.get("constant"):
-        return launcher.found(plain, sites).run(*plain)
-    if isinstance(fn, Kernel):
-        message = f"what the kernel {fn.name} stores is not recorded: call it in a @ts.function and give it a rule, "
-        refused(message + f"@{fn.name}.vjp; or call it under ts.no_grad()", "TS355")
-    ready = launcher.found(plain, sites)
-    if ready.prepared is not None and ready.prepared.written:
-        refused(f"{fn.name} changes what it is given, which is not recorded: use ts.value_and_grad, or ts.no_grad()")
-    result = ready.run(*plain)
-    names = {}
-    if sites is launcher.named:  # one for each parameter
-        parameters = launcher.parameters.python.parameters.values()
-        names = {p.name: a for p, a in zip(parameters, args, strict=True) if p.kind is p.KEYWORD_ONLY}
-        args = tuple(a for p, a in zip(parameters, args, strict=True) if p.kind is not p.KEYWORD_ONLY)
-    return _outputs(result, RecordedCall(fn, args, names))
-
-
-def capture(name: str, path: str, again: Callable[[], Any]) -> Callable[[], Any]:
-    """How to read an array that the function `name` takes from outside: a constant to derivatives."""
-
-    def read() -> Any:
-        value = again()
-        if type(value) is Recorded and _recording.get():
-            refused(f"{name} closes over {path}, which requires a gradient: to derivatives that is a constant; pass it")
-        return value
-
-    return read if type(again()) is Recorded else again
-
-
 # Functions that steps call: the evaluator reads them
 
 
@@ -495,6 +489,3 @@ def _plain_index(index: Any) -> Any:
 
 def _name(callee: Any) -> str:
     return getattr(callee, "name", None) or getattr(callee, "__name__", repr(callee))
-
-
-dispatch.recorder = sys.modules[__name__]

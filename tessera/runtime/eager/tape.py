@@ -73,7 +73,7 @@ def backward(loss: Recorded, gradient: Any, retain: bool) -> None:
     if not retain:
         for step in steps:
             step.freed, step.args, step.kwargs, step.versions, step.results = True, (), {}, [], {}
-            step.inputs = []
+            step.inputs, step.kept, step.captured = [], None, []
 
 
 def _seed(loss: Recorded, gradient: Any) -> Tensor:
@@ -118,7 +118,9 @@ def _demand_whole(step: RecordedCall) -> None:
             "backward() went through this call before, and what was recorded of it is freed: call backward() once, "
         )
         message += "on the sum of the losses, or the first time with retain_graph=True"
-    elif any(version.count != count for version, count in step.versions):
+    elif any(version.count != count for version, count in step.versions) or any(
+        read() is not array for read, array in step.captured
+    ):
         message = "an array that this call has read has been changed in place since: call backward() before it changes"
     if message:
         raise LaunchError(Diagnostic("TS356", message, span_at(step.place)))
@@ -154,9 +156,9 @@ class _Text:
         read = {(o.step.serial, o.path) for step in steps for o in step.inputs}
         for step in steps:
             lines.append(f"    {self._of_step[step.serial]} = {self._call(step)}")
-            whole = (
+            whole = step.kept is not None or (  # as its derivative reads
                 isinstance(step.callee, OperatorFunction) and step.callee.operator.multiple
-            )  # as its derivative reads
+            )
             lines += [self._recall(step, path) for path in step.results if (step.serial, path) in read or whole]
             self.lines += [step] * (len(lines) - len(self.lines))
         parameters = ", ".join(f"x{i}" for i in range(len(self.values)))
@@ -179,6 +181,11 @@ class _Text:
         args = list(map(self._of, step.args))
         if step.callee is subscript:
             return f"{args[0]}[{args[1]}]"
+        if step.kept is not None:
+            kept = {n: v for n, (v, version, count) in step.kept.values.items() if version.count == count}
+            recalled = transformed(step.callee, Transform("recalled", step.kept.wanted))
+            operands = self._of(tuple(step.args)), self._of(step.kwargs), self._of(kept)
+            return f"{self._constant(recalled, _name(step.callee))}({', '.join(operands)})"
         args += [f"{name}={self._of(value)}" for name, value in step.kwargs.items()]
         return f"{self._constant(step.callee, _name(step.callee))}({', '.join(args)})"
 

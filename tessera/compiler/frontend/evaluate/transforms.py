@@ -103,7 +103,8 @@ def definition_of(python: Callable[..., Any], options: Mapping[str, Any]) -> Def
     else:
         kept = {f: getattr(tree, f) for f in tree._fields if f not in ("body", "returns", "args")}
         made = ast.FunctionDef(**kept, args=arguments, body=[ast.copy_location(ast.Return(call), tree)], returns=None)
-    return replace(original, name=name, tree=ast.copy_location(made, tree))
+    options = {n: v for n, v in original.options.items() if n not in RULES}  # those of what it calls
+    return replace(original, name=name, tree=ast.copy_location(made, tree), options=options)
 
 
 def _positional(names: Sequence[str], tree: FunctionNode) -> ast.arguments:

@@ -24,7 +24,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, InferError, Operator, tensor
 from tessera.compiler.graph.operators.indexing import subscript
-from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Span
 from tessera.language import dtypes
@@ -41,6 +41,8 @@ class Emission:
         self._g.checks = ev.checks
         self.memory: tuple[int, Span] | None = None
         """the most bytes that the program may hold at a time, and the place of that limit in the text"""
+        self.named = set[Op]()
+        """ops of derivatives whose values have been computed before"""
 
     def limit(self, memory: int, span: Span) -> None:
         """Of several limits the lowest holds."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import tessera.compiler.autodiff.custom  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers loops
 from tessera.compiler.autodiff.forward import push_forward
+from tessera.compiler.autodiff.handed_on import HandedOn
 from tessera.compiler.autodiff.jacobians import columns, rows
 from tessera.compiler.autodiff.reverse import pull_back
 from tessera.compiler.frontend.evaluate.machine import Evaluator
@@ -58,7 +61,7 @@ def call(
         return UNKNOWN
 
 
-OF_COMPLEX = frozenset({"grad", "value_and_grad", "jvp", "vjp", "linearize", "pullback"})
+OF_COMPLEX = frozenset({"grad", "value_and_grad", "jvp", "vjp", "linearize", "pullback", "forward", "recalled"})
 """transforms by complex numbers. Inside, cotangents are not conjugated; what people see is: the gradient of a real
 number points to where it grows most, as PyTorch has it"""
 
@@ -283,6 +286,40 @@ class TransformedCall:
         inner = Transform("grad", 0 if count == 1 else tuple(range(count)))
         self.callee = replace(self.callee, function=TransformedRef(inner, self.callee.function))
         return self._jvp()[1]
+
+    # two programs
+
+    def _forward(self) -> Any:
+        """The result, and by name what `recalled` is to be given for the backward pass."""
+        self.select()
+        result, ops = self.evaluated(self.callee.function, self.args, self.kwargs)
+        with self.handed_on(ops, result) as found:
+            return result, {name: found.emitted(name) for name in found.chosen()}
+
+    def _recalled(self) -> Any:
+        """The result of the function, of a tuple of arguments and a dict of those by keyword, and what `forward` has
+        given beside it: of that nothing is computed again."""
+        before: dict[str, Value] = self.args[2]
+        self.args, self.kwargs = list[Any](self.args[0]), dict[str, Any](self.args[1])
+        self.select()
+        result, ops = self.evaluated(self.callee.function, self.args, self.kwargs)
+        with self.handed_on(ops, result) as found:
+            known = [name for name in before if name in found.values]
+            pairs = [*found.equal(), *((found.emitted(name), before[name]) for name in known)] if known else []
+            for value, other in pairs:
+                self.emission.g.recalled(value, other)
+            self.emission.named |= found.made
+        return result
+
+    @contextmanager
+    def handed_on(self, ops: list[Op], result: Any) -> Generator[HandedOn]:
+        ends = [v for v in parts(result) if isinstance(v, Value)]
+        with self.deriving():
+            found = HandedOn(self.emission.g, ops, self.opened.values, ends)
+            try:
+                yield found
+            finally:
+                found.drop()
 
     # Jacobians
 

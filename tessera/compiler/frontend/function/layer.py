@@ -109,7 +109,7 @@ class FunctionLayer(Layer):
             self.arguments.append(Param(name, type.shape, type.dtype))
         ev.block.append(Op("graph.return", [r for r in results if r is not None], (), span))
         inline_custom([ev.block])
-        recall(ev.block)
+        recall(ev.block, self.emission.named)
         attrs: dict[str, Any] = {"sym_name": ev.definition.name, "arg_names": names, **facts_pairs(ev.facts)}
         attrs |= self._schedule() | ({"states": tuple(changed)} if changed else {})
         if self.emission.memory is not None:

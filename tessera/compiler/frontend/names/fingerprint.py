@@ -12,6 +12,7 @@ from typing import Any, cast
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import run_by
 from tessera.compiler.frontend.names.values import ClassRef, Record, is_collection, is_dict
+from tessera.language.decorators import Decorated
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 
@@ -69,7 +70,7 @@ def _of_object(value: Any, depth: int) -> str:
     wrapped = run_by(value)
     code = getattr(wrapped, "__code__", None)
     if isinstance(code, CodeType):
-        read = _free_values(wrapped, code, depth)
+        read = _decorated(value) + _free_values(wrapped, code, depth)
         return f"{wrapped.__qualname__}#{_digest(code.co_code, repr(_constants(code)).encode(), read.encode())}"
     kind = _kind(value)
     if isinstance(value, os.PathLike):  # its attributes are caches
@@ -80,6 +81,16 @@ def _of_object(value: Any, depth: int) -> str:
     if named := _named(value):
         return kind + named
     return kind if type(value).__repr__ is object.__repr__ else repr(value)
+
+
+def _decorated(value: Any) -> str:
+    """How a decorated function differs from the one that it runs: `ts.grad(f)` from `f` and from `ts.grad(f, 1)`."""
+    options = value.options if isinstance(value, Decorated) else {}
+    return "".join(f"{n}={options[n]!r};" for n in _MEANING if n in options)
+
+
+_MEANING = ("constant", "mode", "numerics", "transforms")
+"""options that say what a function computes; those of its definition are part of what calls it"""
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:

@@ -33,12 +33,12 @@ def _sweep(block: Block, known: dict[Key, Op]) -> None:
         spec = SPECS[op.name]
         if spec.effects or spec.terminator:
             continue
-        before = known.setdefault(_key(op), op)
+        before = known.setdefault(key_of(op), op)
         if before is not op:
             replace_op(op, before.results)
 
 
-def _key(op: Op) -> Key:
+def key_of(op: Op) -> Key:
     # as text, since 1 == 1.0 == True and 0.0 == -0.0 as values, and nan differs from itself
     attrs = repr(sorted(op.attrs.items()))
     return op.name, tuple(map(id, op.operands)), attrs, repr([type_text(r.type) for r in op.results])
