@@ -7,7 +7,7 @@ compiler/autodiff/handed_on.py). `backward` (tape.py) calls it as `recalled`, wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tessera.errors import CompileError
 from tessera.language.decorators import Kernel
@@ -28,8 +28,10 @@ from tessera.runtime.eager.recorded import (
     without_grad,
 )
 
+Args: TypeAlias = tuple[Any, ...]
 
-class Recorder(NamedTuple):
+
+class CallRecorder(NamedTuple):
     """What calls go through, from when a tensor first requires a gradient."""
 
     call: Callable[..., Any]
@@ -40,7 +42,7 @@ class Recorder(NamedTuple):
 
 def record() -> None:
     """Has calls of functions and operators recorded."""
-    dispatch.recorder = Recorder(call, capture, among, operator)
+    dispatch.recorder = CallRecorder(call, capture, among, operator)
 
 
 def call(launcher: Any, args: tuple[Any, ...], sites: dict[Any, Any]) -> Any:
@@ -63,33 +65,53 @@ def call(launcher: Any, args: tuple[Any, ...], sites: dict[Any, Any]) -> Any:
     else:
         bare = plain
     wanted = (*(i for i, a in enumerate(args) if a is not bare[i]), *(n for n, a in names.items() if a is not given[n]))
-    forward = transformed(fn, Transform("forward", wanted))
+    halves = _halves(launcher, wanted)
     kept: dict[str, Any] | None = None
     try:
-        result, kept = dispatch.call(forward, bare, given)
+        if "distributed" in fn.options:  # whose parts run apart
+            result = _plainly(launcher, plain, sites)
+        else:
+            result, kept = dispatch.call(halves.forward, bare, given)
     except CompileError:  # `backward()` says at the call what has no derivative; calls that are wrong fail once more
         result = _plainly(launcher, plain, sites)
-    step = RecordedCall(fn, *_at_run_time(launcher.parameters, args, names))
+    if halves.numbers:
+        args, names = halves.at_run_time(args, names)
+    step = RecordedCall(fn, args, names, (bare, names | given))
     if kept is not None:
-        made = dispatch.launcher_of(forward).ready.made
-        step.keep(wanted, kept, made.outside.values())
+        step.keep(halves.recalled, kept, dispatch.launcher_of(halves.forward).ready.made.outside.values())
     return outputs(result, step)
 
 
-def _at_run_time(
-    parameters: Parameters, args: tuple[Any, ...], names: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments with numbers that the code does not depend on as arrays, so that other numbers need no new program."""
-    wanted = scalar_parameters(parameters)
-    scalars = {p.name: p.annotation.dtype.numpy for p in parameters.signature.parameters if p.name in wanted}
+class Halves:
+    """A function as it runs for some arguments that gradients are wanted by, and as it is differentiated later.
+    `numbers`: the parameters whose values the code does not depend on, with their dtypes."""
 
-    def of(name: str, value: Any) -> Any:
-        return np.asarray(value, scalars[name]) if name in scalars and isinstance(value, NUMBERS) else value
+    def __init__(self, fn: Any, parameters: Parameters, wanted: tuple[int | str, ...]) -> None:
+        self.forward = transformed(fn, Transform("forward", wanted))
+        self.recalled = transformed(fn, Transform("recalled", wanted))
+        numbers = scalar_parameters(parameters)
+        self.numbers = {p.name: p.annotation.dtype.numpy for p in parameters.signature.parameters if p.name in numbers}
+        self.parameters = parameters.python.parameters
 
-    python = parameters.python.parameters
-    left = {n: p.default for n, p in [*python.items()][len(args) :] if n in scalars and n not in names}
-    given = [of(name, a) for name, a in zip(python, args, strict=False)]
-    return (*given, *args[len(given) :]), {n: of(n, a) for n, a in (names | left).items()}
+    def at_run_time(self, args: Args, names: dict[str, Any]) -> tuple[Args, dict[str, Any]]:
+        """Arguments with such numbers as arrays, so that other numbers need no new program."""
+
+        def of(name: str, value: Any) -> Any:
+            wanted = name in self.numbers and isinstance(value, NUMBERS)
+            return np.asarray(value, self.numbers[name]) if wanted else value
+
+        left = [*self.parameters.items()][len(args) :]
+        names = {n: p.default for n, p in left if n in self.numbers} | names
+        given = [of(name, a) for name, a in zip(self.parameters, args, strict=False)]
+        return (*given, *args[len(given) :]), {n: of(n, a) for n, a in names.items()}
+
+
+def _halves(launcher: Any, wanted: tuple[int | str, ...]) -> Halves:
+    known = vars(launcher).setdefault("halves", {})
+    found = known.get(wanted)
+    if found is None:
+        found = known[wanted] = Halves(launcher.fn, launcher.parameters, wanted)
+    return found
 
 
 def _plainly(launcher: Any, args: tuple[Any, ...], sites: dict[Any, Any]) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
@@ -64,13 +64,17 @@ class no_grad:
 
 
 class RecordedCall:
-    """One call: `callee(*args, **kwargs)`. In the arguments `Output`s stand for what earlier steps gave."""
+    """One call: `callee(*args, **kwargs)`. In the arguments `Output`s stand for what earlier steps gave. `bare`: the
+    arguments without gradients, where the caller has them."""
 
     __slots__ = (
         "args", "callee", "captured", "freed", "inputs", "kept", "kwargs", "place", "results", "serial", "versions",
     )  # fmt: skip
 
-    def __init__(self, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+        bare: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
+    ) -> None:  # fmt: skip
         self.callee, self.place, self.serial, self.freed = callee, call_place(), next(_serials), False
         self.versions: list[tuple[Version, int]] = []
         """of the arrays that it has read, and what they were"""
@@ -81,11 +85,13 @@ class RecordedCall:
         """arrays that the function has read from outside: how, and which"""
         self.inputs: list[Output] = []
         """what earlier steps gave, wherever it stands in the arguments"""
-        self.args = tuple(self._kept(a) for a in args)
-        self.kwargs = {k: self._kept(a) for k, a in kwargs.items()}
+        plain, named = bare or (list(map(without_grad, args)), {k: without_grad(a) for k, a in kwargs.items()})
+        self.args = tuple([self._kept(a, b) for a, b in zip(args, plain, strict=True)])
+        self.kwargs = {k: self._kept(a, named[k]) for k, a in kwargs.items()}
 
-    def _kept(self, value: Any) -> Any:
-        """An argument as the step holds it: `Output`s for computed tensors, whose memory may go."""
+    def _kept(self, value: Any, bare: Any) -> Any:
+        """An argument as the step holds it: `Output`s for computed tensors, whose memory may go. `bare`: the argument
+        without gradients, itself where it has none."""
         if type(value) is Recorded:
             if value._tape is None or isinstance(value._tape, Tensor):
                 self._watch(value)
@@ -97,23 +103,23 @@ class RecordedCall:
             self.inputs.append(out)
             return out
         if isinstance(value, (list, tuple)):
-            items = [self._kept(v) for v in value]
+            items = [self._kept(v, b) for v, b in zip(value, bare, strict=True)]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         if isinstance(value, dict):
-            return {k: self._kept(v) for k, v in value.items()}
+            return {k: self._kept(v, bare[k]) for k, v in value.items()}
         if adapter_of(value) is not None:
             self._watch(value)
         elif is_record(value):
-            plain, held = without_grad(value), members(value)
-            kept = {n: self._kept(v) for n, v in held.items()}
-            if plain is not value:
-                bare = members(plain)
-                return Rebuilt(plain, {n: v for n, v in kept.items() if bare[n] is not held[n]})
+            held = members(value)
+            parts = held if bare is value else members(bare)
+            kept = {n: self._kept(v, parts[n]) for n, v in held.items()}
+            if bare is not value:
+                return Rebuilt(bare, {n: v for n, v in kept.items() if parts[n] is not held[n]})
         return value
 
-    def keep(self, wanted: tuple[int | str, ...], values: dict[str, Any], outside: Iterable[Callable[[], Any]]) -> None:
+    def keep(self, recalled: Any, values: dict[str, Any], outside: Iterable[Callable[[], Any]]) -> None:
         """Holds what the call has kept for `backward()`, and watches what it has read from outside."""
-        self.kept = Residuals(wanted, {})
+        self.kept = Residuals(recalled, {})
         for name, array in values.items():
             version = watch(array._data if isinstance(array, Tensor) else array)
             self.kept.values[name] = array, version, version.count
@@ -131,10 +137,9 @@ class RecordedCall:
 
 
 class Residuals(NamedTuple):
-    """What the call of a function has kept of the values in it, by name. `callee` is the function, which is given them;
-    `wanted` are the arguments, by position or name, that tensors which require gradients stand in."""
+    """What the call of a function has kept of the values in it, by name; `recalled` is the function that takes them."""
 
-    wanted: tuple[int | str, ...]
+    recalled: Any
     values: dict[str, tuple[Any, Version, int]]
 
 

@@ -83,7 +83,7 @@ def _seed(loss: Recorded, gradient: Any) -> Tensor:
                 f"backward() differentiates one real number, and this is {list(loss.shape)} {loss.dtype}: reduce it"
             )
             refused(f"{message} with .sum() or .mean(), or give the gradient by it, backward(gradient)", "TS352")
-        return Tensor(np.ones(loss.shape, loss.dtype.numpy))
+        return wrapped(np.ones(loss.shape, loss.dtype.numpy))
     seed = Tensor(gradient) if adapter_of(gradient) is not None else Tensor(gradient, loss.dtype)
     if (seed.shape, seed.dtype) != (loss.shape, loss.dtype):
         message = f"the gradient is {list(seed.shape)} {seed.dtype}, and the tensor {list(loss.shape)} {loss.dtype}"
@@ -183,9 +183,8 @@ class _Text:
             return f"{args[0]}[{args[1]}]"
         if step.kept is not None:
             kept = {n: v for n, (v, version, count) in step.kept.values.items() if version.count == count}
-            recalled = transformed(step.callee, Transform("recalled", step.kept.wanted))
             operands = self._of(tuple(step.args)), self._of(step.kwargs), self._of(kept)
-            return f"{self._constant(recalled, _name(step.callee))}({', '.join(operands)})"
+            return f"{self._constant(step.kept.recalled, _name(step.callee))}({', '.join(operands)})"
         args += [f"{name}={self._of(value)}" for name, value in step.kwargs.items()]
         return f"{self._constant(step.callee, _name(step.callee))}({', '.join(args)})"
 

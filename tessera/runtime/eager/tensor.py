@@ -223,7 +223,7 @@ def wrapped(storage: Any) -> Tensor:
     """A Tensor over an array of NumPy or CuPy."""
     tensor = object.__new__(Tensor)
     tensor._data = (
-        storage if hasattr(storage, "__array_interface__") and type(storage) is np.ndarray else _array(storage)
+        storage if hasattr(type(storage), "__array_interface__") and type(storage) is np.ndarray else _array(storage)
     )
     return tensor
 

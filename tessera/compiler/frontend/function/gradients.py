@@ -299,7 +299,7 @@ class TransformedCall:
     def _recalled(self) -> Any:
         """The result of the function, of a tuple of arguments and a dict of those by keyword, and what `forward` has
         given beside it: of that nothing is computed again."""
-        before: dict[str, Value] = self.args[2]
+        before: Any = self.args[2]
         self.args, self.kwargs = list[Any](self.args[0]), dict[str, Any](self.args[1])
         self.select()
         result, ops = self.evaluated(self.callee.function, self.args, self.kwargs)
