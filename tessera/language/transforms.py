@@ -94,6 +94,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 """parameters of a transform that are neither the function nor its arguments"""
 
 
+UNNAMED = ("forward", "recalled")
+"""transforms that people do not write: what a function is called in them is its own name"""
+
 RULES = ("vjp", "jvp")
 """options that hold the derivative of a function, as somebody wrote it"""
 
@@ -110,7 +113,7 @@ class Transformed(Function):
 
     @property
     def name(self) -> str:
-        steps = [t.name for t in self.options["transforms"]]
+        steps = [t.name for t in self.options["transforms"] if t.name not in UNNAMED]
         return "_".join([*reversed(steps), self.__wrapped__.__name__])
 
     def definition(self) -> Any:

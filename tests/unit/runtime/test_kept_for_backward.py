@@ -362,6 +362,11 @@ def test_a_gradient_that_goes_by_a_rule_has_a_gradient():
     assert ts.grad(lambda x: ts.sum(gradient(x) * x))(x).tolist() == [10.0, 20.0]
 
 
+def test_what_does_not_fit_is_said_of_the_function():
+    with pytest.raises(LaunchError, match=r"TS208 in halves"):
+        halves(leaf(4, 3), leaf(4, 4))
+
+
 def test_what_has_no_derivative_is_said_by_backward():
     @ts.function
     def through(x: Tensor["N", f32]):

@@ -32,7 +32,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.compiler.frontend.syntax.trees import clone
 from tessera.language import transforms
-from tessera.language.transforms import OPTIONS, PARAMETERS, RULES, Transform, hashable
+from tessera.language.transforms import OPTIONS, PARAMETERS, RULES, UNNAMED, Transform, hashable
 
 MAKERS = ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "remat", "vmap")
 """transforms that give a function"""
@@ -88,7 +88,8 @@ def definition_of(python: Callable[..., Any], options: Mapping[str, Any]) -> Def
     function: Any = replace(found, definition=replace(found.definition, options=rules))
     name = original.name
     for transform in options["transforms"]:
-        function, name = TransformedRef(transform, function), f"{transform.name}_{name}"
+        function = TransformedRef(transform, function)
+        name = name if transform.name in UNNAMED else f"{transform.name}_{name}"
     tree = original.tree
     own = PARAMETERS.get(options["transforms"][-1].name)
     arguments = tree.args if own is None else _positional(own, tree)
