@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -111,3 +112,16 @@ def test_widths_and_neighbours_do_not_change_a_dot_product(k: int, turned: bool)
             given, out = np.ascontiguousarray(left.T if turned else left), np.empty(n, np.float32)
             executable.run([v.ctypes.data for v in (given, right, out)], [], [])
             np.testing.assert_array_equal(out.view(np.int32), alone.view(np.int32))
+
+
+def test_products_of_the_same_block_share_its_code() -> None:
+    """The right operand lies along rows in one and along columns in the other; packed they are alike."""
+
+    @ts.function
+    def both(x: ts.Tensor[512, 4096], w: ts.Tensor[4096, 512]):
+        return x @ w, x @ w.reshape(512, 4096).T
+
+    source = ts.compile(both, target="cpu").source
+    products = re.findall(r"^define .*@(matmul_\w+)\(", source, re.MULTILINE)
+    assert len(products) == 2
+    assert len(re.findall(r"^define .*@micro_", source, re.MULTILINE)) == 1

@@ -208,3 +208,14 @@ def test_lines_that_are_added_up_side_by_side_keep_their_bits(dtype: Any) -> Non
         np.testing.assert_array_equal(prefixes(x[:rows]), np.cumsum(x[:rows], axis=1, dtype=dtype))
     source = ts.compile(prefixes, target="cpu", arguments=[x]).source
     assert "= phi float" in source and source.count("= phi float") >= (2 if dtype is np.float32 else 4)
+
+
+def test_a_sum_of_what_is_kept_is_written_out_only_if_it_is_cheap() -> None:
+    """64 exponentials in a row would be half of the code of attention."""
+
+    @ts.function
+    def attended(q: ts.Tensor[1, 8, 512, 64], k: ts.Tensor[1, 8, 512, 64], v: ts.Tensor[1, 8, 512, 64]):
+        return ts.attention(q, k, v)
+
+    lines = ts.compile(attended, target="cpu").source.splitlines()
+    assert sum(" call " in line and "@llvm.roundeven" in line for line in lines) <= 24

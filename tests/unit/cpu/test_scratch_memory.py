@@ -76,3 +76,13 @@ def test_one_place_serves_the_products_and_the_weights() -> None:
     body = text[text.index("@weighed(") :].split("\n}")[0]
     matrices = [size for size in re.findall(r"alloca \[(\d+) x i8\]", body) if int(size) > N * N * 4]
     assert len(matrices) == 2  # these, and the result
+
+
+def test_blocks_that_are_whole_have_no_rest() -> None:
+    """Keys are transposed in squares of registers; 64 rows of 64 elements leave no single ones."""
+
+    @ts.function
+    def attended(q: ts.Tensor[1, 8, 512, 64], k: ts.Tensor[1, 8, 512, 64], v: ts.Tensor[1, 8, 512, 64]):
+        return ts.attention(q, k, v)
+
+    assert "masked.gather" not in ts.compile(attended, target="cpu").source

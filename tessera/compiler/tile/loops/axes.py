@@ -160,4 +160,4 @@ def operand_coords(op: Op, k: int, coords: tuple[AxisId, ...]) -> tuple[AxisId, 
             if i is not None:
                 moved[i] = coords[j]
         return tuple(moved)
-    return tuple(None if d == 1 else c for d, c in zip(shape, coords, strict=True))
+    return tuple([None if d == 1 else c for d, c in zip(shape, coords, strict=True)])

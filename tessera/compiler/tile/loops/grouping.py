@@ -17,6 +17,12 @@ class LoopGrouping:
         self.group = LoopGroup([], [])
         self.nest_of: dict[object, int] = {}
         self.roots: list[Root] = []
+        self.done: set[Value] = set()
+        """what roots compute, but for stores"""
+        self.stored: dict[object, int] = {}
+        """memory that roots store to: where in the block the first does"""
+        self.last_reader: dict[object, int] = {}
+        """memory that roots read: the last nest that does"""
         self.outer: set[int] = root.parallel
         self._add(root)
 
@@ -42,11 +48,7 @@ class LoopGrouping:
 
     def _must_wait(self, root: Root) -> bool:
         """Whether it needs results of this group in full: at other coordinates, reshaped, or re-read from memory."""
-        p = self.dependences
-        done = {
-            r.op.result if r.op and r.op.results else r.value for r in self.roots if not (r.op and r.op.name in STORES)
-        }
-        stored = [(p.position[r.op], p.memory(r.op.operands[0])) for r in self.roots if r.op and r.op.name in STORES]
+        p, done = self.dependences, self.done
         for leaf in p.root_leaves(root):
             op = leaf.op
             assert op is not None
@@ -55,8 +57,8 @@ class LoopGrouping:
             if moves(op) and op.operands[0] in done:
                 return True
             if op.name in READS and leaf not in done:
-                at, memory = p.position[op], p.memory(op.operands[0])
-                if any(m == memory and i < at for i, m in stored):
+                first = self.stored.get(p.memory(op.operands[0]))
+                if first is not None and first < p.position[op]:
                     return True
         return False
 
@@ -72,15 +74,20 @@ class LoopGrouping:
                 earliest = max(earliest, made if same and not reduced else made + 1)
         if root.op is not None and root.op.name in STORES:
             memory = p.memory(root.op.operands[0])
-            for other in self.roots:
-                reads = any(
-                    x.op and x.op.name in READS and p.memory(x.op.operands[0]) == memory for x in p.root_leaves(other)
-                )
-                writes = other.op is not None and other.op.name in STORES and p.memory(other.op.operands[0]) == memory
-                writes = writes and not (other.op is not None and never_meet(other.op, root.op))
-                if reads or writes:
-                    earliest = max(earliest, self.nest_of[other] + (1 if writes else 0))
+            earliest = max(earliest, self.last_reader.get(memory, 0))
+            if memory in self.stored:
+                for other in self.roots:
+                    op = other.op
+                    if op is None or op.name not in STORES or p.memory(op.operands[0]) != memory:
+                        continue
+                    if not never_meet(op, root.op):
+                        earliest = max(earliest, self.nest_of[other] + 1)
+            self.stored[memory] = min(self.stored.get(memory, p.position[root.op]), p.position[root.op])
+        else:
+            self.done.add(root.op.result if root.op is not None and root.op.results else root.value)
         at = self._place(root, earliest)
+        for memory in {p.memory(x.op.operands[0]) for x in leaves if x.op is not None and x.op.name in READS}:
+            self.last_reader[memory] = max(self.last_reader.get(memory, 0), at)
         self.roots.append(root)
         self.nest_of[root] = at
         if root.op is None or root.op.results:

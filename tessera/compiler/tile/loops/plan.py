@@ -87,27 +87,34 @@ class Planner:
         return out
 
     def price(self, v: Value) -> int:
-        """Roughly, vector instructions to compute an element of `v`."""
+        """Roughly, vector instructions to have an element of `v`."""
         if v not in self._price:
-            op = v.op
-            if op is None or v in self.kept or op.name not in LAZY or not shape_of(v) or _one_for_all(op):
-                p = 1
-            elif op.name == "tile.gather":
-                p = 10 + sum(map(self.price, op.operands[1:]))
-            elif op.name in READS:
-                p = 1 + (self.price(op.operands[-1]) if op.attrs.get("masked") else 0)
-            else:
-                p = sum(map(self.price, op.operands))
-                if op.name == "tile.philox":
-                    p += 80
-                elif op.name in ELEMENTWISE:
-                    p += 2 if op.name in ("tile.cast", "tile.bitcast") else cost(op.name[5:])
-            self._price[v] = min(p, 1000)
+            known = v.op is None or v in self.kept or v.op.name not in LAZY or not shape_of(v) or _one_for_all(v.op)
+            self._price[v] = 1 if known else self._computing(v)
         return self._price[v]
+
+    def _computing(self, v: Value) -> int:
+        """Roughly, vector instructions to compute an element of `v`, also of one that is kept."""
+        op = v.op
+        if op is None or op.name not in LAZY:
+            return 1
+        if op.name == "tile.gather":
+            p = 10 + sum(map(self.price, op.operands[1:]))
+        elif op.name in READS:
+            p = 1 + (self.price(op.operands[-1]) if op.attrs.get("masked") else 0)
+        else:
+            p = sum(map(self.price, op.operands))
+            if op.name == "tile.philox":
+                p += 80
+            elif op.name in ELEMENTWISE:
+                p += 2 if op.name in ("tile.cast", "tile.bitcast") else cost(op.name[5:])
+        return min(p, 1000)
 
     def work(self, nest: Nest) -> int:
         """Roughly, vector instructions of one step of a nest."""
-        return sum(self.price(r.value) for r in nest.roots) + sum(self.worth[v] for v in nest.also)
+        stored = sum(self.price(r.value) for r in nest.roots if r.op is not None)
+        kept = sum(self._computing(r.value) for r in nest.roots if r.op is None)
+        return stored + kept + sum(self.worth[v] for v in nest.also)
 
     # -- what must be kept -------------------------------------------------------------------------------------------
     def _find_kept(self) -> None:

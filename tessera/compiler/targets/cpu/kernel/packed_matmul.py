@@ -388,7 +388,7 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
             )
             for p, v in zip(places, total, strict=True):
                 fn.store(v, p, kind.acc.itemsize)
-    return name
+    return module.only_one(fn)
 
 
 def _products(fn: LLVMFunction, kind: PackedMatmul, a: Val, b: Val, step: Val, sums: list[Val]) -> list[Val]:

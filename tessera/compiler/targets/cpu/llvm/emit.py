@@ -52,6 +52,7 @@ class LLVMModule:
         self.functions: list[LLVMFunction] = []
         self.attributes = attributes
         self.metadata = ["!0 = !{i32 1}"]
+        self._names: dict[str, str] = {}
 
     def seldom(self) -> int:
         """The number of the metadata of a branch that is hardly ever taken."""
@@ -62,6 +63,16 @@ class LLVMModule:
 
     def declare(self, text: str) -> None:
         self.declarations[text] = None
+
+    def only_one(self, fn: LLVMFunction) -> str:
+        """The name under which to call a function that is finished: that of an earlier one with the same text, in whose
+        favour this one is left out, or its own."""
+        lines: list[str] = []
+        fn.render(lines)
+        text = "\n".join([lines[0].replace(f"@{fn.name}(", "@(", 1), *lines[1:]])
+        if (name := self._names.setdefault(text, fn.name)) != fn.name:
+            self.functions.remove(fn)
+        return name
 
     def render(self) -> tuple[str, list[tuple[int, str, int]]]:
         """The text, and where its lines come from: [line, file, user's line] at each change, lines counted from 1."""

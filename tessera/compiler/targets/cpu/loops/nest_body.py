@@ -115,14 +115,16 @@ class NestBody:
         """The operations of a long computation that ends in stores, in the order in which the kernel has them. Results
         one after the other would take a little of all that they share: more values at a time than there are registers.
         """
-        if not all(root.op is not None and root.op.name == "tile.store" for root in self.nest.roots):
+        few = LONG * self.ev.isa.registers
+        stores = all(root.op is not None and root.op.name == "tile.store" for root in self.nest.roots)
+        if len(self.seen) < few or not stores:
             return []
         if not all(self.ev.unchanging(op.operands[0]) for op, _ in self.accesses if op.name == "tile.load"):
             return []
         places = {op: i for i, op in enumerate(self.plan.block.ops) if op.name in ARITHMETIC}
         found = [(places[v.op], (v, coords)) for v, coords in self.seen if v.op is not None and v.op in places]
         found.sort(key=lambda placed: placed[0])
-        return [x for _, x in found] if len(found) >= LONG * self.ev.isa.registers else []
+        return [x for _, x in found] if len(found) >= few else []
 
     def lanes(self, vector: int) -> int:
         """Elements per step along `vector`: one register of the widest type that has different elements there."""

@@ -63,6 +63,8 @@ class Turned:
         with fn.loop(0, main_rows, n) as r, fn.loop(0, main_columns, n) as c:
             self._block(r.index, c.index)
         ev.trusting = frozenset()
+        if isinstance(rows, int) and (main_rows, main_columns) == (rows, columns):
+            return
         with fn.loop(0, rows) as r:
             ev.env[self.along] = Coord(r.index)
             ev.within[self.along] = rows

@@ -128,7 +128,7 @@ def micro_kernel(module: LLVMModule, name: str, kind: TileBlock) -> str:
         ends = fn.binary("or", fn.icmp("eq", end, k), fn.icmp("eq", fn.mod(end, SPAN), 0))
         with fn.when(fn.binary("and", later, ends)):
             _add(fn, kind, sums, c, ldc)
-    return name
+    return module.only_one(fn)
 
 
 def _add(fn: LLVMFunction, kind: TileBlock, sums: Val, c: Val, ldc: Index) -> None:

@@ -5,7 +5,7 @@ A step is one k, converted to the accumulator's dtype, or a word with several ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, register_type, storage_type, unpack
@@ -257,26 +257,36 @@ class Packer:
     def turned(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val) -> None:
         """k has stride 1: square blocks are transposed in registers; the rest of k is packed step by step.
 
-        A row of fewer than `lanes` elements is stored as a full vector: the next row overwrites the surplus.
+        A row of fewer than `lanes` elements is stored as a full vector: what comes later overwrites the surplus.
+        Several squares beside each other are a loop, since more than one does not fit into the registers.
         """
-        fn, lanes, width, together = self.fn, self.panel.lanes, self.panel.width, self.panel.together
-        square = lanes * together
-        whole = fn.mul(fn.div(kc, square), square)
-        zero = const(0, self.panel.element.wide(lanes))
-        with fn.loop(0, whole, square) as at:
-            corner = self.at(source, at.index)
-            columns: list[list[Val]] = []
-            for start in range(0, width, lanes):
-                have = min(lanes, width - start)
-                for i in range(have):  # of the next panel: so many rows side by side are not foreseen
-                    fn.prefetch(self.at(corner, fn.mul(sp, start + i + width)), 2)
-                rows = [self.read(self.at(corner, fn.mul(sp, start + i)), lanes) for i in range(have)]
-                columns.append(transpose(fn, rows + [zero] * (lanes - have)))
-            first = fn.div(at.index, together)
-            for i in range(lanes):
-                for j, column in enumerate(columns):
-                    self.put(column[i], self.line(target, fn.add(first, i)), j * lanes)
+        fn, lanes, width = self.fn, self.panel.lanes, self.panel.width
+        side = lanes * self.panel.together
+        whole, looped = fn.mul(fn.div(kc, side), side), width // lanes * lanes if width >= 2 * lanes else 0
+        with fn.loop(0, whole, side) as at:
+            parts = [(start, self._square(source, sp, at.index, start)) for start in range(looped, width, lanes)]
+            self._put_columns(parts, target, at.index)
+            if looped:
+                with fn.loop(0, looped, lanes) as start:
+                    square = self._square(source, sp, at.index, start.index)
+                    self._put_columns([(start.index, square)], target, at.index)
         self.one_by_one(source, sp, sk, kc, target, width, whole)
+
+    def _square(self, source: Val, sp: Val, k: Val, start: Index) -> list[Val]:
+        """The vectors of steps k, k + 1 ..., of `lanes` elements from `start` on as far as the panel has them."""
+        fn, lanes, width = self.fn, self.panel.lanes, self.panel.width
+        have = min(lanes, width - start) if isinstance(start, int) else lanes
+        corner = self.at(source, k)
+        for i in range(have):  # of the next panel: so many rows side by side are not foreseen
+            fn.prefetch(self.at(corner, fn.mul(sp, fn.add(start, i + width))), 2)
+        rows = [self.read(self.at(corner, fn.mul(sp, fn.add(start, i))), lanes) for i in range(have)]
+        return transpose(fn, rows + [const(0, self.panel.element.wide(lanes))] * (lanes - have))
+
+    def _put_columns(self, parts: Sequence[tuple[Index, list[Val]]], target: Val, k: Val) -> None:
+        first = self.fn.div(k, self.panel.together)
+        for i in range(self.panel.lanes):
+            for start, square in parts:
+                self.put(square[i], self.line(target, self.fn.add(first, i)), start)
 
     def one_by_one(self, source: Val, sp: Val, sk: Val, kc: Val, target: Val, valid: Index, start: Index = 0) -> None:
         """The steps from `start` on, element by element."""
