@@ -1032,8 +1032,8 @@ def count_nonzero(x: A, axis: Axes = None, keepdims: _bool = False, *, dim: Axes
 def cross_entropy(logits: A, labels: Array, reduction: str = 'mean', label_smoothing: float = 0.0) -> A:
     """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
 
-    `label_smoothing` e adds the mean over all classes with weight e. Labels outside the classes, such as -100, do not
-    count: their loss is 0, and the mean is that of the others, NaN if there is none.
+    `label_smoothing` e adds the mean over all classes with weight e. Labels below 0, such as -100, do not count: their
+    loss is 0, and the mean is that of the others, NaN if there is none. The loss of a label beyond the classes is NaN.
     """
 
 def cummax(x: A, axis: int | None = None, *, dim: int | None = ..., dims: int | None = ...) -> A:
@@ -1320,10 +1320,14 @@ def moveaxis(x: A, source: int | tuple[int, ...], destination: int | tuple[int, 
     """`x` with the axes `source` at the places `destination`; the others keep their order."""
 
 def mse(x: A, y: Array, reduction: str = 'mean') -> A:
-    """The mean (or sum, or each) of the squared differences of x and y."""
+    """The mean (or sum, or each) of the squared differences of x and y, of which one has the shape of both together:
+    [B, 1] and [B] would give B * B differences.
+    """
 
 def mse_loss(x: A, y: Array, reduction: str = 'mean') -> A:
-    """The mean (or sum, or each) of the squared differences of x and y."""
+    """The mean (or sum, or each) of the squared differences of x and y, of which one has the shape of both together:
+    [B, 1] and [B] would give B * B differences.
+    """
 
 def mul(x: A, y: Array) -> A:
     """x * y."""
