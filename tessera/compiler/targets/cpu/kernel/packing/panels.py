@@ -18,6 +18,8 @@ from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, PTR, Index, T
 from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
 
+AHEAD = 4
+"""how many steps further the row is that memory is asked for while one is packed"""
 WIDE = 4
 """panels that are packed side by side where a step's elements are neighbours, so that long pieces of memory are read"""
 
@@ -184,8 +186,15 @@ class Packer:
             return
         with fn.loop(0, kc) as at:
             row, line = self.at(source, fn.mul(at.index, sk)), self.line(target, at.index)
+            self.ask(row, sk, panels)
             for p in range(panels):
                 self._row(partial(self._read_at, row, p * self.panel.width), self.panel_of(line, p))
+
+    def ask(self, row: Val, sk: Val, panels: int) -> None:
+        """Asks memory for the same piece of a later row: processors do not foresee short pieces of far rows."""
+        later = self.at(row, self.fn.mul(sk, AHEAD))
+        for start in range(0, panels * self.panel.width, 64 // self.panel.storage.itemsize):
+            self.fn.prefetch(self.at(later, start))
 
     @property
     def has_masks(self) -> bool:
@@ -374,6 +383,8 @@ class WordPacker(Packer):
 
         def step(k: Index, have: int, number: Index) -> None:
             rows, line = [self.at(source, fn.mul(fn.add(k, i), sk)) for i in range(have)], self.line(target, number)
+            for row in rows:
+                self.ask(row, sk, panels)
             for p in range(panels):
                 self._row(partial(self._words_at, rows, p * self.panel.width), self.panel_of(line, p))
 
