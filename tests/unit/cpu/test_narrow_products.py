@@ -18,6 +18,7 @@ import tessera as ts
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.compiler.pipeline import generate
+from tessera.compiler.targets.cpu.kernel.packed_matmul import panel_rows
 from tessera.compiler.targets.cpu.llvm import isa
 from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.language import dtypes as dt
@@ -40,6 +41,14 @@ def placed(x: Any, layout: str) -> tuple[Any, tuple[int, int]]:
     wide = np.zeros((m, 3 * n), x.dtype)
     wide[:, ::3] = x
     return wide, (3 * n, 3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "panel"), [(1, 1), (14, 14), (15, 8), (64, 13), (256, 13), (504, 14), (512, 14), (1 << 30, 14)]
+)
+def test_panels_are_filled_up(rows: int, panel: int) -> None:
+    """256 rows are 20 panels of 13 with 4 of filler, not 19 of 14 with 10."""
+    assert panel_rows(rows) == panel
 
 
 def without(word: str) -> CpuTarget:

@@ -34,6 +34,8 @@ from tessera.language.order import CHAIN, SPAN
 
 KC = 256
 """steps of k packed at a time: an MR x KC panel of A and a KC x NR panel of B share the first-level cache"""
+MOST_ROWS, FEWER = 14, 3
+"""rows of a block in registers at most, where there are 32 of them, and how many sizes are tried from there on down"""
 assert KC % CHAIN == 0 and SPAN % KC == 0, "a slab is whole chains, a group whole slabs"
 
 
@@ -91,7 +93,7 @@ class PackedMatmul:
 
     @property
     def moved(self) -> bool:
-        """Whether A's bytes are packed 128 off; the register block then has one more row, for what that adds."""
+        """Whether A's bytes are packed 128 off; what that adds is summed once for each panel of B, and taken off."""
         return self.together == 4 and not self.tiled and narrow.is_moved(self.lhs, self.rhs)
 
     @property
@@ -108,12 +110,14 @@ class PackedMatmul:
     def mr(self) -> int:
         """Rows of the block in registers: with two vectors of columns, at most all registers but those for A and B.
 
-        As few as fit the same number of panels, so that the last one is not mostly filler.
+        As few as fit the same number of panels, so that the last one is not mostly filler, or a row or two fewer where
+        that fills up more panels.
         """
         rows = max(1, self.rows)
-        most = 2 * tiles.ROWS if self.tiled else (14 if self.isa.registers >= 32 else 6) - 2 * self.moved
-        even = -(-rows // -(-rows // most))
-        return even + even % 2 if self.tiled and even > tiles.ROWS else even
+        if self.tiled:
+            even = _evenly(rows, 2 * tiles.ROWS)
+            return even + even % 2 if even > tiles.ROWS else even
+        return panel_rows(rows, MOST_ROWS if self.isa.registers >= 32 else 6)
 
     @property
     def tile(self) -> tiles.TileBlock:
@@ -161,6 +165,18 @@ class PackedMatmul:
         return -(-(lhs + rhs) * self.acc.itemsize // 64) * 64
 
 
+def panel_rows(rows: int, most: int = MOST_ROWS) -> int:
+    """How many of so many rows a panel has, so that all of them take the least time: a panel takes about as long as its
+    rows, filler included, and a third of a row to begin and to end."""
+    tried = (_evenly(rows, r) for r in range(most, max(0, most - FEWER), -1))
+    return min(tried, key=lambda r: -(-rows // r) * (3 * r + 1))
+
+
+def _evenly(rows: int, most: int) -> int:
+    """Rows of a panel, at most `most`, of as few panels as there can be."""
+    return -(-rows // -(-rows // most))
+
+
 SIZES = [("c", PTR), ("ldc", I64), ("m", I64), ("n", I64), ("k", I64)]
 PARAMETERS = [("a", PTR), ("sam", I64), ("sak", I64), ("b", PTR), ("sbk", I64), ("sbn", I64), *SIZES]
 """parameters of every function that multiplies matrices with one strided axis of rows and one of columns: C = A @ B"""
@@ -192,6 +208,7 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
     if not kind.accumulate:
         with fn.when(fn.icmp("eq", k, 0)):
             _clear(fn, kind, c, fn.mul(fn.mul(panels, kind.mr), ldc))
+    off = fn.alloca(elem, WIDE * kind.nr) if kind.moved else None
     with fn.loop(0, k, kind.slab) as slab:
         kc = fn.smin(kind.slab, fn.sub(k, slab.index))
         pack_lhs, pack_rhs = (
@@ -205,11 +222,15 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
             if kind.ready:
                 before = fn.mul(fn.div(slab.index, kind.slab), kind.ready * kind.nr)
                 packed_rhs = fn.gep(given[1][0], fn.mul(fn.add(before, wide.index), KC), elem)
+            if off is not None:
+                with fn.loop(0, valid, kind.nr) as q:
+                    _sum_moved(fn, kind, fn.gep(packed_rhs, fn.mul(q.index, KC), elem), kc, fn.gep(off, q.index, elem))
             with fn.loop(0, valid, kind.nr) as q, fn.loop(0, panels) as p:
                 row = fn.mul(p.index, kind.mr)
                 x, y = fn.gep(work, fn.mul(row, KC), elem), fn.gep(packed_rhs, fn.mul(q.index, KC), elem)
                 at = fn.add(fn.mul(row, ldc), fn.add(wide.index, q.index))
-                _call(fn, micro, x, y, fn.gep(c, at, elem), fn.gep(sums, at, elem), kc, ldc, slab.index, k)
+                more = [] if off is None else [fn.gep(off, q.index, elem)]
+                _call(fn, micro, x, y, fn.gep(c, at, elem), fn.gep(sums, at, elem), kc, ldc, slab.index, k, *more)
     if kind.tiled:
         tiles.release(fn)
     return kind.name
@@ -321,6 +342,18 @@ def _aligned(fn: LLVMFunction, p: Val) -> Val:
     return fn.op(f"inttoptr i64 {up.ref} to ptr", PTR, [up])
 
 
+def _sum_moved(fn: LLVMFunction, kind: PackedMatmul, panel: Val, kc: Index, target: Val) -> None:
+    """Stores what moving A's bytes adds to the sums of a slab, for each column of a panel of B."""
+    vector = I32.wide(kind.lanes)
+    places = range(0, kind.nr, kind.lanes)
+    with fn.loop(0, fn.div(fn.add(kc, kind.together - 1), kind.together), 1, [const(0, vector)] * len(places)) as step:
+        line = fn.gep(panel, fn.mul(step.index, kind.nr), I32.elem)
+        words = [fn.load(fn.gep(line, place, I32.elem), vector, 64) for place in places]
+        step.next = [narrow.moved_by(fn, *kind.values, x, y) for x, y in zip(words, step.carried, strict=True)]
+    for place, total in zip(places, step.results, strict=True):
+        fn.store(total, fn.gep(target, place, I32.elem), 64)
+
+
 def _clear(fn: LLVMFunction, kind: PackedMatmul, c: Val, count: Index) -> None:
     zero = const(0, kind.element)
     with fn.loop(0, count) as at:
@@ -331,10 +364,11 @@ def _clear(fn: LLVMFunction, kind: PackedMatmul, c: Val, count: Index) -> None:
 def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
     """The block's sums of a group += panel of A times panel of B, chain by chain; C += those sums at the group's end.
 
-    `at` is how far k was before this slab, `k` where it ends.
+    `at` is how far k was before this slab, `k` where it ends; `off`: where the sums are that moved bytes of A add.
     """
     name = f"micro_{kind.name}"
     params = [("a", PTR), ("b", PTR), ("c", PTR), ("sums", PTR), ("kc", I64), ("ldc", I64), ("at", I64), ("k", I64)]
+    params += [("off", PTR)] if kind.moved else []
     fn = LLVMFunction(module, name, params)
     a, b, c, sums, kc, ldc, at, k = (fn.param(i) for i in range(8))
     vector, elem = kind.element.wide(kind.lanes), kind.element.elem
@@ -358,13 +392,12 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
         if kind.accumulate:
             start = fn.choose(fn.icmp("eq", done, 0), lambda: load(block(c)), lambda: zeros)
         end = fn.smin(fn.add(part.index, kind.chain), kc)
-        moved = zeros[:vectors] if kind.moved else []
         lo, hi = (fn.div(x, kind.together) for x in (part.index, fn.add(end, kind.together - 1)))
-        with fn.loop(lo, hi, 1, [*start, *moved]) as chain:
+        with fn.loop(lo, hi, 1, start) as chain:
             chain.next = _products(fn, kind, a, b, chain.index, chain.carried)
-        found = chain.results[: len(start)]
-        if moved:
-            off = chain.results[len(start) :]
+        found = chain.results
+        if kind.moved:  # a slab is one chain
+            off = load([fn.gep(fn.param(8), j * kind.lanes, elem) for j in range(vectors)])
             found = [fn.binary("sub", v, off[i % vectors]) for i, v in enumerate(found)]
         first = fn.icmp("eq", fn.mod(done, SPAN) if kind.levels == 3 else done, 0)
         total = found
@@ -392,7 +425,7 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
 
 
 def _products(fn: LLVMFunction, kind: PackedMatmul, a: Val, b: Val, step: Val, sums: list[Val]) -> list[Val]:
-    """The block with the products of one step added, and behind it what moving A's bytes has added."""
+    """The block with the products of one step added."""
     element = I32 if kind.together > 1 else kind.element
     vector, elem = element.wide(kind.lanes), element.elem
     vectors = kind.nr // kind.lanes
@@ -404,8 +437,7 @@ def _products(fn: LLVMFunction, kind: PackedMatmul, a: Val, b: Val, step: Val, s
         left = fn.splat(fn.load(fn.gep(column, i, elem), element), kind.lanes)
         for j in range(vectors):
             following.append(_multiply_add(fn, kind, left, rights[j], sums[i * vectors + j]))
-    off = sums[kind.mr * vectors :]
-    return following + [narrow.moved_by(fn, *kind.values, x, y) for x, y in zip(rights, off, strict=False)]
+    return following
 
 
 def _multiply_add(fn: LLVMFunction, kind: PackedMatmul, x: Val, y: Val, z: Val) -> Val:
