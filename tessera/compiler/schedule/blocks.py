@@ -116,7 +116,7 @@ def contract_block(
             shares = min(shares, -(-2 * s.programs // batch))
         if n > _FEW:
             return _least_work(m, n, s, batch if isinstance(batch, int) else 1, shares, dtype in _NARROW)
-        rows = min(rows, _up(-(-m // shares), _LANES))
+        rows = min(rows, _up(-(-m // shares), _LANES), _PART)
     elif m * n >= 64 * 64:
         columns = min(columns, max(64, _up(-(-n // s.programs), 32)))
     if rows >= m and columns >= max(n, 2 * _LANES) and batch == 1 and isinstance(k, int) and m * n * k >= _LONG:
@@ -186,6 +186,8 @@ _ROWS = 14
 _LONG = 1 << 23
 """multiplications that repay packing the left operand twice"""
 _FEW, _LANES = 8, 32
+_PART = 256
+"""rows of a program for few columns: short enough that the other threads are soon done where one loses its processor"""
 _PACKED = 32
 """multiplications that take as long as packing an element, roughly: it comes from another cache or from memory"""
 _WIDER = 4
