@@ -109,7 +109,9 @@ def test_a_vector_times_a_matrix_reads_long_rows(n: int, columns: int) -> None:
     assert contract_block(1, n, "cpu") == (1, columns)
 
 
-@pytest.mark.parametrize(("m", "n", "rows"), [(200, 1, 64), (1000, 1, 256), (4096, 1, 256), (4096, 8, 256), (4096, 9, 512)])
+@pytest.mark.parametrize(
+    ("m", "n", "rows"), [(200, 1, 64), (1000, 1, 256), (4096, 1, 256), (4096, 8, 256), (4096, 9, 512)]
+)
 def test_a_matrix_times_few_columns_has_short_parts(m: int, n: int, rows: int) -> None:
     assert contract_block(m, n, "cpu", k=500)[0] == rows
 
