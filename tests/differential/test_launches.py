@@ -382,3 +382,24 @@ def test_debug_mode_checks_the_kernel(debug_target: str, monkeypatch: pytest.Mon
         looks_up(x, at)
     (found,) = e.value.diagnostics
     assert found.span.line == beyond.definition().span.line + 2
+
+
+def test_launches_that_follow_one_another_read_one_copy() -> None:
+    """What a kernel stores to is a copy of its own; and so is what a later launch reads."""
+
+    @ts.function
+    def shared(x: ts.Tensor["M", "N", f32], w: ts.Tensor["M", "M", f32]):
+        first, second = damped(x.T, 2.0), halves(x.T)[0]
+        moved = added(x.T.reshape(-1), second.reshape(-1))
+        return first + second, moved, damped((first @ w).T, 1.0), doubled(x.T)
+
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((6, 5), (6, 6)))
+    compiled = ts.compile(shared, target="cpu", arguments=(x, w))
+    found = shared(x, w)
+    want = 2 * np.exp(x.T), x.T / 2
+    for a, b in zip(found, (want[0] + want[1], (x.T * 1.5).reshape(-1), np.exp((want[0] @ w).T), 2 * x.T), strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5)
+    labels = [launch.label for launch in compiled.lowered.program.launches]
+    assert labels[:3] == ["copy", "damped", "halves"]
+    assert labels.count("copy") == 5, "one for the first two, two for `added`, one each for the others"

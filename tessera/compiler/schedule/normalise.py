@@ -5,7 +5,7 @@ Inserted copies are casts to the same dtype: elementwise ops like any other, fus
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import cast
 
 from tessera.compiler.ir.core import Block, Builder, Op, Value
@@ -15,7 +15,7 @@ from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import collapse
 from tessera.compiler.schedule.alignment import base_of, long_reduction
 from tessera.compiler.schedule.matrices import Contraction, contraction, operands_as_matrices, ordered, roles
-from tessera.compiler.schedule.views import is_view, kind_of, layout_of, number_everywhere, views_to
+from tessera.compiler.schedule.views import ViewLayout, is_view, kind_of, layout_of, number_everywhere, views_to
 from tessera.language import dtypes
 
 
@@ -32,6 +32,7 @@ than they are in several axes."""
 
 def normalise(block: Block, sizes: Sizes) -> None:
     """`sizes`: what the target's programs take."""
+    copies: dict[ViewLayout, Value] = {}
     for op in list(block.ops):
         if is_view(op) and layout_of(op.result) is None:
             op.set_operand(0, copy_before(op, op.operands[0]))
@@ -53,7 +54,7 @@ def normalise(block: Block, sizes: Sizes) -> None:
         elif kind_of(op) == "reduce":
             _straighten(op)
         elif op.name == "graph.launch":
-            _normalise_launch(op)
+            copies = _normalise_launch(op, copies)
         elif op.name == "graph.if":
             _own(op, {0})
         for region in () if op.name in LAUNCHES else op.regions:
@@ -67,10 +68,11 @@ def normalise(block: Block, sizes: Sizes) -> None:
         _own(last, [*places[len(places) - count :], *places[: len(places) - count]])  # states first: they are large
 
 
-def _normalise_launch(op: Op) -> None:
+def _normalise_launch(op: Op, known: Mapping[ViewLayout, Value]) -> dict[ViewLayout, Value]:
     """A kernel's arguments are contiguous in memory. Nothing else reads an argument that the kernel stores to: it is a
-    copy, unless it was computed for this launch alone."""
-    writes = stored(op)
+    copy, unless it was computed for this launch alone. `known`: copies that the launch before reads; gives those that
+    this one reads. A copy for launches far apart would take memory in between."""
+    writes, copies = stored(op), dict[ViewLayout, Value]()
     for i, arg in enumerate(kernel_of(op).region.block.args[: len(op.operands)]):
         v = op.operands[i]
         layout = layout_of(v)
@@ -81,8 +83,14 @@ def _normalise_launch(op: Op) -> None:
             ready = layout is not None and layout.whole and _made_for(v, op)
         else:
             ready = layout is not None and layout.dense and _in_memory(layout.base)
-        if not ready:
+        if ready:
+            continue
+        if layout is None or i in writes or isinstance(arg.type, TileType):
             op.set_operand(i, copy_before(op, v))
+            continue
+        copies[layout] = copies.get(layout) or known.get(layout) or copy_before(op, v)
+        op.set_operand(i, copies[layout])
+    return copies
 
 
 def _computed(op: Op) -> bool:
