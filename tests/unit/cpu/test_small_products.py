@@ -93,11 +93,12 @@ LARGER = [
     (single, (150, 300, 130), "direct"),
     (single, (260, 128, 200), "direct"),
     (single, (40, 700, 900), "copied"),  # lines of b are spread over 2.5 MB
-    (right_turned, (150, 300, 130), "copied"),
-    (right_turned, (77, 129, 37), "copied"),
+    (right_turned, (300, 300, 130), "copied"),
+    (right_turned, (57, 129, 37), "copied"),
     (right_turned, (300, 260, 11), "copied"),
     (right_turned, (64, 130, 40), "copied"),
     (right_turned, (64, 64, 104), "copied"),
+    (right_turned, (40, 300, 700), "packed"),
     (left_turned, (150, 300, 130), "direct"),
     (left_turned, (900, 700, 300), "packed"),  # as those of a
     (single, (20, 1500, 100), "packed"),
@@ -131,10 +132,10 @@ def test_larger_products_pack_nothing_on_the_left(product: Any, size: tuple[int,
 
 @pytest.mark.parametrize("columns", [40, 72, 104, 130])
 def test_no_row_beyond_the_last_is_copied(columns: int) -> None:
-    a, b = (np.random.default_rng(n).standard_normal((n, 140)).astype(np.float32) for n in (40, columns))
-    compiled = _compiled(right_turned, 40, 140, columns)
+    a, b = (np.random.default_rng(n).standard_normal((n, 140)).astype(np.float32) for n in (60, columns))
+    compiled = _compiled(right_turned, 60, 140, columns)
     for at_end in (True, False):
-        memory = [Guarded(x, at_end) for x in (a, b, np.full((40, columns), 7, np.float32))]
+        memory = [Guarded(x, at_end) for x in (a, b, np.full((60, columns), 7, np.float32))]
         target = CpuTarget()
         code = target.load(generate(compiled.lowered.program, target))
         code.run([m.address for m in memory], [], [])
@@ -150,7 +151,7 @@ def test_what_reads_a_block_meets_no_filler() -> None:
     )
 
 
-@ts.kernel(ROWS=32, DEPTH=48)
+@ts.kernel(ROWS=64, DEPTH=48)
 def accumulated(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor[72, "K", ts.f32], out: ts.Tensor["M", 72, ts.f32]):
     ctx = ts.tile.context()
     i = ts.tile.program_id(0) * ctx.ROWS
@@ -162,7 +163,7 @@ def accumulated(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor[72, "K", ts.f32], o
 
 def test_no_column_is_added_to_twice() -> None:
     """The last eight of 72 columns are a part of a vector."""
-    a, b = (np.random.default_rng(i).standard_normal((n, 96)).astype(np.float32) for i, n in enumerate((32, 72)))
-    out = np.empty((32, 72), np.float32)
+    a, b = (np.random.default_rng(i).standard_normal((n, 96)).astype(np.float32) for i, n in enumerate((64, 72)))
+    out = np.empty((64, 72), np.float32)
     accumulated(a, b, out)
     np.testing.assert_allclose(out, a @ b.T, rtol=1e-4, atol=1e-4)

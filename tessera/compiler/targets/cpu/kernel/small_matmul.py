@@ -31,6 +31,8 @@ from tessera.language.order import CHAIN, SPAN, levels
 
 FEW_ROWS = 4
 """rows of A for which B is never worth packing; twice as many where there are registers for them"""
+MANY_ROWS = 48
+"""rows of A from which on it repays to transpose blocks of B that are as wide as the direct way reads them"""
 ROWS = 8
 """rows of B that are added to C together where A is a vector; half as many where rows are a multiple of two pages
 apart, whose lines drive each other out of a first-level cache before they are read"""
@@ -152,7 +154,7 @@ def direct_kind(shape: Shape, packed: bool = False) -> str:
         return "" if not large else "direct" if shape.spans_little(2) else "copied"
     few = 2 * FEW_ROWS if shape.isa.registers >= 32 else FEW_ROWS
     if shape.strides[2] != 1 or m > few:
-        return "copied" if shape.strides[2] == 1 and large else ""
+        return "copied" if shape.strides[2] == 1 and large and m >= MANY_ROWS else ""
     if shape.strides[1] == 1 and not shape.accumulate and n < shape.lanes and _dots_are_faster(n, k):
         return "dots"
     one_group = k is not None and chains_in_lanes(k, shape.lanes) is not None
