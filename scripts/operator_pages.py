@@ -29,6 +29,7 @@ TITLES = {
     "triangular": "Triangular matrices",
     "orthogonal": "Orthogonal factors",
     "eigen": "Eigenvalues",
+    "singular": "Singular values",
     "shaping": "Shapes",
     "conversion": "Conversions",
     "joining": "Joining and cutting",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -36,6 +38,29 @@ def qr(n: int) -> Row:
     x = well_conditioned(512 // n, 512 // n)
     return Row(lambda x: ts.linalg.qr(x), (x,), torch=lambda x: tuple(torch.linalg.qr(x)),
                arrays=lambda xp, x: tuple(xp.linalg.qr(x)))  # fmt: skip
+
+
+@row("eigh 256")
+def eigh(n: int) -> Row:
+    """As a matrix and its eigenvalues: signs of vectors are not defined."""
+    x = positive(256 // n, 256 // n)
+
+    def of(xp: Any, x: Any) -> Any:
+        w, v = xp.linalg.eigh(x)
+        return w, v * w @ v.T
+
+    return Row(lambda x: of(ts, x), (x,), torch=lambda x: of(torch, x), arrays=of)
+
+
+@row("svd 256")
+def svd(n: int) -> Row:
+    x = well_conditioned(256 // n, 256 // n)
+
+    def of(xp: Any, x: Any) -> Any:
+        u, s, vt = xp.linalg.svd(x)
+        return s, u * s @ vt
+
+    return Row(lambda x: of(ts, x), (x,), torch=lambda x: of(torch, x), arrays=of)
 
 
 @row("cholesky of 4096, 8 x 8")

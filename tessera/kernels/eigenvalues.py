@@ -44,7 +44,7 @@ def tridiagonalize(
             if k + c == ctx.N - 1:
                 e[b, k + c] = ts.tile.zeros((), a.dtype)
             else:
-                beta, tau = reflection(v, b, k, c, largest, width)
+                beta, tau = reflection(v, b, k, c, k + c + 1, largest, width)
                 e[b, k + c] = beta
                 along = image(out, v, w, b, k, c, tau, nb, width)
                 column = -tau * ts.tile.row_sum(h * along[None, :]).reshape(nb)
@@ -124,18 +124,17 @@ def present_row(out, v, w, b, k, c, width):
     return largest
 
 
-def reflection(v, b, k, c, largest, width):
-    """Makes row c of `v` the reflection that leaves only its first element, at k + c + 1: what that becomes, and the
-    reflection's factor."""
+def reflection(v, b, k, c, first, largest, width):
+    """Makes row c of `v` the reflection that leaves only the element `first` of those from there on: what that becomes,
+    and the reflection's factor. `largest`: of the elements behind it, which count as 0 if their squares would."""
     at, n = ts.tile.arange(width), v.shape[2]
-    first = k + c + 1
     head = v[b, c, first]
     scale = ts.tile.maximum(largest, ts.tile.abs(head))
     squares = ts.tile.zeros((), v.dtype)
     for i in ts.tile.range_k(k, n, width):
         x = ts.tile.where(i + at >= first, row(v, b, c, i, width) / scale, 0.0)
         squares += ts.tile.sum(x * x)
-    none = largest == 0
+    none = largest < tiny(v) * tiny(v)
     norm = scale * ts.tile.sqrt(squares)
     beta = ts.tile.where(none, head, ts.tile.where(head < 0, norm, -norm))
     start = ts.tile.where(none, 1.0, head - beta)

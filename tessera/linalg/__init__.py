@@ -17,7 +17,7 @@ HOME = {
         ("cross", "diagonal", "matmul", "matrix_power", "matrix_transpose", "outer", "tensordot"), "products"
     ),
     **dict.fromkeys(("trace", "vecdot"), "products"),
-    **dict.fromkeys(("svd", "svdvals", "pinv", "matrix_rank", "lstsq"), "eigen"),
+    **dict.fromkeys(("pinv", "matrix_rank", "lstsq"), "least_squares"),
     **dict.fromkeys(("matrix_norm", "vector_norm"), "norms"),
 }
 """the module of each name that is a program"""

@@ -8,16 +8,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from tessera.linalg.products import cross as cross
 from tessera.linalg.products import diagonal as diagonal
-from tessera.linalg.eigen import lstsq as lstsq
+from tessera.linalg.least_squares import lstsq as lstsq
 from tessera.linalg.products import matmul as matmul
 from tessera.linalg.norms import matrix_norm as matrix_norm
 from tessera.linalg.products import matrix_power as matrix_power
-from tessera.linalg.eigen import matrix_rank as matrix_rank
+from tessera.linalg.least_squares import matrix_rank as matrix_rank
 from tessera.linalg.products import matrix_transpose as matrix_transpose
 from tessera.linalg.products import outer as outer
-from tessera.linalg.eigen import pinv as pinv
-from tessera.linalg.eigen import svd as svd
-from tessera.linalg.eigen import svdvals as svdvals
+from tessera.linalg.least_squares import pinv as pinv
 from tessera.linalg.products import tensordot as tensordot
 from tessera.linalg.products import trace as trace
 from tessera.linalg.products import vecdot as vecdot
@@ -89,3 +87,14 @@ def solve_triangular(a: A, b: Array, lower: bool = False, trans: int | str = 0, 
     `unit_diagonal`: the diagonal counts as 1, and is not read. These are SciPy's and JAX's parameters. A 0 on the
     diagonal gives infinities and NaN; outside of functions it raises LaunchError TS501.
     """
+
+def svd(x: A, full_matrices: bool = True) -> tuple[A, ...]:
+    """u, s [..., K] and v^T of x = u diag(s) v^T for x [..., M, N], with K = min(M, N) and s in descending order.
+
+    u is [..., M, M] and v^T [..., N, N]; with `full_matrices=False` they are [..., M, K] and [..., K, N]. Signs of
+    singular vectors are not defined. Derivatives need different singular values, all of them greater than 0, where they
+    go through the vectors; vectors beyond K have none. Where a matrix has NaN or an infinity, its results are NaN.
+    """
+
+def svdvals(x: A) -> A:
+    """The singular values [..., K] of matrices x [..., M, N] in descending order, with K = min(M, N)."""

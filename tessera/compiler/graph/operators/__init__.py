@@ -24,6 +24,7 @@ from tessera.compiler.graph.operators.attention import steps as steps
 from tessera.compiler.graph.operators.linalg import eigen as eigen
 from tessera.compiler.graph.operators.linalg import general as general
 from tessera.compiler.graph.operators.linalg import orthogonal as orthogonal
+from tessera.compiler.graph.operators.linalg import singular as singular
 from tessera.compiler.graph.operators.linalg import triangular as triangular
 from tessera.compiler.graph.operators.nn import activations as activations
 from tessera.compiler.graph.operators.nn import layers as layers

@@ -1,13 +1,15 @@
-"""What eigenvalues and singular values share: scales, strips of vectors, order; and NumPy's way to three diagonals."""
+"""What eigenvalues and singular values share: scales, strips of vectors, order; and NumPy's way through diagonals."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tessera.compiler.graph.builder import GraphBuilder
-from tessera.compiler.graph.operator import tensor
+from tessera.compiler.graph.cut import Cut
+from tessera.compiler.graph.operator import Operator, tensor
 from tessera.compiler.graph.operators.linalg.matrices import BLOCK
 from tessera.compiler.ir.core import Value
+from tessera.compiler.ir.types import TensorType
 from tessera.language import dims
 from tessera.language.dims import Dim
 from tessera.language.lazy import np
@@ -16,6 +18,34 @@ STRIP = 64
 """elements of a row that a program turns at a time"""
 SHARE = 256
 """elements of a row that a program turns: fewer would pay for finding the rotations once more"""
+
+
+class Condensed(Operator, abstract=True):
+    """Of matrices with two or three diagonals, in lines [..., N]."""
+
+    functions = ()
+    methods = ()
+    kind = "scan"
+    batching = "leading"
+    multiple = True
+    differentiable = False
+
+    def partition(self, cut: Cut, d: TensorType, *others: TensorType) -> None:
+        a = cut.axis(d)
+        if a is not None and a == d.rank - 1:
+            cut.whole(f"it needs whole matrices, which run along {cut.dim}")
+
+
+def batched_lines(g: GraphBuilder, name: str, operands: list[Value], behind: list[int]) -> Any:
+    """`matrices.batched` for operands whose first one is of lines."""
+    batch = tensor(operands[0]).shape[:-1]
+    if len(batch) == 1:
+        return None
+    rows = (g.reshape(v, (dims.prod(batch), *tensor(v).shape[len(batch) :])) for v in operands)
+    out = getattr(g, name)(*rows)
+    return tuple(
+        g.reshape(v, (*batch, *tensor(v).shape[tensor(v).rank - k :])) for v, k in zip(out, behind, strict=True)
+    )
 
 
 def strips(n: Dim) -> tuple[Dim, int, Dim]:
@@ -59,6 +89,21 @@ def apart(g: GraphBuilder, w: Value) -> Value:
     return g.where(equal, 0.0, g.div(1.0, g.where(equal, 1.0, difference)))
 
 
+def numpy_scaled(a: Any) -> Any:
+    """`scaled` of arrays."""
+    size = np.abs(a).max((-2, -1), keepdims=True) if a.size else np.ones((*a.shape[:-2], 1, 1))
+    whole = np.isfinite(size)
+    with np.errstate(all="ignore"):
+        size = np.where(whole & (size > 0), np.exp2(np.floor(np.log2(size))), 1).astype(a.dtype)
+    return np.where(whole, a, 0) / size, size, whole
+
+
+def numpy_rows(z: Any, n: int) -> Any:
+    """`from_strips` of arrays."""
+    *batch, count, rows, width = z.shape
+    return np.moveaxis(z, -3, -2).reshape(*batch, rows, count * width)[..., :n]
+
+
 def tridiagonal(a: Any) -> Any:
     """NumPy's `eigenvalues.tridiagonalize`, in its order of blocks."""
     n = len(a)
@@ -90,8 +135,8 @@ def tridiagonal(a: Any) -> Any:
 
 def _reflection(x: Any) -> Any:
     """What is left of x, the factor, and the vector with first element 1."""
-    norm = np.linalg.norm(x) if np.any(x[1:]) else 0
-    if norm == 0:
+    norm = np.linalg.norm(x)
+    if np.abs(x[1:]).max(initial=0) < _tiny(x) ** 2:
         return x[0], 0, np.eye(len(x), 1, dtype=x.dtype)[:, 0]
     beta = norm if x[0] < 0 else -norm
     reflection = x / (x[0] - beta)
@@ -99,10 +144,14 @@ def _reflection(x: Any) -> Any:
     return beta, (beta - x[0]) / beta, reflection
 
 
+def _tiny(x: Any) -> float:
+    return 1e-100 if x.dtype == np.float64 else 1e-15
+
+
 def eigen_rows(d: Any, e: Any, rows: Any) -> Any:
     """NumPy's `eigenvalues.tridiagonal_vectors`: eigenvalues, and `rows` turned into the vectors' place."""
     d, e, rows, n = np.array(d), np.array(e), np.array(rows), len(d)
-    unit, tiny = (2.0**-53, 1e-100) if d.dtype == np.float64 else (2.0**-24, 1e-15)
+    unit, tiny = np.finfo(d.dtype).eps / 2, _tiny(d)
     low = rounds = 0
     while low < n - 1 and rounds < 30 * n:
         high, rounds = low, rounds + 1
@@ -130,3 +179,77 @@ def eigen_rows(d: Any, e: Any, rows: Any) -> Any:
             rows[i], rows[i + 1] = c * rows[i] - s * rows[i + 1], s * rows[i] + c * rows[i + 1]
         d[low], e[low] = d[low] - change, g
     return d, rows
+
+
+def bidiagonal(a: Any) -> Any:
+    """NumPy's `singular_values.bidiagonalize`, in its order of blocks."""
+    n = len(a)
+    left, right = np.array(a), np.zeros_like(a)
+    t, s = np.zeros((2, -(-n // BLOCK) * BLOCK, BLOCK), a.dtype)
+    d, e = np.zeros((2, n), a.dtype)
+    v, y, u, x = np.zeros((4, BLOCK, n), a.dtype)
+    for k in range(0, n, BLOCK):
+        for panel in (v, y, u, x):
+            panel[:, k:] = 0
+        for j in range(k, min(k + BLOCK, n)):
+            c = j - k
+            column = (left[k:, j] - y[:, j] @ v[:, k:] - u[:, j] @ x[:, k:])[c:]
+            d[j], tau, v[c, j:] = _reflection(column)
+            along, other = v[:c, k:] @ v[c, k:], x[:, k:] @ v[c, k:]
+            image = left[k:, k:].T @ v[c, k:] - along @ y[:c, k:] - other @ u[:, k:]
+            y[c, j + 1 :] = tau * image[c + 1 :]
+            t[k : k + c, c] = -tau * t[k : k + c, :c] @ along
+            t[j, c] = tau
+            if j == n - 1:
+                break
+            line = (left[j, k:] - v[:, j] @ y[:, k:] - x[:, j] @ u[:, k:])[c + 1 :]
+            e[j], tau, u[c, j + 1 :] = _reflection(line)
+            along, other = u[:c, k:] @ u[c, k:], y[:, k:] @ u[c, k:]
+            image = left[k:, k:] @ u[c, k:] - other @ v[:, k:] - along @ x[:c, k:]
+            x[c, j + 1 :] = tau * image[c + 1 :]
+            s[k : k + c, c] = -tau * s[k : k + c, :c] @ along
+            s[j, c] = tau
+        behind = slice(k + BLOCK, n)
+        left[k:, behind] -= v[:, k:].T @ y[:, behind] + x[:, k:].T @ u[:, behind]
+        left[k:, k : k + BLOCK], right[k:, k : k + BLOCK] = v[: n - k, k:].T, u[: n - k, k:].T
+    return left, right, t, s, d, e, v, y, u, x
+
+
+def singular_rows(d: Any, e: Any, left: Any, right: Any) -> Any:
+    """NumPy's `singular_values.bidiagonal_vectors`: values, and rows turned into the vectors' place."""
+    d, e, left, right, n = np.array(d), np.array(e), np.array(left), np.array(right), len(d)
+    unit, tiny = np.finfo(d.dtype).eps / 2, _tiny(d)
+
+    def turned(f: Any, g: Any, rows: Any, i: int) -> Any:
+        square = f * f + g * g
+        none = square < tiny * tiny
+        r = f if none else np.sqrt(square)
+        c, s = (d.dtype.type(1), d.dtype.type(0)) if none else (f / r, g / r)
+        rows[i], rows[i + 1] = c * rows[i] + s * rows[i + 1], c * rows[i + 1] - s * rows[i]
+        return c, s, r
+
+    low = rounds = 0
+    while low < n - 1 and rounds < 30 * n:
+        high, rounds = low, rounds + 1
+        while high < n - 1 and abs(e[high]) > max(unit * (abs(d[high]) + abs(d[high + 1])), tiny):
+            high += 1
+        if high == low:
+            low += 1
+            continue
+        f, g, h = abs(d[high - 1]), abs(e[high - 1]), abs(d[high])
+        sizes = abs(d[low : high + 1])
+        shift = 2 * f * h / (np.sqrt((f + h) ** 2 + g * g) + np.sqrt((f - h) ** 2 + g * g))
+        shift = 0 if sizes.min() <= unit * max(sizes.max(), abs(e[low:high]).max()) else shift
+        f = (abs(d[low]) - shift) * ((-1 if d[low] < 0 else 1) + (shift / d[low] if shift else 0))
+        g = e[low]
+        for i in range(low, high):
+            c, s, r = turned(f, g, right, i)
+            if i > low:
+                e[i - 1] = r
+            f, e[i], g, d[i + 1] = c * d[i] + s * e[i], c * e[i] - s * d[i], s * d[i + 1], c * d[i + 1]
+            c, s, d[i] = turned(f, g, left, i)
+            f, d[i + 1] = c * e[i] + s * d[i + 1], c * d[i + 1] - s * e[i]
+            e[i] = f
+            if i + 1 < high:
+                g, e[i + 1] = s * e[i + 1], c * e[i + 1]
+    return d, left, right

@@ -9,10 +9,14 @@ from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
 from tessera.compiler.graph.operators.linalg.condensed import (
+    Condensed,
     apart,
+    batched_lines,
     eigen_rows,
     finite_or_nan,
     from_strips,
+    numpy_rows,
+    numpy_scaled,
     scaled,
     strips,
     taken,
@@ -75,21 +79,7 @@ class Tridiagonalize(Operator):
         return count_of(operands[0].shape) * n * n * n * 4 // 3
 
 
-class _Tridiagonal(Operator, abstract=True):
-    functions = ()
-    methods = ()
-    kind = "scan"
-    batching = "leading"
-    multiple = True
-    differentiable = False
-
-    def partition(self, cut: Cut, d: TensorType, *others: TensorType) -> None:
-        a = cut.axis(d)
-        if a is not None and a == d.rank - 1:
-            cut.whole(f"it needs whole matrices, which run along {cut.dim}")
-
-
-class TridiagonalValues(_Tridiagonal):
+class TridiagonalValues(Condensed):
     """The eigenvalues [..., N], unordered, of matrices with the diagonal d [..., N] and e [..., N] beside it, of which
     the last element does not count; and memory where the kernel works."""
 
@@ -110,13 +100,13 @@ class TridiagonalValues(_Tridiagonal):
         return TileKernel("eigenvalues.tridiagonal_values", "eigenvalues of {0}") if operands[0].rank == 2 else None
 
     def decompose(self, g: GraphBuilder, d: Value, e: Value) -> Any:
-        return _batched_lines(g, "tridiagonal_values", [d, e], [1, 1], [1, 3])
+        return batched_lines(g, "tridiagonal_values", [d, e], [1, 3])
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         return dims.prod(operands[0].shape) * operands[0].shape[-1] * 30
 
 
-class TridiagonalVectors(_Tridiagonal):
+class TridiagonalVectors(Condensed):
     """The same, and before the memory the columns of q [..., N, N] turned into eigenvectors: rows of N in strips
     [..., strips, N, width]."""
 
@@ -143,24 +133,11 @@ class TridiagonalVectors(_Tridiagonal):
         return TileKernel("eigenvalues.tridiagonal_vectors", "eigenvectors of {0}", config={"BLOCK": BLOCK})
 
     def decompose(self, g: GraphBuilder, d: Value, e: Value, q: Value) -> Any:
-        return _batched_lines(g, "tridiagonal_vectors", [d, e, q], [1, 1, 2], [1, 3, 3])
+        return batched_lines(g, "tridiagonal_vectors", [d, e, q], [1, 3, 3])
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         n = operands[0].shape[-1]
         return dims.prod(operands[0].shape) * n * n * 6
-
-
-def _batched_lines(g: GraphBuilder, name: str, operands: list[Value], rank: list[int], behind: list[int]) -> Any:
-    """`matrices.batched` for operands of which some have one axis behind those of the batch."""
-    batch = tensor(operands[0]).shape[:-1]
-    if len(batch) == 1:
-        return None
-    one = dims.prod(batch)
-    rows = (g.reshape(v, (one, *tensor(v).shape[len(batch) :])) for v in operands)
-    out = getattr(g, name)(*rows)
-    return tuple(
-        g.reshape(v, (*batch, *tensor(v).shape[tensor(v).rank - k :])) for v, k in zip(out, behind, strict=True)
-    )
 
 
 class Eigh(Operator):
@@ -180,14 +157,13 @@ class Eigh(Operator):
         return x.with_shape(x.shape[:-1]), x
 
     def reference(self, x: Any) -> Any:
-        a, size, whole = _reference_scaled(x)
+        a, size, whole = numpy_scaled(np.tril(x) + np.swapaxes(np.tril(x, -1), -1, -2))
         n = a.shape[-1]
         packed, tri, d, e, *_ = Tridiagonalize().reference(a)
         q = QrMultiply().reference(packed, tri, np.broadcast_to(np.eye(n, dtype=a.dtype), a.shape), False, 1)
         w, z, _ = TridiagonalVectors().reference(d, e, q)
         order = np.argsort(w, -1, kind="stable")
-        rows = np.moveaxis(z, -3, -2).reshape(*a.shape[:-1], z.shape[-3] * z.shape[-1])[..., :n]
-        v = np.swapaxes(np.take_along_axis(rows, order[..., None], -2), -1, -2)
+        v = np.swapaxes(np.take_along_axis(numpy_rows(z, n), order[..., None], -2), -1, -2)
         w = np.take_along_axis(w, order, -1) * size[..., 0]
         return np.where(whole[..., 0], w, np.nan), np.where(whole, v, np.nan)
 
@@ -256,12 +232,3 @@ class Eigvalsh(Operator):
 
 def _symmetric(g: GraphBuilder, x: Value) -> Value:
     return g.add(lower_part(g, x), turned(g, lower_part(g, x, 0.0)))
-
-
-def _reference_scaled(x: Any) -> Any:
-    a = np.tril(x) + np.swapaxes(np.tril(x, -1), -1, -2)
-    size = np.abs(a).max((-2, -1), keepdims=True) if a.size else np.ones((*a.shape[:-2], 1, 1))
-    whole = np.isfinite(size)
-    with np.errstate(all="ignore"):
-        size = np.where(whole & (size > 0), np.exp2(np.floor(np.log2(size))), 1).astype(a.dtype)
-    return np.where(whole, a, 0) / size, size, whole

@@ -1,0 +1,267 @@
+"""Singular values and vectors of square matrices: what `ts.linalg.svd` runs.
+
+A matrix gets two diagonals by reflections from the left and the right, by blocks of columns and rows (J. Dongarra, D.
+Sorensen and S. Hammarling, "Block reduction of matrices to condensed forms", 1989). Two diagonals become one by steps
+of QR with implicit shifts (G. Golub and C. Van Loan, "Matrix Computations", 4th edition, 2013, section 8.6). Functions
+of the kernels of eigenvalues do what both need. Elements are f32 or f64, and none is greater than 2.
+"""
+
+from __future__ import annotations
+
+import tessera as ts
+from tessera import Tensor
+from tessera.kernels.eigenvalues import block, combined, coupled, reflection, row, tiny, unit
+
+
+@ts.kernel(BLOCK=32, WIDTH=64)
+def bidiagonalize(
+    a: Tensor["B", "N", "N"], left: Tensor["B", "N", "N"], right: Tensor["B", "N", "N"], t: Tensor["B", "R", "W"],
+    s: Tensor["B", "R", "W"], d: Tensor["B", "N"], e: Tensor["B", "N"], v: Tensor["B", "W", "N"],
+    y: Tensor["B", "W", "N"], u: Tensor["B", "W", "N"], x: Tensor["B", "W", "N"],
+):  # fmt: skip
+    """The diagonal `d` of Q^T a P, and `e` above it (the last element is 0). The reflections of Q lie in `left` and `t`
+    as `factorizations.householder` stores them, those of P in `right` and `s`, one row below the diagonal.
+
+    Until a block is done, a - V^T Y - X^T U stands for what the matrix has become, with the reflections of Q in the
+    rows of `v`, those of P in the rows of `u`, and what they make of the matrix in those of `y` and `x`.
+    """
+    ctx = ts.tile.context()
+    nb, width = ctx.BLOCK, ctx.WIDTH
+    ts.tile.grid(ctx.B)
+    b = ts.tile.program_id(0)
+    for i in ts.tile.range_k(0, ctx.N, nb):
+        for j in ts.tile.range_k(0, ctx.N, nb):
+            left[b, i : i + nb, j : j + nb] = a[b, i : i + nb, j : j + nb]
+            right[b, i : i + nb, j : j + nb] = ts.tile.zeros((nb, nb), a.dtype)
+    for k in ts.tile.range_k(0, ctx.N, nb):
+        for i in ts.tile.range_k(k, ctx.N, width):
+            for panel in (v, y, u, x):
+                panel[b, :, i : i + width] = ts.tile.zeros((nb, width), a.dtype)
+        of_left, of_right = ts.tile.zeros((nb, nb), a.dtype), ts.tile.zeros((nb, nb), a.dtype)
+        for c in ts.tile.range_k(0, min(nb, ctx.N - k)):
+            largest = present_column(left, v, y, x, u, b, k, c, width)
+            beta, tau = reflection(v, b, k, c, k + c, largest, width)
+            d[b, k + c] = beta
+            along = image_of_left(left, v, y, x, u, b, k, c, tau, nb, width)
+            of_left = with_column(of_left, along, tau, c)
+            if k + c == ctx.N - 1:
+                e[b, k + c] = ts.tile.zeros((), a.dtype)
+            else:
+                largest = present_row(left, v, y, x, u, b, k, c, width)
+                beta, tau = reflection(u, b, k, c, k + c + 1, largest, width)
+                e[b, k + c] = beta
+                along = image_of_right(left, v, y, x, u, b, k, c, tau, nb, width)
+                of_right = with_column(of_right, along, tau, c)
+        t[b, k : k + nb, :] = of_left
+        s[b, k : k + nb, :] = of_right
+        for i in ts.tile.range_k(k, ctx.N, nb):
+            of_v, of_x = block(v, b, i, nb).T, block(x, b, i, nb).T
+            for j in ts.tile.range_k(k + nb, ctx.N, nb):
+                change = ts.tile.mma(of_v, block(y, b, j, nb)) + ts.tile.mma(of_x, block(u, b, j, nb))
+                left[b, i : i + nb, j : j + nb] -= change
+            left[b, i : i + nb, k : k + nb] = of_v
+            right[b, i : i + nb, k : k + nb] = block(u, b, i, nb).T
+
+
+@ts.kernel
+def bidiagonal_values(
+    d: Tensor["B", "N"], e: Tensor["B", "N"], values: Tensor["B", "N"], state: Tensor["B", 1, 6, "N"]
+):
+    """The singular values of matrices with the diagonal `d` and `e` above it, unordered and with signs; `state` is
+    memory to work in."""
+    ctx = ts.tile.context()
+    ts.tile.grid(ctx.B)
+    b = ts.tile.program_id(0)
+    begin(d, e, state, b, 0)
+    low, rounds = 0, 0
+    while (low < ctx.N - 1) & (rounds < 30 * ctx.N):
+        high = coupled(state, b, 0, low)
+        rounds += 1
+        if high == low:
+            low += 1
+        else:
+            sweep(state, b, 0, low, high)
+    end(values, state, b, 0)
+
+
+@ts.kernel(BLOCK=32)
+def bidiagonal_vectors(
+    d: Tensor["B", "N"], e: Tensor["B", "N"], q: Tensor["B", "N", "N"], p: Tensor["B", "N", "N"],
+    values: Tensor["B", "N"], left: Tensor["B", "S", "N", "C"], right: Tensor["B", "S", "N", "C"],
+    state: Tensor["B", "P", 6, "N"],
+):  # fmt: skip
+    """The same, and the columns of `q` and `p` turned into singular vectors: they are the rows of `left` and `right`,
+    in strips of C elements. Programs share the strips as those of `eigenvalues.tridiagonal_vectors` do."""
+    ctx = ts.tile.context()
+    nb, width = ctx.BLOCK, ctx.C
+    share = ts.tile.cdiv(ctx.S, ctx.P)
+    ts.tile.grid(ctx.B, ctx.P)
+    b, own = ts.tile.program_id(0), ts.tile.program_id(1)
+    first, last = own * share, min((own + 1) * share, ctx.S)
+    begin(d, e, state, b, own)
+    for s in ts.tile.range_k(first, last):
+        for i in ts.tile.range_k(0, ctx.N, nb):
+            left[b, s, i : i + nb, :] = q[b, s * width : s * width + width, i : i + nb].T
+            right[b, s, i : i + nb, :] = p[b, s * width : s * width + width, i : i + nb].T
+    low, rounds = 0, 0
+    while (low < ctx.N - 1) & (rounds < 30 * ctx.N):
+        high = coupled(state, b, own, low)
+        rounds += 1
+        if high == low:
+            low += 1
+        else:
+            sweep(state, b, own, low, high)
+            for s in ts.tile.range_k(first, last):
+                turn(right, state, b, own, s, low, high, 2)
+                turn(left, state, b, own, s, low, high, 4)
+    end(values, state, b, own)
+
+
+def present_column(a, v, y, x, u, b, k, c, width):
+    """Puts column k + c of the matrix, as it has become, into row c of `v`. Its largest element below the diagonal."""
+    at, rows = ts.tile.arange(width), v.shape[1]
+    of_v, of_x = y[b, :, k + c].reshape(rows), u[b, :, k + c].reshape(rows)
+    largest = ts.tile.zeros((), v.dtype)
+    for i in ts.tile.range_k(k, v.shape[2], width):
+        z = a[b, i : i + width, k + c].reshape(width) - combined(v, of_v, x, of_x, b, i, width)
+        v[b, c, i : i + width] = z
+        largest = ts.tile.maximum(largest, ts.tile.max(ts.tile.where(i + at > k + c, ts.tile.abs(z), 0.0)))
+    return largest
+
+
+def present_row(a, v, y, x, u, b, k, c, width):
+    """Puts row k + c into row c of `u`. Its largest element behind the second diagonal."""
+    at, rows = ts.tile.arange(width), v.shape[1]
+    of_y, of_u = v[b, :, k + c].reshape(rows), x[b, :, k + c].reshape(rows)
+    largest = ts.tile.zeros((), v.dtype)
+    for i in ts.tile.range_k(k, v.shape[2], width):
+        z = a[b, k + c, i : i + width].reshape(width) - combined(y, of_y, u, of_u, b, i, width)
+        u[b, c, i : i + width] = z
+        largest = ts.tile.maximum(largest, ts.tile.max(ts.tile.where(i + at > k + c + 1, ts.tile.abs(z), 0.0)))
+    return largest
+
+
+def image_of_left(a, v, y, x, u, b, k, c, tau, nb, width):
+    """Puts what reflection c from the left takes away from each row of the matrix into row c of `y`. The products of
+    the reflection and those before it."""
+    n, at, wide = v.shape[2], ts.tile.arange(nb), ts.tile.arange(width)
+    along = ts.tile.where(at < c, products(v, v, b, k, c, nb), 0.0)
+    other = products(x, v, b, k, c, nb)
+    for i in ts.tile.range_k(k, n, width):
+        z = ts.tile.zeros((width,), v.dtype)
+        for j in ts.tile.range_k(k, n, nb):
+            part = a[b, j : j + nb, i : i + width].reshape((nb, width))
+            z += ts.tile.col_sum(row(v, b, c, j, nb)[:, None] * part).reshape(width)
+        z = ts.tile.where(i + wide > k + c, z - combined(y, along, u, other, b, i, width), 0.0)
+        y[b, c, i : i + width] = tau * z
+    return along
+
+
+def image_of_right(a, v, y, x, u, b, k, c, tau, nb, width):
+    """Puts what reflection c from the right takes away from each column into row c of `x`."""
+    n, at = v.shape[2], ts.tile.arange(nb)
+    along = ts.tile.where(at < c, products(u, u, b, k, c, nb), 0.0)
+    other = products(y, u, b, k, c, nb)
+    for i in ts.tile.range_k(k, n, nb):
+        sums = ts.tile.zeros((nb, width), v.dtype)
+        for j in ts.tile.range_k(k, n, width):
+            sums += a[b, i : i + nb, j : j + width].reshape((nb, width)) * row(u, b, c, j, width)[None, :]
+        z = ts.tile.row_sum(sums).reshape(nb) - combined(v, other, x, along, b, i, nb)
+        x[b, c, i : i + nb] = tau * ts.tile.where(i + at > k + c, z, 0.0)
+    return along
+
+
+def products(x, v, b, k, c, nb):
+    """The products of the rows of `x` with row c of `v`."""
+    sums = ts.tile.zeros((nb, nb), v.dtype)
+    for i in ts.tile.range_k(k, v.shape[2], nb):
+        sums += block(x, b, i, nb) * row(v, b, c, i, nb)[None, :]
+    return ts.tile.row_sum(sums).reshape(nb)
+
+
+def with_column(h, along, tau, c):
+    """The triangle of a block of reflections with one more of them."""
+    nb = h.shape[0]
+    at = ts.tile.arange(nb)
+    column = ts.tile.where(at == c, tau, -tau * ts.tile.row_sum(h * along[None, :]).reshape(nb))
+    return ts.tile.where((at == c)[None, :], column[:, None], h)
+
+
+def begin(d, e, state, b, p):
+    """`state` is what the diagonals have become, and the cosines and sines of a sweep from the right and the left."""
+    for i in ts.tile.range_k(0, d.shape[1]):
+        state[b, p, 0, i] = d[b, i]
+        state[b, p, 1, i] = e[b, i]
+
+
+def end(values, state, b, p):
+    for i in ts.tile.range_k(0, values.shape[1]):
+        if p == 0:
+            values[b, i] = state[b, p, 0, i]
+        for k in ts.tile.range_k(0, 6):
+            state[b, p, k, i] = ts.tile.zeros((), values.dtype)
+
+
+def shift_of(state, b, p, low, high):
+    """The smaller singular value of the last two rows; 0 where an element of the diagonal is next to nothing, which a
+    step without shift takes to the end."""
+    f, h = ts.tile.abs(state[b, p, 0, high - 1]), ts.tile.abs(state[b, p, 0, high])
+    g = ts.tile.abs(state[b, p, 1, high - 1])
+    both = ts.tile.sqrt((f + h) * (f + h) + g * g) + ts.tile.sqrt((f - h) * (f - h) + g * g)
+    least, most = h, h
+    for i in ts.tile.range_k(max(low, 0), min(high, state.shape[3] - 1)):
+        size = ts.tile.abs(state[b, p, 0, i])
+        least, most = ts.tile.minimum(least, size), ts.tile.maximum(most, ts.tile.abs(state[b, p, 1, i]))
+        most = ts.tile.maximum(most, size)
+    return ts.tile.where(least <= unit(state) * most, 0.0, 2 * f * h / both)
+
+
+def sweep(state, b, p, low, high):
+    """One step of QR for rows `low` to `high`: rotations of neighbouring columns and rows from the first ones on."""
+    n = state.shape[3]
+    shift = shift_of(state, b, p, low, high)
+    own, beside = state[b, p, 0, low], state[b, p, 1, low]
+    ratio = shift / ts.tile.where(shift == 0, 1.0, own)
+    f = (ts.tile.abs(own) - shift) * (ts.tile.where(own < 0, -1.0, 1.0) + ratio)
+    g = beside
+    for i in ts.tile.range_k(max(low, 0), min(high, n - 1)):
+        r = rotation(state, b, p, i, 2, f, g)
+        if i > low:
+            state[b, p, 1, i - 1] = r
+        c, s = state[b, p, 2, i], state[b, p, 3, i]
+        below = state[b, p, 0, i + 1]
+        f = c * own + s * beside
+        beside = c * beside - s * own
+        g = s * below
+        below = c * below
+        state[b, p, 0, i] = rotation(state, b, p, i, 4, f, g)
+        c, s = state[b, p, 4, i], state[b, p, 5, i]
+        f = c * beside + s * below
+        own = c * below - s * beside
+        state[b, p, 0, i + 1] = own
+        state[b, p, 1, i] = f
+        beside = state[b, p, 1, i + 1]
+        g = ts.tile.where(i + 1 < high, s * beside, 0.0)
+        beside = c * beside
+
+
+def rotation(state, b, p, i, place, f, g):
+    """Puts the cosine and the sine that turn (f, g) into (r, 0) into `state`."""
+    square = f * f + g * g
+    none = square < tiny(state) * tiny(state)
+    r = ts.tile.where(none, f, ts.tile.sqrt(square))
+    state[b, p, place, i] = ts.tile.where(none, 1.0, f / r)
+    state[b, p, place + 1, i] = ts.tile.where(none, 0.0, g / r)
+    return r
+
+
+def turn(z, state, b, p, s, low, high, place):
+    """The rows `low` to `high` of a strip, turned as the sweep says."""
+    n, width = z.shape[2:]
+    carried = z[b, s, low, :].reshape(width)
+    for i in ts.tile.range_k(max(low, 0), min(high, n - 1)):
+        cosine, sine = state[b, p, place, i], state[b, p, place + 1, i]
+        own = z[b, s, i + 1, :].reshape(width)
+        z[b, s, i, :] = cosine * carried + sine * own
+        carried = cosine * own - sine * carried
+    z[b, s, high, :] = carried
