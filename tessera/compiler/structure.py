@@ -22,7 +22,7 @@ PLAIN = (bool, int, float, str, type(None))
 
 @immutable
 class Instance:
-    """An instance of a dataclass by what it holds, or a list by its items."""
+    """An instance of a dataclass or named tuple by what it holds, or a list by its items."""
 
     kind: Any = field(repr=False)
     held: Mapping[str, Structure]
@@ -61,6 +61,8 @@ def _assembled(structure: Structure, results: Iterator[Any]) -> Any:
         return structure.value
     if isinstance(structure, Instance):
         held = {k: _assembled(s, results) for k, s in structure.held.items()}
+        if issubclass(structure.kind, tuple):
+            return cast("Any", structure.kind)._make(held.values())
         return [*held.values()] if structure.kind is list else holding(structure.kind, held)
     return {k: _assembled(s, results) for k, s in structure.items()}
 
@@ -78,8 +80,9 @@ def _expression(structure: Structure, results: Iterator[str], names: dict[str, A
     if isinstance(structure, Kept):
         return _named(structure.value, names)
     if isinstance(structure, Instance):
-        if structure.kind is list:
-            return f"[{', '.join(_expression(s, results, names) for s in structure.held.values())}]"
+        if issubclass(structure.kind, (list, tuple)):
+            items = f"[{', '.join(_expression(s, results, names) for s in structure.held.values())}]"
+            return items if structure.kind is list else f"{_named(structure.kind, names)}._make({items})"
         held = _expression(structure.held, results, names)
         return f"{_named(holding, names)}({_named(structure.kind, names)}, {held})"
     return f"{{{''.join(f'{k!r}: {_expression(s, results, names)}, ' for k, s in structure.items())}}}"

@@ -6,7 +6,7 @@ name the latter two (only in the dialect; plain Python passes them by position).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import field, replace
 from types import EllipsisType
 from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard, cast
@@ -232,13 +232,15 @@ def with_sizes(a: Annotation, sizes: Mapping[str, Dim]) -> Annotation:
     return a
 
 
-def apart(a: Annotation) -> Annotation:
-    """The annotation of a field. A dataclass in it has its own, unknown sizes, unless they are given."""
+def apart(a: Annotation, known: Container[str] = ()) -> Annotation:
+    """The annotation of a field or result. A dataclass in it has its own, unknown sizes, unless they are given or
+    `known`."""
     if isinstance(a, RecordAnn):
-        return a if a.given else with_sizes(a, {n: dims.symbol(f"?{n}") for n in named_sizes(a)})
+        own = {n: dims.symbol(f"?{n}") for n in named_sizes(a) if n not in known}
+        return a if a.given else with_sizes(a, own)
     if isinstance(a, TupleAnn):
-        return replace(a, items=tuple(map(apart, a.items)))
-    return replace(a, item=apart(a.item)) if isinstance(a, SequenceAnn) else a
+        return replace(a, items=tuple(apart(i, known) for i in a.items))
+    return replace(a, item=apart(a.item, known)) if isinstance(a, SequenceAnn) else a
 
 
 def _text(head: str, shape: Shape | None, dtype: DType | None, policy: Policy | None, optional: bool) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.frontend.names.fingerprint import changes, fingerprint
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.records import field_names, is_record, members
@@ -54,7 +54,7 @@ def content(value: Any) -> Any:
             return type(value), tuple([(n, content(v)) for n, v in members(value).items()])
         except RecursionError:  # objects that hold each other are no tree
             return type(value), id(value)
-    if isinstance(value, (*BY_VALUE, float, complex, set, frozenset, slice, range)):
+    if isinstance(value, (*BY_VALUE, float, complex, frozenset, slice, range)) or changes(value):
         return type(value), fingerprint(value)
     return type(value), id(value)
 

@@ -18,7 +18,7 @@ from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
-from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.frontend.names.fingerprint import changes, fingerprint
 from tessera.compiler.frontend.names.live import run_by
 from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
@@ -30,8 +30,6 @@ from tessera.runtime.code.cache import digest
 LIMIT = 20_000
 """reads that are followed; of a program with more of them, no other process takes the code"""
 PLAIN = (bool, int, float, complex, str, bytes, type(None), DType)
-CHANGING = (list, dict, set, bytearray)
-"""what changes in place"""
 MISSING = object()
 _LIBRARIES = ("tessera", "numpy", "torch", "jax", "cupy", "ml_dtypes")
 """whose modules, classes and objects are fixed as far as programs are concerned"""
@@ -112,7 +110,7 @@ def reads(function: Any, arguments: Mapping[str, Any] | None = None, dims: Colle
     walk.function(python_function(function), "", dims)
     walk.rules(function, "")
     for name, value in (arguments or {}).items():
-        if not isinstance(value, (*PLAIN, *CHANGING)) and type(value) is not tuple:
+        if not isinstance(value, PLAIN) and not changes(value) and type(value) is not tuple:
             walk.add(Read(name, lambda value=value: value, value, "argument"), {})
     walk.run()
     return list(walk.found.values())

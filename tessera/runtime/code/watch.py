@@ -1,8 +1,8 @@
 """Checks that the values a function read from outside have not changed, so no stale kernel is used.
 
 The present values are part of the key of a compilation, and `Watch.unchanged` asks before each call whether they are
-still the same: by identity for most, by content for lists, dicts and sets, which change in place. Arrays are passed at
-each launch; only their shapes and dtypes are part of the key.
+still the same: by identity for most, by content for lists, dicts and other containers of Python, which change in
+place. Arrays are passed at each launch; only their shapes and dtypes are part of the key.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import builtins
 import os
 import types
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Mapping
 from keyword import iskeyword
 from typing import Any
 
 from tessera import knobs
 from tessera.compiler import extensions
-from tessera.compiler.frontend.names.fingerprint import fingerprint
+from tessera.compiler.frontend.names.fingerprint import changes, fingerprint
 from tessera.language.records import is_record
 from tessera.runtime.arrays.libraries import adapter_of
-from tessera.runtime.code.reads import CHANGING, MISSING, PLAIN, Read, python_function
+from tessera.runtime.code.reads import MISSING, PLAIN, Read, python_function
 from tessera.runtime.codegen import define
 
 _ENVIRONMENT: Any = getattr(os.environ, "_data", os.environ)  # looking beneath os.environ saves a microsecond a call
@@ -51,12 +52,16 @@ class Watch:
             r
             for r in found
             if not (
-                r.array or isinstance(r.value, (*CHANGING, types.MethodType)) or r.kind == "argument" or _builtin(r)
+                r.array
+                or changes(r.value)
+                or isinstance(r.value, types.MethodType)
+                or r.kind == "argument"
+                or _builtin(r)
             )
         ]
         # a bound method is a new object each time it is asked for; the function behind it is not
         self._methods = [(r, _behind(r.value)) for r in found if isinstance(r.value, types.MethodType)]
-        self._content = [(r, r.content()) for r in found if isinstance(r.value, CHANGING)]
+        self._content = [(r, r.content()) for r in found if changes(r.value)]
         self._arrays = [(r, _array_key(r.value)) for r in found if r.array]
 
     def fields(self) -> dict[str, str]:
@@ -149,7 +154,7 @@ def _quick(r: Read, i: int, names: dict[str, Any]) -> list[str]:
         parts.append(f"(v := {now}).__func__ is was{i} and v.__self__ is self{i}")
     elif now != f"seen{i}":
         parts.append(f"{now} is seen{i}")
-    if isinstance(r.value, CHANGING):
+    if changes(r.value):
         names |= {f"held{i}": _ids(r.value), f"kept{i}": _kept(r.value)}
         parts.append(f"ids(seen{i}) == held{i}")
     return parts
@@ -157,11 +162,11 @@ def _quick(r: Read, i: int, names: dict[str, Any]) -> list[str]:
 
 def _ids(value: Any) -> Any:
     """What tells whether a container still holds the same objects, while `_kept` of it holds them."""
-    return bytes(value) if isinstance(value, bytearray) else [*map(id, _kept(value))]
+    return bytes(value) if isinstance(value, (bytearray, memoryview, array)) else [*map(id, _kept(value))]
 
 
 def _kept(value: Any) -> list[Any]:
-    return [*value, *value.values()] if isinstance(value, dict) else [*value]
+    return [*value, *value.values()] if isinstance(value, Mapping) else [*value]
 
 
 def _behind(method: Any) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,6 +16,11 @@ from tessera.compiler.frontend.incremental import analyse_file
 
 @dataclass
 class Pair:
+    a: Tensor["D"]
+    b: Tensor["D"]
+
+
+class Both(NamedTuple):
     a: Tensor["D"]
     b: Tensor["D"]
 
@@ -112,10 +118,15 @@ def test_a_method_checks_the_rank_of_what_it_reads():
 TEXT = """
     import tessera as ts
     from dataclasses import dataclass
+    from typing import NamedTuple
     from tessera import Tensor
 
     @dataclass
     class Pair:
+        a: Tensor["D"]
+        b: Tensor["D"]
+
+    class Both(NamedTuple):
         a: Tensor["D"]
         b: Tensor["D"]
 
@@ -167,3 +178,56 @@ def test_calls_in_texts_and_in_programs_say_the_same(program, call, said):
     with pytest.raises(ts.CompileError) as e:
         program(ones(2, 3))
     assert [(d.code, d.message) for d in e.value.diagnostics] == [(d.code, d.message) for d in found]
+
+
+RETURNED = [
+    ("Pair(x[0], x[1])", None),
+    ("Both(x[0], x[1])", None),
+    ("Pair(x[0], x)", "field b"),
+    ("Both(x, x[0])", "field a"),
+    ("Pair(x[0], x[:, 0])", "field b"),
+    ("x", "Expected: Pair"),
+]
+
+
+@pytest.mark.parametrize(("returned", "said"), RETURNED)
+def test_annotated_results_are_checked_field_by_field(returned, said):
+    named = returned.split("(")[0] if "(" in returned else "Pair"
+    text = textwrap.dedent(TEXT).replace("CALL", returned).replace("Tensor[2, 3]):", f'Tensor["B", "D"]) -> {named}:')
+    found = [d.message for a in analyse_file("file.py", text) for d in a.diagnostics if d.severity == "error"]
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+
+
+def test_sizes_that_only_a_class_names_are_its_own():
+    text = textwrap.dedent(TEXT).replace("CALL", "Pair(x[0], x[1])").replace("3]):", "3]) -> Pair:")
+    assert not [d for a in analyse_file("file.py", text) for d in a.diagnostics if d.severity == "error"]
+
+
+def test_annotated_results_are_checked_when_programs_run():
+    @ts.function
+    def pair(x: Tensor["B", "D"]) -> Pair:
+        return Pair(x[0], x)
+
+    @ts.function
+    def both(x: Tensor["B", "D"]) -> Both:
+        return Both(x[0], x[0] * 2)
+
+    with pytest.raises(ts.CompileError, match="field b"):
+        pair(ones(2, 3))
+    assert isinstance(both(ones(2, 3)), Both)
+
+
+def test_a_named_tuple_comes_back_as_one():
+    @ts.function
+    def swapped(x: Both):
+        return {"both": Both(x.b, x.a), "inner": (x, [x])}
+
+    for _ in range(3):
+        found = swapped(Both(ones(3), 2 * ones(3)))
+        assert type(found["both"]) is type(found["inner"][0]) is type(found["inner"][1][0]) is Both
+        np.testing.assert_array_equal(found["both"].a, 2 * ones(3))
+        np.testing.assert_array_equal(found["inner"][0].a, ones(3))
+    slopes = ts.grad(lambda x: ts.sum(x.a * x.b))(Both(ones(3), 2 * ones(3)))
+    assert type(slopes) is Both
+    np.testing.assert_array_equal(slopes.a, 2 * ones(3))

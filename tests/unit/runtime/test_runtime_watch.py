@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import collections
 import types
 
 import numpy as np
@@ -281,3 +283,44 @@ def test_what_is_installed_is_not_followed():
     """A test runner holds every test: to follow it takes minutes and gigabytes."""
     found = {r.path for r in reads.reads(uses_what_is_installed)}
     assert {"scale", "pytest"} <= found and len(found) < 10
+
+
+class Ring(collections.deque):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("held", "key"),
+    [
+        (collections.deque([1.0]), 0),
+        (Ring([1.0]), 0),
+        (collections.UserList([1.0]), 0),
+        (collections.UserDict(a=1.0), "a"),
+        (collections.ChainMap({"a": 1.0}), "a"),
+        (collections.defaultdict(float, a=1.0), "a"),
+        (array.array("d", [1.0]), 0),
+        (bytearray([1]), 0),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_items_of_containers_are_seen_to_change(held, key):
+    """As a global, as an argument, and as an attribute of an object."""
+    x = np.ones(2, np.float32)
+    holder = types.SimpleNamespace(held=held)
+    closed = ts.function(lambda x: x * held[key])
+    given = ts.function(lambda x, held: x * held[key])
+    owned = ts.function(lambda x: x * holder.held[key])
+    for value in (1, 3, 5):
+        held[key] = value
+        for _ in range(2):
+            assert [float(f[0]) for f in (closed(x), given(x, held), owned(x))] == [value] * 3
+
+
+def test_arrays_in_a_container_may_be_replaced():
+    held = collections.deque([np.ones(2, np.float32)])
+    first = ts.function(lambda held: held[0] + 1)
+    assert float(first(held)[0]) == 2
+    held[0] = np.full(2, 5, np.float32)
+    assert float(first(held)[0]) == float(first(held)[0]) == 6
+    held.appendleft(np.zeros(2, np.float32))
+    assert float(first(held)[0]) == 1

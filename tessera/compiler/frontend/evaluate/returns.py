@@ -15,10 +15,12 @@ from tessera.compiler.frontend.names.signature import refused, resolve, size_tex
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Builtin,
+    Record,
     Unknown,
     has_unknown,
     is_dict,
     is_sequence,
+    leaves,
     type_name,
 )
 from tessera.compiler.ir.core import Value
@@ -29,6 +31,7 @@ from tessera.language import dims
 from tessera.language.annotations import (
     Annotation,
     AnnotationError,
+    RecordAnn,
     ScalarAnn,
     SequenceAnn,
     TensorAnn,
@@ -38,6 +41,7 @@ from tessera.language.annotations import (
 )
 from tessera.language.dims import Dim, Expr
 from tessera.language.policies import Policy, PolicyPart
+from tessera.language.records import is_record, members
 
 SHAPED = (TensorType, TileType, ViewType)
 
@@ -52,6 +56,8 @@ def check(
         return _check_tuple(ev, value, annotation, written, span, what)
     if isinstance(annotation, SequenceAnn):
         return _check_several(ev, value, annotation, written, span, what)
+    if isinstance(annotation, RecordAnn):
+        return _check_record(ev, value, annotation, written, span, what)
     if isinstance(annotation, (TensorAnn, TileAnn)):
         if value is None and annotation.optional:
             return True
@@ -89,6 +95,24 @@ def _check_several(
         return _wrong_kind(ev, value, annotation, written, span, what)
     spans = zip(items, _item_spans(ev, len(items), span), strict=True)
     wrong = [v for v, s in spans if not check(ev, v, annotation.item, written, s, what)]
+    return not wrong
+
+
+def _check_record(
+    ev: Evaluator, value: Any, annotation: RecordAnn, written: Span | None, span: Span, what: str
+) -> bool:
+    """A dataclass or named tuple, field by field."""
+    if value is None and annotation.optional:
+        return True
+    if isinstance(value, Value):
+        return _wrong_kind(ev, value, annotation, written, span, what)
+    if is_sequence(value):  # what a named tuple is
+        held = dict(zip((n for n, _ in annotation.fields), value, strict=False))
+    else:
+        held = value.members if isinstance(value, Record) else members(value) if is_record(value) else {}
+    tensors = {n: v for n, v in held.items() if all(isinstance(leaf, Value) for leaf in leaves(v))}
+    said = [(n, a) for n, a in annotation.fields if n in tensors]
+    wrong = [n for n, a in said if not check(ev, tensors[n], a, written, span, f"{what}, field {n}")]
     return not wrong
 
 

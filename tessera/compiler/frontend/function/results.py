@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tessera.compiler.frontend.names.frame import Closure
@@ -18,6 +18,7 @@ from tessera.compiler.frontend.names.values import (
     is_list,
     is_sequence,
     is_static,
+    remade,
     type_name,
 )
 from tessera.compiler.ir.core import Value
@@ -27,10 +28,11 @@ from tessera.language.records import is_record, members
 
 
 def as_results(value: Any) -> Any:
-    """A returned value with its lists and named tuples as tuples; those of a dataclass stay what they are."""
+    """A returned value with its lists as tuples; those of a dataclass stay what they are."""
     value = as_items(value)
     if is_sequence(value):
-        return tuple(as_results(v) for v in value)
+        items = [as_results(v) for v in value]
+        return remade(value, items) if hasattr(value, "_fields") else tuple(items)
     return {k: as_results(v) for k, v in value.items()} if is_dict(value) else value
 
 
@@ -75,10 +77,16 @@ def in_order(value: Any, held: bool = False) -> Iterator[Any]:
 def structure_of(value: Any) -> Structure:
     """How results are nested in a returned value."""
     if is_sequence(value):
-        return tuple(structure_of(v) for v in value)
+        return _in_a_tuple(value, map(structure_of, value))
     if is_dict(value):
         return {k: structure_of(v) for k, v in value.items()}
     return _held(value) if isinstance(value, Record) or _is_live(value) else None
+
+
+def _in_a_tuple(value: Any, items: Iterable[Structure]) -> Structure:
+    """That of a tuple; a named tuple keeps its class."""
+    names: tuple[str, ...] | None = getattr(value, "_fields", None)
+    return tuple(items) if names is None else Instance(type(value), dict(zip(names, items, strict=True)))
 
 
 def _held(value: Any) -> Structure:
@@ -92,7 +100,7 @@ def _held(value: Any) -> Structure:
     if is_list(value):
         return Instance(list, {str(i): _held(v) for i, v in enumerate(value)})
     if is_sequence(value):
-        return tuple(map(_held, value))
+        return _in_a_tuple(value, map(_held, value))
     return {k: _held(v) for k, v in value.items()} if is_dict(value) else None
 
 

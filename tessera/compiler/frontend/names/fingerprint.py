@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from types import CodeType, ModuleType
 from typing import Any, cast
 
@@ -17,8 +19,20 @@ from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), DType, Expr)
+_FIXED = (str, bytes, tuple, range, frozenset)
 DEPTH = 4
 """objects nested deeper than this are named by their type only"""
+
+
+def changes(value: object) -> bool:
+    """Whether it is a container whose items can be replaced: Python's own, and what is made of them."""
+    return not isinstance(value, type) and _changes(type(value))
+
+
+@lru_cache(maxsize=4096)
+def _changes(kind: type) -> bool:
+    own = [base for base in kind.__mro__ if base.__module__.partition(".")[0] in sys.stdlib_module_names]
+    return not issubclass(kind, _FIXED) and any(issubclass(base, Collection) for base in own)
 
 
 def fingerprint(value: Any, depth: int = 0) -> str:
@@ -41,6 +55,9 @@ def fingerprint(value: Any, depth: int = 0) -> str:
         return (
             "{" + ", ".join(f"{fingerprint(k, depth + 1)}: {fingerprint(v, depth + 1)}" for k, v in value.items()) + "}"
         )
+    if changes(value):
+        held = list(value.items()) if isinstance(value, Mapping) else list(value)
+        return f"{_kind(value)}{fingerprint(held, depth + 1)}"
     if isinstance(value, Closure):
         return f"{value.name}#{_of_text(value)}"
     if isinstance(value, (ClassRef, Record)):

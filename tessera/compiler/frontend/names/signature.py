@@ -121,6 +121,7 @@ def _read_signature(
     for p in out:
         for name, span in dims_in(p.annotation):
             dims.setdefault(name, p.span if span is NOWHERE else span)  # of a field of a class
+    returns = apart(returns, dims) if returns is not None else None
     for name, span in dims_in(returns):
         dims.setdefault(name, source.span(written) if span is NOWHERE and written is not None else span)
     return Signature(
