@@ -275,6 +275,12 @@ class TrainingWarning(UserWarning):
     """TS354, TS373, TS374: something is not trained as its text seems to say."""
 
 
+class AnnotationError(CompileError, TypeError):
+    """An invalid annotation (TS211). `.diagnostics[0]` has the position, the reason and any fix."""
+
+    default_code = "TS211"
+
+
 class LaunchError(TesseraError, ValueError):
     """The program is right, the arguments are not."""
 

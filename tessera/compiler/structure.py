@@ -61,8 +61,8 @@ def _assembled(structure: Structure, results: Iterator[Any]) -> Any:
         return structure.value
     if isinstance(structure, Instance):
         held = {k: _assembled(s, results) for k, s in structure.held.items()}
-        if issubclass(structure.kind, tuple):
-            return cast("Any", structure.kind)._make(held.values())
+        if _is_named(structure):
+            return structure.kind._make(held.values())
         return [*held.values()] if structure.kind is list else holding(structure.kind, held)
     return {k: _assembled(s, results) for k, s in structure.items()}
 
@@ -80,12 +80,17 @@ def _expression(structure: Structure, results: Iterator[str], names: dict[str, A
     if isinstance(structure, Kept):
         return _named(structure.value, names)
     if isinstance(structure, Instance):
-        if issubclass(structure.kind, (list, tuple)):
+        if structure.kind is list or _is_named(structure):
             items = f"[{', '.join(_expression(s, results, names) for s in structure.held.values())}]"
             return items if structure.kind is list else f"{_named(structure.kind, names)}._make({items})"
         held = _expression(structure.held, results, names)
         return f"{_named(holding, names)}({_named(structure.kind, names)}, {held})"
     return f"{{{''.join(f'{k!r}: {_expression(s, results, names)}, ' for k, s in structure.items())}}}"
+
+
+def _is_named(made: Instance) -> bool:
+    """Whether it is a named tuple."""
+    return hasattr(made.kind, "_make")
 
 
 def _named(value: Any, names: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from types import EllipsisType
 from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard, cast
 
-from tessera.errors import NOWHERE, CompileError, Diagnostic, Edit, Fix, Span
+from tessera.errors import NOWHERE, AnnotationError, Diagnostic, Edit, Fix, Span
 from tessera.immutable import immutable
 from tessera.language import dims, dtypes, policies
 from tessera.language.dims import Dim, DimError, Expr
@@ -21,12 +21,6 @@ from tessera.nearest import nearest
 from tessera.tracebacks import outward
 
 Shape: TypeAlias = "tuple[Dim | EllipsisType, ...]"
-
-
-class AnnotationError(CompileError, TypeError):
-    """An invalid annotation (TS211). `.diagnostics[0]` has the position, the reason and any fix."""
-
-    default_code = "TS211"
 
 
 class _Optional:
@@ -174,7 +168,7 @@ def holds_tensors(a: Annotation) -> bool:
 def no_dims_of(value: object) -> str:
     """Why what stands before the brackets takes no dims: `f32["B"]`, `Tensor["B"]["N"]`; "" where it does."""
     if isinstance(value, DType):
-        return f'{value} is a dtype: write Tensor["B", {value}] for a tensor of {value}'
+        return value.no_dims
     return f"{value} has its dims already" if isinstance(value, (TensorAnn, TileAnn)) else ""
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from tessera.errors import AnnotationError, Diagnostic
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -90,10 +92,13 @@ class DType:
             return NotImplemented
         return tensor["...", self]  # type: ignore[index]
 
-    def __getitem__(self, item: object) -> NoReturn:
-        from tessera.language.annotation_types import fail, no_dims_of  # which imports this module
+    @property
+    def no_dims(self) -> str:
+        """Why `f32["B"]` is an error."""
+        return f'{self} is a dtype: write Tensor["B", {self}] for a tensor of {self}'
 
-        fail(no_dims_of(self))
+    def __getitem__(self, item: object) -> NoReturn:
+        raise AnnotationError(Diagnostic("TS211", self.no_dims))
 
     def __reduce__(self) -> tuple[Callable[[str], DType | None], tuple[str]]:
         return named, (self.name,)

@@ -35,6 +35,10 @@ def _changes(kind: type) -> bool:
     return not issubclass(kind, _FIXED) and any(issubclass(base, Collection) for base in own)
 
 
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
 def fingerprint(value: Any, depth: int = 0) -> str:
     """Plain values print themselves; containers their elements; functions hash their text; arrays say shape and dtype.
 
@@ -56,8 +60,8 @@ def fingerprint(value: Any, depth: int = 0) -> str:
             "{" + ", ".join(f"{fingerprint(k, depth + 1)}: {fingerprint(v, depth + 1)}" for k, v in value.items()) + "}"
         )
     if changes(value):
-        held = list(value.items()) if isinstance(value, Mapping) else list(value)
-        return f"{_kind(value)}{fingerprint(held, depth + 1)}"
+        held: Any = value
+        return f"{_kind(held)}{fingerprint([*(held.items() if _is_mapping(held) else held)], depth + 1)}"
     if isinstance(value, Closure):
         return f"{value.name}#{_of_text(value)}"
     if isinstance(value, (ClassRef, Record)):
