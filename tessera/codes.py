@@ -66,7 +66,7 @@ CODES: dict[str, CodeEntry] = {
     "TS210": CodeEntry("Shape error", "an einsum equation does not fit its operands",
                        "compiler.graph.operators.contraction"),
     "TS211": CodeEntry("Annotation error", "a shape, dtype or policy annotation cannot be understood",
-                       "language.annotation_types, runtime.compiled, runtime.saved"),
+                       "language.annotation_types, language.dtypes, runtime.compiled, runtime.saved"),
     "TS212": CodeEntry("Shape error", "branches or loop iterations give different shapes",
                        "compiler.frontend.evaluate, compiler.frontend.function.scanning, compiler.frontend.kernel"),
     "TS213": CodeEntry("Shape error", "an operator needs another rank or size", "compiler.frontend, compiler.graph, "
