@@ -60,8 +60,8 @@ def attention_forward(
     ts.tile.grid(ctx.B, ctx.H, ts.tile.cdiv(ctx.S, rows))
     b, h, i = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
     g = h // (ctx.H // ctx.G)
-    keys = ctx.T if lengths is None else min(lengths[b], ctx.T)
-    at = i if starts is None else i + starts[b]
+    keys = ctx.T if lengths is None else min(counted(lengths[b]), ctx.T)
+    at = i if starts is None else i + counted(starts[b])
     x = q[b, h, i : i + rows, :]
     top = ts.tile.full((rows,), -math.inf, wide)
     total = ts.tile.zeros((rows,), wide)
@@ -116,8 +116,8 @@ def attention_backward_queries(
     ts.tile.grid(ctx.B, ctx.H, ts.tile.cdiv(ctx.S, rows))
     b, h, i = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
     g = h // (ctx.H // ctx.G)
-    keys = ctx.T if lengths is None else min(lengths[b], ctx.T)
-    at = i if starts is None else i + starts[b]
+    keys = ctx.T if lengths is None else min(counted(lengths[b]), ctx.T)
+    at = i if starts is None else i + counted(starts[b])
     x, c = q[b, h, i : i + rows, :], ct[b, h, i : i + rows, :]
     own, mean = unit(lse[b, h, i : i + rows], bits)[:, None], along[b, h, i : i + rows][:, None]
     sums = ts.tile.zeros((rows, ctx.D), lse.dtype)
@@ -167,8 +167,8 @@ def attention_backward_keys(
     ts.tile.grid(ctx.B, ctx.G, ts.tile.cdiv(ctx.T, rows))
     b, g, j = ts.tile.program_id(0), ts.tile.program_id(1), ts.tile.program_id(2) * rows
     served = ctx.H // ctx.G
-    keys = ctx.T if lengths is None else min(lengths[b], ctx.T)
-    behind = j if starts is None else j - starts[b]
+    keys = ctx.T if lengths is None else min(counted(lengths[b]), ctx.T)
+    behind = j if starts is None else j - counted(starts[b])
     y, z = k[b, g, j : j + rows, :], v[b, g, j : j + rows, :]
     if dk is not None:
         dy = ts.tile.zeros((rows, ctx.D), lse.dtype)
@@ -226,15 +226,15 @@ def attention_backward_bias(
     ts.tile.grid(ctx.Bb, ctx.Hb, ts.tile.cdiv(ctx.S, rows) * across if spread[2] else across)
     block = ts.tile.program_id(2)
     top, left = block // across * rows, block % across * columns
-    keys = ctx.T if lengths is None else lengths[ts.tile.program_id(0)]
-    start = 0 if starts is None else starts[ts.tile.program_id(0)]
+    keys = ctx.T if lengths is None else counted(lengths[ts.tile.program_id(0)])
+    start = 0 if starts is None else counted(starts[ts.tile.program_id(0)])
     sums = ts.tile.zeros((rows, columns), lse.dtype)
     for each_batch in ts.tile.range_k(0, 1 if spread[0] else ctx.B):
         b = ts.tile.program_id(0) + each_batch
         if lengths is not None:
-            keys = lengths[b]
+            keys = counted(lengths[b])
         if starts is not None:
-            start = starts[b]
+            start = counted(starts[b])
         for each_head in ts.tile.range_k(0, 1 if spread[1] else ctx.H):
             h = ts.tile.program_id(1) + each_head
             g = h // (ctx.H // ctx.G)
@@ -266,6 +266,11 @@ def wide_of(x):
 def widened(block, like):
     """Keys or values that may be kept in fewer bits than queries."""
     return block if block.dtype == like.dtype else ts.tile.cast(block, like.dtype)
+
+
+def counted(x):
+    """A length or a start, where no sum or difference of positions leaves the numbers of its dtype."""
+    return ts.tile.cast(x, ts.int64)
 
 
 def scaling(scale, features):

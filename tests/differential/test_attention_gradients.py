@@ -147,6 +147,20 @@ def test_dtypes(dtype: str) -> None:
     agrees(drawn((2, 4, 40, 16), (2, 2, 40, 16), dtype=kind), tolerance, causal=True)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64"])
+def test_lengths_and_starts_of_each_dtype(dtype: str) -> None:
+    """More keys than 8 bits count, and differences of positions that are less than 0."""
+    arrays = drawn((3, 2, 70, 8), (3, 2, 300, 8))
+    counts = {"lengths": np.array([1, 90, 127]), "starts": np.array([0, 9, 100])}
+    narrow = {n: x.astype(dtype) for n, x in counts.items()}
+    mask = mask_of("float", 3, 1, 1, 300)
+    for options in ({"causal": True}, {"window": 20}, {"causal": True, "mask": mask, "by": (0, 1, 2, 3)}):
+        out, found = value_and_gradients(*arrays, **narrow, **options)
+        same, wanted = value_and_gradients(*arrays, **counts, **options)
+        for a, b in zip((out, *found), (same, *wanted), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_against_jax() -> None:
     jax = require("jax")
     q, k, v, ct = drawn((2, 40, 4, 16), (2, 40, 2, 16))
