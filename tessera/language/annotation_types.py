@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import field, replace
 from types import EllipsisType
-from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard, cast
+from typing import Any, ClassVar, NoReturn, SupportsIndex, TypeAlias, TypeGuard, cast
 
 from tessera.errors import NOWHERE, AnnotationError, Diagnostic, Edit, Fix, Span
 from tessera.immutable import immutable
@@ -44,6 +44,8 @@ class _Shaped(_Optional):
 
     def __str__(self) -> str:
         return _text(type(self).__name__.removesuffix("Ann"), self.shape, self.dtype, self.policy, self.optional)
+
+    __iter__: ClassVar[None] = None
 
     def __getitem__(self, item: object) -> NoReturn:
         fail(no_dims_of(self))

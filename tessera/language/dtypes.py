@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
 from tessera.errors import AnnotationError, Diagnostic
 
@@ -96,6 +96,8 @@ class DType:
     def no_dims(self) -> str:
         """Why `f32["B"]` is an error."""
         return f'{self} is a dtype: write Tensor["B", {self}] for a tensor of {self}'
+
+    __iter__: ClassVar[None] = None
 
     def __getitem__(self, item: object) -> NoReturn:
         raise AnnotationError(Diagnostic("TS211", self.no_dims))

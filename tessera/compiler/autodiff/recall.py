@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from tessera.compiler.graph.passes.eliminate_common import Key, key_of
 from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.ir.rewriter import replace_op
 
@@ -16,12 +15,20 @@ def recall(block: Block, named: AbstractSet[Op]) -> None:
     for op in [op for op in recalled if op.operands[1].op in named]:
         _read_before(op)
         recalled.remove(op)
-    known: dict[Key, Op] = {key_of(op): op for op in block.ops if op in named}
-    for op in list(block.ops) if known else ():
-        if op not in named and not op.regions and (same := known.get(key_of(op))) is not None:
-            replace_op(op, same.results)
+    if named:
+        _read_named(block, named)
     for op in recalled:
         _read_before(op)
+
+
+def _read_named(block: Block, named: AbstractSet[Op]) -> None:
+    """Has all read the named ops in place of equal ones."""
+    from tessera.compiler.graph.passes.eliminate_common import key_of  # slow: hints need no passes
+
+    known = {key_of(op): op for op in block.ops if op in named}
+    for op in list(block.ops):
+        if op not in named and not op.regions and (same := known.get(key_of(op))) is not None:
+            replace_op(op, same.results)
 
 
 def _read_before(op: Op) -> None:

@@ -6,11 +6,10 @@ import ast
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tessera.compiler.autodiff.custom  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers loops
 from tessera.compiler.autodiff.forward import push_forward
-from tessera.compiler.autodiff.handed_on import HandedOn
 from tessera.compiler.autodiff.jacobians import columns, rows
 from tessera.compiler.autodiff.reverse import pull_back
 from tessera.compiler.frontend.evaluate.machine import Evaluator
@@ -40,6 +39,9 @@ from tessera.immutable import mutable
 from tessera.language import dims
 from tessera.language.saving import bytes_of, save
 from tessera.language.transforms import Transform
+
+if TYPE_CHECKING:
+    from tessera.compiler.autodiff.handed_on import HandedOn
 
 
 def call(
@@ -313,6 +315,8 @@ class TransformedCall:
 
     @contextmanager
     def handed_on(self, ops: list[Op], result: Any) -> Generator[HandedOn]:
+        from tessera.compiler.autodiff.handed_on import HandedOn  # slow: hints need no passes
+
         ends = [v for v in parts(result) if isinstance(v, Value)]
         with self.deriving():
             found = HandedOn(self.emission.g, ops, self.opened.values, ends)
