@@ -44,8 +44,9 @@ def det(x: A) -> A:
 def eigh(x: A) -> tuple[A, ...]:
     """Eigenvalues [..., N], ascending, and eigenvectors in columns [..., N, N] of symmetric matrices x [..., N, N].
 
-    The lower triangle counts, as in NumPy. Signs of eigenvectors are not defined. Derivatives need different
-    eigenvalues where they go through the eigenvectors. Where a matrix has NaN or an infinity, its results are NaN.
+    The lower triangle counts, as in NumPy. Of each eigenvector's elements that are at least 0.7 times as large as its
+    greatest, the first is positive. Derivatives need different eigenvalues where they go through the eigenvectors.
+    Where a matrix has NaN or an infinity, its results are NaN.
     """
 
 def eigvalsh(x: A) -> A:

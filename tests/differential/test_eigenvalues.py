@@ -177,6 +177,34 @@ def test_vectors_beyond_the_first_have_no_derivative() -> None:
     near(found, u @ vt)
 
 
+def test_vectors_of_the_shorter_side_have_derivatives() -> None:
+    """All of them are unique: as many as there are values."""
+    for shape, which in (((4, 3), 2), ((3, 4), 0)):
+        x, weight = RNG.standard_normal(shape), RNG.standard_normal((3, 3))
+
+        def loss(x: Any, full: bool) -> Any:
+            found = ts.linalg.svd(x, full_matrices=full)
+            return ts.sum(found[which] * weight) + ts.sum(found[1])  # noqa: B023
+
+        full, reduced = (ts.grad(lambda x, full=full: loss(x, full))(x) for full in (True, False))
+        near(full, reduced)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_signs_of_vectors(dtype: Any) -> None:
+    """They depend on no rounding where several elements are equally large."""
+
+    def positive(vectors: Any) -> None:
+        size = abs(vectors)
+        first = np.argmax(size >= 0.7 * size.max(-1, keepdims=True), -1)[..., None]
+        assert (np.take_along_axis(vectors, first, -1) > 0).all()
+
+    for a in (symmetric(3, 9, 9), np.kron(np.diag([1.0, 2, 3]), [[2, 1], [1, 2]]), np.eye(5, k=1) + np.eye(5, k=-1)):
+        for scale in (1, -1):
+            positive(np.asarray(ts.linalg.eigh((scale * a).astype(dtype))[1]).swapaxes(-1, -2))
+            positive(np.asarray(ts.linalg.svd((scale * a).astype(dtype))[0]).swapaxes(-1, -2))
+
+
 def test_matrices_without_full_rank() -> None:
     x = RNG.standard_normal((7, 2)) @ RNG.standard_normal((2, 5))
     u, s, _ = map(np.asarray, ts.linalg.svd(x, full_matrices=False))

@@ -211,4 +211,6 @@ _BY_KIND: dict[str, Rule] = {
     "map": _map, "reduce": _axis, "scan": _axis, "sort": _axis, "contract": _contract, "view": _axis, "join": _axis,
     "gather": _take, "put": _put, "scatter": _segments,
 }  # fmt: skip
-_BY_SAYING: dict[str, Rule] = {"map": _map, "axis": _axis, "leading": _leading, "trailing": _trailing}
+_BY_SAYING: dict[str, Rule] = {
+    "map": _map, "axis": _axis, "leading": _leading, "batches": _leading, "trailing": _trailing,
+}  # fmt: skip

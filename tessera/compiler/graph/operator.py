@@ -132,9 +132,10 @@ class Operator:
     is missing. All others have an `adjoint`, or a decomposition to go through."""
     stored: ClassVar[bool] = False
     """Whether `reference` gets elements as they are stored, and not in the dtype that they are computed in."""
-    batching: ClassVar[Literal["", "map", "axis", "leading", "trailing"]] = ""
+    batching: ClassVar[Literal["", "map", "axis", "leading", "batches", "trailing"]] = ""
     """What `ts.vmap` makes of it: operands broadcast (map), attribute `axis` counts one axis more, leading axes are
-    batches, or the last axis is one. Nothing: what its kind says, or its decomposition (`graph/batching.py`)."""
+    batches (of operands of one rank, or of operands of any rank that all have the same batches), or the last axis is
+    one. Nothing: what its kind says, or its decomposition (`graph/batching.py`)."""
     singular: ClassVar[str] = ""
     """What is wrong with finite operands whose result is not finite, where that is an error outside of functions."""
     says: ClassVar[Mapping[str, str]] = {}

@@ -20,13 +20,18 @@ SHARE = 256
 """elements of a row that a program turns: fewer would pay for finding the rotations once more"""
 
 
+CLEAR = 0.7
+"""A vector's sign is that of its first element that is at least so large beside its greatest one: where several are
+equally large, which often happens, rounding would choose among them, and so would the target"""
+
+
 class Condensed(Operator, abstract=True):
     """Of matrices with two or three diagonals, in lines [..., N]."""
 
     functions = ()
     methods = ()
     kind = "scan"
-    batching = "leading"
+    batching = "batches"
     multiple = True
     differentiable = False
 
@@ -68,6 +73,14 @@ def taken(g: GraphBuilder, rows: Value, order: Value) -> Value:
     return g.take_along_axis(rows, g.broadcast_to(g.unsqueeze(order, -1), tensor(rows).shape), axis=-2)
 
 
+def signs(g: GraphBuilder, rows: Value) -> Value:
+    """The sign [..., N, 1] of each row's first element that is at least `CLEAR` times as large as its greatest one."""
+    size = g.abs(rows)
+    clear = g.ge(size, g.mul(g.max(size, axis=-1, keepdims=True), CLEAR))
+    first = g.take_along_axis(rows, g.argmax(clear, axis=-1, keepdims=True), axis=-1)
+    return g.where(g.lt(first, 0.0), -1.0, 1.0)
+
+
 def scaled(g: GraphBuilder, x: Value) -> tuple[Value, Value, Value]:
     """Matrices with a greatest element from 1 to 2, the powers of 2 [..., 1, 1] that they were divided by, and whether
     all their elements are numbers; others are 0."""
@@ -96,6 +109,15 @@ def numpy_scaled(a: Any) -> Any:
     with np.errstate(all="ignore"):
         size = np.where(whole & (size > 0), np.exp2(np.floor(np.log2(size))), 1).astype(a.dtype)
     return np.where(whole, a, 0) / size, size, whole
+
+
+def numpy_signs(rows: Any) -> Any:
+    """`signs` of arrays."""
+    if not rows.size:
+        return np.ones((*rows.shape[:-1], 1), rows.dtype)
+    size = np.abs(rows)
+    first = np.argmax(size >= CLEAR * size.max(-1, keepdims=True), -1, keepdims=True)
+    return np.where(np.take_along_axis(rows, first, -1) < 0, -1, 1).astype(rows.dtype)
 
 
 def numpy_rows(z: Any, n: int) -> Any:

@@ -17,7 +17,9 @@ from tessera.compiler.graph.operators.linalg.condensed import (
     from_strips,
     numpy_rows,
     numpy_scaled,
+    numpy_signs,
     scaled,
+    signs,
     strips,
     taken,
     tridiagonal,
@@ -143,8 +145,9 @@ class TridiagonalVectors(Condensed):
 class Eigh(Operator):
     """Eigenvalues [..., N], ascending, and eigenvectors in columns [..., N, N] of symmetric matrices x [..., N, N].
 
-    The lower triangle counts, as in NumPy. Signs of eigenvectors are not defined. Derivatives need different
-    eigenvalues where they go through the eigenvectors. Where a matrix has NaN or an infinity, its results are NaN.
+    The lower triangle counts, as in NumPy. Of each eigenvector's elements that are at least 0.7 times as large as its
+    greatest, the first is positive. Derivatives need different eigenvalues where they go through the eigenvectors.
+    Where a matrix has NaN or an infinity, its results are NaN.
     """
 
     space = "linalg"
@@ -163,7 +166,8 @@ class Eigh(Operator):
         q = QrMultiply().reference(packed, tri, np.broadcast_to(np.eye(n, dtype=a.dtype), a.shape), False, 1)
         w, z, _ = TridiagonalVectors().reference(d, e, q)
         order = np.argsort(w, -1, kind="stable")
-        v = np.swapaxes(np.take_along_axis(numpy_rows(z, n), order[..., None], -2), -1, -2)
+        rows = np.take_along_axis(numpy_rows(z, n), order[..., None], -2)
+        v = np.swapaxes(rows * numpy_signs(rows), -1, -2)
         w = np.take_along_axis(w, order, -1) * size[..., 0]
         return np.where(whole[..., 0], w, np.nan), np.where(whole, v, np.nan)
 
@@ -177,7 +181,8 @@ class Eigh(Operator):
         w, z, _ = g.tridiagonal_vectors(d, e, q)
         order = g.argsort(w, axis=-1)
         w = g.mul(g.take_along_axis(w, order, axis=-1), g.squeeze(size, -1))
-        v = turned(g, taken(g, from_strips(g, z, n), order))
+        rows = taken(g, from_strips(g, z, n), order)
+        v = turned(g, g.mul(rows, signs(g, rows)))
         return finite_or_nan(g, g.squeeze(whole, -1), w), finite_or_nan(g, whole, v)
 
     def adjoint(self, g: GraphBuilder, outs: Any, cts: Any, x: Value) -> tuple[Value]:

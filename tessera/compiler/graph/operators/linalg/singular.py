@@ -17,7 +17,9 @@ from tessera.compiler.graph.operators.linalg.condensed import (
     from_strips,
     numpy_rows,
     numpy_scaled,
+    numpy_signs,
     scaled,
+    signs,
     singular_rows,
     strips,
     taken,
@@ -34,7 +36,7 @@ from tessera.compiler.graph.operators.linalg.matrices import (
     turned,
     upper_part,
 )
-from tessera.compiler.graph.operators.linalg.orthogonal import QrFactor, QrMultiply, first_rows
+from tessera.compiler.graph.operators.linalg.orthogonal import QrFactor, QrMultiply, first_columns, first_rows
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dims
@@ -178,7 +180,9 @@ class Svd(Operator):
         order = np.argsort(-np.abs(w), -1, kind="stable")
         w, at = np.take_along_axis(w, order, -1), order[..., None]
         u = np.take_along_axis(numpy_rows(rows, k), at, -2)
-        v = np.take_along_axis(numpy_rows(columns, k), at, -2) * np.where(w < 0, -1, 1).astype(w.dtype)[..., None]
+        sign = numpy_signs(u)
+        v = np.take_along_axis(numpy_rows(columns, k), at, -2) * np.where(w[..., None] < 0, -sign, sign)
+        u = u * sign
         u = _numpy_behind(before, np.swapaxes(u, -1, -2), m, full_matrices)
         v = _numpy_behind(after, np.swapaxes(v, -1, -2), n, full_matrices)
         s = np.where(whole[..., 0], np.abs(w) * size[..., 0], np.nan)
@@ -201,14 +205,18 @@ class Svd(Operator):
     def adjoint(self, g: GraphBuilder, outs: Any, cts: Any, x: Value, full_matrices: bool) -> tuple[Value]:
         """J. Townsend, "Differentiating the singular value decomposition", 2016."""
         m, n = tensor(x).shape[-2:]
-        vectors = cts[0] is not None or cts[2] is not None
-        if full_matrices and vectors and not (dims.at_most(m, n, g.facts) and dims.at_most(n, m, g.facts)):
-            message = (
-                f"svd of {m} x {n} has no derivative: vectors beyond the first {dims.dim_min(m, n)} are not unique"
-            )
-            Infer("svd", g.facts).fail("TS353", message, "full_matrices=False has one")
-        u, s, vt = g.svd(x, False) if full_matrices else outs
-        return (_adjoint(g, (u, s, vt), cts),)
+        if not full_matrices:
+            return (_adjoint(g, outs, cts),)
+        k = dims.dim_min(m, n)
+        for ct, name, more, less in ((cts[0], "u", m, n), (cts[2], "v", n, m)):
+            if ct is not None and not dims.at_most(more, less, g.facts):
+                message = (
+                    f"{name} of the svd of {m} x {n} has no derivative: vectors beyond the first {k} are not unique"
+                )
+                Infer("svd", g.facts).fail("TS353", message, "full_matrices=False has one")
+        of_u = None if cts[0] is None else first_columns(g, cts[0], k)
+        of_vt = None if cts[2] is None else first_rows(g, cts[2], k)
+        return (_adjoint(g, g.svd(x, False), (of_u, cts[1], of_vt)),)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         m, n = operands[0].shape[-2:]
@@ -273,9 +281,10 @@ def _of_square(g: GraphBuilder, x: Value) -> tuple[Value, Value, Value]:
     w, rows, columns, _ = g.bidiagonal_vectors(d, e, q, p)
     order = g.argsort(g.abs(w), axis=-1, descending=True)
     w = g.take_along_axis(w, order, axis=-1)
-    u = turned(g, taken(g, from_strips(g, rows, n), order))
-    v = turned(g, taken(g, from_strips(g, columns, n), order))
-    return u, g.abs(w), g.mul(v, g.unsqueeze(g.where(g.lt(w, 0.0), -1.0, 1.0), -2))
+    u, v = taken(g, from_strips(g, rows, n), order), taken(g, from_strips(g, columns, n), order)
+    sign = signs(g, u)
+    of_v = g.where(g.lt(g.unsqueeze(w, -1), 0.0), g.neg(sign), sign)
+    return turned(g, g.mul(u, sign)), g.abs(w), turned(g, g.mul(v, of_v))
 
 
 def _behind(g: GraphBuilder, factor: Any, u: Value, m: Dim, full: bool) -> Value:
