@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tessera.compiler.graph.builder import GraphBuilder
@@ -170,10 +171,10 @@ def _tiny(x: Any) -> float:
     return 1e-100 if x.dtype == np.float64 else 1e-15
 
 
-def eigen_rows(d: Any, e: Any, rows: Any) -> Any:
-    """NumPy's `eigenvalues.tridiagonal_vectors`: eigenvalues, and `rows` turned into the vectors' place."""
-    d, e, rows, n = np.array(d), np.array(e), np.array(rows), len(d)
-    unit, tiny = np.finfo(d.dtype).eps / 2, _tiny(d)
+def _coupled(d: Any, e: Any) -> Iterator[tuple[int, int]]:
+    """The first and last line of the next part that is not yet diagonal, until there is none. Between two of them the
+    caller changes d and e, which are taken as zero beside small neighbours."""
+    unit, tiny, n = np.finfo(d.dtype).eps / 2, _tiny(d), len(d)
     low = rounds = 0
     while low < n - 1 and rounds < 30 * n:
         high, rounds = low, rounds + 1
@@ -181,7 +182,14 @@ def eigen_rows(d: Any, e: Any, rows: Any) -> Any:
             high += 1
         if high == low:
             low += 1
-            continue
+        else:
+            yield low, high
+
+
+def eigen_rows(d: Any, e: Any, rows: Any) -> Any:
+    """NumPy's `eigenvalues.tridiagonal_vectors`: eigenvalues, and `rows` turned into the vectors' place."""
+    d, e, rows, tiny = np.array(d), np.array(e), np.array(rows), _tiny(d)
+    for low, high in _coupled(d, e):
         g = (d[low + 1] - d[low]) / (2 * e[low])
         g = d[high] - d[low] + e[low] / (g + np.copysign(np.sqrt(g * g + 1), g))
         s = c = d.dtype.type(1)
@@ -239,7 +247,7 @@ def bidiagonal(a: Any) -> Any:
 
 def singular_rows(d: Any, e: Any, left: Any, right: Any) -> Any:
     """NumPy's `singular_values.bidiagonal_vectors`: values, and rows turned into the vectors' place."""
-    d, e, left, right, n = np.array(d), np.array(e), np.array(left), np.array(right), len(d)
+    d, e, left, right = np.array(d), np.array(e), np.array(left), np.array(right)
     unit, tiny = np.finfo(d.dtype).eps / 2, _tiny(d)
 
     def turned(f: Any, g: Any, rows: Any, i: int) -> Any:
@@ -250,14 +258,7 @@ def singular_rows(d: Any, e: Any, left: Any, right: Any) -> Any:
         rows[i], rows[i + 1] = c * rows[i] + s * rows[i + 1], c * rows[i + 1] - s * rows[i]
         return c, s, r
 
-    low = rounds = 0
-    while low < n - 1 and rounds < 30 * n:
-        high, rounds = low, rounds + 1
-        while high < n - 1 and abs(e[high]) > max(unit * (abs(d[high]) + abs(d[high + 1])), tiny):
-            high += 1
-        if high == low:
-            low += 1
-            continue
+    for low, high in _coupled(d, e):
         f, g, h = abs(d[high - 1]), abs(e[high - 1]), abs(d[high])
         sizes = abs(d[low : high + 1])
         shift = 2 * f * h / (np.sqrt((f + h) ** 2 + g * g) + np.sqrt((f - h) ** 2 + g * g))
