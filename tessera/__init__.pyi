@@ -83,6 +83,7 @@ from tessera.functions.gamma import digamma as digamma
 from tessera.functions.gamma import lgamma as lgamma
 from tessera.functions.images import interpolate as interpolate
 from tessera.functions.images import pixel_shuffle as pixel_shuffle
+from tessera.functions.keys import split_key as split_key
 from tessera.functions.searching import bucketize as bucketize
 from tessera.functions.searching import digitize as digitize
 from tessera.functions.searching import interp as interp

@@ -65,7 +65,12 @@ _OF_PACKAGE: dict[str, str] = {
         ("multinomial", "categorical"),
         "ts.argmax(logits - ts.log(-ts.log(ts.uniform(key, logits.shape))), axis=-1) draws from softmax(logits)",
     ),
-    "random": "ts.uniform(key, shape) and ts.normal(key, shape) draw by a key; outside, ts.rand and ts.randn too",
+    "random": "ts.uniform(key, shape) and ts.normal(key, shape) draw by a key, outside ts.rand and ts.randn too; "
+    "ts.split_key(key, n) makes keys of a key",
+    **dict.fromkeys(
+        ("PRNGKey", "Generator"), "a key is a whole number, such as 0; ts.split_key(key, n) makes n of one"
+    ),
+    "fold_in": "ts.split_key(key, n)[i]",
     **dict.fromkeys(
         ("lax", "fori_loop", "while_loop", "cond", "switch", "map"),
         "write if, while and for i in ts.range(n); ts.scan, ts.vmap, ts.where",

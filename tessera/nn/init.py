@@ -23,23 +23,12 @@ if not TYPE_CHECKING:  # a name that is not there is an error in editors, too
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{why and f'; {why}'}")
 
 
-def split(key: int | None, count: int) -> list[int]:
-    """`count` keys derived from a key: SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014) of key and number.
+def split(key: Any, count: int) -> list[Any]:
+    """`ts.split_key(key, count)`; of None, keys derived from the next one of the stream that `ts.manual_seed` starts.
 
     Raises LaunchError TS105 for a key that is not a whole number.
     """
-    key = _given(key)
-    return [_mixed(_mixed(key & _WORD) + number) & 0x7FFFFFFFFFFFFFFF for number in range(count)]
-
-
-_WORD = 0xFFFFFFFFFFFFFFFF
-
-
-def _mixed(z: int) -> int:
-    z = (z + 0x9E3779B97F4A7C15) & _WORD
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
-    return z ^ (z >> 31)
+    return ts.split_key(key if isinstance(key, ts.Tensor) else _given(key), count)
 
 
 def uniform(shape: tuple[int, ...], key: int | None = None, bound: float = 1.0, dtype: Any = ts.f32) -> ts.Tensor:

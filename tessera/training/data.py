@@ -36,14 +36,20 @@ class Position:
     state: Any = None
 
 
+def _needed(data: Any) -> list[str] | None:
+    """The parameters that a call of a function must give; None of what is no function, or does not tell."""
+    if not callable(data) or hasattr(data, "__iter__"):
+        return None
+    try:
+        parameters = inspect.signature(data).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
 def _takes_nothing(data: Any) -> bool:
     """Whether it is a function without parameters, `lambda: iter(loader)`, which gives the batches of a pass."""
-    if not callable(data) or hasattr(data, "__iter__"):
-        return False
-    try:
-        return not inspect.signature(data).parameters
-    except (TypeError, ValueError):
-        return False
+    return _needed(data) == [] and not inspect.signature(data).parameters
 
 
 class Feed:
@@ -58,7 +64,12 @@ class Feed:
             kind = "one array" if tree.is_array(data) else f"a {type(data).__name__}"
             message = "data=[(x, y)] is one batch, data=lambda i: (x[32 * i : 32 * i + 32], ...) cuts them"
             raise LaunchError(Diagnostic("TS372", f"data are batches, one after another, and not {kind}: {message}"))
-        self.data = _Passes(data) if inspect.isgeneratorfunction(data) or _takes_nothing(data) else data
+        passes, needed = inspect.isgeneratorfunction(data), _needed(data) or []
+        if len(needed) > (0 if passes else 1):
+            called = "each pass calls it without arguments" if passes else "it is called with the number of a batch"
+            message = f"data: {called}, and it needs {', '.join(needed)}; lambda: makes a function that gives them"
+            raise LaunchError(Diagnostic("TS372", message))
+        self.data = _Passes(data) if passes or _takes_nothing(data) else data
         self.by_number = not hasattr(self.data, "__iter__") and callable(data)
         if not self.by_number and not hasattr(self.data, "__iter__") and not hasattr(self.data, "__getitem__"):
             message = "an iterable of batches, or a function that gives the batch of a number"

@@ -253,9 +253,12 @@ def train(
         what = f"the class {optimizer.__name__} itself" if isinstance(optimizer, type) else repr(kind)
         if hasattr(optimizer, "zero_grad"):
             what = "one that holds parameters: leave model.parameters() out, as train has its own"
-        raise LaunchError(
-            Diagnostic("TS105", f"train: optimizer is one of ts.optimizers, such as AdamW(1e-3); not {what}")
-        )
+        message = f"train: optimizer is one of ts.optimizers, such as AdamW(1e-3); not {what}"
+        if isinstance(loss, Optimizer):
+            from tessera.compiler.frontend.trainings import SWAPPED  # slow: the front end
+
+            message = SWAPPED
+        raise LaunchError(Diagnostic("TS105", message))
     if any(c.__module__.partition(".")[0] == "torch" for c in type(model).__mro__):
         message = "train: model is PyTorch's; ts.nn has modules and layers under the same names"
         raise LaunchError(Diagnostic("TS105", message))

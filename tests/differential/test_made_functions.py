@@ -50,7 +50,11 @@ ODD = np.array([NAN, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.5])
 ORDERED = np.array([-1.0, 0.0, 0.0, 1.0, 2.5, NAN])
 PLACES = np.array([-2.0, -1.0, 0.0, 0.5, 2.5, 3.0, np.inf, NAN])
 
+KEYS = np.array([0, 1, -1, 2**62, -(2**63)])
+
 CASES = [
+    C("split_key", lambda k: ts.split_key(k, 3),
+      lambda k: np.array([ts.split_key(int(key), 3) for key in k]).T.tolist(), KEYS),
     C("meshgrid", lambda x, y: ts.meshgrid(x, y), lambda x, y: np.meshgrid(x, y), LINE, LINE[:4]),
     C("meshgrid", lambda x, y: ts.meshgrid(x, y, x, indexing="ij"), lambda x, y: np.meshgrid(x, y, x, indexing="ij"),
       LINE, LINE[:4]),

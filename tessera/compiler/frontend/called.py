@@ -34,6 +34,7 @@ from tessera.compiler.frontend.result import Analysis, ArgType, changed
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.unit import LaunchCheck
+from tessera.errors import Diagnostic
 from tessera.immutable import immutable
 from tessera.language import dims
 from tessera.language.annotations import ConstAnn, RecordAnn, ScalarAnn, TensorAnn, TileAnn, dotted_name
@@ -213,6 +214,7 @@ class Names:
         self._values: dict[str, Any] = {}
         self._texts: dict[str, ast.expr] = {}
         self._bound: dict[str, list[Assigned]] | None = None
+        self._errors: dict[ast.expr, Diagnostic] = {}
 
     @property
     def bound(self) -> dict[str, list[Assigned]]:
@@ -276,7 +278,15 @@ class Names:
     def value(self, node: ast.expr) -> Any:
         from tessera.compiler.frontend.evaluation import constant  # slow: 0.2 s before a server's first answer
 
-        return constant(self.file.file, self.file.text, self, node, tensors=True)[0]
+        value, said = constant(self.file.file, self.file.text, self, node, tensors=True)
+        if said is not None:
+            self._errors[node] = said
+        return value
+
+    def error(self, node: ast.expr) -> Diagnostic | None:
+        """What is wrong in making the value of an expression, or of the name that it is, once that was asked for."""
+        made = [value for value, _ in self.bound.get(node.id, ())] if isinstance(node, ast.Name) else [node]
+        return next((self._errors[each] for each in made if each in self._errors), None)
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -278,9 +278,12 @@ class _ConstantLayer(Layer):
         return None
 
 
-def constant(file: str, text: str, scope: Scope, node: ast.expr, tensors: bool = False) -> tuple[Any, str]:
-    """The value of an expression at module level, UNKNOWN where it is not a constant of the text; and why it is given
-    up, where computing it takes too long. `tensors`: also of what holds tensors, which stand for their types."""
+def constant(
+    file: str, text: str, scope: Scope, node: ast.expr, tensors: bool = False
+) -> tuple[Any, Diagnostic | None]:
+    """The value of an expression at module level, UNKNOWN where it is not a constant of the text; and what was found in
+    computing it: TS111 where that takes too long, else the first error. `tensors`: also of what holds tensors, which
+    stand for their types."""
     tree = ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)
     definition = Definition("function", "<module>", file, node.lineno, tree, text, scope)
     layer = layer_of(definition) if tensors else _ConstantLayer
@@ -290,5 +293,8 @@ def constant(file: str, text: str, scope: Scope, node: ast.expr, tensors: bool =
         value = ev.eval(node)
     except Exception:  # a constant that cannot be computed is not known, which is not a finding
         value = UNKNOWN
-    given_up = next((d.message for d in reversed(ev.findings.items) if d.code == "TS111"), "")
-    return UNKNOWN if ev.findings.items or has_unknown(value) else value, given_up
+    found = ev.findings.items
+    said = next(
+        (d for d in reversed(found) if d.code == "TS111"), next((d for d in found if d.severity == "error"), None)
+    )
+    return UNKNOWN if found or has_unknown(value) else value, said

@@ -355,9 +355,9 @@ class TextScope:
             return node.value
         from tessera.compiler.frontend.evaluation import constant  # slow: 0.2 s before a language server's first answer
 
-        value, given_up = constant(self.file, self.text, self, node)
-        if given_up:
-            GIVEN_UP[node] = given_up
+        value, said = constant(self.file, self.text, self, node)
+        if said is not None and said.code == "TS111":
+            GIVEN_UP[node] = said.message
         return value
 
 

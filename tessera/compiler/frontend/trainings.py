@@ -33,7 +33,7 @@ from tessera.compiler.frontend.names.signature import Signature, definition_sign
 from tessera.compiler.frontend.names.values import ClassRef, Namespace, Record
 from tessera.compiler.frontend.result import Analysis, ArgType, changed
 from tessera.compiler.frontend.syntax.parse import Source, parse_module
-from tessera.errors import Diagnostic, Note, Span
+from tessera.errors import Diagnostic, Edit, Fix, Note, Span
 from tessera.immutable import mutable
 from tessera.language.annotations import dotted_name
 from tessera.language.drawing import DRAWS
@@ -42,6 +42,8 @@ STEP = Path(tessera.__path__[0], "training", "step.py")
 MODE = {"mode": "training", DRAWS: "key_"}
 """the options of the step, as its decorator gives them"""
 _PARAMETERS = ("model", "optimizer", "loss", "data")
+SWAPPED = "train(model, optimizer, loss, data): the optimizer comes before the loss"
+NO_OPTIMIZER = "the text does not tell the optimizer"
 _OWN_NAME = re.compile(r"<(\w+)>")
 _MENTIONS: WeakKeyDictionary[ast.stmt, frozenset[str]] = WeakKeyDictionary()
 """of statements that have been asked about: the names that they read, none where they do not call `ts.train`"""
@@ -68,13 +70,26 @@ class Training:
     """the loss and its gradient, for the model that the text makes"""
     held: ArgType = None
     """the state of the optimizer, once it has been asked for"""
+    swapped: bool = False
+    """whether the call has the loss where the optimizer belongs"""
 
     def findings(self, source: Source) -> list[Diagnostic]:
-        """The errors of the step, TS374 of dropout without a key, and TS354 of layers that are trained and that the
-        loss does not use: in this file at their lines, those about the step itself at the loss, where it is defined in
-        this file or passed."""
-        if self.step is None:
-            return []
+        """TS105 of a loss in the optimizer's place, the errors of the step, TS374 of dropout without a key, and TS354
+        of layers that are trained and that the loss does not use: in this file at their lines, those about the step
+        itself at the loss, where it is defined in this file or passed."""
+        misplaced = [self._misplaced(source)] if self.swapped else []
+        return misplaced + (self._of_step(source) if self.step is not None else [])
+
+    def _misplaced(self, source: Source) -> Diagnostic:
+        loss, optimizer = self.given["loss"], self.given["optimizer"]
+        pairs = (loss, optimizer), (optimizer, loss)
+        edits = [Edit(source.span(old), ast.get_source_segment(source.text, new) or "") for old, new in pairs]
+        return Diagnostic(
+            "TS105", SWAPPED, source.span(loss), fixes=(Fix("Put the optimizer before the loss", tuple(edits)),)
+        )
+
+    def _of_step(self, source: Source) -> list[Diagnostic]:
+        assert self.step is not None
         here = self.loss.file == source.file
         place = replace(self.loss, source=source.text).span if here else source.span(self.given["loss"])
         said = self.step.analysis.diagnostics
@@ -179,11 +194,17 @@ def _training(
     unchanged: Callable[[str, Scope], bool],
 ) -> Training | None:  # fmt: skip
     given = {**dict(zip(_PARAMETERS, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
-    loss = names.value(given["loss"]) if {"model", "optimizer", "loss"} <= given.keys() and STEP.is_file() else None
+    if not {"model", "optimizer", "loss"} <= given.keys() or not STEP.is_file():
+        return None
+    loss = names.value(given["loss"])
+    swapped = not isinstance(loss, Closure) and isinstance(names.value(given["optimizer"]), Closure)
+    if swapped:
+        given = {**given, "loss": given["optimizer"], "optimizer": given["loss"]}
+        loss = names.value(given["loss"])
     if not isinstance(loss, Closure) or not isinstance(loss.node, ast.FunctionDef) or loss.frame is not None:
         return None
     signature, name = definition_signature(loss.definition), loss.name
-    found = Training(name, call, names, statement, loss.definition, given)
+    found = Training(name, call, names, statement, loss.definition, given, swapped=swapped)
     old = next((t for t in before if t.call is call), None)
     if old is not None and _unmoved(old, names) and all(unchanged(n, old.names.file) for n in _beside_the_loss(found)):
         found.made = made = {n: names.made_as(a.type, given[n]) for n, a in old.made.items()}
@@ -193,15 +214,22 @@ def _training(
         found.made = made = {n: a for n, a in arguments.items() if a is not None}
     open_ = [p.name for p in signature.parameters[1:] if not p.annotated and p.default is None]
     if "model" not in made:
-        found.problem = "the text does not tell what the model holds"
+        found.problem = _missing("the text does not tell what the model holds", names.error(given["model"]))
     elif not signature.parameters or any(p.variadic for p in signature.parameters):
         found.problem = f"the text does not tell what {name} is given"
     elif open_:
         found.problem = f"{name} has no annotation of {', '.join(open_)}"
     else:
         found.step = _step(loss, signature, made["model"], next((t for t in before if t.name == name), None))
-        found.problem = "" if "optimizer" in made else "the text does not tell the optimizer"
+        found.problem = "" if "optimizer" in made else _missing(NO_OPTIMIZER, names.error(given["optimizer"]))
     return found
+
+
+def _missing(what: str, error: Diagnostic | None) -> str:
+    """Why a value is not known: the error in making it, where there is one."""
+    if error is None:
+        return what
+    return f"line {error.span.line} fails: {error.message.partition(chr(10))[0]}"
 
 
 def _unmoved(old: Training, names: Names) -> bool:

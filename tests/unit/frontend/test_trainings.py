@@ -213,6 +213,10 @@ def test_a_step_is_predicted_with_its_update() -> None:
     [
         (TRAIN.replace("Net(64)", "given"), "the text does not tell what the model holds"),
         (TRAIN.replace("ts.optimizers.AdamW(1e-3)", "given"), "the text does not tell the optimizer"),
+        (
+            TRAIN.replace("Net(64)", "Net(64, key=ts.split(0, 2))"),
+            "fails: split cuts a tensor apart, and this is one",
+        ),
         (TRAIN.replace("steps", "accumulate=4, steps"), "several batches"),
         ("def loss(model, x):\n    return ts.mse(model(x), x)\n" + TRAIN, "loss has no annotation of x"),
         (
@@ -227,6 +231,17 @@ def test_why_nothing_is_predicted(text: str, why: str) -> None:
     (training,) = file.trainings
     found = predict_training(training, {}, "cpu")
     assert found.us is None and found.bytes is None and why in found.why, found
+
+
+def test_a_loss_in_the_place_of_the_optimizer() -> None:
+    """It is an error at the call, with a fix, and the step is known all the same."""
+    file = FileAnalysis("/work/trains.py")
+    file.update(HEAD + TRAIN.replace("ts.optimizers.AdamW(1e-3), loss", "loss, ts.optimizers.AdamW(1e-3)"))
+    (found,) = [d for d in file.diagnostics if d.severity == "error"]
+    assert found.code == "TS105" and "the optimizer comes before the loss" in found.message
+    (fix,) = found.fixes
+    assert sorted(e.text for e in fix.edits) == ["loss", "ts.optimizers.AdamW(1e-3)"]
+    assert predict_training(file.trainings[0], {"B": 64}, "cpu").us is not None
 
 
 STATE = """

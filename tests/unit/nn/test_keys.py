@@ -136,3 +136,30 @@ def test_a_program_does_not_keep_the_numbers_of_a_stream(draw):
 def test_seeded_numbers_are_constants():
     found = ts.function(lambda x: x + np.random.default_rng(7).standard_normal(3))(np.zeros(3))
     np.testing.assert_array_equal(found, np.random.default_rng(7).standard_normal(3))
+
+
+def test_keys_of_a_key_are_the_same_in_functions_and_outside():
+    @ts.function
+    def drawn(key: ts.int64):
+        first, second = ts.split_key(key, 2)
+        return ts.normal(first, (4,)), ts.normal(second, (4,)), nn.init.split(key, 2)[1]
+
+    @ts.function
+    def each(keys: Tensor["N", ts.int64]):
+        return ts.vmap(lambda key: ts.normal(ts.split_key(key, 2)[0], (4,)))(keys)
+
+    a, b = ts.split_key(7, 2)
+    assert (a, b) == tuple(nn.init.split(7, 2)) == tuple(map(int, ts.split_key(ts.tensor(7, ts.int32), 2)))
+    first, second, other = drawn(7)
+    assert np.array_equal(first, ts.normal(a, (4,))) and np.array_equal(second, ts.normal(b, (4,))) and other == b
+    assert np.array_equal(each(np.array([3, 7]))[1], first)
+
+
+def test_what_is_no_key():
+    for wrong in (2.5, ts.tensor(2.5)):
+        with pytest.raises(ts.CompileError, match="TS301"):
+            ts.split_key(wrong, 2)
+    with pytest.raises(ts.CompileError, match=r"ts\.split_key\(key, n\) makes keys of a key"):
+        ts.split(7, 2)
+    with pytest.raises(AttributeError, match="split_key"):
+        _ = ts.random

@@ -65,6 +65,28 @@ def test_a_call_is_forward_as_in_pytorch():
     assert gradient.layer.weight.tolist() == [[4.0] * 3] * 3
 
 
+class Wrapped(nn.Module):
+    attend: nn.MultiHeadAttention
+
+    def forward(self, x):
+        return self.attend(x, causal=True)
+
+
+def test_a_call_that_does_not_fit_names_the_layers():
+    """Not `__call__`; and an argument that the constructor takes is given there."""
+    model = Wrapped(nn.MultiHeadAttention(4, 2, key=0))
+
+    @ts.function
+    def run(model, x):
+        return model(x)
+
+    with pytest.raises(ts.CompileError) as raised:
+        run(model, np.ones((1, 2, 4), np.float32))
+    found = raised.value.diagnostics[0]
+    assert found.message == "MultiHeadAttention has no parameter 'causal'; causal= is given where the object is made"
+    assert [n.message for n in found.notes] == ["Wrapped.forward was called from run"]
+
+
 def test_the_same_key_gives_the_same_bits():
     for make in (
         lambda key: nn.Linear(5, 3, key=key).weight,

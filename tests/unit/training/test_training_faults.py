@@ -126,6 +126,7 @@ def refused(code, match, *args, **options):
 def test_what_train_does_not_take():
     model = fresh()
     refused("TS105", "optimizer is one of ts.optimizers, such as", model, "adam", loss, BATCHES)
+    refused("TS105", "the optimizer comes before the loss", model, loss, OPT, BATCHES)
     refused("TS105", "not the class AdamW itself", model, ts.optimizers.AdamW, loss, BATCHES)
     refused("TS105", r"lambda model, x, y: ts\.mse\(model\(x\), y\); not ts\.mse itself", model, OPT, ts.mse, BATCHES)
     refused("TS105", "loss is a function of model and batch", model, OPT, 0.5, BATCHES)
@@ -145,6 +146,12 @@ def test_what_train_does_not_take():
     refused("TS372", "one after another, and not one array", model, OPT, loss, X)
     refused("TS372", "and not a dict", model, OPT, loss, {"x": X, "y": Y})
     refused("TS372", "not int", model, OPT, loss, 3)
+
+    def passes(size, *, length):
+        yield X, Y
+
+    refused("TS372", "each pass calls it without arguments, and it needs size, length", model, OPT, loss, passes)
+    refused("TS372", "with the number of a batch, and it needs i, size;", model, OPT, loss, lambda i, size: (X, Y))
     refused("TS372", "item 1 of a batch is text, 'cat': loss takes arrays and numbers", model, OPT, loss, [(X, "cat")])
     refused("TS372", "x of a batch is of type NoneType", model, OPT, loss, [{"x": None, "y": Y}])
     refused(

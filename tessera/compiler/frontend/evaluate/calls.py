@@ -19,7 +19,7 @@ from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
 from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span, own_alias
 from tessera.compiler.frontend.names import vocabulary
-from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.frame import Closure, method_name
 from tessera.compiler.frontend.names.live import live_definition, read_once, represent, run_by
 from tessera.compiler.frontend.names.numbers import NumpyFunction, NumpyMember, of_numbers
 from tessera.compiler.frontend.names.transformed import TransformedRef
@@ -49,6 +49,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.errors import CompileError, Edit, Fix, TesseraError
 from tessera.language import drawing
 from tessera.language.dims import Expr
+from tessera.language.dtypes import DType
 from tessera.language.records import STATE, field_names, is_record, members
 from tessera.language.transforms import RULES
 
@@ -219,6 +220,8 @@ def bind(
             extra[key] = value
         else:
             meant, fixes = ev.suggest(key, by_name, keyword_span(ev, node, key))
+            if _made_with(bound.get("self"), key):
+                meant, fixes = f"; {key}= is given where the object is made", ()
             problem = f"has no parameter {key!r}{meant}"
     if a.kwarg is not None:
         bound[a.kwarg.arg] = extra
@@ -231,9 +234,22 @@ def bind(
     if missing and not problem:
         problem = f"needs {' and '.join(map(repr, missing))}"
     if problem:
-        ev.error("TS105", f"{closure.name} {problem}", node, fixes=fixes)
+        ev.error("TS105", f"{method_name(closure.name, bound)} {problem}", node, fixes=fixes)
         return None
     return bound
+
+
+def _made_with(value: Any, name: str) -> bool:
+    """Whether the constructor of an object has a parameter of this name."""
+    if not isinstance(value, Record):
+        return False
+    if not isinstance(value.cls, ClassRef):
+        return isinstance(value.cls, type) and name in inspect.signature(value.cls).parameters
+    constructor = value.cls.members.get("__init__")
+    if not isinstance(constructor, Closure):
+        return name in value.cls.fields
+    a = constructor.node.args
+    return any(p.arg == name for p in (*a.args, *a.kwonlyargs))
 
 
 # live objects
@@ -319,7 +335,8 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
             ev.depend(closure.name, callee)
             return call_closure(ev, node, closure, args, kwargs)
     if not callable(callee):
-        return ev.error("TS105", f"{type_name(callee)} is not a function{_of_size(node)}", node)
+        hint = f"; x.astype(ts.{callee})" if isinstance(callee, DType) else _of_size(node)
+        return ev.error("TS105", f"{type_name(callee)} is not a function{hint}", node)
     if has_unknown(args) or has_unknown(kwargs):
         return UNKNOWN
     args = [ev.layer.settle(a) for a in args]

@@ -6,13 +6,15 @@ A closure is a function together with the activation that it was made in.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from enum import Enum
 from typing import Any
 
+import tessera
 from tessera.compiler.frontend.names.definition import Definition, Scope
-from tessera.compiler.frontend.names.values import MISSING, Described
+from tessera.compiler.frontend.names.values import MISSING, Described, Record
 from tessera.compiler.frontend.syntax.parse import FunctionNode, Source
 from tessera.compiler.ir.core import Block
 from tessera.errors import Note, Span
@@ -129,13 +131,28 @@ class Frame:
             frame = frame.outer
 
     def chain(self) -> tuple[Note, ...]:
-        """Who called whom, innermost call first."""
+        """Who called whom, innermost call first. The call of a module by `Module.__call__` is that of its `forward`."""
         notes: list[Note] = []
         frame: Frame = self
-        while frame.caller is not None:
-            notes.append(Note(f"{frame.name} was called from {frame.caller.name}", frame.call_span))
-            frame = frame.caller
+        while (caller := frame.caller) is not None:
+            name, place = method_name(frame.name, frame.names), frame.call_span
+            while caller.definition.file == _MODULE and caller.caller is not None:
+                place, caller = caller.call_span, caller.caller
+            notes.append(Note(f"{name} was called from {method_name(caller.name, caller.names)}", place))
+            frame = caller
         return tuple(notes)
+
+
+_MODULE = os.path.join(tessera.__path__[0], "nn", "module.py")
+
+
+def method_name(name: str, names: Mapping[str, Any]) -> str:
+    """What messages call a function: a method by its class too, a module that is called by its class alone. `names`:
+    what its parameters are bound to."""
+    owner = names.get("self")
+    if not isinstance(owner, Record):
+        return name
+    return owner.type_name if name == "__call__" else f"{owner.type_name}.{name}"
 
 
 @immutable(eq=False)

@@ -180,6 +180,10 @@ class Split(Operator):
     multiple = True
 
     def infer(self, t: Infer, x: TensorType, sections: int | tuple[int, ...], axis: int = 0) -> tuple[TensorType, ...]:
+        if not x.shape and x.dtype.is_integer:
+            t.fail(
+                "TS204", "split cuts a tensor apart, and this is one number; ts.split_key(key, n) makes keys of a key"
+            )
         a = t.axis(x, axis)
         t.canonical(axis=a)
         bounds = self.bounds(t, x.shape[a], sections)
