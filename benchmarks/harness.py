@@ -131,12 +131,38 @@ def compare(
     return {name: _timing(s) for name, s in found.items()}
 
 
-def parser_of(text: str | None) -> argparse.ArgumentParser:
+class Only:
+    """What `--only` says: the rows whose names contain a text, in capitals or not."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text, self.others, self.found = text, list[str](), False
+
+    def takes(self, name: str) -> bool:
+        taken = self.text.lower() in name.lower()
+        self.found |= taken
+        if not taken:
+            self.others.append(name)
+        return taken
+
+    def demand(self) -> None:
+        """Ends the program, with the names that there are, if it was asked for none of them."""
+        if not self.found:
+            raise SystemExit(f"--only {self.text}: no name contains this. There are: {'; '.join(self.others)}")
+
+
+def only_of(parser: argparse.ArgumentParser) -> None:
+    """Adds `--only` to the options."""
+    parser.add_argument("--only", type=Only, default=Only(), metavar="TEXT", help="rows whose names contain this")
+
+
+def parser_of(
+    text: str | None, quick: str = "an eighth of the sizes, a quarter of the time"
+) -> argparse.ArgumentParser:
     """The options that all suites of programs on the CPU take, for the command that `text` describes."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=cores())
-    parser.add_argument("--only", default="")
-    parser.add_argument("--quick", action="store_true", help="an eighth of the sizes, a quarter of the time")
+    only_of(parser)
+    parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--json", action="store_true")
     return parser
 

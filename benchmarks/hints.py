@@ -267,7 +267,8 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="keep the figures in benchmarks/results")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    chosen = [p for p in programs() if options.only in p.name]
+    chosen = [p for p in programs() if options.only.takes(p.name)]
+    options.only.demand()
     with tempfile.TemporaryDirectory() as folder:
         for known in knobs.cache_dir().glob("processor-*.json"):
             shutil.copy(known, folder)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import tessera as ts
-from benchmarks.harness import compare, cores
+from benchmarks.harness import compare, cores, only_of
 
 Arrays = tuple[Any, ...]
 SIDE = 1024
@@ -151,7 +151,7 @@ def shown(row: dict[str, Any]) -> str:
 
 def main() -> int:
     options = argparse.ArgumentParser()
-    options.add_argument("--only", default="")
+    only_of(options)
     options.add_argument("--budget", type=float, default=0.5)
     options.add_argument("--threads", type=int, default=cores(), help="ours; NumPy's products follow OMP_NUM_THREADS")
     options.add_argument("--json", action="store_true")
@@ -159,10 +159,11 @@ def main() -> int:
     ts.set_num_threads(args.threads)
     found: list[dict[str, Any]] = []
     for name, make in rows().items():
-        if args.only in name:
+        if args.only.takes(name):
             found.append(measure(name, make(), args.budget, args.threads))
             if not args.json:
                 print(shown(found[-1]), flush=True)
+    args.only.demand()
     if args.json:
         print(json.dumps(found, indent=1))
     else:

@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks import peaks
-from benchmarks.harness import Run, compare, cores
+from benchmarks.harness import Run, compare, parser_of
 from benchmarks.record import ROOT
 
 
@@ -45,27 +45,33 @@ class Step:
     """the run that the ratio is of; "" for the best peer"""
 
 
-def steps(part: int) -> Iterator[Callable[[], Step]]:
-    """Makers of the rows. `part` divides sizes."""
-    yield lambda: tiny_mlp(whole_step=False)
-    yield lambda: tiny_mlp(whole_step=True)
-    yield nano_gpt
-    yield lambda: writing("4x128, 128 tokens so far", decoding.NANO, goal=2.0)
-    yield lambda: writing("1x768, 512 tokens so far", decoding.GPT2_BLOCK, goal=1.2)
-    yield lambda: rows_backward("layer norm", 4096 // part, 1024)
-    yield lambda: rows_backward("softmax", 4096 // part, 1024)
-    yield lambda: rows_backward("cross entropy", 4096 // part, 1024)
-    yield lambda: mlp_backward(1024 // part)
-    yield lambda: attention_backward(8, 1024 // part, 64)
-    yield lambda: attention_backward(8, 1024 // part, 64, narrow=True)
-    yield lambda: derived_attention(4, 1024 // part, causal=False)
-    yield lambda: derived_attention(4, 1024 // part, causal=True)
-    yield lambda: embedding_backward(50_000 // part, 256, 16_384 // part)
-    yield lambda: adamw(20, (1 << 19) // part, in_place=False)
-    yield lambda: adamw(20, (1 << 19) // part, in_place=True)
-    yield lambda: narrow_adamw(20, (1 << 19) // part, narrow_moments=False)
-    yield lambda: narrow_adamw(20, (1 << 19) // part, narrow_moments=True)
-    yield pinn
+def steps(part: int) -> dict[str, Callable[[str], Step]]:
+    """Makers of the rows by their names, which they are given. `part` divides sizes."""
+    long, rows, total = 1024 // part, 4096 // part, 20 * ((1 << 19) // part) / 1e6
+    table, adam = (50_000 // part, 256, 16_384 // part), (20, (1 << 19) // part)
+    return {
+        "tiny MLP step": lambda name: tiny_mlp(name, whole_step=False),
+        "tiny MLP step, in place": lambda name: tiny_mlp(name, whole_step=True),
+        "nanoGPT step 4x128, 12x64": nano_gpt,
+        "GPT decoding 4x128, 128 tokens so far": lambda name: writing(name, decoding.NANO, goal=2.0),
+        "GPT decoding 1x768, 512 tokens so far": lambda name: writing(name, decoding.GPT2_BLOCK, goal=1.2),
+        f"layer norm backward {rows}x1024": lambda name: norm_backward(name, rows, 1024),
+        f"softmax backward {rows}x1024": lambda name: softmax_backward(name, rows, 1024),
+        f"cross entropy backward {rows}x1024": lambda name: loss_backward(name, rows, 1024),
+        f"MLP backward {long}": lambda name: mlp_backward(name, long),
+        f"attention backward 8x{long}x64": lambda name: attention_backward(name, 8, long, 64),
+        f"attention backward, bf16 8x{long}x64": lambda name: attention_backward(name, 8, long, 64, narrow=True),
+        f"attention, derived 4x{long}x{derived.DEPTH}": lambda name: derived_attention(name, 4, long, causal=False),
+        f"attention, derived, causal 4x{long}x{derived.DEPTH}": lambda name: derived_attention(
+            name, 4, long, causal=True
+        ),
+        f"embedding backward {table[0]}x{table[1]}": lambda name: embedding_backward(name, *table),
+        f"AdamW of {total:.0f} M": lambda name: adamw(name, *adam, in_place=False),
+        f"AdamW of {total:.0f} M, in place": lambda name: adamw(name, *adam, in_place=True),
+        f"AdamW of {total:.0f} M, bf16": lambda name: narrow_adamw(name, *adam, narrow_moments=False),
+        f"AdamW of {total:.0f} M, bf16 with its moments": lambda name: narrow_adamw(name, *adam, narrow_moments=True),
+        "PINN with second derivatives": pinn,
+    }
 
 
 def normal(*shape: int, seed: int = 0) -> Any:
@@ -104,7 +110,7 @@ def gradients(
     return Step(name, runs, **more)
 
 
-def tiny_mlp(whole_step: bool) -> Step:
+def tiny_mlp(name: str, whole_step: bool) -> Step:
     """8 -> 32 -> 8, 32 rows, AdamW: what is measured is calling. `whole_step`: gradient and update are one program, as
     JAX's are; else two."""
     x, y = normal(32, 8), normal(32, 8, seed=1)
@@ -160,13 +166,12 @@ def tiny_mlp(whole_step: bool) -> Step:
         loss, *kept[:] = whole(*kept, jx, jy)
         return jax.block_until_ready(loss)
 
-    name = "tiny MLP step, in place" if whole_step else "tiny MLP step"
     run = (lambda: stepped(state, x, y)) if whole_step else ours
     return Step(name, {"tessera": run, "torch": by_torch, "jax": by_jax}, 1e6, "ksteps/s", goal=3.0)
 
 
-def nano_gpt() -> Step:
-    return Step("nanoGPT step 4x128, 12x64", {n: make(gpt.NANO) for n, make in gpt.STEPS.items()}, goal=1.5)
+def nano_gpt(name: str) -> Step:
+    return Step(name, {n: make(gpt.NANO) for n, make in gpt.STEPS.items()}, goal=1.5)
 
 
 def writing(name: str, given: decoding.Decoding, goal: float) -> Step:
@@ -176,50 +181,53 @@ def writing(name: str, given: decoding.Decoding, goal: float) -> Step:
         "torch": decoding.by_torch(given, compiled=True),
         "torch eager": decoding.by_torch(given, compiled=False),
     }
-    return Step(f"GPT decoding {name}", runs, 1e6 * decoding.COUNT, "ktokens/s", goal=goal)
+    return Step(name, runs, 1e6 * decoding.COUNT, "ktokens/s", goal=goal)
 
 
-def rows_backward(kind: str, rows: int, columns: int) -> Step:
-    F, x, name = torch.nn.functional, normal(rows, columns), f"{kind} backward {rows}x{columns}"
-    if kind == "softmax":
-        amount = 12 * x.size  # what comes in twice, what goes out once
-        return gradients(name, lambda x: ts.softmax(x), lambda x: F.softmax(x, -1), jax.nn.softmax, [x],
-                         amount=amount, unit="GB/s", goal=1.4)  # fmt: skip
-    if kind == "cross entropy":
-        labels = np.random.default_rng(0).integers(0, columns, rows)
-        tl, jl = torch.tensor(labels), jnp.asarray(labels)
+def softmax_backward(name: str, rows: int, columns: int) -> Step:
+    F, x = torch.nn.functional, normal(rows, columns)
+    amount = 12 * x.size  # what comes in twice, what goes out once
+    return gradients(name, lambda x: ts.softmax(x), lambda x: F.softmax(x, -1), jax.nn.softmax, [x], amount=amount,
+                     unit="GB/s", goal=1.4)  # fmt: skip
 
-        def by_jax(x: Any) -> Any:
-            return -jnp.take_along_axis(jax.nn.log_softmax(x), jl[:, None], -1).mean()
 
-        ours = lambda x: ts.cross_entropy(x, labels)  # noqa: E731
-        return gradients(name, ours, lambda x: F.cross_entropy(x, tl), by_jax, [x], amount=8 * x.size, unit="GB/s",
-                         goal=1.4)  # fmt: skip
+def loss_backward(name: str, rows: int, columns: int) -> Step:
+    F, x, labels = torch.nn.functional, normal(rows, columns), np.random.default_rng(0).integers(0, columns, rows)
+    tl, jl = torch.tensor(labels), jnp.asarray(labels)
 
+    def by_jax(x: Any) -> Any:
+        return -jnp.take_along_axis(jax.nn.log_softmax(x), jl[:, None], -1).mean()
+
+    ours = lambda x: ts.cross_entropy(x, labels)  # noqa: E731
+    return gradients(name, ours, lambda x: F.cross_entropy(x, tl), by_jax, [x], amount=8 * x.size, unit="GB/s",
+                     goal=1.4)  # fmt: skip
+
+
+def norm_backward(name: str, rows: int, columns: int) -> Step:
     def norm_in_jax(x: Any, w: Any, b: Any) -> Any:
         apart = x - x.mean(-1, keepdims=True)
         return apart * jax.lax.rsqrt((apart * apart).mean(-1, keepdims=True) + 1e-5) * w + b
 
     def norm_in_torch(x: Any, w: Any, b: Any) -> Any:
-        return F.layer_norm(x, (columns,), w, b)
+        return torch.nn.functional.layer_norm(x, (columns,), w, b)
 
-    given = [x, normal(columns), normal(columns, seed=1)]
+    x, given = normal(rows, columns), [normal(columns), normal(columns, seed=1)]
     ours = lambda x, w, b: ts.layer_norm(x, w, b)  # noqa: E731
-    return gradients(name, ours, norm_in_torch, norm_in_jax, given, amount=12 * x.size, unit="GB/s", tolerance=1e-2,
-                     goal=1.4)  # fmt: skip
+    return gradients(name, ours, norm_in_torch, norm_in_jax, [x, *given], amount=12 * x.size, unit="GB/s",
+                     tolerance=1e-2, goal=1.4)  # fmt: skip
 
 
-def mlp_backward(n: int) -> Step:
+def mlp_backward(name: str, n: int) -> Step:
     F, arrays = torch.nn.functional, [normal(n, n), normal(n, 4 * n) * 0.03, normal(4 * n, n, seed=2) * 0.03]
     # Whole parts, whose products every library adds without rounding: all of them have the same signs before the relu.
     arrays[:2] = [np.round(array * parts) / np.float32(parts) for array, parts in zip(arrays, (4, 256), strict=False)]
     ours = lambda x, a, b: ts.relu(x @ a) @ b  # noqa: E731
     jaxs = lambda x, a, b: jax.nn.relu(x @ a) @ b  # noqa: E731
-    return gradients(f"MLP backward {n}", ours, lambda x, a, b: F.relu(x @ a) @ b, jaxs, arrays,
+    return gradients(name, ours, lambda x, a, b: F.relu(x @ a) @ b, jaxs, arrays,
                      amount=5 * 8 * n**3, unit="GF/s", tolerance=1e-2, goal=0.97)  # fmt: skip
 
 
-def attention_backward(heads: int, length: int, depth: int, narrow: bool = False) -> Step:
+def attention_backward(name: str, heads: int, length: int, depth: int, narrow: bool = False) -> Step:
     F, arrays = torch.nn.functional, [normal(1, heads, length, depth, seed=i) for i in range(3)]
 
     def jaxs(*parts: Any) -> Any:
@@ -231,28 +239,26 @@ def attention_backward(heads: int, length: int, depth: int, narrow: bool = False
 
     ours = lambda q, k, v: ts.attention(q, k, v, causal=True)  # noqa: E731
     amount = 7 * heads * length**2 * depth  # seven products of half a square
-    name = f"attention backward{', bf16' * narrow} {heads}x{length}x{depth}"
     return gradients(name, ours, theirs, jaxs, arrays, narrow, amount=amount, unit="GF/s", goal=2.0 if narrow else 1.4,
                      tolerance=5e-2 if narrow else 1e-3)  # fmt: skip
 
 
-def derived_attention(heads: int, length: int, causal: bool) -> Step:
+def derived_attention(name: str, heads: int, length: int, causal: bool) -> Step:
     """A kernel with a derived backward beside the kernels of `ts.attention`, which are written by hand."""
     runs, depth = derived.attention(heads, length, causal), derived.DEPTH
     amount = (9 if causal else 18) * heads * length**2 * depth  # nine products, of which a mask leaves half
-    name = f"attention, derived{', causal' * causal} {heads}x{length}x{depth}"
     return Step(name, runs, amount, "GF/s", goal=0.8, beside="ts.attention")
 
 
-def embedding_backward(rows: int, width: int, count: int) -> Step:
+def embedding_backward(name: str, rows: int, width: int, count: int) -> Step:
     table, at = normal(rows, width), np.random.default_rng(0).integers(0, rows // 10, count)
     ta, ja = torch.tensor(at), jnp.asarray(at)
     ours = lambda table: ts.embedding(at, table)  # noqa: E731
-    return gradients(f"embedding backward {rows}x{width}", ours, lambda t: torch.nn.functional.embedding(ta, t),
+    return gradients(name, ours, lambda t: torch.nn.functional.embedding(ta, t),
                      lambda t: t[ja], [table], amount=4 * width * (rows + count), unit="GB/s", goal=1.5)  # fmt: skip
 
 
-def adamw(count: int, size: int, in_place: bool) -> Step:
+def adamw(name: str, count: int, size: int, in_place: bool) -> Step:
     """Beside a copy of as many bytes: 32 are moved for each parameter, since the gradient is read for its norm before
     it is used. `in_place`: in the arrays of a `TrainingState`; else to new ones."""
     p, g = ([normal(size, seed=i + s) for i in range(count)] for s in (0, 100))
@@ -283,11 +289,10 @@ def adamw(count: int, size: int, in_place: bool) -> Step:
     source, target = np.ones(total * 4, np.float32), np.empty(total * 4, np.float32)
     run = (lambda: stepped(state, g)) if in_place else ours
     runs = {"tessera": run, "torch": theirs.step, "jax": by_jax, "copy": lambda: np.copyto(target, source)}
-    name = f"AdamW of {total / 1e6:.0f} M{', in place' * in_place}"
     return Step(name, runs, 32 * total, "GB/s", goal=0.95, beside="copy")
 
 
-def narrow_adamw(count: int, size: int, narrow_moments: bool) -> Step:
+def narrow_adamw(name: str, count: int, size: int, narrow_moments: bool) -> Step:
     """bf16 parameters that are rounded stochastically beside f32 ones; moments are f32, or with `narrow_moments` bf16
     and rounded as parameters are. For each parameter f32 moves 32 bytes, these 24 and 16."""
     arrays = [normal(size, seed=i) for i in range(count)]
@@ -304,12 +309,11 @@ def narrow_adamw(count: int, size: int, narrow_moments: bool) -> Step:
     narrow = [np.asarray(ts.asarray(a).astype(ts.bf16)) for a in arrays]
     more = {"state_dtype": ts.bf16} if narrow_moments else {}
     runs = {"tessera": updates(narrow, numerics=ts.stochastic_round, **more), "f32": updates(arrays)}
-    name = f"AdamW of {count * size / 1e6:.0f} M, bf16{' with its moments' * narrow_moments}"
     moved = (16 if narrow_moments else 24) * count * size
     return Step(name, runs, moved, "GB/s", goal=1.8 * narrow_moments)
 
 
-def pinn() -> Step:
+def pinn(name: str) -> Step:
     """The residual of the heat equation at 1024 places by a network 2 -> 64 -> 64 -> 1: torch.compile refuses its
     second derivatives, so that PyTorch runs eagerly."""
     shapes = [(2, 64), (64,), (64, 64), (64,), (64, 1), (1,)]
@@ -353,7 +357,7 @@ def pinn() -> Step:
 
     jitted, given = jax.jit(jax.grad(loss_in_jax)), jax.tree.map(jnp.asarray, (p, x, t))
     runs = {"tessera": lambda: run(p, x, t), "torch": by_torch, "jax": lambda: jax.block_until_ready(jitted(*given))}
-    return Step("PINN with second derivatives", runs, tolerance=1e-2, goal=1.5)
+    return Step(name, runs, tolerance=1e-2, goal=1.5)
 
 
 def measure(step: Step, quick: bool, threads: int) -> dict[str, Any]:
@@ -443,7 +447,7 @@ def processes(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         (f"GPT-2-small, compiling {many} layers", "first_step", (few, many), "s", 1.0),
         ("nanoGPT, memory of 96 more texts", "peak", (96, 192), "MB", 1e-6),
     ):
-        if options.only in name:
+        if options.only.takes(name):
             found = {n: [scale * apart(what, n, k, options.threads) for k in numbers] for n in gpt.STEPS}
             value = {n: v[1] - (v[0] if what == "peak" else 0) for n, v in found.items()}
             best = min(("torch", "jax"), key=value.__getitem__)
@@ -457,16 +461,12 @@ def processes(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 yield {"name": f"{many} layers beside {few}", "value": ours[1] / ours[0], "unit": "times", "most": 1.15}
                 kept = apart("ready", "tessera", many, options.threads, times=2)
                 yield {"name": f"{name}, from disk", "value": kept, "unit": "s", "most": 0.1}
-    if options.only in peaks.NAME:
+    if options.only.takes(peaks.NAME):
         yield peaks.row(4 if options.quick else 1)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=cores())
-    parser.add_argument("--only", default="")
-    parser.add_argument("--quick", action="store_true", help="a quarter of the sizes, a third of the time")
-    parser.add_argument("--json", action="store_true")
+    parser = parser_of(__doc__, "a quarter of the sizes, a third of the time")
     parser.add_argument("--apart", nargs=3, metavar=("WHAT", "LIBRARY", "NUMBER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     _load(options.threads)
@@ -474,13 +474,14 @@ def main() -> None:
         what, library, number = options.apart
         print({"first_step": first_step, "ready": ready, "peak": peak}[what](library, int(number)))
         return
-    made = (make() for make in steps(4 if options.quick else 1))
-    measured = (measure(step, options.quick, options.threads) for step in made if options.only in step.name)
+    made = (make(name) for name, make in steps(4 if options.quick else 1).items() if options.only.takes(name))
+    measured = (measure(step, options.quick, options.threads) for step in made)
     rows: list[dict[str, Any]] = []
     for row in itertools.chain(measured, processes(options)):
         rows.append(row)
         if not options.json:
             _print(row)
+    options.only.demand()
     if options.json:
         json.dump({"threads": options.threads, "rows": rows}, sys.stdout, indent=1)
 

@@ -26,6 +26,7 @@ from tessera.compiler.graph.passes.for_to_while import for_to_while
 from tessera.compiler.graph.passes.hold_finite import hold_finite
 from tessera.compiler.graph.passes.keep_narrow import keep_narrow
 from tessera.compiler.graph.passes.recognize import recognize
+from tessera.compiler.graph.passes.share_walks import share_walks
 from tessera.compiler.ir.core import Op, RenamedCopy, clone, original_of
 from tessera.compiler.ir.launches import kernel_of
 from tessera.compiler.ir.readable import readable
@@ -254,9 +255,11 @@ def _with_launches(graph: Op, target: str, run: Run | None) -> Op:
     if not any(kernel_for(op) for op in graph.walk()):
         return graph
     graph, run = clone(graph, {}), run or Run()
-    launch = deferred("compiler.frontend.tile_kernels").launch
+    launch, even = deferred("compiler.frontend.tile_kernels").launch, sizes_of(target).any_rows
+    if even:
+        share_walks(graph)
+        run.done("share_walks", graph)
     found = [(op, kernel) for op in graph.walk() if (kernel := kernel_for(op)) is not None]
-    even = sizes_of(target).any_rows
     made = [new for op, kernel in found for new in launch(op, kernel, kernel.even if even else {})]
     run.done("tile_kernels", graph)
     for op in made:

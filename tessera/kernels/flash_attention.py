@@ -4,7 +4,8 @@ The scores never stand in memory. Forward is the online softmax (M. Milakov and 
 calculation for softmax", 2018; T. Dao and others, "FlashAttention", 2022), which also stores the logarithm of each
 row's sum. Backward computes the scores again from it, block by block. One program has a block of queries for dq, one a
 block of keys for dk and dv, and each sums in ascending order, so that no two programs store to one place and the bits
-are always the same. That costs two more products than adding to dq from everywhere, and needs no atomics.
+are always the same. That costs two more products than adding to dq from everywhere, and needs no atomics. Where one
+program may have all keys of a head, it adds to dq in the same order.
 
 All take q [B, H, S, D], k [B, G, T, D] and v [B, G, T, E], where H is a multiple of G, and may take `bias`
 [B or 1, H or 1, S or 1, T or 1], of bools (true: attend) or floats (added to the scores), `lengths` [B], how many of
@@ -197,6 +198,71 @@ def attention_backward_keys(
         dk[b, g, j : j + rows, :] = dy * scaling(scale, ctx.D)
     if dv is not None:
         dv[b, g, j : j + rows, :] = dz
+
+
+@ts.kernel(ROWS=64, COLUMNS=64)
+def attention_backward(
+    q: Tensor["B", "H", "S", "D"],
+    k: Tensor["B", "G", "T", "D"],
+    v: Tensor["B", "G", "T", "E"],
+    bias: Tensor["Bb", "Hb", "Sb", "Tb"] | None,
+    lengths: Tensor["B"] | None,
+    starts: Tensor["B"] | None,
+    ct: Tensor["B", "H", "S", "E"],
+    lse: Tensor["B", "H", "S"],
+    along: Tensor["B", "H", "S"],
+    dq: Tensor["B", "H", "S", "D"],
+    dk: Tensor["B", "G", "T", "D"],
+    dv: Tensor["B", "G", "T", "E"],
+    causal: bool = False,
+    window=None,
+    softcap=None,
+    scale=None,
+    hidden=-math.inf,
+    literal: bool = False,
+    spread=(True, True, True, True),
+):
+    """All three cotangents, `dq` in the dtype of sums: one program has all keys and all queries of heads that share
+    keys. It walks the keys in blocks, as `attention_backward_keys`, and adds to `dq` in ascending order.
+    """
+    ctx = ts.tile.context()
+    rows, columns, bits = ctx.ROWS, ctx.COLUMNS, in_bits(bias, literal)
+    ts.tile.grid(ctx.B, ctx.G)
+    b, g = ts.tile.program_id(0), ts.tile.program_id(1)
+    served = ctx.H // ctx.G
+    keys = ctx.T if lengths is None else min(counted(lengths[b]), ctx.T)
+    for r in ts.tile.range_k(0, served):
+        for i in ts.tile.range_k(0, ctx.S, columns):
+            dq[b, g * served + r, i : i + columns, :] = ts.tile.zeros((columns, ctx.D), lse.dtype)
+    for j in ts.tile.range_k(0, ctx.T, rows):
+        behind = j if starts is None else j - counted(starts[b])
+        y, z = k[b, g, j : j + rows, :], v[b, g, j : j + rows, :]
+        dy, dz = ts.tile.zeros((rows, ctx.D), lse.dtype), ts.tile.zeros((rows, ctx.E), lse.dtype)
+        first, last = queries_seen(behind, rows, columns, ctx.S, causal, window)
+        for r in ts.tile.range_k(0, served):
+            h = g * served + r
+            for i in ts.tile.range_k(first, last, columns):
+                x, c = q[b, h, i : i + columns, :], ct[b, h, i : i + columns, :]
+                raw = scaled(ts.tile.mma(y, x.T), scale, ctx.D, q, literal, bits and softcap is None)
+                s = capped(raw, softcap, bits)
+                if bias is not None:
+                    block = turned(block_of(bias, spread, b, h, i, columns, j, rows), spread)
+                    s = biased(s, block, hidden, q, literal)
+                s = seen_from_keys(s, i, columns, j, rows, behind, keys, lengths is not None, causal, window)
+                p = power(s - unit(lse[b, h, i : i + columns], bits)[None, :], bits)
+                dz = dz + ts.tile.mma(ts.tile.cast(p, v.dtype), c)
+                ds = p * (ts.tile.mma(z, c.T) - along[b, h, i : i + columns][None, :])
+                if bias is not None:
+                    ds = seen_only(ds, block, literal)
+                ds = ts.tile.cast(uncapped(ds, raw, softcap), q.dtype)
+                dy = dy + ts.tile.mma(ds, x)
+                dq[b, h, i : i + columns, :] = dq[b, h, i : i + columns, :] + ts.tile.mma(ds.T, y)
+        dk[b, g, j : j + rows, :] = dy * scaling(scale, ctx.D)
+        dv[b, g, j : j + rows, :] = dz
+    for r in ts.tile.range_k(0, served):
+        h = g * served + r
+        for i in ts.tile.range_k(0, ctx.S, columns):
+            dq[b, h, i : i + columns, :] = dq[b, h, i : i + columns, :] * scaling(scale, ctx.D)
 
 
 @ts.kernel(ROWS=64, COLUMNS=64)

@@ -105,6 +105,7 @@ X, XS = Arg("B S"), Arg("B S D")
 EXACT_HEADS = [Arg("B 4 S D", "f32"), Arg("B 2 K D", "f32"), Arg("B 2 K E", "f32")]
 HEADS = Arg("B 4 S D"), Arg("B 2 K D"), Arg("B 2 K E")
 CALLED_BACK = Arg("B 4 S E"), Arg("B 4 S", "wide", 6.0, 9.0), Arg("B 4 S", "wide")
+EXACT_BACK = Arg("B 4 S E", "f32"), Arg("B 4 S", "f32", 6.0, 9.0), Arg("B 4 S", "f32")
 GENERAL, RIGHT = Arg("B S S", "wide", -1.0, 1.0, 4.0), Arg("B S D", "wide")
 TRIANGULAR = Arg("B S S", "wide", -0.2, 0.2, 2.0)
 ANY, REAL, INT = Arg("B S", "any"), Arg("B S", "real"), Arg("B S", "integer")
@@ -493,6 +494,8 @@ EXAMPLES: list[Example] = [
         window=2,
         least=1,
     ),
+    E("attention_backward", *EXACT_HEADS, Arg("1 4 1 K", "f32"), Arg("B", "integer", 0, 5), None, *EXACT_BACK, least=1),
+    E("attention_backward", *EXACT_HEADS, None, None, None, *EXACT_BACK, causal=True, window=2, softcap=2.0, least=1),
     E("attention_backward_bias", *HEADS, Arg("1 4 1 K"), Arg("B", "integer", 0, 5), None, *CALLED_BACK, least=1),
     E(
         "attention_backward_bias",

@@ -214,6 +214,33 @@ def test_same_bits_on_any_number_of_threads() -> None:
     assert bits[0] == bits[1] == bits[2]
 
 
+MANY: dict[str, Any] = {
+    "plain": {},
+    "causal": {"causal": True},
+    "causal window": {"causal": True, "window": 9},
+    "softcap": {"softcap": 2.0, "scale": 0.3},
+    "lengths": {"lengths": np.array([0, 40, 7, 90]), "causal": True},
+    "starts": {"starts": np.array([0, 3, -5, 60]), "causal": True},
+    "mask": {"mask": mask_of("bool", 90, 90)},
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("name", MANY)
+def test_many_heads_have_the_bits_of_each(name: str, dtype: str) -> None:
+    """Where there are enough programs, one of them has all keys of a head; else it has a block of them, and another
+    kernel the queries."""
+    arrays = [np.asarray(ts.cast(a, getattr(ts, dtype))) for a in drawn((4, 4, 90, 16), (4, 2, 90, 16))]
+    out, found = value_and_gradients(*arrays, **MANY[name])
+    assert "= attention_backward: " in str(value_and_gradients.explain())
+    for i in range(4):
+        own = {n: x[i : i + 1] if n in ("lengths", "starts") else x for n, x in MANY[name].items()}
+        one, each = value_and_gradients(*(a[i : i + 1] for a in arrays), **own)
+        for whole, alone in zip((out, *found), (one, *each), strict=True):
+            assert np.asarray(whole[i : i + 1]).tobytes() == np.asarray(alone).tobytes()
+    assert "= attention_backward_keys: " in str(value_and_gradients.explain())
+
+
 def test_queries_that_see_nothing() -> None:
     q, k, v, ct = drawn((2, 2, 70, 16), (2, 2, 70, 16))
     for options in ({"mask": np.zeros((70, 70), bool)}, {"lengths": np.zeros(2, np.int32)},

@@ -44,7 +44,7 @@ SPECTRAL = frozenset({"svd", "svdvals", "eigh", "eigvalsh"})
 LEFT_OUT = frozenset({
     "bitcast", "one_hot", "cholesky_lanes", "triangular_solve_lanes", "lu_factor_lanes", "qr_lanes",
     "lu_factor", "qr_factor", "qr_multiply",
-    "attention_backward_queries", "attention_backward_keys", "attention_backward_bias",
+    "attention_backward", "attention_backward_queries", "attention_backward_keys", "attention_backward_bias",
 })  # fmt: skip
 """what has no derivative of its own, and steps of decompositions whose operands fit together"""
 

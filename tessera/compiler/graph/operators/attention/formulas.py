@@ -51,10 +51,11 @@ class Formulas:
         dtype = tensor(self.q).dtype
         return g.to(g.div(mixed, some), dtype), g.reshape(lse, tensor(self.q).shape[:-1])
 
-    def queries(self, ct: Value, lse: Value, along: Value) -> Value:
+    def queries(self, ct: Value, lse: Value, along: Value, like: Value | None = None) -> Value:
+        """Of the dtype of `like`, or of q."""
         ds = self.narrow(self.uncapped(self.steps(ct, lse, along)))
         dq = self.product(ds, self.g.compute(self.k), "ij", "jd", "id")
-        return self.scaled(dq, self.q)
+        return self.scaled(dq, like or self.q)
 
     def keys(self, ct: Value, lse: Value, along: Value) -> tuple[Value, Value]:
         ds = self.narrow(self.uncapped(self.steps(ct, lse, along)))

@@ -62,6 +62,8 @@ class _Step(Operator, abstract=True):
         config["num_stages"] = 2 if row < 2048 else 1
         apart = self.name == "attention_backward_keys" and sum(widths) > 256  # registers for one of dk and dv
         even = {"ROWS": _rows(rows), "COLUMNS": _columns(columns)}
+        if rows == columns and attrs["causal"] and operands[5] is None and _few(rows, q):
+            even = dict.fromkeys(even, _shared_out(rows, LANES))
         return TileKernel(f"flash_attention.{self.name}", self.computes, {"spread": spread}, config, even, apart)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
@@ -86,6 +88,11 @@ def _rows(count: Dim) -> int:
         return count if isinstance(count, int) else LONG
     wide = min(range(LONG, 0, -LANES), key=lambda n: -(-count // n) * (n + HANDED))
     return _shared_out(count, wide)
+
+
+def _few(count: Dim, q: TensorType) -> bool:
+    """Whether blocks of as many rows and columns as lanes are best under the diagonal: less is computed above it."""
+    return isinstance(count, int) and LANES < count <= 2 * LONG and not q.dtype.is_low_precision
 
 
 def _columns(count: Dim | None) -> int:
@@ -206,6 +213,46 @@ class AttentionBackwardKeys(_Backward):
 
     def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> tuple[Value, Value]:
         return formulas(g, operands, attrs).keys(*operands[6:])
+
+
+WALKS = 8
+"""programs, one for each batch and heads that share keys, from which on one walk is better than two"""
+
+
+def in_one_walk(v: TensorType) -> bool:
+    """Whether one program has all keys, for targets whose programs are few and long."""
+    programs = dims.prod(v.shape[:2])
+    return isinstance(programs, int) and programs >= WALKS
+
+
+class AttentionBackward(_Backward):
+    """The cotangents of q, in the dtype of sums, and of k and v, from the operands of `attention_backward_queries`:
+    what that and `attention_backward_keys` give, in one walk and five products instead of seven."""
+
+    multiple = True
+    computes = f"gradient of {{0}}, {{1}} and {{2}} in {_Step.computes}"
+
+    def infer(
+        self, t: Infer, q: TensorType, k: TensorType, v: TensorType, bias: TensorType | None,
+        lengths: TensorType | None, starts: TensorType | None, ct: TensorType, lse: TensorType, along: TensorType,
+        causal: bool = False, window: int | None = None, softcap: float | None = None, scale: float | None = None,
+        hidden: float = -math.inf, literal: bool = False,
+    ) -> tuple[TensorType, TensorType, TensorType]:  # fmt: skip
+        return q.with_dtype(q.dtype.compute), k, v
+
+    def reference(
+        self, q: Any, k: Any, v: Any, bias: Any, lengths: Any, starts: Any, ct: Any, *rest: Any, scale: Any,
+        **attrs: Any,
+    ) -> Any:  # fmt: skip
+        ds, p, bent = steps(q, k, v, bias, lengths, starts, ct, *rest, scale=scale, **attrs)
+        bent = ds * bent
+        dq, dk = np.matmul(bent, shared(k, q)), np.matmul(np.swapaxes(bent, -1, -2), q)
+        dv = np.matmul(np.swapaxes(p, -1, -2), ct)
+        return dq * factor(q, scale), gathered(dk * factor(q, scale), k), gathered(dv, k)
+
+    def decompose(self, g: GraphBuilder, *operands: Any, **attrs: Any) -> tuple[Value, ...]:
+        found, (_, lse, _) = formulas(g, operands, attrs), operands[6:]
+        return found.queries(*operands[6:], like=lse), *found.keys(*operands[6:])
 
 
 class AttentionBackwardBias(_Backward):
