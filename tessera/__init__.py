@@ -57,7 +57,7 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("Profiler", "profile_memory", "analyze_performance"), "tessera.profiler"),
     # when they are wrong
     **dict.fromkeys(("TesseraError", "CompileError", "LaunchError", "TargetError", "DeviceError", "DebugCheckError",
-                     "MissingDependency", "TrainingWarning", "Diagnostic"), "tessera.errors"),
+                     "MissingDependency", "SizesWarning", "TrainingWarning", "Diagnostic"), "tessera.errors"),
 }  # fmt: skip
 _MODULES = {
     "array_api": "tessera.runtime.standard",
@@ -104,10 +104,11 @@ def __getattr__(name: str) -> Any:
     try:
         with collector_paused():
             value = _find(name)
-    except AttributeError as error:  # of a name that is not there
-        from tessera.tracebacks import leave  # slow: for a name that is not known
+    except (AttributeError, ImportError) as error:  # of a name that is not there
+        from tessera.tracebacks import leave, refuses  # slow: for a name that is not known
 
-        leave(error)
+        if refuses(error):
+            leave(error)
         raise
     globals()[name] = value  # the next access does not come here
     return value
@@ -134,19 +135,13 @@ def _find(name: str) -> Any:
         except ModuleNotFoundError as e:
             if e.name != f"tessera.{name}":
                 raise
-    raise AttributeError(f"module 'tessera' has no attribute {name!r}{_hint(name)}")
-
-
-def _hint(name: str) -> str:
     if name.startswith("_"):  # asked by inspection, often
-        return ""
+        raise AttributeError(f"module 'tessera' has no attribute {name!r}")
     from tessera.nearest import nearest  # slow: for a name that is not known
 
-    why = importlib.import_module("tessera.language.absent").instead(name)
-    if why:
-        return f"; {why}"
+    absent = importlib.import_module("tessera.language.absent")
     close = nearest(name, __dir__())
-    return f"; did you mean {close!r}?" if close else ""
+    raise absent.no_name("tessera", name, absent.instead(name) or (f"did you mean {close!r}?" if close else ""))
 
 
 def __dir__() -> list[str]:

@@ -31,6 +31,7 @@ from tessera.errors import DeviceError as DeviceError
 from tessera.errors import Diagnostic as Diagnostic
 from tessera.errors import LaunchError as LaunchError
 from tessera.errors import MissingDependency as MissingDependency
+from tessera.errors import SizesWarning as SizesWarning
 from tessera.errors import TargetError as TargetError
 from tessera.errors import TesseraError as TesseraError
 from tessera.errors import TrainingWarning as TrainingWarning

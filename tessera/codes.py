@@ -26,7 +26,7 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.frontend.evaluate.machine"),
     "TS104": CodeEntry("Unknown attribute", "the value has no such attribute or method",
                        "compiler.frontend.evaluate, compiler.frontend.function.builtins, compiler.frontend.kernel, "
-                       "compiler.frontend.public_names"),
+                       "compiler.frontend.public_names, language.absent, nn.module"),
     "TS105": CodeEntry("Bad call", "the arguments do not fit the callee's parameters",
                        "checkpoint, compiler, language, nn, optimizers, runtime, training"),
     "TS106": CodeEntry("Failed assertion", "an assert over compile-time values is false",
@@ -183,6 +183,8 @@ CODES: dict[str, CodeEntry] = {
     "TS506": CodeEntry("Debug check", "a debug check found a bad value or access", "compiler.targets, compiler.tile"),
     "TS507": CodeEntry("Launch error", "a parameter that the kernel writes to shares memory with another argument",
                        "runtime.call.prepared"),
+    "TS508": CodeEntry("Launch warning", "the same code is compiled again and again, for other sizes of its arguments",
+                       "runtime.code.why_recompiled, runtime.eager.calls"),
     # TS6xx: targets and environment
     "TS601": CodeEntry("Target error", "the target is unknown", "compiler.targets.base"),
     "TS602": CodeEntry("Target error", "the target cannot compile this operation",

@@ -271,8 +271,24 @@ class CompileError(TesseraError):
     default_code = "TS102"
 
 
+class SizesWarning(UserWarning):
+    """TS508: the same code is compiled again and again, for other sizes."""
+
+
 class TrainingWarning(UserWarning):
     """TS354, TS373, TS374: something is not trained as its text seems to say."""
+
+
+class UnknownName(TesseraError, AttributeError):
+    """A module of Tessera does not have this name (TS104)."""
+
+    default_code = "TS104"
+
+
+class UnknownImport(TesseraError, ImportError):
+    """The same where `from ... import` asks, for which Python drops what an AttributeError says."""
+
+    default_code = "TS104"
 
 
 class AnnotationError(CompileError, TypeError):

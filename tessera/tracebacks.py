@@ -39,7 +39,7 @@ def outward(f: Callable[P, R]) -> Callable[P, R]:
         try:
             return f(*args, **kwargs)
         except Exception as error:
-            if isinstance(error, TesseraError) or type(error).__module__.startswith("tessera.") or _refuses(error):
+            if refuses(error):
                 leave(error)
             raise
 
@@ -54,14 +54,19 @@ def is_outward(f: object) -> bool:
     return getattr(f, "__code__", None) is _CODE
 
 
-def _refuses(error: Exception) -> bool:
-    """Whether one of Python's own errors is what Tessera says: a `raise` of ours made it."""
+def refuses(error: Exception) -> bool:
+    """Whether an error is what Tessera says: one of its own, or one of Python's that a `raise` of ours made, or that a
+    call does not fit."""
+    if isinstance(error, TesseraError) or type(error).__module__.startswith("tessera."):
+        return True
     if getattr(error, "_of_tessera", False):  # one function of ours has called another
         return True
     trace = error.__traceback__
+    if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:  # nothing has begun to run
+        return True
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    if trace is None or not str(trace.tb_frame.f_globals.get("__name__", "")).startswith("tessera."):
+    if trace is None or not f"{trace.tb_frame.f_globals.get('__name__', '')}.".startswith("tessera."):
         return False
     found = trace.tb_frame.f_code.co_code[trace.tb_lasti] == _RAISE
     error._of_tessera = found  # type: ignore[attr-defined]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import opcode
+
+from tessera.deferred import deferred
+from tessera.errors import Diagnostic, UnknownImport, UnknownName
+
 _GRADIENTS = "ts.grad(f) makes the function that computes the gradient of f"
 _RULES = "@f.vjp and @f.jvp write the derivative of a function f"
 _MODULES = "ts.nn has modules and layers, which are passed to a @ts.function"
@@ -26,17 +31,24 @@ _OF_PACKAGE: dict[str, str] = {
     "is_tensor": "write isinstance(x, ts.Tensor)",
     "Size": "a shape is a tuple of numbers",
     "nonzero": "the size of a result may not depend on values: ts.where(mask, x, y), or NumPy's outside of functions",
-    "autograd": _GRADIENTS,
+    "autograd": f"{_GRADIENTS}; {_RULES}",
     "utils": "PyTorch's DataLoader, and any other iterable of batches, gives data to ts.train",
     "backward": "loss.backward() of a tensor; ts.grad(f) makes the function that computes the gradient of f",
-    **dict.fromkeys(
-        ("custom_vjp", "custom_jvp", "custom_gradient"), "@f.vjp and @f.jvp write the derivative of a function f"
-    ),
+    **dict.fromkeys(("custom_vjp", "custom_jvp", "custom_gradient"), _RULES),
     **dict.fromkeys(
         ("enable_grad", "set_grad_enabled", "inference_mode"), "under ts.no_grad() nothing is recorded for backward()"
     ),
     **dict.fromkeys(("Module", "module", "layers", "models"), _MODULES),
-    **dict.fromkeys(("optim", "optimizer", "loss_fn", "Trainer", "fit"), _OPTIMIZERS),
+    **dict.fromkeys(("optimizer", "loss_fn", "Trainer", "fit"), _OPTIMIZERS),
+    "optim": "it is ts.optimizers: ts.optimizers.AdamW(model.parameters(), lr=1e-3), or ts.optimizers.AdamW(1e-3) for"
+    " ts.train and opt.update",
+    **dict.fromkeys(
+        ("autocast", "amp", "GradScaler"),
+        "model.to_mixed_precision(compute=ts.bf16) is the model with narrow products; of f16 AdamW(...,"
+        " loss_scale='dynamic') scales the loss",
+    ),
+    "gradcheck": "ts.check_grad(f, *args) compares derivatives with differences",
+    "empty_like": "write ts.zeros_like(x)",
     **dict.fromkeys(("prob", "distributions", "Normal", "sample", "observe"), _DISTRIBUTIONS),
     **dict.fromkeys(("serving", "serve", "deploy"), _SERVING),
     **dict.fromkeys(("export", "to_onnx"), _SAVED),
@@ -93,11 +105,30 @@ _OF_NN: dict[str, str] = {
     ),
     "Parameter": "an array of floats that a field holds is a parameter",
     "functional": "functions are those of ts: ts.relu, ts.softmax, ts.cross_entropy",
-    **dict.fromkeys(("ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "Softmax"), "call the function: ts.relu, ts.softmax"),
-    "LeakyReLU": "call the function: ts.leaky_relu",
+    **{
+        name: f"write the function ts.{function}, without parentheses in nn.Sequential"
+        for name, function in {
+            "ReLU": "relu",
+            "GELU": "gelu",
+            "SiLU": "silu",
+            "Sigmoid": "sigmoid",
+            "Tanh": "tanh",
+            "Softplus": "softplus",
+        }.items()
+    },
+    **{
+        name: f"write the function: ts.{call}, in nn.Sequential lambda x: ts.{call}"
+        for name, call in {
+            "LeakyReLU": "leaky_relu(x, 0.01)",
+            "Softmax": "softmax(x, -1)",
+            "LogSoftmax": "log_softmax(x, -1)",
+            "ELU": "elu(x)",
+            "Flatten": "flatten(x, 1)",
+            "PReLU": "where(x > 0, x, slope * x)",
+        }.items()
+    },
     **dict.fromkeys(("AdaptiveAvgPool1d", "AdaptiveAvgPool2d"), "ts.mean over the axes, for one value of each channel"),
     "Identity": "write lambda x: x, or leave the layer out",
-    "Flatten": "call ts.reshape(x, (x.shape[0], -1))",
     **dict.fromkeys(("CrossEntropyLoss", "NLLLoss"), "call the function ts.cross_entropy(logits, labels)"),
     **dict.fromkeys(("MSELoss", "L1Loss"), "call the function ts.mse(x, y), or ts.mean(ts.abs(x - y))"),
     "utils": "ts.clip_grad_norm(gradient, max_norm), or an optimizer's clip=",
@@ -113,7 +144,6 @@ _OF_NN: dict[str, str] = {
     **dict.fromkeys(("Conv", "BatchNorm"), "there are Conv1d to Conv3d, BatchNorm1d to BatchNorm3d"),
     **dict.fromkeys(("InstanceNorm1d", "InstanceNorm2d"), "GroupNorm(channels, channels) is the same"),
     **dict.fromkeys(("Dropout1d", "Dropout2d"), "x * ts.dropout(ts.ones((*x.shape[:2], 1, 1)), key, p) drops channels"),
-    **dict.fromkeys(("LogSoftmax", "ELU", "PReLU"), "call the function: ts.log_softmax, ts.elu, ts.where"),
     **dict.fromkeys(("l1_loss", "L1Loss"), "ts.mean(ts.abs(x - y))"),
     "nll_loss": "ts.cross_entropy(logits, labels) takes the logits, without log_softmax",
     "smooth_l1_loss": "call nn.huber(x, y)",
@@ -185,6 +215,7 @@ _SCHEDULE = (
     "lr= may be a function of the step: Cosine(peak, steps, warmup), Linear, Constant, or a lambda of ts operators"
 )
 _OF_OPTIMIZERS: dict[str, str] = {
+    "recover_and_continue": "leave out the try: @ts.fault_tolerant(max_restarts=3) starts again from the last state",
     **dict.fromkeys(
         ("lr_scheduler", "StepLR", "CosineAnnealingLR", "LambdaLR", "OneCycleLR", "ReduceLROnPlateau"), _SCHEDULE
     ),
@@ -221,13 +252,22 @@ _OF_OPERATORS: dict[str, str] = {
     **dict.fromkeys(("inplace", "out"), "results are new: x = ts.f(x)"),
     "device": f"{_DEVICE}; x.to(device) moves what was made",
     "requires_grad": "write x.requires_grad_() behind it",
+    "unbiased": "correction=0 divides by the number (unbiased=False), correction=1 by one less",
 }
 _OF_MODULE: dict[str, str] = {
-    **dict.fromkeys(("train", "eval"), "an argument says it: drop(x, key) drops, norm(x, training=True) counts"),
+    **dict.fromkeys(
+        ("train", "eval"),
+        "leave it out: nn.Dropout drops in ts.train and under a key, drop(x, key); of nn.BatchNorm2d y, norm = norm(x,"
+        " training=True) are those of the batch",
+    ),
+    "forward": "define it, def forward(self, x): ..., or __call__",
     **dict.fromkeys(("cuda", "cpu"), "write model.to('cuda') or model.to('cpu')"),
     **dict.fromkeys(("float", "half", "double", "bfloat16"), "write model.to(ts.f32), ts.f16 and so on"),
     **dict.fromkeys(("children", "modules", "named_modules"), "its fields are its modules"),
-    **dict.fromkeys(("register_buffer", "register_parameter"), "an attribute that is set; nn.buffer() marks buffers"),
+    "register_parameter": "set it: self.scale = ts.ones((8,)); an array of floats is a parameter",
+    "register_buffer": "an array of integers or bools is one: self.mask = ts.tril(ts.ones((8, 8), ts.bool)); a field of"
+    " floats is one if the class says so, mask: ts.Tensor = nn.buffer()",
+    **{f"running_{name}": f"it is norm.{name}, and norm.replace({name}=...) sets it" for name in ("mean", "var")},
     "apply": "write a loop over model.named_parameters(), and model.load_state_dict",
 }
 FOREIGN_PARAMETERS: dict[str, str] = {
@@ -240,7 +280,8 @@ FOREIGN_PARAMETERS: dict[str, str] = {
     **dict.fromkeys(("num_heads", "nhead"), "heads="),
     "num_groups": "groups=",
     "dim_feedforward": "hidden=",
-    "batch_first": "nothing, as x is [B, T, D],",
+    "batch_first": "nothing (x is [B, T, D])",
+    "bidirectional": "two layers, of x and of ts.flip(x, 1),",
     "num_layers": "a list of layers",
     "device": "model.to(device)",
 }
@@ -302,6 +343,18 @@ def no_attribute(kind: str, owner: object, name: str) -> AttributeError:
     why = "" if name.startswith("_") else instead_of_attribute(kind, name)
     said = f"{type(owner).__name__!r} object has no attribute {name!r}{why and f'; {why}'}"
     return AttributeError(said, name=name, obj=owner)
+
+
+def no_name(module: str, name: str, why: str) -> UnknownName | UnknownImport:
+    """The error for a name that a module does not have, at the line that asks for it."""
+    callsite = deferred("runtime.callsite")
+    place = callsite.call_place()
+    imported = place is not None and place[0].co_code[place[1]] == _IMPORT_FROM
+    said = f"module {module!r} has no {'name' if imported else 'attribute'} {name!r}{why and f'; {why}'}"
+    return (UnknownImport if imported else UnknownName)(Diagnostic("TS104", said, callsite.span_at(place)))
+
+
+_IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
 
 def instead_inside(name: str) -> str:

@@ -148,6 +148,20 @@ class UnknownAnn(_Optional):
 
 
 @immutable
+class LiteralAnn(UnknownAnn):
+    """`Literal["sum", "mean"]`: one of these values, which is known when a program is compiled."""
+
+    values: tuple[str | bytes | int | bool | None, ...] = ()
+
+    def holds(self, value: object) -> bool:
+        """Whether it is one of the values: 1 is not True."""
+        return any(type(value) is type(v) and value == v for v in self.values)
+
+    def __str__(self) -> str:
+        return " or ".join(map(repr, self.values)) + (" or None" if self.optional else "")
+
+
+@immutable
 class NoSuchName:
     """A name that a module of Tessera does not have, such as `ts.Tensro`."""
 

@@ -25,6 +25,7 @@ from tessera.language.annotation_types import (
     Float,
     Int,
     Item,
+    LiteralAnn,
     NoSuchName,
     RecordAnn,
     ScalarAnn,
@@ -63,6 +64,7 @@ __all__ = [
     "ConstAnn",
     "Float",
     "Int",
+    "LiteralAnn",
     "NoSuchName",
     "RecordAnn",
     "ScalarAnn",
@@ -86,7 +88,7 @@ SpanOf: TypeAlias = Callable[[ast.AST], Span]
 _HEADS = ("Tensor", "Tile", "Const", "Int", "Float", "Bool")
 _KEYED = frozenset({"dict", "Dict", "Mapping"})
 _SEVERAL = _KEYED | {"tuple", "Tuple", "list", "List", "Sequence", "Iterable"}
-GENERIC = _SEVERAL | {"Optional", "Union", "Annotated"}
+GENERIC = _SEVERAL | {"Optional", "Union", "Annotated", "Literal"}
 """Python's types of types, by their last name"""
 _POLICY_FLAGS = {n: getattr(policies, n) for n in ("stochastic_round", "saturate", "deterministic")}
 _POLICY_CALLS = ("accum", "compute", "loss_scale", "device", "NumericalPolicy")
@@ -179,6 +181,8 @@ class _Reader:
             return self.union(parts)
         if name == "Annotated":
             return self.annotation(parts[0])
+        if name == "Literal" and all(isinstance(p, ast.Constant) for p in parts):
+            return LiteralAnn(ast.unparse(node), values=tuple(p.value for p in parts))  # type: ignore[union-attr]
         if name in ("tuple", "Tuple") and not any(isinstance(p, ast.Constant) and p.value is ... for p in parts):
             return TupleAnn(tuple(self.annotation(p) for p in parts))
         if name in _SEVERAL:

@@ -93,11 +93,16 @@ class Decorated:
     def _ruled(self, name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.isfunction(rule) and not isinstance(rule, Function):
             _refuse(self.__wrapped__, "TS105", f"the {name} of {self.name} is a function, not {rule!r}")
+        _demand_fit(self.__wrapped__, name, rule)
         self.options[name] = rule
         self._definition = None
         for made in ("launcher", "__tessera_transformed__"):
             vars(self).pop(made, None)
         return rule
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Itself, as Python's functions are: a model may hold it."""
+        return self
 
     def with_options(self, **options: Any) -> Any:
         """The same function with more options; `config` is merged with the existing one."""
@@ -234,6 +239,21 @@ def _demand_plain_function(python: Any, kind: str) -> None:
         _refuse(python, "TS109", message)
     if kind == "kernel" and name == "<lambda>":
         _refuse(python, "TS102", "a lambda cannot be a kernel: write it with def, whose annotations name its dims.")
+
+
+def _demand_fit(function: Callable[..., Any], kind: str, rule: Any) -> None:
+    """Refuses a derivative rule that does not take what it is given, at its definition."""
+    own = inspect.signature(function).parameters.values()
+    if any(p.kind is not p.POSITIONAL_OR_KEYWORD or p.default is not p.empty for p in own):
+        return
+    wanted = ("result", "cotangent" if kind == "vjp" else "tangents", *(p.name for p in own))
+    plain = getattr(rule, "__wrapped__", rule)
+    try:
+        inspect.signature(plain).bind(*wanted)
+    except TypeError:
+        taken = ", ".join(inspect.signature(plain).parameters) or "nothing"
+        message = f"the {kind} of {function.__name__} is called as {plain.__name__}({', '.join(wanted)})"
+        _refuse(plain, "TS105", f"{message}, and takes {taken}")
 
 
 def _refuse(python: Any, code: str, message: str) -> NoReturn:

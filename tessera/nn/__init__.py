@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tessera.language.absent import instead
+from tessera.language.absent import instead, no_name
 from tessera.tracebacks import outward
 
 _HOME = {
@@ -59,9 +59,7 @@ def _operator(name: str) -> Any:
     operators = importlib.import_module("tessera.runtime.eager.operators")
     found = operators.function(name) if not name.startswith("_") else None
     if found is None:
-        why = instead(name, "tessera.nn")
-        said = f"; {why}" if why else operators.hint(name)
-        raise AttributeError(f"module 'tessera.nn' has no attribute {name!r}{said}")
+        raise no_name("tessera.nn", name, instead(name, "tessera.nn") or operators.hint(name).removeprefix("; "))
     return found
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tessera as ts
+from tessera.language.absent import no_attribute
 from tessera.nn import tree
 from tessera.nn.module import Module
+from tessera.tracebacks import outward
 
 
 def to_mixed_precision(what: Any, compute: Any = ts.bf16, accumulate: Any = ts.f32, storage: Any = None) -> Any:
@@ -48,14 +50,23 @@ class MixedPrecision(Module):
     run: Callable
     report: str
 
-    def __call__(self, *inputs):
-        return self.run(self.model, *inputs)
+    def __call__(self, *inputs, **named):
+        return self.run(self.model, *inputs, **named)
+
+    if not TYPE_CHECKING:
+
+        @outward
+        def __getattr__(self, name: str) -> Any:
+            error = no_attribute("module", self, name)
+            if hasattr(vars(self).get("model"), name):
+                error = AttributeError(f"{error}; the model itself has it: .model.{name}", name=name, obj=self)
+            raise error
 
 
 def _under(policy: Any) -> Callable[..., Any]:
     @ts.function(numerics=policy)
-    def run(model, *inputs):
-        return model(*inputs)
+    def run(model, *inputs, **named):
+        return model(*inputs, **named)
 
     return run
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 import tessera as ts
+from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.absent import FOREIGN_PARAMETERS, no_attribute
+from tessera.language.absent import FOREIGN_PARAMETERS, instead_of_attribute, no_attribute
 from tessera.language.records import members
 from tessera.nn import tree
 from tessera.tracebacks import outward
@@ -59,7 +60,10 @@ class Module:
                 check_names(cls, options)
             return super().__new__(cls)
 
+        @outward
         def __getattr__(self, name: str) -> Any:
+            if name == "forward":
+                raise NoForward(self)
             raise no_attribute("module", self, name)
 
     def parameters(self) -> list[Any]:
@@ -99,8 +103,9 @@ class Module:
         self._take(tree.replaced(self, {n: tensors[id(p)].requires_grad_(wanted) for n, p in named.items()}))
         return self
 
-    def zero_grad(self) -> None:
-        """Removes the gradients of all parameters before the next `backward()`."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Removes the gradients of all parameters before the next `backward()`: they are None, as in PyTorch."""
+        demand_removed(set_to_none)
         for p in self.parameters():
             if isinstance(p, ts.Tensor):
                 p.grad = None
@@ -135,6 +140,21 @@ class Module:
 
     def __repr__(self) -> str:
         return _described(self, "")
+
+
+class NoForward(LaunchError, AttributeError):
+    """A module that defines neither `forward` nor `__call__` was called."""
+
+    def __init__(self, module: Module) -> None:
+        message = f"{type(module).__name__} has no attribute 'forward'; {instead_of_attribute('module', 'forward')}"
+        super().__init__(Diagnostic("TS104", message, deferred("runtime.callsite").call_span()))
+
+
+def demand_removed(set_to_none: bool) -> None:
+    """Raises LaunchError TS105 where gradients are to stay, as zeros."""
+    if not set_to_none:
+        message = "zero_grad removes gradients, they are not kept as zeros: leave set_to_none=False out"
+        raise LaunchError(Diagnostic("TS105", message))
 
 
 def check_names(cls: type, options: Mapping[str, Any]) -> None:

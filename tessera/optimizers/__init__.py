@@ -14,7 +14,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tessera.language.absent import instead
+from tessera.language.absent import instead, no_name
+from tessera.tracebacks import outward
 
 _HOME = {
     **dict.fromkeys(("Optimizer", "Group"), "base"),
@@ -33,10 +34,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+@outward
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        why = instead(name, __name__) or f"it has {', '.join(__all__)}"
-        raise AttributeError(f"module 'tessera.optimizers' has no attribute {name!r}; {why}")
+        raise no_name("tessera.optimizers", name, instead(name, __name__) or f"it has {', '.join(__all__)}")
     found = globals()[name] = getattr(importlib.import_module(f"tessera.optimizers.{_HOME[name]}"), name)
     return found
 

@@ -84,6 +84,7 @@ class Optimizer:
                 return bound.BoundOptimizer(args[0], cls(*args[1:], **options))
             return super().__new__(cls)
 
+        @outward
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("optimizer", self, name)
 
@@ -154,13 +155,15 @@ class Optimizer:
         )
 
     def update(
-        self, model: Model, gradient: Any, state: OptimizerState, lr: float | None = None
+        self, model: Model, gradient: Any, state: OptimizerState | None = None, lr: float | None = None
     ) -> tuple[Model, OptimizerState]:
         """Returns the model and the state after a step. `lr` replaces the optimizer's for this step.
 
         A gradient with NaN or infinity skips the step and changes nothing; `state.report` says so.
-        Raises LaunchError TS362 if gradient or state belong to another model.
+        Raises LaunchError TS362 if gradient or state belong to another model, TS105 for a rate below 0.
         """
+        if lr is not None:
+            demand_settings(type(self).__name__, {"lr": lr})
         found = again(self, model, gradient, state, lr)
         if found is not None:
             return found
@@ -218,11 +221,15 @@ def _numerics(given: ts.Policy | str | None) -> ts.Policy:
     return policy
 
 
-def demand_settings(rule: str, settings: Mapping[str, Any]) -> None:
-    """Raises LaunchError TS105 for numbers with which a rule climbs, or forgets more than everything."""
+def demand_settings(
+    rule: str, settings: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]] | None = None
+) -> None:
+    """Raises LaunchError TS105 for numbers with which a rule climbs, or forgets more than everything. `ranges` are the
+    least number of each setting and the one that it stays below."""
+    ranges = _RANGES if ranges is None else ranges
     for name, given in settings.items():
         parts = given if isinstance(given, (tuple, list)) else (given,)
-        least, below = _RANGES.get(name, (None, None))
+        least, below = ranges.get(name, (None, None))
         if least is None or not all(isinstance(v, (int, float)) for v in parts):
             continue
         if not all(v >= least and v < below for v in parts):
@@ -231,8 +238,8 @@ def demand_settings(rule: str, settings: Mapping[str, Any]) -> None:
 
 
 _RANGES = {
-    **dict.fromkeys(("lr", "eps", "weight_decay", "clip", "momentum"), (0.0, math.inf)),
-    "betas": (0.0, 1.0),
+    **dict.fromkeys(("lr", "eps", "weight_decay", "clip"), (0.0, math.inf)),
+    **dict.fromkeys(("betas", "momentum"), (0.0, 1.0)),
     **dict.fromkeys(("every", "largest"), (1, math.inf)),
 }
 """of settings by their names"""

@@ -11,8 +11,8 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.language.absent import no_attribute
 from tessera.language.records import holding
 from tessera.nn import tree
-from tessera.nn.module import Module, buffer
-from tessera.optimizers.base import Optimizer
+from tessera.nn.module import Module, buffer, demand_removed
+from tessera.optimizers.base import Optimizer, demand_settings
 from tessera.optimizers.memory import OptimizerState, StepReport
 from tessera.optimizers.state import TrainingState
 from tessera.tracebacks import outward
@@ -63,6 +63,8 @@ class BoundOptimizer(Module):
         NaN or infinity in a gradient changes nothing; `report` says so. Raises LaunchError TS362 for parameters without
         a gradient, and like `backward()`.
         """
+        if lr is not None:
+            demand_settings(type(self.rule).__name__, {"lr": lr})
         if loss is not None and not isinstance(loss, ts.Tensor):
             message = f"step(loss) takes the number that the model's call gave, not {type(loss).__name__}"
             raise LaunchError(Diagnostic("TS105", f"{message}; step() goes by the .grad that loss.backward() has set"))
@@ -78,8 +80,9 @@ class BoundOptimizer(Module):
         if loss is not None:
             self.zero_grad()
 
-    def zero_grad(self) -> None:
-        """Removes the gradients of all parameters before the next `backward()`."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Removes the gradients of all parameters before the next `backward()`: they are None, as in PyTorch."""
+        demand_removed(set_to_none)
         for p in self.held.tensors.values():
             p.grad = None
 
@@ -110,6 +113,7 @@ class BoundOptimizer(Module):
     def __repr__(self) -> str:
         return f"<{self.rule!r} of {len(self.held.tensors)} parameters, after {int(self.memory.step)} steps>"
 
+    @outward
     def __getattr__(self, name: str) -> Any:
         raise no_attribute("optimizer", self, name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import tree
+from tessera.optimizers.base import demand_settings
 
 Tree = TypeVar("Tree")
 
@@ -27,8 +29,10 @@ def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
     """The gradient, scaled down so that its norm over all arrays is at most `max_norm`, and its norm before, in f32.
 
     As PyTorch's, the factor is min(1, max_norm / (norm + 1e-6)). Given parameters that require a gradient, or a model
-    of them, it is their `.grad` that is scaled down, and stored again; it returns them and the norm.
+    of them, it is their `.grad` that is scaled down, and stored again; it returns them and the norm. Raises LaunchError
+    TS105 for a norm below 0.
     """
+    demand_settings("clip_grad_norm", {"max_norm": max_norm}, {"max_norm": (0.0, math.inf)})
     if found := tree.recorded(gradient):
         held = [p for p in found.values() if p.grad is not None]
         clipped, norm = clip_grad_norm([p.grad for p in held], max_norm)
@@ -49,6 +53,10 @@ class EMA:
     """
 
     decay: float = 0.999
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay <= 1:
+            raise LaunchError(Diagnostic("TS105", f"EMA: decay is at least 0 and at most 1, not {self.decay!r}"))
 
     def update(self, average: Tree, model: Tree) -> Tree:
         now, before = tree.parameters(model), tree.parameters(average)

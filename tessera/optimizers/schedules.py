@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import tessera as ts
+from tessera.errors import Diagnostic, LaunchError
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class Linear:
     end: float
     steps: int
 
+    def __post_init__(self) -> None:
+        _demand_steps(self, 1)
+
     def __call__(self, step):
         return self.start + (self.end - self.start) * ts.clip(step / self.steps, 0.0, 1.0)
 
@@ -44,10 +48,21 @@ class Cosine:
     warmup: int = 0
     end: float = 0.0
 
+    def __post_init__(self) -> None:
+        _demand_steps(self, max(self.warmup, 1))
+
     def __call__(self, step):
         done = ts.clip((step - self.warmup) / (self.steps - self.warmup), 0.0, 1.0)
         falling = self.end + (self.peak - self.end) * 0.5 * (1 + ts.cos(math.pi * done))
         return ts.where(done > 0, falling, self.peak * warm(step, self.warmup))
+
+
+def _demand_steps(schedule: Linear | Cosine, least: int) -> None:
+    """Raises LaunchError TS105 where there are fewer: the rate would be that of the end at once, and rise after it."""
+    if schedule.steps < least:
+        why = ", those of the warmup" if least > 1 else ""
+        message = f"{type(schedule).__name__}: steps is at least {least}{why}, not {schedule.steps}"
+        raise LaunchError(Diagnostic("TS105", message))
 
 
 def warm(step, warmup: int):

@@ -59,8 +59,13 @@ def is_program(file: str) -> bool:
 
 
 def call_span() -> Span:
-    """The text of the call being made by the innermost frame outside Tessera, for carets."""
-    return span_at(call_place())
+    """The text of the call being made by the innermost frame outside Tessera, for carets; of what NumPy asks of an
+    array, the call of NumPy."""
+    frame = inner = _caller()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "numpy":
+        frame = frame.f_back
+    frame = frame or inner
+    return span_at(None if frame is None else (frame.f_code, frame.f_lasti))
 
 
 Place: TypeAlias = "tuple[CodeType, int] | None"

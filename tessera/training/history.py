@@ -12,6 +12,9 @@ import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import tree
 
+_MISSING = float("nan")
+"""a step that logged no number of a column; NaN that was logged is another object"""
+
 
 class History:
     """Numbers by name and step. `history["loss"]` is an array of f64, NaN at steps that logged none; `history.steps`
@@ -50,8 +53,8 @@ class History:
         return f"<{len(self)} steps of {', '.join(self.names) or 'nothing'}>"
 
     def last(self, name: str) -> float:
-        """The last number of a column; NaN where there is none."""
-        return self._column(name)[-1] if self.steps else math.nan
+        """The last number that a column was given; NaN where there is none."""
+        return next((v for v in reversed(self._column(name)) if v is not _MISSING), math.nan)
 
     def add(self, step: int, values: Mapping[str, Any]) -> None:
         """Logs numbers at a step: beside those that it has, if it is the last one; an earlier one begins anew there.
@@ -65,7 +68,7 @@ class History:
         for name, value in values.items():
             column = self._columns.setdefault(name, [])
             del column[len(self.steps) - 1 :]
-            column += [math.nan] * (len(self.steps) - 1 - len(column))
+            column += [_MISSING] * (len(self.steps) - 1 - len(column))
             column.append(value)
             self._read[name] = min(self._read.get(name, 0), len(column) - 1)
 
@@ -86,6 +89,7 @@ class History:
         found = cls()
         found.steps = [int(s) for s in ts.asarray(arrays["step"]).numpy()]
         columns = {n.removeprefix("of "): ts.asarray(a).tolist() for n, a in arrays.items() if n != "step"}
+        columns = {n: [_MISSING if math.isnan(v) else v for v in column] for n, column in columns.items()}
         found._columns = columns
         found._read = {name: len(column) for name, column in columns.items()}
         return found
@@ -95,7 +99,7 @@ class History:
         column = self._columns[name]
         for i in range(self._read[name], len(column)):
             column[i] = number(column[i])
-        column += [math.nan] * (len(self.steps) - len(column))
+        column += [_MISSING] * (len(self.steps) - len(column))
         self._read[name] = len(column)
         return column
 

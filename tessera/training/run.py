@@ -56,6 +56,8 @@ class RunSettings:
     live: bool
     steps: int | None
     """None: as many as the passes over the data have"""
+    validation: Feed | None
+    validate: int
 
 
 class TrainingRun(Generic[Model]):
@@ -111,6 +113,8 @@ class TrainingRun(Generic[Model]):
                     state, logged = self._advance()
                     self.history.add(state.step, logged)
                     self._state = state
+                    if state.step % self._settings.validate == 0 or state.step == steps:
+                        self._validate(interrupts)
                     monitor.show(state.step)
                     if state.step % self._settings.every == 0 and state.step != steps:
                         self._save(wait=False)
@@ -118,6 +122,8 @@ class TrainingRun(Generic[Model]):
                 self.stopped = "interrupted"
             except Ended:
                 ended = True
+                if self.step % self._settings.validate:
+                    self._validate(interrupts)
                 self.stopped = "" if steps is None else "the data have ended"
             finally:
                 if interrupts.asked and not ended and (steps is None or self.step < steps):
@@ -167,6 +173,21 @@ class TrainingRun(Generic[Model]):
             self._looks = False
             unreached(self._call.name, settings.loss, self._step, calls[0], optimizer)
         return _State(changed, optimizer, before.step + 1, position, batch), logged | {"grad_norm": norm}
+
+    def _validate(self, interrupts: Interrupts) -> None:
+        """Logs the means of what the loss gives over the batches of validation, if there are any."""
+        found: list[dict[str, float]] = []
+        for batch in self._settings.validation.data if self._settings.validation is not None else ():
+            if interrupts.asked:
+                return
+            try:
+                values = self._call.evaluated(self.model, batch, spread(self._settings.seed << 32))
+            except CompileError as error:
+                raise at_loss(error, self._settings.loss) from None
+            found.append({name: number(value) for name, value in values.items()})
+        if found:
+            means = {f"validation {name}": sum(v[name] for v in found) / len(found) for name in found[0]}
+            self.history.add(self.step, means)
 
     def _with_state(self, model: Model, given: Any) -> Model:
         """The model with the buffers (such as averages of BatchNorm) of the model that the loss has returned."""
@@ -228,6 +249,8 @@ def train(
     accumulate: int = 1,
     seed: int = 0,
     live: bool = True,
+    validation: Any = None,
+    validate: int | None = None,
 ) -> TrainingRun[Model]:
     """Trains a model: each step takes a batch, computes the gradient of the loss, and updates the model. Returns a run
     with the trained `model`, the `optimizer`'s state, and the `history` of logged values.
@@ -242,6 +265,9 @@ def train(
     `checkpoint`: a folder. The state is saved there every `every` steps and at the end; the last `keep` are kept. A
     call that finds a checkpoint continues from it, with the same bits as a run without interruption.
     `live` shows progress, and in a notebook the curves of all logged values.
+    `validation`: batches in an iterable that ends. Every `validate` steps (by default after each pass over the data, or
+    ten times) and at the end, the means of what the loss gives for them are logged, as "validation loss" and so on.
+    `ts.is_training()` is False there, so `nn.Dropout` does not drop.
 
     An interrupt (Ctrl-C) ends the run after its last complete step and sets `run.stopped`; `run.resume(steps)`
     continues it. Raises DebugCheckError TS371 if the loss or a gradient is not finite, at the forward line that
@@ -268,8 +294,9 @@ def train(
         ("every", every),
         ("keep", keep),
         ("accumulate", accumulate),
+        ("validate", validate),
     ):
-        if value is None and name in ("steps", "epochs"):
+        if value is None and name in ("steps", "epochs", "validate"):
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise LaunchError(Diagnostic("TS105", f"train: {name} is a whole number of at least 1, not {value!r}"))
@@ -278,7 +305,11 @@ def train(
     feed = Feed(data)
     folder = None if checkpoint is None else Path(checkpoint)
     steps = _steps(feed, steps, epochs, accumulate)
-    settings = RunSettings(optimizer, loss, folder, every, keep, accumulate, seed, live, steps)
+    checked = None if validation is None else _validation(validation)
+    if validate is None:
+        whole = 0 if feed.length is None or steps is None else feed.length // accumulate
+        validate = whole if 0 < whole <= (steps or 0) else max((steps or 1000) // 10, 1)
+    settings = RunSettings(optimizer, loss, folder, every, keep, accumulate, seed, live, steps, checked, validate)
     run = TrainingRun(model, optimizer.init(model), feed, settings)
     if folder is not None and checkpoints.exists(folder):
         run.restore(folder)
@@ -288,6 +319,18 @@ def train(
         if whole:
             return run
     return run.resume()
+
+
+def _validation(data: Any) -> Feed:
+    """The batches of validation. Raises LaunchError TS105 for those that do not end, or do not start over."""
+    feed = Feed(data)
+    if feed.by_number or feed.once:
+        what = (
+            "a function of the batch's number, which has no end" if feed.by_number else "an iterator, which is one pass"
+        )
+        message = f"train: validation is a list of batches, or another iterable that ends and starts over, not {what}"
+        raise LaunchError(Diagnostic("TS105", f"{message}: [batch(i) for i in range(20)]"))
+    return feed
 
 
 def _steps(feed: Feed, steps: int | None, epochs: int | None, accumulate: int) -> int | None:

@@ -47,6 +47,19 @@ def step_of(loss: Callable[..., Any], keyed: bool) -> Any:
     return step
 
 
+@functools.lru_cache(8)
+def evaluation_of(loss: Callable[..., Any], keyed: bool) -> Any:
+    """`evaluation(model, given, named, key)` is the loss and its dicts of numbers, as of a model that is used."""
+
+    @ts.compile(mode="inference")
+    def evaluation(model, given, named, key_: ts.int64):
+        result = loss(model, *given, **({**named, "key": key_} if keyed else named))
+        value, more = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
+        return value, [extra for extra in more if isinstance(extra, dict)]
+
+    return evaluation
+
+
 OPENED = "<step of"
 """with which the files of such steps begin"""
 
@@ -119,6 +132,13 @@ class LossCall:
         if not self.open:
             return step_of(self.loss, self.wants_key), (model, given, named, scale, key)
         return open_step_of(self.loss, tuple(others)), (model, *others.values(), scale, key)  # type: ignore[arg-type]
+
+    def evaluated(self, model: Any, batch: Any, key: int) -> dict[str, Any]:
+        """The loss of a batch, and the numbers that it logs, without a gradient. Raises like `of_step`."""
+        given, named = self.arguments(batch)
+        self.bound(batch, model, *given, **named, **({"key": key} if self.wants_key else {}))
+        value, more = evaluation_of(self.loss, self.wants_key)(model, given, named, key)
+        return {"loss": value} | {name: metric for extra in more for name, metric in extra.items()}
 
     def bound(self, batch: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments behind the model by name. Raises LaunchError TS105 where the loss does not take them."""

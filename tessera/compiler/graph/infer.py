@@ -123,7 +123,7 @@ class Infer:
         """A dtype given in any spelling."""
         found = dtypes.of(value)
         if found is None:
-            hint = "; a shape of several axes is a tuple" if isinstance(value, int) else ""
+            hint = "; a shape of several axes is a tuple: ts.ones((2, 3))" if isinstance(value, int) else ""
             self.fail("TS301", f"{shown(value)} is not a dtype{hint}")
         return found
 

@@ -19,7 +19,7 @@ from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError, Note
 from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
-from tessera.language.annotations import ScalarAnn, TensorAnn, TileAnn, TupleAnn, misheld
+from tessera.language.annotations import LiteralAnn, ScalarAnn, TensorAnn, TileAnn, TupleAnn, misheld
 from tessera.language.dims import Dim, Facts, symbols
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
@@ -191,9 +191,8 @@ class Parameters:
         name = ".".join(map(str, path))
         wants_array = isinstance(p.annotation, (TensorAnn, TileAnn))
         scalar = p.annotation if isinstance(p.annotation, ScalarAnn) and not p.static else None
-        demanded = (
-            (wants_array or isinstance(p.annotation, ScalarAnn)) and not p.annotation.optional and p.default is None
-        )
+        named = wants_array or isinstance(p.annotation, (ScalarAnn, LiteralAnn))
+        demanded = named and not p.annotation.optional and p.default is None
         if value is None and not demanded:
             return self._keep(out, p, Leaf(name, path, None, "static"), "None", None)
         adapter = None if scalar is not None or p.static else adapter_of(value)
@@ -275,7 +274,9 @@ class Parameters:
         return kept
 
     def _unfit(self, p: Parameter, name: str, value: Any) -> Diagnostic:
-        """Of a number that is known when the program is compiled."""
+        """Of a value that is known when the program is compiled."""
+        if isinstance(p.annotation, LiteralAnn):
+            return self._diagnostic("TS105", f"{name} is {p.annotation}, not {value!r}.", p)
         if isinstance(value, _NUMBERS):
             return self._diagnostic("TS304", f"{name} is {value!r}, which {p.annotation} cannot hold.", p)
         message = f"{name} must be a number.\nExpected: {p.annotation}\nReceived: {_kind(value)}"

@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from tessera.errors import Diagnostic
 from tessera.immutable import immutable
+from tessera.runtime.callsite import call_span
 from tessera.runtime.locks import Locked
 
 MANY = 3
 """compilations from which on open dims are advised"""
+SIZES = 8
+"""compilations for other sizes alone of which a warning tells"""
 KEPT = 64
 """compilations remembered per function"""
 
@@ -109,6 +113,28 @@ def record(identity: str, compilation: Compilation) -> None:
             return  # nothing was compiled or loaded: another spelling of the same call
         known.append(compilation)
         _history.counts[identity] = _history.counts.get(identity, 0) + 1
+
+
+def warned(function: Any) -> str:
+    """TS508 of a function that was compiled `SIZES` times, for other sizes of its arguments alone; "" of others."""
+    known = compilations(function)
+    if len(known) != SIZES or not all(map(_resized, known, known[1:])):
+        return ""
+    said = why_recompiled(function)
+    change = "; ".join(map(str, said.changes))
+    annotated = 'Name the dims in annotations, x: Tensor["B", "T"], and @ts.function(open_dims="T") compiles once.'
+    how = said.advice or annotated
+    message = f"{said.name} has been compiled {SIZES} times, for other sizes each time: {change}. {how}"
+    return Diagnostic("TS508", message, call_span(), "warning").render()
+
+
+def _resized(before: Compilation, after: Compilation) -> bool:
+    """Whether sizes of arguments are all that differs."""
+    return all(
+        isinstance(a, Mapping) and isinstance(b, Mapping) and {**a, "shape": b["shape"]} == b
+        for name in {*before.fields, *after.fields}
+        if (a := before.fields.get(name)) != (b := after.fields.get(name))
+    )
 
 
 def compilations(function: Any) -> list[Compilation]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from tessera.compiler.graph.infer import shown
 from tessera.compiler.graph.operator import Operator, OperatorParameter
-from tessera.errors import Diagnostic, LaunchError
+from tessera.errors import Diagnostic, LaunchError, SizesWarning
 from tessera.language import dtypes
 from tessera.language.lazy import np
 from tessera.runtime.arrays.libraries import adapter_of
@@ -68,7 +70,32 @@ def _find(operator: Operator, operands: Sequence[Any], flat: list[Any], attrs: d
     if call is None:
         call = prepare_call(operator, operands, attrs)
         _calls.put(key, call)
+        _count(operator, flat, (structure, content(attrs)))
     return call
+
+
+SHAPES = 32
+"""shapes of which an operator outside of functions is compiled without a warning"""
+_shapes: Counter[tuple[Any, ...]] = Counter()
+
+
+def _count(operator: Operator, flat: Sequence[Any], rest: tuple[Any, ...]) -> None:
+    """Warns TS508, once for all operators, of one that is compiled for ever new shapes."""
+    views = [a.view(v) for v in flat if (a := adapter_of(v)) is not None]
+    form = (operator.name, tuple((v.dtype, len(v.shape)) for v in views), rest)
+    _shapes[form] += 1
+    if _shapes[form] != SHAPES or _shapes["",]:
+        return
+    _shapes["",] = 1
+    shapes = " and ".join(str(list(v.shape)) for v in views)
+    message = (
+        f"{operator.name} has been compiled for {SHAPES} shapes of its operands, the last {shapes}, and probably so"
+        ' were those around it. A function, @ts.function(open_dims="T"), is compiled once for all sizes, and so is'
+        " what is padded to one size. Text is generated with a ts.KVCache."
+    )
+    place = call_span()
+    said = Diagnostic("TS508", message, place, "warning")
+    warnings.warn_explicit(said.render(), SizesWarning, place.file, place.line)
 
 
 def as_arrays(operator: Operator, operands: Sequence[Any]) -> list[Any]:

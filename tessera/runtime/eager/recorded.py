@@ -192,13 +192,19 @@ class Recorded(Tensor):
         self._tape = None if value is None else Tensor(value)
 
     @outward
-    def backward(self, gradient: Any = None, retain_graph: bool = False) -> None:
+    def backward(self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> None:
         """Adds to `.grad` of every tensor that requires it the derivative of this one by it.
 
         `gradient` has its shape and dtype and is what the derivatives are multiplied by; a single real number needs
         none. What was recorded is freed, unless `retain_graph`. Raises LaunchError TS352, TS356, TS357, and
-        CompileError TS353, TS355 at the line that was called.
+        CompileError TS353, TS355 at the line that was called. `create_graph` is refused (TS356).
         """
+        if create_graph:
+            refused(
+                "gradients that backward() adds up are not recorded: leave create_graph out, and write the loss as a "
+                "function f of w. ts.grad(f)(w) is its gradient, and the gradient of what is computed from that "
+                "ts.grad(lambda w: ts.sum(ts.grad(f)(w) ** 2))(w)"
+            )
         deferred("runtime.eager.tape").backward(self, gradient, retain_graph)
 
     def detach(self) -> Tensor:
@@ -278,8 +284,8 @@ def refused(message: str, code: str = "TS356") -> NoReturn:
 def demand_off(what: str = "what other libraries compute", instead: str = "") -> None:
     """Refuses, outside of `ts.no_grad()`, what nothing would be recorded of."""
     if _recording.get():
-        other = f"{instead}; or " if instead else ""
-        refused(f"{what} is not recorded for backward(): {other}take .detach(), or call it under ts.no_grad()")
+        ways = [instead, "take .detach(), of a number .item()", "call it under ts.no_grad()"]
+        refused(f"{what} is not recorded for backward(): {', or '.join(filter(None, ways))}")
 
 
 def differentiated() -> bool:

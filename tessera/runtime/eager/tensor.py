@@ -73,6 +73,7 @@ class Tensor(Protocols):
 
     if not TYPE_CHECKING:  # an attribute that is not there is an error in editors, too
 
+        @outward
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("tensor", self, name)
 
@@ -142,7 +143,7 @@ class Tensor(Protocols):
             raise LaunchError(Diagnostic("TS356", "this tensor requires no gradient; set requires_grad first"))
 
     @outward
-    def backward(self, gradient: Any = None, retain_graph: bool = False) -> None:
+    def backward(self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> None:
         """Adds to `.grad` of each tensor that requires it the derivative of this one by it.
 
         `gradient` has this tensor's shape and dtype and is what derivatives are multiplied by; a single real number

@@ -152,10 +152,12 @@ def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, nam
     if isinstance(value, Record) and isinstance(value.cls, type) and hasattr(value.cls, name):
         return _of_class(ev, node, value, name)
     known = list(value.members)
-    if isinstance(value, Record) and isinstance(value.cls, ClassRef):
-        known += value.cls.members
-    hint, fixes = ev.suggest(name, known, name_span(ev, node))
+    if isinstance(value, Record):
+        known += value.cls.members if isinstance(value.cls, ClassRef) else dir(value.cls)
     label = value.type_name if isinstance(value, Record) else value.name
+    if "named_parameters" in known and (why := instead_of_attribute("module", name)):
+        return ev.error("TS104", f"{label} has no attribute {name!r}; {why}", node)
+    hint, fixes = ev.suggest(name, known, name_span(ev, node))
     return ev.error("TS104", f"{label} has no attribute {name!r}{hint}", node, fixes=fixes)
 
 

@@ -45,6 +45,7 @@ from tessera.language import dims, dtypes
 from tessera.language.annotations import (
     PYTHON_TYPES,
     Annotation,
+    LiteralAnn,
     SequenceAnn,
     TensorAnn,
     TileAnn,
@@ -176,14 +177,14 @@ def enter_policies(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST,
 
 
 def _under(ev: Evaluator, value: Any, policy: Policy, span: Span) -> Any:
-    """All tensors in a value with these numerics as well. Raises PolicyError."""
+    """All tensors in a value with these numerics as well; state stays what its owner holds. Raises PolicyError."""
     if isinstance(value, Value) and isinstance(value.type, TensorType):
         return ev.layer.under(value, policy, span)
     if is_sequence(value):
         return remade(value, [_under(ev, v, policy, span) for v in value])
     if is_dict(value):
         return {k: _under(ev, v, policy, span) for k, v in value.items()}
-    if isinstance(value, Record):
+    if isinstance(value, Record) and not value.is_state:
         return replace(value, members={n: _under(ev, v, policy, span) for n, v in value.members.items()})
     return value
 
@@ -224,12 +225,14 @@ def scalar(ev: Evaluator, value: Any, wanted: DType, at: ast.AST) -> Value:
 
 
 def _enter_static(ev: Evaluator, closure: Closure, frame: Frame, p: Parameter, at: ast.AST) -> bool:
-    """A number that is known at compile time, as it is annotated. Sizes and tensors are another's business."""
+    """A number or text that is known at compile time, as it is annotated. Sizes and tensors are another's business."""
     value = frame.names.get(p.name)
-    kept = as_annotated(p, value) if isinstance(value, (bool, int, float, complex)) else value
+    kept = as_annotated(p, value) if isinstance(value, (bool, int, float, complex, str, bytes)) else value
     if kept is MISSING:
-        message = f"{p.name} of {closure.name} is {p.annotation}, which cannot hold {value}"
-        rejected(ev, "TS304", message, p.span, at)
+        literal = isinstance(p.annotation, LiteralAnn)
+        why = f"not {value!r}" if literal else f"which cannot hold {value}"
+        message = f"{p.name} of {closure.name} is {p.annotation}, {why}"
+        rejected(ev, "TS105" if literal else "TS304", message, p.span, at)
         kept = UNKNOWN
     frame.names[p.name] = kept
     return kept is not UNKNOWN

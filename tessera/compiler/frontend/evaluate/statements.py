@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.compiler.frontend.syntax.parse import Sample
 from tessera.compiler.frontend.syntax.trees import Broken
+from tessera.compiler.ir.core import Value
 from tessera.errors import Diagnostic, Diagnostics, Span
 from tessera.tracebacks import OWN
 
@@ -373,6 +375,12 @@ def assign(ev: Evaluator, target: ast.expr, value: Any) -> None:
             ev.error("TS102", "this cannot be assigned to", target)
 
 
+def _of_split(values: Sequence[Any]) -> str:
+    """What to say of parts that are other than the author expects: PyTorch's `split` takes their size."""
+    made = {v.op.name for v in values if isinstance(v, Value) and v.op is not None}
+    return "; split takes the number of parts, as in NumPy: x.split(3, axis)" if made == {"graph.split"} else ""
+
+
 def _unpack(ev: Evaluator, target: ast.Tuple | ast.List, value: Any) -> None:
     values = ev.iterate(target, value)
     targets = target.elts
@@ -385,7 +393,7 @@ def _unpack(ev: Evaluator, target: ast.Tuple | ast.List, value: Any) -> None:
     fits = len(values) == len(targets) if star is None else len(values) >= len(targets) - 1
     if not fits:
         expected = f"{len(targets)}" if star is None else f"at least {len(targets) - 1}"
-        ev.error("TS105", f"{expected} values are expected here, {len(values)} are given", target)
+        ev.error("TS105", f"{expected} values are expected here, {len(values)} are given{_of_split(values)}", target)
         values = [UNKNOWN] * len(targets)
         star = None
     if star is not None:

@@ -43,6 +43,8 @@ from tessera.language.policies import Policy
 from tessera.language.scalars import BY_SYMBOL
 
 COUNTER = TensorType((), dtypes.int64)
+CONTIGUOUS = "contiguous"
+"""a method that returns the tensor itself: where elements lie, the compiler decides"""
 
 
 class FunctionLayer(Layer):
@@ -296,12 +298,14 @@ class FunctionLayer(Layer):
             return dims.prod(type.shape)
         if name in PROPERTIES:
             return self.emission.emit(node, PROPERTIES[name], *PROPERTIES[name].bind([value], {}))
-        return Method(value, name) if name in METHODS else MISSING
+        return Method(value, name) if name in METHODS or name == CONTIGUOUS else MISSING
 
     def attributes(self, value: Any) -> Sequence[str]:
-        return ["shape", "dtype", "ndim", "size", *PROPERTIES, *METHODS]
+        return ["shape", "dtype", "ndim", "size", CONTIGUOUS, *PROPERTIES, *METHODS]
 
     def method(self, node: ast.Call, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if method.name == CONTIGUOUS and not args and not kwargs:
+            return method.owner
         return self.apply(node, METHODS[method.name], [method.owner, *args], kwargs)
 
     def call(self, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -136,14 +136,15 @@ class Frame:
         frame: Frame = self
         while (caller := frame.caller) is not None:
             name, place = method_name(frame.name, frame.names), frame.call_span
-            while caller.definition.file == _MODULE and caller.caller is not None:
+            while caller.definition.file in _HANDING_ON and caller.caller is not None:
                 place, caller = caller.call_span, caller.caller
             notes.append(Note(f"{name} was called from {method_name(caller.name, caller.names)}", place))
             frame = caller
         return tuple(notes)
 
 
-_MODULE = os.path.join(tessera.__path__[0], "nn", "module.py")
+_HANDING_ON = tuple(os.path.join(tessera.__path__[0], "nn", file) for file in ("module.py", "mixed.py"))
+"""where a call only hands on to the `forward` of a module"""
 
 
 def method_name(name: str, names: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from tessera.language.annotations import (
     Annotation,
     AnnotationError,
     ConstAnn,
+    LiteralAnn,
     NoSuchName,
     RecordAnn,
     ScalarAnn,
@@ -153,7 +154,10 @@ def is_scalar(p: Parameter) -> bool:
 
 def as_annotated(p: Parameter, value: Any) -> Any:
     """An ordinary value of the kind that a compile-time number is annotated with; MISSING where it is not: 2.5 is no
-    `int`, and 2.0 is 2."""
+    `int`, and 2.0 is 2. Of a `Literal` the value itself, if it is one of those."""
+    if isinstance(p.annotation, LiteralAnn):
+        absent = value is None and (p.annotation.optional or p.default is not None)
+        return value if absent or p.annotation.holds(value) else MISSING
     if not isinstance(p.annotation, ScalarAnn) or not p.static:
         return value
     if value is None:
@@ -209,6 +213,9 @@ def _parameter(
     )
 
 
+_TEXTS = ("str", "bytes")
+
+
 def _static(node: ast.expr | None, annotation: Annotation) -> bool:
     """Const, `int`, `bool`, `str`, `Int`, `Bool` are compile-time; `float`, `Float`, dtypes are passed when it runs."""
     if isinstance(annotation, ConstAnn):
@@ -217,7 +224,7 @@ def _static(node: ast.expr | None, annotation: Annotation) -> bool:
         head = node.value if isinstance(node, ast.Subscript) else node
         last = head.attr if isinstance(head, ast.Attribute) else head.id if isinstance(head, ast.Name) else ""
         return not annotation.dtype.is_float and (annotation.python or last in ("Int", "Bool"))
-    return isinstance(annotation, UnknownAnn) and annotation.text in ("str", "bytes")
+    return isinstance(annotation, UnknownAnn) and (isinstance(annotation, LiteralAnn) or annotation.text in _TEXTS)
 
 
 def _several(annotation: Annotation, keyed: bool = False) -> Annotation:

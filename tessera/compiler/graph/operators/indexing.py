@@ -89,6 +89,12 @@ class TakeAlongAxis(Operator):
 
     functions = methods = ("take_along_axis", "gather")
 
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        if len(args) == 3 and isinstance(args[1], int):
+            message = f"PyTorch's x.gather({args[1]}, index) is x.gather(index, {args[1]}) here"
+            raise TypeError(f"{self.signature} takes the indices before the axis: {message}")
+        return super().bind(args, kwargs)
+
     def infer(self, t: Infer, x: TensorType, indices: TensorType, axis: int = -1) -> TensorType:
         t.require(indices, "integer", operand=1)
         a = t.axis(x, axis)

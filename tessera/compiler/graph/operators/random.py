@@ -178,6 +178,12 @@ class Normal(RandomOperator):
 class Randint(RandomOperator):
     """Integers from low up to, but not including, high. The bias is below (high - low) / 2**64."""
 
+    says: ClassVar = {
+        **RandomOperator.says,
+        "low": "a seed comes first: ts.randint(seed, (3, 4), 0, 10) are 3 x 4 numbers below 10",
+        "high": "ts.randint(seed, (3, 4), 0, 10) are 3 x 4 numbers below 10",
+    }
+
     def infer(
         self, t: Infer, seed: TensorType, shape: Shape, low: int, high: int, dtype: DType = dtypes.int64
     ) -> TensorType:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.infer import shown
@@ -41,6 +41,10 @@ class CrossEntropy(Operator):
     """
 
     apart = ("labels",)
+    says: ClassVar[Mapping[str, str]] = {
+        "ignore_index": "leave it out: labels below 0, such as -100, do not count",
+        "weight": "with w = weight[labels] write ts.sum(w * ts.cross_entropy(logits, labels, 'none')) / ts.sum(w)",
+    }
 
     methods = ()
 

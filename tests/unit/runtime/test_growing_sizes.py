@@ -1,0 +1,74 @@
+"""What is compiled again and again, for other sizes alone, is said: with what to write."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, f32
+from tessera.runtime.code import why_recompiled
+from tessera.runtime.eager import calls
+
+
+def sizes(call, count):
+    """Calls with that many sizes; the warnings that came."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in range(1, count + 1):
+            call(np.ones((2, n), np.float32))
+    return [w for w in caught if issubclass(w.category, ts.SizesWarning)]
+
+
+def test_a_function_names_its_open_dims():
+    @ts.function
+    def growing(x: Tensor["B", "T", f32]):
+        return ts.sum(x * 2)
+
+    assert not sizes(growing, why_recompiled.SIZES - 1)
+    (said,) = sizes(growing, why_recompiled.SIZES + 3)
+    text = str(said.message)
+    assert "TS508" in text and "growing has been compiled 8 times" in text and said.filename == __file__
+    assert "argument x axis 1: 7 -> 8" in text and '@ts.function(open_dims="T") compiles once' in text
+
+
+def test_a_function_without_names_is_told_to_name_them():
+    @ts.function
+    def unnamed(x):
+        return ts.sum(x * 3)
+
+    (said,) = sizes(unnamed, 12)
+    assert 'x: Tensor["B", "T"]' in str(said.message)
+
+
+def test_other_reasons_to_compile_are_not_sizes():
+    @ts.function
+    def factor(x: Tensor["B", "T", f32], n: int):
+        return ts.sum(x * n)
+
+    @ts.function(open_dims="T")
+    def once(x: Tensor["B", "T", f32]):
+        return ts.sum(x * 4)
+
+    numbers = iter(range(100))
+    assert not sizes(lambda x: factor(x, next(numbers)), 12) and not sizes(once, 12)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """As in a new process: what other tests have called does not count."""
+    monkeypatch.setattr(calls, "_shapes", type(calls._shapes)())
+    monkeypatch.setattr(calls, "_calls", calls.Recent(calls.KEPT))
+    monkeypatch.setattr(calls, "_sites", {})
+
+
+def test_operators_outside_of_functions_are_said_once(counted):
+    def written(x):
+        return ts.exp(ts.sin(x))
+
+    assert not sizes(written, calls.SHAPES - 1)
+    (said,) = sizes(written, calls.SHAPES + 2)
+    assert "TS508" in str(said.message) and "sin has been compiled for 32 shapes" in str(said.message)
+    assert "the last [2, 32]" in str(said.message) and said.filename == __file__
