@@ -51,6 +51,18 @@ def softmax_part(s: Any) -> Any:
     return np.exp(s - s.max(axis=0))
 
 
+@ts.kernel
+def scaled_in_place(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    """A number that is read before its memory changes, and its root for all steps of a loop."""
+    ts.tile.grid(1)
+    first = x[0]
+    root = ts.tile.sqrt(first)
+    x[0] = ts.tile.zeros((), x.dtype)
+    y[0] = root
+    for i in ts.tile.range_k(1, n):
+        y[i] = x[i] * root + root / first
+
+
 KERNELS = [
     (weighed, lambda s, b: b.T @ softmax_part(s)),
     (used_twice, lambda s, b: np.exp(s * 0.1) @ b + np.tanh(s) @ b),
@@ -86,3 +98,13 @@ def test_blocks_that_are_whole_have_no_rest() -> None:
         return ts.attention(q, k, v)
 
     assert "masked.gather" not in ts.compile(attended, target="cpu").source
+
+
+def test_numbers_stay_in_registers_when_their_memory_changes() -> None:
+    x, y = np.arange(4, 9, dtype=np.float32), np.zeros(5, np.float32)
+    compiled = ts.compile(scaled_in_place, target="cpu", arguments=(x, y))
+    body = compiled.source[compiled.source.index("@scaled_in_place(") :].split("\n}")[0]
+    assert body.count("call float @llvm.sqrt") == body.count("fdiv float") == 1
+    scaled_in_place(x, y)
+    np.testing.assert_array_equal(x, [0, 5, 6, 7, 8])
+    np.testing.assert_array_equal(y, [2, 10.5, 12.5, 14.5, 16.5])

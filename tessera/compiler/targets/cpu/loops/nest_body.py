@@ -210,7 +210,10 @@ class NestBody:
             elif op is None:
                 x = ev.compute(root.value, root.classes)
                 ev.memo[(root.value, root.classes)] = x
-                ev.write_cell(ev.cells[root.value], root.classes, x)
+                if root.value in ev.cells:
+                    ev.write_cell(ev.cells[root.value], root.classes, x)
+                else:
+                    ev.bound[root.value] = x
             elif op.name == "tile.reduce" and root.reduced is not None:
                 assert take is not None
                 take(k, self._part(root, self.reductions[k], reduced))

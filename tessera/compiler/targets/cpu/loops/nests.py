@@ -151,7 +151,9 @@ class NestWriter:
             for root in nest.roots:
                 if root.op is not None and root.op.name == "tile.reduce":
                     self._reduction_cell(root.op.result, group)
-                elif root.op is None and root.target is None and root.value not in self.ev.cells:
+                elif root.op is not None or root.target is not None or root.value in self.ev.cells:
+                    continue
+                elif shape_of(root.value) or group.outer:  # a scalar alone stays in a register
                     self._cell(root.value, group, nest)
             for v in nest.also:
                 self._cell(v, group, nest)
