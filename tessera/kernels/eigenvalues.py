@@ -12,6 +12,18 @@ from __future__ import annotations
 
 import tessera as ts
 from tessera import Tensor
+from tessera.kernels.condensed import (
+    SWEEPS,
+    block,
+    combined,
+    diagonalize,
+    keep,
+    load_strips,
+    products,
+    reflection,
+    row,
+    with_column,
+)
 
 
 @ts.kernel(BLOCK=32, WIDTH=64)
@@ -29,7 +41,6 @@ def tridiagonalize(
     nb, width = ctx.BLOCK, ctx.WIDTH
     ts.tile.grid(ctx.B)
     b = ts.tile.program_id(0)
-    at = ts.tile.arange(nb)
     for i in ts.tile.range_k(0, ctx.N, nb):
         for j in ts.tile.range_k(0, ctx.N, nb):
             out[b, i : i + nb, j : j + nb] = a[b, i : i + nb, j : j + nb]
@@ -47,9 +58,7 @@ def tridiagonalize(
                 beta, tau = reflection(v, b, k, c, k + c + 1, largest, width)
                 e[b, k + c] = beta
                 along = image(out, v, w, b, k, c, tau, nb, width)
-                column = -tau * ts.tile.row_sum(h * along[None, :]).reshape(nb)
-                column = ts.tile.where(at == c, tau, column)
-                h = ts.tile.where((at == c)[None, :], column[:, None], h)
+                h = with_column(h, along, tau, c)
         t[b, k : k + nb, :] = h
         for i in ts.tile.range_k(k, ctx.N, nb):
             left, right = block(v, b, i, nb).T, block(w, b, i, nb).T
@@ -61,54 +70,30 @@ def tridiagonalize(
 
 @ts.kernel
 def tridiagonal_values(
-    d: Tensor["B", "N"], e: Tensor["B", "N"], values: Tensor["B", "N"], state: Tensor["B", 1, 4, "N"]
+    d: Tensor["B", "N"], e: Tensor["B", "N"], values: Tensor["B", "N"], lines: Tensor["B", 1, 2, "T"]
 ):
-    """The eigenvalues of matrices with the diagonal `d`, and `e` beside it, unordered; `state` is memory to work in."""
+    """The eigenvalues of matrices with the diagonal `d`, and `e` beside it, unordered; `lines` is memory to work in."""
     ctx = ts.tile.context()
     ts.tile.grid(ctx.B)
-    b = ts.tile.program_id(0)
-    begin(d, e, state, b, 0)
-    low, rounds = 0, 0
-    while (low < ctx.N - 1) & (rounds < 30 * ctx.N):
-        high = coupled(state, b, 0, low)
-        rounds += 1
-        if high == low:
-            low += 1
-        else:
-            sweep(state, b, 0, low, high)
-    end(values, state, b, 0)
+    diagonalize(d, e, lines, ts.tile.program_id(0), 0, values, sweep, (), 0, 0, True)
 
 
 @ts.kernel(BLOCK=32)
 def tridiagonal_vectors(
     d: Tensor["B", "N"], e: Tensor["B", "N"], q: Tensor["B", "N", "N"], values: Tensor["B", "N"],
-    z: Tensor["B", "S", "N", "C"], state: Tensor["B", "P", 4, "N"],
+    z: Tensor["B", "S", "N", "C"], lines: Tensor["B", "P", "L", "T"],
 ):  # fmt: skip
     """The same, and the columns of `q` turned into eigenvectors: they are the rows of `z`, in strips of C elements.
 
     Each of P programs has a share of the strips, and finds all the rotations for itself.
     """
     ctx = ts.tile.context()
-    nb, width = ctx.BLOCK, ctx.C
     share = ts.tile.cdiv(ctx.S, ctx.P)
     ts.tile.grid(ctx.B, ctx.P)
     b, p = ts.tile.program_id(0), ts.tile.program_id(1)
     first, last = p * share, min((p + 1) * share, ctx.S)
-    begin(d, e, state, b, p)
-    for s in ts.tile.range_k(first, last):
-        for i in ts.tile.range_k(0, ctx.N, nb):
-            z[b, s, i : i + nb, :] = q[b, s * width : s * width + width, i : i + nb].T
-    low, rounds = 0, 0
-    while (low < ctx.N - 1) & (rounds < 30 * ctx.N):
-        high = coupled(state, b, p, low)
-        rounds += 1
-        if high == low:
-            low += 1
-        else:
-            sweep(state, b, p, low, high)
-            for s in ts.tile.range_k(first, last):
-                turn(z, state, b, p, s, low, high)
-    end(values, state, b, p)
+    load_strips(z, q, b, first, last, ctx.BLOCK)
+    diagonalize(d, e, lines, b, p, values, sweep, ((z, 2),), first, last, True)
 
 
 def present_row(out, v, w, b, k, c, width):
@@ -124,36 +109,11 @@ def present_row(out, v, w, b, k, c, width):
     return largest
 
 
-def reflection(v, b, k, c, first, largest, width):
-    """Makes row c of `v` the reflection that leaves only the element `first` of those from there on: what that becomes,
-    and the reflection's factor. `largest`: of the elements behind it, which count as 0 if their squares would."""
-    at, n = ts.tile.arange(width), v.shape[2]
-    head = v[b, c, first]
-    scale = ts.tile.maximum(largest, ts.tile.abs(head))
-    squares = ts.tile.zeros((), v.dtype)
-    for i in ts.tile.range_k(k, n, width):
-        x = ts.tile.where(i + at >= first, row(v, b, c, i, width) / scale, 0.0)
-        squares += ts.tile.sum(x * x)
-    none = largest < tiny(v) * tiny(v)
-    norm = scale * ts.tile.sqrt(squares)
-    beta = ts.tile.where(none, head, ts.tile.where(head < 0, norm, -norm))
-    start = ts.tile.where(none, 1.0, head - beta)
-    for i in ts.tile.range_k(k, n, width):
-        x = row(v, b, c, i, width) / start
-        v[b, c, i : i + width] = ts.tile.where(i + at > first, x, ts.tile.where(i + at == first, 1.0, 0.0))
-    return beta, ts.tile.where(none, 0.0, (beta - head) / beta)
-
-
 def image(out, v, w, b, k, c, tau, nb, width):
     """Puts the w of reflection c into its row: H a H = a - v w^T - w v^T. The products of v and those before it."""
     at, wide, n = ts.tile.arange(nb), ts.tile.arange(width), v.shape[2]
-    first, second = ts.tile.zeros((nb, nb), v.dtype), ts.tile.zeros((nb, nb), v.dtype)
-    for i in ts.tile.range_k(k, n, nb):
-        x = row(v, b, c, i, nb)[None, :]
-        first += block(v, b, i, nb) * x
-        second += block(w, b, i, nb) * x
-    along = ts.tile.where(at < c, ts.tile.row_sum(first).reshape(nb), 0.0)
-    other = ts.tile.row_sum(second).reshape(nb)
+    along = ts.tile.where(at < c, products(v, v, b, k, c, nb), 0.0)
+    other = products(w, v, b, k, c, nb)
     both = ts.tile.zeros((), v.dtype)
     for i in ts.tile.range_k(k, n, width):
         x = ts.tile.zeros((width,), v.dtype)
@@ -168,99 +128,31 @@ def image(out, v, w, b, k, c, tau, nb, width):
     return along
 
 
-def combined(v, of_v, w, of_w, b, i, width):
-    """Sums of the rows of `v` and of `w`, a number times each, at `width` places from i on."""
-    sums = ts.tile.col_sum(of_v[:, None] * block(v, b, i, width) + of_w[:, None] * block(w, b, i, width))
-    return sums.reshape(width)
-
-
-def block(x, b, i, count):
-    """`count` columns of the rows that belong to a block of columns of matrix b."""
-    return x[b, :, i : i + count].reshape((x.shape[1], count))
-
-
-def row(x, b, c, i, count):
-    return x[b, c, i : i + count].reshape(count)
-
-
-def begin(d, e, state, b, p):
-    """`state` is what the diagonals have become, and the cosines and sines of a sweep."""
-    for i in ts.tile.range_k(0, d.shape[1]):
-        state[b, p, 0, i] = d[b, i]
-        state[b, p, 1, i] = e[b, i]
-
-
-def end(values, state, b, p):
-    for i in ts.tile.range_k(0, values.shape[1]):
-        if p == 0:
-            values[b, i] = state[b, p, 0, i]
-        for k in ts.tile.range_k(0, 4):
-            state[b, p, k, i] = ts.tile.zeros((), values.dtype)
-
-
-def coupled(state, b, p, low):
-    """The last row of the block that begins at row `low` and has no 0 beside its diagonal. What rounding of its
-    neighbours on the diagonal hides counts as 0, and what is so small that its square is none."""
-    high = low
-    while high < state.shape[3] - 1:
-        near = ts.tile.abs(state[b, p, 0, high]) + ts.tile.abs(state[b, p, 0, high + 1])
-        if ts.tile.abs(state[b, p, 1, high]) <= ts.tile.maximum(unit(state) * near, tiny(state)):
-            break
-        high += 1
-    return high
-
-
-def sweep(state, b, p, low, high):
+def sweep(lines, b, p, low, high, place):
     """One step of QL for rows `low` to `high`: rotations of neighbouring rows from the last one on. The shift is the
-    eigenvalue of the first two rows that is nearer to the first element."""
-    n = state.shape[3]
-    one, zero = ts.tile.full((), 1.0, state.dtype), ts.tile.zeros((), state.dtype)
-    first, beside = state[b, p, 0, low], state[b, p, 1, low]
-    g = (state[b, p, 0, low + 1] - first) / (2 * beside)
+    eigenvalue of the first two rows that is nearer to the first element. What it is taken from stays in memory as it
+    is, as in LAPACK's `sterf`: so a rotation depends on the one before by one root and one division."""
+    n = lines.shape[3] - 2 * SWEEPS
+    first, beside = lines[b, p, 0, low], lines[b, p, 1, low]
+    g = (lines[b, p, 0, low + 1] - first) / (2 * beside)
     root = ts.tile.sqrt(g * g + 1)
-    g = state[b, p, 0, high] - first + beside / (g + ts.tile.where(g < 0, -root, root))
-    s, c, change, above = one, one, zero, state[b, p, 0, high]
-    state[b, p, 1, high] = zero
+    shift = first - beside / (g + ts.tile.where(g < 0, -root, root))
+    cosine, sine = ts.tile.full((), 1.0, lines.dtype), ts.tile.zeros((), lines.dtype)
+    g = lines[b, p, 0, high] - shift
+    h = g
     for step in ts.tile.range_k(max(n - 1 - high, 0), min(n - 1 - low, n - 1)):
         i = n - 2 - step
-        own, x = state[b, p, 0, i], state[b, p, 1, i]
-        f, h = s * x, c * x
-        square = f * f + g * g
-        none = square < tiny(state) * tiny(state)
-        r = ts.tile.where(none, g, ts.tile.sqrt(square))
+        own, x = lines[b, p, 0, i], lines[b, p, 1, i]
+        r = ts.tile.sqrt(g * g + x * x)
         if i + 1 < high:
-            state[b, p, 1, i + 1] = r
-        state[b, p, 2, i] = ts.tile.where(none, one, g / r)
-        state[b, p, 3, i] = ts.tile.where(none, zero, f / r)
-        c, s = state[b, p, 2, i], state[b, p, 3, i]
-        g = above - change
-        x = (own - g) * s + 2 * c * h
-        change = s * x
-        state[b, p, 0, i + 1] = g + change
-        g = c * x - h
-        above = own
-    state[b, p, 0, low] = above - change
-    state[b, p, 1, low] = g
-
-
-def turn(z, state, b, p, s, low, high):
-    """The rows `low` to `high` of a strip, turned as the sweep says."""
-    n, width = z.shape[2:]
-    carried = z[b, s, high, :].reshape(width)
-    for step in ts.tile.range_k(max(n - 1 - high, 0), min(n - 1 - low, n - 1)):
-        i = n - 2 - step
-        cosine, sine = state[b, p, 2, i], state[b, p, 3, i]
-        own = z[b, s, i, :].reshape(width)
-        z[b, s, i + 1, :] = sine * own + cosine * carried
-        carried = cosine * own - sine * carried
-    z[b, s, low, :] = carried
-
-
-def unit(x):
-    """Half of the distance from 1 to the next number."""
-    return 2.0**-53 if x.dtype == ts.f64 else 2.0**-24
-
-
-def tiny(x):
-    """Far below what rounding leaves of numbers around 1, and with a square that is a normal number."""
-    return 1e-100 if x.dtype == ts.f64 else 1e-15
+            lines[b, p, 1, i + 1] = sine * r
+        beside = cosine * x
+        cosine, sine = g / r, x / r
+        keep(lines, b, p, place, step, cosine, sine)
+        g = cosine * (own - shift) - sine * beside
+        before = h
+        h = cosine * g
+        lines[b, p, 0, i + 1] = before + (own - h)
+    lines[b, p, 0, low] = shift + h
+    lines[b, p, 1, low] = sine * g
+    lines[b, p, 1, high] = ts.tile.zeros((), lines.dtype)

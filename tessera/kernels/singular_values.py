@@ -2,15 +2,28 @@
 
 A matrix gets two diagonals by reflections from the left and the right, by blocks of columns and rows (J. Dongarra, D.
 Sorensen and S. Hammarling, "Block reduction of matrices to condensed forms", 1989). Two diagonals become one by steps
-of QR with implicit shifts (G. Golub and C. Van Loan, "Matrix Computations", 4th edition, 2013, section 8.6). Functions
-of the kernels of eigenvalues do what both need. Elements are f32 or f64, and none is greater than 2.
+of QR with implicit shifts (G. Golub and C. Van Loan, "Matrix Computations", 4th edition, 2013, section 8.6).
+Elements are f32 or f64, and none is greater than 2.
 """
 
 from __future__ import annotations
 
 import tessera as ts
 from tessera import Tensor
-from tessera.kernels.eigenvalues import block, combined, coupled, reflection, row, tiny, unit
+from tessera.kernels.condensed import (
+    SWEEPS,
+    block,
+    combined,
+    diagonalize,
+    keep,
+    load_strips,
+    products,
+    reflection,
+    row,
+    tiny,
+    unit,
+    with_column,
+)
 
 
 @ts.kernel(BLOCK=32, WIDTH=64)
@@ -65,56 +78,32 @@ def bidiagonalize(
 
 @ts.kernel
 def bidiagonal_values(
-    d: Tensor["B", "N"], e: Tensor["B", "N"], values: Tensor["B", "N"], state: Tensor["B", 1, 6, "N"]
+    d: Tensor["B", "N"], e: Tensor["B", "N"], values: Tensor["B", "N"], lines: Tensor["B", 1, 2, "T"]
 ):
-    """The singular values of matrices with the diagonal `d` and `e` above it, unordered and with signs; `state` is
+    """The singular values of matrices with the diagonal `d` and `e` above it, unordered and with signs; `lines` is
     memory to work in."""
     ctx = ts.tile.context()
     ts.tile.grid(ctx.B)
-    b = ts.tile.program_id(0)
-    begin(d, e, state, b, 0)
-    low, rounds = 0, 0
-    while (low < ctx.N - 1) & (rounds < 30 * ctx.N):
-        high = coupled(state, b, 0, low)
-        rounds += 1
-        if high == low:
-            low += 1
-        else:
-            sweep(state, b, 0, low, high)
-    end(values, state, b, 0)
+    diagonalize(d, e, lines, ts.tile.program_id(0), 0, values, sweep, (), 0, 0, False)
 
 
 @ts.kernel(BLOCK=32)
 def bidiagonal_vectors(
     d: Tensor["B", "N"], e: Tensor["B", "N"], q: Tensor["B", "N", "N"], p: Tensor["B", "N", "N"],
     values: Tensor["B", "N"], left: Tensor["B", "S", "N", "C"], right: Tensor["B", "S", "N", "C"],
-    state: Tensor["B", "P", 6, "N"],
+    lines: Tensor["B", "P", "L", "T"],
 ):  # fmt: skip
     """The same, and the columns of `q` and `p` turned into singular vectors: they are the rows of `left` and `right`,
     in strips of C elements. Programs share the strips as those of `eigenvalues.tridiagonal_vectors` do."""
     ctx = ts.tile.context()
-    nb, width = ctx.BLOCK, ctx.C
     share = ts.tile.cdiv(ctx.S, ctx.P)
     ts.tile.grid(ctx.B, ctx.P)
     b, own = ts.tile.program_id(0), ts.tile.program_id(1)
     first, last = own * share, min((own + 1) * share, ctx.S)
-    begin(d, e, state, b, own)
-    for s in ts.tile.range_k(first, last):
-        for i in ts.tile.range_k(0, ctx.N, nb):
-            left[b, s, i : i + nb, :] = q[b, s * width : s * width + width, i : i + nb].T
-            right[b, s, i : i + nb, :] = p[b, s * width : s * width + width, i : i + nb].T
-    low, rounds = 0, 0
-    while (low < ctx.N - 1) & (rounds < 30 * ctx.N):
-        high = coupled(state, b, own, low)
-        rounds += 1
-        if high == low:
-            low += 1
-        else:
-            sweep(state, b, own, low, high)
-            for s in ts.tile.range_k(first, last):
-                turn(right, state, b, own, s, low, high, 2)
-                turn(left, state, b, own, s, low, high, 4)
-    end(values, state, b, own)
+    load_strips(left, q, b, first, last, ctx.BLOCK)
+    load_strips(right, p, b, first, last, ctx.BLOCK)
+    turned = ((right, 2), (left, 2 + 2 * SWEEPS))
+    diagonalize(d, e, lines, b, own, values, sweep, turned, first, last, False)
 
 
 def present_column(a, v, y, x, u, b, k, c, width):
@@ -171,97 +160,52 @@ def image_of_right(a, v, y, x, u, b, k, c, tau, nb, width):
     return along
 
 
-def products(x, v, b, k, c, nb):
-    """The products of the rows of `x` with row c of `v`."""
-    sums = ts.tile.zeros((nb, nb), v.dtype)
-    for i in ts.tile.range_k(k, v.shape[2], nb):
-        sums += block(x, b, i, nb) * row(v, b, c, i, nb)[None, :]
-    return ts.tile.row_sum(sums).reshape(nb)
-
-
-def with_column(h, along, tau, c):
-    """The triangle of a block of reflections with one more of them."""
-    nb = h.shape[0]
-    at = ts.tile.arange(nb)
-    column = ts.tile.where(at == c, tau, -tau * ts.tile.row_sum(h * along[None, :]).reshape(nb))
-    return ts.tile.where((at == c)[None, :], column[:, None], h)
-
-
-def begin(d, e, state, b, p):
-    """`state` is what the diagonals have become, and the cosines and sines of a sweep from the right and the left."""
-    for i in ts.tile.range_k(0, d.shape[1]):
-        state[b, p, 0, i] = d[b, i]
-        state[b, p, 1, i] = e[b, i]
-
-
-def end(values, state, b, p):
-    for i in ts.tile.range_k(0, values.shape[1]):
-        if p == 0:
-            values[b, i] = state[b, p, 0, i]
-        for k in ts.tile.range_k(0, 6):
-            state[b, p, k, i] = ts.tile.zeros((), values.dtype)
-
-
-def shift_of(state, b, p, low, high):
+def shift_of(lines, b, p, low, high):
     """The smaller singular value of the last two rows; 0 where an element of the diagonal is next to nothing, which a
     step without shift takes to the end."""
-    f, h = ts.tile.abs(state[b, p, 0, high - 1]), ts.tile.abs(state[b, p, 0, high])
-    g = ts.tile.abs(state[b, p, 1, high - 1])
+    f, h = ts.tile.abs(lines[b, p, 0, high - 1]), ts.tile.abs(lines[b, p, 0, high])
+    g = ts.tile.abs(lines[b, p, 1, high - 1])
     both = ts.tile.sqrt((f + h) * (f + h) + g * g) + ts.tile.sqrt((f - h) * (f - h) + g * g)
-    least, most = h, h
-    for i in ts.tile.range_k(max(low, 0), min(high, state.shape[3] - 1)):
-        size = ts.tile.abs(state[b, p, 0, i])
-        least, most = ts.tile.minimum(least, size), ts.tile.maximum(most, ts.tile.abs(state[b, p, 1, i]))
-        most = ts.tile.maximum(most, size)
-    return ts.tile.where(least <= unit(state) * most, 0.0, 2 * f * h / both)
+    least, most, at = h, h, ts.tile.arange(64)
+    for i in ts.tile.range_k(0, lines.shape[3] - 2 * SWEEPS, 64):
+        size, beside = (
+            ts.tile.abs(lines[b, p, 0, i : i + 64].reshape(64)),
+            ts.tile.abs(lines[b, p, 1, i : i + 64].reshape(64)),
+        )
+        here = (i + at >= low) & (i + at < high)
+        least = ts.tile.minimum(least, ts.tile.min(ts.tile.where(here, size, h)))
+        most = ts.tile.maximum(most, ts.tile.max(ts.tile.where(here, ts.tile.maximum(size, beside), h)))
+    return ts.tile.where(least <= unit(lines) * most, 0.0, 2 * f * h / both)
 
 
-def sweep(state, b, p, low, high):
+def sweep(lines, b, p, low, high, place):
     """One step of QR for rows `low` to `high`: rotations of neighbouring columns and rows from the first ones on."""
-    n = state.shape[3]
-    shift = shift_of(state, b, p, low, high)
-    own, beside = state[b, p, 0, low], state[b, p, 1, low]
+    n = lines.shape[3] - 2 * SWEEPS
+    shift = shift_of(lines, b, p, low, high)
+    own, beside = lines[b, p, 0, low], lines[b, p, 1, low]
     ratio = shift / ts.tile.where(shift == 0, 1.0, own)
     f = (ts.tile.abs(own) - shift) * (ts.tile.where(own < 0, -1.0, 1.0) + ratio)
     g = beside
     for i in ts.tile.range_k(max(low, 0), min(high, n - 1)):
-        r = rotation(state, b, p, i, 2, f, g)
+        r, c, s = rotation(f, g)
+        keep(lines, b, p, place, i, c, s)
         if i > low:
-            state[b, p, 1, i - 1] = r
-        c, s = state[b, p, 2, i], state[b, p, 3, i]
-        below = state[b, p, 0, i + 1]
-        f = c * own + s * beside
-        beside = c * beside - s * own
-        g = s * below
-        below = c * below
-        state[b, p, 0, i] = rotation(state, b, p, i, 4, f, g)
-        c, s = state[b, p, 4, i], state[b, p, 5, i]
-        f = c * beside + s * below
-        own = c * below - s * beside
-        state[b, p, 0, i + 1] = own
-        state[b, p, 1, i] = f
-        beside = state[b, p, 1, i + 1]
-        g = ts.tile.where(i + 1 < high, s * beside, 0.0)
-        beside = c * beside
+            lines[b, p, 1, i - 1] = r
+        below = lines[b, p, 0, i + 1]
+        f, beside, g, below = c * own + s * beside, c * beside - s * own, s * below, c * below
+        r, c, s = rotation(f, g)
+        keep(lines, b, p, place + 2 * SWEEPS, i, c, s)
+        lines[b, p, 0, i] = r
+        f, own = c * beside + s * below, c * below - s * beside
+        beside = lines[b, p, 1, i + 1]
+        g, beside = ts.tile.where(i + 1 < high, s * beside, 0.0), c * beside
+    lines[b, p, 0, high] = own
+    lines[b, p, 1, high - 1] = f
 
 
-def rotation(state, b, p, i, place, f, g):
-    """Puts the cosine and the sine that turn (f, g) into (r, 0) into `state`."""
+def rotation(f, g):
+    """What f becomes when a rotation makes g 0, and the cosine and the sine of the rotation."""
     square = f * f + g * g
-    none = square < tiny(state) * tiny(state)
+    none = square < tiny(f) * tiny(f)
     r = ts.tile.where(none, f, ts.tile.sqrt(square))
-    state[b, p, place, i] = ts.tile.where(none, 1.0, f / r)
-    state[b, p, place + 1, i] = ts.tile.where(none, 0.0, g / r)
-    return r
-
-
-def turn(z, state, b, p, s, low, high, place):
-    """The rows `low` to `high` of a strip, turned as the sweep says."""
-    n, width = z.shape[2:]
-    carried = z[b, s, low, :].reshape(width)
-    for i in ts.tile.range_k(max(low, 0), min(high, n - 1)):
-        cosine, sine = state[b, p, place, i], state[b, p, place + 1, i]
-        own = z[b, s, i + 1, :].reshape(width)
-        z[b, s, i, :] = cosine * carried + sine * own
-        carried = cosine * own - sine * carried
-    z[b, s, high, :] = carried
+    return r, ts.tile.where(none, 1.0, f / r), ts.tile.where(none, 0.0, g / r)

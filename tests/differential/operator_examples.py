@@ -161,15 +161,18 @@ LINALG = [
     *(E("tridiagonal_vectors", Arg(f"{b}5", "wide"), Arg(f"{b}5", "wide"), Arg(f"{b}5 5", "wide"))
       for b in ("B ", "E B ", "")),
     *(E(name, Arg(f"{b}{n} {n}", "wide", symmetric=True)) for name in ("eigh", "eigvalsh")
-      for b, n in (("B ", 5), ("E B ", 3), ("", 6))),
+      for b, n in (("B ", 5), ("E B ", 3), ("", 6), ("B ", 17))),
+    *(E(name, Arg(f"{b}4 4 6", "wide")) for name in ("eigh_lanes", "eigvalsh_lanes", "svd_lanes", "svdvals_lanes")
+      for b in ("B ", "E B ")),
     E("bidiagonalize", Arg("B D D", "f64")), E("bidiagonalize", Arg("D D", "f64")),  # rounding grows with each row
     E("bidiagonalize", Arg("B 6 6", "wide")),
     *(E("bidiagonal_values", Arg(f"{b}5", "wide"), Arg(f"{b}5", "wide")) for b in ("B ", "E B ", "")),
     *(E("bidiagonal_vectors", Arg(f"{b}5", "wide"), Arg(f"{b}5", "wide"), Arg(f"{b}5 5", "wide"),
         Arg(f"{b}5 5", "wide")) for b in ("B ", "E B ", "")),
     *(E("svd", Arg(shape, "wide"), full_matrices=full)
-      for shape, full in (("B 4 4", False), ("E B 5 3", True), ("4 6", True), ("B 3 4", False))),
-    *(E("svdvals", Arg(shape, "wide")) for shape in ("B 4 4", "E B 5 3", "3 5")),
+      for shape, full in (("B 4 4", False), ("E B 5 3", True), ("4 6", True), ("B 3 4", False),
+                           ("B 17 18", False))),
+    *(E("svdvals", Arg(shape, "wide")) for shape in ("B 4 4", "E B 5 3", "3 5", "18 17")),
     E("qr_lanes", Arg("5 4 B", "wide"), k=5), E("qr_lanes", Arg("4 6 B", "wide"), k=4), E("qr", Arg("B 6 4", "wide")),
     E("qr", Arg("B S S", "wide")), E("qr", Arg("B 18 20", "wide")), E("qr", Arg("S S", "wide"), mode="complete"),
 ]  # fmt: skip

@@ -59,8 +59,8 @@ def test_no_rule_is_missing() -> None:
 
 def test_what_has_no_derivative_says_so() -> None:
     parts = {  # of `ts.linalg`'s operators, which have the rules
-        "bidiagonal_values", "bidiagonal_vectors", "bidiagonalize",
-        "cholesky_lanes", "lu_factor", "lu_factor_lanes", "qr_factor", "qr_lanes", "qr_multiply",
+        "bidiagonal_values", "bidiagonal_vectors", "bidiagonalize", "cholesky_lanes", "eigh_lanes", "eigvalsh_lanes",
+        "lu_factor", "lu_factor_lanes", "qr_factor", "qr_lanes", "qr_multiply", "svd_lanes", "svdvals_lanes",
         "triangular_solve_lanes", "tridiagonal_values", "tridiagonal_vectors", "tridiagonalize",
     }  # fmt: skip
     assert {o.name for o in REGISTRY.values() if not o.differentiable} - parts == {

@@ -71,6 +71,70 @@ def test_hard_symmetric_matrices(name: str, dtype: Any, scale: float) -> None:
     assert abs(np.asarray(ts.linalg.eigvalsh(a)) - w).max() <= 30 * unit
 
 
+def small_ones(hard: dict[str, Any], n: int, dtype: Any) -> Any:
+    """A batch of parts of the hard matrices, each at three scales; one has a NaN."""
+    parts = [(np.resize(a, (n, n)) if min(a.shape) < n else a[-n:, -n:]) for a in hard.values()]
+    batch = np.stack([(part * scale).astype(dtype) for part in parts for scale in (1.0, 1e30, 1e-30)])
+    batch[7, 0, 0] = np.nan
+    return batch
+
+
+def same_bits(alone: Any, together: Any) -> None:
+    for one, some in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(np.asarray(one).view(np.uint8), np.asarray(some).view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 5, 16])
+def test_hard_small_symmetric_matrices_in_lanes(n: int, dtype: Any) -> None:
+    """Lanes that are done sooner or turn other rows change no bit of a matrix."""
+    batch = small_ones(SYMMETRIC, n, dtype)
+    batch = np.tril(batch) + np.tril(batch, -1).swapaxes(-1, -2)
+    found = [np.asarray(p) for p in ts.linalg.eigh(batch)]
+    values = np.asarray(ts.linalg.eigvalsh(batch))
+    for i, (a, w, v) in enumerate(zip(batch, *found, strict=True)):
+        same_bits(ts.linalg.eigh(a), (w, v))
+        if i == 7:
+            assert np.isnan(w).all() and np.isnan(v).all()
+            continue
+        exact, unit = a.astype(np.float64), np.finfo(dtype).eps * np.linalg.norm(a.astype(np.float64), 2)
+        assert abs(w - np.linalg.eigvalsh(exact)).max() <= 30 * unit and (np.diff(w) >= 0).all()
+        assert abs(exact @ v - v.astype(np.float64) * w).max() <= 30 * unit
+        assert abs(v.T.astype(np.float64) @ v - np.eye(n)).max() <= 30 * np.finfo(dtype).eps
+        assert abs(values[i] - w).max() <= 30 * unit
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 5, 16])
+def test_hard_small_matrices_in_lanes(n: int, dtype: Any) -> None:
+    batch = small_ones(GENERAL, n, dtype)
+    found = [np.asarray(p) for p in ts.linalg.svd(batch)]
+    values = np.asarray(ts.linalg.svdvals(batch))
+    for i, (x, u, s, vt) in enumerate(zip(batch, *found, strict=True)):
+        same_bits(ts.linalg.svd(x), (u, s, vt))
+        if i == 7:
+            assert np.isnan(u).all() and np.isnan(s).all()
+            continue
+        exact = x.astype(np.float64)
+        unit = np.finfo(dtype).eps * np.linalg.norm(exact, 2)
+        assert abs(s - np.linalg.svd(exact, compute_uv=False)).max() <= 30 * unit
+        assert (np.diff(s) <= 0).all() and s[-1] >= 0
+        assert abs(u.astype(np.float64) * s @ vt - exact).max() <= 30 * unit
+        for q in (u.T.astype(np.float64) @ u, vt.astype(np.float64) @ vt.T):
+            assert abs(q - np.eye(n)).max() <= 30 * np.finfo(dtype).eps
+        assert abs(values[i] - s).max() <= 30 * unit
+
+
+@pytest.mark.parametrize("count", [1, 16, 37])
+def test_batches_of_open_length_have_the_same_bits(count: int) -> None:
+    @ts.function
+    def both(x: Tensor["B", 4, 4, ts.f32]):
+        return *ts.linalg.eigh(x), *ts.linalg.svd(x)
+
+    x = symmetric(count, 4, 4, dtype=np.float32)
+    same_bits(ts.compile(both)(x), both(x))
+
+
 @pytest.mark.parametrize("shape", [(0, 0), (3, 0, 0), (0, 4, 4)])
 def test_nothing_has_no_eigenvalues(shape: tuple[int, ...]) -> None:
     w, v = map(np.asarray, ts.linalg.eigh(np.zeros(shape)))
@@ -284,8 +348,9 @@ def test_vmap_and_functions() -> None:
     assert np.array_equal(ts.vmap(ts.linalg.eigvalsh)(a), ts.linalg.eigvalsh(a))
 
 
-def test_generated_for_gpus() -> None:
-    a = symmetric(2, 5, 5, dtype=np.float32)
+@pytest.mark.parametrize("n", [5, 17])
+def test_generated_for_gpus(n: int) -> None:
+    a = symmetric(2, n, n, dtype=np.float32)
 
     @ts.function
     def both(a):

@@ -8,13 +8,17 @@ from typing import Any
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Operator, tensor
-from tessera.compiler.graph.operators.linalg.matrices import BLOCK
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dims
 from tessera.language.dims import Dim
 from tessera.language.lazy import np
 
+PANEL = 16
+"""rows and columns that are reduced before the rest of a matrix is: each of them needs all that are before it in its
+block, so that wider blocks are more work; results depend on it"""
+SWEEPS = 2
+"""as in kernels/condensed.py"""
 STRIP = 64
 """elements of a row that a program turns at a time"""
 SHARE = 256
@@ -60,6 +64,11 @@ def strips(n: Dim) -> tuple[Dim, int, Dim]:
     while isinstance(n, int) and width >= 2 * max(n, 8):
         width //= 2
     return dims.ceildiv(n, width), width, dims.ceildiv(n, SHARE)
+
+
+def lines(n: Dim, sides: int) -> tuple[int, Dim]:
+    """The lines of a program that turns vectors on so many sides, and how long they are (kernels/condensed.py)."""
+    return 2 + 2 * SWEEPS * sides, n + 2 * SWEEPS
 
 
 def from_strips(g: GraphBuilder, z: Value, n: Dim) -> Value:
@@ -130,12 +139,12 @@ def numpy_rows(z: Any, n: int) -> Any:
 def tridiagonal(a: Any) -> Any:
     """NumPy's `eigenvalues.tridiagonalize`, in its order of blocks."""
     n = len(a)
-    out, t = np.array(a), np.zeros((-(-n // BLOCK) * BLOCK, BLOCK), a.dtype)
+    out, t = np.array(a), np.zeros((-(-n // PANEL) * PANEL, PANEL), a.dtype)
     d, e = np.zeros(n, a.dtype), np.zeros(n, a.dtype)
-    v, w = np.zeros((2, BLOCK, n), a.dtype)
-    for k in range(0, n, BLOCK):
+    v, w = np.zeros((2, PANEL, n), a.dtype)
+    for k in range(0, n, PANEL):
         v[:, k:], w[:, k:] = 0, 0
-        for j in range(k, min(k + BLOCK, n)):
+        for j in range(k, min(k + PANEL, n)):
             c = j - k
             v[c, k:] = (out[j] - w[:, j] @ v - v[:, j] @ w)[k:]
             d[j] = v[c, j]
@@ -150,9 +159,9 @@ def tridiagonal(a: Any) -> Any:
             w[c, k:] = image - tau / 2 * (image @ v[c, k:]) * v[c, k:]
             t[k : k + c, c] = -tau * t[k : k + c, :c] @ along
             t[j, c] = tau
-        behind = slice(k + BLOCK, n)
+        behind = slice(k + PANEL, n)
         out[k:, behind] -= v[:, k:].T @ w[:, behind] + w[:, k:].T @ v[:, behind]
-        out[k:, k : k + BLOCK] = v[: n - k, k:].T
+        out[k:, k : k + PANEL] = v[: n - k, k:].T
     return out, t, d, e, v, w
 
 
@@ -188,26 +197,23 @@ def _coupled(d: Any, e: Any) -> Iterator[tuple[int, int]]:
 
 def eigen_rows(d: Any, e: Any, rows: Any) -> Any:
     """NumPy's `eigenvalues.tridiagonal_vectors`: eigenvalues, and `rows` turned into the vectors' place."""
-    d, e, rows, tiny = np.array(d), np.array(e), np.array(rows), _tiny(d)
+    d, e, rows = np.array(d), np.array(e), np.array(rows)
     for low, high in _coupled(d, e):
         g = (d[low + 1] - d[low]) / (2 * e[low])
-        g = d[high] - d[low] + e[low] / (g + np.copysign(np.sqrt(g * g + 1), g))
-        s = c = d.dtype.type(1)
-        change = d.dtype.type(0)
-        e[high] = 0
+        shift = d[low] - e[low] / (g + np.copysign(np.sqrt(g * g + 1), g))
+        c, s = d.dtype.type(1), d.dtype.type(0)
+        g = h = d[high] - shift
         for i in range(high - 1, low - 1, -1):
-            f, h = s * e[i], c * e[i]
-            square = f * f + g * g
-            r = g if square < tiny * tiny else np.sqrt(square)
+            r = np.sqrt(g * g + e[i] * e[i])
             if i + 1 < high:
-                e[i + 1] = r
-            c, s = (d.dtype.type(1), d.dtype.type(0)) if square < tiny * tiny else (g / r, f / r)
-            g = d[i + 1] - change
-            x = (d[i] - g) * s + 2 * c * h
-            change, d[i + 1] = s * x, g + s * x
-            g = c * x - h
+                e[i + 1] = s * r
+            beside, before = c * e[i], h
+            c, s = g / r, e[i] / r
+            g = c * (d[i] - shift) - s * beside
+            h = c * g
+            d[i + 1] = before + (d[i] - h)
             rows[i], rows[i + 1] = c * rows[i] - s * rows[i + 1], s * rows[i] + c * rows[i + 1]
-        d[low], e[low] = d[low] - change, g
+        d[low], e[low], e[high] = shift + h, s * g, 0
     return d, rows
 
 
@@ -215,13 +221,13 @@ def bidiagonal(a: Any) -> Any:
     """NumPy's `singular_values.bidiagonalize`, in its order of blocks."""
     n = len(a)
     left, right = np.array(a), np.zeros_like(a)
-    t, s = np.zeros((2, -(-n // BLOCK) * BLOCK, BLOCK), a.dtype)
+    t, s = np.zeros((2, -(-n // PANEL) * PANEL, PANEL), a.dtype)
     d, e = np.zeros((2, n), a.dtype)
-    v, y, u, x = np.zeros((4, BLOCK, n), a.dtype)
-    for k in range(0, n, BLOCK):
+    v, y, u, x = np.zeros((4, PANEL, n), a.dtype)
+    for k in range(0, n, PANEL):
         for panel in (v, y, u, x):
             panel[:, k:] = 0
-        for j in range(k, min(k + BLOCK, n)):
+        for j in range(k, min(k + PANEL, n)):
             c = j - k
             column = (left[k:, j] - y[:, j] @ v[:, k:] - u[:, j] @ x[:, k:])[c:]
             d[j], tau, v[c, j:] = _reflection(column)
@@ -239,9 +245,9 @@ def bidiagonal(a: Any) -> Any:
             x[c, j + 1 :] = tau * image[c + 1 :]
             s[k : k + c, c] = -tau * s[k : k + c, :c] @ along
             s[j, c] = tau
-        behind = slice(k + BLOCK, n)
+        behind = slice(k + PANEL, n)
         left[k:, behind] -= v[:, k:].T @ y[:, behind] + x[:, k:].T @ u[:, behind]
-        left[k:, k : k + BLOCK], right[k:, k : k + BLOCK] = v[: n - k, k:].T, u[: n - k, k:].T
+        left[k:, k : k + PANEL], right[k:, k : k + PANEL] = v[: n - k, k:].T, u[: n - k, k:].T
     return left, right, t, s, d, e, v, y, u, x
 
 

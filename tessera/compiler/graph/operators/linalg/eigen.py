@@ -9,12 +9,14 @@ from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
 from tessera.compiler.graph.operators.linalg.condensed import (
+    PANEL,
     Condensed,
     apart,
     batched_lines,
     eigen_rows,
     finite_or_nan,
     from_strips,
+    lines,
     numpy_rows,
     numpy_scaled,
     numpy_signs,
@@ -37,6 +39,7 @@ from tessera.compiler.graph.operators.linalg.matrices import (
     turned,
 )
 from tessera.compiler.graph.operators.linalg.orthogonal import QrMultiply
+from tessera.compiler.graph.operators.linalg.small import is_small, side_by_side
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dims
@@ -58,17 +61,17 @@ class Tridiagonalize(Operator):
 
     def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, ...]:
         *batch, n, _ = a.shape
-        line, panel = a.with_shape((*batch, n)), a.with_shape((*batch, BLOCK, n))
-        return a, a.with_shape((*batch, dims.ceildiv(n, BLOCK) * BLOCK, BLOCK)), line, line, panel, panel
+        line, panel = a.with_shape((*batch, n)), a.with_shape((*batch, PANEL, n))
+        return a, a.with_shape((*batch, dims.ceildiv(n, PANEL) * PANEL, PANEL)), line, line, panel, panel
 
     def reference(self, a: Any) -> Any:
         n = a.shape[-1]
-        return each(tridiagonal, [(n, n), (-(-n // BLOCK) * BLOCK, BLOCK), (n,), (n,), (BLOCK, n), (BLOCK, n)], a)
+        return each(tridiagonal, [(n, n), (-(-n // PANEL) * PANEL, PANEL), (n,), (n,), (PANEL, n), (PANEL, n)], a)
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         if operands[0].rank != 3:
             return None
-        return TileKernel("eigenvalues.tridiagonalize", "three diagonals of {0}", config={"BLOCK": BLOCK})
+        return TileKernel("eigenvalues.tridiagonalize", "three diagonals of {0}", config={"BLOCK": PANEL})
 
     def decompose(self, g: GraphBuilder, a: Value) -> Any:
         return batched(g, "tridiagonalize", [a], [2, 2, 1, 1, 2, 2])
@@ -87,7 +90,7 @@ class TridiagonalValues(Condensed):
 
     def infer(self, t: Infer, d: TensorType, e: TensorType) -> tuple[TensorType, TensorType]:
         *batch, n = d.shape
-        return d, d.with_shape((*batch, 1, 4, n))
+        return d, d.with_shape((*batch, 1, *lines(n, 0)))
 
     def reference(self, d: Any, e: Any) -> Any:
         n = d.shape[-1]
@@ -96,7 +99,7 @@ class TridiagonalValues(Condensed):
             return eigen_rows(de[0], de[1], np.zeros((n, 0), d.dtype))[0]
 
         w = each(one, [(n,)], np.stack([d, e], -2))
-        return w, np.zeros((*d.shape[:-1], 1, 4, n), d.dtype)
+        return w, np.zeros((*d.shape[:-1], 1, *lines(n, 0)), d.dtype)
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         return TileKernel("eigenvalues.tridiagonal_values", "eigenvalues of {0}") if operands[0].rank == 2 else None
@@ -115,7 +118,7 @@ class TridiagonalVectors(Condensed):
     def infer(self, t: Infer, d: TensorType, e: TensorType, q: TensorType) -> tuple[TensorType, ...]:
         *batch, n = d.shape
         count, width, programs = strips(n)
-        return d, d.with_shape((*batch, count, n, width)), d.with_shape((*batch, programs, 4, n))
+        return d, d.with_shape((*batch, count, n, width)), d.with_shape((*batch, programs, *lines(n, 1)))
 
     def reference(self, d: Any, e: Any, q: Any) -> Any:
         n = d.shape[-1]
@@ -127,7 +130,7 @@ class TridiagonalVectors(Condensed):
 
         shapes: Any = [(n,), (count, n, width)]
         w, z = each(one, shapes, np.stack([d, e], -2), q)
-        return w, z, np.zeros((*d.shape[:-1], programs, 4, n), d.dtype)
+        return w, z, np.zeros((*d.shape[:-1], programs, *lines(n, 1)), d.dtype)
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         if operands[0].rank != 2:
@@ -176,12 +179,16 @@ class Eigh(Operator):
         if 0 in tensor(x).shape:
             return g.reshape(x, tensor(x).shape[:-1]) if n == 0 else diagonal_of(g, x), x
         a, size, whole = scaled(g, _symmetric(g, x))
-        packed, tri, d, e, *_ = g.tridiagonalize(a)
-        q = g.qr_multiply(packed, tri, identity(g, tensor(a), n, n), False, 1)
-        w, z, _ = g.tridiagonal_vectors(d, e, q)
+        if is_small(tensor(a)):
+            w, rows = side_by_side(g, "eigh_lanes", a)
+        else:
+            packed, tri, d, e, *_ = g.tridiagonalize(a)
+            q = g.qr_multiply(packed, tri, identity(g, tensor(a), n, n), False, 1)
+            w, z, _ = g.tridiagonal_vectors(d, e, q)
+            rows = from_strips(g, z, n)
         order = g.argsort(w, axis=-1)
         w = g.mul(g.take_along_axis(w, order, axis=-1), g.squeeze(size, -1))
-        rows = taken(g, from_strips(g, z, n), order)
+        rows = taken(g, rows, order)
         v = turned(g, g.mul(rows, signs(g, rows)))
         return finite_or_nan(g, g.squeeze(whole, -1), w), finite_or_nan(g, whole, v)
 
@@ -222,8 +229,12 @@ class Eigvalsh(Operator):
         if 0 in tensor(x).shape:
             return g.eigh(x)[0]
         a, size, whole = scaled(g, _symmetric(g, x))
-        _, _, d, e, *_ = g.tridiagonalize(a)
-        w = g.mul(g.sort(g.tridiagonal_values(d, e)[0], axis=-1), g.squeeze(size, -1))
+        if is_small(tensor(a)):
+            (w,) = side_by_side(g, "eigvalsh_lanes", a)
+        else:
+            _, _, d, e, *_ = g.tridiagonalize(a)
+            w = g.tridiagonal_values(d, e)[0]
+        w = g.mul(g.sort(w, axis=-1), g.squeeze(size, -1))
         return finite_or_nan(g, g.squeeze(whole, -1), w)
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value) -> tuple[Value]:

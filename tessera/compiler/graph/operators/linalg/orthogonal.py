@@ -84,14 +84,17 @@ class QrMultiply(Operator):
 
     def reference(self, a: Any, tri: Any, x: Any, trans: bool, below: int = 0) -> Any:
         def one(a: Any, tri: Any, x: Any) -> Any:
-            return _reflected(a, tri, x, trans, below)
+            return reflected(a, tri, x, trans, below)
 
         return each(one, [x.shape[-2:]], a, tri, x)
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         if operands[0].rank != 3:
             return None
-        return TileKernel("factorizations.reflect", "reflections of {0}", config={"BLOCK": BLOCK})
+        block, columns = operands[1].shape[-1], operands[2].shape[-1]
+        width = 64 if isinstance(columns, int) and columns >= 128 else 32
+        config = {"BLOCK": int(block), "COLUMNS": width}
+        return TileKernel("factorizations.reflect", "reflections of {0}", config=config)
 
     def decompose(self, g: GraphBuilder, a: Value, tri: Value, x: Value, trans: bool, below: int) -> Any:
         return batched(g, "qr_multiply", [a, tri, x], [2], trans, below)
@@ -124,10 +127,12 @@ def _reflections(a: Any) -> Any:
     return out, tri
 
 
-def _reflected(a: Any, tri: Any, x: Any, trans: bool, below: int) -> Any:
-    out, blocks = np.array(x), range(0, min(a.shape), BLOCK)
+def reflected(a: Any, tri: Any, x: Any, trans: bool, below: int) -> Any:
+    """NumPy's `factorizations.reflect`."""
+    block = tri.shape[-1]
+    out, blocks = np.array(x), range(0, min(a.shape), block)
     for k in blocks if trans else reversed(blocks):
-        width = min(BLOCK, min(a.shape) - k)
+        width = min(block, min(a.shape) - k)
         v = np.tril(a[k:, k : k + width], -1 - below) + np.eye(len(a) - k, width, -below, dtype=a.dtype)
         t = tri[k : k + width, :width]
         out[k:] -= v @ ((t.T if trans else t) @ (v.T @ out[k:]))

@@ -9,12 +9,14 @@ from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
 from tessera.compiler.graph.operators.linalg.condensed import (
+    PANEL,
     Condensed,
     apart,
     batched_lines,
     bidiagonal,
     finite_or_nan,
     from_strips,
+    lines,
     numpy_rows,
     numpy_scaled,
     numpy_signs,
@@ -37,6 +39,7 @@ from tessera.compiler.graph.operators.linalg.matrices import (
     upper_part,
 )
 from tessera.compiler.graph.operators.linalg.orthogonal import QrFactor, QrMultiply, first_columns, first_rows
+from tessera.compiler.graph.operators.linalg.small import is_small, side_by_side
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dims
@@ -58,19 +61,19 @@ class Bidiagonalize(Operator):
 
     def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, ...]:
         *batch, n, _ = a.shape
-        line, panel = a.with_shape((*batch, n)), a.with_shape((*batch, BLOCK, n))
-        triangles = a.with_shape((*batch, dims.ceildiv(n, BLOCK) * BLOCK, BLOCK))
+        line, panel = a.with_shape((*batch, n)), a.with_shape((*batch, PANEL, n))
+        triangles = a.with_shape((*batch, dims.ceildiv(n, PANEL) * PANEL, PANEL))
         return a, a, triangles, triangles, line, line, panel, panel, panel, panel
 
     def reference(self, a: Any) -> Any:
         n = a.shape[-1]
-        triangles = (-(-n // BLOCK) * BLOCK, BLOCK)
-        return each(bidiagonal, [(n, n), (n, n), triangles, triangles, (n,), (n,), *([(BLOCK, n)] * 4)], a)
+        triangles = (-(-n // PANEL) * PANEL, PANEL)
+        return each(bidiagonal, [(n, n), (n, n), triangles, triangles, (n,), (n,), *([(PANEL, n)] * 4)], a)
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         if operands[0].rank != 3:
             return None
-        return TileKernel("singular_values.bidiagonalize", "two diagonals of {0}", config={"BLOCK": BLOCK})
+        return TileKernel("singular_values.bidiagonalize", "two diagonals of {0}", config={"BLOCK": PANEL})
 
     def decompose(self, g: GraphBuilder, a: Value) -> Any:
         return batched(g, "bidiagonalize", [a], [2, 2, 2, 2, 1, 1, 2, 2, 2, 2])
@@ -89,7 +92,7 @@ class BidiagonalValues(Condensed):
 
     def infer(self, t: Infer, d: TensorType, e: TensorType) -> tuple[TensorType, TensorType]:
         *batch, n = d.shape
-        return d, d.with_shape((*batch, 1, 6, n))
+        return d, d.with_shape((*batch, 1, *lines(n, 0)))
 
     def reference(self, d: Any, e: Any) -> Any:
         n = d.shape[-1]
@@ -97,7 +100,7 @@ class BidiagonalValues(Condensed):
         def one(de: Any) -> Any:
             return singular_rows(de[0], de[1], np.zeros((n, 0), d.dtype), np.zeros((n, 0), d.dtype))[0]
 
-        return each(one, [(n,)], np.stack([d, e], -2)), np.zeros((*d.shape[:-1], 1, 6, n), d.dtype)
+        return each(one, [(n,)], np.stack([d, e], -2)), np.zeros((*d.shape[:-1], 1, *lines(n, 0)), d.dtype)
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         return TileKernel("singular_values.bidiagonal_values", "singular values") if operands[0].rank == 2 else None
@@ -117,7 +120,7 @@ class BidiagonalVectors(Condensed):
         *batch, n = d.shape
         count, width, programs = strips(n)
         rows = d.with_shape((*batch, count, n, width))
-        return d, rows, rows, d.with_shape((*batch, programs, 6, n))
+        return d, rows, rows, d.with_shape((*batch, programs, *lines(n, 2)))
 
     def reference(self, d: Any, e: Any, q: Any, p: Any) -> Any:
         n = d.shape[-1]
@@ -129,7 +132,9 @@ class BidiagonalVectors(Condensed):
             return w, *(rows.reshape(n, count, width).swapaxes(0, 1) for rows in sides)
 
         shapes: Any = [(n,), (count, n, width), (count, n, width)]
-        return *each(one, shapes, np.stack([d, e], -2), q, p), np.zeros((*d.shape[:-1], programs, 6, n), d.dtype)
+        return *each(one, shapes, np.stack([d, e], -2), q, p), np.zeros(
+            (*d.shape[:-1], programs, *lines(n, 2)), d.dtype
+        )
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         if operands[0].rank != 2:
@@ -243,8 +248,13 @@ class Svdvals(Operator):
         if 0 in tensor(x).shape:
             return g.svd(x)[1]
         a, size, whole = scaled(g, x)
-        _, _, _, _, d, e, *_ = g.bidiagonalize(_square(g, a)[0])
-        w = g.sort(g.abs(g.bidiagonal_values(d, e)[0]), axis=-1, descending=True)
+        a, _, _ = _square(g, a)
+        if is_small(tensor(a)):
+            (w,) = side_by_side(g, "svdvals_lanes", a)
+        else:
+            _, _, _, _, d, e, *_ = g.bidiagonalize(a)
+            w = g.bidiagonal_values(d, e)[0]
+        w = g.sort(g.abs(w), axis=-1, descending=True)
         return finite_or_nan(g, g.squeeze(whole, -1), g.mul(w, g.squeeze(size, -1)))
 
     def adjoint(self, g: GraphBuilder, out: Value, ct: Value, x: Value) -> tuple[Value]:
@@ -275,13 +285,17 @@ def _square(g: GraphBuilder, x: Value) -> tuple[Value, Any, Any]:
 def _of_square(g: GraphBuilder, x: Value) -> tuple[Value, Value, Value]:
     """u, s and v of a square matrix."""
     n = tensor(x).shape[-1]
-    left, right, t, s, d, e, *_ = g.bidiagonalize(x)
-    eye = identity(g, tensor(x), n, n)
-    q, p = g.qr_multiply(left, t, eye), g.qr_multiply(right, s, eye, False, 1)
-    w, rows, columns, _ = g.bidiagonal_vectors(d, e, q, p)
+    if is_small(tensor(x)):
+        w, u, v = side_by_side(g, "svd_lanes", x)
+    else:
+        left, right, t, s, d, e, *_ = g.bidiagonalize(x)
+        eye = identity(g, tensor(x), n, n)
+        q, p = g.qr_multiply(left, t, eye), g.qr_multiply(right, s, eye, False, 1)
+        w, rows, columns, _ = g.bidiagonal_vectors(d, e, q, p)
+        u, v = from_strips(g, rows, n), from_strips(g, columns, n)
     order = g.argsort(g.abs(w), axis=-1, descending=True)
     w = g.take_along_axis(w, order, axis=-1)
-    u, v = taken(g, from_strips(g, rows, n), order), taken(g, from_strips(g, columns, n), order)
+    u, v = taken(g, u, order), taken(g, v, order)
     sign = signs(g, u)
     of_v = g.where(g.lt(g.unsqueeze(w, -1), 0.0), g.neg(sign), sign)
     return turned(g, g.mul(u, sign)), g.abs(w), turned(g, g.mul(v, of_v))
