@@ -48,7 +48,7 @@ def solve_columns(
         out[m, i : i + nb, c : c + width] = x
 
 
-@ts.kernel(BLOCK=32)
+@ts.kernel(BLOCK=32, ROWS=8)
 def solve_vector(
     a: Tensor["B", "N", "N"],
     b: Tensor["B", "N", "K"],
@@ -58,9 +58,10 @@ def solve_vector(
     unit: bool = False,
 ):
     """The same for one column, K = 1: what blocks contribute is summed column by column of the blocks, and these 32
-    sums at the end."""
+    sums at the end; of so many rows at a time that their sums fit registers. Columns of `a` are read from memory: each
+    serves once."""
     ctx = ts.tile.context()
-    nb = ctx.BLOCK
+    nb, few = ctx.BLOCK, ctx.ROWS
     ts.tile.grid(ctx.B)
     m = ts.tile.program_id(0)
     at = ts.tile.arange(nb)
@@ -68,23 +69,27 @@ def solve_vector(
     blocks = ts.tile.cdiv(ctx.N, nb)
     for step in ts.tile.range_k(0, blocks):
         i = (step if ascends else blocks - 1 - step) * nb
-        sums = ts.tile.zeros((nb, nb), a.dtype)
-        for j in ts.tile.range_k(0 if ascends else i + nb, i if ascends else ctx.N, nb):
-            known = out[m, j : j + nb, 0].reshape(nb)
-            if trans:
+        start, stop = 0 if ascends else i + nb, i if ascends else ctx.N
+        if trans:
+            sums = ts.tile.zeros((nb, nb), a.dtype)
+            for j in ts.tile.range_k(start, stop, nb):
+                known = out[m, j : j + nb, 0].reshape(nb)
                 sums += a[m, j : j + nb, i : i + nb].reshape((nb, nb)) * known[:, None]
-            else:
-                sums += a[m, i : i + nb, j : j + nb].reshape((nb, nb)) * known[None, :]
-        total = (ts.tile.col_sum(sums) if trans else ts.tile.row_sum(sums)).reshape(nb)
-        x = b[m, i : i + nb, 0].reshape(nb) - total
-        d = a[m, i : i + nb, i : i + nb].reshape((nb, nb))
-        d = d if trans else d.T
+            x = b[m, i : i + nb, 0].reshape(nb) - ts.tile.col_sum(sums).reshape(nb)
+        else:
+            for r in ts.tile.range_k(i, min(i + nb, ctx.N), few):
+                sums = ts.tile.zeros((few, nb), a.dtype)
+                for j in ts.tile.range_k(start, stop, nb):
+                    known = out[m, j : j + nb, 0].reshape(nb)
+                    sums += a[m, r : r + few, j : j + nb].reshape((few, nb)) * known[None, :]
+                out[m, r : r + few, 0] = b[m, r : r + few, 0].reshape(few) - ts.tile.row_sum(sums).reshape(few)
+            x = out[m, i : i + nb, 0].reshape(nb)
         count = min(nb, ctx.N - i)
         for s in ts.tile.range_k(0, count):
             r = s if ascends else count - 1 - s
-            column = ts.tile.col_sum(ts.tile.where((at == r)[:, None], d, 0.0)).reshape(nb)
+            column = (a[m, i + r, i : i + nb] if trans else a[m, i : i + nb, i + r]).reshape(nb)
             own = ts.tile.sum(ts.tile.where(at == r, x, 0.0))
-            own = own if unit else own / ts.tile.sum(ts.tile.where(at == r, column, 0.0))
+            own = own if unit else own / a[m, i + r, i + r]
             rest = ts.tile.where(at > r if ascends else at < r, column, 0.0)
             x = ts.tile.where(at == r, own, x - rest * own)
         out[m, i : i + nb, 0] = x
