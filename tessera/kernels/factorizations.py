@@ -174,10 +174,12 @@ def householder(a: Tensor["B", "M", "N"], out: Tensor["B", "M", "N"], t: Tensor[
             along = ts.tile.zeros((nb,), a.dtype)
             for i in ts.tile.range_k(k, ctx.M, nb):
                 y = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
-                along += ts.tile.col_sum(reflection(y, at, c, k + c - i, start)[:, None] * y).reshape(nb)
+                along += ts.tile.col_sum(
+                    reflection(out[m, i : i + nb, k + c], at, k + c - i, start)[:, None] * y
+                ).reshape(nb)
             for i in ts.tile.range_k(k, ctx.M, nb):
                 y = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
-                v = reflection(y, at, c, k + c - i, start)
+                v = reflection(out[m, i : i + nb, k + c], at, k + c - i, start)
                 y = y - v[:, None] * ts.tile.where(at > c, tau * along, 0.0)[None, :]
                 own = (at == c)[None, :] & (at > k + c - i).reshape(nb)[:, None]
                 out[m, i : i + nb, k : k + nb] = ts.tile.where(own, v[:, None], y)
@@ -291,7 +293,7 @@ def reflections(x, at, down):
     return ts.tile.where(apart > 0, x.reshape(x.shape), ts.tile.where(apart == 0, 1.0, 0.0))
 
 
-def reflection(y, at, c, first, start):
-    """A block of the reflection that is made of column c: 1 at the row `first`, and 0 before."""
-    x = ts.tile.where(at > first, column_of(y, at, c) / start, 0.0)
+def reflection(column, at, first, start):
+    """A part of the reflection that is made of a column: 1 at the row `first`, and 0 before."""
+    x = ts.tile.where(at > first, column.reshape(at.shape) / start, 0.0)
     return ts.tile.where(at == first, 1.0, x)
