@@ -12,6 +12,9 @@ from tessera import Tensor
 from tessera.kernels.condensed import tiny, unit
 from tessera.kernels.singular_values import rotation
 
+CLEAR = 0.7
+"""as in the operators' `condensed`"""
+
 
 @ts.kernel
 def eigenvalues(a: Tensor["B", "N", "N", "C"], out: Tensor["B", "N", "N", "C"], lines: Tensor["B", 4, "N", "C"]):
@@ -173,12 +176,31 @@ def diagonalize(out, lines, b, turn, vectors):
     while (left > 0) & (rounds < 30 * n):
         left = turn(lines, b, vectors)
         rounds += 1
+    fix_signs(vectors, b, n)
     nothing = ts.tile.zeros((out.shape[3],), out.dtype)
     for i in ts.tile.range_k(0, n):
         for k in ts.tile.range_k(1, 4):
             lines[b, k, i, :] = nothing
         for j in ts.tile.range_k(0, n):
             out[b, i, j, :] = nothing
+
+
+def fix_signs(vectors, b, n):
+    """Makes the first clear element of each vector positive, those of the last array: as `condensed.signs` of the
+    operators does. Vectors of other arrays turn with them."""
+    for z in vectors[-1:]:
+        for i in ts.tile.range_k(0, n):
+            greatest = ts.tile.zeros((z.shape[3],), z.dtype)
+            for j in ts.tile.range_k(0, n):
+                greatest = ts.tile.maximum(greatest, ts.tile.abs(z[b, i, j, :].reshape(z.shape[3])))
+            sign = ts.tile.full((z.shape[3],), 1.0, z.dtype)
+            for step in ts.tile.range_k(0, n):
+                x = z[b, i, n - 1 - step, :].reshape(z.shape[3])
+                clear = ts.tile.abs(x) >= CLEAR * greatest
+                sign = ts.tile.where(clear, ts.tile.where(x < 0, -1.0, 1.0), sign)
+            for turned in vectors:
+                for j in ts.tile.range_k(0, n):
+                    turned[b, i, j, :] *= sign
 
 
 def ranges(lines, b):

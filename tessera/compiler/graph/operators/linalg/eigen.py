@@ -186,10 +186,10 @@ class Eigh(Operator):
             q = g.qr_multiply(packed, tri, identity(g, tensor(a), n, n), False, 1)
             w, z, _ = g.tridiagonal_vectors(d, e, q)
             rows = from_strips(g, z, n)
+            rows = g.mul(rows, signs(g, rows))
         order = g.argsort(w, axis=-1)
         w = g.mul(g.take_along_axis(w, order, axis=-1), g.squeeze(size, -1))
-        rows = taken(g, rows, order)
-        v = turned(g, g.mul(rows, signs(g, rows)))
+        v = turned(g, taken(g, rows, order))
         return finite_or_nan(g, g.squeeze(whole, -1), w), finite_or_nan(g, whole, v)
 
     def adjoint(self, g: GraphBuilder, outs: Any, cts: Any, x: Value) -> tuple[Value]:

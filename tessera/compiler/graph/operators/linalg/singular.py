@@ -293,12 +293,13 @@ def _of_square(g: GraphBuilder, x: Value) -> tuple[Value, Value, Value]:
         q, p = g.qr_multiply(left, t, eye), g.qr_multiply(right, s, eye, False, 1)
         w, rows, columns, _ = g.bidiagonal_vectors(d, e, q, p)
         u, v = from_strips(g, rows, n), from_strips(g, columns, n)
+        sign = signs(g, u)
+        u, v = g.mul(u, sign), g.mul(v, sign)
     order = g.argsort(g.abs(w), axis=-1, descending=True)
     w = g.take_along_axis(w, order, axis=-1)
     u, v = taken(g, u, order), taken(g, v, order)
-    sign = signs(g, u)
-    of_v = g.where(g.lt(g.unsqueeze(w, -1), 0.0), g.neg(sign), sign)
-    return turned(g, g.mul(u, sign)), g.abs(w), turned(g, g.mul(v, of_v))
+    v = g.mul(v, g.where(g.lt(g.unsqueeze(w, -1), 0.0), -1.0, 1.0))
+    return turned(g, u), g.abs(w), turned(g, v)
 
 
 def _behind(g: GraphBuilder, factor: Any, u: Value, m: Dim, full: bool) -> Value:

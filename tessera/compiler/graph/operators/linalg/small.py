@@ -8,7 +8,13 @@ from typing import Any, ClassVar
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
-from tessera.compiler.graph.operators.linalg.condensed import bidiagonal, eigen_rows, singular_rows, tridiagonal
+from tessera.compiler.graph.operators.linalg.condensed import (
+    bidiagonal,
+    eigen_rows,
+    numpy_signs,
+    singular_rows,
+    tridiagonal,
+)
 from tessera.compiler.graph.operators.linalg.lanes import SMALL
 from tessera.compiler.graph.operators.linalg.matrices import each
 from tessera.compiler.graph.operators.linalg.orthogonal import reflected
@@ -106,14 +112,16 @@ class EigvalshLanes(_SideBySide):
 
 
 class EighLanes(_SideBySide):
-    """Eigenvalues and eigenvectors of symmetric matrices, of which the lower triangle counts."""
+    """Eigenvalues and eigenvectors, with the signs of `eigh`, of symmetric matrices, of which the lower triangle
+    counts."""
 
     sides = 1
     runs = "eigenvectors", "eigenvectors of {0}"
 
     def of_one(self, a: Any) -> Any:
         packed, tri, d, e, *_ = tridiagonal(np.tril(a) + np.tril(a, -1).T)
-        return eigen_rows(d, e, reflected(packed, tri, np.eye(len(a), dtype=a.dtype), False, 1).T)
+        w, rows = eigen_rows(d, e, reflected(packed, tri, np.eye(len(a), dtype=a.dtype), False, 1).T)
+        return w, rows * numpy_signs(rows)
 
 
 class SvdvalsLanes(_SideBySide):
@@ -128,7 +136,7 @@ class SvdvalsLanes(_SideBySide):
 
 
 class SvdLanes(_SideBySide):
-    """Singular values, with signs, and singular vectors from the left and the right."""
+    """Singular values, with signs, and singular vectors from the left, with the signs of `svd`, and the right."""
 
     sides = 2
     runs = "singular_vectors", "singular vectors of {0}"
@@ -136,4 +144,6 @@ class SvdLanes(_SideBySide):
     def of_one(self, a: Any) -> Any:
         left, right, t, s, d, e, *_ = bidiagonal(a)
         eye = np.eye(len(a), dtype=a.dtype)
-        return singular_rows(d, e, reflected(left, t, eye, False, 0).T, reflected(right, s, eye, False, 1).T)
+        w, u, v = singular_rows(d, e, reflected(left, t, eye, False, 0).T, reflected(right, s, eye, False, 1).T)
+        sign = numpy_signs(u)
+        return w, u * sign, v * sign
