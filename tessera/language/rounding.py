@@ -22,10 +22,12 @@ def round_to(x: Any, dtype: DType) -> Any:
     if x.dtype.kind == "c" and not dtype.is_complex:
         x = x.real
     with np.errstate(all="ignore"):
+        if x.dtype == dtype.numpy and dtype.name != "tf32":
+            return x
+        if dtype.is_low_precision and dtype.name != "f16" and x.dtype.kind in "iuf" and x.dtype.itemsize >= 4:
+            x = _to_odd(x)
         if dtype.name == "tf32":
             return _to_tf32(x.astype(np.float32))
-        if x.dtype == dtype.numpy:
-            return x
         if dtype.name == "fp8_e8m0":
             return _to_power(x.astype(np.float32)).astype(dtype.numpy)
         if dtype.is_float and dtype.bits <= 8:
@@ -35,9 +37,30 @@ def round_to(x: Any, dtype: DType) -> Any:
         return x.astype(dtype.numpy)
 
 
+def rounded_number(value: bool | int | float | complex, dtype: DType) -> Any:
+    """A Python number as an array of rank 0, rounded once. Integers fit."""
+    if not dtype.is_low_precision:
+        return np.asarray(value, dtype.numpy)
+    return round_to(np.float64(value.real if isinstance(value, complex) else value), dtype)
+
+
 def to_compute(x: Any, dtype: DType) -> Any:
     """The array as `dtype`'s arithmetic sees it: f32 for narrower floats."""
     return np.asarray(x).astype(dtype.compute.numpy) if dtype.is_low_precision else np.asarray(x)
+
+
+def _to_odd(x: Any) -> Any:
+    """As f32; what that cannot hold goes to its odd neighbour, so that rounding to fewer bits rounds once in effect."""
+    if x.dtype == np.float32:
+        return x
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+        large = (x >> 53 != 0) & ((x >> 53 != -1) if x.dtype.kind == "i" else True)
+        x = np.where(large, x >> 11 << 11 | ((x & 0x7FF) != 0).astype(x.dtype) << 11, x)
+    x = x.astype(np.float64)
+    near = x.astype(np.float32)
+    back, bits = near.astype(np.float64), near.view(np.uint32)
+    odd = np.where(np.abs(back) > np.abs(x), bits - 1, bits) | np.uint32(1)
+    return np.where((back != x) & (x == x), odd.view(np.float32), near)
 
 
 def _to_tf32(x: Any) -> Any:

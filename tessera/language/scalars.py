@@ -79,6 +79,14 @@ def _fma(x: Any, y: Any, z: Any) -> Any:
     return x * y + z
 
 
+def _pow(x: Any, y: Any) -> Any:
+    """Integers to negative powers give 1 / x**-y without its fraction, on every target; NumPy refuses them."""
+    if np.result_type(x, y).kind != "i":
+        return np.power(x, y)
+    small = np.where(x == 1, 1, np.where(x == -1, 1 - 2 * (y & 1), 0)).astype(np.result_type(x, y))
+    return np.where(y < 0, small, np.power(x, np.where(y < 0, 0, y)))
+
+
 def _rsqrt(x: Any) -> Any:
     return 1 / np.sqrt(x)
 
@@ -133,7 +141,7 @@ _def("mul", 2, "x * y", _np("multiply"), accepts="any", symbol="*")
 _def("div", 2, "x / y; integers divide as f32", _np("divide"), gives="float", symbol="/", flops=1)
 _def("floordiv", 2, "floor(x / y)", _np("floor_divide"), accepts="real", symbol="//", flops=2)
 _def("mod", 2, "x - y * floor(x / y): the sign of y", _np("mod"), accepts="real", symbol="%", flops=3)
-_def("pow", 2, "x to the power y", _np("power"), symbol="**", flops=20)
+_def("pow", 2, "x to the power y", _pow, symbol="**", flops=20)
 _def("maximum", 2, "the larger of x and y; NaN if either is NaN", _np("maximum"), accepts="real", in_graphs="ordered")
 _def("minimum", 2, "the smaller of x and y; NaN if either is NaN", _np("minimum"), accepts="real", in_graphs="ordered")
 _def(

@@ -233,6 +233,27 @@ def float_into_integers(x: ts.Tensor["M", ts.f32], k: ts.Tensor["M", ts.int32]):
     k[tile_m:tile_m+8] = x[tile_m:tile_m+8]
 
 
+@wrong("TS302", "x[tile_m:tile_m+8] + 300", "300 does not fit int8")
+def number_beyond_a_dtype(x: ts.Tensor["M", ts.int8], y: ts.Tensor["M", ts.int32]):
+    y[tile_m:tile_m+8] = x[tile_m:tile_m+8] + 300
+
+
+@wrong("TS302", "x[tile_m:tile_m+8] > -1", "-1 does not fit uint8")
+def compared_with_less_than_a_dtype_holds(x: ts.Tensor["M", ts.uint8], y: ts.Tensor["M", ts.bool_]):
+    y[tile_m:tile_m+8] = x[tile_m:tile_m+8] > -1
+
+
+@wrong("TS302", "ts.tile.full((8,), 2.5, ts.int32)", "2.5 does not fit int32")
+def filled_with_a_fraction(y: ts.Tensor["M", ts.int32]):
+    y[tile_m:tile_m+8] = ts.tile.full((8,), 2.5, ts.int32)
+
+
+@wrong("TS302", "x[p] + p", "uint64 and int64, which coordinates and sizes are, have no common dtype")
+def coordinate_beside_64_bits_without_sign(x: ts.Tensor["M", ts.uint64], y: ts.Tensor["M", ts.uint64]):
+    p = ts.tile.program_id()
+    y[p] = x[p] + p
+
+
 @wrong("TS302", "ts.tile.mma(x[tile_m:tile_m+8, 0:8], w[0:8, 0:8])", "no common dtype")
 def two_formats(x: ts.Tensor["M", "K", ts.f16], w: ts.Tensor["K", "K", ts.bf16], y: ts.Tensor["M", "K", ts.f32]):
     y[tile_m:tile_m+8, 0:8] = ts.tile.mma(x[tile_m:tile_m+8, 0:8], w[0:8, 0:8])

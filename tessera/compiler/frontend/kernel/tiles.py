@@ -24,6 +24,7 @@ from tessera.language.dtypes import DType
 from tessera.language.scalars import ACCEPTED, TABLE, TRUTHS, Accepts, elements
 
 NUMBERS = (bool, int, float, complex)
+SHIFTS = ("shift_left", "shift_right")
 MATRICES = 64
 """how many a batched product may have"""
 
@@ -60,6 +61,8 @@ class Tiles:
         number: Any = value
         if not isinstance(value, Number) and not hasattr(value, "__float__"):
             raise KernelFault("TS105", f"a number is needed here, not {type_name(value)}")
+        if dtype.is_integer and dtypes.number(number, dtype) is None:
+            raise KernelFault("TS302", f"{number!r} does not fit {dtype}; a tile of a wider dtype, cast(..., ts.int64), holds it")
         kept = complex(number) if dtype.is_complex else float(number) if dtype.is_float else int(number)
         return self.builder.constant(bool(kept) if dtype.kind == "bool" else kept, dtype)
 
@@ -93,7 +96,8 @@ class Tiles:
 
     # elementwise
     def promote(self, operands: Sequence[Any]) -> tuple[list[Value], DType]:
-        """Operands in their common dtype; Python numbers and indices adapt to the tiles beside them."""
+        """Operands in their common dtype. Python numbers adapt to the tiles beside them. Coordinates and sizes adapt to
+        floats; beside integers they are int64, as lanes are, so that index arithmetic does not wrap around."""
         tiles = [self.compute(v) for v in operands if isinstance(v, Value)]
         common: DType | None = None
         for t in tiles:
@@ -104,10 +108,14 @@ class Tiles:
             common = joint
         for v in operands:
             if not isinstance(v, Value):
-                weak = dtypes.weak(1 if isinstance(v, Expr) else v, common)
+                weak = _of_size(common) if isinstance(v, Expr) else dtypes.weak(v, common)
                 if weak is None:
                     raise KernelFault("TS105", f"{v!r} is not a number")
-                common = weak if common is None else dtypes.promote(common, weak) or weak
+                joint = weak if common is None else dtypes.promote(common, weak)
+                if joint is None:
+                    said = f"{common} and {weak}, which coordinates and sizes are,"
+                    raise KernelFault("TS302", f"{said} have no common dtype; convert the tile with cast(...)")
+                common = joint
         assert common is not None
         done = iter(tiles)
         out = [self.cast(next(done), common) if isinstance(v, Value) else self.scalar(v, common) for v in operands]
@@ -118,6 +126,13 @@ class Tiles:
         tiles = [v for v in operands if isinstance(v, Value)]
         if name in TRUTHS and not dtypes.have_common(tile_type(v).dtype for v in tiles):
             operands = tuple(self.truth(v) if isinstance(v, Value) else v for v in operands)
+        if name in SHIFTS and isinstance(operands[0], Value) and isinstance(operands[1], Expr):
+            count = self.scalar(operands[1], tile_type(operands[0]).dtype)  # how far says nothing of how wide
+            operands = (operands[0], count)
+        if TABLE[name].gives == "float" and all(tile_type(v).dtype.is_integer for v in tiles):
+            tiles = [self.cast(v, dtypes.f32) for v in tiles]  # so that sizes and numbers beside them are f32, too
+            done = iter(tiles)
+            operands = tuple(next(done) if isinstance(v, Value) else v for v in operands)
         values, dtype = self.promote(operands)
         demand_dtype(name, dtype, TABLE[name].accepts)
         if TABLE[name].gives == "float" and not (dtype.is_float or dtype.is_complex):
@@ -374,6 +389,11 @@ class Tiles:
         if dtype.is_low_precision:
             raise KernelFault("TS301", f"sums of products need at least f32, not {dtype}; cast the result instead")
         return self.full(shape, 0, dtype)
+
+
+def _of_size(beside: DType | None) -> DType:
+    """The dtype of a coordinate or size beside tiles of a dtype."""
+    return beside if beside is not None and (beside.is_float or beside.is_complex) else dtypes.int64
 
 
 def demand_dtype(name: str, d: DType, accepts: Accepts) -> None:

@@ -18,6 +18,7 @@ from tessera.errors import DebugCheckError, Diagnostic
 from tessera.immutable import mutable
 from tessera.language.dims import evaluate, prod
 from tessera.language.lazy import np
+from tessera.language.rounding import rounded_number
 
 
 @mutable
@@ -103,7 +104,7 @@ class ReferenceExecutable:
         args: list[Any] = []
         for value, arg in zip(kernel.region.block.args, launch.args, strict=True):
             if isinstance(arg, ScalarArg):
-                args.append(np.asarray(scalars[arg.param], arg.dtype.compute.numpy).astype(arg.dtype.numpy))
+                args.append(rounded_number(scalars[arg.param], arg.dtype))
             else:
                 args.append(self.view(value, arg, memory[arg.buffer], marks.get(arg.buffer), sizes))
         clock, options = TileClock(), self.options

@@ -29,7 +29,7 @@ from tessera.language.dims import Dim, evaluate
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
 from tessera.language.order import pairs
-from tessera.language.rounding import round_to, to_compute
+from tessera.language.rounding import round_to, rounded_number, to_compute
 from tessera.language.scalars import REDUCERS
 
 
@@ -137,10 +137,7 @@ class Interpreter:
     # values
     def map(self, op: Op) -> Any:
         types = [_dtype(v) for v in op.operands]
-        try:
-            return scalar_map(op.name.partition(".")[2], self.operands(op), types, _dtype(op.result))
-        except ValueError as e:  # NumPy refuses integers to negative powers
-            fault(op, f"{op.name.partition('.')[2]} failed: {e}.")
+        return scalar_map(op.name.partition(".")[2], self.operands(op), types, _dtype(op.result))
 
     def program_id(self, op: Op) -> int:
         return self.where[op.attrs["axis"]]  # type: ignore[index]
@@ -155,8 +152,7 @@ class Interpreter:
         return int(self.env[op.operands[0]])
 
     def constant(self, op: Op) -> Any:
-        value, dtype = op.attrs["value"], _dtype(op.result)
-        return round_to(np.asarray(value, dtype.compute.numpy), dtype)
+        return rounded_number(op.attrs["value"], _dtype(op.result))  # type: ignore[arg-type]
 
     def iota(self, op: Op) -> Any:
         shape, axis = self.shape(op.result), int(op.attrs["axis"])  # type: ignore[arg-type]

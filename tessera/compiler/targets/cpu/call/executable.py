@@ -30,10 +30,9 @@ from tessera.compiler.targets.cpu.llvm.jit import Loaded
 from tessera.compiler.tile.lifetimes import place
 from tessera.errors import LaunchError
 from tessera.immutable import immutable
-from tessera.language import dims, dtypes
+from tessera.language import dims, dtypes, rounding
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
-from tessera.language.lazy import np
 
 CODE = ".o"
 """how the names of files of code end"""
@@ -298,10 +297,10 @@ def scalar_slots(value: bool | int | float | complex, dtype: DType) -> tuple[int
     if dtype.is_complex:
         z = complex(value)
         text = struct.pack("<ff8x" if dtype.bits == 64 else "<dd", z.real, z.imag)
-    elif dtype.name in ("f32", "tf32", "f64"):
+    elif dtype.name in ("f32", "f64"):
         text = struct.pack("<f12x" if dtype.bits == 32 else "<d8x", _real(value))
     elif dtype.is_float:
-        text = np.asarray(_real(value), dtype.numpy).tobytes().ljust(16, b"\0")
+        text = rounding.rounded_number(value, dtype).tobytes().ljust(16, b"\0")
     else:
         number = int(bool(value)) if dtype.kind == "bool" else int(_real(value))
         text = (number & ((1 << 64) - 1)).to_bytes(8, "little") + bytes(8)

@@ -12,7 +12,7 @@ from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import F32, F64, I1, Ty, Val, const, ty
 from tessera.immutable import immutable
-from tessera.language import dtypes
+from tessera.language import dtypes, rounding
 from tessera.language.dtypes import DType
 
 
@@ -59,7 +59,8 @@ def constant(value: bool | int | float | complex, d: DType, vm: VectorMath) -> E
     if d.kind == "bool":
         return const(bool(value), I1)
     if d.is_float:
-        return round_to(const(float(value), register_type(d)), d, vm)
+        held = float(rounding.rounded_number(value, d)) if d.is_low_precision else float(value)
+        return const(held, register_type(d))
     return const(int(value), register_type(d))
 
 
@@ -284,6 +285,8 @@ def _cast_real(x: Val, old: DType, new: DType, vm: VectorMath) -> Val:
     if new.kind == "bool":
         return truth(x, vm)
     if new.is_float:
+        if t.bits == 32 and new != dtypes.f32 and (old == dtypes.f64 or (old.is_integer and old.bits >= 32)):
+            return round_to(_to_odd(_double(x, old, vm), vm), new, vm)
         if old.is_float:
             x = fn.convert("fpext" if x.ty.bits < t.bits else "fptrunc", x, t) if x.ty.bits != t.bits else x
             return round_to(x, new, vm) if not _contains(new, old) else x
@@ -293,6 +296,37 @@ def _cast_real(x: Val, old: DType, new: DType, vm: VectorMath) -> Val:
     if x.ty.bits > t.bits:
         return fn.convert("trunc", x, t)
     return fn.convert("sext" if old.kind == "int" else "zext", x, t)
+
+
+def _double(x: Val, old: DType, vm: VectorMath) -> Val:
+    """A double or an integer of 32 or 64 bits as f64. What that cannot hold goes to its odd neighbour."""
+    fn = vm.fn
+    if old.is_float:
+        return x
+    signed = old.kind == "int"
+    if old.bits == 64:
+
+        def k(v: int) -> Val:
+            return const(v, x.ty)
+
+        top = fn.binary("ashr" if signed else "lshr", x, k(53))
+        large = fn.compare("icmp ugt", fn.binary("add", top, k(int(signed))), k(int(signed)))
+        rest = fn.compare("icmp ne", fn.binary("and", x, k(0x7FF)), k(0))
+        odd = fn.binary("or", fn.binary("and", x, k(-0x800)), fn.select(rest, k(0x800), k(0)))
+        x = fn.select(large, odd, x)
+    return fn.convert("sitofp" if signed else "uitofp", x, F64)
+
+
+def _to_odd(x: Val, vm: VectorMath) -> Val:
+    """An f64 as f32; what that cannot hold goes to its odd neighbour, so that a second rounding to fewer bits gives
+    what one rounding would (Boldo, Melquiond: Emulation of a FMA and correctly rounded sums, 2008)."""
+    fn = vm.fn
+    near = fn.convert("fptrunc", x, F32)
+    back, bits = fn.convert("fpext", near, F64), vm.bits(near)
+    lower = fn.binary("sub", bits, const(1, bits.ty))
+    below = fn.select(fn.compare("fcmp ogt", vm.abs(back), vm.abs(x)), lower, bits)
+    odd = fn.convert("bitcast", fn.binary("or", below, const(1, bits.ty)), near.ty)
+    return fn.select(fn.compare("fcmp one", back, x), odd, near)
 
 
 def _whole(x: Val, new: DType, t: Ty, vm: VectorMath) -> Val:

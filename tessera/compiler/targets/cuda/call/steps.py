@@ -20,7 +20,7 @@ from tessera.compiler.tile.lifetimes import place, temporaries
 from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
 from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Span
 from tessera.immutable import immutable, mutable
-from tessera.language import dtypes
+from tessera.language import dtypes, rounding
 from tessera.language.dims import evaluate, parse
 from tessera.language.lazy import np
 
@@ -124,7 +124,7 @@ def pack_scalar(value: object, dtype_name: str) -> bytes:
     dtype = dtypes.BY_NAME[dtype_name]
     if dtype.is_integer:
         return (int(value) % (1 << dtype.bits)).to_bytes(dtype.itemsize, "little")  # type: ignore[call-overload]
-    return np.array(value).astype(dtype.numpy).tobytes()
+    return rounding.rounded_number(value, dtype).tobytes()  # type: ignore[arg-type]
 
 
 @mutable

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import cast
 from zlib import crc32
 
-from tessera.language import dtypes
+from tessera.language import dtypes, rounding
 from tessera.language.dims import Atom, Dim
 from tessera.language.dtypes import DType
 
@@ -48,7 +48,7 @@ def literal(value: object, dtype: DType) -> str:
     number = float(value)  # type: ignore[arg-type]
     if dtype == dtypes.f64:
         return _double(number)
-    text = _single(number)
+    text = _single(number if dtype == dtypes.f32 else float(rounding.rounded_number(number, dtype)))
     return text if dtype == dtypes.f32 else f"{type_name(dtype)}({text})"
 
 

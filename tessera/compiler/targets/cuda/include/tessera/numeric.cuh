@@ -124,6 +124,14 @@ TS_FN float to_odd(double x) {
   if ((back < 0 ? -back : back) > (x < 0 ? -x : x)) b -= 1;
   return hw::bits_as<float>(b | 1u);
 }
+// A double; 64-bit integers that it cannot hold go to the odd neighbour.
+template <class T> TS_FN double to_odd_double(T x) {
+  if constexpr (is_integer<T> && sizeof(T) == 8) {
+    T top = x >> 53;
+    if (top != 0 && top != T(-1)) x = (x & ~T(0x7ff)) | T((x & T(0x7ff)) ? 0x800 : 0);
+  }
+  return (double)x;
+}
 // The type that arithmetic on T is done in.
 template <class T> using compute = choose<is_small<T>, float, T>;
 
@@ -153,7 +161,7 @@ template <class To, class From> TS_FN To cast(From x) {
   else if constexpr (same<From, bool>) return To(x ? 1 : 0);
   else if constexpr (is_small<To>) {
     if constexpr (is_small<From> || same<From, float>) return To((float)x);
-    else return To(to_odd((double)x));
+    else return To(to_odd(to_odd_double(x)));
   } else if constexpr (is_integer<To> && (is_small<From> || is_float<From>)) {
     return truncate<To>((compute<From>)x);
   } else if constexpr (is_small<From>) return (To)(float)x;
