@@ -14,6 +14,7 @@ FUZZERS = {
     "gradients": "tests.fuzz.gradients",
     "indices": "tests.fuzz.indices",
     "lanes": "tests.fuzz.lanes",
+    "mutants": "tests.fuzz.mutants",
     "peers": "tests.fuzz.peers",
     "products": "tests.fuzz.products",
     "rows": "tests.fuzz.rows",

@@ -119,6 +119,28 @@ def what_is_no_element(x: ts.Tensor["n", ts.int8]):
 
 
 @ts.kernel
+def narrow_indices(x: ts.Tensor["n", ts.f32], at: ts.Tensor["m", ts.uint8], y: ts.Tensor["m", ts.f32]):
+    p = ts.tile.program_id()
+    total = ts.tile.zeros(())
+    for i in ts.tile.range_k(at[p], at[p] + at[0]):
+        #                           ^^^^^^^^^^^^^ TS420
+        # says: this + of uint8 wraps around at 0 and 255
+        # fix: for i in ts.tile.range_k(at[p], ts.tile.cast(at[p], ts.int64) + at[0]):
+        total += x[i]
+    y[p] = total + x[at[p] + p] + x[ts.tile.cast(at[p], ts.int64) * at[0]]
+
+
+@ts.kernel
+def narrow_index_tiles(x: ts.Tensor["n", ts.f32], at: ts.Tensor["m", ts.int16], y: ts.Tensor["m", ts.f32]):
+    i = ts.tile.linear_id()
+    flat = at[i] * 7
+    #      ^^^^^^^^^ TS420
+    # says: this * of int16 wraps around at -32768 and 32767
+    # fix: flat = ts.tile.cast(at[i], ts.int64) * 7
+    y[i] = x[flat] + x[at[i]]
+
+
+@ts.kernel
 def neighbours(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     i = ts.tile.linear_id()
     y[i] = x[i - 1] + x[i + 1]

@@ -85,7 +85,7 @@ def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
                 tried = [rewritten(self.ev, operands(self, node), *r) for r in e.rewrites]
                 self.ev.pending.append((before, [c for c in tried if c is not None]))
             if e.indices and isinstance(node, ast.Subscript) and len(self.ev.findings.items) > before:
-                own = outputs.namespace(self.ev)
+                own = names.namespace(self.ev)
                 ways = ((m, b.replace("ts.tile", own), behind) for m, b, behind in e.indices)
                 self.ev.pending.append((before, [around_index(self.ev, node, *way) for way in ways]))
             return UNKNOWN

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.kernel.grid import PREFIX
 from tessera.compiler.frontend.kernel.index import UnboundIndexError
 from tessera.compiler.frontend.kernel.state import KernelState
@@ -193,3 +194,15 @@ def _name_of(node: ast.AST) -> str:
 def _free_name(k: KernelState, name: str) -> str:
     taken = {p.name for p in k.arguments} | k.views.keys()
     return next(n for i in range(len(taken) + 1) if (n := f"{name}_{i}" if i else name) not in taken)
+
+
+_TELLING = ("alloc_shared", "linear_id", "program_id", "range", "range_k", "context", "zeros", "full", "mma")
+"""functions of `ts.tile` that kernels start with"""
+
+
+def namespace(ev: Evaluator) -> str:
+    """How the author spells `ts.tile`."""
+    for node in ast.walk(ev.definition.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TELLING:
+            return ast.unparse(node.func.value)
+    return "ts.tile"

@@ -12,6 +12,7 @@ from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.kernel import names as kernel_names
 from tessera.compiler.frontend.kernel import races, reduce_across, results
 from tessera.compiler.frontend.kernel.coordinates import linear
+from tessera.compiler.frontend.kernel.narrow import narrow_indices
 from tessera.compiler.frontend.kernel.state import KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import (
@@ -356,7 +357,7 @@ def finish(k: KernelState, value: Any) -> Op | None:
         )  # in one order on all targets: that of the numbers
         kernel.attrs |= {"grouped": said.grouped} if said.grouped is not None and not prints else {}
         kernel.attrs |= {"persistent": True} if said.persistent else {}
-    for finding in (*_beyond(k), *(with_fix(ev, d) for d in barrier_notes(kernel))):
+    for finding in (*_beyond(k), *narrow_indices(k, kernel), *(with_fix(ev, d) for d in barrier_notes(kernel))):
         ev.findings.add(finding)
     return kernel
 
@@ -402,7 +403,7 @@ def _zero_outside(k: KernelState, span: Span) -> tuple[Fix, ...]:
     """`ts.tile.load(x[i - 1], other=0)` for `x[i - 1]`."""
     if expression_at(k.ev.definition, span) is None:
         return ()
-    text = f"{namespace(k.ev)}.load({k.ev.definition.text.segment(span)}, other=0)"
+    text = f"{kernel_names.namespace(k.ev)}.load({k.ev.definition.text.segment(span)}, other=0)"
     return (Fix("Read 0 beyond the ends", (Edit(span, text),)),)
 
 
@@ -418,7 +419,7 @@ def with_fix(ev: Evaluator, d: Diagnostic) -> Diagnostic:
     if d.code == "TS414":
         whole = Span(at.file, at.line, 1, at.end_line + 1, 1)
         return replace(d, fixes=(Fix("Leave the barrier out", (Edit(whole, ""),)),))
-    barrier = f"{namespace(ev)}.barrier()"
+    barrier = f"{kernel_names.namespace(ev)}.barrier()"
     before = Edit(replace(at, end_line=at.line, end_col=at.col), f"{barrier}\n{_indent(ev, at)}")
     fixes = [Fix("Write the barrier", (before,))]
     # A step of the loop over an implicit coordinate begins where its name is first used: a barrier before is outside.
@@ -449,15 +450,3 @@ def _statement(ev: Evaluator, span: Span) -> ast.stmt | None:
             if at.contains(span.line, span.col) and at.contains(span.end_line, span.end_col):
                 found = node
     return None if found is ev.definition.tree else found
-
-
-_TELLING = ("alloc_shared", "linear_id", "program_id", "range", "range_k", "context", "zeros", "full", "mma")
-"""functions of `ts.tile` that kernels start with"""
-
-
-def namespace(ev: Evaluator) -> str:
-    """How the author spells `ts.tile`."""
-    for node in ast.walk(ev.definition.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TELLING:
-            return ast.unparse(node.func.value)
-    return "ts.tile"

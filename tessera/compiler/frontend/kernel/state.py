@@ -278,7 +278,9 @@ class KernelState(Layer):
             for n, v in zip(definition.operands, tiles, strict=True)
         ]
         tiles = [  # what is unsigned holds no -1, which stands for a place that does not exist
-            self.tiles.cast(v, dtypes.int64) if definition.padding_of(n) < 0 and tile_type(v).dtype.kind == "uint" else v
+            self.tiles.cast(v, dtypes.int64)
+            if definition.padding_of(n) < 0 and tile_type(v).dtype.kind == "uint"
+            else v
             for n, v in zip(definition.operands, tiles, strict=True)
         ]
         known = {n: tuple(map(self.known, v)) if is_tuple(v) else self.known(v) for n, v in attrs.items()}
