@@ -173,7 +173,7 @@ class Work:
 
     def trips(self, loop: Op) -> Dim:
         lower, upper, step = (self.index(v) for v in loop.operands[:3])
-        return ceildiv(upper - lower, step)
+        return ceildiv(upper - lower, 1 if isinstance(step, int) and step <= 0 else step)  # of programs that fail
 
     def index(self, v: Value) -> Dim:
         """An index: exact where it depends on sizes alone, else for the middle of the grid and of each loop."""

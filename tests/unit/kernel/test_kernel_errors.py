@@ -233,6 +233,12 @@ def float_into_integers(x: ts.Tensor["M", ts.f32], k: ts.Tensor["M", ts.int32]):
     k[tile_m:tile_m+8] = x[tile_m:tile_m+8]
 
 
+@wrong("TS105", "ts.tile.debug_assert(x[0] > 0, M)", "the message of an assertion is a text, not")
+def message_that_is_a_size(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    ts.tile.debug_assert(x[0] > 0, M)
+    y[tile_m:tile_m+8] = x[tile_m:tile_m+8]
+
+
 @wrong("TS302", "x[tile_m:tile_m+8] + 300", "300 does not fit int8")
 def number_beyond_a_dtype(x: ts.Tensor["M", ts.int8], y: ts.Tensor["M", ts.int32]):
     y[tile_m:tile_m+8] = x[tile_m:tile_m+8] + 300

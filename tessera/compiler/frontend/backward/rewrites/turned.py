@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 
 from tessera.compiler.frontend.backward.code import ELEMENTWISE, SCALAR_OF
 from tessera.compiler.frontend.backward.derive import Derivation
+from tessera.compiler.frontend.kernel.broadcasting import BroadcastError
 from tessera.compiler.frontend.kernel.values import View
 from tessera.compiler.frontend.syntax.trees import clone
 
@@ -95,13 +96,29 @@ class StatementTiles:
             self.ranks[n] = self.found(n)
         return self.ranks[n]
 
-    def found(self, n: str) -> int | None:
+    def said(self, n: str) -> Any:
+        """An expression of the kernel's text with the axes of what a name stands for; None where there is none."""
         said = self.made.pulls.like.get(n)
         if said is None and (item := self.made.reading.definition(n)) is not None:
             said = item.value
         if said is None and n not in self.values:
             said = self.nodes.get(f"Name(id={n!r}, ctx=Load())")
-        if said is not None and said in self.rec.values:
+        return said if said is not None and said in self.rec.values else None
+
+    def along_rows(self, vector: ast.expr, beside: ast.expr) -> bool | None:
+        """Whether the axis of a vector is that of a matrix's rows, by what they are; None where that is not known."""
+        names = [self.said(x.id) if isinstance(x, ast.Name) else self.nodes.get(ast.dump(x)) for x in (beside, vector)]
+        if any(x is None or self.rec.tile(x) is None for x in names) or self.rec.rank(names[0]) != 2:
+            return None
+        try:
+            places = self.rec.places(names)[1]
+        except BroadcastError:
+            return None
+        return places == (0,) if len(places) == 1 else None
+
+    def found(self, n: str) -> int | None:
+        said = self.said(n)
+        if said is not None:
             value = self.rec.value(said)
             return None if isinstance(value, View) and isinstance(said, ast.Name) else self.rec.rank(said)
         values = self.values.get(n, [])
@@ -203,24 +220,28 @@ class _Orientation(ast.NodeTransformer):
     def elementwise(self, node: Any) -> ast.expr:
         match node:
             case ast.BinOp(left=a, op=op, right=b):
-                return ast.BinOp(self.operand(a), op, self.operand(b))
+                return ast.BinOp(self.operand(a, b), op, self.operand(b, a))
             case ast.UnaryOp(op=op, operand=a):
-                return ast.UnaryOp(op, self.operand(a))
+                return ast.UnaryOp(op, self.operand(a, a))
             case ast.Compare(left=a, ops=ops, comparators=[b]):
-                return ast.Compare(self.operand(a), ops, [self.operand(b)])
+                return ast.Compare(self.operand(a, b), ops, [self.operand(b, a)])
             case ast.Call(func=callee, args=args, keywords=[]):
-                return ast.Call(callee, [self.operand(x) for x in args], [])
+                matrix = next((x for x in args if self.tiles.rank(x) == 2), args[0])
+                return ast.Call(callee, [self.operand(x, matrix) for x in args], [])
             case _:
                 raise _FixedError
 
-    def operand(self, node: ast.expr) -> ast.expr:
-        """Vectors that lay along rows lie along columns."""
+    def operand(self, node: ast.expr, beside: ast.expr) -> ast.expr:
+        """Vectors that lay along rows lie along columns, and those along columns along rows."""
         rank = self.tiles.rank(node)
         if isinstance(node, ast.Subscript) and rank == 2 and (axes := _inserted(node)) is not None and None in axes:
             index: list[ast.expr] = [ast.Slice() if x is None else ast.Constant(None) for x in axes]
             return ast.Subscript(self.visit(node.value), ast.Tuple(index, ast.Load()), ast.Load())
         if rank == 1:
-            index = [ast.Slice(), ast.Constant(None)]
+            rows = self.tiles.along_rows(node, beside)
+            if rows is None:
+                raise _FixedError
+            index = [ast.Constant(None), ast.Slice()] if rows else [ast.Slice(), ast.Constant(None)]
             return ast.Subscript(self.visit(node), ast.Tuple(index, ast.Load()), ast.Load())
         if rank not in (0, 2):
             raise _FixedError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel.tiles import KernelFault
+from tessera.compiler.frontend.names.values import type_name
 from tessera.compiler.ir.core import Value
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.language import dtypes
@@ -67,6 +68,8 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
 
     def build(self, k: KernelState, condition: Any, message: str = "") -> None:
         known = k.operand(condition)
+        if not isinstance(message, str):
+            raise KernelFault("TS105", f"the message of an assertion is a text, not {type_name(message)}")
         if not isinstance(known, Value):
             if not known:
                 raise KernelFault("TS106", message or "the assertion is false")

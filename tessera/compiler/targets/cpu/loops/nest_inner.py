@@ -173,6 +173,8 @@ class Along:
     def _end(self, vector: int, extent: Index) -> Index:
         """Where the elements end that change something: a load alone may read identities behind its array."""
         roots = [root for root in self.body.nest.roots if root.op not in self.body.found]
+        if any(root.op is None or root.reduced is None for root in roots):
+            return extent  # what is stored beside reaches further
         ends: dict[str, Index] = {}
         for root, r in zip(roots, self.reductions, strict=True):
             op = root.value.op

@@ -1,0 +1,37 @@
+"""Steps of loops that sizes and coordinates make 0: an error where that is known, and no fault of the compiler."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import CompileError, Tensor
+
+
+@ts.kernel
+def by_a_size(x: Tensor["n", ts.f32], m: Tensor["k", ts.f32], y: Tensor[1, ts.f32]):
+    total = ts.tile.zeros(())
+    for i in ts.tile.range_k(0, n, k - 3):
+        total += x[i]
+    y[0] = total
+
+
+@ts.kernel
+def by_a_coordinate(x: Tensor["B", "T", ts.f32], y: Tensor["B", "T", ts.f32]):
+    for i in ts.tile.range(0, B, 2):
+        for t in ts.tile.range_k(0, T, i):
+            y[i : i + 2, t : t + 16] = x[i : i + 2, t : t + 16]
+
+
+def test_steps_that_sizes_make_zero_or_less_are_refused():
+    x, y = np.ones(9, np.float32), np.zeros(1, np.float32)
+    by_a_size(x, np.ones(5, np.float32), y)
+    assert y[0] == 5
+    for k in (3, 2):
+        with pytest.raises(CompileError, match=f"its step must be positive, not {k - 3}"):
+            by_a_size(x, np.ones(k, np.float32), y)
+
+
+def test_the_work_of_steps_of_zero_is_counted():
+    ts.compile(by_a_coordinate, target="cpu", dims={"B": 2, "T": 5})
