@@ -71,7 +71,7 @@ def masked(
 def by_identity(
     q: Tensor["S", "D", ts.f32], k: Tensor["T", "D", ts.f32], v: Tensor["T", "E", ts.f32]
 ) -> Tensor["S", "E", ts.f32]:
-    """Vectors meet scores without None; blocks of queries and of keys are equally long, so that lengths tell nothing."""
+    """Vectors meet scores without None; blocks of queries and of keys are equally long: lengths tell nothing."""
     top = ts.tile.full((16,), -math.inf)
     total = ts.tile.zeros((16,))
     acc = ts.tile.zeros((16, E))
