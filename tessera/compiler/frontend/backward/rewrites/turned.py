@@ -107,8 +107,13 @@ class StatementTiles:
 
     def along_rows(self, vector: ast.expr, beside: ast.expr) -> bool | None:
         """Whether the axis of a vector is that of a matrix's rows, by what they are; None where that is not known."""
-        names = [self.said(x.id) if isinstance(x, ast.Name) else self.nodes.get(ast.dump(x)) for x in (beside, vector)]
-        if any(x is None or self.rec.tile(x) is None for x in names) or self.rec.rank(names[0]) != 2:
+        names = [
+            x
+            for v in (beside, vector)
+            if (x := self.said(v.id) if isinstance(v, ast.Name) else self.nodes.get(ast.dump(v))) is not None
+            and self.rec.tile(x) is not None
+        ]
+        if len(names) != 2 or self.rec.rank(names[0]) != 2:
             return None
         try:
             places = self.rec.places(names)[1]

@@ -66,7 +66,7 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
 [2. 3.]
 """
 
-    def build(self, k: KernelState, condition: Any, message: str = "") -> None:
+    def build(self, k: KernelState, condition: Any, message: Any = "") -> None:
         known = k.operand(condition)
         if not isinstance(message, str):
             raise KernelFault("TS105", f"the message of an assertion is a text, not {type_name(message)}")
