@@ -10,6 +10,7 @@ from tessera.compiler.frontend.backward.inlined import written_out
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluation import settled
 from tessera.compiler.frontend.kernel import races
+from tessera.compiler.frontend.kernel.calls import function_of
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.layer import KernelLayer
 from tessera.compiler.frontend.kernel.tiles import tile_type
@@ -148,11 +149,13 @@ class KernelRecord:
         return [next(found) if t is not None and tile_type(t).rank else () for t in tiles]
 
     def function(self, node: ast.Call) -> str | None:
-        """The name of the function of ts.tile that is called."""
+        """The name of the function of ts.tile that is called, by its own name or by Python's, as `abs` and `max`."""
         callee = self.value(node.func)
-        if isinstance(callee, Builtin) and callee.path.startswith("tessera.tile."):
+        if not isinstance(callee, Builtin):
+            return None
+        if callee.path.startswith("tessera.tile."):
             return callee.path.removeprefix("tessera.tile.")
-        return None
+        return function_of(callee.path, len(node.args))
 
     def reduced(self, node: ast.Call, rank: int) -> tuple[list[int], bool]:
         """The axes along which a call reduces a tile of some rank, and whether they stay."""

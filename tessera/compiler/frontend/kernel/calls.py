@@ -49,6 +49,13 @@ def tile_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwargs:
     return builtin.build(k, *bound.args, **bound.kwargs)
 
 
+def function_of(name: str, count: int) -> str | None:
+    """The function of ts.tile that a builtin of Python means for so many arguments; None where there is none."""
+    if name in PYTHON_NAMES and count == (1 if name in ("abs", "round") else 2):
+        return PYTHON_NAMES[name]
+    return name if name in ("max", "min", "sum", "any", "all", "print") and count else None
+
+
 def python_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Python's builtins over tiles, lanes and sizes."""
     known = [k.known(a) for a in args]
@@ -59,10 +66,9 @@ def python_call(k: KernelState, node: ast.AST, name: str, args: list[Any], kwarg
         if name == "int" and isinstance(args[0], Expr):
             return args[0]
         return k.tiles.cast(k.tile(args[0]), {"int": dtypes.int64, "bool": dtypes.bool_}.get(name, dtypes.f32))
-    if name in PYTHON_NAMES and len(args) == (1 if name in ("abs", "round") else 2):
-        return k.apply(PYTHON_NAMES[name], *args)
-    if name in ("max", "min", "sum", "any", "all", "print") and args:
-        return tile_call(k, node, name, args, kwargs)
+    if (function := function_of(name, len(args))) is not None:
+        alike = function in PYTHON_NAMES.values()
+        return k.apply(function, *args) if alike else tile_call(k, node, function, args, kwargs)
     if name == "len" and isinstance(args[0], View):
         return args[0].shape[0]
     raise KernelFault("TS105", f"{name} does not take {type_name(args[0]) if args else 'nothing'} in a kernel")
