@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import CompileError, Tensor
+from tessera import CompileError, DebugCheckError, Tensor, knobs
+from tests.conftest import require
 
 
 @ts.kernel
@@ -31,6 +32,30 @@ def test_steps_that_sizes_make_zero_or_less_are_refused():
     for k in (3, 2):
         with pytest.raises(CompileError, match=f"its step must be positive, not {k - 3}"):
             by_a_size(x, np.ones(k, np.float32), y)
+
+
+@ts.kernel
+def by_data(x: Tensor["n", ts.f32], s: Tensor[1, ts.int32], y: Tensor[1, ts.f32]):
+    total = ts.tile.zeros(())
+    for i in ts.tile.range_k(0, n, s[0]):
+        total += x[i]
+    y[0] = total
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference", "emulator:sm_80"])
+def test_steps_that_data_make_zero_or_less_are_one_and_reported_in_debug_mode(target):
+    if target.startswith("emulator"):
+        require("g++")
+    x, y = np.ones(9, np.float32), np.zeros(1, np.float32)
+    with knobs.target.override(target):
+        for step, wanted in ((4, 3), (0, 9), (-2, 9)):
+            by_data(x, np.array([step], np.int32), y)
+            assert y[0] == wanted
+        with (
+            knobs.debug.override("1"),
+            pytest.raises(DebugCheckError, match="The loop's step is -2; it must be positive"),
+        ):
+            by_data(x, np.array([-2], np.int32), y)
 
 
 def test_the_work_of_steps_of_zero_is_counted():

@@ -27,6 +27,8 @@ def check_indices(kernel: Op) -> None:
             _subview(op, bounds)
         elif op.name in ("tile.idiv", "tile.imod"):
             _divisor(op, bounds)
+        elif op.name == "tile.for":
+            _step(op, bounds)
 
 
 def _before(op: Op) -> TileBuilder:
@@ -76,6 +78,15 @@ def _divisor(op: Op, bounds: Intervals) -> None:
     if not bounds.positive(bounds.of(by).low):
         holds = b.map("ne", _int64(b, by), b.constant(0, dtypes.int64))
         b.op("tile.assert", (holds, _int64(b, by)), (), {"message": "An index is divided by 0."})
+
+
+def _step(op: Op, bounds: Intervals) -> None:
+    """Without the check, a step that is not positive is 1, so that the loop ends."""
+    b, step = _before(op), op.operands[2]
+    if not bounds.positive(bounds.of(step).low):
+        holds = b.map("gt", _int64(b, step), b.constant(0, dtypes.int64))
+        message = "The loop's step is {index}; it must be positive."
+        b.op("tile.assert", (holds, _int64(b, step)), (), {"message": message})
 
 
 def _check(b: TileBuilder, op: Op, axis: int, index: Value, mask: Value | None) -> None:
