@@ -149,7 +149,8 @@ def close(k: KernelState, node: ast.For | ast.While, loop: LoopMark) -> Flow:
 def leave_lanes(k: KernelState, mask: Value) -> None:
     """`break` under a condition over lanes. A loop that has been read as one that all leave together is read again."""
     found = k.ev.frame.rest_of_round()
-    assert found is not None
+    if found is None:  # what the loop runs over is not known
+        return
     mark, (statements, i) = k.ev.frame.rests[found[1]], k.ev.frame.rests[found[1] - 1]
     if mark.lanes:
         lanes.without(k, mark, mask)
