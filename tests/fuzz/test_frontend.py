@@ -16,6 +16,10 @@ FOUND = {
         "@ts.kernel\ndef f(x: Tensor['N', ts.f32], y: Tensor['N', ts.f32]):\n    i = ts.tile.linear_id()\n"
         "    for _ in ts.tile.floor(0, 50):\n        if x[i] > 0:\n            break\n    y[i] = x[i]\n"
     ),
+    "lanes that go on in a loop over what is not known": (
+        "@ts.kernel\ndef f(x: Tensor['N', ts.f32], y: Tensor['N', ts.f32]):\n    i = ts.tile.linear_id()\n"
+        "    for _ in ts.tile.floor(0, 50):\n        if x[i] > 0:\n            continue\n        y[i] = x[i]\n"
+    ),
     "a message of an assertion that is a size": (
         "@ts.kernel\ndef f(x: Tensor['N', ts.f32]):\n    ts.tile.static_assert(0, N)\n    x[0:4] = x[0:4]\n"
     ),

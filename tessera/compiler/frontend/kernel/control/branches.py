@@ -61,8 +61,9 @@ def _rest_under(k: KernelState, mask: Value, ended: Flow) -> None:
     """What stands behind `if i >= n: return` (or continue) runs where the condition does not hold."""
     frame = k.ev.frame
     step = k.ev.frame.rest_of_round()
-    if ended is Flow.CONTINUE:
-        assert step is not None
+    if ended is Flow.CONTINUE and step is None:  # what the loop runs over is not known
+        return
+    if ended is Flow.CONTINUE and step is not None:
         rest, kept = step[0], frame.rests[: step[1] + 1]
     else:
         rest, kept = frame.continuation(), []
