@@ -62,9 +62,9 @@ class Tiles:
         if not isinstance(value, Number) and not hasattr(value, "__float__"):
             raise KernelFault("TS105", f"a number is needed here, not {type_name(value)}")
         if dtype.is_integer and dtypes.number(number, dtype) is None:
-            raise KernelFault(
-                "TS302", f"{number!r} does not fit {dtype}; a tile of a wider dtype, cast(..., ts.int64), holds it"
-            )
+            wide = dtypes.int64 if isinstance(number, int) else dtypes.f32
+            way = f"; ts.{wide} holds it: cast(..., ts.{wide})" if dtypes.number(number, wide) is not None else ""
+            raise KernelFault("TS302", f"{number!r} does not fit {dtype}{way}")
         kept = complex(number) if dtype.is_complex else float(number) if dtype.is_float else int(number)
         return self.builder.constant(bool(kept) if dtype.kind == "bool" else kept, dtype)
 
