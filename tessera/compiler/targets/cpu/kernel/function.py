@@ -116,6 +116,8 @@ class KernelFunction:
         self._workspace: Val | None = None
         self.words: dict[tuple[Value, bool], Any] = {}
         """left (False) and right operands that are laid out as words before a loop: where these are (products.py)"""
+        self.stored: set[LoopGroup] = set()
+        """stages that products before them have done (results.py)"""
         self.has_mma = any(op.name in ("tile.mma", "tile.contract") for op in self.kernel.walk())
         self._bind(launch)
 
@@ -254,7 +256,8 @@ class KernelFunction:
             if before is not None:
                 before(i)
             if isinstance(stage, LoopGroup):
-                writer.write(stage)
+                if stage not in self.stored:
+                    writer.write(stage)
             else:
                 self.ev.memo = {}
                 outside, self.fn.at = self.fn.at, stage.span

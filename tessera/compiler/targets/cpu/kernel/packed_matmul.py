@@ -16,14 +16,17 @@ C is scratch of the caller: `rows(m)` rows of `ldc` elements, a multiple of NR; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.kernel.chains import added
 from tessera.compiler.targets.cpu.kernel.instructions import narrow, tiles
+from tessera.compiler.targets.cpu.kernel.packing.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.packing.panels import WIDE, PackedPanel, pack_function, parts
 from tessera.compiler.targets.cpu.kernel.packing.scattered import offset_at, offsets, scattered_function
+from tessera.compiler.targets.cpu.kernel.results import Block
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const
@@ -66,6 +69,8 @@ class PackedMatmul:
     """which operands hold bf16 in the upper halves of f32, as scratch memory does"""
     ready: int = 0
     """how many panels of B have been packed before, of each slab one behind the other; 0: B is packed here"""
+    stored: DType | None = None
+    """what results are stored as, to memory that has room for them alone (results.py); None: they stay in C"""
 
     @property
     def element(self) -> Ty:
@@ -93,8 +98,19 @@ class PackedMatmul:
 
     @property
     def moved(self) -> bool:
-        """Whether A's bytes are packed 128 off; what that adds is summed once for each panel of B, and taken off."""
+        """Whether B's bytes are packed 128 off; what that adds is summed once for each row of A, and taken off."""
         return self.together == 4 and not self.tiled and narrow.is_moved(self.lhs, self.rhs)
+
+    @property
+    def in_lines(self) -> bool:
+        """Whether rows of A are packed one behind the other, as they are in memory (packing/lines.py). Not for bf16,
+        whose panels are read more often: processors do not foresee as many lines as a block has rows."""
+        return self.together == 4 and not self.tiled and self.lhs_along == "k" and self.lhs_axes == (1, 1)
+
+    @property
+    def line(self) -> int:
+        """Words of a slab's row of A. Lines are an odd number of those of the cache apart, so in different sets."""
+        return KC + self.lanes if self.in_lines else KC
 
     @property
     def slab(self) -> int:
@@ -132,7 +148,7 @@ class PackedMatmul:
     def panel(self, right: bool) -> PackedPanel:
         storage, width, own = (self.rhs, self.nr, "n") if right else (self.lhs, self.mr, "m")
         along = {own: "p", f"{own}2": "p2", "k": "k"}.get(self.rhs_along if right else self.lhs_along, "")
-        moved = self.moved and not right
+        moved = self.moved and right
         return PackedPanel(self.isa, storage, self.acc, width, along, right, KC, self.together, moved, self.tiled)
 
     @property
@@ -142,11 +158,11 @@ class PackedMatmul:
         axes = (*self.lhs_axes, *self.rhs_axes)
         size += "_of" + "".join(map(str, axes)) if axes != (1, 1, 1, 1) else ""
         lhs, rhs = (f"{t}{'_halves' * half}" for half, t in zip(self.halves, (self.lhs, self.rhs), strict=True))
-        return f"matmul_{lhs}_{rhs}_{self.acc}_{along}_{size}{'_add' if self.accumulate else ''}{self._made}"
+        return f"matmul_{lhs}_{rhs}_{self.acc}_{along}_{size}{'_add' if self.accumulate else ''}{self._ends}"
 
     @property
-    def _made(self) -> str:
-        return f"_ready{self.ready}" if self.ready else ""
+    def _ends(self) -> str:
+        return f"{f'_ready{self.ready}' if self.ready else ''}{f'_to_{self.stored}' if self.stored else ''}"
 
     def padded_rows(self, m: int) -> int:
         return -(-m // self.mr) * self.mr
@@ -159,8 +175,8 @@ class PackedMatmul:
         return -(-k // self.slab) * self.ready * self.nr * KC * self.acc.itemsize
 
     def workspace(self, m: int) -> int:
-        """Bytes of the packed panels for products of up to m rows."""
-        lhs = self.padded_rows(m) * KC + 2 * self.lanes
+        """Bytes of the packed panels for products of up to m rows, and of what moving B adds to each of them."""
+        lhs = self.padded_rows(m) * (self.line + self.moved) + (2 + self.moved) * self.lanes
         rhs = 0 if self.ready else KC * self.nr * min(WIDE, -(-self.columns // self.nr))
         return -(-(lhs + rhs) * self.acc.itemsize // 64) * 64
 
@@ -178,6 +194,7 @@ def _evenly(rows: int, most: int) -> int:
 
 
 SIZES = [("c", PTR), ("ldc", I64), ("m", I64), ("n", I64), ("k", I64)]
+STORED = [("out", PTR), ("ldo", I64)]
 PARAMETERS = [("a", PTR), ("sam", I64), ("sak", I64), ("b", PTR), ("sbk", I64), ("sbn", I64), *SIZES]
 """parameters of every function that multiplies matrices with one strided axis of rows and one of columns: C = A @ B"""
 
@@ -188,48 +205,60 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
     An operand with several axes is given by the address of its first element, the row (column) to begin at, and the
     size and stride of each axis, those of k last. The function is written into `module` at first use. Strides count
     elements; C, the workspace and `sums` are aligned to 64 bytes. `sums` is a matrix like C where there may be several
-    groups of chains; else it is C.
+    groups of chains; else it is C. Where results are `stored`, two more parameters say where to, and how far rows are
+    apart there; C then holds sums of a part of k.
     """
     if any(f.name == kind.name for f in module.functions):
         return kind.name
     left, right = (_operand(module, kind, right) for right in (False, True))
     micro = tiles.micro_kernel(module, f"micro_{kind.name}", kind.tile) if kind.tiled else _micro_kernel(module, kind)
-    fn = LLVMFunction(module, kind.name, [*left.parameters, *right.parameters, *SIZES, ("work", PTR), ("sums", PTR)])
-    params = [fn.param(i) for i in range(len(fn.params))]
+    more = STORED if kind.stored else []
+    own = [*left.parameters, *right.parameters, *SIZES, ("work", PTR), ("sums", PTR)]
+    fn = LLVMFunction(module, kind.name, [*own, *more])
+    params, out = ([fn.param(i) for i in range(lo, hi)] for lo, hi in ((0, len(own)), (len(own), len(fn.params))))
     given = params[: len(left.parameters)], params[len(left.parameters) : -7]
     c, ldc, m, n, k, work, sums = params[-7:]
     tables = [fn.alloca("i64", kind.slab) for _ in given]
     elem = kind.element.elem
     panels = fn.div(fn.add(m, kind.mr - 1), kind.mr)
-    packed_rhs = fn.gep(work, fn.add(fn.mul(fn.mul(panels, kind.mr), KC), kind.lanes), elem)
-    packed_rhs = _aligned(fn, packed_rhs)
+    rows = fn.mul(panels, kind.mr)
+    off = fn.gep(work, fn.add(fn.mul(rows, kind.line), kind.lanes), elem)
+    packed_rhs = _aligned(fn, fn.gep(off, fn.add(rows, kind.lanes), elem) if kind.moved else off)
     if kind.tiled:
         tiles.configure(fn, kind.tile.rows)
     if not kind.accumulate:
         with fn.when(fn.icmp("eq", k, 0)):
             _clear(fn, kind, c, fn.mul(fn.mul(panels, kind.mr), ldc))
-    off = fn.alloca(elem, WIDE * kind.nr) if kind.moved else None
     with fn.loop(0, k, kind.slab) as slab:
         kc = fn.smin(kind.slab, fn.sub(k, slab.index))
         pack_lhs, pack_rhs = (
             x.slab(fn, values, slab.index, kc, table)
             for x, values, table in zip((left, right), given, tables, strict=True)
         )
-        pack_lhs(0, m, work)
+        if kind.in_lines:
+            own, deep, element = given[0][1], given[0][2], memory_element(kind.lhs)
+            del deep  # 1
+            name = lines_function(module, replace(kind.panel(False), steps=kind.line), kind.values if kind.moved else None)
+            _call(fn, name, fn.gep(given[0][0], slab.index, element), own, m, rows, kc, work, off)
+        else:
+            pack_lhs(0, m, work)
+            if kind.moved:
+                _sum_moved(fn, kind, work, panels, kc, off)
         with fn.loop(0, n, WIDE * kind.nr) as wide:
             valid = fn.smin(WIDE * kind.nr, fn.sub(n, wide.index))
             pack_rhs(wide.index, valid, packed_rhs)
             if kind.ready:
                 before = fn.mul(fn.div(slab.index, kind.slab), kind.ready * kind.nr)
                 packed_rhs = fn.gep(given[1][0], fn.mul(fn.add(before, wide.index), KC), elem)
-            if off is not None:
-                with fn.loop(0, valid, kind.nr) as q:
-                    _sum_moved(fn, kind, fn.gep(packed_rhs, fn.mul(q.index, KC), elem), kc, fn.gep(off, q.index, elem))
             with fn.loop(0, valid, kind.nr) as q, fn.loop(0, panels) as p:
                 row = fn.mul(p.index, kind.mr)
-                x, y = fn.gep(work, fn.mul(row, KC), elem), fn.gep(packed_rhs, fn.mul(q.index, KC), elem)
+                x, y = fn.gep(work, fn.mul(row, kind.line), elem), fn.gep(packed_rhs, fn.mul(q.index, KC), elem)
                 at = fn.add(fn.mul(row, ldc), fn.add(wide.index, q.index))
-                more = [] if off is None else [fn.gep(off, q.index, elem)]
+                more = [fn.gep(off, row, elem)] if kind.moved else []
+                if kind.stored:
+                    column = fn.add(wide.index, q.index)
+                    to = fn.gep(out[0], fn.add(fn.mul(row, out[1]), column), memory_element(kind.stored))
+                    more += [to, out[1], fn.sub(m, row), fn.sub(n, column)]
                 _call(fn, micro, x, y, fn.gep(c, at, elem), fn.gep(sums, at, elem), kc, ldc, slab.index, k, *more)
     if kind.tiled:
         tiles.release(fn)
@@ -342,16 +371,18 @@ def _aligned(fn: LLVMFunction, p: Val) -> Val:
     return fn.op(f"inttoptr i64 {up.ref} to ptr", PTR, [up])
 
 
-def _sum_moved(fn: LLVMFunction, kind: PackedMatmul, panel: Val, kc: Index, target: Val) -> None:
-    """Stores what moving A's bytes adds to the sums of a slab, for each column of a panel of B."""
+def _sum_moved(fn: LLVMFunction, kind: PackedMatmul, work: Val, panels: Index, kc: Index, target: Val) -> None:
+    """Stores the opposite of what moving B's bytes adds to the sums of a slab, for each row of the panels of A."""
     vector = I32.wide(kind.lanes)
-    places = range(0, kind.nr, kind.lanes)
-    with fn.loop(0, fn.div(fn.add(kc, kind.together - 1), kind.together), 1, [const(0, vector)] * len(places)) as step:
-        line = fn.gep(panel, fn.mul(step.index, kind.nr), I32.elem)
-        words = [fn.load(fn.gep(line, place, I32.elem), vector, 64) for place in places]
-        step.next = [narrow.moved_by(fn, *kind.values, x, y) for x, y in zip(words, step.carried, strict=True)]
-    for place, total in zip(places, step.results, strict=True):
-        fn.store(total, fn.gep(target, place, I32.elem), 64)
+    steps = fn.div(fn.add(kc, kind.together - 1), kind.together)
+    with fn.loop(0, panels) as panel:
+        row = fn.mul(panel.index, kind.mr)
+        with fn.loop(0, steps, 1, [const(0, vector)]) as step:
+            at = fn.add(fn.mul(row, KC), fn.mul(step.index, kind.mr))
+            words = fn.load(fn.gep(work, at, I32.elem), vector, 4)
+            step.next = [narrow.moved_by(fn, *kind.values, words, step.carried[0])]
+        total = fn.binary("sub", const(0, vector), step.results[0])
+        fn.store(total, fn.gep(target, row, I32.elem), 4)  # behind the panel's rows are those of the next one
 
 
 def _clear(fn: LLVMFunction, kind: PackedMatmul, c: Val, count: Index) -> None:
@@ -364,11 +395,13 @@ def _clear(fn: LLVMFunction, kind: PackedMatmul, c: Val, count: Index) -> None:
 def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
     """The block's sums of a group += panel of A times panel of B, chain by chain; C += those sums at the group's end.
 
-    `at` is how far k was before this slab, `k` where it ends; `off`: where the sums are that moved bytes of A add.
+    `at` is how far k was before this slab, `k` where it ends; `off`: where the opposite is of what moved bytes of B add
+    to each row. `rows` and `columns`: how many there are from `out` on.
     """
     name = f"micro_{kind.name}"
     params = [("a", PTR), ("b", PTR), ("c", PTR), ("sums", PTR), ("kc", I64), ("ldc", I64), ("at", I64), ("k", I64)]
     params += [("off", PTR)] if kind.moved else []
+    params += [*STORED, ("rows", I64), ("columns", I64)] if kind.stored else []
     fn = LLVMFunction(module, name, params)
     a, b, c, sums, kc, ldc, at, k = (fn.param(i) for i in range(8))
     vector, elem = kind.element.wide(kind.lanes), kind.element.elem
@@ -382,23 +415,39 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
     def load(places: list[Val]) -> list[Val]:
         return [fn.load(p, vector, kind.acc.itemsize) for p in places]
 
+    def put(values: list[Val], places: list[Val], last: Val) -> None:
+        """Stores values to scratch memory, or where results go if they are the last ones."""
+        if kind.stored is None:
+            _store(fn, values, places)
+            return
+        result = Block(kind.isa, kind.acc, kind.stored, values, vectors)
+        to, pitch, rows, columns = (fn.param(len(params) - i) for i in (4, 3, 2, 1))
+        if kind.levels == 1:
+            result.store(fn, to, pitch, rows, columns)
+            return
+        fn.either(last, lambda: result.store(fn, to, pitch, rows, columns), lambda: _store(fn, values, places))
+
     zeros = [const(0, vector)] * (kind.mr * vectors)
+    if kind.moved:  # a slab is one chain
+        offs = [fn.load(fn.gep(fn.param(8), i, elem), kind.element) for i in range(kind.mr)]
+        zeros = [fn.splat(off, kind.lanes) for off in offs for _ in range(vectors)]
+
+    def given(values: list[Val]) -> list[Val]:
+        return [added(fn, x, y) for x, y in zip(values, zeros, strict=True)] if kind.moved else values
+
     group = block(sums if kind.levels == 3 else c)
-    for p in group:  # wanted at the end of the first chain, and left to another cache since the slab before
-        fn.prefetch(p, 2)
+    for p in group if kind.levels > 1 or kind.stored is None else []:
+        fn.prefetch(p, 2)  # wanted at the end of the first chain, and left to another cache since the slab before
     with fn.loop(0, kc, kind.chain) as part:
         done = fn.add(at, part.index)
         start = zeros
         if kind.accumulate:
-            start = fn.choose(fn.icmp("eq", done, 0), lambda: load(block(c)), lambda: zeros)
+            start = fn.choose(fn.icmp("eq", done, 0), lambda: given(load(block(c))), lambda: zeros)
         end = fn.smin(fn.add(part.index, kind.chain), kc)
         lo, hi = (fn.div(x, kind.together) for x in (part.index, fn.add(end, kind.together - 1)))
         with fn.loop(lo, hi, 1, start) as chain:
             chain.next = _products(fn, kind, a, b, chain.index, chain.carried)
         found = chain.results
-        if kind.moved:  # a slab is one chain
-            off = load([fn.gep(fn.param(8), j * kind.lanes, elem) for j in range(vectors)])
-            found = [fn.binary("sub", v, off[i % vectors]) for i, v in enumerate(found)]
         first = fn.icmp("eq", fn.mod(done, SPAN) if kind.levels == 3 else done, 0)
         total = found
         if kind.levels > 1:
@@ -407,8 +456,10 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
                 lambda: found,
                 lambda: [added(fn, x, y) for x, y in zip(load(group), found, strict=True)],
             )
-        for p, v in zip(group, total, strict=True):
-            fn.store(v, p, kind.acc.itemsize)
+        if kind.levels == 3:
+            _store(fn, total, group)
+        else:
+            put(total, group, fn.icmp("sge", fn.add(done, kind.chain), k))
     if kind.levels == 3:
         end = fn.add(at, kc)
         last = fn.binary("or", fn.icmp("eq", end, k), fn.icmp("eq", fn.mod(end, SPAN), 0))
@@ -419,9 +470,13 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
                 lambda: whole,
                 lambda: [added(fn, x, y) for x, y in zip(load(places), whole, strict=True)],
             )
-            for p, v in zip(places, total, strict=True):
-                fn.store(v, p, kind.acc.itemsize)
+            put(total, places, fn.icmp("eq", end, k))
     return module.only_one(fn)
+
+
+def _store(fn: LLVMFunction, values: list[Val], places: list[Val]) -> None:
+    for v, p in zip(values, places, strict=True):
+        fn.store(v, p, v.ty.bits // 8)
 
 
 def _products(fn: LLVMFunction, kind: PackedMatmul, a: Val, b: Val, step: Val, sums: list[Val]) -> list[Val]:
@@ -431,10 +486,11 @@ def _products(fn: LLVMFunction, kind: PackedMatmul, a: Val, b: Val, step: Val, s
     vectors = kind.nr // kind.lanes
     row = fn.gep(b, fn.mul(step, kind.nr), elem)
     rights = [fn.load(fn.gep(row, j * kind.lanes, elem), vector, 64) for j in range(vectors)]
-    column = fn.gep(a, fn.mul(step, kind.mr), elem)
+    column = fn.gep(a, step if kind.in_lines else fn.mul(step, kind.mr), elem)
+    apart = kind.line if kind.in_lines else 1
     following: list[Val] = []
     for i in range(kind.mr):
-        left = fn.splat(fn.load(fn.gep(column, i, elem), element), kind.lanes)
+        left = fn.splat(fn.load(fn.gep(column, i * apart, elem), element), kind.lanes)
         for j in range(vectors):
             following.append(_multiply_add(fn, kind, left, rights[j], sums[i * vectors + j]))
     return following

@@ -12,10 +12,12 @@ from tessera.compiler.targets.cpu.elementary.convert import memory_element, real
 from tessera.compiler.targets.cpu.kernel.diagonal import diagonal_function
 from tessera.compiler.targets.cpu.kernel.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
+from tessera.compiler.targets.cpu.kernel.instructions import tiles
 from tessera.compiler.targets.cpu.kernel.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.packed_matmul import KC, PackedMatmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.packing.scattered import Walk
 from tessera.compiler.targets.cpu.kernel.packing.words import FEW_PAIRS, multiplies_words, words_function
+from tessera.compiler.targets.cpu.kernel.results import Destination, destination
 from tessera.compiler.targets.cpu.kernel.small_matmul import (
     FEW_ROWS,
     LARGE,
@@ -71,6 +73,11 @@ class MatrixOperand:
     """the row and the column to begin at"""
     halves: bool = False
     """of bf16 in the upper halves of f32"""
+
+    @property
+    def value(self) -> DType:
+        """What its elements are."""
+        return dtypes.bf16 if self.halves else self.dtype
 
     @property
     def turned(self) -> MatrixOperand:
@@ -148,7 +155,7 @@ def _direct(
     b: MatrixOperand,
     acc: DType,
     sizes: tuple[int, int, Index],
-    pitch: int,
+    pitch: Index,
     *,
     accumulate: bool,
     packed: bool = False,
@@ -189,6 +196,8 @@ class Product:
     """there is at least one row, and the other ones of `rows` need not be there"""
     scale: Val | None = None
     """where the numbers are that what is accumulated to is multiplied by, one for each column"""
+    out: Destination | None = None
+    """where the results are stored; None: they stay in `c`"""
 
     @property
     def swapped(self) -> Product:
@@ -205,10 +214,10 @@ class Product:
             return
         fn = k.fn
         kind, shape = self._kind(k)
-        if kind == "" or (self.few and kind not in ("direct", "turned")):
+        if kind == "" or (self.few and kind not in ("direct", "turned")) or not self._has_room(shape):
             self._packed(k)
             return
-        shape = replace(shape, m_is_bound=self.few, scaled=self.scale is not None, copied=kind == "copied")
+        shape = self._in_blocks(kind, shape)
         if kind not in IN_BLOCKS and not isinstance(self.n, int):
             shape = replace(shape, n_is_bound=True)
         if kind in ("turned", "lines"):
@@ -231,6 +240,16 @@ class Product:
             full = fn.icmp("eq", self.n, self.columns)
             full = full if self._has_rows else fn.binary("and", fn.icmp("eq", self.m, self.rows), full)
             fn.choose(full, lambda: _call(fn, direct, given), lambda: self._edge(k))
+
+    def _in_blocks(self, kind: str, shape: Shape) -> Shape:
+        exact = self.out is not None
+        return replace(
+            shape, m_is_bound=self.few, scaled=self.scale is not None, copied=kind == "copied", exact=exact
+        )
+
+    def _has_room(self, shape: Shape) -> bool:
+        """Whether one row of results, which the direct way fills up to whole vectors, may be where it is stored."""
+        return self.out is None or shape.m > 1 or shape.n % shape.lanes == 0
 
     @property
     def _has_rows(self) -> bool:
@@ -261,8 +280,8 @@ class Product:
     def _kind(self, k: KernelFunction) -> tuple[str, Shape]:
         """How it is computed, see `_direct`."""
         sizes = (self.rows, self.columns, self.k)
-        packed = self.ready is not None
-        return _direct(k.isa, self.a, self.b, self.acc, sizes, self.pitch, accumulate=self.accumulate, packed=packed)
+        packed, pitch = self.ready is not None, self.out.pitch if self.out else self.pitch
+        return _direct(k.isa, self.a, self.b, self.acc, sizes, pitch, accumulate=self.accumulate, packed=packed)
 
     def _edge(self, k: KernelFunction) -> list[Val]:
         """A block with fewer rows or columns: the last one, where that is known of one axis alone."""
@@ -271,9 +290,9 @@ class Product:
         if not rows or not columns or not (self._has_rows or isinstance(self.n, int)):
             return self._packed(k)
         kind, shape = replace(self, rows=rows, columns=columns)._kind(k)
-        if kind not in IN_BLOCKS:
+        if kind not in IN_BLOCKS or not self._has_room(shape):
             return self._packed(k)
-        shape = replace(shape, m_is_bound=self.few, copied=kind == "copied")
+        shape = self._in_blocks(kind, shape)
         return _call(k.fn, direct_function(k.module, shape), self._arguments(k, shape))
 
     def takes_scale(self, k: KernelFunction) -> bool:
@@ -283,10 +302,18 @@ class Product:
     def _arguments(self, k: KernelFunction, shape: Shape) -> list[Index]:
         more = [] if self.scale is None else [self.scale]
         more += [k.raw(shape.copy_bytes)] if shape.copied else []
-        return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, *self._sizes(), *more]
+        to = (self.out.ptr, self.out.pitch) if shape.exact and self.out else (self.c, self.pitch)
+        return [self.a.ptr, *self.a.strides, self.b.ptr, *self.b.strides, *to, self.m, self.n, self.k, *more]
 
     def _sizes(self) -> list[Index]:
         return [self.c, self.pitch, self.m, self.n, self.k]
+
+    def stores(self, k: KernelFunction, out: Destination) -> bool:
+        """Whether it is computed in a way that can store the results itself."""
+        kind, shape = replace(self, out=out)._kind(k)
+        if kind == "":
+            return not tiles.fits(k.isa, self.a.value, self.b.value, self.acc)
+        return kind in IN_BLOCKS and out.dtype == self.acc and self._has_room(shape)
 
     def _packed(self, k: KernelFunction) -> list[Val]:
         if self.acc.is_complex:
@@ -294,17 +321,22 @@ class Product:
         along = {0: "m", 1: "k", None: ""}[self.a.along], {0: "k", 1: "n", None: ""}[self.b.along]
         if k.isa.masks:
             along = "m2" if self.a.skips(0) else along[0], "n2" if self.b.skips(1) else along[1]
-        depth = levels(self.k if isinstance(self.k, int) else None)
-        depth = depth if self.acc.is_float else min(depth, 2)
+        known = self.k if isinstance(self.k, int) else None
+        depth = levels(known)
         kind = PackedMatmul(
             k.isa, self.a.dtype, self.b.dtype, self.acc, *along, self.rows, self.columns, self.accumulate, depth,
             self.a.axes, self.b.turned.axes, (self.a.halves, self.b.halves), self.ready[1] if self.ready else 0,
+            self.out.dtype if self.out else None,
         )  # fmt: skip
+        if not self.acc.is_float:  # a slab is one chain, and all of them are one group
+            depth = 1 if known is not None and known <= kind.slab else 2
+            kind = replace(kind, levels=depth)
         line = max(self.pitch, kind.padded_columns(self.columns))
         sums = self.c if depth < 3 else k.raw(kind.padded_rows(self.rows) * line * self.acc.itemsize)
         work = k.raw(kind.workspace(self.rows))
         right = [self.ready[0]] if self.ready else self.b.arguments(1)
-        given = [*self.a.arguments(0), *right, *self._sizes(), work, sums]
+        to = [self.out.ptr, self.out.pitch] if self.out else []
+        given = [*self.a.arguments(0), *right, *self._sizes(), work, sums, *to]
         return _call(k.fn, matmul_function(k.module, kind), given)
 
     def _real(self, fn: LLVMFunction) -> Product:
@@ -429,7 +461,7 @@ def _is_zero(v: Value) -> bool:
 
 
 @writes("contract")
-def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWriter) -> None:
+def write_contract(k: KernelFunction, op: Op, plan: Planner, _writer: NestWriter) -> None:
     """The part of the block that is inside the product; at the edges the rest is zero where something may see it."""
     if op.attrs.get("diagonal"):
         _write_diagonal(k, op)
@@ -469,7 +501,15 @@ def write_contract(k: KernelFunction, op: Op, _plan: Planner, _writer: NestWrite
     product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False, last)
     few = not isinstance(height, int) and not dtype.is_complex
     ready = None if ahead is None else _ready(k, ahead, dtype, col)  # type: ignore[arg-type]
-    (product.swapped if swap else replace(product, open=few, ready=ready)).write(k)
+    if swap:
+        product.swapped.write(k)
+        return
+    product = replace(product, open=few, ready=ready)
+    if (found := destination(k, op, plan)) is not None and product.stores(k, found[1]):
+        k.stored.add(found[0])
+        del ev.cells[op.result]
+        product = replace(product, out=found[1])
+    product.write(k)
 
 
 def _ready(k: KernelFunction, ahead: tuple[int, int], dtype: DType, column: Index) -> tuple[Val, int]:

@@ -20,6 +20,7 @@ from tessera.compiler.targets.cpu.kernel.chains import Chains, added, chains_in_
 from tessera.compiler.targets.cpu.kernel.instructions import narrow
 from tessera.compiler.targets.cpu.kernel.packed_matmul import KC, PARAMETERS
 from tessera.compiler.targets.cpu.kernel.packing.panels import PackedPanel, pack_function
+from tessera.compiler.targets.cpu.kernel.results import store_lanes
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose
@@ -70,6 +71,8 @@ class Shape:
     """C is multiplied by a number for each column before products are added; for the direct way, and whole vectors"""
     copied: bool = False
     """the direct way copies each block of B's columns before it is read, which then lies in rows"""
+    exact: bool = False
+    """C has room for the results alone, not for whole vectors; for the direct way, and several rows or whole vectors"""
     pairs: bool = False
     """a step of k is a word with two neighbours of bf16 (narrow.py); for the direct way, and one chain"""
 
@@ -130,6 +133,7 @@ class Shape:
             + ("_few" if self.m_is_bound else "")
             + ("_scaled" if self.scaled else "")
             + ("_copied" if self.copied else "")
+            + ("_exact" if self.exact else "")
             + ("_pairs" if self.pairs else "")
         )
         k = "x" if self.k is None else self.k
@@ -413,8 +417,17 @@ class Writer:
 
         zeros, size = [const(0, t) for t in types] * rows, shape.dtype.itemsize
 
+        ends = [*[lanes] * (vectors - 1), tail if tail and shape.exact else last] * rows
+
         def load() -> list[Val]:
-            return [fn.load(p, t, size) for p, t in zip(places, types * rows, strict=True)]
+            return [self._first(p, t, end, 0) for p, t, end in zip(places, types * rows, ends, strict=True)]
+
+        def finish(values: list[Val]) -> None:
+            for p, v, end in zip(places, values, ends, strict=True):
+                if end == v.ty.lanes:
+                    fn.store(v, p, size)
+                else:
+                    store_lanes(fn, v, p, self._less(range(v.ty.lanes), end), size)
 
         def given() -> list[Val]:
             """What the first chain starts with."""
@@ -427,7 +440,7 @@ class Writer:
             return [fn.binary("fmul", v, f) for v, f in zip(load(), factors * rows, strict=True)]
 
         if not shape.sums_in_memory:
-            self.finish(places, self.sums(given(), chain))
+            finish(self.sums(given(), chain))
             return
         k = fn.param(10) if shape.k is None else shape.k
         with fn.loop(0, k, CHAIN) as part:
@@ -437,7 +450,7 @@ class Writer:
             total = fn.choose(
                 first, lambda: found, lambda: [added(fn, x, y) for x, y in zip(load(), found, strict=True)]
             )
-            self.finish(places, total)
+            finish(total)
 
     def sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:
         k = self.shape.k

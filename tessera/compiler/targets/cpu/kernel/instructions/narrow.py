@@ -6,7 +6,7 @@ The operands of such an instruction are words of 32 bits that hold neighbours in
   subnormal operands and sums count as zero. With the earlier k in the upper half it adds in the order of
   language/order.py, so the bits are those of `fma` wherever all of these numbers are normal.
 - `vpdpbusd` (AVX512_VNNI, AVX_VNNI): four products of an unsigned and a signed byte, modulo 2**32. Where both operands
-  are signed or both unsigned, the left one is moved by 128, and 128 times the sum of the right one is taken off again.
+  are signed or both unsigned, the right one is moved by 128, and 128 times the sum of the left one is taken off again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def together(isa: VectorISA, lhs: DType, rhs: DType, acc: DType) -> int:
 
 
 def is_moved(lhs: DType, rhs: DType) -> bool:
-    """Whether the left operand's bytes are packed 128 off, so that one operand is signed and the other is not."""
+    """Whether the right operand's bytes are packed 128 off, so that one operand is signed and the other is not."""
     return lhs in BYTES and lhs == rhs
 
 
@@ -47,17 +47,17 @@ def add_bytes(fn: LLVMFunction, x: Val, y: Val, z: Val) -> Val:
     return _call(fn, f"llvm.x86.avx512.vpdpbusd.{32 * z.ty.lanes}", x, y, z, I8)
 
 
-def moved_by(fn: LLVMFunction, lhs: DType, rhs: DType, y: Val, z: Val) -> Val:
-    """z + what moving the left operand adds to the products with the words `y` of the right one."""
-    halves = const(0x80808080, y.ty)  # 128 each where the left bytes are unsigned, -128 where they are signed
-    return add_products(fn, lhs, rhs, halves, y, z)
+def moved_by(fn: LLVMFunction, lhs: DType, rhs: DType, x: Val, z: Val) -> Val:
+    """z + what moving the right operand adds to the products with the words `x` of the left one."""
+    halves = const(0x80808080, x.ty)  # 128 each where the right bytes are unsigned, -128 where they are signed
+    return add_products(fn, lhs, rhs, x, halves, z)
 
 
 def add_products(fn: LLVMFunction, lhs: DType, rhs: DType, x: Val, y: Val, z: Val) -> Val:
     """z + the products of the words x of the left operand and y of the right one."""
     if lhs == dtypes.bf16:
         return add_pairs(fn, x, y, z)
-    return add_bytes(fn, y, x, z) if rhs == dtypes.uint8 else add_bytes(fn, x, y, z)
+    return add_bytes(fn, x, y, z) if lhs == dtypes.uint8 else add_bytes(fn, y, x, z)
 
 
 def _call(fn: LLVMFunction, name: str, x: Val, y: Val, z: Val, element: Ty) -> Val:

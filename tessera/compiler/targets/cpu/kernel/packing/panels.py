@@ -192,7 +192,7 @@ class Packer:
 
     def ask(self, row: Val, sk: Val, panels: int) -> None:
         """Asks memory for the same piece of a later row: processors do not foresee short pieces of far rows."""
-        later = self.at(row, self.fn.mul(sk, AHEAD))
+        later = self.at(row, self.fn.mul(sk, AHEAD * self.panel.together))
         for start in range(0, panels * self.panel.width, 64 // self.panel.storage.itemsize):
             self.fn.prefetch(self.at(later, start))
 
