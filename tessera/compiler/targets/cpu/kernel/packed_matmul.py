@@ -195,6 +195,7 @@ def _evenly(rows: int, most: int) -> int:
 
 SIZES = [("c", PTR), ("ldc", I64), ("m", I64), ("n", I64), ("k", I64)]
 STORED = [("out", PTR), ("ldo", I64)]
+"""where results are stored, and how far rows are apart there"""
 PARAMETERS = [("a", PTR), ("sam", I64), ("sak", I64), ("b", PTR), ("sbk", I64), ("sbn", I64), *SIZES]
 """parameters of every function that multiplies matrices with one strided axis of rows and one of columns: C = A @ B"""
 
@@ -212,10 +213,10 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
         return kind.name
     left, right = (_operand(module, kind, right) for right in (False, True))
     micro = tiles.micro_kernel(module, f"micro_{kind.name}", kind.tile) if kind.tiled else _micro_kernel(module, kind)
-    more = STORED if kind.stored else []
-    own = [*left.parameters, *right.parameters, *SIZES, ("work", PTR), ("sums", PTR)]
-    fn = LLVMFunction(module, kind.name, [*own, *more])
-    params, out = ([fn.param(i) for i in range(lo, hi)] for lo, hi in ((0, len(own)), (len(own), len(fn.params))))
+    all_params = [*left.parameters, *right.parameters, *SIZES, ("work", PTR), ("sums", PTR)]
+    fn = LLVMFunction(module, kind.name, [*all_params, *(STORED if kind.stored else [])])
+    params = [fn.param(i) for i in range(len(fn.params))]
+    params, out = params[: len(all_params)], params[len(all_params) :]
     given = params[: len(left.parameters)], params[len(left.parameters) : -7]
     c, ldc, m, n, k, work, sums = params[-7:]
     tables = [fn.alloca("i64", kind.slab) for _ in given]
@@ -236,10 +237,10 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
             for x, values, table in zip((left, right), given, tables, strict=True)
         )
         if kind.in_lines:
-            own, deep, element = given[0][1], given[0][2], memory_element(kind.lhs)
-            del deep  # 1
-            name = lines_function(module, replace(kind.panel(False), steps=kind.line), kind.values if kind.moved else None)
-            _call(fn, name, fn.gep(given[0][0], slab.index, element), own, m, rows, kc, work, off)
+            panel = replace(kind.panel(False), steps=kind.line)
+            name = lines_function(module, panel, kind.values if kind.moved else None)
+            source, apart, _ = given[0]
+            _call(fn, name, fn.gep(source, slab.index, memory_element(kind.lhs)), apart, m, rows, kc, work, off)
         else:
             pack_lhs(0, m, work)
             if kind.moved:

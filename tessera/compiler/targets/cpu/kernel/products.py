@@ -14,8 +14,8 @@ from tessera.compiler.targets.cpu.kernel.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
 from tessera.compiler.targets.cpu.kernel.instructions import tiles
 from tessera.compiler.targets.cpu.kernel.lines import lines_function
+from tessera.compiler.targets.cpu.kernel.operands import MatrixOperand
 from tessera.compiler.targets.cpu.kernel.packed_matmul import KC, PackedMatmul, matmul_function
-from tessera.compiler.targets.cpu.kernel.packing.scattered import Walk
 from tessera.compiler.targets.cpu.kernel.packing.words import FEW_PAIRS, multiplies_words, words_function
 from tessera.compiler.targets.cpu.kernel.results import Destination, destination
 from tessera.compiler.targets.cpu.kernel.small_matmul import (
@@ -48,83 +48,8 @@ _SOME_ROWS = 16
 """of an open number: two of the usual blocks of registers would be mostly filler"""
 SAVED, FEW = 1.08, 16
 """A block is computed transposed where that saves so much of the work, if it has at least so many rows and columns."""
-RUN = 8
-"""neighbours that are worth reading together"""
 IN_BLOCKS = ("direct", "copied")
 """the ways that need no panels of the left operand"""
-LONG = 1 << 30
-"""a run of neighbours of unknown length"""
-
-
-@immutable
-class MatrixOperand:
-    """A matrix in memory: address of element (0, 0), strides in elements, storage dtype."""
-
-    ptr: Val
-    strides: tuple[Index, Index]
-    dtype: DType
-    large: bool = False
-    """a part of a large matrix, or of one of unknown size"""
-    far: bool = False
-    """a part of a matrix that is known to be too large for the caches"""
-    walks: tuple[Walk, Walk] | None = None
-    """where rows or columns are several axes: those of either; then `ptr` is the address of the whole matrix, and"""
-    start: tuple[Index, Index] = (0, 0)
-    """the row and the column to begin at"""
-    halves: bool = False
-    """of bf16 in the upper halves of f32"""
-
-    @property
-    def value(self) -> DType:
-        """What its elements are."""
-        return dtypes.bf16 if self.halves else self.dtype
-
-    @property
-    def turned(self) -> MatrixOperand:
-        """The transposed matrix."""
-        (a, b), (x, y) = self.strides, self.start
-        walks = None if self.walks is None else (self.walks[1], self.walks[0])
-        return replace(self, strides=(b, a), walks=walks, start=(y, x))
-
-    def moved(self, fn: LLVMFunction, axis: int, by: Index) -> MatrixOperand:
-        """What follows from a row or column on."""
-        if self.walks is not None:
-            return replace(self, start=(by, 0) if axis == 0 else (0, by))
-        return replace(self, ptr=fn.gep(self.ptr, fn.mul(by, self.strides[axis]), memory_element(self.dtype)))
-
-    @property
-    def axes(self) -> tuple[int, int]:
-        """How many strided axes rows and columns are."""
-        return (1, 1) if self.walks is None else (len(self.walks[0]), len(self.walks[1]))
-
-    @property
-    def along(self) -> int | None:
-        """The axis to read neighbours along: that with the longer run of them."""
-        if self.walks is None:
-            return int(self.unit) if self.unit else None
-        runs = {i: walk[-1][0] for i, walk in enumerate(self.walks) if walk[-1][1] == 1}
-        return max(runs, key=lambda i: run if isinstance(run := runs[i], int) else LONG, default=None)
-
-    def skips(self, own: int) -> bool:
-        """Whether to read every second element along the axis `own`, as there are only short runs of neighbours."""
-        if self.walks is None or self.dtype.itemsize * 8 not in (16, 32):
-            return False
-        run, step = self.walks[own][-1]
-        near = self.along
-        short = near is None or (isinstance(k := self.walks[near][-1][0], int) and k < RUN)
-        return short and step == 2 and isinstance(run, int) and run >= RUN
-
-    def arguments(self, own: int) -> list[Index]:
-        """What a packed product takes for it; `own`: which axis is not k."""
-        if self.walks is None:
-            return [self.ptr, *self.strides]
-        numbers = [number for walk in (self.walks[own], self.walks[1 - own]) for axis in walk for number in axis]
-        return [self.ptr, self.start[own], *numbers]
-
-    @property
-    def unit(self) -> str:
-        """Which axis has stride 1: "0", "1" or ""."""
-        return "1" if self.strides[1] == 1 else "0" if self.strides[0] == 1 else ""
 
 
 def _operand(k: KernelFunction, v: Value) -> MatrixOperand:
@@ -243,9 +168,7 @@ class Product:
 
     def _in_blocks(self, kind: str, shape: Shape) -> Shape:
         exact = self.out is not None
-        return replace(
-            shape, m_is_bound=self.few, scaled=self.scale is not None, copied=kind == "copied", exact=exact
-        )
+        return replace(shape, m_is_bound=self.few, scaled=self.scale is not None, copied=kind == "copied", exact=exact)
 
     def _has_room(self, shape: Shape) -> bool:
         """Whether one row of results, which the direct way fills up to whole vectors, may be where it is stored."""

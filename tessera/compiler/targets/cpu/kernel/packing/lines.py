@@ -58,19 +58,19 @@ def lines_function(module: LLVMModule, panel: PackedPanel, values: tuple[DType, 
             word = packer.read(packer.at(line, fn.mul(each.index, together)), 1)
             fn.store(word, fn.gep(at, each.index, "i32"), 4)
             each.next = [_one(fn, values, word, each.carried[0])]
-        ends = [fn.alloca("i32", 1)]
-        fn.store(each.results[0], ends[0], 4)
+        end = fn.alloca("i32", 1)
+        fn.store(each.results[0], end, 4)
         for have in range(1, together):
             with fn.when(fn.icmp("eq", fn.mod(kc, together), have)):
                 here = fn.gep(line, fn.mul(words, together), element)
                 parts = [fn.load(packer.at(here, i), packer.stored(1), panel.storage.itemsize) for i in range(have)]
                 word = packer.joined(parts)
                 fn.store(word, fn.gep(at, words, "i32"), 4)
-                fn.store(_one(fn, values, word, fn.load(ends[0], I32, 4)), ends[0], 4)
+                fn.store(_one(fn, values, word, fn.load(end, I32, 4)), end, 4)
         if values:
             fn.module.declare(f"declare i32 @llvm.vector.reduce.add.{vector.suffix}({vector.text})")
             across = fn.op(f"call i32 @llvm.vector.reduce.add.{vector.suffix}({total!r})", I32, (total,))
-            across = fn.binary("add", across, fn.load(ends[0], I32, 4))
+            across = fn.binary("add", across, fn.load(end, I32, 4))
             fn.store(fn.binary("sub", const(0, I32), across), fn.gep(sums, row.index, "i32"), 4)
     with fn.loop(valid, rows) as row:
         at = fn.gep(target, fn.mul(row.index, panel.steps), "i32")
