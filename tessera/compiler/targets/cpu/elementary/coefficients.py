@@ -82,6 +82,9 @@ ERFC = {
          3.0875420707936506e-09),
 }  # fmt: skip
 ERFC_K = {32: 3.0, 64: 3.5}
+# log2(erfc(x)) from 0.75 to 4, which erf of f32 takes from 1: 2^-28
+LOG2_ERFC = (-4.234243169776164e-05, -1.6279300451278687, -0.9174336194992065, -0.15161198377609253,
+             0.03290389105677605, -0.004608278162777424, 0.00030565494671463966)  # fmt: skip
 # for results of 16 bits and less: log2 of the normal distribution at -a, a up to where gelu(-a) is 0 for 5 and for 8
 # bits of exponent, relative error of the distribution 2^-18 and 2^-15 (more where the result is subnormal); and 2**f on
 # |f| <= 1/2: 2^-18

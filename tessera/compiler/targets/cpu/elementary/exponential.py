@@ -55,7 +55,10 @@ class Exponential(Arithmetic):
         return self._power_of_e(n, self.fma(n, self.k(-LN2[b][1], a), r))
 
     def exp2(self, x: Val) -> Val:
-        x = self.clamp(x, *EXP2_RANGE[x.ty.bits])
+        return self.exp2_within(self.clamp(x, *EXP2_RANGE[x.ty.bits]))
+
+    def exp2_within(self, x: Val) -> Val:
+        """2**x of an x that neither overflows nor vanishes."""
         n = self.rint(x)
         f = self.sub(x, n)
         return self.scale(self.fma(self.poly(f, EXP2[x.ty.bits]), f, self.k(1, x)), n)

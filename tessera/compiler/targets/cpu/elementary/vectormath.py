@@ -9,7 +9,16 @@ from __future__ import annotations
 
 import math
 
-from tessera.compiler.targets.cpu.elementary.coefficients import ERF, ERFC, ERFC_K, FIELDS, LOG2_PHI, SHORT_EXP2, SINH
+from tessera.compiler.targets.cpu.elementary.coefficients import (
+    ERF,
+    ERFC,
+    ERFC_K,
+    FIELDS,
+    LOG2_ERFC,
+    LOG2_PHI,
+    SHORT_EXP2,
+    SINH,
+)
 from tessera.compiler.targets.cpu.elementary.exponential import Power
 from tessera.compiler.targets.cpu.elementary.trigonometric import Trigonometric
 from tessera.compiler.targets.cpu.llvm.values import Val, const
@@ -45,8 +54,10 @@ class VectorMath(Power, Trigonometric):
         return self.mul(self.exp_of_square(a, h), self.mul(u, self.poly(t, ERFC[a.ty.bits])))
 
     def erf(self, x: Val) -> Val:
-        a = self.at_most(self.abs(x), {32: 5.0, 64: 7.0}[x.ty.bits])
-        large = self.sub(self.k(1, x), self._erfc(a, 1))
+        """1 - erfc(|x|) where that is exact enough, which takes no division for f32: 2 to a polynomial."""
+        a = self.at_most(self.abs(x), {32: 4.0, 64: 7.0}[x.ty.bits])
+        tail = self.exp2_within(self.poly(a, LOG2_ERFC)) if x.ty.bits == 32 else self._erfc(a, 1)
+        large = self.sub(self.k(1, x), tail)
         small = self.fma(a, self.poly(self.mul(a, a), ERF[x.ty.bits]), a)
         y = self.copysign(self.select(self.less(a, self.k(0.75, x)), small, large), x)
         return self.select(self.is_nan(x), x, y)
