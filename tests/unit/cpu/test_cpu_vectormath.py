@@ -38,7 +38,7 @@ UNARY: dict[str, tuple[Callable[[Any], Any], tuple[float, float], float]] = {
     "sinh": (np.sinh, (-80, 80), 2.0),
     "cosh": (np.cosh, (-80, 80), 2.0),
     "tanh": (np.tanh, (-12, 12), 2.5),
-    "erf": (exact_erf, (-5, 5), 2.5),
+    "erf": (exact_erf, (-5, 5), 1.5),
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), (-80, 80), 2.5),
     "silu": (lambda x: x / (1 + np.exp(-x)), (-80, 80), 3.5),
     "softplus": (lambda x: np.logaddexp(WIDE(0), x), (-80, 80), 2.0),
