@@ -104,6 +104,34 @@ def test_structures(reverse):
         np.testing.assert_array_equal(rest["is"], X.sum(1) > 0)
 
 
+@pytest.mark.parametrize("of", ["results", "carried", "branch"])
+def test_derivatives_where_a_part_has_no_elements(of):
+    """Nothing changes through what is empty, but the rest of what a loop or branch hands on does."""
+
+    def loss(x, none):
+        if of == "results":  # one for each of no rounds
+            x, rows = ts.scan(lambda h, r: (h * r, h), x, none)
+        elif of == "carried":
+            for _ in ts.range(2):
+                x, none = x * x, none * 2
+            rows = none
+        elif ts.sum(x) > 0:
+            x, rows = x * x, none
+        else:
+            rows = none * 2
+        return ts.sum(x * x) + ts.sum(rows)
+
+    def peer(x):
+        y = {"results": x, "carried": x**4, "branch": x * x}[of]
+        return jnp.sum(y * y)
+
+    x, none = np.array([1.5, 0.5, -1.0]), np.ones((0, 3))
+    np.testing.assert_allclose(ts.grad(loss)(x, none), jax.grad(peer)(x))
+    np.testing.assert_allclose(ts.hessian(loss)(x, none), jax.hessian(peer)(x))
+    tangents = np.array([1.0, 2.0, 3.0]), none
+    np.testing.assert_allclose(ts.jvp(loss, (x, none), tangents)[1], jax.jvp(peer, (x,), tangents[:1])[1])
+
+
 def test_without_anything_to_go_through():
     def fibonacci(pair, _):
         a, b = pair

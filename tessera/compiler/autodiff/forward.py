@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tessera.compiler.autodiff.cotangents import Cotangent, along, by_adjoint
 from tessera.compiler.autodiff.reverse import pull_back
-from tessera.compiler.autodiff.rules import decomposed, demand_rule, reads, refusals_of, rule_of, smooth
+from tessera.compiler.autodiff.rules import decomposed, demand_rule, is_empty, reads, refusals_of, rule_of, smooth
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.ir.core import Op, Value
@@ -31,7 +31,7 @@ class Forward:
                     self.through(op)
 
     def through(self, op: Op) -> None:
-        if any(0 in tensor(r).shape for r in op.results):
+        if is_empty(op):
             return
         demand_rule(op)
         if rule_of(op) == "control":

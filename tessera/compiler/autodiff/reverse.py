@@ -19,13 +19,14 @@ from tessera.compiler.autodiff.rules import (
     as_written,
     demand_rule,
     in_simpler,
+    is_empty,
     refusals_of,
     rule_of,
     smooth,
 )
 from tessera.compiler.autodiff.written import WrittenRules
 from tessera.compiler.graph.builder import GraphBuilder
-from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, tensor
+from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands
 from tessera.compiler.graph.recognize import worth_reading
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.phases import phase
@@ -54,7 +55,7 @@ class Reverse:
                         self.through(op, found)
 
     def through(self, op: Op, found: Sequence[Cotangent | None]) -> None:
-        if any(0 in tensor(r).shape for r in op.results):
+        if is_empty(op):
             return  # there is nothing that could change
         demand_rule(op)
         if self.reading and (operator := as_written(self.g, op)) is not None:

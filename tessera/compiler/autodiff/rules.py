@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Literal, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
-from tessera.compiler.graph.operator import REGISTRY, InferError, attributes_of, operator_of, split_operands
+from tessera.compiler.graph.operator import REGISTRY, InferError, attributes_of, operator_of, split_operands, tensor
 from tessera.compiler.graph.recognize import recognized
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TensorType
@@ -88,6 +88,12 @@ def refusals_of(op: Op) -> Generator[None]:
 
 def shown(op: Op) -> str:
     return op.name.removeprefix("graph.")
+
+
+def is_empty(op: Op) -> bool:
+    """Whether nothing can change through `op`: its results have no elements, or what it reads has none. Of what a loop
+    carries some may be empty, and the rest not."""
+    return any(all(0 in tensor(v).shape for v in values if smooth(v)) for values in (op.results, reads(op)))
 
 
 def demand_rule(op: Op) -> None:
