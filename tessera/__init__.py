@@ -9,6 +9,7 @@ import importlib
 import math
 from typing import Any
 
+from tessera.began import BEGAN as _BEGAN  # the sooner, the better  # noqa: F401
 from tessera.collector import collector_paused
 
 __version__ = "0.1.0"

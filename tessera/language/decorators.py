@@ -90,12 +90,16 @@ class Decorated:
         `tangents` is a tuple, one for each argument."""
         return self._ruled("jvp", rule)
 
+    def read_again(self) -> None:
+        """Forgets the text: the rules or the code of the Python function are others."""
+        self._definition = None
+
     def _ruled(self, name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.isfunction(rule) and not isinstance(rule, Function):
             _refuse(self.__wrapped__, "TS105", f"the {name} of {self.name} is a function, not {rule!r}")
         _demand_fit(self.__wrapped__, name, rule)
         self.options[name] = rule
-        self._definition = None
+        self.read_again()
         for made in ("launcher", "__tessera_transformed__"):
             vars(self).pop(made, None)
         return rule

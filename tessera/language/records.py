@@ -34,7 +34,7 @@ class Attribute(str):
 
 def is_record(value: object) -> bool:
     """Whether `value` is an instance of a dataclass."""
-    return hasattr(value, "__dataclass_fields__") and not isinstance(value, type)
+    return hasattr(type(value), "__dataclass_fields__")
 
 
 @lru_cache(maxsize=1024)

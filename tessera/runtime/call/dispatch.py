@@ -31,7 +31,7 @@ from tessera.runtime.call.repeated import repeated_call
 from tessera.runtime.call.requests import compile_call
 from tessera.runtime.call.signatures import gather_function, key_expression, states_function
 from tessera.runtime.code.build import Built
-from tessera.runtime.code.reads import reads
+from tessera.runtime.code.reads import code_of, reads
 from tessera.runtime.code.watch import Watch
 from tessera.runtime.codegen import define
 from tessera.runtime.locks import Locked
@@ -89,6 +89,8 @@ class Launcher(Locked):
         self.ready: Ready | None = None
         """of the last call"""
         self._parameters: Parameters | None = None
+        self._code: tuple[Any, ...] = ()
+        """of the Python function when its parameters were read"""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -99,6 +101,7 @@ class Launcher(Locked):
     @property
     def parameters(self) -> Parameters:
         if self._parameters is None:
+            self._code = code_of(self.fn)
             self._parameters = Parameters(self.fn.definition(), self.fn)
         return self._parameters
 
@@ -111,6 +114,8 @@ class Launcher(Locked):
 
     def first(self, args: tuple[Any, ...], sites: dict[tuple[type, ...], CallSite]) -> Any:
         """A call whose signature is new, or whose code no longer stands."""
+        if self._parameters is not None and code_of(self.fn) != self._code:
+            return self.renewed(args, sites is self.named)
         if sites is self.sites and self.parameters.changing(len(args)):  # defaults that are arguments like others
             args, sites = self.parameters.complete(args, {}), self.named
             if (site := sites.get(tuple(map(type, args)))) is not None:
@@ -119,6 +124,18 @@ class Launcher(Locked):
             return result
         self.ready = ready = self.found(args, sites)
         return ready.run(*args)
+
+    def renewed(self, args: tuple[Any, ...], complete: bool) -> Any:
+        """A call of a Python function whose code or defaults have been replaced, as IPython's autoreload does."""
+        old = self.parameters.python.parameters
+        with self.lock:
+            self.fn.read_again()
+            self._parameters = None
+            self.sites.clear()
+            self.named.clear()
+        if not complete:
+            return self(args, {})
+        return self((), {p.name: v for p, v in zip(old.values(), args, strict=True) if v is not p.default})
 
     def found(self, args: tuple[Any, ...], sites: dict[tuple[type, ...], CallSite]) -> Ready:
         """What runs a call."""

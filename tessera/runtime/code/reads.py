@@ -8,6 +8,7 @@ stand beside its own. That is at least what compiling looked at.
 
 from __future__ import annotations
 
+import builtins
 import dis
 import functools
 import os
@@ -18,7 +19,7 @@ from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
-from tessera.compiler.frontend.names.fingerprint import changes, fingerprint
+from tessera.compiler.frontend.names.fingerprint import changes, fingerprint, slots
 from tessera.compiler.frontend.names.live import run_by
 from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
@@ -39,6 +40,8 @@ _UNCALLED = frozenset({"__repr__", "__setattr__", "__delattr__", "__hash__", "__
 """no program calls these when it is compiled"""
 _SLOTS = (types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType)
 """methods of Python's own classes"""
+_REFLECTS = frozenset({"getattr", "hasattr", "vars", "dir", "attrgetter", "methodcaller", "__dict__"})
+"""names that ask objects for names which the code does not show"""
 _DEEPEST = 16
 """modules in modules: they may hold each other"""
 
@@ -70,7 +73,18 @@ class Read:
 
     def content(self) -> str:
         """A fingerprint of the present value."""
+        if isinstance(self.value, types.CodeType):
+            return digest(repr(_code_content(self.value)))[:16]
         return function_content(self.value) if is_function(self.value) else fingerprint(self.value)
+
+
+@immutable
+class Names(Read):
+    """Which names an object or a module has of its own: one that appears hides a method of the class, or a builtin,
+    and changes what `hasattr` says. `owner` is the object, or the dict of the module."""
+
+    among: frozenset[str] | None = None
+    """None: all"""
 
 
 def is_function(value: Any) -> bool:
@@ -84,16 +98,27 @@ def python_function(value: Any) -> Any:
     return value.__func__ if isinstance(value, types.MethodType) else value
 
 
+def code_of(value: Any) -> tuple[Any, ...]:
+    """What can be replaced of the Python function behind a decorated one."""
+    function = python_function(value)
+    return function.__code__, function.__defaults__, dict(function.__kwdefaults__ or {})
+
+
 def function_content(value: Any) -> str:
     """A function's own text as far as compiling sees it: code, constants, defaults, annotations, decorator options."""
     function = python_function(value)
     code: types.CodeType = function.__code__
     parts = [
-        code.co_qualname, code.co_firstlineno, code.co_code, _constants(code), code.co_names, code.co_varnames,
+        *_code_content(code),
         fingerprint(function.__defaults__), fingerprint(function.__kwdefaults__),
         sorted((k, str(v)) for k, v in function.__annotations__.items()), fingerprint(getattr(value, "options", None)),
     ]  # fmt: skip
     return f"{code.co_qualname}#{digest(repr(parts))[:16]}"
+
+
+def _code_content(code: types.CodeType) -> tuple[Any, ...]:
+    names = code.co_names, code.co_varnames
+    return code.co_qualname, code.co_firstlineno, code.co_code, _constants(code), *names
 
 
 def _constants(code: types.CodeType) -> tuple[Any, ...]:
@@ -124,6 +149,9 @@ class _Object:
     get: Callable[[], Any]
     path: str
     asked: int = 0
+    opened: bool = False
+    methods: set[str] = field(default_factory=set[str])
+    """those that code names, which an attribute of the object's own would hide"""
 
 
 @mutable
@@ -177,11 +205,13 @@ class _Walk:
         self.objects: dict[int, _Object] = {}
         self.opened: set[int] = set()
         """containers whose items have been followed"""
+        self.builtins: dict[int, tuple[str, frozenset[str]]] = {}
+        """names of builtins that code means, by the module that could hide them: their path, and they"""
         self.names: dict[str, None] = {}
         """every attribute that some code takes from what may be an object"""
 
     def run(self) -> None:
-        """Asks every object for every name until there is nothing new."""
+        """Asks every object for every name until there is nothing new; for all that it has where names are computed."""
         going = True
         while going:
             going = False
@@ -191,13 +221,34 @@ class _Walk:
                     going = True
                     self.attribute(each, name)
                 each.asked = len(names)
+                if not each.opened and not self.names.keys().isdisjoint(_REFLECTS):
+                    going = each.opened = True
+                    self.whole(each)
             going = going or len(self.names) > len(names)
+        for each in self.objects.values():
+            if each.methods and not each.opened and hasattr(each.value, "__dict__"):
+                self.own_names(each.value, each.path, frozenset(each.methods))
+
+    def whole(self, each: _Object) -> None:
+        """All that an object holds: code asks it for names that it computes."""
+        own = getattr(each.value, "__dict__", None)
+        if own is not None:
+            self.own_names(each.value, each.path)
+        for name in (*(own or ()), *slots(each.value)):
+            if not _is_special(name):
+                self.attribute(each, name)
+
+    def own_names(self, owner: Any, path: str, among: frozenset[str] | None = None) -> None:
+        get = functools.partial(own_names, owner, among)
+        path = f"{path} (names)"
+        self.found[path] = Names(path, get, get(), "names", owner, "", among)
 
     def function(self, function: types.FunctionType, prefix: str, hidden: Collection[str] = frozenset()) -> None:
         if id(function) in self.functions or len(self.found) > LIMIT:
             return
         self.functions[id(function)] = function
         names, scope = _names(function.__code__), function.__globals__
+        self.code(function, prefix)
         fixed: set[str] = set()
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for owner, taken in names.of.items():
@@ -210,12 +261,29 @@ class _Walk:
                 continue
             get = _cell_getter(cell)
             self.add(Read(f"{prefix}{name}", get, get(), "closure", cell, "cell_contents"), names.of.get(name, {}))
+        missing = {n for n in names.globals if n not in scope and n not in hidden and hasattr(builtins, n)}
+        if missing:
+            path, before = self.builtins.get(id(scope), (f"builtins of {prefix or 'this function'}", frozenset()))
+            self.builtins[id(scope)] = path, before | missing
+            self.own_names(scope, path, before | missing)
+        self.names |= {n: None for n in (*names.globals, *names.attributes) if n in _REFLECTS}
         annotated = dict.fromkeys(sorted(_annotation_names(function)))
         for name in names.globals | annotated:
             if name in scope and name not in hidden:
                 get = _global_getter(scope, name)
                 taken = names.of.get(name, {}) | annotated
                 self.add(Read(f"{prefix}{name}", get, scope[name], "global", scope, name), taken)
+
+    def code(self, function: types.FunctionType, prefix: str) -> None:
+        """The code itself, which IPython's autoreload replaces in place, and the values of parameters that no call
+        gives."""
+        if function.__code__.co_filename == "<string>":  # made by `dataclass`
+            return
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            value = getattr(function, name)
+            if value is not None:
+                get = _attribute_getter(lambda: function, name)
+                self.add(Read(f"{prefix}{name}", get, value, "attribute", function, name), {})
 
     def add(self, read: Read, names: Mapping[str, None]) -> None:
         """Notes a read, and what can be reached from its value. `names`: what a module is asked for."""
@@ -226,7 +294,7 @@ class _Walk:
         self.found[path] = replace(read, kind="callee") if function else read
         if len(self.found) == LIMIT:
             self.found["..."] = Read("...", lambda: None, os.urandom(8).hex(), "argument")
-        if len(self.found) > LIMIT or isinstance(value, PLAIN) or read.array:
+        if len(self.found) > LIMIT or isinstance(value, (*PLAIN, types.CodeType)) or read.array:
             return
         if isinstance(value, (list, tuple, dict)) or is_record(value):
             if id(value) in self.opened:  # they may hold themselves
@@ -280,14 +348,19 @@ class _Walk:
         if known or isinstance(value, _SLOTS) or (value is kind and _is_fixed(kind.__module__)):
             return
         self.objects[id(value)] = _Object(value, get, path)
+        inherits = any(map(_is_library, (base.__module__ for base in kind.__mro__)))
+        if value is not kind and not _is_fixed(kind.__module__):
+            of = f"{path}.__class__"
+            self.found[of] = Read(of, _attribute_getter(get, "__class__"), kind, "attribute", value, "__class__")
         for base in kind.__mro__:
             if _is_fixed(base.__module__):
                 continue
             self.objects.setdefault(id(base), _Object(base, lambda base=base: base, f"{path}.{base.__name__}"))
             for name, found in list(vars(base).items()):
-                if _is_special(name) and name not in _UNCALLED and isinstance(found, types.FunctionType):
-                    called = _attribute_getter(lambda base=base: base, name)
-                    self.add(Read(f"{path}.{base.__name__}.{name}", called, found, "attribute", base, name), {})
+                called = inherits or (_is_special(name) and name not in _UNCALLED)  # a library's code may name it
+                if called and isinstance(found, types.FunctionType):
+                    at = _attribute_getter(lambda base=base: base, name)
+                    self.add(Read(f"{path}.{base.__name__}.{name}", at, found, "attribute", base, name), {})
 
     def attribute(self, owner: _Object, name: str) -> None:
         """An attribute of an object that is its own: what its class has belongs to the class."""
@@ -303,6 +376,8 @@ class _Walk:
         above = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), MISSING)
         method = isinstance(above, (types.FunctionType, staticmethod, classmethod))
         own = name in getattr(value, "__dict__", ())
+        if method and not own:
+            owner.methods.add(name)
         if own or not (method or above is MISSING):
             self.member(value, owner.get, owner.path, name, {})
 
@@ -310,6 +385,12 @@ class _Walk:
         item = _attribute(value, name)
         if item is not MISSING and not isinstance(item, (types.BuiltinFunctionType, *_SLOTS)):
             self.add(Read(f"{path}.{name}", _attribute_getter(get, name), item, "attribute", value, name), names)
+
+
+def own_names(owner: Any, among: frozenset[str] | None) -> str:
+    """The names that an object, or the dict of a module, has of its own."""
+    held: dict[str, Any] = owner if isinstance(owner, dict) else getattr(owner, "__dict__", {})
+    return ",".join(held if among is None else sorted(among & held.keys()))
 
 
 def _is_foreign(kind: type) -> bool:

@@ -20,7 +20,7 @@ from tessera.compiler import extensions
 from tessera.compiler.frontend.names.fingerprint import changes, fingerprint
 from tessera.language.records import is_record
 from tessera.runtime.arrays.libraries import adapter_of
-from tessera.runtime.code.reads import MISSING, PLAIN, Read, python_function
+from tessera.runtime.code.reads import MISSING, PLAIN, Names, Read, own_names, python_function
 from tessera.runtime.codegen import define
 
 _ENVIRONMENT: Any = getattr(os.environ, "_data", os.environ)  # looking beneath os.environ saves a microsecond a call
@@ -137,6 +137,8 @@ class Watch:
 def _quick(r: Read, i: int, names: dict[str, Any]) -> list[str]:
     """Conditions, in terms of `names`, that hold where a read surely gives what it gave. What a container or a property
     holds is the business of its own read."""
+    if isinstance(r, Names):
+        return _quick_names(r, i, names)
     names |= {f"seen{i}": r.value, f"from{i}": r.owner}
     now = f"seen{i}"
     if isinstance(r.owner, dict):
@@ -158,6 +160,16 @@ def _quick(r: Read, i: int, names: dict[str, Any]) -> list[str]:
         names |= {f"held{i}": _ids(r.value), f"kept{i}": _kept(r.value)}
         parts.append(f"ids(seen{i}) == held{i}")
     return parts
+
+
+def _quick_names(r: Names, i: int, names: dict[str, Any]) -> list[str]:
+    held = r.owner if isinstance(r.owner, dict) else r.owner.__dict__
+    names[f"keys{i}"] = held.keys()
+    if r.among is not None and not r.value:
+        names[f"among{i}"] = r.among
+        return [f"keys{i}.isdisjoint(among{i})"]
+    names |= {f"held{i}": [*held], f"now{i}": own_names, f"from{i}": r.owner, f"was{i}": r.value, f"among{i}": r.among}
+    return [f"now{i}(from{i}, among{i}) == was{i}"]
 
 
 def _ids(value: Any) -> Any:

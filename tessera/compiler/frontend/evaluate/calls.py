@@ -228,7 +228,7 @@ def bind(
     missing: list[str] = []
     for name in (*positional, *(p.arg for p in a.kwonlyargs)):
         if name not in bound and name in closure.defaults:
-            bound[name] = closure.defaults[name]
+            bound[name] = adopt(ev, node, closure.defaults[name])
         elif name not in bound:
             missing.append(name)
     if missing and not problem:

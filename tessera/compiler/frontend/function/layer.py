@@ -28,6 +28,7 @@ from tessera.compiler.frontend.names.values import (
     OperatorRef,
     Unknown,
     has_unknown,
+    is_live_array,
     type_name,
 )
 from tessera.compiler.graph.operator import ALIASES, METHODS, PROPERTIES, REGISTRY, Operator
@@ -157,9 +158,7 @@ class FunctionLayer(Layer):
 
     def adopt(self, name: str, value: Any, node: ast.AST) -> Any:
         """A live array becomes a further argument of the op, passed at each launch; a NumPy scalar is a number."""
-        if isinstance(value, type) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
-            return MISSING
-        if not (hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__")):
+        if not is_live_array(value):
             return MISSING
         if (
             not hasattr(value, "__setitem__")

@@ -21,7 +21,7 @@ from tessera.compiler.frontend.kernel.values import (
     marks,
     size_text,
 )
-from tessera.compiler.frontend.names.values import MISSING, UNKNOWN
+from tessera.compiler.frontend.names.values import MISSING, UNKNOWN, is_live_array
 from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.unit import Param
 from tessera.language import dims, dtypes
@@ -160,15 +160,9 @@ def _dims_of(shape: tuple[Any, ...] | None) -> set[Dim]:
 # Arrays of closures and globals that a kernel reads: they become further arguments of it.
 
 
-def is_array(value: Any) -> bool:
-    if isinstance(value, type) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        return False
-    return hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__")
-
-
 def capture(k: KernelState, name: str, value: Any, node: ast.AST) -> Any:
     """The view of a live array, made at its first use; a NumPy scalar is a number; anything else is MISSING."""
-    if not is_array(value):
+    if not is_live_array(value):
         return MISSING
     if not hasattr(value, "__setitem__") and hasattr(value, "item") and tuple(value.shape) == ():
         return value.item()

@@ -12,7 +12,7 @@ from types import CodeType, ModuleType
 from typing import Any, cast
 
 from tessera.compiler.frontend.names.frame import Closure
-from tessera.compiler.frontend.names.live import run_by
+from tessera.compiler.frontend.names.live import asked, run_by
 from tessera.compiler.frontend.names.values import ClassRef, Record, is_collection, is_dict
 from tessera.language.decorators import Decorated
 from tessera.language.dims import Expr
@@ -81,7 +81,7 @@ def _annotations(cls: ClassRef) -> dict[str, str]:
 
 
 def _of_object(value: Any, depth: int) -> str:
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    shape, dtype = asked(value, "shape"), asked(value, "dtype")
     if isinstance(shape, (tuple, list)) and dtype is not None:  # a class or module has these names for other things
         sizes = cast("Sequence[Any]", shape)
         which = f" {id(value):#x}" if depth else ""  # inside of something else it is not read anew at each launch
@@ -89,7 +89,7 @@ def _of_object(value: Any, depth: int) -> str:
     if hasattr(cast("type[object]", type(value)), "__tessera_operator__"):  # a property of its class
         return f"operator {value.__name__}"
     wrapped = run_by(value)
-    code = getattr(wrapped, "__code__", None)
+    code = asked(wrapped, "__code__")
     if isinstance(code, CodeType):
         read = _decorated(value) + _free_values(wrapped, code, depth)
         return f"{wrapped.__qualname__}#{_digest(code.co_code, repr(_constants(code)).encode(), read.encode())}"
@@ -118,11 +118,16 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     """What an object holds, in its dict and in slots; None where it has neither."""
     if isinstance(value, type):
         return None
-    slots = [n for base in type(value).__mro__ for n in _slots(base)]
+    names = slots(value)
     own = getattr(value, "__dict__", None)
-    if not slots and not is_dict(own):
+    if not names and not is_dict(own):
         return None
-    return {n: getattr(value, n) for n in slots if hasattr(value, n)} | (dict(own) if is_dict(own) else {})
+    return {n: getattr(value, n) for n in names if hasattr(value, n)} | (dict(own) if is_dict(own) else {})
+
+
+def slots(value: Any) -> list[str]:
+    """The names of an object's slots."""
+    return [n for base in type(value).__mro__ for n in _slots(base)]
 
 
 def _slots(cls: type) -> list[str]:
@@ -150,7 +155,7 @@ def _free_values(function: Any, code: Any, depth: int) -> str:
 
 
 def _named(value: Any) -> str:
-    name = getattr(value, "__qualname__", None) or getattr(value, "path", None) or getattr(value, "name", None)
+    name = asked(value, "__qualname__") or asked(value, "path") or asked(value, "name")
     return f" {name}" if isinstance(name, str) else ""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import linecache
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 
 import tessera
 from tessera.compiler.frontend.names.definition import Definition, Kind, Scope
+from tessera.compiler.frontend.names.texts import live_module, text_of
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
@@ -29,7 +29,7 @@ from tessera.compiler.frontend.names.values import (
     Unknown,
 )
 from tessera.compiler.frontend.names.vocabulary import PYTHON_BUILTINS, is_own_module, member, member_of
-from tessera.compiler.frontend.syntax.parse import FunctionNode, parse_module
+from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.errors import CompileError, Diagnostic
 from tessera.tracebacks import is_outward
 
@@ -153,6 +153,14 @@ def _attribute(value: Any, name: str) -> Any:
     return inspect.getattr_static(value, name, None)
 
 
+def asked(value: Any, name: str) -> Any:
+    """An attribute, or None: the `__getattr__` of a user's class raises what it likes."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
+
+
 def unavailable(name: str, why: str) -> CompileError:
     return CompileError(Diagnostic("TS109", f"{name} cannot be compiled: {why}", function=name))
 
@@ -162,7 +170,7 @@ def run_by(function: Any) -> Any:
     what runs."""
     try:
         return inspect.unwrap(function, stop=lambda f: isinstance(f, FunctionType) and not is_outward(f))
-    except ValueError:  # objects that wrap each other in a circle
+    except Exception:  # objects that wrap each other in a circle, or whose `__getattr__` raises what it likes
         return function
 
 
@@ -175,10 +183,12 @@ def live_definition(
     name = getattr(function, "__name__", repr(function))
     if code is None:
         raise unavailable(name, "it is not a Python function")
-    lines = linecache.getlines(code.co_filename, getattr(function, "__globals__", None))
-    if not lines:
+    found = text_of(code, getattr(function, "__globals__", {}))
+    if found is None:
+        raise unavailable(name, f"{code.co_filename} has changed since it was imported")
+    text, code = found
+    if not text:
         raise unavailable(name, f"its source text ({code.co_filename}) cannot be read")
-    text = "".join(lines)
     tree, notes = live_module(text, code.co_filename)
     line = code.co_firstlineno
     if code.co_name == "<lambda>":
@@ -190,12 +200,6 @@ def live_definition(
     return Definition(
         kind, name, code.co_filename, code.co_firstlineno, node, text, LiveScope(function), notes, options or {}
     )
-
-
-@lru_cache(maxsize=64)
-def live_module(text: str, file: str) -> tuple[ast.Module, tuple[object, ...]]:
-    """The tree of a module whose functions are live; shared, and never changed."""
-    return parse_module(text, file)
 
 
 @lru_cache(maxsize=64)

@@ -295,6 +295,15 @@ def is_dict(value: Any) -> TypeGuard[dict[Any, Any]]:
     return isinstance(value, dict)
 
 
+def is_live_array(value: Any) -> bool:
+    """An array of any library, from outside of the program."""
+    try:
+        known = not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "dtype")
+        return known and (hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__"))
+    except Exception:  # the `__getattr__` of a user's class raises what it likes
+        return False
+
+
 def is_slice(value: Any) -> TypeGuard[slice[Any, Any, Any]]:
     return isinstance(value, slice)
 
