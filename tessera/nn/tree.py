@@ -42,6 +42,11 @@ def _is_array_class(kind: type) -> bool:
     return (hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")) and not issubclass(kind, type)
 
 
+def whole(array: Any) -> Any:
+    """NumPy's arithmetic makes scalars of arrays without axes; they are arrays all the same."""
+    return array if hasattr(array, "__setitem__") or array.shape != () else array[...]
+
+
 def leaves(tree: Any, path: str = "", buffer: bool = False) -> Iterator[Leaf]:
     """The arrays of a tree in order."""
     found: list[Leaf] = []
@@ -51,7 +56,7 @@ def leaves(tree: Any, path: str = "", buffer: bool = False) -> Iterator[Leaf]:
 
 def _collect(tree: Any, path: str, buffer: bool, found: list[Leaf]) -> None:
     if is_array(tree):
-        found.append(Leaf(path, tree, buffer))
+        found.append(Leaf(path, whole(tree), buffer))
         return
     for name, held, is_state in _parts(tree):
         if held.__class__ not in _PLAIN:
@@ -155,7 +160,7 @@ def tree_map(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
     parts = [arrays(t) for t in (tree, *others)]
     if wrong := difference(parts):
         raise LaunchError(Diagnostic("TS105", wrong))
-    return replaced(tree, {path: f(*(part[path] for part in parts)) for path in parts[0]})
+    return replaced(tree, {path: whole(f(*(part[path] for part in parts))) for path in parts[0]})
 
 
 @inside

@@ -36,6 +36,9 @@ class Group:
     weight_decay: float | None = None
     frozen: bool = False
 
+    def __post_init__(self) -> None:
+        demand_settings("Group", {"lr": self.lr, "weight_decay": self.weight_decay})
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -6,7 +6,10 @@ by P. Micikevicius et al. (2018).
 
 from __future__ import annotations
 
+import math
+
 import tessera as ts
+from tessera.errors import Diagnostic, LaunchError
 
 FIRST = 65536.0
 GROWTH = 2000
@@ -20,6 +23,8 @@ def checked_scale(scale: float | str, of_policy: float | str | None) -> float | 
     scale = scale if of_policy is None else of_policy
     if isinstance(scale, str) and scale != "dynamic":
         raise ValueError(f"loss_scale is a number or 'dynamic', not {scale!r}")
+    if not isinstance(scale, str) and not 0 < scale < math.inf:
+        raise LaunchError(Diagnostic("TS105", f"loss_scale is more than 0, not {scale!r}: gradients are divided by it"))
     return scale
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
+from functools import lru_cache
 from typing import Any
 
 from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
@@ -180,7 +181,10 @@ class Parameters:
     def _record(self, out: Bound, p: Parameter, path: tuple[Any, ...], value: Any) -> Any:
         """A dataclass that holds arrays, as its parts. What its methods read is read from a copy without arrays."""
         kind = type(value)
-        parts = {n: self._nested(out, item_of(p, n), (*path, Attribute(n)), v) for n, v in members(value).items()}
+        parts = {
+            n: self._nested(out, _item_of_record(p, kind, n, v), (*path, Attribute(n)), v)
+            for n, v in members(value).items()
+        }
         bare = holding(kind, {n: _bare(v) for n, v in parts.items()})
         self._keep(
             out, p, Leaf(".".join(map(str, path)), path, bare, "record"), f"{kind.__module__}.{kind.__qualname__}", None
@@ -357,6 +361,22 @@ def _bare(part: Any) -> Any:
     if isinstance(part, dict):
         return {k: _bare(v) for k, v in part.items()}
     return holding(type(part), {n: _bare(v) for n, v in members(part).items()}) if is_record(part) else part
+
+
+def _item_of_record(p: Parameter, kind: type, name: str, value: Any) -> Parameter:
+    """A field of a dataclass. NumPy's arithmetic makes scalars of arrays without axes: where the class says `Tensor`,
+    they are arrays all the same."""
+    item = item_of(p, name)
+    if isinstance(value, np.generic) and name in _tensors(kind) and not isinstance(item.annotation, TensorAnn):
+        return replace(item, annotation=TensorAnn(()))
+    return item
+
+
+@lru_cache(maxsize=1024)
+def _tensors(kind: type) -> frozenset[str]:
+    """The fields whose annotations speak of tensors."""
+    said = {n: a for base in reversed(kind.__mro__) for n, a in vars(base).get("__annotations__", {}).items()}
+    return frozenset(n for n, a in said.items() if "Tensor" in (a if isinstance(a, str) else repr(a)))
 
 
 def holds_array(value: Any) -> bool:

@@ -380,6 +380,11 @@ def test_gradients_are_added_by_name():
         (lambda: SGD(0.1, momentum=-0.9), "momentum is at least 0"),
         (lambda: Lion(1e-4, weight_decay=-0.1), "weight_decay is at least 0"),
         (lambda: SGD(0.1, clip=-1.0), "clip is at least 0"),
+        (lambda: SGD(0.1, loss_scale=0.0), "loss_scale is more than 0"),
+        (lambda: SGD(0.1, groups=Group(lambda name, p: True, lr=-1.0)), "Group: lr is at least 0"),
+        (lambda: ts.optimizers.EMA(2.0), "decay is at least 0 and at most 1"),
+        (lambda: ts.optimizers.Cosine(1e-3, steps=10, warmup=20), "steps is at least 20, those of the warmup"),
+        (lambda: ts.optimizers.Linear(1e-3, 0.0, steps=0), "steps is at least 1"),
     ],
 )
 def test_settings_out_of_range(make, said):
@@ -390,3 +395,28 @@ def test_settings_out_of_range(make, said):
 def test_one_group_needs_no_tuple():
     frozen = AdamW(1e-2, groups=Group(lambda name, p: True, frozen=True))
     assert not frozen.init(nn.Linear(4, 4, key=0)).moments
+
+
+def test_scalars_of_numpy_are_arrays_without_axes():
+    """NumPy's arithmetic makes them of such arrays."""
+
+    class Scaled(nn.Module):
+        by: Tensor[ts.f32]
+        weight: Tensor["D"]
+
+        def __call__(self, x):
+            return self.by * x * self.weight
+
+    x = np.array([1.0, 2.0, 3.0], np.float32)
+    gradient = ts.grad(lambda model: ts.sum(model(x)))
+    model = Scaled(np.ones((), np.float32), x)
+    halved = model.replace(by=model.by * np.float32(0.5))
+    assert isinstance(halved.by, np.float32)
+    for each in (halved, ts.tree_map(lambda a: a * np.float32(0.5), model)):
+        found = gradient(each)
+        assert found.by == x @ each.weight and gradient(each.replace(by=np.float32(3.0))).weight.tolist() == [3, 6, 9]
+        rule = SGD(0.1)
+        new, _ = rule.update(each, found, rule.init(each))
+        assert np.isclose(new.by, each.by - 0.1 * found.by)
+    rule, tree = SGD(0.1), {"a": np.float32(2.0)}
+    assert np.isclose(rule.update(tree, {"a": np.float32(1.0)}, rule.init(tree))[0]["a"], 1.9)
