@@ -232,6 +232,8 @@ class Parameters:
     def _array(self, out: Bound, p: Parameter, name: str, value: Any, adapter: Adapter) -> TensorType:
         if isinstance(value, (*_NUMBERS, np.generic)):
             wanted = p.annotation.dtype or (None if isinstance(value, np.generic) else dtypes.weak(value, None))  # type: ignore[union-attr]
+            if wanted is not None:
+                value = self.number(p, name, value, wanted)
             value = np.asarray(value, None if wanted is None else wanted.numpy)
         try:
             view = adapter.view(value)

@@ -132,15 +132,15 @@ def value_expression(
     if a is None:
         names[f"default{i}"] = leaf.value
         a = f"default{i}"
-    if leaf.kind == "array":
-        if adapter_of(leaf.value) is None:  # a number for a parameter of rank 0
-            names[f"array{i}"], names[f"dtype{i}"] = np.asarray, leaf.dtype.numpy  # type: ignore[union-attr]
-            return f"array{i}({a}, dtype{i})"
+    if leaf.kind == "array" and adapter_of(leaf.value) is not None:
         return a
     assert leaf.dtype is not None
-    plain = {"float": float, "bool": bool}.get(leaf.dtype.kind)
-    if type(leaf.value) is plain:
-        return a
-    parameter = parameters.by_name[leaf.path[0]]
-    names[f"number{i}"] = lambda value: parameters.number(parameter, leaf.name, value, leaf.dtype)  # type: ignore[arg-type]
-    return f"number{i}({a})"
+    dtype, parameter = leaf.dtype, parameters.by_name[leaf.path[0]]
+    plain = {"float": float, "bool": bool}.get(dtype.kind)
+    if type(leaf.value) is not plain:
+        names[f"number{i}"] = lambda value: parameters.number(parameter, leaf.name, value, dtype)
+        a = f"number{i}({a})"
+    if leaf.kind == "array":  # a number for a parameter of rank 0
+        names[f"array{i}"], names[f"dtype{i}"] = np.asarray, dtype.numpy
+        return f"array{i}({a}, dtype{i})"
+    return a

@@ -257,6 +257,22 @@ def enter_scalars(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST, 
     return ok
 
 
+def _enter_numbers(ev: Evaluator, closure: Closure, frame: Frame, p: Parameter, at: ast.AST) -> bool:
+    """A number for a tensor without axes, which is one wherever the function is called. False after a finding."""
+    value = frame.names.get(p.name)
+    of_rank_0 = isinstance(p.annotation, TensorAnn) and p.annotation.shape == () and not p.variadic
+    if not of_rank_0 or ev.definition.kind == "kernel" or not isinstance(value, (bool, int, float, complex)):
+        return True
+    wanted = getattr(p.annotation, "dtype", None) or dtypes.weak(value, None)
+    try:
+        frame.names[p.name] = scalar(ev, value, wanted, at)
+    except Unfit as e:
+        frame.names[p.name] = UNKNOWN
+        rejected(ev, e.code, f"{p.name} of {closure.name} is {e.message}", p.span, at)
+        return False
+    return True
+
+
 def enter_call(
     ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST, places: Mapping[str, ast.AST]
 ) -> dict[str, Dim] | None:
@@ -270,7 +286,8 @@ def enter_call(
     with ev.inside(frame):
         record_reads(ev, signature, definition.scope)
     found = list[Equation]()
-    ok = all(_of_fields(ev, p, closure, frame.names.get(p.name), node, found) for p in signature.parameters[:1])
+    ok = all(_enter_numbers(ev, closure, frame, p, places.get(p.name, node)) for p in signature.parameters)
+    ok &= all(_of_fields(ev, p, closure, frame.names.get(p.name), node, found) for p in signature.parameters[:1])
     ok &= all(_held(ev, closure, p, frame.names.get(p.name), places.get(p.name, node)) for p in signature.parameters)
     for p, value in each_argument(signature, frame.names) if ok else ():
         at = places.get(p.name.partition(".")[0], node)
