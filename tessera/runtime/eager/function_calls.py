@@ -78,7 +78,7 @@ def call(launcher: Any, args: tuple[Any, ...], sites: dict[Any, Any]) -> Any:
         args, names = halves.at_run_time(args, names)
     step = RecordedCall(fn, args, names, (bare, names | given))
     if kept is not None:
-        step.keep(halves.recalled, kept, dispatch.launcher_of(halves.forward).ready.made.outside.values())
+        step.keep(halves.recalled, kept, dispatch.launcher_of(halves.forward).ready)
     return outputs(result, step)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
@@ -68,7 +68,8 @@ class RecordedCall:
     arguments without gradients, where the caller has them."""
 
     __slots__ = (
-        "args", "callee", "captured", "freed", "inputs", "kept", "kwargs", "place", "results", "serial", "versions",
+        "args", "callee", "captured", "freed", "guard", "inputs", "kept", "kwargs", "place", "results", "serial",
+        "versions",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +84,8 @@ class RecordedCall:
         self.kept: Residuals | None = None
         self.captured: list[tuple[Callable[[], Any], Any]] = []
         """arrays that the function has read from outside: how, and which"""
+        self.guard: Callable[[], bool] | None = None
+        """whether all else that the function reads from outside is what it was"""
         self.inputs: list[Output] = []
         """what earlier steps gave, wherever it stands in the arguments"""
         plain, named = bare or (list(map(without_grad, args)), {k: without_grad(a) for k, a in kwargs.items()})
@@ -117,13 +120,13 @@ class RecordedCall:
                 return Rebuilt(bare, {n: v for n, v in kept.items() if parts[n] is not held[n]})
         return value
 
-    def keep(self, recalled: Any, values: dict[str, Any], outside: Iterable[Callable[[], Any]]) -> None:
-        """Holds what the call has kept for `backward()`, and watches what it has read from outside."""
-        self.kept = Residuals(recalled, {})
+    def keep(self, recalled: Any, values: dict[str, Any], ready: Any) -> None:
+        """Holds what the call, which ran as `ready`, has kept for `backward()`; watches what it reads from outside."""
+        self.kept, self.guard = Residuals(recalled, {}), ready.guard
         for name, array in values.items():
             version = watch(array._data if isinstance(array, Tensor) else array)
             self.kept.values[name] = array, version, version.count
-        for read in outside:
+        for read in ready.made.outside.values():
             array = read()
             self._watch(array)
             if read() is array:  # not one that is made anew each time

@@ -73,7 +73,7 @@ def backward(loss: Recorded, gradient: Any, retain: bool) -> None:
     if not retain:
         for step in steps:
             step.freed, step.args, step.kwargs, step.versions, step.results = True, (), {}, [], {}
-            step.inputs, step.kept, step.captured = [], None, []
+            step.inputs, step.kept, step.captured, step.guard = [], None, [], None
 
 
 def _seed(loss: Recorded, gradient: Any) -> Tensor:
@@ -122,6 +122,9 @@ def _demand_whole(step: RecordedCall) -> None:
         read() is not array for read, array in step.captured
     ):
         message = "an array that this call has read has been changed in place since: call backward() before it changes"
+    elif step.guard is not None and not step.guard():
+        name = getattr(step.callee, "name", "the function")
+        message = f"what {name} reads from outside has changed since this call: call backward() before it changes"
     if message:
         raise LaunchError(Diagnostic("TS356", message, span_at(step.place)))
 

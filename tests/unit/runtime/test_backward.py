@@ -608,3 +608,28 @@ def test_numbers_may_be_read(tmp_path):
     assert "f32" in repr(y) and "mean" in y._repr_html_()
     ts.checkpoint.save(tmp_path, y=y)
     assert ts.checkpoint.load(tmp_path)["y"].tolist() == y.tolist()
+
+
+factor, settings = 2.0, {"factor": 1.0}
+
+
+@ts.function
+def multiplied(x):
+    return x * factor * settings["factor"]
+
+
+def test_numbers_from_outside_are_those_of_the_call(monkeypatch):
+    x = ts.Tensor([1.0, 2.0], requires_grad=True)
+    multiplied(x).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    for change in (
+        lambda: monkeypatch.setitem(globals(), "factor", 5.0),
+        lambda: monkeypatch.setitem(settings, "factor", 3.0),
+    ):
+        loss = multiplied(x).sum()
+        change()
+        with pytest.raises(ts.LaunchError, match=r"TS356(.|\n)*what multiplied reads from outside has changed"):
+            loss.backward()
+    x.grad = None
+    multiplied(x).sum().backward()
+    assert x.grad.tolist() == [15, 15]

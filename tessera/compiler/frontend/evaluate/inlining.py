@@ -264,6 +264,8 @@ def _enter_numbers(ev: Evaluator, closure: Closure, frame: Frame, p: Parameter, 
     if not of_rank_0 or ev.definition.kind == "kernel" or not isinstance(value, (bool, int, float, complex)):
         return True
     wanted = getattr(p.annotation, "dtype", None) or dtypes.weak(value, None)
+    if wanted is None:
+        return True
     try:
         frame.names[p.name] = scalar(ev, value, wanted, at)
     except Unfit as e:
