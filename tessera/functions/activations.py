@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tessera as ts
+from tessera.functions.numbers import real
 
 
 def mish(x):
@@ -48,6 +49,7 @@ def logsigmoid(x):
 
 def softsign(x):
     """x / (1 + |x|)."""
+    x = real(x)
     return x / (1 + ts.abs(x))
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 import tessera as ts
+from tessera.functions.numbers import real
 
 
 def isclose(x, y, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False):
     """Where |x - y| <= atol + rtol |y|. Infinities are close to themselves, NaN to NaN with `equal_nan`."""
+    x, y = real(x, ts.f64), real(y, ts.f64)
     finite = ts.logical_and(ts.isfinite(x), ts.isfinite(y))
     close = ts.where(finite, ts.abs(x - y) <= atol + rtol * ts.abs(y), x == y)
     if equal_nan:
@@ -32,7 +34,10 @@ def nan_to_num(x, nan: float = 0.0, posinf: float | None = None, neginf: float |
 
 def fmod(x, y):
     """The remainder of x / y with the sign of x, as in C; it is exact."""
-    rest = ts.remainder(ts.abs(x), ts.abs(y))
+    rest = ts.remainder(x, y)
+    if not ts.asarray(rest).dtype.is_float:  # whose least number has no positive counterpart
+        return ts.where(ts.logical_and(rest != 0, (x < 0) != (y < 0)), rest - y, rest)
+    rest = ts.remainder(ts.abs(real(x)), ts.abs(real(y)))
     return ts.where(x < 0, -rest, rest)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import tessera as ts
+from tessera.functions.numbers import real
 
 
 def interpolate(x, size=None, scale_factor=None, mode: str = "nearest", align_corners: bool = False):
@@ -15,6 +16,7 @@ def interpolate(x, size=None, scale_factor=None, mode: str = "nearest", align_co
     pixels' centres stay in place with `align_corners`, else their outer edges.
     """
     axes = len(x.shape) - 2
+    x = x if mode == "nearest" else real(x)
     smooth = {"linear": 1, "bilinear": 2, "trilinear": 3}
     if mode != "nearest" and smooth.get(mode) != axes:
         raise ValueError(f"mode {mode!r} of interpolate for {axes} axes: 'nearest', or {tuple(smooth)[axes - 1]!r}")

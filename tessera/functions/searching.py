@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tessera as ts
+from tessera.functions.numbers import real
 
 
 def searchsorted(a, v, side: str = "left"):
@@ -46,6 +47,7 @@ def isin(x, values):
 def interp(x, xp, fp):
     """The line through the points (xp, fp), xp ascending, at `x`; outside of them the first and the last value."""
     right = ts.clip(searchsorted(xp, x, side="right"), 1, xp.shape[0] - 1)
+    x, xp, fp = real(x), real(xp), real(fp)
     x0, x1 = ts.take(xp, right - 1), ts.take(xp, right)
     y0, y1 = ts.take(fp, right - 1), ts.take(fp, right)
     between = y0 + (y1 - y0) * ((x - x0) / (x1 - x0))

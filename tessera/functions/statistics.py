@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import tessera as ts
+from tessera.functions.numbers import real
 
 
 def nansum(x, axis=None, keepdims: bool = False):
@@ -44,10 +45,10 @@ def quantile(x, q, axis=None, keepdims: bool = False):
     rank = len(x.shape)
     line = ts.reshape(x, (-1,)) if axis is None else ts.moveaxis(x, axis, -1)
     n = line.shape[-1]
-    ordered = ts.sort(line, axis=-1)
+    ordered = real(ts.sort(line, axis=-1))
     place = ts.asarray(q, dtype=ts.f64) * (n - 1)
     below = ts.astype(ts.floor(place), ts.int64)
-    share = ts.astype(place - below, x.dtype)
+    share = ts.astype(place - below, ordered.dtype)
     low, high = ts.take(ordered, below, axis=-1), ts.take(ordered, ts.minimum(below + 1, n - 1), axis=-1)
     between = ts.where(share == 0, low, low + (high - low) * share)
     found = ts.where(ts.any(ts.isnan(line), axis=-1), math.nan, between)
@@ -65,6 +66,7 @@ def average(x, axis=None, weights=None, keepdims: bool = False):
     """The mean with these weights: sum(x w) / sum(w). Weights of one axis are those of `axis`."""
     if weights is None:
         return ts.mean(x, axis=axis, keepdims=keepdims)
+    x, weights = real(x), real(weights)
     if len(weights.shape) == 1 and len(x.shape) > 1:
         place = axis % len(x.shape)
         weights = ts.reshape(weights, tuple(weights.shape[0] if i == place else 1 for i in range(len(x.shape))))
@@ -79,6 +81,7 @@ def ptp(x, axis=None, keepdims: bool = False):
 
 def cov(x, correction: float = 1):
     """Covariances of the rows of x [variables, observations], as a matrix [variables, variables]."""
+    x = real(x)
     far = x - ts.mean(x, axis=1, keepdims=True)
     return far @ ts.conj(far).T / (x.shape[1] - correction)
 
@@ -102,7 +105,7 @@ def bincount(x, weights=None, *, length: int):
 def histogram(x, bins: int = 10, range: tuple[float, float] | None = None):
     """How many elements lie in each of `bins` equal parts of `range`, by default from the least to the greatest
     element, and the edges of the parts. The last part has both its edges."""
-    x = ts.reshape(x, (-1,))
+    x = real(ts.reshape(x, (-1,)))
     low, high = (ts.min(x), ts.max(x)) if range is None else range
     edges = low + (high - low) * (ts.arange(bins + 1, dtype=x.dtype) / bins)
     place = ts.sum(x[:, None] >= edges[None, :-1], axis=1) - 1
@@ -112,6 +115,6 @@ def histogram(x, bins: int = 10, range: tuple[float, float] | None = None):
 
 def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
     """The integral of `y` along `axis` by the rule of trapezoids, at the points `x` or with the distance `dx`."""
-    y = ts.moveaxis(y, axis, -1)
+    y, x = real(ts.moveaxis(y, axis, -1)), real(x)
     step = dx if x is None else x[..., 1:] - x[..., :-1]
     return ts.sum(step * (y[..., 1:] + y[..., :-1]) / 2, axis=-1)
