@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
-from tessera.functions.numbers import real
 
 
 def binary_cross_entropy(logits, labels):
@@ -13,7 +12,6 @@ def binary_cross_entropy(logits, labels):
     Computed as max(x, 0) - x y + log(1 + e^-|x|), which neither overflows nor cancels.
     """
     _demand_pairs("binary_cross_entropy", logits, labels)
-    logits, labels = real(logits), real(labels)
     return ts.mean(ts.maximum(logits, 0.0) - logits * labels + ts.log1p(ts.exp(-ts.abs(logits))))
 
 
@@ -21,7 +19,7 @@ def huber(x, y, delta: float = 1.0):
     """The mean of (x - y)^2 / 2 where |x - y| <= delta, and of delta (|x - y| - delta / 2) elsewhere (P. J. Huber,
     1964)."""
     _demand_pairs("huber", x, y)
-    apart = ts.abs(real(x) - real(y))
+    apart = ts.abs(x * 1.0 - y * 1.0)  # integers are numbers of f32, which do not wrap
     near = ts.minimum(apart, delta)
     return ts.mean(near * (apart - 0.5 * near))
 

@@ -79,7 +79,7 @@ class Read:
 
 
 @immutable
-class Names(Read):
+class OwnNames(Read):
     """Which names an object or a module has of its own: one that appears hides a method of the class, or a builtin,
     and changes what `hasattr` says. `owner` is the object, or the dict of the module."""
 
@@ -241,7 +241,7 @@ class _Walk:
     def own_names(self, owner: Any, path: str, among: frozenset[str] | None = None) -> None:
         get = functools.partial(own_names, owner, among)
         path = f"{path} (names)"
-        self.found[path] = Names(path, get, get(), "names", owner, "", among)
+        self.found[path] = OwnNames(path, get, get(), "names", owner, "", among)
 
     def function(self, function: types.FunctionType, prefix: str, hidden: Collection[str] = frozenset()) -> None:
         if id(function) in self.functions or len(self.found) > LIMIT:

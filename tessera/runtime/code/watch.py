@@ -20,7 +20,7 @@ from tessera.compiler import extensions
 from tessera.compiler.frontend.names.fingerprint import changes, fingerprint
 from tessera.language.records import is_record
 from tessera.runtime.arrays.libraries import adapter_of
-from tessera.runtime.code.reads import MISSING, PLAIN, Names, Read, own_names, python_function
+from tessera.runtime.code.reads import MISSING, PLAIN, OwnNames, Read, own_names, python_function
 from tessera.runtime.codegen import define
 
 _ENVIRONMENT: Any = getattr(os.environ, "_data", os.environ)  # looking beneath os.environ saves a microsecond a call
@@ -137,7 +137,7 @@ class Watch:
 def _quick(r: Read, i: int, names: dict[str, Any]) -> list[str]:
     """Conditions, in terms of `names`, that hold where a read surely gives what it gave. What a container or a property
     holds is the business of its own read."""
-    if isinstance(r, Names):
+    if isinstance(r, OwnNames):
         return _quick_names(r, i, names)
     names |= {f"seen{i}": r.value, f"from{i}": r.owner}
     now = f"seen{i}"
@@ -162,7 +162,7 @@ def _quick(r: Read, i: int, names: dict[str, Any]) -> list[str]:
     return parts
 
 
-def _quick_names(r: Names, i: int, names: dict[str, Any]) -> list[str]:
+def _quick_names(r: OwnNames, i: int, names: dict[str, Any]) -> list[str]:
     held = r.owner if isinstance(r.owner, dict) else r.owner.__dict__
     names[f"keys{i}"] = held.keys()
     if r.among is not None and not r.value:
