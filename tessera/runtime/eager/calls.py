@@ -74,24 +74,30 @@ def _find(operator: Operator, operands: Sequence[Any], flat: list[Any], attrs: d
     return call
 
 
-SHAPES = 32
-"""shapes of which an operator outside of functions is compiled without a warning"""
-_shapes: Counter[tuple[Any, ...]] = Counter()
+SIZES = 32
+"""sizes of which an operator outside of functions is compiled without a warning"""
+_sizes: Counter[tuple[Any, ...]] = Counter()
+"""how often an operator was compiled, by shapes in which one size is left open"""
+_told: set[str] = set()
 
 
 def _count(operator: Operator, flat: Sequence[Any], rest: tuple[Any, ...]) -> None:
-    """Warns TS508, once for all operators, of one that is compiled for ever new shapes."""
+    """Warns TS508, once for all operators, of one that is compiled for ever new sizes where all else stays."""
     views = [a.view(v) for v in flat if (a := adapter_of(v)) is not None]
-    form = (operator.name, tuple((v.dtype, len(v.shape)) for v in views), rest)
-    _shapes[form] += 1
-    if _shapes[form] != SHAPES or _shapes["",]:
+    common = (operator.name, tuple(v.dtype for v in views), rest)
+    grows = False
+    for size in {n for v in views for n in v.shape}:
+        form = (*common, tuple(tuple(None if n == size else n for n in v.shape) for v in views))
+        _sizes[form] += 1
+        grows |= _sizes[form] == SIZES
+    if not grows or _told:
         return
-    _shapes["",] = 1
+    _told.add(operator.name)
     shapes = " and ".join(str(list(v.shape)) for v in views)
     message = (
-        f"{operator.name} has been compiled for {SHAPES} shapes of its operands, the last {shapes}, and probably so"
-        ' were those around it. A function, @ts.function(open_dims="T"), is compiled once for all sizes, and so is'
-        " what is padded to one size. Text is generated with a ts.KVCache."
+        f"{operator.name} has been compiled for {SIZES} sizes, the last time for {shapes}, and probably so were the"
+        ' operators around it. A function, @ts.function(open_dims="T"), is compiled once for all sizes, and so is what'
+        " is padded to one size. Text is generated with a ts.KVCache."
     )
     place = call_span()
     said = Diagnostic("TS508", message, place, "warning")

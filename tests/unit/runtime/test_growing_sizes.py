@@ -18,7 +18,7 @@ def sizes(call, count):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for n in range(1, count + 1):
-            call(np.ones((2, n), np.float32))
+            call(np.ones((2, n), np.float32))  # [2, 2] has no size that grows alone
     return [w for w in caught if issubclass(w.category, ts.SizesWarning)]
 
 
@@ -59,7 +59,8 @@ def test_other_reasons_to_compile_are_not_sizes():
 @pytest.fixture
 def counted(monkeypatch):
     """As in a new process: what other tests have called does not count."""
-    monkeypatch.setattr(calls, "_shapes", type(calls._shapes)())
+    monkeypatch.setattr(calls, "_sizes", type(calls._sizes)())
+    monkeypatch.setattr(calls, "_told", set())
     monkeypatch.setattr(calls, "_calls", calls.Recent(calls.KEPT))
     monkeypatch.setattr(calls, "_sites", {})
 
@@ -68,7 +69,12 @@ def test_operators_outside_of_functions_are_said_once(counted):
     def written(x):
         return ts.exp(ts.sin(x))
 
-    assert not sizes(written, calls.SHAPES - 1)
-    (said,) = sizes(written, calls.SHAPES + 2)
-    assert "TS508" in str(said.message) and "sin has been compiled for 32 shapes" in str(said.message)
-    assert "the last [2, 32]" in str(said.message) and said.filename == __file__
+    assert not sizes(written, calls.SIZES - 1)
+    (said,) = sizes(written, calls.SIZES + 2)
+    assert "TS508" in str(said.message) and "sin has been compiled for 32 sizes" in str(said.message)
+    assert "the last time for [2, 33]" in str(said.message) and said.filename == __file__
+
+
+def test_layers_of_other_widths_are_not_sizes_that_grow(counted):
+    """A model of many layers: each product has shapes of its own."""
+    assert not sizes(lambda x: [ts.asarray(x) @ np.ones((x.shape[1], w), np.float32) for w in (3, 5, 7)], 12)
