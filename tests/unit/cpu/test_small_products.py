@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera.compiler.pipeline import generate
+from tessera.compiler.targets.cpu.llvm import isa
 from tessera.compiler.targets.cpu.llvm.isa import LEVELS
 from tessera.compiler.targets.cpu.target import CpuTarget
 from tests.fuzz.guard import Guarded
@@ -167,3 +168,33 @@ def test_no_column_is_added_to_twice() -> None:
     out = np.empty((64, 72), np.float32)
     accumulated(a, b, out)
     np.testing.assert_allclose(out, a @ b.T, rtol=1e-4, atol=1e-4)
+
+
+LONG = [(64, 6000, 32), (33, 4099, 64), (70, 3079, 64), (20, 2049, 128)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("size", LONG, ids=str)
+def test_long_products_are_added_group_by_group(size: tuple[int, int, int], dtype: Any) -> None:
+    """The bits of narrower vectors, which pack."""
+    (m, k, n), rng = size, np.random.default_rng(3)
+    a, b = rng.standard_normal((k, m)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+
+    def turned(a: Any, b: Any) -> Any:
+        return a.T @ b
+
+    def plain(a: Any, b: Any) -> Any:
+        return a @ b
+
+    for function, given in ((turned, (a, b)), (plain, (np.ascontiguousarray(a.T), b))):
+        program = ts.compile(ts.function(function), target="cpu", arguments=given).lowered.program
+        found: list[Any] = []
+        for level in LEVELS:
+            memory = [Guarded(x, True) for x in (*given, np.full((m, n), 7, dtype))]
+            code = generate(program, CpuTarget(level))
+            if level == "avx512" and isa.host().masks:
+                assert "_continued(" in code.source
+            CpuTarget().load(code).run([x.address for x in memory], [], [])
+            found.append(memory[2].array.copy())
+        assert all(x.tobytes() == found[0].tobytes() for x in found)
+        np.testing.assert_allclose(found[0], a.T.astype(np.float64) @ b, rtol=1e-3, atol=1e-3)

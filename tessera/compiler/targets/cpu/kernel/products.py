@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, real_part, register_type
+from tessera.compiler.targets.cpu.kernel.chains import added
 from tessera.compiler.targets.cpu.kernel.diagonal import diagonal_function
 from tessera.compiler.targets.cpu.kernel.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
@@ -28,20 +29,20 @@ from tessera.compiler.targets.cpu.kernel.small_matmul import (
 from tessera.compiler.targets.cpu.kernel.turned import turned_function
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
-from tessera.compiler.targets.cpu.llvm.values import Index, Val
+from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
 from tessera.compiler.targets.cpu.loops.index import dtype_of, unsupported
 from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.tile.dialect import matrix_axes, matrix_sizes
 from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.loops.plan import Planner
-from tessera.compiler.tile.loops.sizes import SMALL
+from tessera.compiler.tile.loops.sizes import NEAR, SMALL
 from tessera.compiler.tile.passes.turn_products import changes
 from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
-from tessera.language.order import levels
+from tessera.language.order import SPAN, levels
 from tessera.language.scalars import TABLE
 
 _SOME_ROWS = 16
@@ -138,6 +139,9 @@ class Product:
             self._by_rows(k, self._bounds(k))
             return
         fn = k.fn
+        if self._is_long(k):
+            self._by_groups(k)
+            return
         kind, shape = self._kind(k)
         if kind == "" or (self.few and kind not in ("direct", "turned")) or not self._has_room(shape):
             self._packed(k)
@@ -165,6 +169,48 @@ class Product:
             full = fn.icmp("eq", self.n, self.columns)
             full = full if self._has_rows else fn.binary("and", fn.icmp("eq", self.m, self.rows), full)
             fn.choose(full, lambda: _call(fn, direct, given), lambda: self._edge(k))
+
+    def _is_long(self, k: KernelFunction) -> bool:
+        """Whether k is several groups of which a product reads both operands where they are."""
+        if not isinstance(self.k, int) or self.k <= SPAN or not k.isa.masks:
+            return False
+        if self.ready is not None or self.few or self.accumulate:
+            return False
+        known = isinstance(self.m, int) and isinstance(self.n, int) and self.m > FEW_ROWS and self.acc.is_float
+        return known and self._kind(k)[0] == "" and replace(self, k=NEAR)._kind(k)[0] == "direct"
+
+    def _by_groups(self, k: KernelFunction) -> None:
+        """Computes each group by itself, in parts that the caches hold, and adds it to the result."""
+        fn, depth, element = k.fn, self.k, register_type(self.acc)
+        assert isinstance(depth, int)
+        lanes = k.isa.lanes(self.acc.bits)
+        sums = k.raw(self.rows * self.pitch * self.acc.itemsize)
+
+        def group(start: Index, count: int) -> None:
+            for lo in range(0, count, NEAR):
+                at = fn.add(start, lo)
+                part = replace(
+                    self, a=self.a.moved(fn, 1, at), b=self.b.moved(fn, 0, at), k=min(NEAR, count - lo), c=sums
+                )
+                _, shape = part._kind(k)
+                direct = direct_function(k.module, replace(shape, continued=lo > 0))
+                _call(fn, direct, part._arguments(k, shape))
+            each(lambda p, q: fn.store(added(fn, load(p), load(q)), p, self.acc.itemsize))
+
+        def load(p: Val) -> Val:
+            return fn.load(p, element.wide(lanes), self.acc.itemsize)
+
+        def each(write: Callable[[Val, Val], None]) -> None:
+            with fn.loop(0, self.rows) as row, fn.loop(0, -(-self.columns // lanes) * lanes, lanes) as column:
+                place = fn.add(fn.mul(row.index, self.pitch), column.index)
+                write(fn.gep(self.c, place, element.elem), fn.gep(sums, place, element.elem))
+
+        each(lambda p, q: fn.store(const(-0.0, element.wide(lanes)), p, self.acc.itemsize))
+        whole = depth // SPAN * SPAN
+        with fn.loop(0, whole, SPAN) as at:
+            group(at.index, SPAN)
+        if depth > whole:
+            group(whole, depth - whole)
 
     def _in_blocks(self, kind: str, shape: Shape) -> Shape:
         exact = self.out is not None
@@ -234,6 +280,8 @@ class Product:
     def stores(self, k: KernelFunction, out: Destination) -> bool:
         """Whether it is computed in a way that can store the results itself."""
         kind, shape = replace(self, out=out)._kind(k)
+        if self._is_long(k):
+            return False
         if kind == "":
             return not tiles.fits(k.isa, self.a.value, self.b.value, self.acc)
         return kind in IN_BLOCKS and out.dtype == self.acc and self._has_room(shape)

@@ -71,6 +71,8 @@ class Shape:
     """C is multiplied by a number for each column before products are added; for the direct way, and whole vectors"""
     copied: bool = False
     """the direct way copies each block of B's columns before it is read, which then lies in rows"""
+    continued: bool = False
+    """chains are added to those in C; for the direct way, several rows, and 512 bits"""
     exact: bool = False
     """C has room for the results alone, not for whole vectors; for the direct way, and several rows or whole vectors"""
     pairs: bool = False
@@ -88,7 +90,7 @@ class Shape:
     def sums_in_memory(self) -> bool:
         """Whether the direct way adds chains to C rather than to sums in registers, which then leave a larger block
         without room."""
-        return self.isa.masks and self.m > FEW_ROWS and levels(self.k) == 2 and not self.pairs
+        return self.isa.masks and self.m > FEW_ROWS and (self.continued or levels(self.k) == 2) and not self.pairs
 
     @property
     def reads_in_place(self) -> bool:
@@ -133,6 +135,7 @@ class Shape:
             + ("_few" if self.m_is_bound else "")
             + ("_scaled" if self.scaled else "")
             + ("_copied" if self.copied else "")
+            + ("_continued" if self.continued else "")
             + ("_exact" if self.exact else "")
             + ("_pairs" if self.pairs else "")
         )
@@ -447,9 +450,11 @@ class Writer:
             first = fn.icmp("eq", part.index, 0)
             start = fn.choose(first, given, lambda: zeros) if shape.accumulate else zeros
             found = chain([part.index], fn.smin(CHAIN, fn.sub(k, part.index)), start)
-            total = fn.choose(
-                first, lambda: found, lambda: [added(fn, x, y) for x, y in zip(load(), found, strict=True)]
-            )
+
+            def more() -> list[Val]:
+                return [added(fn, x, y) for x, y in zip(load(), found, strict=True)]
+
+            total = more() if shape.continued else fn.choose(first, lambda: found, more)
             finish(total)
 
     def sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:
