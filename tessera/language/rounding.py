@@ -31,7 +31,7 @@ def round_to(x: Any, dtype: DType) -> Any:
         if dtype.name == "fp8_e8m0":
             return _to_power(x.astype(np.float32)).astype(dtype.numpy)
         if dtype.is_float and dtype.bits <= 8:
-            return np.clip(x.astype(np.float32), -dtype.maximum, dtype.maximum).astype(dtype.numpy)
+            return np.asarray(np.clip(x.astype(np.float32), -dtype.maximum, dtype.maximum)).astype(dtype.numpy)
         if dtype.is_integer and x.dtype.kind not in "biu":
             return _whole(x.astype(np.float64), dtype)
         return x.astype(dtype.numpy)

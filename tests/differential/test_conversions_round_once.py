@@ -111,6 +111,21 @@ def test_numbers(name, target):
         assert (np.asarray(given(ABOVE_A_TIE[name])) == wanted).all()
 
 
+@ts.kernel
+def one_by_one(x: Tensor["n"], y: Tensor["n", ts.f32]):
+    p = ts.tile.program_id()
+    y[p] = x[p]
+
+
+@TARGETS
+@pytest.mark.parametrize("name", ["fp8_e4m3", "fp8_e5m2", "fp4_e2m1", "bf16", "f16", "int8"])
+def test_single_elements_of_every_small_dtype(name, target):
+    x, y = np.array([1, 0, 2, 3], np.float32).astype(BY_NAME[name].numpy), np.zeros(4, np.float32)
+    with knobs.target.override(target):
+        one_by_one(x, y)
+    assert y.tolist() == [1, 0, 2, 3]
+
+
 @ts.kernel(BLOCK=16)
 def powers(x: Tensor["n", ts.int32], y: Tensor["n", ts.int32], z: Tensor["n", ts.int32]):
     i = ts.tile.linear_id()

@@ -58,5 +58,21 @@ def test_steps_that_data_make_zero_or_less_are_one_and_reported_in_debug_mode(ta
             by_data(x, np.array([-2], np.int32), y)
 
 
+@ts.kernel
+def behind_its_end(x: Tensor["M", "N", ts.f32], y: Tensor["N", ts.f32], least: Tensor[1, ts.f32]):
+    for i in ts.tile.range(128, M, 4):
+        rows = x[i : i + 4, 0:64]
+        y[0:64] = ts.tile.reduce_across(ts.tile.col_sum(rows))
+        least[0] = ts.tile.reduce_across(ts.tile.min(rows), "min")
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_a_range_that_begins_behind_its_end_has_no_programs(target):
+    y, least = np.ones(5, np.float32), np.ones(1, np.float32)
+    with knobs.target.override(target):
+        behind_its_end(np.ones((8, 5), np.float32), y, least)
+    assert (y == 0).all() and least[0] == np.inf
+
+
 def test_the_work_of_steps_of_zero_is_counted():
     ts.compile(by_a_coordinate, target="cpu", dims={"B": 2, "T": 5})

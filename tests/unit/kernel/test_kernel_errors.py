@@ -233,6 +233,13 @@ def float_into_integers(x: ts.Tensor["M", ts.f32], k: ts.Tensor["M", ts.int32]):
     k[tile_m:tile_m+8] = x[tile_m:tile_m+8]
 
 
+@wrong("TS404", "ts.tile.linear_id()", "the configuration's BLOCK must be a positive integer, not True")
+@ts.kernel(BLOCK=True)
+def block_that_is_a_bool(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    i = ts.tile.linear_id()
+    y[i] = x[i]
+
+
 @wrong("TS105", "ts.tile.debug_assert(x[0] > 0, M)", "the message of an assertion is a text, not")
 def message_that_is_a_size(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
     ts.tile.debug_assert(x[0] > 0, M)

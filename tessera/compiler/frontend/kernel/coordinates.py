@@ -27,7 +27,7 @@ from tessera.compiler.ir.types import INDEX, TileType
 from tessera.errors import Span
 from tessera.immutable import immutable
 from tessera.language import dtypes
-from tessera.language.dims import Atom, Dim, Expr, ceildiv, symbols
+from tessera.language.dims import Atom, Dim, Expr, ceildiv, dim_max, symbols
 
 
 @immutable
@@ -304,7 +304,8 @@ class Coordinates:
         """The length of a grid axis."""
         if c.kind != "program":
             assert c.extent is not None
-            return ceildiv(c.extent - c.start, c.step) if c.step != 1 else c.extent - c.start
+            steps = ceildiv(c.extent - c.start, c.step) if c.step != 1 else c.extent - c.start
+            return steps if c.start == 0 else dim_max(steps, 0)  # it may begin behind its end
         total = self.extent(c)
         return ceildiv(total, c.step) if c.step != 1 else total
 

@@ -135,7 +135,7 @@ class KernelState(Layer):
         value = self.config.get(name, DEFAULTS.get(name))
         if isinstance(value, (Unknown, Expr)):
             value = DEFAULTS.get(name, 16)
-        if not isinstance(value, int) or value <= 0:
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
             raise KernelFault("TS404", f"the configuration's {name} must be a positive integer, not {value!r}")
         return value
 
