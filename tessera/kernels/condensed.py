@@ -22,6 +22,9 @@ def diagonalize(d, e, lines, b, p, values, sweep, strips, first, last, down):
     Programs find all rotations for themselves; the first one stores the values.
     """
     n = d.shape[1]
+    for k in ts.tile.range_k(0, 2):  # `shift_of` reads whole vectors
+        for i in ts.tile.range_k(0, lines.shape[3], 64):
+            lines[b, p, k, i : i + 64] = ts.tile.zeros((64,), d.dtype)
     for i in ts.tile.range_k(0, n):
         lines[b, p, 0, i] = d[b, i]
         lines[b, p, 1, i] = e[b, i]
