@@ -49,6 +49,7 @@ def launch(op: Op, kernel: TileKernel, config: Mapping[str, int]) -> list[Op]:
         attrs: dict[str, Attr] = {"label": kernel.computes.format(*names)}
         attrs |= {"steps": kernel.steps} if kernel.steps > 1 else {}
         new = Op("graph.launch", given, [r.type for r in found], op.span, attrs, [region], [r.hint for r in found])
+        new.origin = replace(new.origin, sides=op.origin.sides)
         op.block.insert(op.block.ops.index(op), new)
         for result, value in zip(found, new.results, strict=True):
             result.replace_by(value)

@@ -22,12 +22,16 @@ class Section:
 class OpOrigin:
     """`order`: 0 in a forward pass, 1 in its derivative, 2 in the derivative of both. `again`: the op computes again
     what an earlier one has computed. `within`: the calls under `ts.remat` that it is part of, outermost first.
-    `constant`: it was computed under `ts.no_grad()`, so that its results are constants for derivatives."""
+    `constant`: it was computed under `ts.no_grad()`, so that its results are constants for derivatives.
+
+    `sides`: where only some of many equal layers are lowered, n for an op of the layers before those that are left out,
+    and -n for one of the layers behind them; n counts the stacks of layers from 1."""
 
     order: int = 0
     again: bool = False
     within: tuple[Section, ...] = ()
     constant: bool = False
+    sides: tuple[int, ...] = ()
 
 
 FORWARD = OpOrigin()

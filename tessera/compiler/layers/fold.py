@@ -7,17 +7,22 @@ the update of parameters.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, cast
 
 from tessera.compiler.ir.core import Block, Op, Region, Value, clone
+from tessera.compiler.ir.origin import OpOrigin
 from tessera.compiler.layers.op_runs import NearOperand, OpRun, OpRuns, OwnOperand
 from tessera.compiler.layers.repeats import Numbering, Unequal, long_stretches, numbered
 from tessera.immutable import immutable
 
 KEPT = 3
-"""windows that stay of each stretch, at least"""
+"""windows that stay of each stretch, at least. Kernels reach across layers, so that windows of launches begin
+elsewhere, and there is one less of them"""
+REPEATED = 5
+"""windows of a stretch, at least"""
 WORTH = 100
 """operators that must go, or putting launches back costs more than lowering all of them"""
 
@@ -28,6 +33,8 @@ class Folded:
 
     func: Op
     gone: int
+    number: int
+    """of the stack of layers, from 1 on, as the sides of operators' origins have it"""
     chains: tuple[tuple[int, ...], ...]
     """arguments, by number, that windows have of their own: one in each, in the order of the layers"""
     kept: frozenset[int]
@@ -49,7 +56,7 @@ def fold(func: Op) -> Folded | None:
     block = func.region.block
     number_of = Numbering()
     keys = numbered(_key(op, number_of) for op in block.ops)
-    found = list(long_stretches(keys, KEPT + 2))
+    found = list(long_stretches(keys, REPEATED))
     if sum((s.count - KEPT) * s.period for s in found) < WORTH:
         return None
     number = {op: i for i, op in enumerate(block.ops)}
@@ -77,6 +84,11 @@ class _Fold(OpRuns):
     gone = 0
 
     @cached_property
+    def _origins(self) -> dict[tuple[int, int], OpOrigin]:
+        """Origins with a side, by those without, which the function's operators hold."""
+        return {}
+
+    @cached_property
     def states(self) -> tuple[int, ...]:
         """The arguments whose new values the function gives last."""
         return cast("tuple[int, ...]", self.func.attrs.get("states", ()))
@@ -94,16 +106,18 @@ class _Fold(OpRuns):
         used = {v for op, i in self.number.items() if i not in going for v in op.operands}
         kept = frozenset(i for v, i in self.arguments.items() if v in used)
         left = tuple(k for k in results if k < self.count)
-        return Folded(func, self.gone, self._chains(kept), kept, left, self.count, self.states, self._families({*left}))
+        families = self._families({*left})
+        return Folded(func, self.gone, self._number, self._chains(kept), kept, left, self.count, self.states, families)
 
     # what goes
     def _choose(self) -> None:
         """As many windows as can go, the same of each run: those of the same layers."""
         periods = sum(run.at.period for run in self.runs)
-        for gone in range(min(run.at.count for run in self.runs) - KEPT, -(-WORTH // periods) - 1, -1):
+        most = self.base.at.count - KEPT
+        for gone in range(most, max(-(-WORTH // periods), 2) - 1, -1):
             for first in range(1, self.base.at.count - gone):
                 self.base.first = first
-                if gone > 1 and all(self._fits(run, gone) for run in self.runs):
+                if all(self._fits(run, gone) for run in self.runs):
                     self.gone = gone
                     return
         raise Unequal
@@ -114,7 +128,7 @@ class _Fold(OpRuns):
             near = next(o for o in run.operands if isinstance(o, NearOperand) and o.run is not run and o.run.way)
             other = near.run
             run.first = other.first - near.first if near.step > 0 else near.first - other.first - gone + 1
-        return run.first >= 1 and run.first + gone < run.at.count
+        return run.first >= 1 and run.first + gone < run.at.count and gone + KEPT <= run.at.count
 
     def _going(self, run: OpRun) -> range:
         first = run.at.start + run.first * run.at.period
@@ -139,7 +153,8 @@ class _Fold(OpRuns):
                 continue
             instead = {v: known[self._instead(i, k)] for k, v in enumerate(op.operands) if v not in known}
             known |= instead
-            body.append(clone(op, known))
+            new = body.append(clone(op, known))
+            new.origin = self._sided(new.origin, self._sides[i])
             for v in instead:
                 del known[v]
         end = self.block.terminator
@@ -149,6 +164,33 @@ class _Fold(OpRuns):
         if self.states:
             attrs["states"] = tuple(self.states[k - self.count] for k in results if k >= self.count)
         return Op(self.func.name, (), (), self.func.span, attrs, [Region([body])]), results
+
+    @cached_property
+    def _number(self) -> int:
+        return 1 + max((abs(n) for op in self.block.ops for n in op.origin.sides), default=0)
+
+    @cached_property
+    def _sides(self) -> list[int]:
+        """Whether each operator belongs to the layers before those that go (1) or to those behind them (-1). What is of
+        no layer belongs to those that it reads and that read it; 0 where these are on both sides."""
+        found = [0] * len(self.block.ops)
+        for run in self.runs:
+            for i in range(run.at.start, run.at.stop):
+                found[i] = run.way if (i - run.at.start) // run.at.period < run.first else -run.way
+        for i, op in enumerate(self.block.ops):
+            if self.owner[i] is None:
+                near = {found[self.number[v.op]] for v in op.operands if v.op in self.number}
+                near |= {found[n] for r in op.results for u in r.users if self.owner[n := self.number[u]] is not None}
+                sides = near - {0}
+                found[i] = sides.pop() if len(sides) == 1 else 0
+        return found
+
+    def _sided(self, origin: OpOrigin, side: int) -> OpOrigin:
+        if not side:
+            return origin
+        if (made := self._origins.get((id(origin), side))) is None:
+            made = self._origins[id(origin), side] = replace(origin, sides=(*origin.sides, side * self._number))
+        return made
 
     def _instead(self, i: int, k: int) -> Value:
         """What operator `i` reads in the place of its operand `k`, a result of a window that goes: that of the window

@@ -240,8 +240,16 @@ class LaunchRuns:
             if 0 < place < len(self.left[chain]) - 1:
                 raise Unequal
         if b in self.made:
-            made, window = self.made[b]
-            count = self.runs[made.run].at.count
-            if window < count - 1 and not (window == 0 and count > 2):
-                raise Unequal
+            self.whole_window(b)
         return b
+
+    def whole_window(self, b: int) -> int:
+        """Which window of the whole Program makes what a window here makes, for a reader outside of all runs. Raises
+        Unequal where it is not known: of several windows here, one stands for the layers that are gone."""
+        made, window = self.made[b]
+        way, sides = self.runs[made.run].way, self.before.sides.get(b, ())
+        if way * self.folded.number in sides:
+            return window
+        if -way * self.folded.number in sides:
+            return window + self.gone
+        raise Unequal

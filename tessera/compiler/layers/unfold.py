@@ -7,6 +7,7 @@ lowered.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -47,7 +48,8 @@ class _Unfolding:
         for b, at in found.made.items():
             self.template[at] = b
         self.ids: dict[int, int] = {}
-        """the numbers of buffers that stay"""
+        """the numbers that the buffers of the folded program have for steps outside of all runs"""
+        self.sides: dict[int, tuple[int, ...]] = {}
         self.new: dict[tuple[WindowBuffer, int], int] = {}
         """those of what the windows of the whole program make"""
         self.buffers = self._numbered()
@@ -63,7 +65,9 @@ class _Unfolding:
         gone = {i for chain in self.folded.chains for i in chain} - self.folded.kept
         if any(self.ids[self.found.input[i]] not in used for i in gone):
             raise Unequal
-        return replace(self.old, buffers=tuple(self.buffers), steps=steps, outputs=outputs, states=states)
+        return replace(
+            self.old, buffers=tuple(self.buffers), steps=steps, outputs=outputs, states=states, sides=self.sides
+        )
 
     def _numbered(self) -> list[Buffer]:
         """All buffers, those of new windows behind those of the window that they are like."""
@@ -85,12 +89,17 @@ class _Unfolding:
                 rows += [((behind, k, b.id), b, (made, window + k)) for k in range(1, self.gone + 1)]
         rows.sort(key=lambda row: row[0])
         out: list[Buffer] = []
-        for i, (order, b, at) in enumerate(rows):
-            if order[1] == 0:
+        for i, (_, b, at) in enumerate(rows):
+            if at is None:
                 self.ids[b.id] = i
-            if at is not None:
+            else:
                 self.new[at] = i
             out.append(replace(b, id=i, name=f"t{i}" if b.name == f"t{b.id}" else b.name))
+            if b.id in self.old.sides:
+                self.sides[i] = self.old.sides[b.id]
+        for b, (made, _) in self.found.made.items():
+            with contextlib.suppress(Unequal):  # what only runs use
+                self.ids[b] = self.new[made, self.found.whole_window(b)]
         return out
 
     def _alike(self, b: Buffer, made: WindowBuffer, count: int) -> bool:
@@ -165,8 +174,8 @@ class _Unfolding:
                 raise Unequal
             first = windows[0] if step > 0 else windows[0] + self.gone
             grown = [self.new[made, first + k * step] for k in range(len(inside) + self.gone)]
-            outer = [self.ids[b] for b in left]
-            all_of_them = [*outer[: inside[0]], *grown, *outer[inside[-1] + 1 :]]
+            outer = [[self.ids[b] for b in some] for some in (left[: inside[0]], left[inside[-1] + 1 :])]
+            all_of_them = [*outer[0], *grown, *outer[1]]
             where.update(zip(family, all_of_them, strict=True))
         for k in range(folded.count):
             if k in where:

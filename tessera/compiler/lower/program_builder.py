@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.graph.operator import attributes_of, operator_of, split_operands, types_of
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.core import Op, RenamedCopy, Value, original_of
 from tessera.compiler.ir.types import Shape, TensorType, ViewType
 from tessera.compiler.lower.equal_groups import RepeatedGroups
 from tessera.compiler.lower.kernel_writer import Argument
@@ -17,6 +17,7 @@ from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import Access, access, reads
 from tessera.compiler.schedule.alignment import Axes, align
 from tessera.compiler.schedule.views import ViewLayout, is_view, kind_of
+from tessera.compiler.tile.equal import all_but_names
 from tessera.compiler.tile.program import Buffer, BufferArg, Launch, ScalarArg, Step
 from tessera.compiler.unit import Param
 from tessera.errors import Span
@@ -96,6 +97,10 @@ class ProgramBuilder:
         default_factory=dict["tuple[dtypes.DType, Shape, bytes]", Value]
     )
     repeated: RepeatedGroups = field(default_factory=RepeatedGroups)
+    codes: dict[Op, Op] = field(default_factory=dict["Op", "Op"])
+    """of each kernel the first that differs in names alone"""
+    texts: dict[tuple[Any, ...], Op] = field(default_factory=dict[tuple[Any, ...], "Op"])
+    """these by all that is not a name"""
 
     def buffer(self, v: Value, shape: Shape, dtype: dtypes.DType, role: Any, param: int | None = None) -> int:
         self.of[v] = len(self.buffers)
@@ -147,7 +152,17 @@ class ProgramBuilder:
             args.append(BufferArg(self.of[outer], a.offset))
             assert isinstance(a.type, ViewType)
             touched = touched + _touched(a.type) * a.type.dtype.itemsize * (2 if a.changed else 1)
-        self.steps.append(Launch(kernel, tuple(args), span, flops, touched if moved is None else moved, label))
+        moved = touched if moved is None else moved
+        self.steps.append(Launch(self._once(kernel), tuple(args), span, flops, moved, label))
+
+    def _once(self, kernel: Op) -> Op:
+        """The kernel; where an earlier one differs in names alone, a copy of that one."""
+        code = original_of(kernel)
+        first = self.codes.get(code)
+        if first is None:
+            first = self.codes[code] = self.texts.setdefault(all_but_names(code), code)
+        names = cast("tuple[str, ...]", kernel.attrs["arg_names"])
+        return kernel if first is code else RenamedCopy(first, str(kernel.attrs["sym_name"]), names)
 
     @contextmanager
     def collect(self) -> Generator[list[Step]]:

@@ -23,10 +23,11 @@ from tessera.compiler.lower.segments import fold_segments
 from tessera.compiler.lower.sorting import sort_lines
 from tessera.compiler.lower.spectral.passes import keep_table, transform_lines
 from tessera.compiler.schedule.access import Access, collapse, gather_parts, sizes, units, written
+from tessera.compiler.schedule.alignment import base_of
 from tessera.compiler.schedule.blocks import map_block, part_block, row_block, sizes_for
 from tessera.compiler.schedule.lifetimes import dies
 from tessera.compiler.schedule.saved_values import places
-from tessera.compiler.schedule.views import kind_of, layout_of
+from tessera.compiler.schedule.views import is_view, kind_of, layout_of
 from tessera.compiler.structure import Structure
 from tessera.compiler.tile.program import Branch, Loop, Program, Step
 from tessera.compiler.unit import LaunchCheck, Param
@@ -60,11 +61,26 @@ def schedule_to_tile(
     free = {s for b in out.buffers for d in b.shape for s in symbols(d)}
     program = Program(
         out.name, out.params, tuple(out.buffers), tuple(out.steps), tuple(outputs), (), tuple(checks), func.span,
-        structure, tuple(out.of[block.args[i]] for i in states),
+        structure, tuple(out.of[block.args[i]] for i in states), sides=_sides(block, out),
     )  # fmt: skip
     kernels = dict.fromkeys(launch.code for launch in program.launches)
     free |= {s for kernel in kernels for s in free_dims(kernel)}  # also those that are only numbers
     return replace(program, free=tuple(sorted(free)))
+
+
+def _sides(block: Block, out: ProgramBuilder) -> dict[int, tuple[int, ...]]:
+    """Which layers compute a buffer, where that is known of all values in it."""
+    found: dict[int, tuple[int, ...]] = {}
+    for op in block.ops[:-1]:
+        group = op.name == "schedule.group"
+        made = op.region.block.terminator.operands if group else op.results
+        for result, v in zip(op.results, made, strict=True):
+            maker = base_of(v).op
+            if result in out.of and not is_view(op):
+                sides = maker.origin.sides if maker is not None else ()
+                i = out.of[result]
+                found[i] = sides if found.setdefault(i, sides) == sides else ()
+    return {i: sides for i, sides in found.items() if sides}
 
 
 def lower_block(block: Block, out: ProgramBuilder) -> None:

@@ -1,4 +1,4 @@
-"""Compares the code of two kernels, without users' names and source lines."""
+"""Compares kernels: their code alone, or all but what a copy has of its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ def shape_of_code(kernel: Op) -> tuple[Any, ...]:
     """Equal for kernels that are the same code; hashable."""
     out: list[Any] = []
     _add(kernel, {}, out)
+    return tuple(out)
+
+
+def all_but_names(kernel: Op) -> tuple[Any, ...]:
+    """Equal for kernels that differ in their own name and those of their arguments alone; hashable."""
+    out: list[Any] = [kernel.span]
+    _add(kernel, {}, out)
+    for op in (inner for outer in kernel.region.block.ops for inner in outer.walk()):
+        out += op.span, tuple([r.hint for r in op.results])
+        out += [a.hint for region in op.regions for block in region.blocks for a in block.args]
     return tuple(out)
 
 

@@ -7,7 +7,7 @@ plain data, so that it can be printed, fingerprinted and stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Literal, TypeAlias
 
@@ -166,6 +166,8 @@ class Program:
     """buffers of parameters that hold other values when it has run"""
     bands: tuple[Bands, ...] = ()
     """in the order of their launches"""
+    sides: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]], compare=False, repr=False)
+    """where some of many equal layers stand for all, which of them compute a buffer (`OpOrigin.sides`)"""
 
     @property
     def launches(self) -> tuple[Launch, ...]:

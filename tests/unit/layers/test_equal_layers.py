@@ -161,6 +161,19 @@ def the_last_two_layers(x, layers):
     return ts.mean(x) + ts.mean(before)
 
 
+def inside_of(number: int) -> Callable[..., Any]:
+    def body(x, layers):
+        for i, layer in enumerate(layers):
+            inner = layer.norm(x)
+            if i == number:
+                held = inner
+            x = x + layer.inner(inner)
+        return ts.mean(x) + ts.mean(held)
+
+    body.__name__ = f"inside_of_layer_{number}"
+    return body
+
+
 def numbers_that_change(x, layers):
     for i, layer in enumerate(layers):
         x = layer(x) * (0.5 + i / 8)
@@ -190,7 +203,7 @@ def backwards(x, layers):
     "body",
     [
         values_of_all_layers, weights_of_all_layers, a_weight_between, a_value_of_the_first_layer, the_last_two_layers,
-        numbers_that_change, tied_weights, each_twice, backwards,
+        numbers_that_change, tied_weights, each_twice, backwards, *map(inside_of, (0, 1, 2, 6, 7, 8)),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("derived", [False, True])
@@ -244,6 +257,38 @@ NO_DECAY = ts.optimizers.Group(lambda name, p: len(p.shape) < 2, weight_decay=0.
 def test_a_step_of_many_layers(rule: Any, make: Callable[..., Any], count: int, width: int):
     """Also where sums of squares are those of chunks, and no window of the update begins where a layer does."""
     demand_same(step, ts.optimizers.TrainingState(nn.Stack(make, count, key=1), rule), normal(2, 8, width))
+
+
+class Language(nn.Module):
+    table: nn.Embedding
+    blocks: nn.Stack
+    norm: nn.LayerNorm
+
+    def __call__(self, text: Tensor["B", "S", ts.int64]):
+        return self.table.transposed(self.norm(self.blocks(self.table(text))))
+
+
+def loss_of(model: Language, text: Tensor["B", "S", ts.int64]):
+    return ts.value_and_grad(lambda model: ts.cross_entropy(model(text), text))(model)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_language_model(train: bool):
+    """No window of its launches is a layer: some launches of the first layer's derivative stand behind the last window,
+    and read what the first window makes. Sums of squares are two launches each."""
+
+    @ts.function
+    def run(state: ts.optimizers.TrainingState, text: Tensor["B", "S", ts.int64]):
+        loss, slope = loss_of(state.model, text)
+        if not train:
+            return loss, slope
+        state.step(slope)
+        return loss
+
+    blocks = nn.Stack(functools.partial(nn.TransformerBlock, 128, 2), 8, key=1)
+    model = Language(nn.Embedding(97, 128, key=0), blocks, nn.LayerNorm(128))
+    state = ts.optimizers.TrainingState(model, ts.optimizers.AdamW(1e-3))
+    demand_same(run, state, np.random.default_rng(0).integers(0, 97, (1, 64)))
 
 
 def test_states_that_nothing_reads_are_computed_in_place():
