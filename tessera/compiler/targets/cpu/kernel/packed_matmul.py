@@ -26,7 +26,7 @@ from tessera.compiler.targets.cpu.kernel.instructions import narrow, tiles
 from tessera.compiler.targets.cpu.kernel.packing.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.packing.panels import WIDE, PackedPanel, pack_function, parts
 from tessera.compiler.targets.cpu.kernel.packing.scattered import offset_at, offsets, scattered_function
-from tessera.compiler.targets.cpu.kernel.results import Block
+from tessera.compiler.targets.cpu.kernel.results import ResultBlock
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const
@@ -421,7 +421,7 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
         if kind.stored is None:
             _store(fn, values, places)
             return
-        result = Block(kind.isa, kind.acc, kind.stored, values, vectors)
+        result = ResultBlock(kind.isa, kind.acc, kind.stored, values, vectors)
         to, pitch, rows, columns = (fn.param(len(params) - i) for i in (4, 3, 2, 1))
         if kind.levels == 1:
             result.store(fn, to, pitch, rows, columns)

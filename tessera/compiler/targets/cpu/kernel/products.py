@@ -10,11 +10,8 @@ from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TileType, ViewType
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, real_part, register_type
 from tessera.compiler.targets.cpu.kernel.chains import added
-from tessera.compiler.targets.cpu.kernel.diagonal import diagonal_function
-from tessera.compiler.targets.cpu.kernel.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
 from tessera.compiler.targets.cpu.kernel.instructions import tiles
-from tessera.compiler.targets.cpu.kernel.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.operands import MatrixOperand
 from tessera.compiler.targets.cpu.kernel.packed_matmul import KC, PackedMatmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.packing.words import FEW_PAIRS, multiplies_words, words_function
@@ -26,7 +23,10 @@ from tessera.compiler.targets.cpu.kernel.small_matmul import (
     direct_function,
     direct_kind,
 )
-from tessera.compiler.targets.cpu.kernel.turned import turned_function
+from tessera.compiler.targets.cpu.kernel.vectors.diagonal import diagonal_function
+from tessera.compiler.targets.cpu.kernel.vectors.dots import dots_function
+from tessera.compiler.targets.cpu.kernel.vectors.lines import lines_function
+from tessera.compiler.targets.cpu.kernel.vectors.turned import turned_function
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const

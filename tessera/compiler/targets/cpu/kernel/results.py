@@ -89,7 +89,7 @@ def destination(k: KernelFunction, op: Op, plan: Planner) -> tuple[LoopGroup, De
 
 
 @immutable
-class Block:
+class ResultBlock:
     """Vectors of a block's results, row by row, with as many in each row."""
 
     isa: VectorISA

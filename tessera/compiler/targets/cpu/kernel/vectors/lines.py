@@ -11,7 +11,7 @@ from __future__ import annotations
 from tessera.compiler.targets.cpu.elementary.convert import memory_element
 from tessera.compiler.targets.cpu.kernel.chains import added, chains_in_lanes
 from tessera.compiler.targets.cpu.kernel.small_matmul import AHEAD, Shape, written
-from tessera.compiler.targets.cpu.kernel.turned import TurnedProduct
+from tessera.compiler.targets.cpu.kernel.vectors.turned import TurnedProduct
 from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const

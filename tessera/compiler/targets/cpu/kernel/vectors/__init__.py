@@ -1,0 +1,1 @@
+"""Products with vectors, which transpose squares of a matrix in registers."""
