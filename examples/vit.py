@@ -66,7 +66,9 @@ def train(images: np.ndarray, labels: np.ndarray, rounds: int = 60, count: int =
     known, unknown = order[:cut], order[cut:]
     model, each = make(**sizes), len(known) // count
     say(f"{model.count:,} parameters")
-    opt = ts.optimizers.AdamW(ts.optimizers.Cosine(2e-3, rounds * each, warmup=2 * each), weight_decay=0.05, clip=1.0)
+    opt = ts.optimizers.AdamW(
+        ts.optimizers.Cosine(2e-3, rounds * each, warmup=min(2, rounds) * each), weight_decay=0.05, clip=1.0
+    )
     state = opt.init(model)
     for i in range(rounds):
         mixed = rng.permutation(known)

@@ -364,7 +364,7 @@ def cumsum(x: Any, axis: int = -1, *, dim: Any = ...) -> Any:
     - *Cost:* One operation for each element, one after the other on a CPU; on a GPU segments of 32 at once, in shared memory.
     """
 
-def debug_assert(condition: Any, message: str = '') -> Any:
+def debug_assert(condition: Any, message: Any = '') -> Any:
     """In debug mode, checks every element of the condition that the surrounding `if`s select.
 
     - *Shapes:* a tile of any shape, or a value known at compile time (then TS106 at once)
@@ -382,7 +382,7 @@ def debug_print(*values: Any) -> Any:
     - *Cost:* Every element is written out: for looking, not for kernels that should be fast.
     """
 
-def device_assert(condition: Any, message: str = '') -> Any:
+def device_assert(condition: Any, message: Any = '') -> Any:
     """In debug mode, checks every element of the condition that the surrounding `if`s select.
 
     - *Shapes:* a tile of any shape, or a value known at compile time (then TS106 at once)
@@ -1215,7 +1215,7 @@ def stack(tiles: Any, axis: Any = 0, *, dim: Any = ...) -> Any:
     - *Cost:* Every element moves through scratch memory, or through shared memory on a GPU.
     """
 
-def static_assert(condition: Any, message: str = '') -> Any:
+def static_assert(condition: Any, message: Any = '') -> Any:
     """In debug mode, checks every element of the condition that the surrounding `if`s select.
 
     - *Shapes:* a tile of any shape, or a value known at compile time (then TS106 at once)
