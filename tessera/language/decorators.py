@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, cast, 
 
 from tessera import knobs
 from tessera.deferred import deferred
-from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, TesseraError, source_line
+from tessera.errors import NOWHERE, CompileError, Diagnostic, LaunchError, Span, TesseraError, source_line
 from tessera.language import policies
 from tessera.language.absent import instead_of_method
 from tessera.language.policies import Policy
@@ -172,6 +172,7 @@ class Decorated:
 
         Of the last call, with its sizes and values, where there was one and neither `target` nor `dims` is given.
         """
+        _demand_name(self, "level", level, "graph")
         return _last_or_compiled(self, target, dims).ir(level, generic)
 
     @outward
@@ -193,12 +194,21 @@ def _call(fn: Decorated, args: tuple[object, ...], kwargs: Mapping[str, Any]) ->
     return _call(fn, args, kwargs)
 
 
+def _demand_name(fn: Decorated, parameter: str, given: object, example: str) -> None:
+    """Raises LaunchError TS105 for arguments of a call where the name of a target or a level belongs."""
+    if not isinstance(given, str):
+        message = f"{parameter} is a name such as {example!r}, not {type(given).__name__}"
+        shown = f"to see what ran for these arguments, call {fn.name} first, then {fn.name}.ir() or {fn.name}.explain()"
+        raise LaunchError(Diagnostic("TS105", f"{message}; {shown}"))
+
+
 def _compiled(fn: Decorated, target: str, dims: Mapping[str, int] | None) -> Any:
     return deferred("runtime.compiled").compile(fn, target=target, dims=dims)
 
 
 def _last_or_compiled(fn: Decorated, target: str, dims: Mapping[str, int] | None) -> Any:
     """What the last call ran, unless another target or other sizes are asked for."""
+    _demand_name(fn, "target", target, "cpu")
     last = deferred("runtime.compiled").Compiled.of_last_call(fn) if target == "auto" and dims is None else None
     return last if last is not None else _compiled(fn, target, dims)
 

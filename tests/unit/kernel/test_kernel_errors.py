@@ -316,6 +316,22 @@ def shape_grows_in_a_loop(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N",
     y[tile_m:tile_m+8, 0:8] = total
 
 
+@wrong("TS212", "for k in ts.tile.range_k(0, N, 8)", "ts.tile.mma(a, b, acc) adds to acc in its dtype")
+def sum_of_integers_is_wide(x: ts.Tensor["M", "N", ts.int8], y: ts.Tensor["M", "M", ts.int32]):
+    acc = ts.tile.zeros((8, 8), ts.int32)
+    for k in ts.tile.range_k(0, N, 8):
+        acc += ts.tile.mma(x[0:8, k:k+8], x[0:8, k:k+8].T)
+    y[0:8, 0:8] = acc
+
+
+@wrong("TS212", "for k in ts.tile.range_k(0, N, 8)", "ts.cast(value, ts.int32) keeps it, in kernels ts.tile.cast")
+def count_of_coordinates(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.int32]):
+    count = ts.tile.zeros((8,), ts.int32)
+    for k in ts.tile.range_k(0, N, 8):
+        count += k
+    y[tile_m:tile_m+8] = count
+
+
 @wrong("TS108", "forever(x)", "itself")
 def recursion(x: ts.Tensor["M", ts.f32]):
     x[tile_m:tile_m+8] = forever(x)

@@ -199,6 +199,16 @@ def test_targets_that_are_not_here_compile_all_the_same(target, tmp_path):
         compiled(x, b)
 
 
+@pytest.mark.parametrize("ask", [lambda f, x: f.ir(x), lambda f, x: f.ir("graph", x), lambda f, x: f.explain(x)])
+def test_arguments_of_a_call_in_the_place_of_names(ask):
+    @ts.function
+    def twice(x):
+        return x * 2
+
+    with pytest.raises(LaunchError, match=r"TS105[\s\S]*not ndarray; .*call twice first, then twice\.ir\(\)"):
+        ask(twice, np.ones(3, np.float32))
+
+
 def test_unknown_targets_and_sizes():
     with pytest.raises(TargetError, match="Did you mean reference"):
         ts.compile(scores, target="referense")

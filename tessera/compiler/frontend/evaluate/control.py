@@ -438,6 +438,8 @@ class Carried:
             notes.append(Note(f"{value.type.pretty()} here", value.op.span))
         after = value.type.pretty() if value is not None else type_name(now)
         message = f"{name!r} is {first.type.pretty()} before the loop and {after} after an iteration"
+        if value is not None and (advice := _of_dtypes(first.type, value)):
+            message = f"{message}; {advice}"
         self.ev.error("TS212", message, self.ev.header(self.node), notes=notes)
 
     def _rebuild(self, old: Any, values: Any) -> Any:
@@ -476,3 +478,15 @@ class Carried:
 
 def _carriable(ev: Evaluator, value: Any) -> bool:
     return ev.layer.owns(value) or isinstance(value, NUMBERS)
+
+
+def _of_dtypes(before: Type, after: Value) -> str:
+    """How a carried value keeps its dtype, where nothing else differs."""
+    shapes = getattr(before, "shape", None), getattr(after.type, "shape", ())
+    if shapes[0] != shapes[1] or type(before) is not type(after.type):
+        return ""
+    dtype: Any = getattr(before, "dtype", None)
+    made = [v.op.name for v in (after, *(after.op.operands if after.op is not None else ())) if v.op is not None]
+    if "tile.mma" in made:
+        return "ts.tile.mma(a, b, acc) adds to acc in its dtype; alone it sums integers in int64, floats in f32 or f64"
+    return f"ts.cast(value, ts.{dtype}) keeps it, in kernels ts.tile.cast"
