@@ -23,7 +23,7 @@ HOME = {
     **dict.fromkeys(("searchsorted", "digitize", "bucketize", "isin", "interp"), "searching"),
     **dict.fromkeys(("normalize", "cosine_similarity", "cdist"), "distances"),
     **dict.fromkeys(("interpolate", "pixel_shuffle"), "images"),
-    "split_key": "keys",
+    **dict.fromkeys(("split_key",), "keys"),
 }
 """the module of each name"""
 

@@ -157,6 +157,13 @@ def test_what_functions_may_use_is_there_outside_too():
     assert importlib.import_module("tessera.nn").softmax is ts.softmax
 
 
+def test_functions_that_are_made_of_operators_are_known_by_their_text():
+    from tessera.compiler.frontend.library import TextLibrary
+    from tessera.functions import HOME
+
+    assert TextLibrary("tessera.functions").homes == HOME
+
+
 def test_what_is_offered_is_near():
     known = ["sin", "ones", "softmax", "layer_norm", "relu", "N"]
     assert nearest("serving", known) is None and nearest("nonsense", known) is None
