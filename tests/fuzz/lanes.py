@@ -2,7 +2,8 @@
 
 `python -m tests.fuzz lanes --count 1000 --seed 1 --emulate 20`: branches, loops, break, continue and functions that
 return early, over integers that each lane has its own of. What a kernel says of a vector is what Python says of a
-number, so the text is its own oracle.
+number, so the text is its own oracle. Programs with odd seeds are of int32, and convert the counters of loops, which
+are int64; the others are of int64.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from tests.kernel_runner import run
 
 NAMES = ("a", "b", "c")
 LENGTH = 21
-HEAD = "import tessera as ts\nfrom tessera import Tensor, int32\n\n\n"
-PYTHON = SimpleNamespace(tile=SimpleNamespace(range_k=range))
+HEAD = "import tessera as ts\nfrom tessera import Tensor\n\n\n"
+PYTHON = SimpleNamespace(int32=None, tile=SimpleNamespace(range_k=range, cast=lambda value, dtype: value))
 """what `ts` means to Python"""
 
 
 class Writer:
     def __init__(self, seed: int) -> None:
         self.r = random.Random(seed)
+        self.narrow = narrow(seed)
         self.lines: list[str] = []
         self.numbers = 0
         self.counters: list[str] = []
@@ -43,7 +45,10 @@ class Writer:
     def value(self) -> str:
         a, b = self.r.choice(NAMES), self.r.choice(NAMES)
         n, p = self.r.randint(1, 9), self.r.choice((5, 17, 97))
-        counter = f" + {self.r.choice(self.counters)}" if self.counters and self.r.random() < 0.3 else ""
+        counter = ""
+        if self.counters and self.r.random() < 0.3:
+            k = self.r.choice(self.counters)
+            counter = f" + ts.tile.cast({k}, ts.int32)" if self.narrow else f" + {k}"
         if self.functions and self.r.random() < 0.2:
             return f"{self.r.choice(self.functions)}({a}, {b})"
         return f"({a} * {n} + {b}{counter}) % {p}" if self.r.random() < 0.7 else f"({a} - {b} * {n}) % {p}"
@@ -114,12 +119,21 @@ class Writer:
         self.functions.append(name)
 
 
+def narrow(seed: int) -> bool:
+    """Whether the program is of int32."""
+    return seed % 2 == 1
+
+
+def parameters(seed: int) -> str:
+    return ", ".join(f'{name}: Tensor["n", ts.{"int32" if narrow(seed) else "int64"}]' for name in "xyz")
+
+
 def program(seed: int) -> str:
     """The text of a kernel."""
     w = Writer(seed)
     for _ in range(w.r.randint(0, 2)):
         w.function()
-    w.line(0, 'def kernel(x: Tensor["n", int32], y: Tensor["n", int32], z: Tensor["n", int32], i=None):')
+    w.line(0, f"def kernel({parameters(seed)}, i=None):")
     w.line(1, "i = ts.tile.linear_id()")
     w.line(1, "a, b, c = x[i], (x[i] * 7) % 13, x[i] % 3")
     for _ in range(w.r.randint(2, 4)):
@@ -128,36 +142,37 @@ def program(seed: int) -> str:
     return HEAD + "\n".join(w.lines) + "\n"
 
 
-def wanted(text: str) -> tuple[Any, Any]:
+def wanted(seed: int) -> tuple[list[int], list[int]]:
     """What Python makes of the text, element by element."""
-    plain = text.removeprefix(HEAD).replace("    i = ts.tile.linear_id()\n", "")
-    plain = plain.replace('x: Tensor["n", int32], y: Tensor["n", int32], z: Tensor["n", int32]', "x, y, z")
+    plain = program(seed).removeprefix(HEAD).replace("    i = ts.tile.linear_id()\n", "")
+    plain = plain.replace(parameters(seed), "x, y, z")
     names: dict[str, Any] = {"ts": PYTHON}
     exec(plain, names)
     x, y, z = list(range(LENGTH)), [0] * LENGTH, [0] * LENGTH
     for i in range(LENGTH):
         names["kernel"](x, y, z, i)
-    return np.array(y, np.int32), np.array(z, np.int32)
+    return y, z
 
 
 def check(seed: int, targets: tuple[str, ...]) -> None:
     """Raises AssertionError, with the text, where a target differs from Python."""
     text = program(seed)
-    expected = wanted(text)
+    expected = wanted(seed)
     kernel_text = text.replace(", i=None)", ")")
     name = f"lanes{seed}.py"
     register_source(name, kernel_text)
     names: dict[str, Any] = {"__name__": "fuzzed"}
     exec(compile(kernel_text, name, "exec"), names)
     for target in targets:
-        x, y, z = np.arange(LENGTH, dtype=np.int32), np.zeros(LENGTH, np.int32), np.zeros(LENGTH, np.int32)
+        dtype = np.int32 if narrow(seed) else np.int64
+        x, y, z = np.arange(LENGTH, dtype=dtype), np.zeros(LENGTH, dtype), np.zeros(LENGTH, dtype)
         try:
             run(names["kernel"], x, y, z, target=target, BLOCK=8)
         except Exception as e:
             raise AssertionError(f"seed {seed} on {target}: {e}\n{text}") from e
         for got, want in zip((y, z), expected, strict=True):
             if not np.array_equal(got, want):
-                raise AssertionError(f"seed {seed} on {target}: {got.tolist()}, not {want.tolist()}\n{text}")
+                raise AssertionError(f"seed {seed} on {target}: {got.tolist()}, not {want}\n{text}")
 
 
 def main(arguments: list[str]) -> int:

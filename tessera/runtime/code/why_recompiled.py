@@ -131,10 +131,16 @@ def warned(function: Any) -> str:
 def _resized(before: Compilation, after: Compilation) -> bool:
     """Whether sizes of arguments are all that differs."""
     return all(
-        isinstance(a, Mapping) and isinstance(b, Mapping) and {**a, "shape": b["shape"]} == b
+        _of_other_sizes(a, b)
         for name in {*before.fields, *after.fields}
         if (a := before.fields.get(name)) != (b := after.fields.get(name))
     )
+
+
+def _of_other_sizes(a: Any, b: Any) -> bool:
+    """Whether both are arrays that differ in the sizes of their axes alone, not in how many they have."""
+    arrays = isinstance(a, Mapping) and isinstance(b, Mapping)
+    return arrays and len(a["shape"]) == len(b["shape"]) and {**a, "shape": b["shape"]} == b
 
 
 def compilations(function: Any) -> list[Compilation]:
@@ -176,7 +182,7 @@ def _varying(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         a, b = before.get(name), after.get(name)
         if a == b:
             continue
-        if not isinstance(a, Mapping) or not isinstance(b, Mapping) or {**a, "shape": b["shape"]} != b:
+        if not _of_other_sizes(a, b):
             return []
         dims = a.get("dims", ())
         for i, (x, y) in enumerate(zip(a["shape"], b["shape"], strict=True)):

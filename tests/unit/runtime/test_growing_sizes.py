@@ -56,6 +56,19 @@ def test_other_reasons_to_compile_are_not_sizes():
     assert not sizes(lambda x: factor(x, next(numbers)), 12) and not sizes(once, 12)
 
 
+def test_other_numbers_of_axes_are_not_sizes():
+    @ts.function
+    def product(a, b):
+        return a @ b
+
+    def call(x):
+        product(x, np.ones((x.shape[1], 2), np.float32))
+        product(x, np.ones(x.shape[1], np.float32))
+
+    assert not sizes(call, why_recompiled.SIZES)
+    assert "argument b shape: [8, 2] -> [8]" in str(ts.why_recompiled(product))
+
+
 @pytest.fixture
 def counted(monkeypatch):
     """As in a new process: what other tests have called does not count."""

@@ -91,7 +91,8 @@ class TakeAlongAxis(Operator):
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         if len(args) == 3 and isinstance(args[1], int):
-            message = f"PyTorch's x.gather({args[1]}, index) is x.gather(index, {args[1]}) here"
+            axis = shown(args[1])
+            message = f"PyTorch's x.gather({axis}, index) is x.gather(index, {axis}) here"
             raise TypeError(f"{self.signature} takes the indices before the axis: {message}")
         return super().bind(args, kwargs)
 
