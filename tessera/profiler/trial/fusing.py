@@ -6,7 +6,6 @@ import ast
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tessera.compiler.frontend.fixes import apply
@@ -20,7 +19,7 @@ from tessera.profiler.trial.calls import Again, NotTried, call_of
 from tessera.profiler.trial.definitions import definitions_above
 from tessera.profiler.trial.made import HintTrial, MadeChange, compared, made_up
 from tessera.profiler.trial.paired import timed
-from tessera.profiler.trial.texts import TextFile, lines_kept, run_in
+from tessera.profiler.trial.texts import TextFile, label_of, lines_kept, run_in
 from tessera.runtime.events import LaunchEvent
 
 
@@ -76,7 +75,7 @@ def fused(recording: Recording, launches: Sequence[LaunchEvent], target: str) ->
     if offer is None or offer.disabled:
         raise NotTried(offer.disabled if offer is not None else "the lines of the calls hold no two calls to join")
     new = apply(text, Fix("", offer.edits))
-    label = f"<tried: {Path(file).name}>"
+    label = label_of(file, new)
     function = _new_function(document, TextFile(label, new))
     names = [a.arg for a in function.args.args]
     values, gone = _values(document, statements, calls, space)

@@ -16,6 +16,7 @@ from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.syntax.parse import Source, source_of
 from tessera.compiler.frontend.workspace import Modules
+from tessera.compiler.predict import digest
 from tessera.editor.functions import Known
 from tessera.editor.refactor import insertion
 from tessera.errors import Diagnostic, Edit, register_source
@@ -119,7 +120,7 @@ def redefined(program: Any, text: str) -> Any:
     python, line = program.__wrapped__, program.definition().tree.lineno
     if python.__closure__:
         raise NotTried(f"{program.name} reads variables of the function that it is defined in")
-    label = f"<tried: {Path(program.definition().file).name}>"
+    label = label_of(program.definition().file, text)
     tree = TextFile(label, text).scope.tree
     found = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and (n.name, n.lineno) == (program.name, line))
     function = next(found, None)
@@ -134,6 +135,12 @@ def redefined(program: Any, text: str) -> Any:
     if "autotune" in program.options:
         raise NotTried(f"the block sizes of {program.name} are tuned, and would be tuned anew")
     return after.with_config(**program.config) if program.config else after
+
+
+def label_of(file: str, text: str) -> str:
+    """What a changed text of a file is called. Each has a name of its own: functions are compiled from the text that
+    has the name of theirs."""
+    return f"<tried {digest(text)[:8]}: {Path(file).name}>"
 
 
 def run_in(module: ast.Module, file: str, namespace: dict[str, Any]) -> None:

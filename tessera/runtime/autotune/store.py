@@ -430,6 +430,8 @@ def _code(code: types.CodeType) -> Iterator[Any]:
 
 
 def _read(read: Read) -> str:
+    if isinstance(read.value, types.CodeType):
+        return digest(repr(tuple(_code(read.value))))[:16]
     if is_function(read.value):
         options = getattr(read.value, "options", None)
         return f"{content(python_function(read.value))} {fingerprint(options) if options else ''}"

@@ -499,21 +499,23 @@ def test_nothing_is_timed_while_values_are_checked(clock):
 
 
 def test_keys_follow_what_a_kernel_reads_but_not_where_it_stands(clock, tmp_path):
-    text = "import tessera as ts\n{above}\nOFFSET = {offset}\n\n@ts.kernel.autotune(space=dict(BLOCK=[32, 64]))\n" \
+    text = "import tessera as ts\n{above}\nOFFSET = {offset}\n\n" \
+           "def half(x):\n    '''{doc}'''\n    return x {by} 2\n\n" \
+           "@ts.kernel.autotune(space=dict(BLOCK=[32, 64]))\n" \
            "def moved(x: ts.Tensor['n', ts.f32]) -> ts.Tensor['n', ts.f32]:\n    '''{doc}'''\n" \
-           "    return x[ts.tile.linear_id()] {op} OFFSET\n"  # fmt: skip
+           "    return half(x[ts.tile.linear_id()]) {op} OFFSET\n"  # fmt: skip
     outcomes: list[int] = []
     variants = [
-        {}, {"above": "# a comment\n\n"}, {"doc": "Other words."}, {"offset": 2.0}, {"op": "*"}, {}
+        {}, {"above": "# a comment\n\n"}, {"doc": "Other words."}, {"offset": 2.0}, {"op": "*"}, {"by": "*"}, {}
     ]  # fmt: skip
     for number, changes in enumerate(variants):
         path = tmp_path / f"module{number}.py"
-        path.write_text(text.format(**({"above": "", "offset": 1.0, "doc": "Words.", "op": "+"} | changes)))
+        path.write_text(text.format(**({"above": "", "offset": 1.0, "doc": "Words.", "op": "+", "by": "/"} | changes)))
         scope: dict[str, Any] = {"__name__": "moved"}
         exec(compile(path.read_text(), str(path), "exec"), scope)
         scope["moved"](numbers(50))
         outcomes.append(scope["moved"].tuning.measured)
-    assert outcomes == [2, 0, 0, 2, 2, 0]
+    assert outcomes == [2, 0, 0, 2, 2, 2, 0]
 
 
 def test_the_number_of_threads_is_part_of_the_key(clock):

@@ -25,6 +25,7 @@ from tessera.profiler.trial import blocks, ledger, narrowing
 from tessera.profiler.trial.calls import Again, like
 from tessera.profiler.trial.ledger import Entry
 from tessera.profiler.trial.made import HintTrial, compared
+from tessera.profiler.trial.texts import redefined
 from tests.profiler.synthetic import MACHINE, launch, recorded
 from tests.unit.cli.test_cli import answered
 from tests.unit.cuda.host_cuda import HostGpu, gpu  # noqa: F401 - a fixture
@@ -216,6 +217,13 @@ def hint(prof: Profiler, kind: str) -> Hint:
 
 def added_lines(diff: str) -> list[str]:
     return [line[1:] for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+
+
+def test_each_changed_text_of_a_file_stays_known(program: ModuleType) -> None:
+    x, y = arrays((3, 2), (3, 2))
+    once, twice = (redefined(program.residual, PROGRAM.replace("y * 0.5", by)) for by in ("y * 2.0", "y * 4.0"))
+    np.testing.assert_array_equal(twice(x, y), x + y * 4)
+    np.testing.assert_array_equal(once(x, y), x + y * 2)  # compiled after the other one was made
 
 
 def test_products_are_narrowed_by_a_policy_or_by_casts(program: ModuleType) -> None:
