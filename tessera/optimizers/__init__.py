@@ -12,6 +12,7 @@ Optimizers are written in Tessera: one compiled program for the whole model. Mod
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from tessera.language.absent import instead, no_name
@@ -34,12 +35,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-@outward
-def __getattr__(name: str) -> Any:
+def _found(name: str) -> Any:
     if name not in _HOME:
         raise no_name("tessera.optimizers", name, instead(name, __name__) or f"it has {', '.join(__all__)}")
     found = globals()[name] = getattr(importlib.import_module(f"tessera.optimizers.{_HOME[name]}"), name)
     return found
+
+
+__getattr__: Callable[[str], Any] = outward(_found)  # mypy passes over a __getattr__ that is decorated
 
 
 def __dir__() -> list[str]:
