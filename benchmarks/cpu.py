@@ -226,13 +226,14 @@ def order_of_products(n: int, vector: bool = False) -> Work:
 def _slabs_in_order() -> Iterator[None]:
     """Code compiled here sums long chains, one after the other. It goes into a cache of its own."""
     from tessera import knobs
-    from tessera.compiler.targets.cpu.kernel import chains, dots, lines, packed_matmul, small_matmul
+    from tessera.compiler.targets.cpu.kernel import chains, packed_matmul, small_matmul
+    from tessera.compiler.targets.cpu.kernel.vectors import dots, lines, turned
     from tessera.language import order
 
     long = {"CHAIN": packed_matmul.KC, "SPAN": 1 << 40}
     places = [
         (m, name)
-        for m in (order, chains, dots, lines, small_matmul, packed_matmul)
+        for m in (order, chains, dots, lines, turned, small_matmul, packed_matmul)
         for name in long
         if hasattr(m, name)
     ]
