@@ -208,7 +208,7 @@ def _compiled(fn: Decorated, target: str, dims: Mapping[str, int] | None) -> Any
 
 def _last_or_compiled(fn: Decorated, target: str, dims: Mapping[str, int] | None) -> Any:
     """What the last call ran, unless another target or other sizes are asked for."""
-    _demand_name(fn, "target", target, "cpu")
+    _demand_name(fn, "target", target, "auto")
     last = deferred("runtime.compiled").Compiled.of_last_call(fn) if target == "auto" and dims is None else None
     return last if last is not None else _compiled(fn, target, dims)
 
