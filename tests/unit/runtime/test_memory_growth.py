@@ -38,10 +38,12 @@ def test_memory_stays_level_over_new_shapes(own_cache: Path) -> None:
 def test_launches_in_use_are_not_released(own_cache: Path) -> None:
     """A call that makes room for others goes on itself; what is called again and again stays prepared."""
     code = """
+import warnings
 import numpy as np, tessera as ts
 from benchmarks.memory import bound
 from tessera.runtime.call import dispatch as sites
 bound(4)
+warnings.simplefilter("ignore", ts.SizesWarning)  # this program is about many sizes
 
 @ts.function
 def doubled(x: ts.Tensor["n", ts.f32]):
