@@ -332,6 +332,26 @@ def count_of_coordinates(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.in
     y[tile_m:tile_m+8] = count
 
 
+@wrong("TS212", "for k in ts.tile.range_k(0, 4)", "int32 before the loop and [8] int64")
+def loops_over_lanes_behind_a_mistake(x: ts.Tensor["M", ts.int32], y: ts.Tensor["M", ts.int32]):
+    a = b = x[tile_m:tile_m+8]
+    for k in ts.tile.range_k(0, 4):
+        b = b + k
+    while a < 9:
+        a = a + b
+        while a < 3:
+            a = a + b
+    y[tile_m:tile_m+8] = a
+
+
+@wrong("TS212", "for k in ts.tile.range_k(0, 4)", "int32 before the loop and [8] int64")
+def choices_behind_a_mistake(x: ts.Tensor["M", ts.int32], y: ts.Tensor["M", ts.int32]):
+    a = b = x[tile_m:tile_m+8]
+    for k in ts.tile.range_k(0, 4):
+        b = b + k
+    y[tile_m:tile_m+8] = b if a > 3 else a
+
+
 @wrong("TS108", "forever(x)", "itself")
 def recursion(x: ts.Tensor["M", ts.f32]):
     x[tile_m:tile_m+8] = forever(x)

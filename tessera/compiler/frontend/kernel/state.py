@@ -30,7 +30,7 @@ from tessera.compiler.frontend.kernel.values import (
 )
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.signature import definition_signature
-from tessera.compiler.frontend.names.values import Number, Unknown, is_sequence, is_slice, is_tuple, type_name
+from tessera.compiler.frontend.names.values import UNKNOWN, Number, Unknown, is_sequence, is_slice, is_tuple, type_name
 from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, Type, shape_text
@@ -268,6 +268,8 @@ class KernelState(Layer):
         """`a` where the condition holds, else `b`; of tuples each part."""
         if is_sequence(a) and is_sequence(b) and len(a) == len(b):
             return type(a)(self.chosen(condition, x, y) for x, y in zip(a, b, strict=True))
+        if isinstance(a, Unknown) or isinstance(b, Unknown):
+            return UNKNOWN
         return self.tiles.where(condition, self.operand(a), self.operand(b))
 
     def primitive(self, definition: TilePrimitive, operands: Sequence[Any], attrs: dict[str, Any]) -> Value:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.names.frame import LoopMark
+from tessera.compiler.frontend.names.values import Unknown
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 
@@ -53,7 +54,11 @@ def stepped(k: KernelState, node: ast.For | ast.While, mark: LoopMark) -> None:
     names = k.ev.frame.names
     if mark.tested:
         assert isinstance(node, ast.While)
-        lanes, test = k.tile(names[mark.lanes]), k.tiles.truth(k.tile(k.ev.eval(node.test)))
+        value = k.ev.eval(node.test)
+        if isinstance(value, Unknown):  # what it is computed from has a finding
+            names[mark.lanes] = names[mark.going] = value
+            return
+        lanes, test = k.tile(names[mark.lanes]), k.tiles.truth(k.tile(value))
         both = k.tiles.map("logical_and", lanes, test)
         if tile_type(both).shape != tile_type(lanes).shape:
             before, after = (tile_type(v).pretty() for v in (lanes, both))

@@ -155,7 +155,7 @@ def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
         ev.frame.names.update(dict.fromkeys(carried.names, UNKNOWN))
         return Flow.NEXT
     own = len(flags) if mark.tested else 0  # flags come first, and the condition alone changes these
-    if all(new is arg for new, arg in zip(carried.next[own:], body.args[own:], strict=True)):
+    if not carried.unknown and all(new is arg for new, arg in zip(carried.next[own:], body.args[own:], strict=True)):
         raise KernelFault("TS102", "nothing that this condition depends on changes in the loop, so it would never end")
     _join(k, carried.initial, carried.next)
     control.finish(ev, head, [test], node)
