@@ -274,17 +274,7 @@ def train(
     produced the first such value, with the run as `error.run`; LaunchError TS372 for data other than batches, TS361 and
     TS363 for a checkpoint of another model.
     """
-    if not isinstance(optimizer, Optimizer):
-        kind = optimizer if isinstance(optimizer, str) else type(optimizer).__name__
-        what = f"the class {optimizer.__name__} itself" if isinstance(optimizer, type) else repr(kind)
-        if hasattr(optimizer, "zero_grad"):
-            what = "one that holds parameters: leave model.parameters() out, as train has its own"
-        message = f"train: optimizer is one of ts.optimizers, such as AdamW(1e-3); not {what}"
-        if isinstance(loss, Optimizer):
-            from tessera.compiler.frontend.trainings import SWAPPED  # slow: the front end
-
-            message = SWAPPED
-        raise LaunchError(Diagnostic("TS105", message))
+    _demand_optimizer(optimizer, loss)
     if any(c.__module__.partition(".")[0] == "torch" for c in type(model).__mro__):
         message = "train: model is PyTorch's; ts.nn has modules and layers under the same names"
         raise LaunchError(Diagnostic("TS105", message))
@@ -319,6 +309,22 @@ def train(
         if whole:
             return run
     return run.resume()
+
+
+def _demand_optimizer(optimizer: Any, loss: Any) -> None:
+    """Raises LaunchError TS105 for what is no optimizer, or for a loss in its place."""
+    if isinstance(optimizer, Optimizer):
+        return
+    kind = optimizer if isinstance(optimizer, str) else type(optimizer).__name__
+    what = f"the class {optimizer.__name__} itself" if isinstance(optimizer, type) else repr(kind)
+    if hasattr(optimizer, "zero_grad"):
+        what = "one that holds parameters: leave model.parameters() out, as train has its own"
+    message = f"train: optimizer is one of ts.optimizers, such as AdamW(1e-3); not {what}"
+    if isinstance(loss, Optimizer):
+        from tessera.compiler.frontend.trainings import SWAPPED  # slow: the front end
+
+        message = SWAPPED
+    raise LaunchError(Diagnostic("TS105", message))
 
 
 def _validation(data: Any) -> Feed:
