@@ -6,6 +6,7 @@ therefore come from blocks that return here when the last array over them is gon
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 """bytes; a cache line, and what JAX asks for before it shares memory"""
+PAGE, APART = 1 << 12, 1 << 10
+"""bytes of a page, and from the place in a page where a large block begins to that of the next one"""
 RECYCLED = 1 << 18
 """bytes; from here on blocks are aligned and kept for reuse, below neither gains what its bookkeeping costs"""
 IDLE_LIMIT = 512 << 20
@@ -30,6 +33,8 @@ IDLE_LIMIT = 512 << 20
 SAID = 5
 """holders of memory that an error names"""
 _HOST = "cpu:0"
+_places = itertools.count(1)
+"""numbers for the places in a page"""
 _CHECKED = 64 << 20  # requests below this are not held against the free memory: asking for it would cost more
 
 
@@ -115,9 +120,18 @@ class _Block(holders.Owner):
 
 
 def _aligned(size: int) -> Any:
-    """`size` uninitialised bytes at a multiple of ALIGNMENT."""
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.__array_interface__["data"][0] % ALIGNMENT
+    """`size` uninitialised bytes at a multiple of ALIGNMENT; large blocks begin at different places of a page.
+
+    A processor that loads an element compares the lower 12 bits of its address with those of stores that wait. Large
+    arrays of other libraries begin 16 or 64 bytes behind a page: what is loaded from them next would look like what
+    was just stored, if results began there as well.
+    """
+    if size < RECYCLED:
+        raw = np.empty(size + ALIGNMENT, np.uint8)
+        start = -raw.__array_interface__["data"][0] % ALIGNMENT
+    else:
+        raw = np.empty(size + PAGE, np.uint8)
+        start = (next(_places) * APART - raw.__array_interface__["data"][0]) % PAGE
     return raw[start : start + size]
 
 

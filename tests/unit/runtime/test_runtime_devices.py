@@ -85,6 +85,13 @@ def test_large_results_are_aligned_and_recycled():
     assert address(take(1 << 18)) == where
 
 
+def test_large_results_begin_at_different_places_of_a_page():
+    host_memory.release_unused()
+    places = {address(a) % 4096 for a in [take(1 << 19) for _ in range(4)]}
+    assert len(places) == 4
+    assert all((place - other) % 4096 >= 960 for place in places - {0} for other in (16, 64))  # NumPy, PyTorch
+
+
 @pytest.mark.usefixtures("young")
 def test_memory_in_use_is_never_given_out_again():
     first = take(1 << 18)
