@@ -135,6 +135,24 @@ def test_results_are_not_copied(
 
 
 @masked
+def test_sums_round_to_nearest_bf16_and_keep_infinities_and_nan() -> None:
+    """Sums half way between two numbers, too large ones, NaN, infinities and zeros of either sign."""
+    x = np.array([1, -1, 1.0078125, -3.984375, 2.0**100, -(2.0**-100), 3.3895e38, -0.0, 0.0, np.inf, -np.inf, np.nan])
+    y = np.array([0, 2.0**-8, -(2.0**-8), 2.0**-9, 2.0**-7, 3 * 2.0**-8, 0.75 * 2.0**-7])
+    finite = np.where(np.isfinite(x), x, 0)
+    a = np.stack([np.repeat(x, len(y)), np.outer(finite, y).reshape(-1)], 1).astype(BF16)
+    for columns in (64, 40, 7):
+        b = np.ones((2, columns), BF16)
+        with np.errstate(over="ignore"):
+            want = a.astype(np.float32).sum(1, dtype=np.float32).astype(BF16)
+        found = np.asarray(ts.function(plain)(a, b))
+        number = ~np.isnan(want)
+        assert np.isnan(found[~number]).all()
+        for column in found[number].T:
+            assert column.tobytes() == want[number].tobytes()
+
+
+@masked
 def test_what_is_used_again_stays_in_scratch_memory() -> None:
     def twice(a: Any, b: Any) -> Any:
         c = a @ b

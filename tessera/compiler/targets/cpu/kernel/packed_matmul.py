@@ -3,8 +3,9 @@
 The scheme is that of Goto and van de Geijn (2008): for each slab of `KC` steps of k, panels of A and of B are packed
 (converting storage types on the way) and a micro-kernel keeps an MR x NR block of C in registers. A step is one k, or
 several where an instruction adds several products of narrow numbers (narrow.py). Slabs are whole chains of products
-(language/order.py), and groups of chains are whole slabs: blocking and threads do not change a bit. The sum of a group
-is stored in C where there is one group, else in a second matrix, and is added to C at the group's end.
+(language/order.py), and groups of chains are whole slabs: blocking and threads do not change a bit. The sums of a group
+wait in a second matrix, block by block, until the group ends: the code of a block then knows where each of its rows is,
+and keeps few addresses. Where k is one slab, all blocks use the same place there.
 
 Complex matrices are packed as real ones of twice the size: a row (re, im) for each element of A, and the rows (re, im)
 and (-im, re) for each of B, so that the product of the real matrices is C as stored in memory. An element's products
@@ -71,6 +72,8 @@ class PackedMatmul:
     """how many panels of B have been packed before, of each slab one behind the other; 0: B is packed here"""
     stored: DType | None = None
     """what results are stored as, to memory that has room for them alone (results.py); None: they stay in C"""
+    one_slab: bool = False
+    """k is known to be a slab at most"""
 
     @property
     def element(self) -> Ty:
@@ -162,7 +165,8 @@ class PackedMatmul:
 
     @property
     def _ends(self) -> str:
-        return f"{f'_ready{self.ready}' if self.ready else ''}{f'_to_{self.stored}' if self.stored else ''}"
+        ready, stored = f"_ready{self.ready}" * bool(self.ready), f"_to_{self.stored}" if self.stored else ""
+        return f"{ready}{'_slab' * self.one_slab}{stored}"
 
     def padded_rows(self, m: int) -> int:
         return -(-m // self.mr) * self.mr
@@ -173,6 +177,14 @@ class PackedMatmul:
     def ready_bytes(self, k: int) -> int:
         """Bytes of all of B, packed before."""
         return -(-k // self.slab) * self.ready * self.nr * KC * self.acc.itemsize
+
+    def waiting(self, m: int, ldc: int) -> int:
+        """Elements of `sums` for products of up to m rows, where C's rows are `ldc` apart."""
+        if self.tiled:
+            return self.padded_rows(m) * ldc if self.levels == 3 else 0
+        if self.levels == 1:
+            return 0
+        return self.mr * self.nr if self.one_slab else self.padded_rows(m) * self.padded_columns(self.columns)
 
     def workspace(self, m: int) -> int:
         """Bytes of the packed panels for products of up to m rows, and of what moving B adds to each of them."""
@@ -205,9 +217,9 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
 
     An operand with several axes is given by the address of its first element, the row (column) to begin at, and the
     size and stride of each axis, those of k last. The function is written into `module` at first use. Strides count
-    elements; C, the workspace and `sums` are aligned to 64 bytes. `sums` is a matrix like C where there may be several
-    groups of chains; else it is C. Where results are `stored`, two more parameters say where to, and how far rows are
-    apart there; C then holds sums of a part of k.
+    elements; C, the workspace and `sums` are aligned to 64 bytes. `sums` has room for the sums of a part of k (see
+    `PackedMatmul.waiting`). Where results are `stored`, two more parameters say where to, and how far rows are apart
+    there; C then holds whole groups of chains, if there are several.
     """
     if any(f.name == kind.name for f in module.functions):
         return kind.name
@@ -255,12 +267,14 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
                 row = fn.mul(p.index, kind.mr)
                 x, y = fn.gep(work, fn.mul(row, kind.line), elem), fn.gep(packed_rhs, fn.mul(q.index, KC), elem)
                 at = fn.add(fn.mul(row, ldc), fn.add(wide.index, q.index))
+                part = at if kind.tiled else fn.add(fn.mul(fn.add(wide.index, q.index), rows), fn.mul(row, kind.nr))
+                part = 0 if kind.one_slab and not kind.tiled else part
                 more = [fn.gep(off, row, elem)] if kind.moved else []
                 if kind.stored:
                     column = fn.add(wide.index, q.index)
                     to = fn.gep(out[0], fn.add(fn.mul(row, out[1]), column), memory_element(kind.stored))
                     more += [to, out[1], fn.sub(m, row), fn.sub(n, column)]
-                _call(fn, micro, x, y, fn.gep(c, at, elem), fn.gep(sums, at, elem), kc, ldc, slab.index, k, *more)
+                _call(fn, micro, x, y, fn.gep(c, at, elem), fn.gep(sums, part, elem), kc, ldc, slab.index, k, *more)
     if kind.tiled:
         tiles.release(fn)
     return kind.name
@@ -396,8 +410,9 @@ def _clear(fn: LLVMFunction, kind: PackedMatmul, c: Val, count: Index) -> None:
 def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
     """The block's sums of a group += panel of A times panel of B, chain by chain; C += those sums at the group's end.
 
-    `at` is how far k was before this slab, `k` where it ends; `off`: where the opposite is of what moved bytes of B add
-    to each row. `rows` and `columns`: how many there are from `out` on.
+    `sums` has room for the block alone, row by row. `at` is how far k was before this slab, `k` where it ends; `off`:
+    where the opposite is of what moved bytes of B add to each row. `rows` and `columns`: how many there are from `out`
+    on.
     """
     name = f"micro_{kind.name}"
     params = [("a", PTR), ("b", PTR), ("c", PTR), ("sums", PTR), ("kc", I64), ("ldc", I64), ("at", I64), ("k", I64)]
@@ -405,74 +420,94 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
     params += [*STORED, ("rows", I64), ("columns", I64)] if kind.stored else []
     fn = LLVMFunction(module, name, params)
     a, b, c, sums, kc, ldc, at, k = (fn.param(i) for i in range(8))
-    vector, elem = kind.element.wide(kind.lanes), kind.element.elem
+    vector = kind.element.wide(kind.lanes)
     vectors = kind.nr // kind.lanes
-
-    def block(base: Val) -> list[Val]:
-        return [
-            fn.gep(base, fn.add(fn.mul(ldc, i), j * kind.lanes), elem) for i in range(kind.mr) for j in range(vectors)
-        ]
+    zeros = [const(0, vector)] * (kind.mr * vectors)
+    if kind.moved:  # a slab is one chain
+        offs = [fn.load(fn.gep(fn.param(8), i, kind.element.elem), kind.element) for i in range(kind.mr)]
+        zeros = [fn.splat(off, kind.lanes) for off in offs for _ in range(vectors)]
 
     def load(places: list[Val]) -> list[Val]:
         return [fn.load(p, vector, kind.acc.itemsize) for p in places]
 
-    def put(values: list[Val], places: list[Val], last: Val) -> None:
-        """Stores values to scratch memory, or where results go if they are the last ones."""
-        if kind.stored is None:
-            _store(fn, values, places)
-            return
-        result = ResultBlock(kind.isa, kind.acc, kind.stored, values, vectors)
-        to, pitch, rows, columns = (fn.param(len(params) - i) for i in (4, 3, 2, 1))
-        if kind.levels == 1:
-            result.store(fn, to, pitch, rows, columns)
-            return
-        fn.either(last, lambda: result.store(fn, to, pitch, rows, columns), lambda: _store(fn, values, places))
-
-    zeros = [const(0, vector)] * (kind.mr * vectors)
-    if kind.moved:  # a slab is one chain
-        offs = [fn.load(fn.gep(fn.param(8), i, elem), kind.element) for i in range(kind.mr)]
-        zeros = [fn.splat(off, kind.lanes) for off in offs for _ in range(vectors)]
-
-    def given(values: list[Val]) -> list[Val]:
+    def given() -> list[Val]:
+        values = load(_block(fn, kind, c, ldc))
         return [added(fn, x, y) for x, y in zip(values, zeros, strict=True)] if kind.moved else values
 
-    group = block(sums if kind.levels == 3 else c)
-    for p in group if kind.levels > 1 or kind.stored is None else []:
+    group = _block(fn, kind, sums, kind.nr)
+    for p in group if kind.levels > 1 and not kind.one_slab else []:
         fn.prefetch(p, 2)  # wanted at the end of the first chain, and left to another cache since the slab before
-    with fn.loop(0, kc, kind.chain) as part:
+    with fn.loop(0, kc, kind.chain, zeros) as part:
         done = fn.add(at, part.index)
         start = zeros
         if kind.accumulate:
-            start = fn.choose(fn.icmp("eq", done, 0), lambda: given(load(block(c))), lambda: zeros)
+            start = fn.choose(fn.icmp("eq", done, 0), given, lambda: zeros)
         end = fn.smin(fn.add(part.index, kind.chain), kc)
         lo, hi = (fn.div(x, kind.together) for x in (part.index, fn.add(end, kind.together - 1)))
         with fn.loop(lo, hi, 1, start) as chain:
             chain.next = _products(fn, kind, a, b, chain.index, chain.carried)
-        found = chain.results
-        first = fn.icmp("eq", fn.mod(done, SPAN) if kind.levels == 3 else done, 0)
-        total = found
-        if kind.levels > 1:
-            total = fn.choose(
-                first,
-                lambda: found,
-                lambda: [added(fn, x, y) for x, y in zip(load(group), found, strict=True)],
-            )
-        if kind.levels == 3:
-            _store(fn, total, group)
-        else:
-            put(total, group, fn.icmp("sge", fn.add(done, kind.chain), k))
-    if kind.levels == 3:
-        end = fn.add(at, kc)
-        last = fn.binary("or", fn.icmp("eq", end, k), fn.icmp("eq", fn.mod(end, SPAN), 0))
-        with fn.when(last):
-            places, whole = block(c), load(group)
-            total = fn.choose(
-                fn.icmp("sle", end, SPAN),
-                lambda: whole,
-                lambda: [added(fn, x, y) for x, y in zip(load(places), whole, strict=True)],
-            )
-            put(total, places, fn.icmp("eq", end, k))
+        part.next = _wait(fn, kind, chain.results, group, done, k)
+    _finish(fn, kind, part.results, (c, ldc), fn.add(at, kc), k)
     return module.only_one(fn)
+
+
+def _block(fn: LLVMFunction, kind: PackedMatmul, base: Val, pitch: Index) -> list[Val]:
+    """Where the vectors of the block are."""
+    starts = range(0, kind.nr, kind.lanes)
+    return [fn.gep(base, fn.add(fn.mul(pitch, i), j), kind.element.elem) for i in range(kind.mr) for j in starts]
+
+
+def _wait(fn: LLVMFunction, kind: PackedMatmul, chain: list[Val], group: list[Val], done: Index, k: Val) -> list[Val]:
+    """The sums of the group with a chain added, which began at `done`; they go to memory until the next one has
+    ended, except for those of the last."""
+    if kind.levels == 1:
+        return chain
+
+    def with_others() -> list[Val]:
+        before = [fn.load(p, v.ty, kind.acc.itemsize) for p, v in zip(group, chain, strict=True)]
+        return [added(fn, x, y) for x, y in zip(before, chain, strict=True)]
+
+    groups = kind.levels == 3
+    total = fn.choose(fn.icmp("eq", fn.mod(done, SPAN) if groups else done, 0), lambda: chain, with_others)
+    end = fn.add(done, kind.chain)
+    more = fn.icmp("slt", end, k)
+    if groups:
+        more = fn.binary("and", more, fn.icmp("ne", fn.mod(end, SPAN), 0))
+    with fn.when(more):
+        _store(fn, total, group)
+    return total
+
+
+def _finish(fn: LLVMFunction, kind: PackedMatmul, sums: list[Val], c: tuple[Val, Index], end: Index, k: Val) -> None:
+    """Adds the sums of a group to C, or stores them where results go; nothing if the group goes on from `end`."""
+    places = [] if kind.stored and kind.levels < 3 else _block(fn, kind, *c)
+
+    def put(values: list[Val], last: Val) -> None:
+        if kind.stored is None:
+            _store(fn, values, places)
+            return
+        pairs = kind.together == 2
+        result = ResultBlock(kind.isa, kind.acc, kind.stored, values, kind.nr // kind.lanes, pairs)
+        to, pitch, rows, columns = (fn.param(len(fn.params) - i) for i in (4, 3, 2, 1))
+
+        def store() -> None:
+            result.store(fn, to, pitch, rows, columns)
+
+        store() if kind.levels < 3 else fn.either(last, store, lambda: _store(fn, values, places))
+
+    def with_others() -> list[Val]:
+        before = [fn.load(p, v.ty, kind.acc.itemsize) for p, v in zip(places, sums, strict=True)]
+        return [added(fn, x, y) for x, y in zip(before, sums, strict=True)]
+
+    last = fn.icmp("eq", end, k)
+    if kind.levels == 1 or kind.one_slab:
+        put(sums, last)
+    elif kind.levels == 2:
+        with fn.when(last):
+            put(sums, last)
+    else:
+        with fn.when(fn.binary("or", last, fn.icmp("eq", fn.mod(end, SPAN), 0))):
+            put(fn.choose(fn.icmp("sle", end, SPAN), lambda: sums, with_others), last)
 
 
 def _store(fn: LLVMFunction, values: list[Val], places: list[Val]) -> None:

@@ -302,8 +302,10 @@ class Product:
         if not self.acc.is_float:  # a slab is one chain, and all of them are one group
             depth = 1 if known is not None and known <= kind.slab else 2
             kind = replace(kind, levels=depth)
-        line = max(self.pitch, kind.padded_columns(self.columns))
-        sums = self.c if depth < 3 else k.raw(kind.padded_rows(self.rows) * line * self.acc.itemsize)
+        kind = replace(kind, one_slab=known is not None and known <= kind.slab)
+        waiting = kind.waiting(self.rows, max(self.pitch, kind.padded_columns(self.columns)))
+        unused = kind.levels < 3 and self.out is not None  # C's own memory
+        sums = self.c if unused or not waiting else k.raw(waiting * self.acc.itemsize)
         work = k.raw(kind.workspace(self.rows))
         right = [self.ready[0]] if self.ready else self.b.arguments(1)
         to = [self.out.ptr, self.out.pitch] if self.out else []

@@ -13,6 +13,7 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.cpu.elementary.convert import cast, memory_element, pack
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
+from tessera.compiler.targets.cpu.kernel.instructions import narrow
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I1, I32, Index, Val
@@ -97,15 +98,13 @@ class ResultBlock:
     stored: DType
     values: list[Val]
     vectors: int
+    of_pairs: bool = False
+    """they are sums of `narrow.add_pairs`, whose subnormal numbers count as zero"""
 
     def store(self, fn: LLVMFunction, to: Val, pitch: Index, rows: Index, columns: Index) -> None:
         """Stores as many of its rows and columns as there are in the matrix from `to` on."""
-        count, lanes = len(self.values) // self.vectors, self.values[0].ty.lanes
-        vm, element = VectorMath(fn, self.isa), memory_element(self.stored)
-        lines = [self.values[i * self.vectors : (i + 1) * self.vectors] for i in range(count)]
-        if self.stored.itemsize < self.acc.itemsize and self.vectors == 2:  # one register in memory
-            lines = [[fn.shuffle(x, y, range(2 * lanes))] for x, y in lines]
-        rounded = [[pack(cast(v, self.acc, self.stored, vm), self.stored, vm) for v in line] for line in lines]
+        count, element = len(self.values) // self.vectors, memory_element(self.stored)
+        rounded = [self._line(fn, self.values[i * self.vectors : (i + 1) * self.vectors]) for i in range(count)]
         width = rounded[0][0].ty.lanes
         starts = range(0, width * len(rounded[0]), width)
 
@@ -126,6 +125,15 @@ class ResultBlock:
 
         full = fn.binary("and", fn.icmp("sge", rows, count), fn.icmp("sge", columns, width * len(starts)))
         fn.either(full, whole, part)
+
+    def _line(self, fn: LLVMFunction, line: list[Val]) -> list[Val]:
+        """A row of the block as it is stored."""
+        if self.of_pairs and self.stored == dtypes.bf16:
+            return [narrow.rounded(fn, *line)]
+        vm = VectorMath(fn, self.isa)
+        if self.stored.itemsize < self.acc.itemsize and self.vectors == 2:  # one register in memory
+            line = [fn.shuffle(line[0], line[1], range(2 * line[0].ty.lanes))]
+        return [pack(cast(v, self.acc, self.stored, vm), self.stored, vm) for v in line]
 
 
 def store_lanes(fn: LLVMFunction, v: Val, p: Val, mask: Val, align: int) -> None:

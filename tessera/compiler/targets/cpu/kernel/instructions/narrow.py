@@ -4,7 +4,8 @@ The operands of such an instruction are words of 32 bits that hold neighbours in
 
 - `vdpbf16ps` (AVX512_BF16): two fused multiply-adds of bf16, that of the upper halves first, each rounded to nearest;
   subnormal operands and sums count as zero. With the earlier k in the upper half it adds in the order of
-  language/order.py, so the bits are those of `fma` wherever all of these numbers are normal.
+  language/order.py, so the bits are those of `fma` wherever all of these numbers are normal. `vcvtne2ps2bf16` rounds
+  such sums.
 - `vpdpbusd` (AVX512_VNNI, AVX_VNNI): four products of an unsigned and a signed byte, modulo 2**32. Where both operands
   are signed or both unsigned, the right one is moved by 128, and 128 times the sum of the left one is taken off again.
 """
@@ -58,6 +59,15 @@ def add_products(fn: LLVMFunction, lhs: DType, rhs: DType, x: Val, y: Val, z: Va
     if lhs == dtypes.bf16:
         return add_pairs(fn, x, y, z)
     return add_bytes(fn, x, y, z) if lhs == dtypes.uint8 else add_bytes(fn, y, x, z)
+
+
+def rounded(fn: LLVMFunction, *parts: Val) -> Val:
+    """One or two vectors of 16 sums of `add_pairs` as they are stored in bf16, rounded to nearest; subnormal ones count
+    as zero, as in the sums."""
+    name, lanes = ("cvtne2ps2bf16" if len(parts) == 2 else "cvtneps2bf16"), 16 * len(parts)
+    found = fn.call_pure(f"llvm.x86.avx512bf16.{name}.512", BFLOAT.wide(lanes), *reversed(parts))
+    stored = ty("i", 16, lanes)
+    return fn.op(f"bitcast {found!r} to {stored.text}", stored, (found,))
 
 
 def _call(fn: LLVMFunction, name: str, x: Val, y: Val, z: Val, element: Ty) -> Val:
