@@ -29,6 +29,8 @@ A = TypeVar("A")
 '''
 KNOWN = frozenset({"Any", "Callable", "None", "Self", "bool", "dict", "float", "int", "list", "str", "tuple"})
 """names in annotations that mean the same in the stub"""
+SPECIAL = ("__call__", "__getitem__", "__iter__", "__len__")
+"""methods that stubs tell of; checkers know those of dataclasses"""
 
 
 def layers_text(operators: Iterable[str]) -> str:
@@ -63,7 +65,7 @@ def _layer(cls: type[Module], public: set[type[Any]], known: frozenset[str]) -> 
     lines.append(_function("__init__", cls.__init__, "    ", known))
     members = {name: value for c in reversed(hidden) for name, value in vars(c).items()}
     for name, value in members.items():
-        if name == "__call__" or not name.startswith("_"):
+        if name in SPECIAL or not name.startswith("_"):
             lines += _member(name, value, known)
     return "\n".join(lines)
 

@@ -132,7 +132,7 @@ CODES: dict[str, CodeEntry] = {
     "TS373": CodeEntry("Training warning", "the new model and state that an update returns are dropped",
                        "optimizers.repeated"),
     "TS374": CodeEntry("Training warning", "a layer does not train, as nothing tells it to: dropout, batch norm",
-                       "language.drawing, compiler.frontend.evaluate.python.builtins"),
+                       "language.drawing, compiler.frontend.function.untold"),
     "TS381": CodeEntry("State error", "an effect gives state another shape, dtype or structure",
                        "compiler.frontend.evaluate.states"),
     "TS382": CodeEntry("State error", "an effect could not be carried out: a cache is full", "nn.state"),

@@ -257,8 +257,8 @@ _OF_OPERATORS: dict[str, str] = {
 _OF_MODULE: dict[str, str] = {
     **dict.fromkeys(
         ("train", "eval"),
-        "leave it out: nn.Dropout drops in ts.train and under a key, drop(x, key); of nn.BatchNorm2d y, norm = norm(x,"
-        " training=True) are those of the batch",
+        "leave it out: ts.train trains dropout and batch normalisation; elsewhere drop(x, key) and y, norm = norm(x,"
+        " training=True) do so",
     ),
     "forward": "define it, def forward(self, x): ..., or __call__",
     **dict.fromkeys(("cuda", "cpu"), "write model.to('cuda') or model.to('cpu')"),

@@ -26,7 +26,8 @@ IN_ROUNDS = (
 )
 AVERAGED = (
     "batch normalisation takes its running averages here, where a gradient is taken, and nothing updates them: "
-    "y, norm = norm(x, training=True) takes those of the batch; norm(x, training=False) says that they are meant"
+    "y, norm = norm(x, training=True) takes those of the batch; norm(x, training=False) says that they are meant. "
+    "In the loss of ts.train its model updates them, but not in a loop, a branch, ts.scan or ts.vmap"
 )
 _compiling: ContextVar[bool] = ContextVar("compiling", default=False)
 
@@ -105,11 +106,28 @@ def implied_key(x: Any, p: float) -> Any:
     return None
 
 
-def averaged(x: Any) -> None:
-    """Says of a batch normalisation of x, which is not told whether it is trained, that it does not learn: TS374, as
-    of a dropout."""
+def averages(x: Any, mean: Any, var: Any) -> tuple[Any, Any] | None:
+    """The running averages of a batch normalisation of x that is not told whether it is trained, as the calls before
+    it have left them, if it is to `move` them: in a step of `ts.train`, if they are of its model. Elsewhere None; where
+    a gradient is taken, TS374 says that the layer does not learn, as of a dropout."""
     if getattr(x, "requires_grad", False):
         _warn(AVERAGED)
+    return None
+
+
+def held_averages(model: Any) -> dict[str, Any]:
+    """The buffers of the model that a step trains, by path: layers move them until `moved_averages` asks."""
+    raise NotImplementedError(_ONLY_COMPILED)
+
+
+def move(held: Any, new: Any) -> None:
+    """Says what a buffer of the model is after the step."""
+    raise NotImplementedError(_ONLY_COMPILED)
+
+
+def moved_averages(buffers: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `held_averages` that have moved, by path."""
+    raise NotImplementedError(_ONLY_COMPILED)
 
 
 def _warn(what: str) -> None:
@@ -121,6 +139,7 @@ def _warn(what: str) -> None:
     warnings.warn_explicit(text, TrainingWarning, frame.f_code.co_filename, frame.f_lineno, registry=_warned)
 
 
-averaged.__tessera_builtin__ = f"{__name__}.averaged"  # type: ignore[attr-defined]
-implied_key.__tessera_builtin__ = f"{__name__}.implied_key"  # type: ignore[attr-defined]
+_ONLY_COMPILED = "steps of ts.train are compiled"
+for _function in (implied_key, averages, held_averages, move, moved_averages):
+    _function.__tessera_builtin__ = f"{__name__}.{_function.__name__}"  # type: ignore[attr-defined]
 _warned: dict[Any, Any] = {}

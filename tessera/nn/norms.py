@@ -7,7 +7,7 @@ from typing import Any
 
 import tessera as ts
 from tessera import Tensor
-from tessera.language.drawing import averaged
+from tessera.language.drawing import averages, move
 from tessera.nn.module import Module, buffer
 
 
@@ -71,11 +71,12 @@ class BatchNorm(Module):
     """Base of `BatchNorm1d` to `BatchNorm3d`: (x - mean) / sqrt(var + eps) * weight + bias for each channel of x
     [B, C, ...] (S. Ioffe, C. Szegedy, 2015).
 
-    `norm(x)` uses the running `mean` and `var` [C], which are buffers; where a gradient is taken, TS374 warns unless
-    `training=False` says so. `norm(x, training=True)` uses those of the
-    batch, over all axes but C, and returns `(y, norm)`: the new layer has running averages moved by `momentum` towards
-    the batch's, `var` with correction 1, as in PyTorch. The layer itself does not change: a model returns the new one,
-    `y, self.replace(norm=norm)`, and a loss passes it on with `has_aux=True`. Each channel needs at least two values.
+    In the loss of `ts.train`, `norm(x)` uses the mean and variance of the batch, over all axes but C, and the step
+    moves the running averages of its model, `mean` and `var` [C], by `momentum` towards them, `var` with correction 1,
+    as in PyTorch. Elsewhere `norm(x)` uses the averages; where a gradient is taken, TS374 warns unless `training=False`
+    says so. `norm(x, training=True)` uses those of the batch anywhere, and returns `(y, norm)`, with the moved averages
+    in a new layer: a model returns it, `y, self.replace(norm=norm)`, and a loss passes it on with `has_aux=True`. Each
+    channel needs at least two values.
     """
 
     weight: Tensor["C"]
@@ -92,19 +93,21 @@ class BatchNorm(Module):
         self.momentum = momentum
 
     def _normed(self, x, training):
-        if training is None:
-            averaged(x)
-        if not training:
+        held = averages(x, self.mean, self.var) if training is None else (self.mean, self.var)
+        if held is None or training is False:
             return ts.batch_norm(x, self.mean, self.var, self.weight, self.bias, self.eps)
         axes = (0, *range(2, len(x.shape)))
         count = math.prod(x.shape[i] for i in axes)
         assert count > 1, "batch normalisation needs two values in each channel"
         mean, var = ts.mean(x, axis=axes), ts.var(x, axis=axes)
         y = ts.batch_norm(x, mean, var, self.weight, self.bias, self.eps)
-        return y, self.replace(
-            mean=ts.stop_gradient(self.mean + self.momentum * (mean - self.mean)),
-            var=ts.stop_gradient(self.var + self.momentum * (var * (count / (count - 1)) - self.var)),
-        )
+        new_mean = ts.stop_gradient(held[0] + self.momentum * (mean - held[0]))
+        new_var = ts.stop_gradient(held[1] + self.momentum * (var * (count / (count - 1)) - held[1]))
+        if training is None:
+            move(self.mean, new_mean)
+            move(self.var, new_var)
+            return y
+        return y, self.replace(mean=new_mean, var=new_var)
 
 
 class BatchNorm1d(BatchNorm):

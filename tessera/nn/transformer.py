@@ -14,14 +14,28 @@ from tessera.nn.module import Module
 from tessera.nn.norms import LayerNorm, RMSNorm
 
 
-class Stack(Module):
+class _Row(Module):
+    """Base of layers in sequence: `model[0]` is the first, and `for layer in model` visits them."""
+
+    layers: list
+
+    def __getitem__(self, index):
+        return self.layers[index]
+
+    def __len__(self):
+        return len(self.layers)
+
+    def __iter__(self):
+        return iter(self.layers)
+
+
+class Stack(_Row):
     """Layers in sequence, each called as `layer(x, key, *args)`, or as `layer(x)` without further arguments.
 
     `Stack(make, n, key=k)` makes them with `make(key=...)` and n keys derived from k. Each layer gets its own key,
-    derived from the call's key, for dropout. Equal layers are compiled once.
+    derived from the call's key, for dropout. Equal layers are compiled once. `stack[i]`, `len(stack)` and
+    `for layer in stack` reach them.
     """
-
-    layers: list
 
     def __init__(self, make: Callable[..., Any], count: int, *, key: int | None = None) -> None:
         self.layers = [make(key=k) for k in init.split(key, count)]
@@ -43,13 +57,15 @@ class Stack(Module):
         return x
 
 
-class Sequential(Module):
-    """Layers and functions in sequence: `Sequential(nn.Linear(4, 8, key=0), ts.relu)`."""
-
-    layers: list
+class Sequential(_Row):
+    """Layers and functions in sequence: `Sequential(nn.Linear(4, 8, key=0), ts.relu)`. `model[0]` is the first of them,
+    `model[:-1]` all but the last."""
 
     def __init__(self, *layers: Callable[..., Any]) -> None:
         self.layers = list(layers)
+
+    def __getitem__(self, index):
+        return Sequential(*self.layers[index]) if isinstance(index, slice) else self.layers[index]
 
     def __call__(self, x):
         for layer in self.layers:

@@ -148,7 +148,7 @@ class TrainingRun(Generic[Model]):
             key = spread((settings.seed << 32) + before.step * parts + part)
             self._step, call = self._call.of_step(model, batch, before.optimizer.scale, key)
             try:
-                value, more, found = self._step(*call)
+                value, more, averages, found = self._step(*call)
             except CompileError as error:
                 raise at_loss(error, settings.loss) from None
             calls.append(call)
@@ -159,6 +159,7 @@ class TrainingRun(Generic[Model]):
                     metrics |= extra
                 else:
                     model = self._with_state(model, extra)
+            model = tree.replaced(model, averages) if averages else model
             demand_numbers(metrics)
             for name, metric in (metrics | {"loss": value}).items():
                 logged[name] = logged.get(name, 0.0) + number(metric) / parts

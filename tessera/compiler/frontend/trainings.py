@@ -30,13 +30,13 @@ from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.signature import Signature, definition_signature
-from tessera.compiler.frontend.names.values import ClassRef, Namespace, Record
+from tessera.compiler.frontend.names.values import Builtin, ClassRef, Namespace, Record
 from tessera.compiler.frontend.result import Analysis, ArgType, changed
 from tessera.compiler.frontend.syntax.parse import Source, parse_module
 from tessera.errors import Diagnostic, Edit, Fix, Note, Span
 from tessera.immutable import mutable
 from tessera.language.annotations import dotted_name
-from tessera.language.drawing import DRAWS
+from tessera.language.drawing import DRAWS, held_averages, moved_averages
 
 STEP = Path(tessera.__path__[0], "training", "step.py")
 MODE = {"mode": "training", DRAWS: "key_"}
@@ -277,6 +277,7 @@ def step_of(loss: Closure, signature: Signature) -> Definition:
     tree = ast.FunctionDef(original.name, arguments, body, [], None)
     ast.copy_location(tree, original)
     known = {"<loss>": loss, "<ts>": Namespace("tessera")}
+    known |= {f"<{f.__name__}>": Builtin(f"{f.__module__}.{f.__name__}") for f in (held_averages, moved_averages)}
     return replace(own, kind="function", tree=tree, scope=_Beside(own.scope, known), options=MODE, problems=())
 
 

@@ -96,6 +96,28 @@ def test_dropout_without_a_key_is_found_at_its_call_in_a_loop() -> None:
         assert [d.span.line for d in read(text % more).diagnostics if d.code == "TS374"] == said
 
 
+def test_batch_normalisation_that_no_step_trains_is_found_at_its_call() -> None:
+    text = """
+    class Normed(nn.Module):
+        def __init__(self):
+            self.up, self.norm = nn.Linear(32, 32, key=0), nn.BatchNorm1d(32)
+
+        def forward(self, x):
+            %s
+                x = self.norm(self.up(x))
+            return x
+
+
+    def loss(model, x: Tensor["B", "D"]):
+        return ts.mse(model(x), x)
+
+
+    ts.train(Normed(), ts.optimizers.SGD(0.1), loss, data)
+    """
+    for head, said in (("for _ in range(2):", []), ("for _ in ts.range(2):", [LINE + 11])):
+        assert [d.span.line for d in read(text % head).diagnostics if d.code == "TS374"] == said
+
+
 @pytest.mark.parametrize("decorator", ["", "@ts.function\n"], ids=["plain", "function"])
 @pytest.mark.parametrize(
     "body, code, line, col, said",

@@ -352,6 +352,33 @@ def test_layers_and_functions_one_after_the_other(target):
     check(layers, lambda p, x: linear(p, F.relu(linear(p, x, "layers.0.")), "layers.2."))
 
 
+@pytest.mark.parametrize("row", [nn.Sequential, lambda *layers: nn.Stack(lambda key: layers[key % 3], 3, key=0)])
+def test_layers_of_a_row_are_reached_by_number(row):
+    made = [nn.Linear(4, 4, key=k) for k in range(3)]
+    model, x = row(*made), rng.standard_normal((2, 4)).astype(np.float32)
+
+    @ts.function
+    def parts(model, x):
+        y = model[0](x)
+        for layer in model[1:]:
+            y = layer(y)
+        for layer in model:
+            x = layer(x)
+        return x, y, model[-1](x), len(model)
+
+    whole, again, further, count = parts(model, x)
+    assert np.array_equal(whole, model(x)) and np.array_equal(again, whole) and count == len(model) == 3
+    assert np.array_equal(further, model[2](whole)) and [*model] == model.layers
+
+
+def test_a_part_of_a_sequential_is_one():
+    model, x = nn.Sequential(nn.Linear(4, 8, key=0), ts.relu, nn.Linear(8, 2, key=1)), np.ones((3, 4), np.float32)
+    head = model[:-1]
+    assert isinstance(head, nn.Sequential) and np.array_equal(model[-1](head(x)), model(x))
+    with pytest.raises(IndexError):
+        model[3]
+
+
 def across(p, x, memory, name, mask=None):
     q, k, v = (linear(p, h, f"{name}{w}.").unflatten(-1, (4, -1)).transpose(-2, -3)
                for w, h in (("query", x), ("key", memory), ("value", memory)))  # fmt: skip

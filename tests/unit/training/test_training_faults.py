@@ -290,15 +290,26 @@ def test_batch_normalisation_that_is_not_told_that_it_is_trained(recwarn):
     def loss(training):
         return lambda norm, x: ts.mse(norm(x, training=False) if training is False else norm(x), x)
 
+    def in_a_loop(norm, x):
+        for _ in ts.range(2):
+            x = norm(x)
+        return ts.mean(x)
+
+    teacher = nn.BatchNorm1d(4)  # of no model that is trained
     for run in (
-        lambda: ts.train(nn.BatchNorm1d(4), OPT, loss(None), [X], steps=1, live=False),
+        lambda: ts.function(lambda norm, x: ts.grad(loss(None))(norm, x))(nn.BatchNorm1d(4), X),
+        lambda: ts.train(nn.BatchNorm1d(4), OPT, in_a_loop, [X], steps=1, live=False),
+        lambda: ts.train(nn.Linear(4, 4, key=0), OPT, lambda m, x: ts.mse(teacher(m(x)), x), [X], steps=1, live=False),
         lambda: nn.BatchNorm1d(4)(ts.Tensor(X, requires_grad=True)),
     ):
         run()
         (said,) = [w for w in recwarn.list if "TS374" in str(w.message)]
         assert said.filename == __file__ and "norm(x, training=True)" in str(said.message)
         recwarn.clear()
-    ts.train(nn.BatchNorm1d(4), OPT, loss(False), [X], steps=1, live=False)
+    assert not teacher.mean.any()
+    for told in (None, False):  # the step of ts.train moves the averages of its model
+        run = ts.train(nn.BatchNorm1d(4), OPT, loss(told), [X], steps=1, live=False)
+        assert np.asarray(run.model.mean).any() == (told is None)
     ts.compile(mode="inference")(lambda norm, x: ts.grad(loss(None))(norm, x))(nn.BatchNorm1d(4), X)
     nn.BatchNorm1d(4)(X)
     assert not recwarn.list

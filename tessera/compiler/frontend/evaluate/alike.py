@@ -124,7 +124,8 @@ def _done(ev: Evaluator) -> tuple[Any, ...]:
     lists = (
         ev.findings.items, ev.undecided, ev.pending, ev.checks, ev.launches, ev.tried, ev.states, ev.layer.captures
     )  # fmt: skip
-    return *map(len, lists), ev.harmless, ev.guesses, ev.incomplete, ev.invoked, ev.drawn, ev.paths, _standing(ev)
+    counts = ev.harmless, ev.guesses, ev.incomplete, ev.invoked, ev.drawn, ev.moved, ev.paths
+    return *map(len, lists), *counts, _standing(ev)
 
 
 def _are_plain(ev: Evaluator, ops: list[Op]) -> bool:

@@ -120,6 +120,10 @@ class Evaluator(AnalysisRecord):
         """generators of random numbers that the program itself has made, from a seed"""
         self.drawn = 0
         """how many places have drawn without a key"""
+        self.averages: dict[Value, Value] = {}
+        """of the model that a step of `ts.train` trains: its buffers, and what they are now"""
+        self.moved = 0
+        """how often a layer has moved one of them"""
         self.invoked = 0
         """how often Python has run a function, which may do anything"""
         self._foreign: dict[int, Any] = {}

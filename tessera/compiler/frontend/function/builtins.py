@@ -9,6 +9,7 @@ from typing import Any
 from tessera.compiler.frontend.evaluate.expressions import iterate
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.function.trees import TREES
+from tessera.compiler.frontend.function.untold import UNTOLD
 from tessera.compiler.frontend.names.values import UNKNOWN, Number, OperatorRef, is_sequence, type_name
 from tessera.compiler.ir.core import Value
 from tessera.language import dtypes
@@ -140,5 +141,5 @@ TENSOR_BUILTINS: dict[str, Callable[..., Any]] = {
     "abs": _operator("abs"), "round": _operator("round"), "any": _operator("any"), "all": _operator("all"),
     "max": _extremum("maximum", "max"), "min": _extremum("minimum", "min"), "sum": _sum, "pow": _power, "len": _len,
     "float": _cast(dtypes.f32), "int": _cast(dtypes.int64), "bool": _cast(dtypes.bool_), "print": _effect,
-    "tessera.asarray": _asarray, "tessera.array": _asarray, **TREES,
+    "tessera.asarray": _asarray, "tessera.array": _asarray, **TREES, **UNTOLD,
 }  # fmt: skip

@@ -45,21 +45,22 @@ def children(value: Any) -> Iterator[tuple[str, Any, bool]]:
         yield from ((str(i), v, False) for i, v in enumerate(value))
 
 
-def _leaves(value: Any, path: str = "", buffer: bool = False) -> Iterator[tuple[str, Value, bool]]:
+def leaves(value: Any, path: str = "", buffer: bool = False) -> Iterator[tuple[str, Value, bool]]:
+    """The tensors of a tree: their paths, values, and whether these are state."""
     if isinstance(value, Value):
         yield path, value, buffer
     for name, held, state in children(value):
-        yield from _leaves(held, f"{path}.{name}" if path else name, buffer or state)
+        yield from leaves(held, f"{path}.{name}" if path else name, buffer or state)
 
 
 def arrays(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`tree.arrays(tree)`: all tensors, by path."""
-    return {path: v for path, v, _ in _leaves(args[0])}
+    return {path: v for path, v, _ in leaves(args[0])}
 
 
 def parameters(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`tree.parameters(tree)`: those of floats that are not a state."""
-    return {path: v for path, v, buffer in _leaves(args[0]) if not buffer and tensor(v).dtype.is_float}
+    return {path: v for path, v, buffer in leaves(args[0]) if not buffer and tensor(v).dtype.is_float}
 
 
 def replaced(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
@@ -106,7 +107,7 @@ def moved(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     tree, dtype = args
     if not isinstance(dtype, DType):
         return ev.error("TS105", f"in a function a model is converted to another dtype, not {type_name(dtype)}", node)
-    floats = {path: v for path, v, _ in _leaves(tree) if tensor(v).dtype.is_float}
+    floats = {path: v for path, v, _ in leaves(tree) if tensor(v).dtype.is_float}
     cast = {path: ev.layer.call(node, OperatorRef("cast"), [v, dtype], {}) for path, v in floats.items()}
     return replaced(ev, node, [tree, cast], {})
 
@@ -137,7 +138,7 @@ def same_array(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
 
 def swapped(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> bool:
     """`swapped(model, gradient)`: the model is what a derivative gave, and the gradient is not."""
-    model, gradient = ({v for _, v, _ in _leaves(tree) if tensor(v).dtype.is_float} for tree in args)
+    model, gradient = ({v for _, v, _ in leaves(tree) if tensor(v).dtype.is_float} for tree in args)
     return bool(model) and model <= ev.gradients and not gradient & ev.gradients
 
 

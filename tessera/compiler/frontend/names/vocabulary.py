@@ -21,8 +21,8 @@ from tessera.language import dtypes, policies, saving
 
 PYTHON_BUILTINS = frozenset(
     ("abs", "all", "any", "bool", "callable", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset",
-     "getattr", "hasattr", "int", "isinstance", "len", "list", "map", "max", "min", "object", "pow", "print", "range",
-     "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "super", "tuple", "type", "zip")
+     "getattr", "hasattr", "int", "isinstance", "iter", "len", "list", "map", "max", "min", "object", "pow", "print",
+     "range", "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "super", "tuple", "type", "zip")
 )  # fmt: skip
 """The builtins of Python that functions may call. They run at compile time; some also mean something over tensors."""
 
@@ -66,7 +66,7 @@ HELPERS = {
     ),
     "tessera.optimizers.repeated": frozenset({"again", "remember"}),
     "tessera.optimizers.swapped": frozenset({"swapped"}),
-    "tessera.language.drawing": frozenset({"implied_key", "averaged"}),
+    "tessera.language.drawing": frozenset({"implied_key", "held_averages", "averages", "move", "moved_averages"}),
 }
 """functions of the package's own modules that functions may call, and that mean something else there"""
 SPACES = frozenset({"fft", "linalg"})

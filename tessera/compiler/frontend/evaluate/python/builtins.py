@@ -19,7 +19,7 @@ from tessera.compiler.frontend.evaluate.operators import compare_sizes
 from tessera.compiler.frontend.evaluate.python.classes import has_attribute, is_instance
 from tessera.compiler.frontend.evaluate.suggested_fixes import keyword_span
 from tessera.compiler.frontend.names import vocabulary
-from tessera.compiler.frontend.names.frame import Closure, Frame
+from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
     MISSING,
     NO_GRAD,
@@ -45,13 +45,9 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
-from tessera.compiler.ir.core import Value
-from tessera.errors import Diagnostic
 from tessera.language import dims
 from tessera.language.dims import Expr
-from tessera.language.drawing import AVERAGED, DRAWS, IN_ROUNDS, UNDROPPED, apart
 from tessera.language.records import field_names, is_record, members
-from tessera.tracebacks import OWN
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -174,6 +170,17 @@ def len_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
         found = ev.special(node, args[0], "len")
         return ev.error("TS105", f"{type_name(args[0])} has no length", node) if found is MISSING else found
     return _plain("len")(ev, node, args, kwargs)
+
+
+def iter_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`iter(items)` that `__iter__` returns, of which each loop gets its own."""
+    if len(args) != 1 or kwargs or has_unknown(args) or is_static(args):
+        return _plain("iter")(ev, node, args, kwargs)
+    if ev.frame.name.endswith("__iter__"):
+        found = ev.iterate(node, args[0])
+        return UNKNOWN if found is None else found
+    message = f"iter() of {type_name(args[0])} would be used up by the first loop; loop over the values themselves"
+    return ev.error("TS102", f"{message}, or take one, values[0]", node)
 
 
 def range_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
@@ -361,7 +368,7 @@ def is_training(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any
         return ev.error("TS105", "is_training takes no arguments", node)
     if ev.definition.kind == "kernel":
         return ev.error("TS104", "is_training() is for functions; give the kernel a parameter, training: bool", node)
-    mode = _mode(ev)
+    mode = mode_of(ev)
     if not mode and ev.differentiating:
         message = "is_training() is not decided: a gradient is taken here, and no function says what it is compiled for"
         return ev.error(
@@ -370,45 +377,13 @@ def is_training(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any
     return mode == "training"
 
 
-def _mode(ev: Evaluator) -> str:
+def mode_of(ev: Evaluator) -> str:
+    """What the outermost function that says so is compiled for, "training" or "inference"; "" if none does."""
     mode, frame = "", ev.frame
     while frame is not None:
         mode = frame.definition.options.get("mode", mode)
         frame = frame.caller
     return mode
-
-
-def implied_key(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
-    """`implied_key(x, p)`, of a dropout without a key: one of the step for this place, or None. TS374 is said of the
-    user's call."""
-    _, p = args
-    if not isinstance(p, float) or not p:
-        return None
-    frame: Frame | None = ev.frame
-    while frame is not None and DRAWS not in frame.definition.options:
-        frame = frame.caller
-    if frame is None:
-        return _untold(ev, node, UNDROPPED)
-    if ev.builder.block is not ev.block:
-        return _untold(ev, node, IN_ROUNDS)
-    ev.drawn += 1
-    key = frame.names.get(frame.definition.options[DRAWS])
-    # while typing a step is not called, and any key will do
-    return ev.layer.binary(node, "+", key, apart(ev.drawn)) if isinstance(key, Value) else ev.drawn
-
-
-def averaged(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
-    """`averaged(x)`, of a batch normalisation that is not told whether it is trained."""
-    return _untold(ev, node, AVERAGED)
-
-
-def _untold(ev: Evaluator, node: ast.AST, text: str) -> None:
-    """TS374 at the user's call of a layer, where a gradient is taken."""
-    frame, place = ev.frame, ev.span(node)
-    while frame.caller is not None and frame.call_span is not None and frame.source.file.startswith(OWN):
-        frame, place = frame.caller, frame.call_span
-    if ev.differentiating and _mode(ev) != "inference":
-        ev.findings.add(Diagnostic("TS374", text, place, "warning", function=frame.name))
 
 
 def no_grad(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
@@ -503,11 +478,11 @@ BUILTINS.update({
     **{n: _plain(n) for n in _PLAIN},
     **{n: _compared(n) for n in ("max", "min", "sorted")},
     **{n: _sequences(n) for n in _SEQUENCES},
-    "len": len_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_, "getattr": getattr_,
-    "hasattr": hasattr_, "tessera.range": structured_range, "tessera.static_range": static_range, "tessera.cdiv": cdiv,
+    "len": len_, "iter": iter_, "range": range_, "dict": dict_, "isinstance": isinstance_, "print": print_,
+    "getattr": getattr_, "hasattr": hasattr_, "tessera.range": structured_range,
+    "tessera.static_range": static_range, "tessera.cdiv": cdiv,
     "tessera.replace": replace_, "tessera.is_training": is_training,
-    "tessera.no_grad": no_grad, "tessera.language.drawing.implied_key": implied_key,
-    "tessera.language.drawing.averaged": averaged,
+    "tessera.no_grad": no_grad,
     "tessera.monitored": monitored, "functools.partial": partial_, "super": super_,
     "type": type_, "callable": callable_, "object.__setattr__": setattr_,
 })  # fmt: skip
