@@ -34,6 +34,8 @@ FORMS = 4
 MOST = 4096
 """values that an argument may hold for that; larger ones are gone through step by step"""
 DEEPEST = 64
+MANY = 8
+"""items of one type from which on they share a function, however many they are: it is written and compiled once"""
 
 
 def content(value: Any) -> Any:
@@ -190,12 +192,29 @@ class Explored:
 class _KeyWriter(Explored):
     """A key: its parts are what a launch depends on."""
 
-    def __init__(self, example: Any, other: _Other) -> None:
+    def __init__(self, example: Any, other: _Other, depth: int = 0) -> None:
         super().__init__("return other(a)")
         self.names |= {"other": other, "built": object()}
         self.parts: list[str] = ["built"]
-        self.value("a", example)
+        self.value("a", example, depth)
         self.key = self.function("a", [f"return ({', '.join(self.parts)},)"], "key")
+
+    def held(self, text: str, items: list[tuple[Any, Any]], depth: int, path: tuple[Any, ...]) -> None:
+        """Many items of one type, such as the layers of a model, have keys of their own: each by a function that is
+        written for the first of them."""
+        kinds = {type(value) for _, value in items}
+        if len(items) < MANY or len(kinds) > 1 or isinstance(items[0][1], (*BY_VALUE, float)):
+            super().held(text, items, depth, path)
+            return
+        one = _KeyWriter(items[0][1], _Other(FORMS - 1), depth + 1)
+        self.count += len(items) * (1 + one.count)
+        if self.count > MOST:
+            raise Unwritten
+        i = len(self.names)
+        self.names[f"item{i}"] = one.key
+        self.lines.append(f"v{i} = (*{text},)")  # before anything else runs, which might change it
+        self.unless(f"len(v{i}) != {len(items)}")
+        self.parts.append(f"*map(item{i}, v{i})")
 
     def array(self, text: str, example: Any, path: tuple[Any, ...]) -> None:
         self.parts += [f"{text}.dtype", f"{text}.shape", f"{text}.strides"]

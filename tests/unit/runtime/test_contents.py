@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.runtime.call.contents import content, content_of
+from tessera.runtime.call.contents import MANY, content, content_of
 
 
 @dataclass
@@ -66,6 +66,31 @@ def test_keys_differ_where_contents_do(example, others, random):
         assert hash(k) == hash(k)
         for k2, c2 in zip(keys, contents, strict=True):
             assert (k == k2) == (c == c2)
+
+
+many = st.lists(st.one_of(st.builds(Held, arrays, plain), arrays, st.just({"x": 1})), min_size=1, max_size=3).map(
+    lambda kinds: (kinds * MANY)[: MANY + 1]
+)
+
+
+@settings(max_examples=100)
+@given(many, st.lists(many, max_size=4), st.integers(0, MANY), st.sampled_from([list, tuple, enumerate]))
+def test_items_that_share_a_function_differ_as_others_do(example, others, at, kind):
+    one_other = [*example[:at], Held(0, 0), *example[at + 1 :]]
+    found = [example, *others, one_other, [*reversed(example)], example[1:], copy.deepcopy(example)]
+    found = [dict(v) if kind is enumerate else v for v in map(kind, found)]
+    key = content_of(found[0])
+    keys, contents = [key(v) for v in found], [content(v) for v in found]
+    for k, c in zip(keys, contents, strict=True):
+        for k2, c2 in zip(keys, contents, strict=True):
+            assert (k == k2) == (c == c2)
+
+
+def test_many_items_that_hold_themselves_or_are_large_are_gone_through():
+    loop = [Held(1) for _ in range(MANY)]
+    loop[0].a = loop
+    assert content_of(loop) is content
+    assert content_of([[[n] * 20 for n in range(20)] for _ in range(20)]) is content
 
 
 def test_what_is_set_beside_the_fields_counts():

@@ -35,10 +35,11 @@ _PLAIN = (bool, int, float, str, type(None))
 @immutable
 class EvaluatedCall:
     """`values`: the tensors of its arguments, with the names that they had at its end; `ops`: what it has emitted, with
-    those of their results; `steps`: those it took; `kept`: the other arguments, which the key names by identity."""
+    those of their results, and whether it may be shared; `steps`: those it took; `kept`: the other arguments, which the
+    key names by identity."""
 
     values: tuple[tuple[Value, str], ...]
-    ops: tuple[tuple[Op, tuple[str, ...]], ...]
+    ops: tuple[tuple[Op, tuple[str, ...], bool], ...]
     result: Any
     steps: int
     kept: tuple[Any, ...]
@@ -46,6 +47,8 @@ class EvaluatedCall:
 
 @mutable
 class _Arguments:
+    settled: dict[int, tuple[Any, Hashable, tuple[Any, ...]]]
+    """frozen objects without tensors by identity: the object, its key, and what it keeps"""
     values: dict[Value, int] = field(default_factory=dict[Value, int])
     kept: list[Any] = field(default_factory=list[Any])
     named: dict[Value, bool] = field(default_factory=dict[Value, bool])
@@ -54,30 +57,57 @@ class _Arguments:
     """live objects that are open, by identity"""
     changing: bool = False
     """whether an object that effects change is among them"""
+    open: int = 0
+    """tensors so far, and containers and objects that something may change"""
 
     def key(self, value: Any) -> Hashable:
         """Equal for arguments that are alike."""
         if isinstance(value, Value):
+            self.open += 1
             constant = value.op if value.op is not None and value.op.name == "graph.constant" else None
             named = self.named.setdefault(value, bool(value.hint))
             return self.values.setdefault(value, len(self.values)), value.type, named, constant
         if is_dict(value):
-            return tuple([(k, self.key(v)) for k, v in value.items()])
+            self.open += 1
+            return self._items(value)
         if is_sequence(value):
+            self.open += isinstance(value, list)
             return type(value), *map(self.key, value)
         if isinstance(value, _PLAIN):
             return type(value), repr(value)
         if isinstance(value, (OperatorRef, Builtin)):
             return value
+        if not isinstance(value, Record) and (isinstance(value, ABSTRACT) or not is_record(value)):
+            self.kept.append(value)
+            return id(value)
+        known = self.settled.get(id(value))
+        if known is not None:
+            self.kept += known[2]
+            return known[1]
+        before, first = self.open, len(self.kept)
+        found = self._object(value)
+        if self.open == before:
+            self.settled[id(value)] = value, found, tuple(self.kept[first:])
+        return found
+
+    def _items(self, held: Mapping[Any, Any]) -> Hashable:
+        return tuple([(k, self.key(v)) for k, v in held.items()])
+
+    def _object(self, value: Any) -> Hashable:
+        cls = value.cls if isinstance(value, Record) else value.__class__
+        frozen = getattr(cls, "__dataclass_params__", None)
+        self.open += frozen is None or not frozen.frozen
         if isinstance(value, Record):
+            self.open += value.is_state
             self.changing |= value.is_state
             self.kept.append(value.cls)
-            return id(value.cls), value.outside, self.key(value.members)
+            return id(value.cls), value.outside, self._items(value.members)
         self.kept.append(value)
-        if isinstance(value, ABSTRACT) or not is_record(value) or id(value) in self.inside:
+        if id(value) in self.inside:
+            self.open += 1
             return id(value)
         self.inside.add(id(value))  # objects may hold each other
-        held = self.key(members(value))
+        held = self._items(members(value))
         self.inside.discard(id(value))
         return id(value.__class__), held
 
@@ -91,7 +121,7 @@ def evaluated(
     ev: Evaluator, node: ast.AST, closure: Closure, bound: Mapping[str, Any], inline: Callable[[], Any]
 ) -> Any:
     """What `inline` gives for these arguments, in a call at this node."""
-    asked, found = bool(closure.definition.options.get("alike")), _Arguments()
+    asked, found = bool(closure.definition.options.get("alike")), _Arguments(ev.settled)
     if ev.builder.position is not None or ev.speculative or (asked and ev.differentiating):
         return inline()
     own = found.key(dict(bound))
@@ -100,13 +130,13 @@ def evaluated(
     key = (closure.node, None if asked else node, ev.builder.block, ev.builder.origin, *_standing(ev), own)
     known = ev.alike.get(key)
     if known is not None:
-        return _copied(ev, known, found, asked)
+        return _copied(ev, known, found)
     before, first, steps = _done(ev), len(ev.builder.block.ops), ev.steps
     result = inline()
     same = _done(ev) == before and _is_renewable(result)
     ops = ev.builder.block.ops[first:]
     if same and (asked or (_are_plain(ev, ops) and _is_unchanged(found, bound, own))):
-        named = tuple([(op, tuple([r.hint for r in op.results])) for op in ops])
+        named = tuple([(op, tuple([r.hint for r in op.results]), asked and _is_shared(op)) for op in ops])
         given = tuple([(v, v.hint) for v in found.values])
         ev.alike[key] = EvaluatedCall(given, named, result, ev.steps - steps, (*found.kept,))
     return result
@@ -134,29 +164,32 @@ def _are_plain(ev: Evaluator, ops: list[Op]) -> bool:
 
 def _is_unchanged(found: _Arguments, bound: Mapping[str, Any], own: Hashable) -> bool:
     """Whether a call has left its arguments as they were."""
-    now = _Arguments(named=found.named)
+    now = _Arguments({}, named=found.named)
     return now.key(dict(bound)) == own and [*now.values] == [*found.values]
 
 
-def _copied(ev: Evaluator, known: EvaluatedCall, found: _Arguments, shared: bool) -> Any:
-    """`shared`: what does not depend on what differs between the calls is not computed again."""
+def _copied(ev: Evaluator, known: EvaluatedCall, found: _Arguments) -> Any:
+    """The result of a call like a known one, whose operators are copied. What may be shared and does not depend on what
+    differs between the calls is not computed again."""
     mapping: dict[Value, Value] = {}
     for (value, hint), other in zip(known.values, found.values, strict=True):
-        mapping[value] = other
         other.hint = other.hint or hint
-    for op, hints in known.ops:
-        if shared and _is_shared(op, mapping):
+        if other is not value:
+            mapping[value] = other
+    insert = ev.builder.insert
+    for op, hints, shared in known.ops:
+        if shared and mapping.keys().isdisjoint(op.operands):
             continue
-        copy = ev.builder.insert(clone(op, mapping))
+        copy = insert(clone(op, mapping))
         for result, hint in zip(copy.results, hints, strict=True):
             result.hint = hint
     ev.steps += known.steps
     return _renewed(known.result, mapping)
 
 
-def _is_shared(op: Op, mapping: Mapping[Value, Value]) -> bool:
-    """Whether a copy would compute what the operator itself does."""
-    return not op.regions and not SPECS[op.name].effects and all(mapping.get(v, v) is v for v in op.operands)
+def _is_shared(op: Op) -> bool:
+    """Whether a copy with the same operands would compute what the operator itself does."""
+    return not op.regions and not SPECS[op.name].effects
 
 
 def _is_renewable(result: Any) -> bool:

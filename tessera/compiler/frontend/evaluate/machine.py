@@ -116,6 +116,8 @@ class Evaluator(AnalysisRecord):
         """functions whose recursion has been found not to end"""
         self.alike: dict[Any, Any] = {}
         """calls that have been evaluated, by their arguments: see `alike`"""
+        self.settled: dict[int, Any] = {}
+        """keys of frozen arguments: see `alike`"""
         self.seeded: list[Any] = []
         """generators of random numbers that the program itself has made, from a seed"""
         self.drawn = 0
