@@ -338,6 +338,10 @@ def instead_of_parameter(name: str) -> str:
     return _OF_OPERATORS.get(name, "")
 
 
+ONLY_REFUSES = "only_refuses"
+"""set on a `__getattr__` that has no attributes to give: what it would say takes longer than finding out"""
+
+
 def no_attribute(kind: str, owner: object, name: str) -> AttributeError:
     """The error for an attribute that a tensor, a module or an optimizer does not have."""
     why = "" if name.startswith("_") else instead_of_attribute(kind, name)

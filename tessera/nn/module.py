@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 import tessera as ts
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.absent import FOREIGN_PARAMETERS, instead_of_attribute, no_attribute
+from tessera.language.absent import FOREIGN_PARAMETERS, ONLY_REFUSES, instead_of_attribute, no_attribute
 from tessera.language.records import members
 from tessera.nn import tree
 from tessera.tracebacks import outward
@@ -65,6 +65,8 @@ class Module:
             if name == "forward":
                 raise NoForward(self)
             raise no_attribute("module", self, name)
+
+        setattr(__getattr__, ONLY_REFUSES, True)
 
     def parameters(self) -> list[Any]:
         """The arrays that are trained, in the order of their names."""

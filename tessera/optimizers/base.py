@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tessera as ts
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.absent import no_attribute
+from tessera.language.absent import ONLY_REFUSES, no_attribute
 from tessera.language.records import ArrayType
 from tessera.nn import tree
 from tessera.optimizers.loss_scale import checked_scale, first_scale, next_scale
@@ -90,6 +90,8 @@ class Optimizer:
         @outward
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("optimizer", self, name)
+
+        setattr(__getattr__, ONLY_REFUSES, True)
 
     def __post_init__(self) -> None:
         if self.lr is None or isinstance(self.lr, (str, list, tuple, dict)):

@@ -70,7 +70,11 @@ def _key(op: Op, number_of: Numbering) -> Any:
     """Equal for operators that differ in operands alone. Attributes as text: there 0.0 is not -0.0."""
     if op.regions:
         return id(op)
-    kinds = tuple([x for r in op.results for x in (number_of(r.type), r.hint)])
+    if len(op.results) == 1:  # most have one: a list for it takes as long as the rest
+        (result,) = op.results
+        kinds: tuple[Any, ...] = number_of(result.type), result.hint
+    else:
+        kinds = tuple([x for r in op.results for x in (number_of(r.type), r.hint)])
     origin = op.origin
     within = tuple([section.policy for section in origin.within]) if origin.within else ()
     return (

@@ -43,6 +43,8 @@ class _Unfolding:
         self.old, self.folded, self.gone = program, folded, folded.gone
         self.found = found = LaunchRuns(program, folded)
         self.numbered = re.compile(rf"{re.escape(program.name)}_(\d+)_(.*)")
+        self.known: dict[Op, tuple[int, str] | None] = {}
+        """the number and the rest of the name of each kernel of the folded program"""
         self.template: dict[tuple[WindowBuffer, int], int] = {}
         """what a window of the folded program makes"""
         for b, at in found.made.items():
@@ -94,7 +96,8 @@ class _Unfolding:
                 self.ids[b.id] = i
             else:
                 self.new[at] = i
-            out.append(replace(b, id=i, name=f"t{i}" if b.name == f"t{b.id}" else b.name))
+            name = f"t{i}" if b.name == f"t{b.id}" else b.name
+            out.append(Buffer(i, name, b.shape, b.dtype, b.role, b.param, b.data, b.kept))
             if b.id in self.old.sides:
                 self.sides[i] = self.old.sides[b.id]
         for b, (made, _) in self.found.made.items():
@@ -203,17 +206,18 @@ class _Unfolding:
     # names
     def _named(self, step: Launch, args: tuple[BufferArg | ScalarArg, ...], shift: int) -> Launch:
         """The launch with these arguments. Kernels have the numbers and names that they have in the whole function."""
-        found = self._number(step.kernel)
-        if found is None:
-            return replace(step, args=args)
-        name, names = f"{self.old.name}_{found[0] + shift}_{found[1]}"[:60], self._arguments(step, args)
-        if (name, names) == (step.kernel.attrs["sym_name"], step.kernel.attrs["arg_names"]):
-            return replace(step, args=args)
-        return replace(step, kernel=RenamedCopy(step.kernel, name, names), args=args)
+        found, kernel = self._number(step.kernel), step.kernel
+        if found is not None:
+            name, names = f"{self.old.name}_{found[0] + shift}_{found[1]}"[:60], self._arguments(step, args)
+            if (name, names) != (kernel.attrs["sym_name"], kernel.attrs["arg_names"]):
+                kernel = RenamedCopy(kernel, name, names)
+        return Launch(kernel, args, step.span, step.flops, step.bytes, step.label)
 
     def _number(self, kernel: Op) -> tuple[int, str] | None:
-        found = self.numbered.fullmatch(str(kernel.attrs["sym_name"]))
-        return (int(found[1]), found[2]) if found else None
+        if kernel not in self.known:
+            found = self.numbered.fullmatch(str(kernel.attrs["sym_name"]))
+            self.known[kernel] = (int(found[1]), found[2]) if found else None
+        return self.known[kernel]
 
     def _names(self, run: LaunchRun) -> int:
         """How many kernels are numbered in a window."""
@@ -232,7 +236,7 @@ class _Unfolding:
         for old, new, name in zip(like.args, args, own, strict=True):
             if isinstance(old, BufferArg) and isinstance(new, BufferArg) and old.buffer in self.found.link:
                 hint, now = self.old.buffers[old.buffer].name, self.buffers[new.buffer].name
-                if re.fullmatch(rf"{re.escape(hint)}(_\d+)?", name):
+                if name == hint or (name.startswith(f"{hint}_") and name[len(hint) + 1 :].isdecimal()):
                     name = next(n for n in (now, *(f"{now}_{i}" for i in range(1, len(names) + 2))) if n not in names)
             names.append(name)
         return tuple(names)

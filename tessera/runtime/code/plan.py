@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure, of_json, to_json
 from tessera.compiler.tile.aliasing import Aliasing, aliasing
 from tessera.compiler.tile.lifetimes import Temporary, place, temporaries
-from tessera.compiler.tile.program import Buffer, BufferArg, Launch, Program
+from tessera.compiler.tile.program import BufferArg, Launch, Program
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import Span, source_line
 from tessera.immutable import immutable
@@ -90,12 +90,10 @@ class LaunchPlan:
         position = {b.id: i for i, b in enumerate(passed)}
         slots = tuple(PlanSlot(b.shape, b.dtype, b.param if b.role == "input" else None) for b in passed)
         constants = sum(len(b.data or b"") for b in program.buffers)
-        titles, buffers = _titles(program), {b.id: b for b in program.buffers}
+        titles = _titles(program)
         parts = parts_read(program, titles) if profile else [()] * len(program.launches)
-        launches = tuple(
-            _info(program, launch, titles, position, buffers, read)
-            for launch, read in zip(program.launches, parts, strict=True)
-        )
+        info = _LaunchInfos(program, titles, position)
+        launches = tuple(map(info.of, program.launches, parts))
         outputs = tuple(position[i] for i in program.outputs)
         stored = {b for k in launches for b, _ in k.writes}
         written = {s.param for i, s in enumerate(slots) if i in stored}
@@ -133,12 +131,7 @@ class LaunchPlan:
                 "stored": self.aliasing.stored,
                 "in_place": self.aliasing.in_place,
                 "bands": self.bands,
-                "launches": [
-                    [k.kernel, k.title, k.label, _texts(k.grid), k.file, k.line, str(k.flops), str(k.bytes), k.dtype,
-                     [[i, str(d)] for i, d in k.reads], [[i, str(d)] for i, d in k.writes], k.elsewhere,
-                     k.parts]
-                    for k in self.launches
-                ],
+                **_launches_json(self.launches),
             }
         )  # fmt: skip
 
@@ -154,24 +147,7 @@ class LaunchPlan:
             tuple(data["free"]),
             tuple(LaunchCheck(_dim(a), _dim(b), why) for a, b, why in data["checks"]),
             of_json(data["structure"], value_of),
-            tuple(
-                LaunchInfo(
-                    k,
-                    title,
-                    label,
-                    _shape(g) or (),
-                    file,
-                    line,
-                    _dim(f),
-                    _dim(b),
-                    d,
-                    _sizes(r),
-                    _sizes(w),
-                    x,
-                    tuple((name, tuple(a and tuple(a) for a in axes), size) for name, axes, size in p),
-                )
-                for k, title, label, g, file, line, f, b, d, r, w, x, p in data["launches"]
-            ),
+            tuple(_launches_of_json(data)),
             tuple(
                 Temporary(
                     b, _dim(size), first, last, (kept[0], Span(kept[1], kept[2], 1, kept[2], 1)) if kept else None
@@ -182,6 +158,40 @@ class LaunchPlan:
             Aliasing(tuple(data["stored"]), tuple((w, o) for w, o in data["in_place"])),
             tuple((first, last, step) for first, last, step in data["bands"]),
         )
+
+
+def _launches_json(launches: Sequence[LaunchInfo]) -> dict[str, Any]:
+    """Launches as `[kernel, title, row, buffers read, buffers written]`: a step of many layers has hundreds of them,
+    and few rows of what else is known of one."""
+    rows: dict[Any, int] = {}
+    texts: list[Any] = []
+    out: list[Any] = []
+    for k in launches:
+        sizes = tuple([size for _, size in k.reads]), tuple([size for _, size in k.writes])
+        row = k.label, k.grid, k.file, k.line, k.flops, k.bytes, k.dtype, k.elsewhere, k.parts, sizes
+        number = rows.setdefault(row, len(rows))
+        if number == len(texts):
+            texts.append(
+                [k.label, _texts(k.grid), k.file, k.line, str(k.flops), str(k.bytes), k.dtype, k.elsewhere, k.parts,
+                 *map(_texts, sizes)]
+            )  # fmt: skip
+        out.append([k.kernel, k.title, number, [i for i, _ in k.reads], [i for i, _ in k.writes]])
+    return {"launches": out, "rows": texts}
+
+
+def _launches_of_json(data: Mapping[str, Any]) -> Iterator[LaunchInfo]:
+    rows = [
+        (
+            label, _shape(grid) or (), file, line, _dim(flops), _dim(size), dtype, elsewhere,
+            tuple((name, tuple(a and tuple(a) for a in axes), part) for name, axes, part in parts),
+            [*map(_dim, read)], [*map(_dim, written)],
+        )
+        for label, grid, file, line, flops, size, dtype, elsewhere, parts, read, written in data["rows"]
+    ]  # fmt: skip
+    for kernel, title, number, reads, writes in data["launches"]:
+        label, grid, file, line, flops, size, dtype, elsewhere, parts, read, written = rows[number]
+        pairs = tuple(zip(reads, read, strict=True)), tuple(zip(writes, written, strict=True))
+        yield LaunchInfo(kernel, title, label, grid, file, line, flops, size, dtype, *pairs, elsewhere, parts)
 
 
 def _texts(shape: Shape | None) -> list[int | str] | None:
@@ -196,18 +206,18 @@ def _shape(texts: list[int | str] | None) -> Shape | None:
     return None if texts is None else tuple(map(_dim, texts))
 
 
-def _sizes(pairs: list[list[Any]]) -> tuple[tuple[int, Dim], ...]:
-    return tuple((i, _dim(d)) for i, d in pairs)
-
-
 def _titles(program: Program) -> dict[str, str]:
     """The title of each kernel by its name. Where several stand for one expression, the later ones have numbers."""
     found: dict[str, str] = {}
+    known: dict[tuple[Span, str, bool], str] = {}
     times: Counter[str] = Counter()
     for launch in program.launches:
         name = _name(launch.kernel, program)
         if name not in found:
-            title = name if launch.label == name else _title(launch, program)
+            key = launch.span, launch.label, launch.elsewhere
+            if name != launch.label and key not in known:
+                known[key] = _title(launch, program)
+            title = name if launch.label == name else known[key]
             times[title] += 1
             found[name] = title if times[title] == 1 else f"{title} ({times[title]})"
     return found
@@ -232,23 +242,39 @@ def _name(kernel: Op, program: Program) -> str:
     return str(kernel.attrs.get("sym_name", program.name))
 
 
-def _info(
-    program: Program, launch: Launch, titles: Mapping[str, str], position: Mapping[int, int],
-    buffers: Mapping[int, Buffer], parts: tuple[OperandText, ...],
-) -> LaunchInfo:  # fmt: skip
-    attrs = launch.kernel.attrs
-    written = set(attrs.get("writes", ()))  # type: ignore[arg-type]
-    reads: list[tuple[int, Dim]] = []
-    writes: list[tuple[int, Dim]] = []
-    for i, arg in enumerate(launch.args):
-        if isinstance(arg, BufferArg):
-            size = dims.prod(launch.code.region.block.args[i].type.shape) * buffers[arg.buffer].dtype.itemsize  # type: ignore[union-attr]
-            (writes if i in written else reads).append((position.get(arg.buffer, -1 - arg.buffer), size))
-    name = _name(launch.kernel, program)
-    at = launch.span
-    return LaunchInfo(name, titles[name], launch.label, tuple(attrs.get("grid", ())), at.file, at.line,  # type: ignore[arg-type]
-                      launch.flops, launch.bytes, _dtype(launch), tuple(reads), tuple(writes),
-                      launch.elsewhere, parts)  # fmt: skip
+class _LaunchInfos:
+    """What is known of launches; what those of one kernel have in common is looked up once."""
+
+    def __init__(self, program: Program, titles: Mapping[str, str], position: Mapping[int, int]) -> None:
+        self.program, self.titles, self.position = program, titles, position
+        self.item = {b.id: b.dtype.itemsize for b in program.buffers}
+        self._codes: dict[Op, tuple[list[Dim], str]] = {}
+
+    def of(self, launch: Launch, parts: tuple[OperandText, ...]) -> LaunchInfo:
+        attrs: Any = launch.kernel.attrs
+        written = attrs.get("writes", ())
+        counts, dtype = self._code(launch)
+        reads: list[tuple[int, Dim]] = []
+        writes: list[tuple[int, Dim]] = []
+        for i, arg in enumerate(launch.args):
+            if isinstance(arg, BufferArg):
+                buffer = arg.buffer
+                place = self.position.get(buffer, -1 - buffer)
+                (writes if i in written else reads).append((place, counts[i] * self.item[buffer]))
+        name = _name(launch.kernel, self.program)
+        at = launch.span
+        return LaunchInfo(
+            name, self.titles[name], launch.label, tuple(attrs.get("grid", ())), at.file, at.line, launch.flops,
+            launch.bytes, dtype, tuple(reads), tuple(writes), launch.elsewhere, parts,
+        )  # fmt: skip
+
+    def _code(self, launch: Launch) -> tuple[list[Dim], str]:
+        """How many elements each argument of a kernel has, and the dtype that it computes in."""
+        code = launch.code
+        if code not in self._codes:
+            shapes = [getattr(arg.type, "shape", ()) for arg in code.region.block.args]
+            self._codes[code] = [dims.prod(shape) for shape in shapes], _dtype(launch)
+        return self._codes[code]
 
 
 def _dtype(launch: Launch) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import tessera
 from tessera.compiler.frontend.names.definition import Definition, Kind, Scope
@@ -31,6 +31,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.frontend.names.vocabulary import PYTHON_BUILTINS, is_own_module, member, member_of
 from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.errors import CompileError, Diagnostic
+from tessera.language.absent import ONLY_REFUSES
 from tessera.tracebacks import is_outward
 
 T = TypeVar("T")
@@ -155,8 +156,11 @@ def _attribute(value: Any, name: str) -> Any:
 
 def asked(value: Any, name: str) -> Any:
     """An attribute, or None: the `__getattr__` of a user's class raises what it likes."""
+    kind = cast("Any", type(value))
     try:
-        return getattr(value, name, None)
+        if not getattr(getattr(kind, "__getattr__", None), ONLY_REFUSES, False):
+            return getattr(value, name, None)
+        return kind.__getattribute__(value, name)
     except Exception:
         return None
 
@@ -168,6 +172,8 @@ def unavailable(name: str, why: str) -> CompileError:
 def run_by(function: Any) -> Any:
     """The Python function that a call of `function` runs. One that a decorator has made (`functools.wraps`) is itself
     what runs."""
+    if asked(function, "__wrapped__") is None:
+        return function
     try:
         return inspect.unwrap(function, stop=lambda f: isinstance(f, FunctionType) and not is_outward(f))
     except Exception:  # objects that wrap each other in a circle, or whose `__getattr__` raises what it likes
