@@ -24,6 +24,7 @@ from pygls.uris import from_fs_path, to_fs_path
 
 from tessera.compiler.frontend.budget import interruptible
 from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.inside import Root
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.values import OutsideArray
 from tessera.compiler.frontend.result import each_once
@@ -67,6 +68,8 @@ class Document:
         self.file = to_fs_path(item.uri) or item.uri
         self.text = Text(item.text, encoding)
         self.known: list[Known] = []
+        self.shown: list[Known] = []
+        """with what calls tell of what is inside, and plain functions of which calls tell"""
         self.problems: list[Diagnostic] = []
         self.seen: Text | None = None
         """the text that was analysed last"""
@@ -92,6 +95,11 @@ class Document:
     def trainings(self) -> list[Training]:
         """The calls of `ts.train`."""
         return self._files.trainings
+
+    @property
+    def programs(self) -> list[Root]:
+        """All that is compiled: functions, and the steps of `ts.train`."""
+        return self._files.roots
 
     @property
     def source(self) -> Source:
@@ -219,10 +227,11 @@ class Document:
             else:
                 self._files, self.problems = FileAnalysis(self.file, modules=self.modules), []
             self.known = [Known(a, self._files) for a in self._files.analyses]
+            self.shown = [Known(i.analysis, self._files, i) for i in self._files.inside]
             self.seen = text
         except Exception:
             log.exception("the analysis of %s failed", self.uri)
-            self._files, self.known = FileAnalysis(self.file, modules=self.modules), []
+            self._files, self.known, self.shown = FileAnalysis(self.file, modules=self.modules), [], []
             message = "Tessera could not analyse this file; the language server's log says why"
             self.problems = [Diagnostic("TS900", message, Span(self.file, 1, 1, 1, 1), severity="warning")]
 
@@ -274,8 +283,11 @@ class Document:
 
     def function_at(self, line: int) -> Known | None:
         """The function that a line belongs to: the innermost, which starts last."""
-        found = [k for k in self.known if k.first_line <= line <= k.last_line]
-        return max(found, key=lambda k: k.first_line, default=None)
+        return _innermost(self.known, line)
+
+    def shown_at(self, line: int) -> Known | None:
+        """The same with what is to be shown inside it, plain functions too."""
+        return _innermost(self.shown, line)
 
     def recent(self, line: int, col: int) -> tuple[Known | None, int, int]:
         """The function at a place as it was analysed last, and where the place was then.
@@ -284,7 +296,7 @@ class Document:
         its lines already, and spans where they were.
         """
         if self.seen is None or self.seen is self.text:
-            return self.function_at(line), line, col
+            return self.shown_at(line), line, col
         old, new = self.seen.lines, self.text.lines
         head = common_length(old, new)
         below = min(common_length(old[::-1], new[::-1]), min(len(old), len(new)) - head)
@@ -292,7 +304,7 @@ class Document:
             line += len(old) - len(new)
         elif line > len(old) - below:
             line, col = len(old) - below, len(old[len(old) - below - 1]) + 1
-        lengths = ((k, (k.tree.end_lineno or k.tree.lineno) - first_line(k.tree)) for k in self.known)
+        lengths = ((k, (k.tree.end_lineno or k.tree.lineno) - first_line(k.tree)) for k in self.shown)
         found = [k for k, length in lengths if k.first_line <= line <= k.first_line + length]
         return max(found, key=lambda k: k.first_line, default=None), line, col
 
@@ -318,6 +330,12 @@ class Document:
 
 
 _LAST = object()
+
+
+def _innermost(functions: Iterable[Known], line: int) -> Known | None:
+    """That of the functions at a line which starts last."""
+    found = [k for k in functions if k.first_line <= line <= k.last_line]
+    return max(found, key=lambda k: k.first_line, default=None)
 
 
 class _TooLong(BaseException):

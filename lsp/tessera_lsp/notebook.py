@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
+from tessera.compiler.frontend.inside import Root
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.syntax.fragments import bound_names
 from tessera.compiler.frontend.syntax.parse import Source as SourceText
@@ -332,6 +333,14 @@ class NotebookCell:
         return [k for k in self._document.known if self.holds(k.first_line)]
 
     @property
+    def shown(self) -> list[Known]:
+        return [k for k in self._document.shown if self.holds(k.first_line)]
+
+    @property
+    def programs(self) -> list[Root]:
+        return self._document.programs
+
+    @property
     def trainings(self) -> list[Training]:
         return [t for t in self._document.trainings if self.holds(t.call.lineno)]
 
@@ -341,7 +350,7 @@ class NotebookCell:
 
     def summary(self) -> int:
         """Of everything that it shows: another number, another sight."""
-        types = [(e.name, e.text, e.span.line - self._first, e.span.col) for k in self.known for e in k.expressions]
+        types = [(e.name, e.text, e.span.line - self._first, e.span.col) for k in self.shown for e in k.expressions]
         return hash((tuple(types), tuple((d.code, d.message, d.span.line - self._first) for d in self.diagnostics)))
 
     def holds(self, line: int) -> bool:
@@ -349,6 +358,9 @@ class NotebookCell:
 
     def function_at(self, line: int) -> Known | None:
         return self._document.function_at(line)
+
+    def shown_at(self, line: int) -> Known | None:
+        return self._document.shown_at(line)
 
     def recent(self, line: int, col: int) -> tuple[Known | None, int, int]:
         return self._document.recent(line, col)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.inside import Inside
 from tessera.compiler.frontend.result import Analysis, ExprInfo
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Diagnostic, Span
@@ -19,6 +20,8 @@ class Known:
 
     analysis: Analysis
     file: FileAnalysis
+    inside: Inside | None = None
+    """where it is shown what its calls tell of it: by which"""
 
     @property
     def expressions(self) -> Sequence[ExprInfo]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tessera.compiler.frontend.inside import Root
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.core import Op
 from tessera.compiler.levels import NoIR, schedule
@@ -14,7 +15,7 @@ from tessera.compiler.predict import quantity
 from tessera.compiler.schedule.cost import time_by_peaks
 from tessera.compiler.schedule.saved_values import KeptValue, kept
 from tessera.compiler.timing.launches import peaks_for
-from tessera.editor.functions import Known, takes_gradients
+from tessera.editor.functions import takes_gradients
 from tessera.errors import TesseraError
 
 LARGEST = 300
@@ -30,20 +31,29 @@ class KeptValues:
     largest: int = LARGEST
     known: dict[Op, tuple[object, list[KeptValue]]] = field(default_factory=dict[Op, "tuple[object, list[KeptValue]]"])
 
-    def of(self, functions: Iterable[Known], dims: Mapping[str, int], target: str) -> list[KeptValue]:
-        """What all functions with a backward pass keep, arguments left out."""
+    def of(self, programs: Iterable[Root], dims: Mapping[str, int], target: str) -> list[KeptValue]:
+        """What all programs with a backward pass keep, arguments left out."""
         state, before, now = (target, dict(dims)), self.known, dict[Op, tuple[object, list[KeptValue]]]()
-        for op, analysis in ((k.analysis.op, k.analysis) for k in functions):
+        found: list[KeptValue] = []
+        for root in programs:
+            op, analysis = root.analysis.op, root.analysis
             if op is None or not takes_gradients(analysis):
                 continue
             old = before.get(op)
             now[op] = (
                 old
                 if old is not None and old[0] == state
-                else (state, _kept_values(analysis, op, dims, target, self.largest))
+                else (state, _kept_values(analysis, op, {**dims, **root.sizes}, target, self.largest))
             )
+            found += (_moved(v, root) for v in now[op][1])
         self.known = now
-        return [v for _, values in now.values() for v in values]
+        return found
+
+
+def _moved(value: KeptValue, root: Root) -> KeptValue:
+    """With the places where its text is now."""
+    readers = tuple((operator, root.moved(span)) for operator, span in value.readers)
+    return replace(value, at=root.moved(value.at), readers=readers)
 
 
 def _kept_values(analysis: Analysis, op: Op, dims: Mapping[str, int], target: str, largest: int) -> list[KeptValue]:

@@ -62,7 +62,7 @@ def register(server: TesseraServer) -> None:
         settings = server.settings_for(document)
         for closed in [uri for uri in kept_values if not server.is_open(uri)]:
             del kept_values[closed]
-        found = kept_values.setdefault(document.uri, KeptValues()).of(document.known, settings.dims, settings.target)
+        found = kept_values.setdefault(document.uri, KeptValues()).of(document.programs, settings.dims, settings.target)
         word = word_at(known, line, col)
         named = {word.id} if isinstance(word, ast.Name) else set[str]()
         at = [v for v in found if v.at.contains(line, col) or (v.name in named and v.at.line == line)]
@@ -91,7 +91,7 @@ def register(server: TesseraServer) -> None:
     async def hover(params: lsp.HoverParams) -> lsp.Hover | None:
         document = await server.document(params.text_document)
         line, col = document.text.place(params.position)
-        known = document.function_at(line)
+        known = document.shown_at(line)
         inside = _with_axis(known, _hover(document, known, line, col), line, col) if known is not None else None
         found = inside or _of_module(document, Index(server).of(document), line, col)
         live = await live_values.under(server, params)
@@ -175,10 +175,10 @@ def _of_module(document: Document, unit: IndexedUnit, line: int, col: int) -> tu
         if span is None or not covers(span, line, col):
             continue
         if isinstance(place.node, FUNCTIONS):
-            known = next((k for k in document.known if k.tree is place.node), None)
+            known = next((k for k in document.shown if k.tree is place.node), None)
             return (_signature(_defined(known)), span) if known is not None else None
         dotted = ast.unparse(place.node)
-        if document.function_at(line) is not None or dotted.partition(".")[0] in place.hidden:
+        if document.shown_at(line) is not None or dotted.partition(".")[0] in place.hidden:
             return None
         value = signatures.resolve(document.scope, dotted)
         helper = isinstance(value, Closure) and not signatures.is_decorated(value)
@@ -227,7 +227,7 @@ def _is_short(value: Any) -> bool:
 def _described(document: Document, value: Any) -> str:
     if isinstance(value, DType):
         return _code(str(value)) + f"dtype, {value.bits} bits an element\n\n"
-    known = next((k for k in document.known if isinstance(value, Closure) and k.tree is value.node), None)
+    known = next((k for k in document.shown if isinstance(value, Closure) and k.tree is value.node), None)
     function = _defined(known) if known is not None else signatures.of_value(value)
     return _signature(function) if function is not None else ""
 
@@ -242,7 +242,19 @@ def _type(document: Document, known: Known, name: str, type: Any) -> str:
     text = _code(f"{name}: {type_text(type)}" if name else type_text(type))
     policy = policy_of(type)
     text += f"Numerics: {markup.inline(policy)}\n\n" if policy else ""
-    return text + _dims(document, known, [d for d in known.dims if d in _symbols(type)])
+    return text + _dims(document, known, [d for d in known.dims if d in _symbols(type)]) + _models(known, type)
+
+
+def _models(known: Known, type: Any) -> str:
+    """Of what calls tell: the models that these are given, and the sizes that differ between them."""
+    inside = known.inside
+    if inside is None or not inside.models:
+        return ""
+    out = ""
+    for name, sizes in inside.varying.items():
+        if f"?{name}" in _symbols(type):
+            out += f"- `{name}`: {', '.join(f'{size} for {model}' if model else str(size) for size, model in sizes)}\n"
+    return f"{out}\n*As called for {' and '.join(inside.models)}*\n\n"
 
 
 def _symbols(type: Any) -> set[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from lsprotocol import types as lsp
 
+from tessera.compiler.frontend.inside import Root
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.names.values import is_dict, is_tuple
 from tessera.compiler.frontend.result import ExprInfo, type_text
@@ -41,7 +42,7 @@ def register(server: TesseraServer) -> None:
         document = await server.document(params.text_document)
         first, last = (document.text.place(p)[0] for p in (params.range.start, params.range.end))
         near = _near(server, document) if server.settings.quiet else None
-        there = [k for k in document.known if k.first_line <= last and k.last_line >= first]
+        there = [k for k in document.shown if k.first_line <= last and k.last_line >= first]
         types = [
             _hint(document, known, e, _text(e.type, server.settings))
             for known in there
@@ -61,7 +62,9 @@ def register(server: TesseraServer) -> None:
             for hint in _presets(document, known, server.settings_for(document))
             if near is None or document.text.place(hint.position)[0] in near
         ]
-        kept = _kept(server, document, range(first, last + 1)) if any(map(_has_backward_pass, document.known)) else ()
+        kept = (
+            _kept(server, document, range(first, last + 1)) if any(map(_has_backward_pass, document.programs)) else ()
+        )
         touched = _touched(server, document, range(first, last + 1))
         cell = await live_values.cell_at(server, params.text_document)
         rows = range(params.range.start.line, params.range.end.line + 1)
@@ -114,8 +117,8 @@ def _explain_sizes(cell: LiveCell, hints: Iterable[lsp.InlayHint]) -> None:
                 part.tooltip = "\n".join(filter(None, (str(part.tooltip or ""), call.text([part.value]))))
 
 
-def _has_backward_pass(known: Known) -> bool:
-    return takes_gradients(known.analysis)
+def _has_backward_pass(program: Root) -> bool:
+    return takes_gradients(program.analysis)
 
 
 def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
@@ -124,7 +127,7 @@ def shown(known: Known, settings: Settings = EVERYTHING) -> Iterator[ExprInfo]:
     A name is given its type again only where that differs from what stands beside it above; that a coordinate is an
     index is no news, nor is a counter's own name.
     """
-    named = {p.arg for p in parameters(known.tree) if isinstance(p.annotation, (ast.Name, ast.Attribute))}
+    named = {p.arg for p in parameters(known.tree) if isinstance(p.annotation, (ast.Name, ast.Attribute, type(None)))}
     found = {
         e.span: e
         for e in known.expressions

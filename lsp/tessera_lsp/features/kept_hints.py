@@ -22,13 +22,13 @@ def of(server: TesseraServer, document: Document, lines: range) -> Iterator[lsp.
     for closed in [uri for uri in _found if not server.is_open(uri)]:
         del _found[closed]
     settings = server.settings_for(document)
-    values = _found.setdefault(document.uri, KeptValues(HINTED)).of(document.known, settings.dims, settings.target)
+    values = _found.setdefault(document.uri, KeptValues(HINTED)).of(document.programs, settings.dims, settings.target)
     kept: dict[tuple[int, str], list[KeptValue]] = {}
     for v in values:
         if v.name and v.at.file == document.file and v.at.line in lines and isinstance(v.bytes, int):
             kept.setdefault((v.at.line, v.name), []).append(v)
     ends = _ends(document, {line for line, _ in kept})
-    assigned = {(e.span.line, e.name) for k in document.known for e in k.expressions if e.kind == "assign"}
+    assigned = {(e.span.line, e.name) for k in document.shown for e in k.expressions if e.kind == "assign"}
     for (line, name), found in kept.items():
         if line in ends and (line, name) in assigned:
             yield lsp.InlayHint(
@@ -42,7 +42,7 @@ def of(server: TesseraServer, document: Document, lines: range) -> Iterator[lsp.
 def _ends(document: Document, lines: set[int]) -> dict[int, int]:
     """The column behind the assignment that each of these lines is."""
     found: dict[int, int] = {}
-    for known in document.known:
+    for known in document.shown:
         if not any(known.first_line <= line <= known.last_line for line in lines):
             continue
         for node in ast.walk(known.tree):

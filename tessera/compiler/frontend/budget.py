@@ -27,6 +27,8 @@ LOOP_OPS = 2_000
 """ops that a `while` at compile time emits: each costs as much as a hundred steps; such a loop is probably wrong"""
 COPIES, COPIED_OPS = 8, 2_000
 """iterations of a loop at compile time, and the ops that they make together, which a warning is about: seconds"""
+SHOWN = 16
+"""calls of one function of which an editor is told what they compute"""
 CALLS = 24
 """depth of inlined calls, and so of static recursion"""
 ITEMS = 100_000

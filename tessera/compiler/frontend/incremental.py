@@ -19,6 +19,7 @@ import tessera.compiler.frontend.library  # noqa: F401  # pyright: ignore[report
 from tessera.collector import collector_paused
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.definitions import definitions
+from tessera.compiler.frontend.inside import Inside, Root, inside
 from tessera.compiler.frontend.module import GIVEN_UP, TextScope
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
@@ -61,6 +62,8 @@ class FileAnalysis:
     """findings that belong to no function: places that do not parse, unknown names, steps of `ts.train`"""
     trainings: list[Training] = field(default_factory=list["Training"])
     """the calls of `ts.train`"""
+    inside: list[Inside] = field(default_factory=list[Inside])
+    """its functions with what is known inside them: also plain ones that a program calls"""
     gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """first and last lines of what could not be read, and counts as it was when it last could"""
     scope: TextScope = field(init=False)
@@ -121,11 +124,18 @@ class FileAnalysis:
                 yield
         self.trainings = found
         self.analyses = [k.analysis for k in kept.values()]
+        self.inside = inside(self.scope, self.analyses, self.roots)
         source = source_of(self.file, text)
         said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}
         of_steps = [d for t in found for d in t.findings(source) if (d.code, d.span) not in said]
         of_steps = [d for d in of_steps if not self.in_gap(d.span)]
         self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names(), *of_steps]
+
+    @property
+    def roots(self) -> list[Root]:
+        """The programs whose calls tell of the functions that they call."""
+        steps = [t.step for t in self.trainings if t.step is not None]
+        return [*map(Root, self.analyses), *(Root(s.analysis, s.made, s.sizes) for s in steps)]
 
     def _given_up(self) -> list[Diagnostic]:
         """Constants that would take too long to compute here; Python computes them when it runs."""

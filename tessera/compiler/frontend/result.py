@@ -48,6 +48,16 @@ class ExprInfo:
         return type_text(self.type)
 
 
+@immutable
+class InnerCall:
+    """A call that was evaluated in place, of a function of a user's text: the types of its expressions there, by place
+    and kind, and the objects that it was given."""
+
+    definition: Definition
+    types: Mapping[Any, ExprInfo]
+    given: Mapping[str, Record]
+
+
 def type_text(type: Any) -> str:
     if is_tuple(type):
         return f"({', '.join(map(type_text, type))})"
@@ -89,6 +99,8 @@ class Analysis:
     """what it was analysed for; None: by its annotations"""
     evaluated: tuple[Block, ...] = field(default=(), repr=False, compare=False)
     """all operators, those of branches and loops that cannot be decided yet in blocks of their own"""
+    inner: tuple[InnerCall, ...] = field(default=(), repr=False, compare=False)
+    """the calls of functions of users' texts that were evaluated in place, in texts"""
 
     @property
     def name(self) -> str:

@@ -26,6 +26,7 @@ from tessera.compiler.frontend.called import (
     decided_sizes,
     lines,
 )
+from tessera.compiler.frontend.inside import Root, current
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
@@ -103,9 +104,13 @@ class Training:
     def _placed(self, d: Diagnostic, source: Source, place: Span) -> Diagnostic:
         """A finding of the step in this file: what is said of the step's own lines, at `place`; in words of the user's,
         whose names are not in <>."""
-        notes = tuple(n for n in d.notes if n.span != self._own and not _OWN_NAME.search(n.message))
-        d = replace(d, message=_OWN_NAME.sub(r"\1", d.message), notes=notes)
-        if d.span == self._own:
+        assert self.step is not None
+        moved, own = Root(self.step.analysis).moved, self._own
+        said = ((n.message, n.span) for n in d.notes if n.span != own and not _OWN_NAME.search(n.message))
+        notes = tuple(Note(message, moved(span) if span is not None else None) for message, span in said)
+        at_step = d.span == own
+        d = replace(d, message=_OWN_NAME.sub(r"\1", d.message), notes=notes, span=moved(d.span))
+        if at_step:
             return replace(d, span=place, fixes=())
         if d.span.file == source.file:
             return d
@@ -220,7 +225,7 @@ def _training(
     elif open_:
         found.problem = f"{name} has no annotation of {', '.join(open_)}"
     else:
-        found.step = _step(loss, signature, made["model"], next((t for t in before if t.name == name), None))
+        found.step = _step(names, loss, signature, made["model"], next((t for t in before if t.name == name), None))
         found.problem = "" if "optimizer" in made else _missing(NO_OPTIMIZER, names.error(given["optimizer"]))
     return found
 
@@ -244,13 +249,15 @@ def _beside_the_loss(training: Training) -> set[str]:
     return {n.id for n in nodes if isinstance(n.ctx, ast.Load)}
 
 
-def _step(loss: Closure, signature: Signature, model: MadeArgument, before: Training | None) -> AsCalled:
+def _step(names: Names, loss: Closure, signature: Signature, model: MadeArgument, before: Training | None) -> AsCalled:
     definition = step_of(loss, signature)
     made = {signature.parameters[0].name: model}
     if before is not None and (old := before.step) is not None:
         unmoved = lines(before.loss) == lines(loss.definition) and content(old.made) == content(made)
         if unmoved and not changed(old.analysis, definition.scope):
-            return replace(old, made=made)
+            analysis = current(old.analysis, names.file)
+            if analysis is not None:
+                return replace(old, analysis=analysis, made=made)
     given = {name: m.type for name, m in made.items()}
     sizes = decided_sizes(loss.definition, signature, given)
     return AsCalled(analyse(definition, given, sizes), made, sizes)

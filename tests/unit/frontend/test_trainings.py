@@ -200,7 +200,7 @@ def test_an_analysis_is_kept_while_it_holds() -> None:
     step = file.trainings[0].step
     assert step is not None
     file.update("# moved\n" + file.text + "\nz = 1\n")
-    assert file.trainings[0].step is not None and file.trainings[0].step.analysis is step.analysis
+    assert file.trainings[0].step is not None and file.trainings[0].step.analysis.op is step.analysis.op
     assert idle(file) == [(LINE + 1, "loss does not depend on model.idle")]
     made = file.trainings[0].made["model"]
     file.update(file.text.replace("ts.mse(model(x), x)", "ts.mse(model(2 * x), x)"))  # the model is not made again

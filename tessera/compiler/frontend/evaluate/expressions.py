@@ -329,7 +329,7 @@ def iterate(ev: Evaluator, node: ast.AST, value: Any) -> list[Any] | None:
 def comprehension(ev: Evaluator, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Any:
     outer = ev.frame
     frame = Frame(outer.name, outer.definition, outer=outer, caller=outer.caller, call_span=outer.call_span,
-                  key=outer.key, records=outer.records, depth=outer.depth)  # fmt: skip
+                  key=outer.key, kept=outer.kept, depth=outer.depth)  # fmt: skip
     found: list[Any] = []
     with ev.inside(frame):
         known = _generate(ev, node, 0, found)

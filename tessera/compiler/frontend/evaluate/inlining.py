@@ -35,6 +35,7 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
+from tessera.compiler.frontend.result import ExprInfo, InnerCall
 from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.ir.core import Block, Value
@@ -55,6 +56,7 @@ from tessera.language.annotations import (
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 from tessera.language.policies import Policy, PolicyError
+from tessera.tracebacks import OWN
 
 
 def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any], places: Mapping[str, ast.AST]) -> Any:
@@ -76,6 +78,7 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
     if closure.decorated and not enter_scalars(ev, closure, frame, node, places):
         return UNKNOWN
     with ev.inside(frame):
+        _keep_call(ev, closure, frame, bound)
         flow = ev.run(closure.node.body)
         value = ev.merged_returns(frame, flow is Flow.RETURN)
         right = _returns(ev, closure, frame, sizes, value)
@@ -133,13 +136,31 @@ def _as_types(ev: Evaluator, value: Any) -> Any:
 
 
 def callee_frame(ev: Evaluator, node: ast.AST, closure: Closure) -> Frame:
-    nested = closure.definition is ev.definition and closure.frame is not None
+    outer = closure.frame
+    kept = outer.kept if outer is not None and outer.kept is ev.frame.kept else _kept_of(ev, closure)
     return Frame(
         closure.name, closure.definition, outer=closure.frame, caller=ev.frame, call_span=ev.span(node),
         key=closure.node, locals=assigned_names(closure.node),
-        records=nested and ev.frame.records, depth=ev.frame.depth + 1,
+        kept=kept, depth=ev.frame.depth + 1,
         effect=str(closure.definition.options.get("effect", "")),
     )  # fmt: skip
+
+
+def _kept_of(ev: Evaluator, closure: Closure) -> dict[Any, ExprInfo] | None:
+    """Where the types of a function of the user's texts are kept, which an editor shows inside it."""
+    shown = closure.frame is None and ev.definition.kind == "function" and not (ev.live or ev.as_python or ev.outside)
+    if not shown or isinstance(closure.node, ast.Lambda) or closure.definition.file.startswith(OWN):
+        return None
+    return {} if len(ev.inner.get(closure.node, ())) < budget.SHOWN else None
+
+
+def _keep_call(ev: Evaluator, closure: Closure, frame: Frame, bound: Mapping[str, Any]) -> None:
+    """Keeps what an editor shows of a call: the types of its parameters, and the objects that it is given."""
+    if closure.frame is None and frame.kept is not None:
+        given = {n: v for n, v in bound.items() if isinstance(v, Record)}
+        ev.inner.setdefault(closure.node, []).append(InnerCall(closure.definition, frame.kept, given))
+        for p in definition_signature(closure.definition).parameters:
+            ev.record(p.span, frame.names.get(p.name), p.name, "param")
 
 
 def _too_deep(ev: Evaluator, node: ast.AST, closure: Closure) -> Any:

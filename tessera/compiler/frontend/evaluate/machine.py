@@ -143,8 +143,8 @@ class Evaluator(AnalysisRecord):
         self.layer = layer(self)
 
     def record(self, at: ast.AST | Span, value: Any, name: str = "", kind: Kind = "expr") -> None:
-        """Keeps the type of an expression of the analysed function (not of functions inlined into it)."""
-        if not self.frame.records or self.frame.source is not self.definition.text:
+        """Keeps the type of an expression, where somebody may ask for it."""
+        if self.frame.kept is None:
             return
         shown = self.shown(value)
         if shown is not None:
@@ -152,7 +152,7 @@ class Evaluator(AnalysisRecord):
 
     def record_index(self, at: ast.AST, found: Any) -> None:
         """Keeps where an index of the analysed kernel stands: something with `pretty()`."""
-        if self.frame.records and self.frame.source is self.definition.text:
+        if self.frame.source is self.definition.text:
             self.keep(ExprInfo(self.span(at), found, "", "index"))
 
     def shown(self, value: Any) -> Any:

@@ -17,7 +17,7 @@ from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Frame
 from tessera.compiler.frontend.names.signature import Signature
 from tessera.compiler.frontend.names.values import UNKNOWN, Unknown
-from tessera.compiler.frontend.result import ExprInfo
+from tessera.compiler.frontend.result import ExprInfo, InnerCall
 from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.ir.core import Block, Op
 from tessera.compiler.unit import LaunchCheck
@@ -166,11 +166,15 @@ class AnalysisRecord(Report):
         self.signature = Signature((), None, None, {})
         self.infos: dict[tuple[int, int, int, int, str], ExprInfo] = {}
         """by place and kind"""
+        self.frame.kept = self.infos
+        self.inner: dict[ast.AST, list[InnerCall]] = {}
+        """calls that were evaluated in place, by function"""
         self.dependencies: dict[str, str] = {}
         self.readers: dict[str, Scope | None] = {}
         self.launches: list[Op] = []
         self.defaults: dict[str, Any] = {}
 
     def keep(self, e: ExprInfo) -> None:
-        """Keeps the first entry for a position."""
-        self.infos.setdefault((e.span.line, e.span.col, e.span.end_line, e.span.end_col, e.kind), e)
+        """Keeps the first entry for a position of the function that is evaluated now."""
+        if self.frame.kept is not None:
+            self.frame.kept.setdefault((e.span.line, e.span.col, e.span.end_line, e.span.end_col, e.kind), e)

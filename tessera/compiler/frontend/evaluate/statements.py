@@ -223,6 +223,8 @@ def return_(ev: Evaluator, node: ast.Return) -> Flow:
         ev.item_spans = _item_spans(ev, node.value)
         value = ev.layer.returned(value, span, ev.returns)
         ev.record(span, value, kind="return")
+    elif ev.frame.outer is None:
+        ev.record(span, value, kind="return")
     ev.frame.returned, ev.frame.return_span = value, span
     return Flow.RETURN
 
@@ -332,12 +334,12 @@ def broken(ev: Evaluator, node: Broken) -> Flow:
 
 def _as_it_was(ev: Evaluator, node: Broken) -> Flow:
     """There are no findings for a statement that is no longer there, and nothing is shown at its places."""
-    kept = ev.findings, ev.pending, ev.frame.records
-    ev.findings, ev.pending, ev.frame.records = Diagnostics(ev.definition.name), [], False
+    kept = ev.findings, ev.pending, ev.frame.kept
+    ev.findings, ev.pending, ev.frame.kept = Diagnostics(ev.definition.name), [], None
     try:
         return ev.run(node.was)
     finally:
-        ev.findings, ev.pending, ev.frame.records = kept
+        ev.findings, ev.pending, ev.frame.kept = kept
 
 
 @evaluates(ast.Pass)

@@ -84,8 +84,8 @@ class Frame:
     """for each open block, its statements and the place of the one that runs; a `LoopMark` at each open loop"""
     effect: str = ""
     """what a method does to the state that it is a method of: "append" """
-    records: bool = True
-    """whether the types of its expressions are kept: the analysed function itself and functions nested in it"""
+    kept: dict[tuple[int, int, int, int, str], Any] | None = None
+    """where the types of its expressions are kept, by place and kind, and those of functions nested in it"""
     source: Source = field(init=False)
     scope: Scope = field(init=False)
 

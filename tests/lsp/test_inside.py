@@ -1,0 +1,89 @@
+"""Hints, hovers and completions inside plain losses and modules: what the file's own calls tell of them."""
+
+from __future__ import annotations
+
+import pytest
+from lsprotocol import types as lsp
+
+from tests.lsp.test_kept import hinted, hovered
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TEXT = """import tessera as ts
+from tessera import Tensor, nn
+
+
+class Net(nn.Module):
+    def __init__(self, inputs, hidden, classes):
+        super().__init__()
+        self.hidden = hidden
+        self.up = nn.Linear(inputs, hidden)
+        self.down = nn.Linear(hidden, classes)
+
+    def forward(self, x):
+        h = ts.tanh(self.up(x))
+        return self.down(h)
+
+
+def loss(model, images: Tensor["B", 784], labels: Tensor["B", ts.i64]):
+    logits = model(images)
+    right = ts.mean(ts.argmax(logits, axis=-1) == labels)
+    return ts.cross_entropy(logits, labels)
+
+
+model = Net(784, 128, 10)
+run = ts.train(model, ts.optimizers.AdamW(1e-3), loss, batches)
+"""
+MADE = "*As called for `Net(784, 128, 10)` (line 23)*"
+
+
+async def test_hints_show_what_the_constructed_model_tells(editor):
+    doc = editor.open(TEXT)
+    hints = await editor.hints(doc)
+    assert hints["def forward(self, x"] == "[B, 784] f32"
+    assert hints["h"] == ": [B, 128] f32"
+    assert hints["logits"] == ": [B, 10] f32"
+    assert hints["right"] == ": [] f32"
+    editor.replace(doc, "Net(784, 128, 10)", "Net(784, 256, 10)")
+    assert (await editor.hints(doc))["h"] == ": [B, 256] f32"
+    editor.replace(doc, "class Net", "\n\nclass Net")
+    editor.replace(doc, "h = ts.tanh(self.up(x))", "h = self.up(x)")
+    assert (await editor.hints(doc))["h"] == ": [B, 256] f32"
+
+
+async def test_dims_of_hints_lead_to_where_they_are_bound(editor):
+    doc = editor.open(TEXT)
+    found = next(h for h in await editor.inlay_hints(doc) if editor.label(h) == ": [B, 128] f32")
+    part = next(p for p in found.label if p.value == "B")
+    assert part.location is not None and editor.covered(doc, part.location.range) == '"B"'
+
+
+async def test_hovers_say_for_which_model(editor):
+    doc = editor.open(TEXT)
+    text = await hovered(editor, doc, "        |h = ts")
+    assert "h: [B, 128] f32" in text and MADE in text
+    assert "[B, 10] f32" in await hovered(editor, doc, "    log|its = model")
+    assert 'labels: Tensor["B", ts.i64]) -> [] f32' in await hovered(editor, doc, "def lo|ss(")
+
+
+async def test_hovers_say_what_differs_between_models(editor):
+    doc = editor.open(TEXT + "other = Net(784, 64, 10)\nts.train(other, ts.optimizers.AdamW(1e-3), loss, batches)\n")
+    hints = await editor.hints(doc)
+    assert hints["h"] == ": [B, hidden] f32" and hints["logits"] == ": [B, 10] f32"
+    text = await hovered(editor, doc, "        |h = ts")
+    assert "- `hidden`: 128 for `Net(784, 128, 10)` (line 23), 64 for `Net(784, 64, 10)` (line 25)" in text
+
+
+async def test_what_is_kept_for_the_gradient_is_said_in_the_loss_and_in_forward(start):
+    editor = await start(options={"dims": {"B": 32}})
+    doc = editor.open(TEXT)
+    assert "Kept for the backward pass, 16 KiB" in await hovered(editor, doc, "        |h = ts")
+    assert "kept 16 KiB" in await hinted(editor, doc)
+    editor.replace(doc, "class Net", "\n\nclass Net")
+    assert "Kept for the backward pass, 16 KiB" in await hovered(editor, doc, "        |h = ts")
+
+
+async def test_completions_know_the_variables_and_their_types(editor):
+    doc = editor.open(TEXT.replace("    right =", "    l\n    right ="))
+    found = await editor.client.text_document_completion_async(lsp.CompletionParams(doc, editor.at(doc, "    l|\n")))
+    assert {i.label: i.detail for i in found.items}["logits"] == "[B, 10] f32"

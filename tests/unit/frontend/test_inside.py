@@ -1,0 +1,177 @@
+"""What is known inside plain functions and modules by the calls that a file makes of them."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.inside import Inside
+
+HEAD = """
+from functools import partial
+import tessera as ts
+from tessera import Tensor, nn
+
+
+class Block(nn.Module):
+    def __init__(self, width, key=None):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        h = self.up(self.norm(x))
+        h = ts.gelu(h)
+        return x + self.down(h)
+
+
+class GPT(nn.Module):
+    def __init__(self, vocab, width, layers=2):
+        super().__init__()
+        self.width = width
+        self.tokens = nn.Embedding(vocab, width)
+        self.blocks = nn.Stack(partial(Block, width), layers)
+        self.head = nn.Linear(width, vocab)
+
+    def forward(self, ids):
+        x = self.tokens(ids)
+        x = self.blocks(x)
+        logits = self.head(x)
+        return logits
+
+
+def loss(model, x: Tensor["B", "S", ts.i64], y: Tensor["B", "S", ts.i64]):
+    logits = model(x)
+    flat = logits.reshape(-1, logits.shape[-1])
+    return ts.cross_entropy(flat, y.reshape(-1))
+"""
+TRAIN = """
+
+model = GPT(vocab=65, width=32)
+run = ts.train(model, ts.optimizers.AdamW(1e-3), loss, batches)
+"""
+
+
+def read(text: str, file: FileAnalysis | None = None) -> FileAnalysis:
+    file = file or FileAnalysis("/work/model.py")
+    file.update(text)
+    assert not [d for d in file.diagnostics if d.severity == "error"], file.diagnostics
+    return file
+
+
+def function(file: FileAnalysis, name: str) -> Inside:
+    """By its name, of a method with that of the class."""
+    line = file.text[: file.text.index(f"class {name.partition('.')[0]}(")].count("\n") if "." in name else 0
+    found = [i for i in file.inside if i.analysis.name == name.rpartition(".")[2] and i.analysis.definition.line > line]
+    return min(found, key=lambda i: i.analysis.definition.line)
+
+
+def said(file: FileAnalysis, name: str) -> dict[str, str]:
+    """`line of the text: name` of each assignment, parameter and result, with its type."""
+    lines = file.text.split("\n")
+    found = [e for e in function(file, name).analysis.expressions if e.kind in ("assign", "param", "return")]
+    return {f"{lines[e.span.line - 1].strip()}|{e.name or e.kind}": e.text for e in found}
+
+
+IN_GPT = {
+    "def forward(self, ids):|ids": "[B, S] int64",
+    "x = self.tokens(ids)|x": "[B, S, 32] f32",
+    "x = self.blocks(x)|x": "[B, S, 32] f32",
+    "logits = self.head(x)|logits": "[B, S, 65] f32",
+    "return logits|return": "[B, S, 65] f32",
+}
+IN_BLOCK = {
+    "def forward(self, x):|x": "[B, S, 32] f32",
+    "h = self.up(self.norm(x))|h": "[B, S, 128] f32",
+    "h = ts.gelu(h)|h": "[B, S, 128] f32",
+    "return x + self.down(h)|return": "[B, S, 32] f32",
+}
+
+
+def test_the_step_of_train_tells_of_the_loss_and_of_all_modules() -> None:
+    file = read(HEAD + TRAIN)
+    assert said(file, "loss")["logits = model(x)|logits"] == "[B, S, 65] f32"
+    assert said(file, "loss")["flat = logits.reshape(-1, logits.shape[-1])|flat"] == "[B*S, 65] f32"
+    assert said(file, "GPT.forward") == IN_GPT
+    assert said(file, "Block.forward") == IN_BLOCK
+    line = (HEAD + TRAIN).count("\n", 0, (HEAD + TRAIN).index("model = GPT(")) + 1
+    assert function(file, "loss").models == (f"`GPT(vocab=65, width=32)` (line {line})",)
+
+
+def test_places_follow_the_text() -> None:
+    """Lines that come or go anywhere, and comments."""
+    text = HEAD + TRAIN
+    file = read(text)
+    for edited in (
+        text.replace("class GPT", "\n\n# a comment\nclass GPT"),
+        text.replace("    def forward(self, ids)", "\n    # what it computes\n    def forward(self, ids)"),
+        text.replace("def loss", "def unused(x):\n    return x\n\n\ndef loss"),
+        text.replace("        h = ts.gelu(h)", "        # as in GPT-2\n        h = ts.gelu(h)"),
+        text.replace("def loss", "LIMIT = 3\n\n\ndef loss"),
+        text.replace("run =", "\nrun ="),
+        text,
+    ):
+        read(edited, file)
+        assert said(file, "GPT.forward") == IN_GPT
+        assert said(file, "Block.forward") == IN_BLOCK
+        assert "logits = model(x)|logits" in said(file, "loss")
+
+
+def test_edits_are_followed() -> None:
+    file = read(HEAD + TRAIN)
+    read(HEAD + TRAIN.replace("width=32", "width=48"), file)
+    assert said(file, "Block.forward")["h = ts.gelu(h)|h"] == "[B, S, 192] f32"
+    read((HEAD + TRAIN).replace("4 * width", "2 * width"), file)
+    assert said(file, "Block.forward")["h = ts.gelu(h)|h"] == "[B, S, 64] f32"
+    read((HEAD + TRAIN).replace("logits = self.head(x)", "logits = self.head(x)[..., 1:]"), file)
+    assert said(file, "loss")["logits = model(x)|logits"] == "[B, S, 64] f32"
+    assert said(file, "Block.forward") == IN_BLOCK
+
+
+def test_models_of_different_sizes_show_what_is_equal() -> None:
+    text = HEAD + TRAIN.replace("model =", "small =").replace("(model", "(small")
+    text += "large = GPT(vocab=65, width=64)\nrun = ts.train(large, ts.optimizers.AdamW(1e-3), loss, batches)\n"
+    file = read(text)
+    assert said(file, "loss")["logits = model(x)|logits"] == "[B, S, 65] f32"
+    found = function(file, "GPT.forward")
+    assert said(file, "GPT.forward")["x = self.tokens(ids)|x"] == "[B, S, width] f32"
+    assert [size for size, _ in found.varying["width"]] == [32, 64]
+    assert [model.partition(" (")[0] for _, model in found.varying["width"]] == [
+        "`GPT(vocab=65, width=32)`", "`GPT(vocab=65, width=64)`"
+    ]  # fmt: skip
+    block = said(file, "Block.forward")
+    assert block["def forward(self, x):|x"] == block["return x + self.down(h)|return"] == "[B, S, D] f32"
+    assert block["h = ts.gelu(h)|h"] == "[B, S, E] f32"
+
+
+def test_names_that_a_method_gives_its_sizes_stay() -> None:
+    text = (HEAD + TRAIN).replace("def forward(self, x):", 'def forward(self, x: Tensor["B", "T", "D"]):')
+    block = said(read(text), "Block.forward")
+    assert block["h = ts.gelu(h)|h"] == "[B, T, 128] f32"
+    assert block["return x + self.down(h)|return"] == "[B, T, D] f32"
+
+
+def test_a_function_tells_of_the_plain_ones_that_it_calls() -> None:
+    text = """
+    import tessera as ts
+    from tessera import Tensor
+
+    def scaled(x, by):
+        shifted = x[:, 1:]
+        return shifted * by
+
+    @ts.function
+    def f(x: Tensor["B", "D"]):
+        return scaled(x, 2.0)
+    """
+    file = read(textwrap.dedent(text))
+    assert said(file, "scaled")["shifted = x[:, 1:]|shifted"] == "[B, D-1] f32"
+
+
+@pytest.mark.parametrize("width", ["", "widths: Tensor['D']"])
+def test_nothing_is_said_without_a_call(width: str) -> None:
+    file = read(f"import tessera as ts\nfrom tessera import Tensor\n\n\ndef f({width}):\n    return ts.zeros((3,))\n")
+    assert not file.inside
