@@ -84,6 +84,16 @@ def test_requests_leave_room_in_the_first_level_cache() -> None:
 
 
 @ts.function
+def layer_norm(x: ts.Tensor["B", "D", ts.f32]):
+    return ts.layer_norm(x)
+
+
+@ts.function
+def shares(x: ts.Tensor["B", "D", ts.f32]):
+    return x / x.sum(axis=1, keepdims=True)
+
+
+@ts.function
 def variances(x: ts.Tensor["B", "D", ts.f32]):
     return x.var(axis=1)
 
@@ -93,13 +103,42 @@ def sums_and_extremes(x: ts.Tensor["B", "D", ts.f32]):
     return x.sum(axis=1) - x.max(axis=1)
 
 
-def test_the_loop_that_computes_asks_for_the_next_row() -> None:
-    def before(f: Any, word: str) -> bool:
-        """Whether requests stand before the first instruction of that name."""
-        text = run(f, target(64), [np.ones((8, 1024), np.float32)])[1]
-        return text.index("call void @llvm.prefetch") < text.index(word)
+@ts.function
+def sums_of_exponentials(x: ts.Tensor["B", "D", ts.f32]):
+    return ts.exp(x).sum(axis=1)
 
-    assert not before(variances, " fmul ") and before(sums_and_extremes, " fsub ")
+
+def test_the_loop_that_computes_asks_for_the_next_row() -> None:
+    text = run(layer_norm, target(64), [np.ones((8, 1024), np.float32)])[1]
+    assert text.index(" fsub ") < text.index("call void @llvm.prefetch") < text.index("nontemporal")
+
+
+def test_rows_are_asked_for_only_where_memory_would_rest() -> None:
+    x = np.ones((8, 1024), np.float32)
+    asked = {
+        f.__name__: "call void @llvm.prefetch" in run(f, target(64), [x])[1]
+        for f in (variances, sums_and_extremes, sums_of_exponentials, shares)
+    }
+    assert asked == {"variances": False, "sums_and_extremes": False, "sums_of_exponentials": True, "shares": True}
+
+
+@ts.function
+def scaled(x: ts.Tensor["B", "D", ts.f32], r: ts.Tensor["B", "D", ts.f32]):
+    h = x + r
+    return h / (h * h).sum(axis=1, keepdims=True)
+
+
+@ts.function
+def scaled_further(x: ts.Tensor["B", "D", ts.f32], r: ts.Tensor["B", "D", ts.f32]):
+    h = (x + r) * x
+    return h / (h * h).sum(axis=1, keepdims=True)
+
+
+def test_a_sum_of_two_loads_is_computed_again() -> None:
+    """What takes more lies in scratch memory, which the second loop reads instead."""
+    args = [np.ones((8, 1024), np.float32)] * 2
+    loads = {f: run(f, target(1 << 30), args)[1].count("fadd <") for f in (scaled, scaled_further)}
+    assert loads[scaled] > loads[scaled_further]
 
 
 @ts.function

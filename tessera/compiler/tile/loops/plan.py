@@ -19,8 +19,11 @@ from tessera.compiler.tile.loops.stages import READS, STORES, LoopGroup, Nest, R
 from tessera.language.dims import Dim
 from tessera.language.scalars import TABLE
 
-KEEP_COST = 3
-"""vector instructions per element from which on a value that several loops use is kept, not computed again"""
+KEEP_COST = 4
+"""vector instructions per element from which on a value that several loops use is kept, not computed again: more than
+a sum of two loads, which a second-level cache gives sooner than it takes and gives what is kept"""
+BUSY, KEEP_BESIDE = 16, 3
+"""vector instructions per element of a loop that computes long enough to hide a store, and from which on it keeps"""
 REGION_COST = 8
 """the same for a value that is used in a loop or a branch of the kernel's text"""
 COST = {"add": 1, "sub": 1, "mul": 1, "div": 6, "sqrt": 6, "rsqrt": 10, "where": 1}
@@ -296,12 +299,13 @@ class Planner:
                 else:
                     found.add(user)
             reach[v] = found
-            if len(found) < 2 or not shape_of(v) or v in self.kept or self.price(v) < KEEP_COST:
+            if len(found) < 2 or not shape_of(v) or v in self.kept or self.price(v) < KEEP_BESIDE:
                 continue
             nests = sorted((n for n in found if isinstance(n, Nest)), key=order.__getitem__)
             classes = self.spaces.of(v)
             if (
                 nests
+                and (self.price(v) >= KEEP_COST or self.work(nests[0]) >= BUSY)
                 and {c for c in classes if c is not None} == set(nests[0].classes)
                 and min(self.extents, default=0) >= 0
             ):

@@ -22,12 +22,14 @@ from tessera.language.dims import prod
 
 AHEAD = 1 << 12
 """bytes from a row to the one that is asked for meanwhile, or one row where that is more"""
-FURTHER = 1 << 14
-"""bytes to what is asked for in a loop that stores past the caches"""
+FURTHER = 1 << 10
+"""bytes to what is asked for in a loop that stores past the caches: the processor itself looks further"""
 NEAR, LONGEST = 1 << 12, 1 << 18
 """bytes of rows below which they go into the first-level cache, and up to which they are asked for at all"""
 HEAVY = 3
 """vector instructions from which on a loop computes so much: more than a sum of what is read"""
+LONG = 8
+"""the same for a loop during which memory rests, though no row is stored"""
 
 
 def prefetches(body: NestBody, before: Sequence[NestBody], after: Nest | None) -> list[Prefetch | GatheredPrefetch]:
@@ -37,6 +39,8 @@ def prefetches(body: NestBody, before: Sequence[NestBody], after: Nest | None) -
     if vector is None or body.nest.reduced not in (None, vector):
         return []
     found: list[Prefetch | GatheredPrefetch] = list(_gathered_rows(body, before, vector))
+    if (before or after is not None) and not _memory_rests(body, vector):
+        return found
     seen = {op for b in before for op, _ in b.accesses}
     fresh = [(op, coords) for op, coords in _large_loads(body, vector) if op not in seen]
     if after is None:
@@ -48,6 +52,16 @@ def prefetches(body: NestBody, before: Sequence[NestBody], after: Nest | None) -
         loads = [(op, coords) for op, coords in _large_loads(before[-1], vector) if op not in seen]
         found += _next_rows(before[-1], loads, vector)
     return found
+
+
+def _memory_rests(body: NestBody, vector: int) -> bool:
+    """Whether a loop of the group stores along `vector` or computes much. Other loops are over before the processor,
+    which foresees reads that follow each other, has all that it foresaw."""
+    for nest in body.group.nests:
+        stores = any(r.op is not None and r.op.name == "tile.store" and vector in r.classes for r in nest.roots)
+        if nest.vector == vector and (stores or body.plan.work(nest) >= LONG):
+            return True
+    return False
 
 
 def _leaves_it(body: NestBody, after: Nest) -> bool:
