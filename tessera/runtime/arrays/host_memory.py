@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,18 @@ class _Pool(Locked):
                 self.free.setdefault(size, []).append(raw)
                 self.idle += size
 
+    def missing(self, wanted: Counter[int]) -> list[int]:
+        """The sizes of blocks that are wanted and not here, as many of them as may be kept."""
+        with self.lock:
+            left = IDLE_LIMIT - self.idle
+            missing = wanted - Counter({size: len(blocks) for size, blocks in self.free.items()})
+        found: list[int] = []
+        for size in missing.elements():
+            if size <= left:
+                left -= size
+                found.append(size)
+        return found
+
     def release(self) -> int:
         """Gives all unused blocks back to the system; returns their bytes."""
         with self.lock:
@@ -100,7 +113,7 @@ class _Block(holders.Owner):
         self.raw: Any = None
         self.tracked = 0
         raw = _pool.take(size) if size >= RECYCLED else None
-        self.raw = raw if raw is not None else _aligned(size)
+        self.raw = raw if raw is not None else aligned(size)
         self.__array_interface__ = {**self.raw.__array_interface__, "shape": (nbytes,)}
         self.number = holders.new_number()
         if nbytes >= holders.LARGE or events.memory_wanted():
@@ -119,7 +132,7 @@ class _Block(holders.Owner):
             _pool.give(self.raw)
 
 
-def _aligned(size: int) -> Any:
+def aligned(size: int) -> Any:
     """`size` uninitialised bytes at a multiple of ALIGNMENT; large blocks begin at different places of a page.
 
     A processor that loads an element compares the lower 12 bits of its address with those of stores that wait. Large
@@ -135,7 +148,7 @@ def _aligned(size: int) -> Any:
     return raw[start : start + size]
 
 
-def _block_size(nbytes: int) -> int:
+def block_size(nbytes: int) -> int:
     """Rounded up to one of eight sizes per power of two, so that slightly different shapes share blocks."""
     if nbytes < RECYCLED:
         return nbytes
@@ -153,7 +166,7 @@ def empty(shape: tuple[int, ...], dtype: Any, nbytes: int, what: str = "result")
     if nbytes >= _CHECKED:
         require(nbytes, what)
     try:
-        block = _Block(_block_size(nbytes), nbytes, what)
+        block = _Block(block_size(nbytes), nbytes, what)
         return np.asarray(block).view(dtype).reshape(shape)
     except MemoryError:
         _pool.release()
@@ -179,6 +192,16 @@ class Used:
 def release_unused() -> int:
     """Gives recycled memory back to the system; returns the number of bytes."""
     return _pool.release()
+
+
+def missing(wanted: Counter[int]) -> list[int]:
+    """The sizes of blocks that are wanted and that no unused block has, as many of them as may be kept."""
+    return _pool.missing(wanted)
+
+
+def keep(raw: numpy.ndarray) -> None:
+    """Takes a block that nothing uses, for the next array of its size."""
+    _pool.give(raw)
 
 
 def require(nbytes: int, what: str, notes: Callable[[], tuple[Note, ...]] = tuple) -> None:

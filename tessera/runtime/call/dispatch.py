@@ -18,13 +18,16 @@ from typing import Any
 from tessera import knobs
 from tessera.collector import collector_paused
 from tessera.compiler import extensions
+from tessera.compiler.machines import HOST
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Target
+from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.runtime.arrays import devices
 from tessera.runtime.call import straight
 from tessera.runtime.call.arguments import Bound, Parameters
+from tessera.runtime.call.memory_ahead import large_results, memory_ahead
 from tessera.runtime.call.prepared import PreparedLaunch, prepare
 from tessera.runtime.call.ready import Made, Ready
 from tessera.runtime.call.repeated import repeated_call
@@ -197,7 +200,13 @@ class Launcher(Locked):
         return self.parameters.bind(values)
 
     def build(self, bound: Bound, watch: Watch, target: Target, profile: bool = False) -> Built:
-        return compile_call(self.fn, self.parameters, bound, target, watch, profile=profile)
+        with memory_ahead() as ahead:
+
+            def seen(unit: Unit) -> None:
+                if target.name == HOST and not profile:
+                    ahead.start(large_results(unit))
+
+            return compile_call(self.fn, self.parameters, bound, target, watch, profile=profile, seen=seen)
 
     def target(self, bound: Bound) -> Target:
         """TESSERA_TARGET, else the target of the device that the arguments live on."""

@@ -39,21 +39,25 @@ def compile_call(
     fn: Any, parameters: Parameters, bound: Bound, target: Target, watch: Watch, *,
     dims: Mapping[str, int] | None = None, profile: bool = False, debug: bool | None = None,
     screen: Callable[[Program], None] | None = None, recorded: bool = True,
+    seen: Callable[[Unit], None] | None = None,
 ) -> Built:  # fmt: skip
     """Code for a function or kernel with arguments of these types, from wherever it is quickest to have.
 
-    `screen` sees the program before its code is generated and may raise; `recorded`: `why_recompiled` tells of it.
+    `screen` sees the program before its code is generated and may raise, `seen` what the front end has made;
+    `recorded`: `why_recompiled` tells of it.
     """
     arguments, shown = bound.arguments, bound.fields
     return compile_with(
-        fn, parameters, arguments, shown, target, watch, dims or {}, profile, debug, screen, recorded, bound.constant
-    )
+        fn, parameters, arguments, shown, target, watch, dims or {}, profile, debug, screen, recorded, bound.constant,
+        seen,
+    )  # fmt: skip
 
 
 def compile_with(
     fn: Any, parameters: Parameters, arguments: Mapping[str, Any] | None, shown: Mapping[str, Any], target: Target,
     watch: Watch, dims: Mapping[str, int], profile: bool = False, debug: bool | None = None,
     screen: Callable[[Program], None] | None = None, recorded: bool = True, constant: Set[str] | None = None,
+    seen: Callable[[Unit], None] | None = None,
 ) -> Built:  # fmt: skip
     """As `compile_call`; `arguments` None compiles for the annotations alone. `constant`: the names of arrays
     that never change; None: of none may anything be kept, as the code will meet others."""
@@ -92,7 +96,7 @@ def compile_with(
     front = (definition.kind, place, source, *(f"{name}: {value}" for name, value in fields.items()))
     try:
         built = build(
-            Request(definition.name, target, unit, front, watch.path_of, watch.value_of, debug, profile, screen)
+            Request(definition.name, target, unit, front, watch.path_of, watch.value_of, debug, profile, screen, seen)
         )
     except CompileError as e:
         raise _at_the_call(e, definition) from None

@@ -56,6 +56,8 @@ class Request:
     profile: bool = False
     screen: Callable[[Program], None] | None = None
     """sees the lowered program before the target does, and may refuse it"""
+    seen: Callable[[Unit], None] | None = None
+    """sees what the front end has made, before the rest begins"""
 
 
 class LoadableCode(Locked):
@@ -213,6 +215,8 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
 
     unit = request.make()
     clock.done("analyse")
+    if request.seen is not None:
+        request.seen(unit)
     dump = _dumper(request.name, folder)
     lowered = pipeline.lower(unit, request.target, dump)
     clock.done("lower", lowered.stages)

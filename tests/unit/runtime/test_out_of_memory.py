@@ -49,7 +49,7 @@ def test_a_block_that_was_not_given_says_nothing_when_it_goes(monkeypatch: pytes
     def none(size: int) -> object:
         raise MemoryError
 
-    monkeypatch.setattr(host_memory, "_aligned", none)
+    monkeypatch.setattr(host_memory, "aligned", none)
     host_memory._pool.release()  # what is left of other tests
     with pytest.raises(LaunchError) as caught:
         host_memory.empty((1 << 27,), np.dtype(np.uint8), 1 << 27)
