@@ -103,7 +103,7 @@ _OF_NN: dict[str, str] = {
     **dict.fromkeys(
         ("ModuleList", "ModuleDict", "ParameterList", "ParameterDict"), "a field may be a list or dict of modules"
     ),
-    "Parameter": "an array of floats that a field holds is a parameter",
+    "Parameter": "an array of floats that a field holds is a parameter, ts.asarray(1.0) too; numbers are settings",
     "functional": "functions are those of ts: ts.relu, ts.softmax, ts.cross_entropy",
     **{
         name: f"write the function ts.{function}, without parentheses in nn.Sequential"

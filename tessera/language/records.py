@@ -54,6 +54,14 @@ def members(record: Any) -> dict[str, Any]:
     return held
 
 
+@lru_cache(maxsize=1024)
+def tensor_fields(kind: type) -> frozenset[str]:
+    """The fields of a dataclass whose annotations speak of tensors. A NumPy scalar is an array without axes there, as
+    NumPy's arithmetic makes scalars of such arrays; in other fields it is a number, as those of Python are."""
+    said = {n: a for base in reversed(kind.__mro__) for n, a in vars(base).get("__annotations__", {}).items()}
+    return frozenset(n for n, a in said.items() if "Tensor" in (a if isinstance(a, str) else repr(a)))
+
+
 def holding(kind: type[Any], held: Mapping[str, Any]) -> Any:
     """An instance of a dataclass that holds this; no code of the class runs."""
     made: Any = _new(kind)

@@ -221,7 +221,8 @@ def _described(value: Any, indent: str) -> str:
         held, head, brackets = [(repr(k), v) for k, v in value.items()], "", "{}"
     else:
         return getattr(value, "__name__", None) or repr(value)
-    parts = [f"{n}: {_described(v, inner)}" for n, v in held]
+    numbers = {n for n, v in held if isinstance(value, Module) and tree.is_number(value, n, v)}
+    parts = [f"{n}: {v if n in numbers else _described(v, inner)}" for n, v in held]
     if any("\n" in p for p in parts) or (any(isinstance(v, (Module, list, dict)) for _, v in held) and parts):
         lines = "".join(f"{inner}{p}\n" for p in parts)
         return f"{head}{brackets[0]}\n{lines}{indent}{brackets[1]}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.records import BUFFER, STATE, ArrayType, difference, members
+from tessera.language.records import BUFFER, STATE, ArrayType, difference, members, tensor_fields
 from tessera.tracebacks import outward
 
 
@@ -40,6 +40,13 @@ def is_array(value: Any) -> bool:
 @lru_cache(maxsize=1024)
 def _is_array_class(kind: type) -> bool:
     return (hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")) and not issubclass(kind, type)
+
+
+def is_number(record: Any, name: str, held: Any) -> bool:
+    """Whether what a field of a dataclass holds is a NumPy scalar that is a number, and no array without axes."""
+    kind = held.__class__
+    scalar = kind.__module__ == "numpy" and hasattr(kind, "__array__") and not hasattr(kind, "__setitem__")
+    return scalar and name not in tensor_fields(record.__class__)
 
 
 def whole(array: Any) -> Any:
@@ -72,7 +79,7 @@ def _parts(tree: Any) -> Iterable[tuple[str, Any, bool]]:
     kind = tree.__class__
     state, buffers = _states(kind)
     if buffers is not None:  # of a dataclass, also what `__init__` has set without declaring it
-        return [(name, held, state or name in buffers) for name, held in members(tree).items()]
+        return [(n, held, state or n in buffers) for n, held in members(tree).items() if not is_number(tree, n, held)]
     if isinstance(tree, Mapping):
         return [(str(k), v, False) for k, v in tree.items()]
     if isinstance(tree, (list, tuple)):
@@ -133,7 +140,8 @@ def _with(tree: Any, path: str, new: Callable[[str, Any], Any]) -> Any:
         return _with(held, f"{path}.{name}" if path else str(name), new)
 
     if _states(tree.__class__)[1] is not None:
-        held = {n: v if v.__class__ in _PLAIN else inner(n, v) for n, v in members(tree).items()}
+        plain = [n for n, v in members(tree).items() if v.__class__ in _PLAIN or is_number(tree, n, v)]
+        held = {n: v if n in plain else inner(n, v) for n, v in members(tree).items()}
         if is_plain(tree.__class__):
             changed = object.__new__(tree.__class__)
             changed.__dict__.update(held)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from functools import lru_cache
 from typing import Any
 
 from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
@@ -24,7 +23,7 @@ from tessera.language.annotations import LiteralAnn, ScalarAnn, TensorAnn, TileA
 from tessera.language.dims import Dim, Facts, symbols
 from tessera.language.dtypes import DType
 from tessera.language.lazy import np
-from tessera.language.records import Attribute, holding, is_record, members
+from tessera.language.records import Attribute, holding, is_record, members, tensor_fields
 from tessera.runtime.arrays.adapter import Adapter, ArrayView
 from tessera.runtime.arrays.libraries import NUMPY, adapter_of
 from tessera.runtime.callsite import call_span
@@ -369,16 +368,9 @@ def _item_of_record(p: Parameter, kind: type, name: str, value: Any) -> Paramete
     """A field of a dataclass. NumPy's arithmetic makes scalars of arrays without axes: where the class says `Tensor`,
     they are arrays all the same."""
     item = item_of(p, name)
-    if isinstance(value, np.generic) and name in _tensors(kind) and not isinstance(item.annotation, TensorAnn):
+    if isinstance(value, np.generic) and name in tensor_fields(kind) and not isinstance(item.annotation, TensorAnn):
         return replace(item, annotation=TensorAnn(()))
     return item
-
-
-@lru_cache(maxsize=1024)
-def _tensors(kind: type) -> frozenset[str]:
-    """The fields whose annotations speak of tensors."""
-    said = {n: a for base in reversed(kind.__mro__) for n, a in vars(base).get("__annotations__", {}).items()}
-    return frozenset(n for n, a in said.items() if "Tensor" in (a if isinstance(a, str) else repr(a)))
 
 
 def holds_array(value: Any) -> bool:

@@ -59,6 +59,11 @@ def split_by_size(x: Tensor["B", "D"]):
     return q + k + v
 
 
+def state_of_a_gru(layer, x):
+    _, state = layer(x)
+    return state
+
+
 def in_another_order(x: Tensor["B", "D"], i: Tensor["B", "K", ts.int64]):
     return x.gather(1, i)
 
@@ -68,7 +73,9 @@ def in_another_order(x: Tensor["B", "D"], i: Tensor["B", "K", ts.int64]):
     [
         (lambda: called(NoForward(), X), r"TS104.*NoForward has no attribute 'forward'; define it"),
         (lambda: NoForward()(X), r"TS104.*NoForward\(\)\(X\).*no attribute 'forward'; define it"),
-        (lambda: ts.function(lambda m, x: m.eval()(x))(Parts(), X), r"TS104.*'eval'; leave it out: nn\.Dropout"),
+        (lambda: ts.function(lambda m, x: m.eval()(x))(Parts(), X), r"TS104.*'eval'; leave it out: ts\.train trains"),
+        (lambda: ts.function(state_of_a_gru)(nn.GRU(6, 4, key=0), X[None]),
+         r"TS105.*2 values are expected here, 1 is given: the rows of one tensor, \[1, 2, 4\]"),
         (lambda: ts.function(split_by_size)(X), r"TS105.*3 values are expected here, 2 are given; split takes the"),
         (lambda: ts.function(in_another_order)(X, np.zeros((2, 1), np.int64)), r"TS105.*is x\.gather\(index, 1\) here"),
         (lambda: ts.asarray(X).gather(1, np.zeros((2, 1), np.int64)), r"TS105.*is x\.gather\(index, 1\) here"),

@@ -420,3 +420,20 @@ def test_scalars_of_numpy_are_arrays_without_axes():
         assert np.isclose(new.by, each.by - 0.1 * found.by)
     rule, tree = SGD(0.1), {"a": np.float32(2.0)}
     assert np.isclose(rule.update(tree, {"a": np.float32(1.0)}, rule.init(tree))[0]["a"], 1.9)
+
+
+@pytest.mark.parametrize("scale", [1 / np.sqrt(4), np.float32(0.5)], ids=["f64", "f32"])
+def test_scalars_of_numpy_are_numbers_where_no_tensor_is_declared(scale):
+    """As Python's numbers are: a scale that is computed with NumPy is not trained."""
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            self.weight, self.by = ts.ones((3,)), scale
+
+        def forward(self, x):
+            return self.by * x * self.weight
+
+    x, model = np.ones((2, 3), np.float32), Scaled()
+    assert [*model.named_parameters()] == ["weight"] and "by: 0.5" in repr(model)
+    run = ts.train(model, SGD(0.1), lambda m, x: ts.sum(m(x)), [x], steps=1, live=False)
+    assert np.allclose(run.model.weight, 0.9) and run.model.by == 0.5

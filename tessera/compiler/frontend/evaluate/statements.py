@@ -377,8 +377,11 @@ def assign(ev: Evaluator, target: ast.expr, value: Any) -> None:
             ev.error("TS102", "this cannot be assigned to", target)
 
 
-def _of_split(values: Sequence[Any]) -> str:
-    """What to say of parts that are other than the author expects: PyTorch's `split` takes their size."""
+def _given(value: Any, values: Sequence[Any]) -> str:
+    """What to say of parts that are other than the author expects: those of one tensor are its rows, and PyTorch's
+    `split` takes their size."""
+    if isinstance(value, Value):
+        return f": the rows of one tensor, {type_name(value).removeprefix('a tensor ')}"
     made = {v.op.name for v in values if isinstance(v, Value) and v.op is not None}
     return "; split takes the number of parts, as in NumPy: x.split(3, axis)" if made == {"graph.split"} else ""
 
@@ -395,7 +398,8 @@ def _unpack(ev: Evaluator, target: ast.Tuple | ast.List, value: Any) -> None:
     fits = len(values) == len(targets) if star is None else len(values) >= len(targets) - 1
     if not fits:
         expected = f"{len(targets)}" if star is None else f"at least {len(targets) - 1}"
-        ev.error("TS105", f"{expected} values are expected here, {len(values)} are given{_of_split(values)}", target)
+        given = f"{len(values)} {'is' if len(values) == 1 else 'are'} given{_given(value, values)}"
+        ev.error("TS105", f"{expected} values are expected here, {given}", target)
         values = [UNKNOWN] * len(targets)
         star = None
     if star is not None:
