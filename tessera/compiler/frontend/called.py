@@ -7,7 +7,7 @@ of a function; nothing is imported or run.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any, TypeAlias
 
@@ -148,7 +148,7 @@ def arguments(definition: Definition) -> dict[str, MadeArgument]:
     scope = definition.scope
     if not isinstance(scope, TextScope) or definition.owner is not None:
         return {}
-    wanted = {p.name: p for p in definition_signature(definition).parameters if _is_open(p)}
+    wanted = {p.name: p for p in definition_signature(definition).parameters if is_open(p)}
     found: dict[str, MadeArgument] = {}
     names = [p.name for p in definition_signature(definition).parameters if not p.variadic]
     for call, inside in calls(scope) if wanted else ():
@@ -175,7 +175,7 @@ def arguments(definition: Definition) -> dict[str, MadeArgument]:
     return {n: found[n] for n in wanted if n in found}
 
 
-def _is_open(p: Parameter) -> bool:
+def is_open(p: Parameter) -> bool:
     return not p.variadic and not isinstance(p.annotation, (TensorAnn, TileAnn, ScalarAnn, ConstAnn))
 
 
@@ -215,6 +215,16 @@ class Names:
         self._texts: dict[str, ast.expr] = {}
         self._bound: dict[str, list[Assigned]] | None = None
         self._errors: dict[ast.expr, Diagnostic] = {}
+        self._renewed: dict[str, bool] = {}
+        """of names that have been asked about, whether they are as they were in an earlier text"""
+
+    @property
+    def needs_arguments(self) -> bool:
+        """Whether what its names mean is known only when the function around it is called."""
+        a = self._node.args if isinstance(self._node, ast.FunctionDef) else None
+        outer = isinstance(self._outer, Names) and self._outer.needs_arguments
+        given = a is not None and (len(a.posonlyargs) + len(a.args) > len(a.defaults) or None in a.kw_defaults)
+        return outer or given
 
     @property
     def bound(self) -> dict[str, list[Assigned]]:
@@ -231,8 +241,7 @@ class Names:
         outer = self._outer.lookup(name) if isinstance(self._node, ast.Module) else MISSING
         if outer is not MISSING and outer is not UNKNOWN:
             return outer
-        default = self._default(name)
-        candidates = [*([(default, None)] if default is not None else ()), *self.bound.get(name, ())]
+        candidates = self._candidates(name)
         if not candidates:
             return self._outer.lookup(name)
         self._values[name] = UNKNOWN  # while it is evaluated: a value that depends on itself is unknown
@@ -244,6 +253,33 @@ class Names:
                 self._values[name], self._texts[name] = value, node
                 break
         return self._values[name]
+
+    def renews(self, old: Names, name: str, unchanged: Callable[[str, Scope], bool]) -> bool:
+        """Whether a name has the value that it had in an earlier text, which is then taken over. What is assigned to
+        it behind the expression that gave the value is of no account."""
+        if name in self._renewed:
+            return self._renewed[name]
+        text = old._texts.get(name)
+        if text is None:
+            if isinstance(old._outer, Names) and isinstance(self._outer, Names):
+                same = name not in old.bound and self._outer.renews(old._outer, name, unchanged)
+            else:
+                same = unchanged(name, old.file)
+            return self._renewed.setdefault(name, same)
+        self._renewed[name] = False  # while it is looked into
+        was, now = old._candidates(name), self._candidates(name)
+        tried = 1 + next(i for i, (node, _) in enumerate(was) if node is text)
+        same = len(now) >= tried and all(a[0] is b[0] and a[1] == b[1] for a, b in zip(was[:tried], now, strict=False))
+        read = {n.id for node, _ in was[:tried] for n in ast.walk(node) if isinstance(n, ast.Name)}
+        same = same and all(self.renews(old, n, unchanged) for n in read)
+        if same:
+            self._values[name], self._texts[name] = old._values[name], text
+        self._renewed[name] = same
+        return same
+
+    def _candidates(self, name: str) -> list[Assigned]:
+        default = self._default(name)
+        return [*([(default, None)] if default is not None else ()), *self.bound.get(name, ())]
 
     def _default(self, name: str) -> ast.expr | None:
         if not isinstance(self._node, ast.FunctionDef):
@@ -325,3 +361,22 @@ def typed(value: Any) -> Any:
     if is_sequence(value):
         return remade(value, map(typed, value))
     return {k: typed(v) for k, v in value.items()} if is_dict(value) else Static(value)
+
+
+class Beside:
+    """Further names beside those of a scope."""
+
+    live = False
+
+    def __init__(self, scope: Scope, known: Mapping[str, Any]) -> None:
+        self._scope, self._known = scope, known
+        self.signatures: dict[Any, Any] = {}
+
+    def lookup(self, name: str) -> Any:
+        return self._known[name] if name in self._known else self._scope.lookup(name)
+
+    def names(self) -> Iterable[str]:
+        return self._scope.names()
+
+    def edited(self, definition: Definition, text: str) -> Definition | None:
+        return None

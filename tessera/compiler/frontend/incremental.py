@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import OutsideArray
 from tessera.compiler.frontend.names.vocabulary import is_known
 from tessera.compiler.frontend.result import Analysis, ExprInfo, changed, each_once
+from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.reparse import ParsedStatements, parsing
 from tessera.compiler.frontend.syntax.trees import first_line
@@ -36,6 +37,7 @@ from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_sou
 from tessera.immutable import mutable
 
 if TYPE_CHECKING:
+    from tessera.compiler.frontend.plain_calls import PlainCall
     from tessera.compiler.frontend.trainings import Training
 
 _NAMES = frozenset({"TS103", "TS104", "TS105", "TS211"})
@@ -64,6 +66,8 @@ class FileAnalysis:
     """the calls of `ts.train`"""
     inside: list[Inside] = field(default_factory=list[Inside])
     """its functions with what is known inside them: also plain ones that a program calls"""
+    plain_calls: list[PlainCall] = field(default_factory=list["PlainCall"])
+    """the calls of plain functions and modules outside of programs"""
     gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """first and last lines of what could not be read, and counts as it was when it last could"""
     scope: TextScope = field(init=False)
@@ -123,6 +127,7 @@ class FileAnalysis:
                 found += [training] if training is not None else []
                 yield
         self.trainings = found
+        yield from self._plain_calls(unchanged)
         self.analyses = [k.analysis for k in kept.values()]
         self.inside = inside(self.scope, self.analyses, self.roots)
         source = source_of(self.file, text)
@@ -131,11 +136,21 @@ class FileAnalysis:
         of_steps = [d for d in of_steps if not self.in_gap(d.span)]
         self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names(), *of_steps]
 
+    def _plain_calls(self, unchanged: Unchanged) -> Generator[None]:
+        from tessera.compiler.frontend.plain_calls import plain_calls  # slow: the evaluator, at a server's start
+
+        calls: list[PlainCall] = []
+        for call in plain_calls(self.scope, self.plain_calls, unchanged):
+            calls += [call] if call is not None else []
+            yield
+        self.plain_calls = calls
+
     @property
     def roots(self) -> list[Root]:
         """The programs whose calls tell of the functions that they call."""
         steps = [t.step for t in self.trainings if t.step is not None]
-        return [*map(Root, self.analyses), *(Root(s.analysis, s.made, s.sizes) for s in steps)]
+        plain = [r for c in self.plain_calls if (r := c.root) is not None]
+        return [*map(Root, self.analyses), *(Root(s.analysis, s.made, s.sizes) for s in steps), *plain]
 
     def _given_up(self) -> list[Diagnostic]:
         """Constants that would take too long to compute here; Python computes them when it runs."""
@@ -282,18 +297,42 @@ class Unchanged:
             return False
         key = (id(before), name)
         if key not in self._answers:
-            self._answers[key] = False  # while it is looked into: of names that go in a circle nothing is sure
-            self._answers[key] = self._same(name, before)
+            seen = self._reached(name, before)
+            if seen is None:
+                self._answers[key] = False
+            else:  # all are the same, those in a circle too
+                self._answers.update(dict.fromkeys([(id(before), n) for n in seen], True))
         return self._answers[key]
 
-    def _same(self, name: str, before: TextScope) -> bool:
-        node = self._scope.bound.get(name)
-        if node is not before.bound.get(name) or self._scope.arrays.get(name) != before.arrays.get(name):
-            return False
-        if node is None:
-            return not self._scope.stars and not before.stars
-        read = _READ_NAMES[node] if node in _READ_NAMES else _READ_NAMES.setdefault(node, _read(node))
-        return read is not None and all(self(n, before) for n in read)
+    def _reached(self, name: str, before: TextScope) -> set[str] | None:
+        """All names that a name's value is computed from; None where one of them is not the same."""
+        seen, waiting = {name}, [name]
+        while waiting:
+            name = waiting.pop()
+            answer = self._answers.get((id(before), name))
+            read = self._read_by(name, before) if answer is None else set[str]()
+            if answer is False or read is None:
+                return None
+            waiting += read - seen
+            seen |= read
+        return seen
+
+    def _read_by(self, name: str, before: TextScope) -> set[str] | None:
+        """The names that a name's value is computed from; None where it is bound otherwise than before."""
+        nodes, was = self._scope.binders.get(name, ()), before.binders.get(name, ())
+        if len(nodes) != len(was) or any(a is not b for a, b in zip(nodes, was, strict=True)):
+            return None
+        if self._scope.arrays.get(name) != before.arrays.get(name):
+            return None
+        if not nodes:
+            return None if self._scope.stars or before.stars else set()
+        found: set[str] = set()
+        for node in nodes:
+            read = _READ_NAMES[node] if node in _READ_NAMES else _READ_NAMES.setdefault(node, _read(node))
+            if read is None:
+                return None
+            found |= read
+        return found
 
 
 def _read(node: ast.AST) -> set[str] | None:
@@ -303,10 +342,35 @@ def _read(node: ast.AST) -> set[str] | None:
             return set() if all(is_known(n.name) for n in names) else None
         case ast.ImportFrom(module=module, level=level):
             return set() if module is not None and not level and is_known(module) else None
-        case ast.Assign() | ast.AnnAssign() | ast.ClassDef() | ast.FunctionDef():
-            return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        case (
+            ast.Assign()
+            | ast.AnnAssign()
+            | ast.AugAssign()
+            | ast.ClassDef()
+            | ast.FunctionDef()
+            | ast.For()
+            | ast.With()
+        ):
+            return set(_free(node))
         case _:
             return None
+
+
+def _free(node: ast.AST) -> Iterator[str]:
+    """The names in a statement that are not those of the functions in it."""
+    if isinstance(node, ast.FunctionDef):
+        a = node.args
+        own = {p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs, *(v for v in (a.vararg, a.kwarg) if v))}
+        own |= assigned_names(node)
+        for inner in (*node.decorator_list, a, *([node.returns] if node.returns is not None else [])):
+            yield from _free(inner)
+        for statement in node.body:
+            yield from (n for n in _free(statement) if n not in own)
+        return
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    for inner in ast.iter_child_nodes(node):
+        yield from _free(inner)
 
 
 # The analysis of a function that stands some lines further down than when it was made.

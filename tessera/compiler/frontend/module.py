@@ -70,6 +70,8 @@ class TextScope:
         self.file, self.text, self.tree = file, text, tree
         self._modules, self._known_as, self.arrays = modules, known_as or self, arrays or {}
         self.bound: dict[str, ast.AST] = {}
+        self.binders: dict[str, list[ast.AST]] = {}
+        """all statements that bind a name, in order"""
         self._values: dict[str, Any] = {}
         self._open: set[tuple[str, int]] = set()
         """names that are being evaluated, and on which thread"""
@@ -85,19 +87,23 @@ class TextScope:
         for node in _statements(tree.body):
             self._bind(node)
 
+    def _is_bound(self, name: str, node: ast.stmt) -> None:
+        self.bound[name] = node
+        self.binders.setdefault(name, []).append(node)
+
     def _bind(self, node: ast.stmt) -> None:
         match node:
             case ast.Import(names=names):
                 for alias in names:
-                    self.bound[alias.asname or alias.name.partition(".")[0]] = node
+                    self._is_bound(alias.asname or alias.name.partition(".")[0], node)
             case ast.ImportFrom(names=names):
                 for alias in names:
                     if alias.name == "*":
                         self.stars.append((node.module or "", node.level))
                     else:
-                        self.bound[alias.asname or alias.name] = node
+                        self._is_bound(alias.asname or alias.name, node)
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
-                self.bound[name] = node
+                self._is_bound(name, node)
                 for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
                     match decorator:
                         case ast.Attribute(value=ast.Name(id=function), attr="vjp" | "jvp" as rule):
@@ -116,16 +122,16 @@ class TextScope:
             case ast.Assign(targets=targets):
                 for target in targets:
                     for name in _names(target):
-                        self.bound[name] = node
+                        self._is_bound(name, node)
             case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
-                self.bound[name] = node
+                self._is_bound(name, node)
             case ast.AugAssign() | ast.For() | ast.With():
                 for inner in ast.walk(node):
                     if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-                        self.bound[inner.id] = node
+                        self._is_bound(inner.id, node)
             case Broken():
                 for name in node.binds | (node.mentions - self.bound.keys()):
-                    self.bound[name] = node
+                    self._is_bound(name, node)
                 for was in node.was:
                     self._bind(was)
             case _:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import tessera
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.called import (
     AsCalled,
+    Beside,
     MadeArgument,
     Names,
     calls_in,
@@ -73,6 +73,16 @@ class Training:
     """the state of the optimizer, once it has been asked for"""
     swapped: bool = False
     """whether the call has the loss where the optimizer belongs"""
+
+    def names_of(self, argument: str) -> set[str]:
+        """The names that an argument is made of."""
+        return {n.id for n in ast.walk(self.given[argument]) if isinstance(n, ast.Name)}
+
+    def follow(self) -> None:
+        """Takes the lines where its arguments stand now, after some have come or gone above."""
+        self.made = {n: self.names.made_as(a.type, self.given[n]) for n, a in self.made.items()}
+        if self.step is not None:
+            self.step = replace(self.step, made=dict.fromkeys(self.step.made, self.made["model"]))
 
     def findings(self, source: Source) -> list[Diagnostic]:
         """TS105 of a loss in the optimizer's place, the errors of the step, TS374 of dropout without a key, and TS354
@@ -174,6 +184,8 @@ def trainings(
             continue
         old = [t for t in before if t.statement is statement]
         if old and all(unchanged(name, old[0].names.file) for name in _MENTIONS[statement]):
+            for training in old:
+                training.follow()
             yield from old
             continue
         for call, inside in calls_in(ast.Module([statement], []), names):
@@ -211,12 +223,17 @@ def _training(
     signature, name = definition_signature(loss.definition), loss.name
     found = Training(name, call, names, statement, loss.definition, given, swapped=swapped)
     old = next((t for t in before if t.call is call), None)
-    if old is not None and _unmoved(old, names) and all(unchanged(n, old.names.file) for n in _beside_the_loss(found)):
-        found.made = made = {n: names.made_as(a.type, given[n]) for n, a in old.made.items()}
-        found.held = old.held
-    else:
-        arguments = {n: names.made(given[n]) for n in ("model", "optimizer")}
-        found.made = made = {n: a for n, a in arguments.items() if a is not None}
+    old = old if old is not None and _unmoved(old, names) else None
+    made: dict[str, MadeArgument] = {}
+    same = 0
+    for argument in ("model", "optimizer"):
+        was = old.made.get(argument) if old is not None else None
+        if old is not None and was and all(names.renews(old.names, n, unchanged) for n in found.names_of(argument)):
+            same += 1
+            made[argument] = names.made_as(was.type, given[argument])
+        elif one := names.made(given[argument]):
+            made[argument] = one
+    found.made, found.held = made, old.held if old is not None and same == 2 else None
     open_ = [p.name for p in signature.parameters[1:] if not p.annotated and p.default is None]
     if "model" not in made:
         found.problem = _missing("the text does not tell what the model holds", names.error(given["model"]))
@@ -240,13 +257,6 @@ def _missing(what: str, error: Diagnostic | None) -> str:
 def _unmoved(old: Training, names: Names) -> bool:
     """Whether the lines are those that they were: classes and functions have the text that they were read from."""
     return old.names.file.text.count("\n") == names.file.text.count("\n")
-
-
-def _beside_the_loss(training: Training) -> set[str]:
-    """The names that the statement reads, without those of the loss: what model and optimizer are made of."""
-    its_own = set(ast.walk(training.given["loss"]))
-    nodes = (n for n in ast.walk(training.statement) if isinstance(n, ast.Name) and n not in its_own)
-    return {n.id for n in nodes if isinstance(n.ctx, ast.Load)}
 
 
 def _step(names: Names, loss: Closure, signature: Signature, model: MadeArgument, before: Training | None) -> AsCalled:
@@ -285,7 +295,7 @@ def step_of(loss: Closure, signature: Signature) -> Definition:
     ast.copy_location(tree, original)
     known = {"<loss>": loss, "<ts>": Namespace("tessera")}
     known |= {f"<{f.__name__}>": Builtin(f"{f.__module__}.{f.__name__}") for f in (held_averages, moved_averages)}
-    return replace(own, kind="function", tree=tree, scope=_Beside(own.scope, known), options=MODE, problems=())
+    return replace(own, kind="function", tree=tree, scope=Beside(own.scope, known), options=MODE, problems=())
 
 
 @lru_cache(maxsize=1)
@@ -309,22 +319,3 @@ class _Own(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.name = f"<{node.name}>"
         return self.generic_visit(node)
-
-
-class _Beside:
-    """Further names beside those of a scope."""
-
-    live = False
-
-    def __init__(self, scope: Scope, known: Mapping[str, Any]) -> None:
-        self._scope, self._known = scope, known
-        self.signatures: dict[Any, Any] = {}
-
-    def lookup(self, name: str) -> Any:
-        return self._known[name] if name in self._known else self._scope.lookup(name)
-
-    def names(self) -> Iterable[str]:
-        return self._scope.names()
-
-    def edited(self, definition: Definition, text: str) -> Definition | None:
-        return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 
 import pytest
 
+from tessera.compiler.frontend.called import Names
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.inside import Inside
 
@@ -175,3 +177,54 @@ def test_a_function_tells_of_the_plain_ones_that_it_calls() -> None:
 def test_nothing_is_said_without_a_call(width: str) -> None:
     file = read(f"import tessera as ts\nfrom tessera import Tensor\n\n\ndef f({width}):\n    return ts.zeros((3,))\n")
     assert not file.inside
+
+
+CALLS = [
+    "for x, y in batches:\n    value = loss(model, x, y)\n",
+    "step = ts.value_and_grad(loss)\nfor x, y in batches:\n    value, gradient = step(model, x, y)\n",
+    "gradient = ts.grad(loss)(model, x, y)\n",
+    "def main(vocab=65):\n    net = GPT(vocab, 32)\n    return loss(net, read(), read())\n",
+    "@ts.function\ndef step(model, x: Tensor['B', 'S', ts.i64], y: Tensor['B', 'S', ts.i64]):\n"
+    "    return ts.value_and_grad(loss)(model, x, y)\n\n\nfor x, y in batches:\n    step(model, x, y)\n",
+]  # fmt: skip
+MODEL = "\n\nmodel = GPT(vocab=65, width=32)\n"
+
+
+@pytest.mark.parametrize("calls", CALLS)
+def test_calls_outside_of_programs_tell(calls: str) -> None:
+    file = read(HEAD + MODEL + calls)
+    assert said(file, "loss")["logits = model(x)|logits"] == "[B, S, 65] f32"
+    assert said(file, "GPT.forward") == IN_GPT
+    assert said(file, "Block.forward") == IN_BLOCK
+    read((HEAD + MODEL + calls).replace("class GPT", "\n\nclass GPT"), file)
+    assert said(file, "Block.forward") == IN_BLOCK
+    read((HEAD + MODEL + calls).replace("flat, y.reshape(-1))", "flat * 0.5, y.reshape(-1))"), file)
+    assert said(file, "GPT.forward") == IN_GPT
+
+
+@pytest.mark.parametrize("call", ["model(ids)", "model.forward(ids)", "model(ids=ids)"])
+def test_calls_of_a_model(call: str) -> None:
+    file = read(f"{HEAD}{MODEL}ids = ts.zeros((3, 8), dtype=ts.i64)\nout = {call}\n")
+    assert said(file, "GPT.forward")["logits = self.head(x)|logits"] == "[3, 8, 65] f32"
+    assert said(file, "Block.forward")["h = ts.gelu(h)|h"] == "[3, 8, 128] f32"
+
+
+def test_a_gradient_outside_of_programs_is_one_of_the_programs() -> None:
+    file = read(HEAD + MODEL + CALLS[1])
+    assert any(op.origin.order for root in file.roots if root.analysis.op is not None for op in root.analysis.op.walk())
+
+
+def test_a_model_is_made_again_only_when_something_that_makes_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    original = Names.made
+    monkeypatch.setattr(Names, "made", lambda self, node: made.append(ast.unparse(node)) or original(self, node))
+    for calls in (TRAIN.partition("32)\n")[2], *CALLS[:3]):
+        text = HEAD + MODEL + calls + "model = run.model\n"
+        file = read(text)
+        for edited in (text.replace("flat, y", "2.0 * flat, y"), text.replace("flat, y", "3.0 * flat, y"), text):
+            made.clear()
+            read(edited, file)
+            assert "model" not in made, (edited, made)
+        made.clear()
+        read(text.replace("vocab=65", "vocab=66"), file)
+        assert "model" in made and said(file, "GPT.forward")["return logits|return"] == "[B, S, 66] f32"
