@@ -183,3 +183,19 @@ def test_short_and_very_long_rows_are_not_asked_for() -> None:
     for columns, asked in ((1 << 17, False), (4096, True)):
         program = ts.compile(shares, target="cpu", arguments=[np.ones((2, columns), np.float32)]).lowered.program
         assert ("prefetch" in generate(program, target(64)).source) == asked
+
+
+@ts.function
+def spectrum(x: ts.Tensor["B", "D", ts.f32]):
+    return ts.fft.rfft(x)
+
+
+def test_rows_that_are_read_in_pieces_are_asked_for() -> None:
+    """The first pass reads 16 pieces of 256 bytes, of each of which even and odd numbers are two loads."""
+    x = np.random.default_rng(4).standard_normal((33, 1024)).astype(np.float32)
+    want, plain = run(spectrum, target(1 << 30), [x])
+    got, text = run(spectrum, target(1 << 16), [x])
+    assert "call void @llvm.prefetch" not in plain
+    steps = 32 // host().lanes(32)
+    assert text.count("call void @llvm.prefetch") * steps == 1024 * 4 // 64  # each line of the next row, once
+    assert got[0].tobytes() == want[0].tobytes()

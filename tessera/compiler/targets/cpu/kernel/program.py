@@ -108,6 +108,7 @@ class ProgramWriter:
         said = len(self.sites.table)
         kernel = KernelFunction(self.module, name, launch, self.frame, self.isa, self.sites, shared)
         kernel.stream(self._streamed(launch))
+        kernel.ev.far = {kernel.kernel.region.block.args[i] for i in self._far(launch)}
         if self.recording is not None:
             self.recording.write(kernel, at)
         else:
@@ -128,11 +129,20 @@ class ProgramWriter:
         if (kernel := launch.code) not in self._shapes:
             shape = shape_of_code(kernel)
             self._shapes[kernel] = self._numbers.setdefault(shape, len(self._numbers))
-        return self._shapes[kernel], scalars, tuple(self._streamed(launch)), beside(launch)
+        return self._shapes[kernel], scalars, tuple(self._streamed(launch)), tuple(self._far(launch)), beside(launch)
 
     def _streamed(self, launch: Launch) -> list[int]:
         """The arguments whose buffers are too large to stay cached and that no launch reads."""
         return [i for i, a in enumerate(launch.args) if isinstance(a, BufferArg) and a.buffer in self._only_written]
+
+    def _far(self, launch: Launch) -> list[int]:
+        """The arguments that no launch makes and no cache of a core holds."""
+        return [i for i, a in enumerate(launch.args) if isinstance(a, BufferArg) and a.buffer in self._large_inputs]
+
+    @cached_property
+    def _large_inputs(self) -> set[int]:
+        sizes = {b.id: prod(b.shape) * b.dtype.itemsize for b in self.program.buffers if b.role == "input"}
+        return {i for i, size in sizes.items() if isinstance(size, int) and size >= self.isa.cached_bytes // 4}
 
     @cached_property
     def _only_written(self) -> set[int]:

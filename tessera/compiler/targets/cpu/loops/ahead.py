@@ -15,9 +15,9 @@ from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.cpu.loops.elements import Coords
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
-from tessera.compiler.targets.cpu.loops.prefetch import GatheredPrefetch, Prefetch
+from tessera.compiler.targets.cpu.loops.prefetch import LINE, GatheredPrefetch, Prefetch
 from tessera.compiler.tile.loops.axes import shape_of
-from tessera.compiler.tile.loops.stages import Nest, memory_of, unit_axes
+from tessera.compiler.tile.loops.stages import Nest, known_index, memory_of, unit_axes
 from tessera.language.dims import prod
 
 AHEAD = 1 << 12
@@ -26,6 +26,8 @@ FURTHER = 1 << 10
 """bytes to what is asked for in a loop that stores past the caches: the processor itself looks further"""
 NEAR, LONGEST = 1 << 12, 1 << 18
 """bytes of rows below which they go into the first-level cache, and up to which they are asked for at all"""
+PIECE, APART = 1 << 10, 2
+"""bytes of a piece of a row from which on the processor foresees its end, and elements from one to the next in it"""
 HEAVY = 3
 """vector instructions from which on a loop computes so much: more than a sum of what is read"""
 LONG = 8
@@ -41,6 +43,8 @@ def prefetches(body: NestBody, before: Sequence[NestBody], after: Nest | None) -
     found: list[Prefetch | GatheredPrefetch] = list(_gathered_rows(body, before, vector))
     if (before or after is not None) and not _memory_rests(body, vector):
         return found
+    if not before and after is None:
+        found += _rows_in_pieces(body, vector)
     seen = {op for b in before for op, _ in b.accesses}
     fresh = [(op, coords) for op, coords in _large_loads(body, vector) if op not in seen]
     if after is None:
@@ -110,6 +114,30 @@ def _next_rows(body: NestBody, loads: list[tuple[Op, Coords]], vector: int) -> I
         level = 1 if sum(sizes) < NEAR else 2
         for (op, coords, axis), size in zip(rows, sizes, strict=True):
             yield Prefetch(op, coords, axis, -(-AHEAD // size), level)
+
+
+def _rows_in_pieces(body: NestBody, vector: int) -> Iterator[Prefetch]:
+    """The row after one of which short pieces are read side by side, as by a pass of a Fourier transform: where each
+    goes on, and that another row follows, is not foreseen. What lies in one line is asked for once."""
+    ev, extent, asked = body.ev, body.plan.extents[vector], set[tuple[object, ...]]()
+    for op, coords in body.accesses:
+        view = op.operands[0]
+        if op.name != "tile.load" or op.attrs.get("masked") or memory_of(view) not in ev.far or vector not in coords:
+            continue
+        steps, size = ev.view_strides(view), dtype_of(op.result).itemsize
+        step, axis = steps[coords.index(vector)], _axis_of_rows(op, coords, vector, body)
+        if not isinstance(extent, int) or not isinstance(step, int) or axis is None or coords[axis] is None:
+            continue
+        t = view.type
+        assert isinstance(t, ViewType)
+        pieces = [i for i, c, d in zip(op.operands[1:], coords, t.shape, strict=False) if c is None and d != 1]
+        if not 0 < step <= APART or extent * step * size >= PIECE or not pieces:
+            continue
+        first, apart = ev.beside.get(view, (view, 0))
+        line = (first, apart * size // LINE, *map(known_index, pieces))
+        if line not in asked:
+            asked.add(line)
+            yield Prefetch(op, coords, axis, 1, 2)
 
 
 def _axis_of_rows(op: Op, coords: Coords, vector: int, body: NestBody) -> int | None:

@@ -46,6 +46,8 @@ class ElementEmitter(Numbers):
         self.written = {memory_of(v) for v in touched(kernel)}
         self.streams: set[Value] = set()
         """argument views that are too large to stay in the caches and that nothing reads: stored past the caches"""
+        self.far: set[Value] = set()
+        """argument views that the program is given, of arrays too large for a core's own caches"""
         self.has_streamed = False
         self.bound: dict[Value, Elem] = {}
         """values that are in registers here: scalars, results of reductions at the current outer coordinates"""

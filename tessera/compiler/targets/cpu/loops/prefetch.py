@@ -30,9 +30,12 @@ class Prefetch:
         fn, d = ev.fn, dtype_of(self.load.result)
         p, strides, _, _ = ev.window(self.load)
         at, unit, lanes = ev.mem.address(p, d, [ev.coord(c) for c in self.coords], strides)
-        if unit != 1 or (lanes * d.itemsize < LINE and step * d.itemsize % LINE):
+        if not isinstance(unit, int) or unit < 1:
+            return
+        size = lanes * unit * d.itemsize
+        if size < LINE and step * unit * d.itemsize % LINE:
             return  # the vector before it has asked for this line
-        fetch(ev, fn.gep(at, fn.mul(self.count, strides[self.axis]), memory_element(d)), lanes * d.itemsize, self.level)
+        fetch(ev, fn.gep(at, fn.mul(self.count, strides[self.axis]), memory_element(d)), size, self.level)
 
 
 @immutable
