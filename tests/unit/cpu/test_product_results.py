@@ -134,6 +134,30 @@ def test_results_are_not_copied(
     assert how is None or how in text
 
 
+def at_least(a: Any, b: Any) -> Any:
+    return ts.maximum((a @ b).to(ts.f32), -1e9)
+
+
+@masked
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.int8], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("size", [(45, 70, 72), (45, 600, 72), (45, 2100, 104)], ids=str)
+def test_last_rows_and_columns_have_code_of_their_own(size: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits as from whole blocks that are filled up, where results are stored and where they are used."""
+    a, b = operands(size, dtype)
+    ways = [(of_bytes, np.int32)] if dtype == np.int8 else [(plain, dtype), (at_least, np.float32)]
+    for function, result in ways:
+        program = ts.compile(ts.function(function), target="cpu", arguments=(a, b)).lowered.program
+        found = list[Any]()
+        for much in (1, 1 << 62):
+            monkeypatch.setattr(products, "MUCH", much)
+            artifact = generate(program, CpuTarget())
+            assert ("_last" in artifact.source or "_narrow" in artifact.source) == (much == 1)
+            memory = [Guarded(v, True) for v in (a, b, np.full((size[0], size[2]), 7, result))]
+            CpuTarget().load(artifact).run([m.address for m in memory], [], [])
+            found.append(memory[-1].array.copy())
+        assert found[0].tobytes() == found[1].tobytes()
+
+
 @masked
 def test_sums_round_to_nearest_bf16_and_keep_infinities_and_nan() -> None:
     """Sums half way between two numbers, too large ones, NaN, infinities and zeros of either sign."""

@@ -40,6 +40,12 @@ KC = 256
 """steps of k packed at a time: an MR x KC panel of A and a KC x NR panel of B share the first-level cache"""
 MOST_ROWS, FEWER = 14, 3
 """rows of a block in registers at most, where there are 32 of them, and how many sizes are tried from there on down"""
+MUCH = 1 << 22
+"""products of a program from which on code of its own for the last rows and columns is worth compiling"""
+FEWEST_ROWS = 4
+"""rows of a last block that take as long as fewer: with two vectors each they hide how long an instruction takes"""
+KNOWN = 1 << 20
+"""more rows than any program computes"""
 assert KC % CHAIN == 0 and SPAN % KC == 0, "a slab is whole chains, a group whole slabs"
 
 
@@ -74,6 +80,8 @@ class PackedMatmul:
     """what results are stored as, to memory that has room for them alone (results.py); None: they stay in C"""
     one_slab: bool = False
     """k is known to be a slab at most"""
+    much: bool = False
+    """there is enough to compute that the last rows and columns have code of their own"""
 
     @property
     def element(self) -> Ty:
@@ -129,14 +137,28 @@ class PackedMatmul:
     def mr(self) -> int:
         """Rows of the block in registers: with two vectors of columns, at most all registers but those for A and B.
 
-        As few as fit the same number of panels, so that the last one is not mostly filler, or a row or two fewer where
-        that fills up more panels.
+        See `panel_rows`.
         """
         rows = max(1, self.rows)
         if self.tiled:
             even = _evenly(rows, 2 * tiles.ROWS)
             return even + even % 2 if even > tiles.ROWS else even
-        return panel_rows(rows, MOST_ROWS if self.isa.registers >= 32 else 6)
+        return self._panel_rows[0]
+
+    @property
+    def last_rows(self) -> int:
+        """Rows of the last block, where they are known and it has code of its own; else 0."""
+        return 0 if self.tiled or not self.much else self._panel_rows[1]
+
+    @property
+    def _panel_rows(self) -> tuple[int, int]:
+        return panel_rows(max(1, self.rows), MOST_ROWS if self.isa.registers >= 32 else 6, rest=self.much)
+
+    @property
+    def ends_narrow(self) -> bool:
+        """Whether the last columns fill no more than a vector, and have code of their own."""
+        two = self.nr == 2 * self.lanes and self.much and not self.tiled
+        return two and 0 < self.columns % self.nr <= self.lanes
 
     @property
     def tile(self) -> tiles.TileBlock:
@@ -157,7 +179,8 @@ class PackedMatmul:
     @property
     def name(self) -> str:
         along = f"{self.lhs_along or 'x'}{self.rhs_along or 'x'}"
-        size = f"{self.mr}x{self.nr}_{self.levels}"
+        rest = f"_last{self.last_rows}" * bool(self.last_rows) + "_narrow" * self.ends_narrow
+        size = f"{self.mr}x{self.nr}{rest}_{self.levels}"
         axes = (*self.lhs_axes, *self.rhs_axes)
         size += "_of" + "".join(map(str, axes)) if axes != (1, 1, 1, 1) else ""
         lhs, rhs = (f"{t}{'_halves' * half}" for half, t in zip(self.halves, (self.lhs, self.rhs), strict=True))
@@ -193,11 +216,25 @@ class PackedMatmul:
         return -(-(lhs + rhs) * self.acc.itemsize // 64) * 64
 
 
-def panel_rows(rows: int, most: int = MOST_ROWS) -> int:
-    """How many of so many rows a panel has, so that all of them take the least time: a panel takes about as long as its
-    rows, filler included, and a third of a row to begin and to end."""
-    tried = (_evenly(rows, r) for r in range(most, max(0, most - FEWER), -1))
-    return min(tried, key=lambda r: -(-rows // r) * (3 * r + 1))
+def panel_rows(rows: int, most: int = MOST_ROWS, *, rest: bool = True) -> tuple[int, int]:
+    """How many of so many rows a panel has, and the last one if it has fewer and code of its own, which `rest` allows,
+    else 0.
+
+    All of them should take the least time: a panel takes about as long as its rows, filler included, and a third of a
+    row to begin and to end. A last panel of its own has to save a hundredth. The shortest of those that do is taken: it
+    has the least code.
+    """
+    sizes = range(most, max(0, most - FEWER), -1)
+    even = min((_evenly(rows, r) for r in sizes), key=lambda r: -(-rows // r) * (3 * r + 1))
+
+    def time(r: int) -> int:
+        return rows // r * (3 * r + 1) + (3 * max(rows % r, FEWEST_ROWS) + 1) * (rows % r > 0)
+
+    least = min(map(time, sizes))
+    if not rest or rows >= KNOWN or rows <= most or 100 * least > 99 * -(-rows // even) * (3 * even + 1):
+        return even, 0
+    best = min((r for r in sizes if 100 * time(r) <= 101 * least), key=lambda r: rows % r)
+    return best, rows % best
 
 
 def _evenly(rows: int, most: int) -> int:
@@ -224,7 +261,7 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
     if any(f.name == kind.name for f in module.functions):
         return kind.name
     left, right = (_operand(module, kind, right) for right in (False, True))
-    micro = tiles.micro_kernel(module, f"micro_{kind.name}", kind.tile) if kind.tiled else _micro_kernel(module, kind)
+    micros = _micro_kernels(module, kind)
     all_params = [*left.parameters, *right.parameters, *SIZES, ("work", PTR), ("sums", PTR)]
     fn = LLVMFunction(module, kind.name, [*all_params, *(STORED if kind.stored else [])])
     params = [fn.param(i) for i in range(len(fn.params))]
@@ -270,11 +307,13 @@ def matmul_function(module: LLVMModule, kind: PackedMatmul) -> str:
                 part = at if kind.tiled else fn.add(fn.mul(fn.add(wide.index, q.index), rows), fn.mul(row, kind.nr))
                 part = 0 if kind.one_slab and not kind.tiled else part
                 more = [fn.gep(off, row, elem)] if kind.moved else []
+                column = fn.add(wide.index, q.index)
+                left_over = fn.sub(m, row), fn.sub(n, column)
                 if kind.stored:
-                    column = fn.add(wide.index, q.index)
                     to = fn.gep(out[0], fn.add(fn.mul(row, out[1]), column), memory_element(kind.stored))
-                    more += [to, out[1], fn.sub(m, row), fn.sub(n, column)]
-                _call(fn, micro, x, y, fn.gep(c, at, elem), fn.gep(sums, part, elem), kc, ldc, slab.index, k, *more)
+                    more += [to, out[1], *left_over]
+                args = x, y, fn.gep(c, at, elem), fn.gep(sums, part, elem), kc, ldc, slab.index, k, *more
+                _call_block(fn, kind, micros, left_over, args)
     if kind.tiled:
         tiles.release(fn)
     return kind.name
@@ -407,34 +446,72 @@ def _clear(fn: LLVMFunction, kind: PackedMatmul, c: Val, count: Index) -> None:
 
 
 # -- the block in registers -------------------------------------------------------------------------------------------
-def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
+@immutable
+class _Micros:
+    """Names of the functions for a block, for the last rows, and for the last columns; "" for those that are not."""
+
+    whole: str
+    last_rows: str = ""
+    last_columns: str = ""
+
+
+def _micro_kernels(module: LLVMModule, kind: PackedMatmul) -> _Micros:
+    if kind.tiled:
+        return _Micros(tiles.micro_kernel(module, f"micro_{kind.name}", kind.tile))
+    vectors = kind.nr // kind.lanes
+    rows = _micro_kernel(module, kind, kind.last_rows, vectors) if kind.last_rows else ""
+    columns = _micro_kernel(module, kind, kind.mr, 1) if kind.ends_narrow else ""
+    return _Micros(_micro_kernel(module, kind, kind.mr, vectors), rows, columns)
+
+
+def _call_block(
+    fn: LLVMFunction, kind: PackedMatmul, micros: _Micros, left: tuple[Index, Index], args: Sequence[Index]
+) -> None:
+    """Calls the function for a block, from which on so many rows and columns are left."""
+
+    def others() -> None:
+        if micros.last_columns:
+            few = fn.icmp("sle", left[1], kind.lanes)
+            fn.either(few, lambda: _call(fn, micros.last_columns, *args), lambda: _call(fn, micros.whole, *args))
+        else:
+            _call(fn, micros.whole, *args)
+
+    if micros.last_rows:
+        few = fn.icmp("eq", left[0], kind.last_rows)
+        fn.either(few, lambda: _call(fn, micros.last_rows, *args), others)
+    else:
+        others()
+
+
+def _micro_kernel(module: LLVMModule, kind: PackedMatmul, height: int, vectors: int) -> str:
     """The block's sums of a group += panel of A times panel of B, chain by chain; C += those sums at the group's end.
 
     `sums` has room for the block alone, row by row. `at` is how far k was before this slab, `k` where it ends; `off`:
     where the opposite is of what moved bytes of B add to each row. `rows` and `columns`: how many there are from `out`
     on.
     """
-    name = f"micro_{kind.name}"
+    whole = (height, vectors) == (kind.mr, kind.nr // kind.lanes)
+    name = f"micro_{kind.name}{'' if whole else f'_{height}x{vectors}'}"
+    size = height, vectors
     params = [("a", PTR), ("b", PTR), ("c", PTR), ("sums", PTR), ("kc", I64), ("ldc", I64), ("at", I64), ("k", I64)]
     params += [("off", PTR)] if kind.moved else []
     params += [*STORED, ("rows", I64), ("columns", I64)] if kind.stored else []
     fn = LLVMFunction(module, name, params)
     a, b, c, sums, kc, ldc, at, k = (fn.param(i) for i in range(8))
     vector = kind.element.wide(kind.lanes)
-    vectors = kind.nr // kind.lanes
-    zeros = [const(0, vector)] * (kind.mr * vectors)
+    zeros = [const(0, vector)] * (height * vectors)
     if kind.moved:  # a slab is one chain
-        offs = [fn.load(fn.gep(fn.param(8), i, kind.element.elem), kind.element) for i in range(kind.mr)]
+        offs = [fn.load(fn.gep(fn.param(8), i, kind.element.elem), kind.element) for i in range(height)]
         zeros = [fn.splat(off, kind.lanes) for off in offs for _ in range(vectors)]
 
     def load(places: list[Val]) -> list[Val]:
         return [fn.load(p, vector, kind.acc.itemsize) for p in places]
 
     def given() -> list[Val]:
-        values = load(_block(fn, kind, c, ldc))
+        values = load(_block(fn, kind, size, c, ldc))
         return [added(fn, x, y) for x, y in zip(values, zeros, strict=True)] if kind.moved else values
 
-    group = _block(fn, kind, sums, kind.nr)
+    group = _block(fn, kind, size, sums, kind.nr)
     for p in group if kind.levels > 1 and not kind.one_slab else []:
         fn.prefetch(p, 2)  # wanted at the end of the first chain, and left to another cache since the slab before
     with fn.loop(0, kc, kind.chain, zeros) as part:
@@ -445,16 +522,16 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul) -> str:
         end = fn.smin(fn.add(part.index, kind.chain), kc)
         lo, hi = (fn.div(x, kind.together) for x in (part.index, fn.add(end, kind.together - 1)))
         with fn.loop(lo, hi, 1, start) as chain:
-            chain.next = _products(fn, kind, a, b, chain.index, chain.carried)
+            chain.next = _products(fn, kind, size, a, b, chain.index, chain.carried)
         part.next = _wait(fn, kind, chain.results, group, done, k)
-    _finish(fn, kind, part.results, (c, ldc), fn.add(at, kc), k)
+    _finish(fn, kind, size, part.results, (c, ldc), fn.add(at, kc), k)
     return module.only_one(fn)
 
 
-def _block(fn: LLVMFunction, kind: PackedMatmul, base: Val, pitch: Index) -> list[Val]:
-    """Where the vectors of the block are."""
-    starts = range(0, kind.nr, kind.lanes)
-    return [fn.gep(base, fn.add(fn.mul(pitch, i), j), kind.element.elem) for i in range(kind.mr) for j in starts]
+def _block(fn: LLVMFunction, kind: PackedMatmul, size: tuple[int, int], base: Val, pitch: Index) -> list[Val]:
+    """Where the vectors of a block of so many rows and vectors are."""
+    starts = range(0, size[1] * kind.lanes, kind.lanes)
+    return [fn.gep(base, fn.add(fn.mul(pitch, i), j), kind.element.elem) for i in range(size[0]) for j in starts]
 
 
 def _wait(fn: LLVMFunction, kind: PackedMatmul, chain: list[Val], group: list[Val], done: Index, k: Val) -> list[Val]:
@@ -478,16 +555,19 @@ def _wait(fn: LLVMFunction, kind: PackedMatmul, chain: list[Val], group: list[Va
     return total
 
 
-def _finish(fn: LLVMFunction, kind: PackedMatmul, sums: list[Val], c: tuple[Val, Index], end: Index, k: Val) -> None:
+def _finish(
+    fn: LLVMFunction, kind: PackedMatmul, size: tuple[int, int], sums: list[Val], c: tuple[Val, Index], end: Index,
+    k: Val,
+) -> None:  # fmt: skip
     """Adds the sums of a group to C, or stores them where results go; nothing if the group goes on from `end`."""
-    places = [] if kind.stored and kind.levels < 3 else _block(fn, kind, *c)
+    places = [] if kind.stored and kind.levels < 3 else _block(fn, kind, size, *c)
 
     def put(values: list[Val], last: Val) -> None:
         if kind.stored is None:
             _store(fn, values, places)
             return
         pairs = kind.together == 2
-        result = ResultBlock(kind.isa, kind.acc, kind.stored, values, kind.nr // kind.lanes, pairs)
+        result = ResultBlock(kind.isa, kind.acc, kind.stored, values, size[1], pairs)
         to, pitch, rows, columns = (fn.param(len(fn.params) - i) for i in (4, 3, 2, 1))
 
         def store() -> None:
@@ -515,17 +595,19 @@ def _store(fn: LLVMFunction, values: list[Val], places: list[Val]) -> None:
         fn.store(v, p, v.ty.bits // 8)
 
 
-def _products(fn: LLVMFunction, kind: PackedMatmul, a: Val, b: Val, step: Val, sums: list[Val]) -> list[Val]:
+def _products(
+    fn: LLVMFunction, kind: PackedMatmul, size: tuple[int, int], a: Val, b: Val, step: Val, sums: list[Val]
+) -> list[Val]:
     """The block with the products of one step added."""
     element = I32 if kind.together > 1 else kind.element
     vector, elem = element.wide(kind.lanes), element.elem
-    vectors = kind.nr // kind.lanes
+    height, vectors = size
     row = fn.gep(b, fn.mul(step, kind.nr), elem)
     rights = [fn.load(fn.gep(row, j * kind.lanes, elem), vector, 64) for j in range(vectors)]
     column = fn.gep(a, step if kind.in_lines else fn.mul(step, kind.mr), elem)
     apart = kind.line if kind.in_lines else 1
     following: list[Val] = []
-    for i in range(kind.mr):
+    for i in range(height):
         left = fn.splat(fn.load(fn.gep(column, i * apart, elem), element), kind.lanes)
         for j in range(vectors):
             following.append(_multiply_add(fn, kind, left, rights[j], sums[i * vectors + j]))

@@ -13,7 +13,7 @@ from tessera.compiler.targets.cpu.kernel.chains import added
 from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, load_of, writes
 from tessera.compiler.targets.cpu.kernel.instructions import tiles
 from tessera.compiler.targets.cpu.kernel.operands import MatrixOperand
-from tessera.compiler.targets.cpu.kernel.packed_matmul import KC, PackedMatmul, matmul_function
+from tessera.compiler.targets.cpu.kernel.packed_matmul import KC, MUCH, PackedMatmul, matmul_function
 from tessera.compiler.targets.cpu.kernel.packing.words import FEW_PAIRS, multiplies_words, words_function
 from tessera.compiler.targets.cpu.kernel.results import Destination, destination
 from tessera.compiler.targets.cpu.kernel.small_matmul import (
@@ -302,7 +302,9 @@ class Product:
         if not self.acc.is_float:  # a slab is one chain, and all of them are one group
             depth = 1 if known is not None and known <= kind.slab else 2
             kind = replace(kind, levels=depth)
-        kind = replace(kind, one_slab=known is not None and known <= kind.slab)
+        one_slab = known is not None and known <= kind.slab
+        much = known is not None and self.rows * self.columns * known >= MUCH
+        kind = replace(kind, one_slab=one_slab, much=much)
         waiting = kind.waiting(self.rows, max(self.pitch, kind.padded_columns(self.columns)))
         unused = kind.levels < 3 and self.out is not None  # C's own memory
         sums = self.c if unused or not waiting else k.raw(waiting * self.acc.itemsize)
