@@ -10,6 +10,8 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f32, nn
+from tessera.compiler.frontend.incremental import analyse_file
+from tessera.errors import CompileError
 from tessera.optimizers import AdamW, Cosine, Linear
 
 X = np.ones((2, 6), np.float32)
@@ -300,3 +302,58 @@ def test_models_are_copied_with_their_functions():
     x = np.arange(4)[None]
     assert twin.run is model.run and twin.model.table is not model.model.table
     assert np.array_equal(twin(x), model(x))
+
+
+FACTOR = 3.0
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [lambda x: x * globals()["FACTOR"], lambda x: x if "FACTOR" in globals() else 2 * x, lambda x: locals()["x"],
+     lambda x: vars()["x"], lambda x: eval("x"), lambda x: eval("1 + 1") * x],
+)  # fmt: skip
+def test_names_are_not_looked_up_in_the_code_of_the_compiler(looks):
+    @ts.function
+    def looking(x):
+        return looks(x)
+
+    with pytest.raises(CompileError, match="which is read and not run") as e:
+        looking(X)
+    assert e.value.diagnostics[0].code == "TS102"
+
+
+def test_builtins_of_that_name_that_a_file_defines_stay_its_own():
+    head = "import tessera as ts\n\n\ndef vars():\n    return 2.0\n\n\n"
+    text = head + "@ts.function\ndef f(x: ts.Tensor['B']):\n    return x * vars()\n"
+    assert not [d for a in analyse_file("own.py", text) for d in a.diagnostics]
+
+
+@pytest.mark.parametrize("looks", ["globals()['a'] * x", "locals()['x']", "eval('x')", "vars()['x']"])
+def test_a_text_says_the_same(looks):
+    found = analyse_file(
+        "looks.py", f"import tessera as ts\n\n\n@ts.function\ndef f(x: ts.Tensor['B']):\n    return {looks}\n"
+    )
+    assert [d.code for d in found[0].diagnostics] == ["TS102"]
+
+
+@pytest.mark.parametrize(
+    ("right", "said"),
+    [("w.T", "did you mean w, without .T?"), ("w.mT", "did you mean w, without .mT?"),
+     ("w.transpose(1, 0)", "did you mean w, without .transpose(1, 0)?"),
+     ("v", "did you mean the transpose of the right operand (.T)?")],
+)  # fmt: skip
+def test_a_transpose_is_not_to_be_transposed_again(right, said):
+    text = (
+        "import tessera as ts\n\n\n@ts.function\ndef f(x: ts.Tensor['B', 4], w: ts.Tensor[4, 8], v: ts.Tensor[8, 4]):\n"
+    )
+    (found,) = analyse_file("turned.py", f"{text}    return x @ {right}\n")[0].diagnostics
+    assert found.code == "TS203" and said in [n.message for n in found.notes]
+    (fix,) = found.fixes
+    assert fix.message == ("Use the transpose of the right operand (.T)" if right == "v" else f"Leave {right[1:]} out")
+
+
+def test_a_second_number_of_diff():
+    with pytest.raises(CompileError, match=r"prepend of diff is an array of 2 axes") as e:
+        ts.diff(ts.ones((2, 3)), 2)
+    assert "ts.diff(x, n=2)" in e.value.diagnostics[0].notes[0].message
+    np.testing.assert_array_equal(np.asarray(ts.diff(ts.tensor(X), prepend=ts.zeros((2, 1)))), np.diff(X, prepend=0))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import dataclasses
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -84,7 +85,7 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
     if isinstance(callee, NumpyMember) and (tensors := _tensors(ev, args, kwargs)):
         return _use_ours(ev, node, callee.__name__, callee, tensors[0])
     if isinstance(callee, Unknown):
-        return UNKNOWN
+        return _unknown(ev, node, args)
     if isinstance(callee, Closure):
         return call_closure(ev, node, callee, args, kwargs)
     if isinstance(callee, ClassRef):
@@ -334,6 +335,8 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
         if closure is not None:
             ev.depend(closure.name, callee)
             return call_closure(ev, node, closure, args, kwargs)
+    if (what := _of_caller(callee, args)) is not None:
+        return ev.error("TS102", what.format(name=ev.frame.name), node)
     if not callable(callee):
         hint = f"; x.astype(ts.{callee})" if isinstance(callee, DType) else _of_size(node)
         return ev.error("TS105", f"{type_name(callee)} is not a function{hint}", node)
@@ -344,6 +347,32 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
     if is_static(args) and is_static(kwargs):
         return invoke(ev, node, callee, args, kwargs)
     return _abstract_call(ev, node, callee, args, kwargs)
+
+
+_NAMESPACES = {builtins.globals: "globals", builtins.locals: "locals", builtins.vars: "vars", builtins.dir: "dir"}
+_TEXTS = {builtins.eval: "eval", builtins.exec: "exec"}
+
+
+def _of_caller(callee: Any, args: Sequence[Any]) -> str | None:
+    """Why a builtin that looks at the Python code which calls it cannot be called: that code is the compiler's."""
+    known = isinstance(callee, types.BuiltinFunctionType)
+    if known and not args and callee in _NAMESPACES:
+        found = _NAMESPACES[callee]
+        return f"{found}() has no meaning in {{name}}, which is read and not run; write the names, or pass a dict"
+    if known and len(args) < 2 and callee in _TEXTS:
+        return f"{_TEXTS[callee]} cannot see the names of {{name}}, which is read and not run; write the code itself"
+    return None
+
+
+def _unknown(ev: Evaluator, node: ast.AST, args: Sequence[Any]) -> Any:
+    """In a text, other builtins than those that functions may call are not known."""
+    function = node.func if isinstance(node, ast.Call) else None
+    named = isinstance(function, ast.Name) and function.id in (*_NAMESPACES.values(), *_TEXTS.values())
+    if isinstance(function, ast.Name) and named and not ev.live:
+        own = ev.frame.lookup(function.id) is not MISSING or function.id in ev.frame.scope.names()
+        if not own and (what := _of_caller(getattr(builtins, function.id), args)) is not None:
+            return ev.error("TS102", what.format(name=ev.frame.name), node)
+    return UNKNOWN
 
 
 def _of_python(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -12,11 +12,11 @@ from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.fixes import TRIALS, CandidateFix, expression_at
 from tessera.compiler.frontend.names.values import Namespace
 from tessera.compiler.frontend.syntax.parse import Source
-from tessera.compiler.graph.infer import Suggestion
+from tessera.compiler.graph.infer import InferError, Suggestion
 from tessera.compiler.graph.operator import axes_of
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import Shape
-from tessera.errors import Edit, Fix, Span
+from tessera.errors import Edit, Fix, Note, Span
 from tessera.language import dims, dtypes
 from tessera.language.annotations import TensorAnn, TileAnn
 from tessera.language.dtypes import DType
@@ -64,14 +64,41 @@ def _call_at(tree: ast.AST, source: Source, span: Span) -> ast.Call | None:
     return None
 
 
+_TURNS = (".T", ".mT")
+
+
+def turned_operand(place: Any) -> ast.expr | None:
+    """`w` of `w.T` and `w.transpose(1, 0)`: what a transpose is of, which is written behind it."""
+    match place:
+        case ast.Attribute(value=value, attr="T" | "mT"):
+            return value
+        case ast.Call(func=ast.Attribute(value=value, attr="transpose" | "swapaxes" | "permute" | "t")):
+            return value if not (isinstance(value, ast.Name) and value.id in ("ts", "tessera", "np")) else None
+        case _:
+            return None
+
+
+def without_turning_twice(ev: Evaluator, notes: Sequence[Note], places: Sequence[Any], e: InferError) -> list[Note]:
+    """An operator's notes; of an operand that is a transpose already, another one is not suggested, but none."""
+    out = list(notes)
+    for s in e.suggestions:
+        turned = turned_operand(places[s.operand]) if s.suffix in _TURNS and s.operand < len(places) else None
+        if turned is not None:
+            whole, own = (ev.frame.source.segment(ev.span(n)) for n in (places[s.operand], turned))
+            said = f"did you mean {own}, without {whole.removeprefix(own)}?"
+            out = [Note(said) if n.message == f"did you mean {s.message}?" else n for n in out]
+    return out
+
+
 def appended(ev: Evaluator, place: Any, suggestion: Any) -> CandidateFix | None:
     """An operator's own suggestion: `.T` behind the text of an operand, in brackets where it is an expression."""
     if isinstance(place, Span) or ev.frame.source.file != ev.definition.file:
         return None
     span = ev.span(place)
-    if suggestion.suffix in (".T", ".mT") and ev.frame.source.segment(span).endswith(suggestion.suffix):
-        start = Span(span.file, span.end_line, span.end_col - len(suggestion.suffix), span.end_line, span.end_col)
-        return CandidateFix(Fix(f"Leave {suggestion.suffix} out", (Edit(start, ""),)))
+    if suggestion.suffix in _TURNS and (turned := turned_operand(place)) is not None:
+        owner = ev.span(turned)
+        start = Span(span.file, owner.end_line, owner.end_col, span.end_line, span.end_col)
+        return CandidateFix(Fix(f"Leave {ev.frame.source.segment(start)} out", (Edit(start, ""),)))
     atomic = isinstance(place, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
     start = Span(span.file, span.line, span.col, span.line, span.col)
     end = Span(span.file, span.end_line, span.end_col, span.end_line, span.end_col)

@@ -161,7 +161,8 @@ class Emission:
         named = e.operand is not None and e.operand < len(places)
         at = places[e.operand] if named and e.operand is not None else node
         values = [v for v in leaves(operands) if isinstance(v, Value)]
-        notes = (*d.notes, *bound_notes(ev, [v.type for v in values]))
+        said = suggested_fixes.without_turning_twice(ev, d.notes, places, e)
+        notes = (*said, *bound_notes(ev, [v.type for v in values]))
         label = d.label
         if not label and d.code in ("TS202", "TS203", "TS204", "TS205", "TS213"):
             shown = [v.type.pretty() for v in values[:3]]

@@ -287,9 +287,13 @@ class Diff(Operator):
         if not 0 <= count <= PARTS:
             t.fail("TS213", f"diff takes 0 to {PARTS} differences, not {count}")
         size = x.shape[a]
-        for v in (prepend, append):
+        for v, name in ((prepend, "prepend"), (append, "append")):
             if v is None:
                 continue
+            if x.rank and not v.rank:
+                axes = f"{x.rank} axes" if x.rank > 1 else "one axis"
+                message = f"{name} of diff is an array of {axes} that is joined on, and this is one number"
+                t.fail("TS206", message, "how often differences are taken is given by name: ts.diff(x, n=2)")
             fits = v.rank == x.rank and all(
                 i == a or dims.compare(d, e, t.facts) != "no"
                 for i, (d, e) in enumerate(zip(v.shape, x.shape, strict=True))
