@@ -213,10 +213,11 @@ class Run:
         return op
 
 
-def to_graph(unit: Unit, run: Run | None = None) -> Op:
-    """The `graph.func` of a function behind its passes; the unit stays as it was. Raises CompileError."""
+def to_graph(unit: Unit, run: Run | None = None, own: bool = False) -> Op:
+    """The `graph.func` of a function behind its passes; the unit stays as it was, unless its function is the caller's
+    `own`, which nobody looks at later. Raises CompileError."""
     run = run or Run()
-    graph = run.all(passes("graph"), clone(unit.op, {}))
+    graph = run.all(passes("graph"), unit.op if own else clone(unit.op, {}))
     for launch in [inner for inner in graph.walk() if inner.name == "graph.launch"]:
         run.all(passes("kernel"), kernel_of(launch))
     return graph
@@ -228,14 +229,15 @@ def _fit(func: Op) -> None:
     fit(func, to_schedule)
 
 
-def to_schedule(graph: Op, target: str, run: Run | None = None) -> Op:
-    """The groups of operators that become kernels, of what `to_graph` gave. Raises CompileError, TargetError."""
+def to_schedule(graph: Op, target: str, run: Run | None = None, own: bool = False) -> Op:
+    """The groups of operators that become kernels, of what `to_graph` gave, which stays as it was, unless it is the
+    caller's `own`. Raises CompileError, TargetError."""
     from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule  # slow: as above
 
     name = str(graph.attrs.get("scheduler", ""))
-    graph = _with_launches(graph, target, run)
+    graph = _with_launches(graph, target, run, own)
     if not name:
-        schedule = graph_to_schedule(graph, target)
+        schedule = graph_to_schedule(graph, target, own=own)
     elif (found := extensions.SCHEDULERS.get(name)) is None:
         known = f"there are {', '.join(extensions.SCHEDULERS)}" if extensions.SCHEDULERS else "none is registered here"
         message = f"there is no scheduler {name!r}: {known}. A program registers one with ts.scheduler.register."
@@ -249,12 +251,12 @@ def to_schedule(graph: Op, target: str, run: Run | None = None) -> Op:
     return schedule
 
 
-def _with_launches(graph: Op, target: str, run: Run | None) -> Op:
+def _with_launches(graph: Op, target: str, run: Run | None, own: bool) -> Op:
     """The function with launches in the place of operators that kernels written in tiles compute. Not before: Graph IR
     names the operator, as its author does."""
     if not any(kernel_for(op) for op in graph.walk()):
         return graph
-    graph, run = clone(graph, {}), run or Run()
+    graph, run = graph if own else clone(graph, {}), run or Run()
     launch, even = deferred("compiler.frontend.tile_kernels").launch, sizes_of(target).any_rows
     if even:
         share_walks(graph)
@@ -278,7 +280,8 @@ def to_program(unit: Unit, target: str, run: Run | None = None, whole: bool = Fa
         run.done("kernel_to_program", kernel)
         return Lowered(program, run.stages, lambda: (None, None))
     folds = [] if whole or extensions.PASSES else _folds(unit.op, run)
-    program, graph, schedule = _lowered(replace(unit, op=folds[-1].func) if folds else unit, target, run)
+    few = replace(unit, op=folds[-1].func) if folds else unit
+    program, graph, schedule = _lowered(few, target, run, own=bool(folds))
     above = lambda: (graph, schedule)  # noqa: E731
     if folds:
         program = _unfolded(program, folds)
@@ -309,11 +312,11 @@ def _unfolded(program: Program, folds: Sequence[Folded]) -> Program | None:
     return program
 
 
-def _lowered(unit: Unit, target: str, run: Run) -> tuple[Program, Op, Op]:
+def _lowered(unit: Unit, target: str, run: Run, own: bool = False) -> tuple[Program, Op, Op]:
     from tessera.compiler.lower.schedule_to_tile import schedule_to_tile  # slow: as above
 
-    graph = to_graph(unit, run)
-    schedule = to_schedule(graph, target, run)
+    graph = to_graph(unit, run, own)
+    schedule = to_schedule(graph, target, run, own)
     program = schedule_to_tile(schedule, unit.params, unit.checks, target, unit.structure)
     for launch in program.launches:
         run.done("schedule_to_tile", launch.kernel)

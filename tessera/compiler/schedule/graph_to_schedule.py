@@ -21,10 +21,10 @@ from tessera.compiler.schedule.views import kind_of
 NOT_KEPT: Mapping[Op, str] = {}
 
 
-def graph_to_schedule(func: Op, target: str, grouping: type[FusionGrouping] = FusionGrouping) -> Op:
-    """A `schedule.func` for a decomposed `graph.func`, which is left as it was. `grouping` decides which operators
-    share a kernel."""
-    source = clone(func, {})
+def graph_to_schedule(func: Op, target: str, grouping: type[FusionGrouping] = FusionGrouping, own: bool = False) -> Op:
+    """A `schedule.func` for a decomposed `graph.func`, which is left as it was, unless it is the caller's `own`.
+    `grouping` decides which operators share a kernel."""
+    source = func if own else clone(func, {})
     block = source.region.block
     take_apart_short_axes(block)
     kept = compute_by_parts(block, peaks_of(target))

@@ -22,8 +22,13 @@ ALIGNMENT = 64
 LARGE, PAGE, APART = 1 << 20, 4096, 1600
 """bytes of a block from which on it may take a page more, of a page, and from a place in a page to the next block's"""
 
+STRETCH = 32
+"""launches whose blocks are looked through together"""
+
 Lifetime: TypeAlias = tuple[int, int]
 """the first and the last launch, as numbered in `Program.launches`, that use a buffer"""
+_Placed: TypeAlias = tuple[int, int, int, int]
+"""where a block begins and ends, and when it is used first and last"""
 
 
 @immutable
@@ -103,22 +108,34 @@ def _placed(spans: tuple[tuple[int, int, int], ...], alignment: int) -> tuple[li
     """Cached: a first call reads these places before it runs, and again when it runs."""
     sizes = [_apart(-(-size // alignment) * alignment, alignment) for size, _, _ in spans]
     places = [0] * len(spans)
-    placed: list[tuple[int, int, int, int]] = []
-    """places, in order, with where each block ends and when it is used"""
+    everything: list[_Placed] = []
+    near: list[list[_Placed]] = [[] for _ in range(1 + max((last for _, _, last in spans), default=0) // STRETCH)]
+    """of two stretches of launches each, from every stretch on, the blocks that are used there: most are used for a
+    short time, and few others at that time"""
     total = 0
     for i in sorted(range(len(spans)), key=lambda i: (-sizes[i], spans[i][1], i)):
         size, (_, first, last) = sizes[i], spans[i]
-        at = 0
-        for start, stop, begin, end in placed:
-            if start >= at + size:
-                break
-            if begin <= last and first <= end and stop > at:
-                at = stop
+        start, end = first // STRETCH, last // STRETCH
+        at = _lowest(near[start] if end <= start + 1 else everything, size, first, last)
         places[i] = at
         total = max(total, at + size)
         if size:
-            insort(placed, (at, at + size, first, last))
+            block = at, at + size, first, last
+            insort(everything, block)
+            for some in near[max(start - 1, 0) : end + 1]:
+                insort(some, block)
     return places, total
+
+
+def _lowest(placed: list[_Placed], size: int, first: int, last: int) -> int:
+    """The lowest place that is free beside those of the blocks that are used from `first` to `last`."""
+    at = 0
+    for start, stop, begin, end in placed:
+        if start >= at + size:
+            break
+        if begin <= last and first <= end and stop > at:
+            at = stop
+    return at
 
 
 def _apart(size: int, alignment: int) -> int:
