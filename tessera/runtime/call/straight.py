@@ -37,10 +37,36 @@ from tessera.runtime.arrays.versions import watched
 from tessera.runtime.call.prepared import PreparedLaunch, stored_to
 from tessera.runtime.codegen import define
 
+MANY = 64
+"""arrays of a launch from which on writing and compiling straight code takes milliseconds"""
+BEFORE = 3
+"""calls that launch so many arrays step by step. Calls that are like each other have code of their own by then, see
+`repeated`, and the first one has compiled for long enough"""
+
 
 def ready(prepared: PreparedLaunch) -> Callable[..., Any]:
     """Loads the code; what launches it: takes the plan's parameters in order, returns the results."""
+    if len(prepared.slots) >= MANY:
+        return LateCode(prepared)
     return generated_run(prepared) or prepared.run
+
+
+class LateCode:
+    """A launch of many arrays: straight code from the fourth call on."""
+
+    __slots__ = ("left", "prepared", "run")
+
+    def __init__(self, prepared: PreparedLaunch) -> None:
+        prepared.built.code.executable()
+        self.prepared, self.left = prepared, BEFORE
+        self.run: Callable[..., Any] = prepared.run
+
+    def __call__(self, *values: Any) -> Any:
+        if self.left >= 0:
+            self.left -= 1
+            if self.left < 0:
+                self.run = generated_run(self.prepared) or self.prepared.run
+        return self.run(*values)
 
 
 def generated_run(prepared: PreparedLaunch) -> Callable[..., Any] | None:

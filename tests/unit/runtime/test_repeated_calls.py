@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor
-from tessera.runtime.call import dispatch
+from tessera.runtime.call import dispatch, straight
 
 factor = 2.0
 
@@ -252,3 +252,27 @@ def test_arguments_are_not_looked_at_twice():
         with_layer(layer, x)
     ready = dispatch.launcher_of(with_layer).ready
     assert not {"weight", "by"} & {*ready.guard.__code__.co_names}
+
+
+def test_launches_of_many_arrays_have_straight_code_of_their_own_later(monkeypatch):
+    written: list[int] = []
+    generated = straight.generated_run
+    monkeypatch.setattr(straight, "generated_run", lambda p: written.append(len(p.slots)) or generated(p))
+
+    @ts.function
+    def moved(xs):
+        return [x + 1 for x in xs]
+
+    def call(size: int, count: int) -> None:
+        xs = [np.full(size, i, np.float32) for i in range(count)]
+        for x, y in zip(xs, moved(xs), strict=True):
+            np.testing.assert_array_equal(y, x + 1)
+
+    for _ in range(straight.BEFORE):  # in turns, so that no call is like the one before it
+        call(3, straight.MANY)
+        call(4, 2)
+        assert written == [4]
+    call(3, straight.MANY)
+    assert written == [4, 2 * straight.MANY]
+    call(3, straight.MANY)
+    assert written == [4, 2 * straight.MANY]
