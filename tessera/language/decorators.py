@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, cast, overload
 
 from tessera import knobs
+from tessera.collector import collector_paused
 from tessera.deferred import deferred
 from tessera.errors import NOWHERE, CompileError, Diagnostic, LaunchError, Span, TesseraError, source_line
 from tessera.language import policies
@@ -190,7 +191,8 @@ class Decorated:
 def _call(fn: Decorated, args: tuple[object, ...], kwargs: Mapping[str, Any]) -> Any:
     """Stands for `runtime.dispatch.call` until the first call, which puts that in its place."""
     global _call  # slow: later calls find the runtime's at once
-    _call = deferred("runtime.call.dispatch").call
+    with collector_paused(old=True):  # modules stay
+        _call = deferred("runtime.call.dispatch").call
     return _call(fn, args, kwargs)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import field
@@ -92,6 +91,8 @@ class Recompilation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        import html  # slow: 1 ms of each first call
+
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
