@@ -18,44 +18,118 @@ def diagonalize(d, e, lines, b, p, values, sweep, strips, first, last, down):
     """Puts what sweeps make of the diagonal `d` into `values`, when nothing is left beside it, of what was `e`.
 
     `sweep` is one step of an iteration for a range of rows. `strips` are arrays of vectors, of which those from `first`
-    to `last` are turned, with the lines where `sweep` puts their rotations. `down`: sweeps begin at the last row.
-    Programs find all rotations for themselves; the first one stores the values.
+    to `last` are turned, with the lines where `sweep` puts their rotations, counted from the first ones of a pair.
+    `down`: sweeps begin at the last row. Programs find all rotations for themselves; the first one stores the values.
     """
     n = d.shape[1]
-    for k in ts.tile.range_k(0, 2):  # `shift_of` reads whole vectors
-        for i in ts.tile.range_k(0, lines.shape[3], 64):
-            lines[b, p, k, i : i + 64] = ts.tile.zeros((64,), d.dtype)
-    for i in ts.tile.range_k(0, n):
-        lines[b, p, 0, i] = d[b, i]
-        lines[b, p, 1, i] = e[b, i]
+    begin(d, e, lines, b, p)
     low, rounds = 0, 0
     while (low < n - 1) & (rounds < 30 * n):
-        begun, ended, found = low, low, 0
-        for k in ts.tile.range_k(2, lines.shape[2], 2):
-            for i in ts.tile.range_k(0, lines.shape[3], 64):
-                lines[b, p, k, i : i + 64] = ts.tile.full((64,), 1.0, d.dtype)
-                lines[b, p, k + 1, i : i + 64] = ts.tile.zeros((64,), d.dtype)
-        while (found < SWEEPS) & (low < n - 1) & (rounds < 30 * n):
-            high = coupled(lines, b, p, low, n)
-            rounds += 1
-            if high == low:
-                low += 1
-            else:
-                sweep(lines, b, p, low, high, 2 + 2 * found)
-                found += 1
-                ended = max(ended, high)
+        low, rounds, begun, ended = find(lines, b, p, low, rounds, 2, lines.shape[2], sweep)
         for z, place in strips:
             for s in ts.tile.range_k(first, last):
-                if down:
-                    turn(z, lines, b, p, s, n - 1 - ended, n - 1 - begun, place, down)
-                else:
-                    turn(z, lines, b, p, s, begun, ended, place, down)
+                turn(z, lines, b, p, s, begun, ended, 2 + place, down)
     for i in ts.tile.range_k(0, n):
         if p == 0:
             values[b, i] = lines[b, p, 0, i]
     for k in ts.tile.range_k(0, lines.shape[2]):
-        for i in ts.tile.range_k(0, lines.shape[3], 64):
-            lines[b, p, k, i : i + 64] = ts.tile.zeros((64,), d.dtype)
+        clear(lines, b, p, k, 0.0)
+
+
+def diagonalize_step(d, e, lines, ranges, step, steps, b, p, values, sweep, strips, down):
+    """A step of the same by programs that share a matrix, with the same rotations in the same order: the first program
+    finds those of one half of the lines, while each of the others turns a strip by those of the other half, which the
+    step before found. The last step but one finds nothing, and the last one goes on alone with what few matrices then
+    leave to find.
+
+    `ranges` [B, pairs + 1, 2]: between which rows each pair of sweeps turns, then where the next one begins, and how
+    many rounds there were.
+    """
+    pairs = ranges.shape[1] - 1
+    of_pair, odd = (lines.shape[2] - 2) // pairs, step % 2 == 1
+    if p == 0:
+        if step == 0:
+            begin(d, e, lines, b, 0)
+            ranges[b, pairs, :] = ts.tile.zeros((2,), ranges.dtype)
+        if step == steps - 1:
+            finish(lines, ranges, b, values, sweep, strips, of_pair, down)
+        else:
+            find_half(lines, ranges, b, (odd, step < steps - 2), sweep, of_pair)
+    elif (step > 0) & (step < steps - 1):
+        for k in ts.tile.range_k(0, pairs):
+            begun, ended = 0, 0
+            if (k >= pairs // 2) != odd:
+                begun, ended = ranges[b, k, 0], ranges[b, k, 1]
+            if ended > begun:
+                for side, (z, place) in enumerate(strips):
+                    s = p - 1 - side * z.shape[1]
+                    if (s >= 0) & (s < z.shape[1]):
+                        turn(z, lines, b, 0, s, begun, ended, 2 + of_pair * k + place, down)
+
+
+def find_half(lines, ranges, b, now, sweep, of_pair):
+    """Rotations in one half of the lines, as long as there are any. `now`: of the second half; whether to find any."""
+    n, pairs = lines.shape[3] - 2 * SWEEPS, ranges.shape[1] - 1
+    low, rounds = ranges[b, pairs, 0], ranges[b, pairs, 1]
+    for k in ts.tile.range_k(0, pairs):
+        if (k >= pairs // 2) == now[0]:
+            begun, ended = low, low
+            if (low < n - 1) & (rounds < 30 * n) & now[1]:
+                place = 2 + of_pair * k
+                low, rounds, begun, ended = find(lines, b, 0, low, rounds, place, place + of_pair, sweep)
+            ranges[b, k, 0], ranges[b, k, 1] = begun, ended
+    ranges[b, pairs, 0], ranges[b, pairs, 1] = low, rounds
+
+
+def finish(lines, ranges, b, values, sweep, strips, of_pair, down):
+    """Finds what rotations are left, and turns all strips by them; then stores the values and clears the memory."""
+    n, pairs = lines.shape[3] - 2 * SWEEPS, ranges.shape[1] - 1
+    low, rounds = ranges[b, pairs, 0], ranges[b, pairs, 1]
+    while (low < n - 1) & (rounds < 30 * n):
+        low, rounds, begun, ended = find(lines, b, 0, low, rounds, 2, 2 + of_pair, sweep)
+        for z, place in strips:
+            for s in ts.tile.range_k(0, z.shape[1]):
+                turn(z, lines, b, 0, s, begun, ended, 2 + place, down)
+    for i in ts.tile.range_k(0, n):
+        values[b, i] = lines[b, 0, 0, i]
+    for k in ts.tile.range_k(0, lines.shape[2]):
+        clear(lines, b, 0, k, 0.0)
+    for k in ts.tile.range_k(0, pairs + 1):
+        ranges[b, k, :] = ts.tile.zeros((2,), ranges.dtype)
+
+
+def begin(d, e, lines, b, p):
+    """Puts the diagonal and what is beside it into the first two lines."""
+    for k in ts.tile.range_k(0, 2):  # `shift_of` reads whole vectors
+        clear(lines, b, p, k, 0.0)
+    for i in ts.tile.range_k(0, d.shape[1]):
+        lines[b, p, 0, i] = d[b, i]
+        lines[b, p, 1, i] = e[b, i]
+
+
+def clear(lines, b, p, k, value):
+    for i in ts.tile.range_k(0, lines.shape[3], 64):
+        lines[b, p, k, i : i + 64] = ts.tile.full((64,), value, lines.dtype)
+
+
+def find(lines, b, p, low, rounds, place, stop, sweep):
+    """Puts the rotations of up to `SWEEPS` sweeps into the lines from `place` to `stop`. Where the next sweep begins,
+    the number of rounds until then, and the first and the last row that these sweeps turn."""
+    n = lines.shape[3] - 2 * SWEEPS
+    begun, ended, found = low, low, 0
+    for k in ts.tile.range_k(place, stop, 2):
+        clear(lines, b, p, k, 1.0)
+        clear(lines, b, p, k + 1, 0.0)
+    while (found < SWEEPS) & (low < n - 1) & (rounds < 30 * n):
+        high = coupled(lines, b, p, low, n)
+        rounds += 1
+        if high == low:
+            low += 1
+        else:
+            sweep(lines, b, p, low, high, place + 2 * found)
+            found += 1
+            ended = max(ended, high)
+    return low, rounds, begun, ended
 
 
 def coupled(lines, b, p, low, n):
@@ -78,9 +152,10 @@ def keep(lines, b, p, place, position, cosine, sine):
 
 
 def turn(z, lines, b, p, s, low, high, place, down):
-    """The rows at the positions `low` to `high` of a strip, turned by all sweeps, each a row behind the one before.
-    They pass through the sweeps: the first rows fill these, and nothing follows the last ones."""
+    """The rows `low` to `high` of a strip, turned by all sweeps, each a row behind the one before. They pass through
+    the sweeps: the first rows fill these, and nothing follows the last ones."""
     n, width = z.shape[2:]
+    low, high = (n - 1 - high, n - 1 - low) if down else (low, high)
     nothing = ts.tile.zeros((width,), z.dtype)
     carried = (nothing,) * SWEEPS
     for j in ts.tile.range_k(max(low, 0), min(low + SWEEPS, n + SWEEPS)):

@@ -17,6 +17,7 @@ from tessera.kernels.condensed import (
     block,
     combined,
     diagonalize,
+    diagonalize_step,
     keep,
     load_strips,
     products,
@@ -93,7 +94,23 @@ def tridiagonal_vectors(
     b, p = ts.tile.program_id(0), ts.tile.program_id(1)
     first, last = p * share, min((p + 1) * share, ctx.S)
     load_strips(z, q, b, first, last, ctx.BLOCK)
-    diagonalize(d, e, lines, b, p, values, sweep, ((z, 2),), first, last, True)
+    diagonalize(d, e, lines, b, p, values, sweep, ((z, 0),), first, last, True)
+
+
+@ts.kernel(BLOCK=32)
+def tridiagonal_vectors_step(
+    d: Tensor["B", "N"], e: Tensor["B", "N"], q: Tensor["B", "N", "N"], values: Tensor["B", "N"],
+    z: Tensor["B", "S", "N", "C"], lines: Tensor["B", 1, "L", "T"], ranges: Tensor["B", "R", 2, ts.int64],
+    step: Tensor[1, ts.int32], steps: int = 3,
+):  # fmt: skip
+    """The same by programs that share a matrix: in each step the first one finds rotations, and each of the others
+    turns a strip by those of the step before."""
+    ctx = ts.tile.context()
+    ts.tile.grid(ctx.B, ctx.S + 1)
+    b, p = ts.tile.program_id(0), ts.tile.program_id(1)
+    if (p > 0) & (step[0] == 0):
+        load_strips(z, q, b, p - 1, p, ctx.BLOCK)
+    diagonalize_step(d, e, lines, ranges, step[0], steps, b, p, values, sweep, ((z, 0),), True)
 
 
 def present_row(out, v, w, b, k, c, width):

@@ -15,6 +15,7 @@ from tessera.kernels.condensed import (
     block,
     combined,
     diagonalize,
+    diagonalize_step,
     keep,
     load_strips,
     products,
@@ -102,8 +103,26 @@ def bidiagonal_vectors(
     first, last = own * share, min((own + 1) * share, ctx.S)
     load_strips(left, q, b, first, last, ctx.BLOCK)
     load_strips(right, p, b, first, last, ctx.BLOCK)
-    turned = ((right, 2), (left, 2 + 2 * SWEEPS))
+    turned = ((right, 0), (left, 2 * SWEEPS))
     diagonalize(d, e, lines, b, own, values, sweep, turned, first, last, False)
+
+
+@ts.kernel(BLOCK=32)
+def bidiagonal_vectors_step(
+    d: Tensor["B", "N"], e: Tensor["B", "N"], q: Tensor["B", "N", "N"], p: Tensor["B", "N", "N"],
+    values: Tensor["B", "N"], left: Tensor["B", "S", "N", "C"], right: Tensor["B", "S", "N", "C"],
+    lines: Tensor["B", 1, "L", "T"], ranges: Tensor["B", "R", 2, ts.int64], step: Tensor[1, ts.int32], steps: int = 3,
+):  # fmt: skip
+    """The same by programs that share a matrix, as `eigenvalues.tridiagonal_vectors_step` does."""
+    ctx = ts.tile.context()
+    ts.tile.grid(ctx.B, 2 * ctx.S + 1)
+    b, own = ts.tile.program_id(0), ts.tile.program_id(1)
+    if (own > 0) & (own <= ctx.S) & (step[0] == 0):
+        load_strips(right, p, b, own - 1, own, ctx.BLOCK)
+    if (own > ctx.S) & (step[0] == 0):
+        load_strips(left, q, b, own - 1 - ctx.S, own - ctx.S, ctx.BLOCK)
+    turned = ((right, 0), (left, 2 * SWEEPS))
+    diagonalize_step(d, e, lines, ranges, step[0], steps, b, own, values, sweep, turned, False)
 
 
 def present_column(a, v, y, x, u, b, k, c, width):

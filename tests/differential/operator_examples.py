@@ -158,8 +158,8 @@ LINALG = [
     E("qr_multiply", Arg("B 8 8", "wide"), Arg("B 32 32", "wide", -0.5, 0.5), Arg("B 8 D", "wide"), below=1),
     E("tridiagonalize", Arg("B D D", "wide", symmetric=True)), E("tridiagonalize", Arg("D D", "wide", symmetric=True)),
     *(E("tridiagonal_values", Arg(f"{b}S", "wide"), Arg(f"{b}S", "wide")) for b in ("B ", "E B ", "")),
-    *(E("tridiagonal_vectors", Arg(f"{b}5", "wide"), Arg(f"{b}5", "wide"), Arg(f"{b}5 5", "wide"))
-      for b in ("B ", "E B ", "")),
+    *(E(name, Arg(f"{b}5", "wide"), Arg(f"{b}5", "wide"), Arg(f"{b}5 5", "wide"))
+      for name in ("tridiagonal_vectors", "tridiagonal_vectors_in_steps") for b in ("B ", "E B ", "")),
     *(E(name, Arg(f"{b}{n} {n}", "wide", symmetric=True)) for name in ("eigh", "eigvalsh")
       for b, n in (("B ", 5), ("E B ", 3), ("", 6), ("B ", 17))),
     *(E(name, Arg(f"{b}4 4 6", "wide")) for name in ("eigh_lanes", "eigvalsh_lanes", "svd_lanes", "svdvals_lanes")
@@ -167,8 +167,8 @@ LINALG = [
     E("bidiagonalize", Arg("B D D", "f64")), E("bidiagonalize", Arg("D D", "f64")),  # rounding grows with each row
     E("bidiagonalize", Arg("B 6 6", "wide")),
     *(E("bidiagonal_values", Arg(f"{b}5", "wide"), Arg(f"{b}5", "wide")) for b in ("B ", "E B ", "")),
-    *(E("bidiagonal_vectors", Arg(f"{b}5", "wide"), Arg(f"{b}5", "wide"), Arg(f"{b}5 5", "wide"),
-        Arg(f"{b}5 5", "wide")) for b in ("B ", "E B ", "")),
+    *(E(name, Arg(f"{b}5", "wide"), Arg(f"{b}5", "wide"), Arg(f"{b}5 5", "wide"), Arg(f"{b}5 5", "wide"))
+      for name in ("bidiagonal_vectors", "bidiagonal_vectors_in_steps") for b in ("B ", "E B ", "")),
     *(E("svd", Arg(shape, "wide"), full_matrices=full)
       for shape, full in (("B 4 4", False), ("E B 5 3", True), ("4 6", True), ("B 3 4", False),
                            ("B 17 18", False))),

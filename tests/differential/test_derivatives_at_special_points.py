@@ -59,9 +59,10 @@ def test_no_rule_is_missing() -> None:
 
 def test_what_has_no_derivative_says_so() -> None:
     parts = {  # of `ts.linalg`'s operators, which have the rules
-        "bidiagonal_values", "bidiagonal_vectors", "bidiagonalize", "cholesky_lanes", "eigh_lanes", "eigvalsh_lanes",
-        "lu_factor", "lu_factor_lanes", "qr_factor", "qr_lanes", "qr_multiply", "svd_lanes", "svdvals_lanes",
-        "triangular_solve_lanes", "tridiagonal_values", "tridiagonal_vectors", "tridiagonalize",
+        "bidiagonal_values", "bidiagonal_vectors", "bidiagonal_vectors_in_steps", "bidiagonalize", "cholesky_lanes",
+        "eigh_lanes", "eigvalsh_lanes", "lu_factor", "lu_factor_lanes", "qr_factor", "qr_lanes", "qr_multiply",
+        "svd_lanes", "svdvals_lanes", "triangular_solve_lanes", "tridiagonal_values", "tridiagonal_vectors",
+        "tridiagonal_vectors_in_steps", "tridiagonalize",
     }  # fmt: skip
     assert {o.name for o in REGISTRY.values() if not o.differentiable} - parts == {
         "all", "any", "arange", "argmax", "argmin", "argsort", "bernoulli", "bit_and", "bit_not", "bit_or", "bit_xor",

@@ -11,6 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import CompileError, Tensor, f64, knobs
+from tessera.kernels import eigenvalues
 
 RNG = np.random.default_rng(4)
 
@@ -158,6 +159,31 @@ def test_open_sizes_batches_and_threads_change_no_bit() -> None:
                 assert np.array_equal(alone[0], w[i]) and np.array_equal(alone[1], v[i])
     finally:
         ts.set_num_threads(threads)
+
+
+def test_programs_that_share_a_matrix_change_no_bit() -> None:
+    """They share a few large matrices; each of a larger batch has a program of its own."""
+    tiles = [np.pad(a, (0, 200 - len(a)), "wrap") for a in (SYMMETRIC["clusters"], SYMMETRIC["Wilkinson's"])]
+    a = np.stack([*tiles, np.diag(np.arange(200.0)), np.zeros((200, 200)), symmetric(200, 200)]).astype(np.float32)
+    a = np.tril(a) + np.tril(a, -1).swapaxes(-1, -2)
+    for factors in (ts.linalg.eigh, ts.linalg.svd):
+        together = [np.asarray(part) for part in factors(a)]
+        for i in range(len(a)):
+            same_bits(factors(a[i]), [part[i] for part in together])
+
+
+def test_the_last_step_finishes_alone() -> None:
+    """With so few steps that most rotations are left to it."""
+    kernel, d, e = eigenvalues.tridiagonal_vectors_step, RNG.standard_normal((1, 40)), RNG.standard_normal((1, 40))
+    whole = np.diag(d[0]) + np.diag(e[0, :39], 1) + np.diag(e[0, :39], -1)
+    values, z = np.empty((1, 40)), np.empty((1, 1, 40, 64))
+    lines, ranges = np.empty((1, 1, 10, 44)), np.empty((1, 3, 2), np.int64)
+    for step in range(3):
+        kernel(d, e, np.eye(40)[None], values, z, lines, ranges, np.array([step], np.int32), steps=3)
+    v = z[0, 0, :, :40].T
+    near(np.sort(values[0]), np.linalg.eigvalsh(whole))
+    near(whole @ v, v * values)
+    near(v.T @ v, np.eye(40))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

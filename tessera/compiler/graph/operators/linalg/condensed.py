@@ -8,9 +8,10 @@ from typing import Any
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Operator, tensor
+from tessera.compiler.graph.operators.linalg.triangular import FEW, SHARED
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
-from tessera.language import dims
+from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.lazy import np
 
@@ -24,6 +25,8 @@ STRIP = 64
 SHARE = 256
 """elements of a row that a program turns: fewer would pay for finding the rotations once more"""
 
+STEPS = 18
+"""Launches in which programs share a matrix. All but two find rotations, so many that hardly a matrix leaves any."""
 
 CLEAR = 0.7
 """A vector's sign is that of its first element that is at least so large beside its greatest one: where several are
@@ -69,6 +72,29 @@ def strips(n: Dim) -> tuple[Dim, int, Dim]:
 def lines(n: Dim, sides: int) -> tuple[int, Dim]:
     """The lines of a program that turns vectors on so many sides, and how long they are (kernels/condensed.py)."""
     return 2 + 2 * SWEEPS * sides, n + 2 * SWEEPS
+
+
+def is_shared(d: TensorType) -> bool:
+    """Whether programs share each of the matrices with the lines d [..., N]: one finds rotations, others turn."""
+    *batch, n = d.shape
+    count = dims.prod(batch)
+    return isinstance(count, int) and isinstance(n, int) and count <= FEW and n >= SHARED
+
+
+def shared_memory(d: TensorType, sides: int) -> tuple[TensorType, TensorType]:
+    """The lines that the programs share, and the ranges of the pairs of sweeps in them (kernels/condensed.py)."""
+    *batch, n = d.shape
+    pairs = 2 * dims.ceildiv(n, 12)
+    lines = d.with_shape((*batch, 1, 2 + 2 * SWEEPS * sides * pairs, n + 2 * SWEEPS))
+    return lines, d.with_shape((*batch, pairs + 1, 2)).with_dtype(dtypes.int64)
+
+
+def numpy_memory(d: Any, sides: int) -> tuple[Any, Any]:
+    """`shared_memory` of arrays."""
+    *batch, n = d.shape
+    pairs = 2 * -(-n // 12)
+    lines = np.zeros((*batch, 1, 2 + 2 * SWEEPS * sides * pairs, n + 2 * SWEEPS), d.dtype)
+    return lines, np.zeros((*batch, pairs + 1, 2), np.int64)
 
 
 def from_strips(g: GraphBuilder, z: Value, n: Dim) -> Value:

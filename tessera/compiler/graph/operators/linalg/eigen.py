@@ -10,17 +10,21 @@ from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
 from tessera.compiler.graph.operators.linalg.condensed import (
     PANEL,
+    STEPS,
     Condensed,
     apart,
     batched_lines,
     eigen_rows,
     finite_or_nan,
     from_strips,
+    is_shared,
     lines,
+    numpy_memory,
     numpy_rows,
     numpy_scaled,
     numpy_signs,
     scaled,
+    shared_memory,
     signs,
     strips,
     taken,
@@ -145,6 +149,27 @@ class TridiagonalVectors(Condensed):
         return dims.prod(operands[0].shape) * n * n * 6
 
 
+class TridiagonalVectorsInSteps(TridiagonalVectors):
+    """The same for a few large matrices of a known size, which programs share; with other memory, of floats and of
+    whole numbers."""
+
+    def infer(self, t: Infer, d: TensorType, e: TensorType, q: TensorType) -> tuple[TensorType, ...]:
+        return (*super().infer(t, d, e, q)[:2], *shared_memory(d, 1))
+
+    def reference(self, d: Any, e: Any, q: Any) -> Any:
+        return (*super().reference(d, e, q)[:2], *numpy_memory(d, 1))
+
+    def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
+        if operands[0].rank != 2:
+            return None
+        constants, config = {"steps": STEPS}, {"BLOCK": BLOCK}
+        name = "eigenvalues.tridiagonal_vectors_step"
+        return TileKernel(name, "a step to eigenvectors of {0}", constants, config, steps=STEPS)
+
+    def decompose(self, g: GraphBuilder, d: Value, e: Value, q: Value) -> Any:
+        return batched_lines(g, "tridiagonal_vectors_in_steps", [d, e, q], [1, 3, 3, 2])
+
+
 class Eigh(Operator):
     """Eigenvalues [..., N], ascending, and eigenvectors in columns [..., N, N] of symmetric matrices x [..., N, N].
 
@@ -184,7 +209,7 @@ class Eigh(Operator):
         else:
             packed, tri, d, e, *_ = g.tridiagonalize(a)
             q = g.qr_multiply(packed, tri, identity(g, tensor(a), n, n), False, 1)
-            w, z, _ = g.tridiagonal_vectors(d, e, q)
+            w, z, *_ = (g.tridiagonal_vectors_in_steps if is_shared(tensor(d)) else g.tridiagonal_vectors)(d, e, q)
             rows = from_strips(g, z, n)
             rows = g.mul(rows, signs(g, rows))
         order = g.argsort(w, axis=-1)

@@ -10,17 +10,21 @@ from tessera.compiler.graph.cut import Cut
 from tessera.compiler.graph.operator import Infer, Operator, TileKernel, tensor
 from tessera.compiler.graph.operators.linalg.condensed import (
     PANEL,
+    STEPS,
     Condensed,
     apart,
     batched_lines,
     bidiagonal,
     finite_or_nan,
     from_strips,
+    is_shared,
     lines,
+    numpy_memory,
     numpy_rows,
     numpy_scaled,
     numpy_signs,
     scaled,
+    shared_memory,
     signs,
     singular_rows,
     strips,
@@ -147,6 +151,26 @@ class BidiagonalVectors(Condensed):
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         n = operands[0].shape[-1]
         return dims.prod(operands[0].shape) * n * n * 24
+
+
+class BidiagonalVectorsInSteps(BidiagonalVectors):
+    """The same for a few large matrices of a known size, as `TridiagonalVectorsInSteps`."""
+
+    def infer(self, t: Infer, d: TensorType, e: TensorType, q: TensorType, p: TensorType) -> tuple[TensorType, ...]:
+        return (*super().infer(t, d, e, q, p)[:3], *shared_memory(d, 2))
+
+    def reference(self, d: Any, e: Any, q: Any, p: Any) -> Any:
+        return (*super().reference(d, e, q, p)[:3], *numpy_memory(d, 2))
+
+    def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
+        if operands[0].rank != 2:
+            return None
+        constants, config = {"steps": STEPS}, {"BLOCK": BLOCK}
+        name = "singular_values.bidiagonal_vectors_step"
+        return TileKernel(name, "a step to singular vectors", constants, config, steps=STEPS)
+
+    def decompose(self, g: GraphBuilder, d: Value, e: Value, q: Value, p: Value) -> Any:
+        return batched_lines(g, "bidiagonal_vectors_in_steps", [d, e, q, p], [1, 3, 3, 3, 2])
 
 
 class Svd(Operator):
@@ -291,7 +315,8 @@ def _of_square(g: GraphBuilder, x: Value) -> tuple[Value, Value, Value]:
         left, right, t, s, d, e, *_ = g.bidiagonalize(x)
         eye = identity(g, tensor(x), n, n)
         q, p = g.qr_multiply(left, t, eye), g.qr_multiply(right, s, eye, False, 1)
-        w, rows, columns, _ = g.bidiagonal_vectors(d, e, q, p)
+        vectors = g.bidiagonal_vectors_in_steps if is_shared(tensor(d)) else g.bidiagonal_vectors
+        w, rows, columns, *_ = vectors(d, e, q, p)
         u, v = from_strips(g, rows, n), from_strips(g, columns, n)
         sign = signs(g, u)
         u, v = g.mul(u, sign), g.mul(v, sign)
