@@ -63,7 +63,7 @@ def cholesky_step(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], step: Te
 @ts.kernel(BLOCK=32, STEP=8)
 def lu(
     a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], order: Tensor["B", "N"], sign: Tensor["B"],
-    panel: Tensor["B", "N", "W"],
+    panel: Tensor["B", 1, "N", "W"],
 ):  # fmt: skip
     """a[order] = L U, with L (unit diagonal, not stored) below the diagonal of `out` and U in the rest.
 
@@ -82,45 +82,56 @@ def lu(
         for j in ts.tile.range_k(0, ctx.N, nb):
             out[m, i : i + nb, j : j + nb] = a[m, i : i + nb, j : j + nb]
     for k in ts.tile.range_k(0, ctx.N, nb):
-        for i in ts.tile.range_k(0, ctx.N, nb):
-            x = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
-            for j in ts.tile.range_k(0, min(i, k), nb):
-                x -= ts.tile.mma(out[m, i : i + nb, j : j + nb].reshape((nb, nb)), rows_of(panel, m, j, nb))
-            panel[m, i : i + nb, :] = x
-            for s in ts.tile.range_k(i, min(i + nb, k), ctx.STEP):  # above the diagonal
-                solve_step(out, panel, m, i, s, ctx.STEP)
+        bring_up(out, panel, m, 0, k, k, ctx.STEP)
         for c in ts.tile.range_k(0, min(nb, ctx.N - k)):
-            top, p = ts.tile.full((), -1.0, a.dtype), k + c
-            for i in ts.tile.range_k(k, ctx.N, nb):
-                size = ts.tile.where(i + at >= k + c, ts.tile.abs(panel[m, i : i + nb, c]), -1.0)
-                best = ts.tile.max(size)
-                p = ts.tile.where(best > top, i + ts.tile.argmax(size), p)
-                top = ts.tile.maximum(best, top)
+            p = pivot_row(panel, m, 0, k, c)
             if p != k + c:
                 parity = -parity
                 for j in ts.tile.range_k(0, ctx.N, nb):
-                    upper, lower = out[m, k + c, j : j + nb], out[m, p, j : j + nb]
-                    out[m, k + c, j : j + nb] = lower
-                    out[m, p, j : j + nb] = upper
-                upper, lower = panel[m, k + c, :], panel[m, p, :]
-                panel[m, k + c, :] = lower
-                panel[m, p, :] = upper
-                first, second = order[m, k + c], order[m, p]
-                order[m, k + c] = second
-                order[m, p] = first
-            row = panel[m, k + c, :].reshape(nb)
-            pivot = ts.tile.where(row[c] == 0, 1.0, row[c])
-            right = ts.tile.where(at > c, row, 0.0)[None, :]
-            for i in ts.tile.range_k(k, ctx.N, nb):
-                below = (i + at > k + c).reshape(nb)
-                column = panel[m, i : i + nb, c].reshape(nb)
-                factors = column / pivot
-                panel[m, i : i + nb, c] = ts.tile.where(below, factors, column)
-                left = ts.tile.where(below, factors, 0.0)[:, None]
-                panel[m, i : i + nb, :] = rows_of(panel, m, i, nb) - left * right
-        for i in ts.tile.range_k(0, ctx.N, nb):
-            out[m, i : i + nb, k : k + nb] = rows_of(panel, m, i, nb)
+                    exchange(out, m, k + c, p, j, nb)
+                exchange_in_panel(panel, m, 0, k + c, p)
+                exchange_numbers(order, m, k + c, p)
+            eliminate(panel, m, 0, k, c)
+        store_panel(out, panel, m, 0, k)
     sign[m] = parity
+
+
+@ts.kernel(BLOCK=32, STEP=8)
+def lu_step(
+    a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], order: Tensor["B", "N"], sign: Tensor["B"],
+    pivots: Tensor["B", "N"], panel: Tensor["B", 2, "N", "W"], step: Tensor[1, ts.int32],
+):  # fmt: skip
+    """The same by two programs that share a matrix, with the same sums in the same order.
+
+    In step s the first one factors block of columns s, in one half of `panel`. The other one exchanges rows of other
+    blocks by the `pivots` of block s - 1, and brings block s + 1 up to date with those before s, in the other half.
+    What block s - 1 adds to block s is left to the first one. One step more exchanges the last rows.
+    """
+    ctx = ts.tile.context()
+    nb = ctx.BLOCK
+    ts.tile.grid(ctx.B, 2)
+    m, other = ts.tile.program_id(0), ts.tile.program_id(1)
+    now, odd = step[0] * nb, step[0] % 2
+    if other == 0:
+        for half in ts.tile.range_k(0, 2):  # loops, as the ranges of their counters are known
+            for k in ts.tile.range_k(0, ctx.N, nb):
+                if (half == odd) & (k == now):
+                    factor_block(a, out, order, sign, pivots, panel, m, half, k, ctx.STEP)
+    if other == 1:
+        for k in ts.tile.range_k(0, ctx.N, nb):
+            if k + nb == now:
+                exchange_rows(out, pivots, m, k, now, nb)
+        for i in ts.tile.range_k(0, ctx.N, nb):
+            for j in ts.tile.range_k(nb, ctx.N, nb):
+                if now == 0:
+                    out[m, i : i + nb, j : j + nb] = a[m, i : i + nb, j : j + nb]
+        for half in ts.tile.range_k(0, 2):
+            for k in ts.tile.range_k(nb, ctx.N, nb):
+                if (half != odd) & (k == now + nb):
+                    bring_up(out, panel, m, half, k, k - nb, ctx.STEP)
+            for i in ts.tile.range_k(0, ctx.N, nb):
+                if now >= ctx.N:
+                    panel[m, half, i : i + nb, :] = ts.tile.zeros((nb, nb), a.dtype)
 
 
 @ts.kernel(BLOCK=32)
@@ -265,21 +276,125 @@ def put(out, m, i, j, upper, x):
         out[m, i : i + nb, j : j + nb] = x
 
 
-def rows_of(panel, m, i, count):
-    """`count` rows of the panel of matrix m."""
-    return panel[m, i : i + count, :].reshape((count, panel.shape[2]))
+def bring_up(out, panel, m, half, k, known, step):
+    """Puts the block of columns at k into a half of the panel, without what the blocks before `known` add to it."""
+    nb = panel.shape[3]
+    for i in ts.tile.range_k(0, out.shape[1], nb):
+        x = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
+        for j in ts.tile.range_k(0, min(i, known), nb):
+            x -= ts.tile.mma(out[m, i : i + nb, j : j + nb].reshape((nb, nb)), rows_of(panel, m, half, j, nb))
+        panel[m, half, i : i + nb, :] = x
+        for s in ts.tile.range_k(i, min(i + nb, known), step):  # above the diagonal
+            solve_step(out, panel, m, half, i, s, step)
 
 
-def solve_step(out, panel, m, i, s, step):
+def factor_block(a, out, order, sign, pivots, panel, m, half, k, step):
+    """Finishes the block of columns at k, of which `bring_up` has left out what the block before it adds."""
+    nb, n = panel.shape[3], out.shape[1]
+    if k == 0:
+        sign[m] = ts.tile.full((), 1.0, a.dtype)
+        for i in ts.tile.range_k(0, n, nb):
+            order[m, i : i + nb] = ts.tile.cast(i + ts.tile.arange(nb), order.dtype)
+            panel[m, half, i : i + nb, :] = a[m, i : i + nb, :nb].reshape((nb, nb))
+    else:
+        before = max(k - nb, 0)
+        for c in ts.tile.range_k(before, k):
+            exchange_in_panel(panel, m, half, c, pivots[m, c])
+        for s in ts.tile.range_k(before, k, step):
+            solve_step(out, panel, m, half, before, s, step)
+        for i in ts.tile.range_k(k, n, nb):
+            left = out[m, i : i + nb, before : before + nb].reshape((nb, nb))
+            panel[m, half, i : i + nb, :] -= ts.tile.mma(left, rows_of(panel, m, half, before, nb))
+    parity = sign[m]
+    for c in ts.tile.range_k(0, min(nb, n - k)):
+        p = pivot_row(panel, m, half, k, c)
+        pivots[m, k + c] = p
+        if p != k + c:
+            parity = -parity
+            exchange_in_panel(panel, m, half, k + c, p)
+            exchange_numbers(order, m, k + c, p)
+        eliminate(panel, m, half, k, c)
+    sign[m] = parity
+    store_panel(out, panel, m, half, k)
+
+
+def pivot_row(panel, m, half, k, c):
+    """The row, from k + c on, of the largest element of column c of the panel; of equal ones the first."""
+    nb = panel.shape[3]
+    at, top, p = ts.tile.arange(nb), ts.tile.full((), -1.0, panel.dtype), k + c
+    for i in ts.tile.range_k(k, panel.shape[2], nb):
+        size = ts.tile.where(i + at >= k + c, ts.tile.abs(panel[m, half, i : i + nb, c].reshape(nb)), -1.0)
+        best = ts.tile.max(size)
+        p = ts.tile.where(best > top, i + ts.tile.argmax(size), p)
+        top = ts.tile.maximum(best, top)
+    return p
+
+
+def eliminate(panel, m, half, k, c):
+    """Makes column c the factors of row k + c, and takes multiples of this row from those below it."""
+    nb = panel.shape[3]
+    at = ts.tile.arange(nb)
+    row = panel[m, half, k + c, :].reshape(nb)
+    pivot = ts.tile.where(row[c] == 0, 1.0, row[c])
+    right = ts.tile.where(at > c, row, 0.0)[None, :]
+    for i in ts.tile.range_k(k, panel.shape[2], nb):
+        below = (i + at > k + c).reshape(nb)
+        column = panel[m, half, i : i + nb, c].reshape(nb)
+        factors = column / pivot
+        panel[m, half, i : i + nb, c] = ts.tile.where(below, factors, column)
+        left = ts.tile.where(below, factors, 0.0)[:, None]
+        panel[m, half, i : i + nb, :] = rows_of(panel, m, half, i, nb) - left * right
+
+
+def exchange_rows(out, pivots, m, k, but, nb):
+    """Exchanges rows as the pivots of the block at k ask for, in all other blocks of columns but one."""
+    for j in ts.tile.range_k(0, out.shape[1], nb):
+        if (j != k) & (j != but):
+            for c in ts.tile.range_k(k, min(k + nb, out.shape[1])):
+                p = pivots[m, c]
+                if p != c:
+                    exchange(out, m, c, p, j, nb)
+
+
+def exchange(out, m, i, p, j, nb):
+    upper, lower = out[m, i, j : j + nb], out[m, p, j : j + nb]
+    out[m, i, j : j + nb] = lower
+    out[m, p, j : j + nb] = upper
+
+
+def exchange_in_panel(panel, m, half, i, p):
+    upper, lower = panel[m, half, i, :], panel[m, half, p, :]
+    panel[m, half, i, :] = lower
+    panel[m, half, p, :] = upper
+
+
+def exchange_numbers(order, m, i, p):
+    first, second = order[m, i], order[m, p]
+    order[m, i] = second
+    order[m, p] = first
+
+
+def store_panel(out, panel, m, half, k):
+    nb = panel.shape[3]
+    for i in ts.tile.range_k(0, out.shape[1], nb):
+        out[m, i : i + nb, k : k + nb] = rows_of(panel, m, half, i, nb)
+
+
+def rows_of(panel, m, half, i, count):
+    """`count` rows of a half of the panel of matrix m."""
+    return panel[m, half, i : i + count, :].reshape((count, panel.shape[3]))
+
+
+def solve_step(out, panel, m, half, i, s, step):
     """Rows s to s + step of a panel, solved for with the triangle of `out` that begins at row i."""
     at = ts.tile.arange(step)
-    x = panel[m, s : s + step, :].reshape((step, panel.shape[2]))
+    x = rows_of(panel, m, half, s, step)
     for j in ts.tile.range_k(i, s, step):
-        x -= ts.tile.mma(out[m, s : s + step, j : j + step].reshape((step, step)), rows_of(panel, m, j, step))
+        x -= ts.tile.mma(out[m, s : s + step, j : j + step].reshape((step, step)), rows_of(panel, m, half, j, step))
     d = out[m, s : s + step, s : s + step].reshape((step, step))
     for r in ts.tile.range_k(0, step):
         x = x - ts.tile.where(at > r, d[:, r], 0.0)[:, None] * x[r][None, :]
-    panel[m, s : s + step, :] = x
+    panel[m, half, s : s + step, :] = x
 
 
 def column_of(x, at, j):

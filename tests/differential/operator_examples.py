@@ -148,6 +148,7 @@ LINALG = [
         unit=unit) for lower, trans, unit in ((True, False, False), (True, True, True), (False, True, False))),
     E("lu_factor", Arg("B 6 6", "wide")), E("lu_factor_lanes", Arg("5 5 B", "wide")),
     E("lu_factor", GENERAL), E("lu_factor", Arg("S S", "wide", -1.0, 1.0, 4.0)),
+    E("lu_factor_in_steps", GENERAL), E("lu_factor_in_steps", Arg("S S", "wide", -1.0, 1.0, 4.0)),
     E("solve_square", GENERAL, RIGHT), E("solve_square", GENERAL, RIGHT, trans=True),
     E("solve", GENERAL, RIGHT), E("solve", GENERAL, Arg("S", "wide")), E("solve", GENERAL, Arg("E 1 S D", "wide")),
     E("solve", Arg("S S", "wide", -1.0, 1.0, 4.0), RIGHT),

@@ -60,7 +60,8 @@ def test_no_rule_is_missing() -> None:
 def test_what_has_no_derivative_says_so() -> None:
     parts = {  # of `ts.linalg`'s operators, which have the rules
         "bidiagonal_values", "bidiagonal_vectors", "bidiagonal_vectors_in_steps", "bidiagonalize", "cholesky_lanes",
-        "eigh_lanes", "eigvalsh_lanes", "lu_factor", "lu_factor_lanes", "qr_factor", "qr_lanes", "qr_multiply",
+        "eigh_lanes", "eigvalsh_lanes", "lu_factor", "lu_factor_in_steps", "lu_factor_lanes", "qr_factor",
+        "qr_lanes", "qr_multiply",
         "svd_lanes", "svdvals_lanes", "triangular_solve_lanes", "tridiagonal_values", "tridiagonal_vectors",
         "tridiagonal_vectors_in_steps", "tridiagonalize",
     }  # fmt: skip

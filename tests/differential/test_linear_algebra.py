@@ -201,6 +201,22 @@ def test_one_size_and_an_open_one_give_the_same_bits() -> None:
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
 
 
+def test_programs_that_share_a_matrix_change_no_bit() -> None:
+    """They share a few large matrices; each of a larger batch has a program of its own."""
+    a, b = matrices(6, 223, 223).astype(np.float32), matrices(6, 223, 3).astype(np.float32)
+    a[0, :, 40] = 0  # no pivot
+    a[1] = np.eye(223)[::-1]
+    together = [np.asarray(part) for part in (ts.linalg.solve(a[1:], b[1:]), *ts.linalg.slogdet(a))]
+    for i in range(5):
+        alone = [np.asarray(part) for part in ts.linalg.slogdet(a[i])]
+        if i:
+            alone = [np.asarray(ts.linalg.solve(a[i], b[i])), *alone]
+            np.testing.assert_allclose(a[i] @ alone[0], b[i], atol=2e-3)
+        wanted = [part[i] for part in together[1:]] if i == 0 else [together[0][i - 1], *(p[i] for p in together[1:])]
+        assert [part.tobytes() for part in alone] == [part.tobytes() for part in wanted]
+    assert together[1][0] == 0
+
+
 def test_threads_do_not_change_a_bit(open_sizes: Any) -> None:
     a, b = matrices(6, 70, 70), matrices(6, 70, 130)
     before, found = ts.get_num_threads(), []

@@ -20,7 +20,7 @@ from tessera.compiler.graph.operators.linalg.matrices import (
     keep_matrices,
     turned,
 )
-from tessera.compiler.graph.operators.linalg.triangular import numpy_pair, paired, right_side
+from tessera.compiler.graph.operators.linalg.triangular import is_shared, numpy_pair, paired, right_side
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dtypes
@@ -46,32 +46,37 @@ class LuFactor(Operator):
     differentiable = False
 
     def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-        order, panel = a.with_shape(a.shape[:-1]).with_dtype(dtypes.int32), a.with_shape((*a.shape[:-1], BLOCK))
-        return a, order, a.with_shape(a.shape[:-2]), panel
+        *batch, n, _ = a.shape
+        order, panel = a.with_shape((*batch, n)).with_dtype(dtypes.int32), a.with_shape((*batch, 1, n, BLOCK))
+        return a, order, a.with_shape((*batch,)), panel
 
     def reference(self, a: Any) -> Any:
         n = a.shape[-1]
-        factors, order, sign = each(_lu, [(n, n), (n,), ()], a)
-        panel = np.zeros((*a.shape[:-1], BLOCK), a.dtype)
+        factors, order, sign, _ = each(_lu, [(n, n), (n,), (), (n,)], a)
+        panel = np.zeros((*a.shape[:-2], 1, n, BLOCK), a.dtype)
         if n:
-            last = factors[..., (n - 1) // BLOCK * BLOCK :]
+            last = factors[..., None, :, (n - 1) // BLOCK * BLOCK :]
             panel[..., : last.shape[-1]] = last
         return factors, order.astype(np.int32), sign, panel
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
-        if operands[0].rank != 3 or is_small(operands[0]):
+        if operands[0].rank != 3 or is_small(operands[0]) or is_shared(operands[0]):
             return None
         return TileKernel("factorizations.lu", "L and U of {0}", config={"BLOCK": BLOCK})
 
     def decompose(self, g: GraphBuilder, a: Value) -> Any:
         shape = tensor(a).shape
         if 0 in shape[-2:]:
-            order, panel = g.full(shape[:-1], 0, dtypes.int32), g.full((*shape[:-1], BLOCK), 0, tensor(a).dtype)
+            order = g.full(shape[:-1], 0, dtypes.int32)
+            panel = g.full((*shape[:-2], 1, shape[-2], BLOCK), 0, tensor(a).dtype)
             return a, order, g.full(shape[:-2], 1, tensor(a).dtype), panel
         if is_small(tensor(a)):
             factors, order, sign = in_lanes(g, "lu_factor_lanes", [a])
-            return factors, order, sign, g.pad(factors, [(0, 0)] * (len(shape) - 1) + [(0, BLOCK - shape[-1])])
-        return batched(g, "lu_factor", [a], [2, 1, 0, 2])
+            return factors, order, sign, _last_block(g, factors)
+        if is_shared(tensor(a)):
+            factors, order, sign, *_ = g.lu_factor_in_steps(a)
+            return factors, order, sign, _last_block(g, factors)
+        return batched(g, "lu_factor", [a], [2, 1, 0, 3])
 
     def partition(self, cut: Cut, a: TensorType) -> None:
         keep_matrices(cut, a)
@@ -81,16 +86,64 @@ class LuFactor(Operator):
         return count_of(operands[0].shape) * n * n * n * 2 // 3
 
 
+class LuFactorInSteps(Operator):
+    """The same for a few large matrices of a known size, which programs share; then the pivot of each column
+    [..., N], and memory where the kernel works, [..., 2, N, block]."""
+
+    functions = ()
+    methods = ()
+    kind = "scan"
+    batching = "leading"
+    multiple = True
+    differentiable = False
+
+    def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, ...]:
+        *batch, n, _ = a.shape
+        line = a.with_shape((*batch, n))
+        pivots, panel = line.with_dtype(dtypes.int64), a.with_shape((*batch, 2, n, BLOCK))
+        return a, line.with_dtype(dtypes.int32), a.with_shape((*batch,)), pivots, panel
+
+    def reference(self, a: Any) -> Any:
+        n = a.shape[-1]
+        factors, order, sign, pivots = each(_lu, [(n, n), (n,), (), (n,)], a)
+        panel = np.zeros((*a.shape[:-2], 2, n, BLOCK), a.dtype)
+        return factors, order.astype(np.int32), sign, pivots.astype(np.int64), panel
+
+    def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
+        if operands[0].rank != 3 or not isinstance(n := operands[0].shape[-1], int):
+            return None
+        steps = -(-n // BLOCK) + 1
+        return TileKernel("factorizations.lu_step", "a step to L and U of {0}", config={"BLOCK": BLOCK}, steps=steps)
+
+    def decompose(self, g: GraphBuilder, a: Value) -> Any:
+        return batched(g, "lu_factor_in_steps", [a], [2, 1, 0, 1, 3])
+
+    def partition(self, cut: Cut, a: TensorType) -> None:
+        keep_matrices(cut, a)
+
+    def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
+        n = operands[0].shape[-1]
+        return count_of(operands[0].shape) * n * n * n * 2 // 3
+
+
+def _last_block(g: GraphBuilder, factors: Value) -> Value:
+    """The last block of columns, as `lu_factor`'s kernel leaves it."""
+    shape = tensor(factors).shape
+    start = (shape[-1] - 1) // BLOCK * BLOCK
+    last = g.slice(factors, (*(0,) * (len(shape) - 1), start), shape)
+    return g.unsqueeze(g.pad(last, [(0, 0)] * (len(shape) - 1) + [(0, start + BLOCK - shape[-1])]), -3)
+
+
 def _lu(x: Any) -> Any:
-    out, order, sign = np.array(x), np.arange(len(x)), 1.0
+    out, order, sign, pivots = np.array(x), np.arange(len(x)), 1.0, np.arange(len(x))
     with np.errstate(all="ignore"):
         for j in range(len(x)):
-            p = j + int(np.argmax(np.abs(out[j:, j])))
+            p = pivots[j] = j + int(np.argmax(np.abs(out[j:, j])))
             if p != j:
                 out[[j, p]], order[[j, p]], sign = out[[p, j]], order[[p, j]], -sign
             out[j + 1 :, j] /= 1 if out[j, j] == 0 else out[j, j]
             out[j + 1 :, j + 1 :] -= np.outer(out[j + 1 :, j], out[j, j + 1 :])
-    return out, order, sign
+    return out, order, sign, pivots
 
 
 class SolveSquare(Operator):
@@ -143,7 +196,7 @@ def _rows(g: GraphBuilder, x: Value, order: Value) -> Value:
 
 
 def _solve(a: Any, b: Any) -> Any:
-    factors, order, _ = _lu(a)
+    factors, order, *_ = _lu(a)
     y = np.array(b[order])
     n = len(y)
     with np.errstate(all="ignore"):
@@ -223,7 +276,7 @@ class Det(Operator):
 
     def reference(self, x: Any) -> Any:
         def one(m: Any) -> Any:
-            factors, _, sign = _lu(m)
+            factors, _, sign, _ = _lu(m)
             return sign * np.diagonal(factors).prod()
 
         return each(one, [()], x)
@@ -258,7 +311,7 @@ class Slogdet(Operator):
 
     def reference(self, x: Any) -> Any:
         def one(m: Any) -> Any:
-            factors, _, sign = _lu(m)
+            factors, _, sign, _ = _lu(m)
             d = np.diagonal(factors)
             with np.errstate(all="ignore"):
                 return sign * np.sign(d).prod(), np.log(np.abs(d)).sum()

@@ -62,9 +62,8 @@ class Cholesky(Operator):
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         if operands[0].rank != 3 or is_small(operands[0]):
             return None
-        batch, n, _ = operands[0].shape
-        if isinstance(batch, int) and isinstance(n, int) and batch <= FEW and n >= SHARED:
-            steps = -(-n // BLOCK)
+        if is_shared(operands[0]):
+            steps = -(-operands[0].shape[-1] // BLOCK)
             return TileKernel("factorizations.cholesky_step", "a step of Cholesky's factor of {0}", steps=steps)
         return TileKernel("factorizations.cholesky", "Cholesky's factor of {0}")
 
@@ -96,6 +95,12 @@ class Cholesky(Operator):
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
         n = operands[0].shape[-1]
         return count_of(operands[0].shape) * n * n * n // 3
+
+
+def is_shared(x: TensorType) -> bool:
+    """Whether programs share each of the matrices: few large ones of a known size."""
+    count, n = count_of(x.shape), x.shape[-1]
+    return isinstance(count, int) and isinstance(n, int) and count <= FEW and n >= SHARED
 
 
 def _cholesky(x: Any) -> Any:
