@@ -340,11 +340,11 @@ class Dropout(Module):
     def __call__(self, x: Any, key: Any = ...) -> Any: ...
 
 class MLP(Module):
-    """Linear, `act`, Linear: [..., D] to [..., D], `hidden` features between."""
+    """Linear, `act`, Linear: [..., D] to [..., D], or to as many features as `outputs` says, `hidden` between."""
     up: Linear
     down: Linear
     act: Callable
-    def __init__(self, features: int, hidden: int, *, key: int | None = ..., act: Callable[..., Any] = ..., bias: bool = ..., dtype: Any = ...) -> None: ...
+    def __init__(self, features: int, hidden: int, outputs: int | None = ..., *, key: int | None = ..., act: Callable[..., Any] = ..., bias: bool = ..., dtype: Any = ...) -> None: ...
     def __call__(self, x: Any) -> Any: ...
 
 class SwiGLU(Module):

@@ -95,19 +95,19 @@ class Dropout(Module):
 
 
 class MLP(Module):
-    """Linear, `act`, Linear: [..., D] to [..., D], `hidden` features between."""
+    """Linear, `act`, Linear: [..., D] to [..., D], or to as many features as `outputs` says, `hidden` between."""
 
     up: Linear
     down: Linear
     act: Callable
 
     def __init__(
-        self, features: int, hidden: int, *, key: int | None = None, act: Callable[..., Any] = ts.gelu,
-        bias: bool = True, dtype: Any = ts.f32,
+        self, features: int, hidden: int, outputs: int | None = None, *, key: int | None = None,
+        act: Callable[..., Any] = ts.gelu, bias: bool = True, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         first, second = init.split(key, 2)
         self.up = Linear(features, hidden, key=first, bias=bias, dtype=dtype)
-        self.down = Linear(hidden, features, key=second, bias=bias, dtype=dtype)
+        self.down = Linear(hidden, features if outputs is None else outputs, key=second, bias=bias, dtype=dtype)
         self.act = act
 
     def __call__(self, x):

@@ -95,6 +95,7 @@ def swiglu(p, x, name=""):
 
 def test_feed_forward(target):
     check(nn.MLP(8, 6, key=1), mlp)
+    check(nn.MLP(8, 6, 3, key=1), mlp)
     check(nn.SwiGLU(8, 6, key=1), swiglu)
 
 
