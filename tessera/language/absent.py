@@ -103,7 +103,7 @@ _OF_NN: dict[str, str] = {
     **dict.fromkeys(
         ("ModuleList", "ModuleDict", "ParameterList", "ParameterDict"), "a field may be a list or dict of modules"
     ),
-    "Parameter": "an array of floats that a field holds is a parameter, ts.asarray(1.0) too; numbers are settings",
+    "Buffer": "write self.register_buffer(name, array), or name: ts.Tensor = nn.buffer() in the class",
     "functional": "functions are those of ts: ts.relu, ts.softmax, ts.cross_entropy",
     **{
         name: f"write the function ts.{function}, without parentheses in nn.Sequential"
@@ -265,8 +265,6 @@ _OF_MODULE: dict[str, str] = {
     **dict.fromkeys(("float", "half", "double", "bfloat16"), "write model.to(ts.f32), ts.f16 and so on"),
     **dict.fromkeys(("children", "modules", "named_modules"), "its fields are its modules"),
     "register_parameter": "set it: self.scale = ts.ones((8,)); an array of floats is a parameter",
-    "register_buffer": "an array of integers or bools is one: self.mask = ts.tril(ts.ones((8, 8), ts.bool)); a field of"
-    " floats is one if the class says so, mask: ts.Tensor = nn.buffer()",
     **{f"running_{name}": f"it is norm.{name}, and norm.replace({name}=...) sets it" for name in ("mean", "var")},
     "apply": "write a loop over model.named_parameters(), and model.load_state_dict",
 }

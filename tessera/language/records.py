@@ -19,6 +19,10 @@ BUFFER = "tessera.buffer"
 """in the metadata of a dataclass's field: its arrays are state that is not trained"""
 
 
+REGISTERED = "_registered_buffers"
+"""the attribute of an object that names its buffers which its class does not declare"""
+
+
 class ArrayType(NamedTuple):
     """What an array is, without its elements."""
 

@@ -22,7 +22,7 @@ from tessera.language.absent import instead, no_name
 from tessera.tracebacks import outward
 
 _HOME = {
-    **dict.fromkeys(("Module", "buffer"), "module"),
+    **dict.fromkeys(("Module", "Parameter", "buffer"), "module"),
     **dict.fromkeys(("Linear", "FusedLinearGeLU", "FusedLinearSiLU", "Embedding", "Dropout", "MLP", "SwiGLU"), "dense"),
     **dict.fromkeys(("LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d"), "norms"),
     **dict.fromkeys(("MultiHeadAttention", "SlidingWindowAttention", "FlashAttention2"), "heads"),

@@ -266,6 +266,12 @@ A = TypeVar("A")
 """results belong to the library of the first array"""
 
 
+def Parameter(data: Any) -> Any:
+    """`data` as an array of floats, f32 if it is a number or a list: a parameter in a field, as any such array is.
+
+    Raises LaunchError TS351 for what is no float.
+    """
+
 def buffer(**options: Any) -> Any:
     """A field whose arrays are not trained: `mean: Tensor["D"] = ts.nn.buffer()`."""
 

@@ -12,7 +12,7 @@ import tessera as ts
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.absent import FOREIGN_PARAMETERS, ONLY_REFUSES, instead_of_attribute, no_attribute
-from tessera.language.records import members
+from tessera.language.records import REGISTERED, members
 from tessera.nn import tree
 from tessera.tracebacks import outward
 
@@ -22,17 +22,31 @@ def buffer(**options: Any) -> Any:
     return dataclasses.field(metadata={tree.BUFFER: True}, **options)
 
 
+def Parameter(data: Any) -> Any:
+    """`data` as an array of floats, f32 if it is a number or a list: a parameter in a field, as any such array is.
+
+    Raises LaunchError TS351 for what is no float.
+    """
+    made = ts.asarray(data) if tree.is_array(data) else ts.asarray(data, ts.f32)
+    if not made.dtype.is_float:
+        message = (
+            f"a parameter is trained, and {made.dtype} has no gradient; an array of {made.dtype} in a field is state"
+        )
+        raise LaunchError(Diagnostic("TS351", message))
+    return made
+
+
 @dataclass_transform(eq_default=False)
 class Module:
     """Base of layers and models. A subclass automatically is a dataclass. Its fields are arrays, modules, lists and
     dicts of them, and configuration.
 
-    Arrays of floats are parameters, unless their field is a `buffer()`; integers are state. Names are paths:
-    `"blocks.0.norm.weight"`. `Linear["D", "H"]` in an annotation gives the sizes of a module. A subclass may define
-    `__init__`, which must set each field; the default takes the fields as arguments. A subclass without new fields
-    inherits the constructor. Numbers, functions and names in fields are configuration, known at compile time; gradients
-    contain them too. `@ts.function`s take modules as arguments, return them, and differentiate by them. A call of a
-    module is its `__call__` or, as in PyTorch, its `forward`.
+    Arrays of floats are parameters, unless their field is a `buffer()` or registered as one; integers are state. Names
+    are paths: `"blocks.0.norm.weight"`. `Linear["D", "H"]` in an annotation gives the sizes of a module. A subclass may
+    define `__init__`, which must set each field; the default takes the fields as arguments. A subclass without new
+    fields inherits the constructor. Numbers, functions and names in fields are configuration, known at compile time;
+    gradients contain them too. `@ts.function`s take modules as arguments, return them, and differentiate by them. A
+    call of a module is its `__call__` or, as in PyTorch, its `forward`.
     """
 
     @outward
@@ -67,6 +81,17 @@ class Module:
             raise no_attribute("module", self, name)
 
         setattr(__getattr__, ONLY_REFUSES, True)
+
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        """Sets `self.name`, whose arrays are not trained, as those of a field with `= nn.buffer()`. For `__init__`.
+
+        Raises LaunchError TS105 for `persistent=False`: what a model computes with belongs to its state.
+        """
+        if not persistent:
+            message = f"register_buffer: each buffer belongs to state_dict(), {name} too; leave persistent=False out"
+            raise LaunchError(Diagnostic("TS105", message))
+        object.__setattr__(self, name, tensor)
+        self._registered_buffers = (*getattr(self, "_registered_buffers", ()), name)  # records.REGISTERED
 
     def parameters(self) -> list[Any]:
         """The arrays that are trained, in the order of their names."""
@@ -213,7 +238,7 @@ def _described(value: Any, indent: str) -> str:
         return _array(value)
     inner = f"{indent}  "
     if isinstance(value, Module):
-        held = [*members(value).items()]
+        held = [(n, v) for n, v in members(value).items() if n != REGISTERED]
         head, brackets = type(value).__name__, "()"
     elif isinstance(value, (list, tuple)):
         held, head, brackets = [(str(i), v) for i, v in enumerate(value)], "", "[]"

@@ -14,7 +14,7 @@ from typing import Any
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
-from tessera.language.records import BUFFER, STATE, ArrayType, difference, members, tensor_fields
+from tessera.language.records import BUFFER, REGISTERED, STATE, ArrayType, difference, members, tensor_fields
 from tessera.tracebacks import outward
 
 
@@ -79,7 +79,9 @@ def _parts(tree: Any) -> Iterable[tuple[str, Any, bool]]:
     kind = tree.__class__
     state, buffers = _states(kind)
     if buffers is not None:  # of a dataclass, also what `__init__` has set without declaring it
-        return [(n, held, state or n in buffers) for n, held in members(tree).items() if not is_number(tree, n, held)]
+        held = members(tree)
+        registered = held.get(REGISTERED, ())
+        return [(n, v, state or n in buffers or n in registered) for n, v in held.items() if not is_number(tree, n, v)]
     if isinstance(tree, Mapping):
         return [(str(k), v, False) for k, v in tree.items()]
     if isinstance(tree, (list, tuple)):

@@ -102,7 +102,6 @@ def test_a_call_says_what_to_write(call, said):
         (ts, "empty_like", r"ts\.zeros_like"),
         (nn, "Flatten", r"ts\.flatten\(x, 1\), in nn\.Sequential lambda x"),
         (nn, "GELU", r"the function ts\.gelu"),
-        (Parts(), "register_buffer", r"ts\.tril\(ts\.ones\(\(8, 8\), ts\.bool\)\).*nn\.buffer\(\)"),
         (Parts(), "train", "leave it out"),
         (nn.BatchNorm1d(3), "running_mean", r"norm\.mean"),
     ],

@@ -297,3 +297,26 @@ def test_a_step_that_takes_a_training_state(rule: str, moments: int) -> None:
     parameters = 4 * (64 * 32 + 32 + 32 * 32 + 32 + 32 * 64 + 64)
     assert 0 <= predicted.arguments - (1 + moments) * parameters - 4 * 64 * 64 < 100
     assert predicted.bytes >= predicted.arguments
+
+
+def test_buffers_that_a_text_registers_are_no_parameters() -> None:
+    text = """
+    class Positions(nn.Module):
+        def __init__(self):
+            self.register_buffer("table", ts.ones((8, 32)))
+            self.up = nn.Linear(32, 32, key=0)
+
+        def forward(self, x):
+            return self.up(x)
+
+
+    def of_positions(model, x: Tensor[8, 32]):
+        return ts.mse(model(x), x)
+
+
+    ts.train(Positions(), ts.optimizers.AdamW(0.1), of_positions, data)
+    """
+    (training,) = read(text).trainings
+    assert training.problem == "" and not idle(read(text))
+    state = training.state()
+    assert state is not None and [*state.members["moments"]] == ["up.weight", "up.bias"]

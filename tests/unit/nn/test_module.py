@@ -384,3 +384,38 @@ def test_a_share_that_is_dropped_lies_between_0_and_1():
     for p in (1.5, -0.1, math.nan, "half"):
         with pytest.raises(ts.LaunchError, match=r"TS105(.|\n)*Dropout: p lies between 0 and 1"):
             nn.Dropout(p)
+
+
+class Positions(nn.Module):
+    """As PyTorch's users write it."""
+
+    def __init__(self, width: int, most: int = 8):
+        super().__init__()
+        self.register_buffer("table", np.arange(most * width, dtype=np.float32).reshape(most, width))
+        self.scale = nn.Parameter(2.0)
+
+    def forward(self, x):
+        return x * self.scale + self.table[: x.shape[0]]
+
+
+def test_buffers_that_are_registered_are_not_trained(tmp_path):
+    model, x = nn.Sequential(Positions(4), nn.Linear(4, 4, key=0)), np.ones((3, 4), np.float32)
+    assert [*model.named_parameters()] == ["layers.0.scale", "layers.1.weight", "layers.1.bias"]
+    assert "layers.0.table" in model.state_dict() and "registered" not in repr(model)
+    run = ts.train(model, ts.optimizers.AdamW(0.1), lambda m, x: ts.mse(m(x), x), [x], steps=3, live=False)
+    assert np.array_equal(run.model[0].table, model[0].table) and float(run.model[0].scale) != 2.0
+    copy = model.to(ts.bf16).replace(layers=[Positions(4), model[1]])
+    assert "layers.0.table" not in copy.named_parameters()
+    gradient = ts.function(lambda m, x: ts.grad(lambda m: ts.sum(m(x)))(m))(model, x)
+    assert np.asarray(gradient[0].scale).shape == () and gradient[0].scale != 0
+    ts.checkpoint.save(tmp_path, model=run.model)
+    loaded = ts.checkpoint.load(tmp_path, model=model)["model"]
+    assert np.array_equal(loaded(x), run.model(x)) and "layers.0.table" not in loaded.named_parameters()
+
+
+def test_what_cannot_be_a_parameter_or_a_buffer():
+    assert nn.Parameter([1, 2]).dtype == ts.f32 and nn.Parameter(np.float64(2)).shape == ()
+    with pytest.raises(ts.TesseraError, match=r"(?s)TS351.*int64 has no gradient"):
+        nn.Parameter(np.arange(3))
+    with pytest.raises(ts.TesseraError, match=r"(?s)TS105.*leave persistent=False out"):
+        Positions(4).register_buffer("mask", np.ones(3), persistent=False)

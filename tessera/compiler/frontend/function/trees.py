@@ -25,7 +25,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
 from tessera.language.dtypes import DType
-from tessera.language.records import BUFFER, STATE, ArrayType, difference
+from tessera.language.records import BUFFER, REGISTERED, STATE, ArrayType, difference
 
 Args = list[Any]
 Kwargs = dict[str, Any]
@@ -38,7 +38,8 @@ def children(value: Any) -> Iterator[tuple[str, Any, bool]]:
         for name, held in value.members.items():
             state = getattr(value.cls, STATE, False) is True
             declared = isinstance(value.cls, ClassRef) and name in value.cls.buffers
-            yield name, held, state or declared or (name in fields and BUFFER in fields[name].metadata)
+            declared = declared or (name in fields and BUFFER in fields[name].metadata)
+            yield name, held, state or declared or name in value.members.get(REGISTERED, ())
     elif is_dict(value):
         yield from ((str(k), v, False) for k, v in value.items())
     elif is_sequence(value):
