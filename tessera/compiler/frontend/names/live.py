@@ -32,6 +32,7 @@ from tessera.compiler.frontend.names.vocabulary import PYTHON_BUILTINS, is_own_m
 from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.errors import CompileError, Diagnostic
 from tessera.language.absent import ONLY_REFUSES
+from tessera.language.decorators import Decorated
 from tessera.tracebacks import is_outward
 
 T = TypeVar("T")
@@ -146,11 +147,15 @@ def represent(value: Any) -> Any:
 
 
 def _attribute(value: Any, name: str) -> Any:
-    """`getattr_static`, at once for functions and classes, which most names of a program mean."""
-    if type(value) is FunctionType:
+    """`getattr_static`, at once for functions, classes, and objects of Tessera without such an attribute, which most
+    names of a program mean."""
+    kind = cast("Any", type(value))
+    if kind is FunctionType:
         return value.__dict__.get(name)
-    if type(value) is type:
+    if kind is type:
         return next((base.__dict__[name] for base in value.__mro__ if name in base.__dict__), None)
+    if isinstance(value, Decorated) and name not in vars(value) and not any(name in b.__dict__ for b in kind.__mro__):
+        return None
     return inspect.getattr_static(value, name, None)
 
 
