@@ -129,7 +129,7 @@ class FileAnalysis:
         self.trainings = found
         yield from self._plain_calls(unchanged)
         self.analyses = [k.analysis for k in kept.values()]
-        self.inside = inside(self.scope, self.analyses, self.roots)
+        self.inside = inside(self.scope, self.analyses, self.roots, self.inside)
         source = source_of(self.file, text)
         said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}
         of_steps = [d for t in found for d in t.findings(source) if (d.code, d.span) not in said]

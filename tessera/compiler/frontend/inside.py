@@ -77,6 +77,8 @@ class Inside:
     analysis: Analysis
     models: tuple[str, ...] = ()
     varying: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict[str, "tuple[tuple[int, str], ...]"])
+    of: tuple[object, ...] = field(default=(), repr=False, compare=False)
+    """what it was made from"""
 
 
 @mutable
@@ -128,21 +130,42 @@ def _height(tree: Any) -> int:
     return (tree.end_lineno or tree.lineno) - first_line(tree)
 
 
-def inside(scope: TextScope, analyses: Sequence[Analysis], roots: Iterable[Root]) -> list[Inside]:
-    """The functions of a file: those that were analysed by themselves, and those that the programs call."""
+def inside(
+    scope: TextScope, analyses: Sequence[Analysis], roots: Iterable[Root], before: Sequence[Inside] = ()
+) -> list[Inside]:
+    """The functions of a file: those that were analysed by themselves, and those that the programs call. `before`:
+    those of an earlier text, which are taken where they still hold."""
     seen: dict[ast.AST, list[_Seen]] = {}
     for root in roots:
         for call in root.calls(scope.file):
             tree = call.definition.tree
             seen.setdefault(tree, []).append(_Seen(call, _moved_by(call.definition), root))
-    known = {a.definition.tree: a for a in analyses}
-    found = [_joined(a, seen.get(a.definition.tree, [])) for a in analyses]
+    old = {i.analysis.definition.tree: i for i in before}
+    known = {a.definition.tree for a in analyses}
+    found = [_renewed(a, a.expressions, seen.get(a.definition.tree, []), old) for a in analyses]
     for node in functions(scope):
         if node not in known and node in seen:
             definition = scope.definition(node, "function")
             own = Analysis(definition, dims=definition_signature(definition).dims)
-            found.append(_joined(own, seen[node]))
+            found.append(_renewed(own, node, seen[node], old))
     return found
+
+
+def _renewed(own: Analysis, itself: object, seen: list[_Seen], before: Mapping[Any, Inside]) -> Inside:
+    """What is known inside a function; as before where `itself`, its place and the programs that call it are as they
+    were."""
+    of: list[object] = [itself, own.definition.line]
+    for s in seen:
+        root = s.root.analysis
+        of += [root.expressions, root.inner, s.root.model(), *(_moved_by(c.definition) for c in root.inner)]
+    old = before.get(own.definition.tree)
+    if old is None or len(old.of) != len(of):
+        return replace(_joined(own, seen), of=(*of,))
+    if all(a is b or (isinstance(a, (str, int)) and a == b) for a, b in zip(old.of, of, strict=True)):
+        analysis = old.analysis
+        shown = replace(own, expressions=analysis.expressions, dims=analysis.dims)
+        return replace(old, analysis=shown)
+    return replace(_joined(own, seen), of=(*of,))
 
 
 def _joined(own: Analysis, seen: list[_Seen]) -> Inside:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -101,7 +101,8 @@ def plain_calls(
             yield found
             if found.function is not None and count.setdefault(found.function.tree, 0) < MOST:
                 count[found.function.tree] += 1
-                found.found = _analysed(found, [c for c in before if c.function is not None])
+                yield None
+                found.found = yield from _analysed(found, [c for c in before if c.function is not None])
                 yield None
 
 
@@ -197,7 +198,7 @@ def _arguments(call: ast.Call, function: Definition, is_method: bool) -> dict[st
     return {p.name: given[p.name] for p in parameters if p.name in given and is_open(p)}
 
 
-def _analysed(call: PlainCall, before: Sequence[PlainCall]) -> AsCalled | None:
+def _analysed(call: PlainCall, before: Sequence[PlainCall]) -> Generator[None, None, AsCalled | None]:
     """None where nothing is known of the arguments beyond their annotations."""
     assert call.function is not None
     signature = definition_signature(call.function)
@@ -216,6 +217,7 @@ def _analysed(call: PlainCall, before: Sequence[PlainCall]) -> AsCalled | None:
                 return replace(old.found, analysis=analysis, made=call.made)
     given: dict[str, ArgType] = {n: m.type for n, m in call.made.items()}
     sizes = decided_sizes(call.function, signature, given) if signature.dims else {}
+    yield
     definition = call.function if call.gradient is None else _gradient_of(call.function, call.gradient)
     return AsCalled(analyse(definition, given, sizes), call.made, sizes)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -190,8 +190,7 @@ def trainings(
             continue
         for call, inside in calls_in(ast.Module([statement], []), names):
             if _is_train(call) and _means_train(call.func, inside):
-                yield _training(call, inside, statement, before, unchanged)
-                yield None
+                yield from _training(call, inside, statement, before, unchanged)
 
 
 def _is_train(node: ast.AST) -> bool:
@@ -209,17 +208,17 @@ def _means_train(function: ast.expr, names: Names) -> bool:
 def _training(
     call: ast.Call, names: Names, statement: ast.stmt, before: Sequence[Training],
     unchanged: Callable[[str, Scope], bool],
-) -> Training | None:  # fmt: skip
+) -> Iterator[Training | None]:  # fmt: skip
     given = {**dict(zip(_PARAMETERS, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
     if not {"model", "optimizer", "loss"} <= given.keys() or not STEP.is_file():
-        return None
+        return
     loss = names.value(given["loss"])
     swapped = not isinstance(loss, Closure) and isinstance(names.value(given["optimizer"]), Closure)
     if swapped:
         given = {**given, "loss": given["optimizer"], "optimizer": given["loss"]}
         loss = names.value(given["loss"])
     if not isinstance(loss, Closure) or not isinstance(loss.node, ast.FunctionDef) or loss.frame is not None:
-        return None
+        return
     signature, name = definition_signature(loss.definition), loss.name
     found = Training(name, call, names, statement, loss.definition, given, swapped=swapped)
     old = next((t for t in before if t.call is call), None)
@@ -233,6 +232,7 @@ def _training(
             made[argument] = names.made_as(was.type, given[argument])
         elif one := names.made(given[argument]):
             made[argument] = one
+            yield None
     found.made, found.held = made, old.held if old is not None and same == 2 else None
     open_ = [p.name for p in signature.parameters[1:] if not p.annotated and p.default is None]
     if "model" not in made:
@@ -242,9 +242,11 @@ def _training(
     elif open_:
         found.problem = f"{name} has no annotation of {', '.join(open_)}"
     else:
-        found.step = _step(names, loss, signature, made["model"], next((t for t in before if t.name == name), None))
+        found.step = yield from _step(
+            names, loss, signature, made["model"], next((t for t in before if t.name == name), None)
+        )
         found.problem = "" if "optimizer" in made else _missing(NO_OPTIMIZER, names.error(given["optimizer"]))
-    return found
+    yield found
 
 
 def _missing(what: str, error: Diagnostic | None) -> str:
@@ -259,7 +261,9 @@ def _unmoved(old: Training, names: Names) -> bool:
     return old.names.file.text.count("\n") == names.file.text.count("\n")
 
 
-def _step(names: Names, loss: Closure, signature: Signature, model: MadeArgument, before: Training | None) -> AsCalled:
+def _step(
+    names: Names, loss: Closure, signature: Signature, model: MadeArgument, before: Training | None
+) -> Generator[None, None, AsCalled]:
     definition = step_of(loss, signature)
     made = {signature.parameters[0].name: model}
     if before is not None and (old := before.step) is not None:
@@ -270,6 +274,7 @@ def _step(names: Names, loss: Closure, signature: Signature, model: MadeArgument
                 return replace(old, analysis=analysis, made=made)
     given = {name: m.type for name, m in made.items()}
     sizes = decided_sizes(loss.definition, signature, given)
+    yield
     return AsCalled(analyse(definition, given, sizes), made, sizes)
 
 
