@@ -159,6 +159,17 @@ def test_last_rows_and_columns_have_code_of_their_own(size: Any, dtype: Any, mon
 
 
 @masked
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8], ids=lambda d: np.dtype(d).name)
+def test_bytes_times_few_and_many_columns(dtype: Any) -> None:
+    """Rows are copied as they are for few columns, and transposed for many."""
+    for columns, lines in ((64, True), (1200, False)):
+        a, b = operands((130, 1100, columns), dtype)
+        compiled = ts.compile(ts.function(of_bytes), target="cpu", arguments=(a, b))
+        assert ("_lines_" in compiled.source) == lines
+        np.testing.assert_array_equal(np.asarray(compiled(a, b)), a.astype(np.int32) @ b.astype(np.int32))
+
+
+@masked
 def test_sums_round_to_nearest_bf16_and_keep_infinities_and_nan() -> None:
     """Sums half way between two numbers, too large ones, NaN, infinities and zeros of either sign."""
     x = np.array([1, -1, 1.0078125, -3.984375, 2.0**100, -(2.0**-100), 3.3895e38, -0.0, 0.0, np.inf, -np.inf, np.nan])

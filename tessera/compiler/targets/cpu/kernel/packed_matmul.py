@@ -42,6 +42,8 @@ MOST_ROWS, FEWER = 14, 3
 """rows of a block in registers at most, where there are 32 of them, and how many sizes are tried from there on down"""
 MUCH = 1 << 22
 """products of a program from which on code of its own for the last rows and columns is worth compiling"""
+FEW_COLUMNS = 256
+"""up to which panels of the left operand are read so seldom that the time to pack them counts more"""
 FEWEST_ROWS = 4
 """rows of a last block that take as long as fewer: with two vectors each they hide how long an instruction takes"""
 KNOWN = 1 << 20
@@ -114,9 +116,10 @@ class PackedMatmul:
 
     @property
     def in_lines(self) -> bool:
-        """Whether rows of A are packed one behind the other, as they are in memory (packing/lines.py). Not for bf16,
-        whose panels are read more often: processors do not foresee as many lines as a block has rows."""
-        return self.together == 4 and not self.tiled and self.lhs_along == "k" and self.lhs_axes == (1, 1)
+        """Whether rows of A are packed one behind the other, as they are in memory (packing/lines.py). Not for bf16 or
+        many columns, where panels are read more often: processors do not foresee as many lines as a block has rows."""
+        bytes_along = self.together == 4 and not self.tiled and self.lhs_along == "k" and self.lhs_axes == (1, 1)
+        return bytes_along and self.columns <= FEW_COLUMNS
 
     @property
     def line(self) -> int:
@@ -179,7 +182,7 @@ class PackedMatmul:
     @property
     def name(self) -> str:
         along = f"{self.lhs_along or 'x'}{self.rhs_along or 'x'}"
-        rest = f"_last{self.last_rows}" * bool(self.last_rows) + "_narrow" * self.ends_narrow
+        rest = "_lines" * self.in_lines + f"_last{self.last_rows}" * bool(self.last_rows) + "_narrow" * self.ends_narrow
         size = f"{self.mr}x{self.nr}{rest}_{self.levels}"
         axes = (*self.lhs_axes, *self.rhs_axes)
         size += "_of" + "".join(map(str, axes)) if axes != (1, 1, 1, 1) else ""
