@@ -33,7 +33,7 @@ from tessera.compiler.frontend.names.values import UNKNOWN, ClassRef, Method, Re
 from tessera.compiler.frontend.result import ArgType, changed
 from tessera.immutable import mutable
 
-MOST = 8
+MOST = 2
 """calls of one function that are looked at"""
 _GRADIENTS = frozenset({"grad", "value_and_grad"})
 _READ: WeakKeyDictionary[ast.AST, frozenset[str]] = WeakKeyDictionary()
@@ -61,12 +61,6 @@ class PlainCall:
         self.made = {n: self.names.made_as(m.type, self.nodes[n]) for n, m in self.made.items()}
         if self.found is not None:
             self.found = replace(self.found, made=self.made)
-
-    @property
-    def by_itself(self) -> bool:
-        """Whether the function is a program, which is analysed without its calls too."""
-        tree = self.function.tree if self.function is not None else None
-        return isinstance(tree, ast.FunctionDef) and bool(tree.decorator_list)
 
     @property
     def root(self) -> Root | None:
@@ -202,8 +196,8 @@ def _analysed(call: PlainCall, before: Sequence[PlainCall]) -> Generator[None, N
     """None where nothing is known of the arguments beyond their annotations."""
     assert call.function is not None
     signature = definition_signature(call.function)
-    if not call.made and (call.by_itself or not any(p.annotated for p in signature.parameters)):
-        return None
+    if not any(isinstance(m.type, Record) for m in call.made.values()):
+        return None  # numbers alone may mean long loops
     for old in before:
         assert old.function is not None
         same = old.function.name == call.function.name and (old.gradient is None) == (call.gradient is None)

@@ -228,3 +228,10 @@ def test_a_model_is_made_again_only_when_something_that_makes_it_changes(monkeyp
         made.clear()
         read(text.replace("vocab=65", "vocab=66"), file)
         assert "model" in made and said(file, "GPT.forward")["return logits|return"] == "[B, S, 66] f32"
+
+
+def test_calls_without_a_model_are_left_alone() -> None:
+    """A simulation with the number of its steps: evaluating it takes seconds, which nobody waits for."""
+    text = "import tessera as ts\n\n\ndef run(steps):\n    x = ts.zeros((3,))\n    for _ in range(steps):\n"
+    file = read(f"{text}        x = x + 1.0\n    return x\n\n\nprint(run(5000))\n")
+    assert file.plain_calls and not file.inside
