@@ -104,7 +104,7 @@ CODES: dict[str, CodeEntry] = {
     "TS353": CodeEntry("Gradient error", "an operator on the way has no derivative",
                        "compiler.autodiff, compiler.graph.operators.linalg"),
     "TS354": CodeEntry("Gradient warning", "the result does not depend on the differentiated argument",
-                       "compiler.frontend.function.gradients, compiler.frontend.trainings"),
+                       "compiler.frontend.function.gradients, compiler.frontend.called.trainings"),
     "TS355": CodeEntry("Gradient error", "a kernel on the way has no derivative of its own",
                        "compiler.autodiff.rules, compiler.frontend.backward, compiler.frontend.function, "
                        "language.transforms, runtime.eager"),

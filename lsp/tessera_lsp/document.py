@@ -23,8 +23,8 @@ from pygls.exceptions import JsonRpcContentModified
 from pygls.uris import from_fs_path, to_fs_path
 
 from tessera.compiler.frontend.budget import interruptible
+from tessera.compiler.frontend.called.inside import CalledProgram
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.inside import Root
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.values import OutsideArray
 from tessera.compiler.frontend.result import each_once
@@ -38,7 +38,7 @@ from tessera_lsp.background import Aside
 from tessera_lsp.text import Text
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.trainings import Training
+    from tessera.compiler.frontend.called.trainings import Training
 
 log = logging.getLogger(__name__)
 _NUMBERS = itertools.count(1)
@@ -97,9 +97,9 @@ class Document:
         return self._files.trainings
 
     @property
-    def programs(self) -> list[Root]:
+    def programs(self) -> list[CalledProgram]:
         """All that is compiled: functions, and the steps of `ts.train`."""
-        return self._files.roots
+        return self._files.programs
 
     @property
     def source(self) -> Source:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.inside import Root
+from tessera.compiler.frontend.called.inside import CalledProgram
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.syntax.fragments import bound_names
 from tessera.compiler.frontend.syntax.parse import Source as SourceText
@@ -33,7 +33,7 @@ from tessera_lsp.document import Document
 from tessera_lsp.text import Text
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.trainings import Training
+    from tessera.compiler.frontend.called.trainings import Training
 
 MAGIC = re.compile(r"\s*%%tessera(?![\w.])(.*)")
 _HARMLESS = re.compile(r"\s*%%(?:time|capture)(?!\w)")
@@ -337,7 +337,7 @@ class NotebookCell:
         return [k for k in self._document.shown if self.holds(k.first_line)]
 
     @property
-    def programs(self) -> list[Root]:
+    def programs(self) -> list[CalledProgram]:
         return self._document.programs
 
     @property

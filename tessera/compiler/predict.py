@@ -15,11 +15,11 @@ from typing import Any
 from tessera import knobs
 from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.budget import pause
-from tessera.compiler.frontend.called import AsCalled, MadeArgument, called
+from tessera.compiler.frontend.called.arguments import AsCalled, MadeArgument, called
+from tessera.compiler.frontend.called.trainings import Training
 from tessera.compiler.frontend.names.values import leaves
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.sizes import defaults, usual_sizes
-from tessera.compiler.frontend.trainings import Training
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.levels import NoIR, schedule, unit

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.compiler.frontend.called.inside import Inside
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.inside import Inside
 from tessera.compiler.frontend.result import Analysis, ExprInfo
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Diagnostic, Span

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tessera.compiler.frontend.inside import Root
+from tessera.compiler.frontend.called.inside import CalledProgram
 from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.ir.core import Op
 from tessera.compiler.levels import NoIR, schedule
@@ -31,29 +31,29 @@ class KeptValues:
     largest: int = LARGEST
     known: dict[Op, tuple[object, list[KeptValue]]] = field(default_factory=dict[Op, "tuple[object, list[KeptValue]]"])
 
-    def of(self, programs: Iterable[Root], dims: Mapping[str, int], target: str) -> list[KeptValue]:
+    def of(self, programs: Iterable[CalledProgram], dims: Mapping[str, int], target: str) -> list[KeptValue]:
         """What all programs with a backward pass keep, arguments left out."""
         state, before, now = (target, dict(dims)), self.known, dict[Op, tuple[object, list[KeptValue]]]()
         found: list[KeptValue] = []
-        for root in programs:
-            op, analysis = root.analysis.op, root.analysis
+        for program in programs:
+            op, analysis = program.analysis.op, program.analysis
             if op is None or not takes_gradients(analysis):
                 continue
             old = before.get(op)
             now[op] = (
                 old
                 if old is not None and old[0] == state
-                else (state, _kept_values(analysis, op, {**dims, **root.sizes}, target, self.largest))
+                else (state, _kept_values(analysis, op, {**dims, **program.sizes}, target, self.largest))
             )
-            found += (_moved(v, root) for v in now[op][1])
+            found += (_moved(v, program) for v in now[op][1])
         self.known = now
         return found
 
 
-def _moved(value: KeptValue, root: Root) -> KeptValue:
+def _moved(value: KeptValue, program: CalledProgram) -> KeptValue:
     """With the places where its text is now."""
-    readers = tuple((operator, root.moved(span)) for operator, span in value.readers)
-    return replace(value, at=root.moved(value.at), readers=readers)
+    readers = tuple((operator, program.moved(span)) for operator, span in value.readers)
+    return replace(value, at=program.moved(value.at), readers=readers)
 
 
 def _kept_values(analysis: Analysis, op: Op, dims: Mapping[str, int], target: str, largest: int) -> list[KeptValue]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.frontend.analyse import analyse
-from tessera.compiler.frontend.trainings import idle_finding, idle_parts
+from tessera.compiler.frontend.called.trainings import idle_finding, idle_parts
 from tessera.errors import CompileError, DebugCheckError, Diagnostic, Note, Span, TrainingWarning
 from tessera.language.decorators import Decorated, Function
 from tessera.optimizers import OptimizerState

@@ -322,7 +322,7 @@ def _demand_optimizer(optimizer: Any, loss: Any) -> None:
         what = "one that holds parameters: leave model.parameters() out, as train has its own"
     message = f"train: optimizer is one of ts.optimizers, such as AdamW(1e-3); not {what}"
     if isinstance(loss, Optimizer):
-        from tessera.compiler.frontend.trainings import SWAPPED  # slow: the front end
+        from tessera.compiler.frontend.called.trainings import SWAPPED  # slow: the front end
 
         message = SWAPPED
     raise LaunchError(Diagnostic("TS105", message))

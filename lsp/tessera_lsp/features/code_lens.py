@@ -9,7 +9,7 @@ from typing import Any
 from lsprotocol import types as lsp
 
 from tessera.compiler import levels
-from tessera.compiler.frontend.called import AsCalled, called, content
+from tessera.compiler.frontend.called.arguments import AsCalled, called, content
 from tessera.compiler.predict import (
     Measured,
     Prediction,

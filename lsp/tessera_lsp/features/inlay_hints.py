@@ -15,7 +15,7 @@ from typing import Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.inside import Root
+from tessera.compiler.frontend.called.inside import CalledProgram
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.names.values import is_dict, is_tuple
 from tessera.compiler.frontend.result import ExprInfo, type_text
@@ -117,7 +117,7 @@ def _explain_sizes(cell: LiveCell, hints: Iterable[lsp.InlayHint]) -> None:
                 part.tooltip = "\n".join(filter(None, (str(part.tooltip or ""), call.text([part.value]))))
 
 
-def _has_backward_pass(program: Root) -> bool:
+def _has_backward_pass(program: CalledProgram) -> bool:
     return takes_gradients(program.analysis)
 
 

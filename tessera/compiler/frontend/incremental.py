@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 import tessera.compiler.frontend.library  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers `ts.nn`
 from tessera.collector import collector_paused
 from tessera.compiler.frontend.analyse import analyse
+from tessera.compiler.frontend.called.inside import CalledProgram, Inside, inside
 from tessera.compiler.frontend.definitions import definitions
-from tessera.compiler.frontend.inside import Inside, Root, inside
 from tessera.compiler.frontend.module import GIVEN_UP, TextScope
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
@@ -37,8 +37,8 @@ from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_sou
 from tessera.immutable import mutable
 
 if TYPE_CHECKING:
-    from tessera.compiler.frontend.plain_calls import PlainCall
-    from tessera.compiler.frontend.trainings import Training
+    from tessera.compiler.frontend.called.plain_calls import PlainCall
+    from tessera.compiler.frontend.called.trainings import Training
 
 _NAMES = frozenset({"TS103", "TS104", "TS105", "TS211"})
 """findings that may depend on names that were not there"""
@@ -121,7 +121,7 @@ class FileAnalysis:
         self._kept = kept
         found: list[Training] = []
         if "train" in text:
-            from tessera.compiler.frontend.trainings import trainings  # slow: the evaluator, at a server's start
+            from tessera.compiler.frontend.called.trainings import trainings  # slow: the evaluator, at a server's start
 
             for training in trainings(self.scope, self.trainings, unchanged):
                 found += [training] if training is not None else []
@@ -129,7 +129,7 @@ class FileAnalysis:
         self.trainings = found
         yield from self._plain_calls(unchanged)
         self.analyses = [k.analysis for k in kept.values()]
-        self.inside = inside(self.scope, self.analyses, self.roots, self.inside)
+        self.inside = inside(self.scope, self.analyses, self.programs, self.inside)
         source = source_of(self.file, text)
         said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}
         of_steps = [d for t in found for d in t.findings(source) if (d.code, d.span) not in said]
@@ -137,7 +137,7 @@ class FileAnalysis:
         self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names(), *of_steps]
 
     def _plain_calls(self, unchanged: Unchanged) -> Generator[None]:
-        from tessera.compiler.frontend.plain_calls import plain_calls  # slow: the evaluator, at a server's start
+        from tessera.compiler.frontend.called.plain_calls import plain_calls  # slow: the evaluator, at a server's start
 
         calls: list[PlainCall] = []
         for call in plain_calls(self.scope, self.plain_calls, unchanged):
@@ -146,11 +146,12 @@ class FileAnalysis:
         self.plain_calls = calls
 
     @property
-    def roots(self) -> list[Root]:
+    def programs(self) -> list[CalledProgram]:
         """The programs whose calls tell of the functions that they call."""
         steps = [t.step for t in self.trainings if t.step is not None]
-        plain = [r for c in self.plain_calls if (r := c.root) is not None]
-        return [*map(Root, self.analyses), *(Root(s.analysis, s.made, s.sizes) for s in steps), *plain]
+        plain = [r for c in self.plain_calls if (r := c.program) is not None]
+        called = [CalledProgram(s.analysis, s.made, s.sizes) for s in steps]
+        return [*map(CalledProgram, self.analyses), *called, *plain]
 
     def _given_up(self) -> list[Diagnostic]:
         """Constants that would take too long to compute here; Python computes them when it runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tessera.compiler.frontend.inside import Root
+from tessera.compiler.frontend.called.inside import CalledProgram
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import Builtin
 from tessera.compiler.lower.memory_limit import shown
@@ -57,7 +57,9 @@ def _less(known: Known, edits: tuple[Edit, ...], settings: Preferences) -> str:
     after = tried(known, edits)
     if after is None or not takes_gradients(known.analysis):
         return ""
-    values = [KeptValues().of([Root(a)], settings.dims, settings.target) for a in (known.analysis, after.analysis)]
+    values = [
+        KeptValues().of([CalledProgram(a)], settings.dims, settings.target) for a in (known.analysis, after.analysis)
+    ]
     sizes: list[Dim] = []
     for found in values:
         total: Dim = 0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.compiler.frontend.called import AsCalled, called
+from tessera.compiler.frontend.called.arguments import AsCalled, called
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.names.values import Record, is_dict, is_sequence
 from tessera.compiler.frontend.workspace import Modules

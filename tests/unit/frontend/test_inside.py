@@ -7,9 +7,9 @@ import textwrap
 
 import pytest
 
-from tessera.compiler.frontend.called import Names
+from tessera.compiler.frontend.called.arguments import Names
+from tessera.compiler.frontend.called.inside import Inside
 from tessera.compiler.frontend.incremental import FileAnalysis
-from tessera.compiler.frontend.inside import Inside
 
 HEAD = """
 from functools import partial
@@ -211,7 +211,9 @@ def test_calls_of_a_model(call: str) -> None:
 
 def test_a_gradient_outside_of_programs_is_one_of_the_programs() -> None:
     file = read(HEAD + MODEL + CALLS[1])
-    assert any(op.origin.order for root in file.roots if root.analysis.op is not None for op in root.analysis.op.walk())
+    assert any(
+        op.origin.order for root in file.programs if root.analysis.op is not None for op in root.analysis.op.walk()
+    )
 
 
 def test_a_model_is_made_again_only_when_something_that_makes_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:

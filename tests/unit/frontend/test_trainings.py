@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.compiler.frontend.called import called
+from tessera.compiler.frontend.called.arguments import called
 from tessera.compiler.frontend.function.trees import TREES
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.names.vocabulary import HELPERS

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import tessera
 from tessera.compiler.frontend.analyse import analyse
-from tessera.compiler.frontend.called import (
+from tessera.compiler.frontend.called.arguments import (
     AsCalled,
     Beside,
     MadeArgument,
@@ -26,7 +26,7 @@ from tessera.compiler.frontend.called import (
     decided_sizes,
     lines,
 )
-from tessera.compiler.frontend.inside import Root, current
+from tessera.compiler.frontend.called.inside import CalledProgram, current
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
@@ -115,7 +115,7 @@ class Training:
         """A finding of the step in this file: what is said of the step's own lines, at `place`; in words of the user's,
         whose names are not in <>."""
         assert self.step is not None
-        moved, own = Root(self.step.analysis).moved, self._own
+        moved, own = CalledProgram(self.step.analysis).moved, self._own
         said = ((n.message, n.span) for n in d.notes if n.span != own and not _OWN_NAME.search(n.message))
         notes = tuple(Note(message, moved(span) if span is not None else None) for message, span in said)
         at_step = d.span == own

@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
-from tessera.compiler.frontend.called import MadeArgument
+from tessera.compiler.frontend.called.arguments import MadeArgument
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.signature import definition_signature
@@ -28,7 +28,7 @@ from tessera.language.dims import Dim, Expr
 
 
 @immutable
-class Root:
+class CalledProgram:
     """A program of a file, and the arguments that the text makes for it. `own`: whether it tells of the function itself
     too, which it is called with these arguments."""
 
@@ -87,7 +87,7 @@ class _Seen:
 
     call: InnerCall
     by: int
-    root: Root
+    program: CalledProgram
 
 
 def functions(scope: TextScope) -> Iterator[ast.FunctionDef]:
@@ -131,15 +131,15 @@ def _height(tree: Any) -> int:
 
 
 def inside(
-    scope: TextScope, analyses: Sequence[Analysis], roots: Iterable[Root], before: Sequence[Inside] = ()
+    scope: TextScope, analyses: Sequence[Analysis], programs: Iterable[CalledProgram], before: Sequence[Inside] = ()
 ) -> list[Inside]:
     """The functions of a file: those that were analysed by themselves, and those that the programs call. `before`:
     those of an earlier text, which are taken where they still hold."""
     seen: dict[ast.AST, list[_Seen]] = {}
-    for root in roots:
-        for call in root.calls(scope.file):
+    for program in programs:
+        for call in program.calls(scope.file):
             tree = call.definition.tree
-            seen.setdefault(tree, []).append(_Seen(call, _moved_by(call.definition), root))
+            seen.setdefault(tree, []).append(_Seen(call, _moved_by(call.definition), program))
     old = {i.analysis.definition.tree: i for i in before}
     known = {a.definition.tree for a in analyses}
     found = [_renewed(a, a.expressions, seen.get(a.definition.tree, []), old) for a in analyses]
@@ -156,8 +156,8 @@ def _renewed(own: Analysis, itself: object, seen: list[_Seen], before: Mapping[A
     were."""
     of: list[object] = [itself, own.definition.line]
     for s in seen:
-        root = s.root.analysis
-        of += [root.expressions, root.inner, s.root.model(), *(_moved_by(c.definition) for c in root.inner)]
+        program = s.program.analysis
+        of += [program.expressions, program.inner, s.program.model(), *(_moved_by(c.definition) for c in program.inner)]
     old = before.get(own.definition.tree)
     if old is None or len(old.of) != len(of):
         return replace(_joined(own, seen), of=(*of,))
@@ -184,10 +184,10 @@ def _joined(own: Analysis, seen: list[_Seen]) -> Inside:
         mine = said.get(key)
         if type is not None:
             said[key] = replace(e, type=type if mine is None else _as_written(mine.type, type, written))
-    spans = {n: s.root.moved(span) for s in reversed(seen) for n, span in s.root.analysis.dims.items()}
+    spans = {n: s.program.moved(span) for s in reversed(seen) for n, span in s.program.analysis.dims.items()}
     used = {n for e in said.values() for n in _symbols(e.type)}
     also = {n: s for n, s in spans.items() if n in used and n not in own.dims and s.file == own.definition.file}
-    models = tuple(dict.fromkeys(m for s in seen if (m := s.root.model())))
+    models = tuple(dict.fromkeys(m for s in seen if (m := s.program.model())))
     analysis = replace(own, expressions=list(said.values()), dims={**own.dims, **also})
     return Inside(analysis, models, {n: v for n, v in sizes.varying().items() if f"?{n}" in used})
 
@@ -258,7 +258,7 @@ class _Sizes:
     def varying(self) -> dict[str, tuple[tuple[int, str], ...]]:
         found: dict[str, dict[tuple[int, str], None]] = {}
         for key, name in self._names.items():
-            found.setdefault(name, {}).update(dict.fromkeys((d, self._seen[n].root.model()) for n, d in key))
+            found.setdefault(name, {}).update(dict.fromkeys((d, self._seen[n].program.model()) for n, d in key))
         return {n: tuple(sizes) for n, sizes in found.items()}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tessera.compiler.frontend.analyse import analyse
-from tessera.compiler.frontend.called import (
+from tessera.compiler.frontend.called.arguments import (
     AsCalled,
     Beside,
     MadeArgument,
@@ -23,7 +23,7 @@ from tessera.compiler.frontend.called import (
     is_open,
     lines,
 )
-from tessera.compiler.frontend.inside import Root, current
+from tessera.compiler.frontend.called.inside import CalledProgram, current
 from tessera.compiler.frontend.module import TextScope, decorated_kind
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
@@ -63,10 +63,10 @@ class PlainCall:
             self.found = replace(self.found, made=self.made)
 
     @property
-    def root(self) -> Root | None:
+    def program(self) -> CalledProgram | None:
         """What is known of the function and of those that it calls."""
-        found = self.found
-        return Root(found.analysis, found.made, found.sizes, self.gradient is None) if found is not None else None
+        f = self.found
+        return CalledProgram(f.analysis, f.made, f.sizes, self.gradient is None) if f is not None else None
 
 
 def plain_calls(
