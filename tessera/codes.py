@@ -98,7 +98,7 @@ CODES: dict[str, CodeEntry] = {
     "TS318": CodeEntry("Numerics warning", "squares overflow although their root would not",
                        "compiler.frontend.checks.cancellation"),
     "TS351": CodeEntry("Gradient error", "a gradient with respect to something that is not a float",
-                       "compiler.frontend.function, runtime.eager"),
+                       "compiler.frontend.function, runtime.eager, nn.module"),
     "TS352": CodeEntry("Gradient error", "the differentiated function does not return one real number",
                        "compiler.frontend.function, runtime.eager"),
     "TS353": CodeEntry("Gradient error", "an operator on the way has no derivative",
