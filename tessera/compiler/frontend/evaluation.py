@@ -280,10 +280,10 @@ class _ConstantLayer(Layer):
 
 def constant(
     file: str, text: str, scope: Scope, node: ast.expr, tensors: bool = False
-) -> tuple[Any, Diagnostic | None]:
-    """The value of an expression at module level, UNKNOWN where it is not a constant of the text; and what was found in
-    computing it: TS111 where that takes too long, else the first error. `tensors`: also of what holds tensors, which
-    stand for their types."""
+) -> tuple[Any, Diagnostic | None, bool]:
+    """The value of an expression at module level, UNKNOWN where it is not a constant of the text; what was found in
+    computing it: TS111 where that takes too long, else the first error; and whether a layer was called. `tensors`: also
+    of what holds tensors, which stand for their types."""
     tree = ast.copy_location(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)
     definition = Definition("function", "<module>", file, node.lineno, tree, text, scope)
     layer = layer_of(definition) if tensors else _ConstantLayer
@@ -297,4 +297,4 @@ def constant(
     said = next(
         (d for d in reversed(found) if d.code == "TS111"), next((d for d in found if d.severity == "error"), None)
     )
-    return UNKNOWN if found or has_unknown(value) else value, said
+    return UNKNOWN if found or has_unknown(value) else value, said, ev.ran_layers

@@ -23,7 +23,7 @@ from tessera.compiler.frontend.definitions import definitions
 from tessera.compiler.frontend.module import GIVEN_UP, TextScope
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
-from tessera.compiler.frontend.names.values import OutsideArray
+from tessera.compiler.frontend.names.values import CALLED, OutsideArray
 from tessera.compiler.frontend.names.vocabulary import is_known
 from tessera.compiler.frontend.result import Analysis, ExprInfo, changed, each_once
 from tessera.compiler.frontend.syntax.assigned import assigned_names
@@ -120,14 +120,15 @@ class FileAnalysis:
             raise
         self._kept = kept
         found: list[Training] = []
+        made_alike = Unchanged(self.scope, making=True)
         if "train" in text:
             from tessera.compiler.frontend.called.trainings import trainings  # slow: the evaluator, at a server's start
 
-            for training in trainings(self.scope, self.trainings, unchanged):
+            for training in trainings(self.scope, self.trainings, unchanged, made_alike):
                 found += [training] if training is not None else []
                 yield
         self.trainings = found
-        yield from self._plain_calls(unchanged)
+        yield from self._plain_calls(unchanged, made_alike)
         self.analyses = [k.analysis for k in kept.values()]
         self.inside = inside(self.scope, self.analyses, self.programs, self.inside)
         source = source_of(self.file, text)
@@ -136,11 +137,11 @@ class FileAnalysis:
         of_steps = [d for d in of_steps if not self.in_gap(d.span)]
         self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names(), *of_steps]
 
-    def _plain_calls(self, unchanged: Unchanged) -> Generator[None]:
+    def _plain_calls(self, unchanged: Unchanged, made_alike: Unchanged) -> Generator[None]:
         from tessera.compiler.frontend.called.plain_calls import plain_calls  # slow: the evaluator, at a server's start
 
         calls: list[PlainCall] = []
-        for call in plain_calls(self.scope, self.plain_calls, unchanged):
+        for call in plain_calls(self.scope, self.plain_calls, unchanged, made_alike):
             calls += [call] if call is not None else []
             yield
         self.plain_calls = calls
@@ -288,8 +289,9 @@ _READ_NAMES: WeakKeyDictionary[ast.AST, set[str] | None] = WeakKeyDictionary()
 class Unchanged:
     """Answers for the names of one scope, compared with each of the scopes that analyses were made in before."""
 
-    def __init__(self, scope: TextScope) -> None:
-        self._scope = scope
+    def __init__(self, scope: TextScope, making: bool = False) -> None:
+        """`making`: a class is the same where its objects are made alike, by constructors that no edit has touched."""
+        self._scope, self._making = scope, making
         self._answers: dict[tuple[int, str], bool] = {}
 
     def __call__(self, name: str, before: Scope) -> bool:
@@ -318,10 +320,20 @@ class Unchanged:
             seen |= read
         return seen
 
+    def _made_alike(self, now: ast.AST, was: ast.AST, before: TextScope) -> bool:
+        """Whether two statements are one class whose constructors are the same, in a file where constructors decide all
+        that is made."""
+        if not self._making or before.ran_layers:
+            return False
+        classes = isinstance(now, ast.ClassDef) and isinstance(was, ast.ClassDef)
+        return classes and _for_making(now, self._scope) == _for_making(was, before)
+
     def _read_by(self, name: str, before: TextScope) -> set[str] | None:
         """The names that a name's value is computed from; None where it is bound otherwise than before."""
         nodes, was = self._scope.binders.get(name, ()), before.binders.get(name, ())
-        if len(nodes) != len(was) or any(a is not b for a, b in zip(nodes, was, strict=True)):
+        if len(nodes) != len(was):
+            return None
+        if any(a is not b and not self._made_alike(a, b, before) for a, b in zip(nodes, was, strict=True)):
             return None
         if self._scope.arrays.get(name) != before.arrays.get(name):
             return None
@@ -334,6 +346,17 @@ class Unchanged:
                 return None
             found |= read
         return found
+
+
+def _for_making(node: ast.ClassDef, scope: TextScope) -> tuple[list[str], list[str]]:
+    """The text of a class without its methods that calls of its objects run, and the names of these methods."""
+    own = source_of(scope.file, scope.text).lines
+    lines = [*own[first_line(node) - 1 : node.end_lineno]]
+    called = [s for s in node.body if isinstance(s, ast.FunctionDef) and s.name in CALLED]
+    for method in reversed(called):
+        start = first_line(node)
+        del lines[first_line(method) - start : (method.end_lineno or method.lineno) - start + 1]
+    return lines, [m.name for m in called]
 
 
 def _read(node: ast.AST) -> set[str] | None:

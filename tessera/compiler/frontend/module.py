@@ -84,6 +84,8 @@ class TextScope:
         self.imports: dict[str, FileScope] = {}
         """the files that were looked into, by path"""
         self.stars: list[tuple[str, int]] = []
+        self.ran_layers = False
+        """whether something that the text makes outside of programs rests on layers, not on constructors alone"""
         for node in _statements(tree.body):
             self._bind(node)
 
@@ -361,7 +363,8 @@ class TextScope:
             return node.value
         from tessera.compiler.frontend.evaluation import constant  # slow: 0.2 s before a language server's first answer
 
-        value, said = constant(self.file, self.text, self, node)
+        value, said, ran = constant(self.file, self.text, self, node)
+        self.ran_layers |= ran
         if said is not None and said.code == "TS111":
             GIVEN_UP[node] = said.message
         return value

@@ -237,3 +237,71 @@ def test_calls_without_a_model_are_left_alone() -> None:
     text = "import tessera as ts\n\n\ndef run(steps):\n    x = ts.zeros((3,))\n    for _ in range(steps):\n"
     file = read(f"{text}        x = x + 1.0\n    return x\n\n\nprint(run(5000))\n")
     assert file.plain_calls and not file.inside
+
+
+EDITS = {
+    "in forward": ("return x + self.down(h)", "return x * 2 + self.down(h)"),
+    "of shapes": ("h = self.up(self.norm(x))", "h = self.up(self.norm(x))[:, 1:]"),
+    "of sizes": ("self.up = nn.Linear(width, 4 * width)", "self.up = nn.Linear(width, 8 * width)[0]"),
+    "of a constructor": ("4 * width", "8 * width"),
+    "another method": ("    def forward(self, ids):", "    def twice(self): ...\n\n    def forward(self, ids):"),
+    "another name": ("    def forward(self, ids):", "    def __call__(self, ids):"),
+    "of a constant": ("class GPT(nn.Module):\n", "class GPT(nn.Module):\n    scale = 3\n"),
+    "a constructor that calls a layer": (
+        "self.width = width\n", "self.width = nn.Linear(width, width)(ts.ones((1, width))).shape[-1]\n",
+    ),
+}  # fmt: skip
+
+
+def told(file: FileAnalysis) -> object:
+    """What an editor is told of a file."""
+    inside = [
+        (
+            i.analysis.name,
+            i.models,
+            sorted((e.span.line, e.span.col, e.kind, str(e.type)) for e in i.analysis.expressions),
+        )
+        for i in file.inside
+    ]
+    return (
+        inside,
+        sorted((d.span.line, d.code, d.message) for d in file.diagnostics),
+        [t.problem for t in file.trainings],
+    )
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_of_a_class_tells_what_a_new_file_does(edit: str) -> None:
+    """Models are made anew only if their constructors have changed: nothing that is said depends on that."""
+    text = HEAD + TRAIN
+    for second in ("in forward", "of a constructor"):
+        file = FileAnalysis("/work/model.py")
+        file.update(text)
+        now = text
+        for name in (edit, second):
+            old, new = EDITS[name]
+            now = now.replace(old, new)
+            file.update(now)
+            fresh = FileAnalysis("/work/model.py")
+            fresh.update(now)
+            assert told(file) == told(fresh), (edit, second)
+
+
+def test_models_are_made_once_for_edits_of_their_calls(monkeypatch) -> None:
+    """A model that layers compute a part of is made again."""
+    made: list[str] = []
+    evaluate = Names.value
+
+    def counted(self: Names, node: ast.expr) -> object:
+        made.extend([ast.unparse(node)] if isinstance(node, ast.Call) else [])
+        return evaluate(self, node)
+
+    monkeypatch.setattr(Names, "value", counted)
+    for constructor in ("in forward", "a constructor that calls a layer"):
+        text = HEAD + TRAIN
+        if constructor != "in forward":
+            text = text.replace(*EDITS[constructor])
+        file = read(text)
+        made.clear()
+        read(text.replace(*EDITS["in forward"]), file)
+        assert ("GPT(vocab=65, width=32)" in made) == (constructor != "in forward")

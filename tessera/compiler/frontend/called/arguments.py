@@ -23,6 +23,7 @@ from tessera.compiler.frontend.names.signature import Parameter, Signature, defi
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
+    ClassRef,
     Record,
     Static,
     Unknown,
@@ -273,7 +274,8 @@ class Names:
         read = {n.id for node, _ in was[:tried] for n in ast.walk(node) if isinstance(n, ast.Name)}
         same = same and all(self.renews(old, n, unchanged) for n in read)
         if same:
-            self._values[name], self._texts[name] = old._values[name], text
+            self._values[name], self._texts[name] = with_classes_of(self.file, old._values[name]), text
+            self.file.ran_layers |= old.file.ran_layers
         self._renewed[name] = same
         return same
 
@@ -314,7 +316,8 @@ class Names:
     def value(self, node: ast.expr) -> Any:
         from tessera.compiler.frontend.evaluation import constant  # slow: 0.2 s before a server's first answer
 
-        value, said = constant(self.file.file, self.file.text, self, node, tensors=True)
+        value, said, ran = constant(self.file.file, self.file.text, self, node, tensors=True)
+        self.file.ran_layers |= ran
         if said is not None:
             self._errors[node] = said
         return value
@@ -350,6 +353,28 @@ def _bind(node: ast.stmt, bound: dict[str, list[Assigned]]) -> None:
             for i, item in enumerate(target.elts):
                 if isinstance(item, ast.Name):
                     bound.setdefault(item.id, []).append((parts[i], None) if parts is not None else (value, i))
+
+
+def with_classes_of(scope: TextScope, value: Any) -> Any:
+    """A value that an earlier text of a file made, with the classes as they are now: methods that its constructors have
+    not run may be others."""
+    known: dict[int, Any] = {}
+
+    def of(v: Any) -> Any:
+        if isinstance(v, Record):
+            if id(v) not in known:
+                cls = v.cls
+                if isinstance(cls, ClassRef) and isinstance(cls.scope, TextScope) and cls.scope.file == scope.file:
+                    now = scope.lookup(cls.name)
+                    cls = now if isinstance(now, ClassRef) else cls
+                known[id(v)] = made = replace(v, members={}, cls=cls)  # objects may hold each other
+                made.members.update({n: of(m) for n, m in v.members.items()})
+            return known[id(v)]
+        if is_sequence(v):
+            return remade(v, map(of, v))
+        return {k: of(m) for k, m in v.items()} if is_dict(v) else v
+
+    return of(value)
 
 
 def typed(value: Any) -> Any:

@@ -22,6 +22,7 @@ from tessera.compiler.frontend.called.arguments import (
     decided_sizes,
     is_open,
     lines,
+    with_classes_of,
 )
 from tessera.compiler.frontend.called.inside import CalledProgram, current
 from tessera.compiler.frontend.module import TextScope, decorated_kind
@@ -70,7 +71,10 @@ class PlainCall:
 
 
 def plain_calls(
-    scope: TextScope, before: Sequence[PlainCall], unchanged: Callable[[str, Scope], bool]
+    scope: TextScope,
+    before: Sequence[PlainCall],
+    unchanged: Callable[[str, Scope], bool],
+    made_alike: Callable[[str, Scope], bool],
 ) -> Iterator[PlainCall | None]:
     """The calls outside of programs, and None between two that are analysed. `before`: those of an earlier text of the
     file, which are taken where they still hold."""
@@ -91,7 +95,7 @@ def plain_calls(
         for call, inside in calls_in(ast.Module([statement], []), names):
             if not _may_be_shown(call) or inside.needs_arguments:
                 continue
-            found = _plain_call(call, inside, statement, known.get(call), unchanged)
+            found = _plain_call(call, inside, statement, known.get(call), made_alike)
             yield found
             if found.function is not None and count.setdefault(found.function.tree, 0) < MOST:
                 count[found.function.tree] += 1
@@ -126,13 +130,13 @@ def _is_gradient(call: ast.Call) -> bool:
 
 
 def _plain_call(
-    call: ast.Call, names: Names, statement: ast.stmt, old: PlainCall | None, unchanged: Callable[[str, Scope], bool]
+    call: ast.Call, names: Names, statement: ast.stmt, old: PlainCall | None, made_alike: Callable[[str, Scope], bool]
 ) -> PlainCall:
     if call not in _READ:
         _READ[call] = _read(call)
     found = PlainCall(call, names, statement)
     unmoved = old is not None and old.names.file.text.count("\n") == names.file.text.count("\n")
-    kept = frozenset(n for n in _READ[call] if old is not None and unmoved and names.renews(old.names, n, unchanged))
+    kept = frozenset(n for n in _READ[call] if old is not None and unmoved and names.renews(old.names, n, made_alike))
     if old is not None and old.function is None and kept == _READ[call]:
         return found
     if not _is_worth_it(call.func, names):
@@ -148,7 +152,8 @@ def _plain_call(
     given: dict[str, MadeArgument] = {}
     for name, node in nodes.items():
         was = old.made.get(name) if old is not None and _read(node) <= kept else None
-        made = names.made_as(was.type, node) if was is not None else names.made(node)
+        again = with_classes_of(names.file, was.type) if was is not None else None
+        made = names.made(node) if was is None else names.made_as(again, node)
         if made is not None:
             given[name] = made
     found.function, found.gradient, found.made, found.nodes = function, gradient, given, nodes

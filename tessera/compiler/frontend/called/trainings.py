@@ -25,6 +25,7 @@ from tessera.compiler.frontend.called.arguments import (
     content,
     decided_sizes,
     lines,
+    with_classes_of,
 )
 from tessera.compiler.frontend.called.inside import CalledProgram, current
 from tessera.compiler.frontend.module import TextScope
@@ -171,10 +172,14 @@ def idle_finding(name: str, idle: Iterable[str], span: Span) -> Diagnostic:
 
 
 def trainings(
-    scope: TextScope, before: Sequence[Training], unchanged: Callable[[str, Scope], bool]
+    scope: TextScope,
+    before: Sequence[Training],
+    unchanged: Callable[[str, Scope], bool],
+    made_alike: Callable[[str, Scope], bool],
 ) -> Iterator[Training | None]:
     """Each call of `ts.train` in a file, and None between two of them. `before`: those of an earlier text of the file,
-    which are taken where they still hold; `unchanged` says whether a name is surely as it was in another scope."""
+    which are taken where they still hold; `unchanged` says whether a name is surely as it was in another scope,
+    `made_alike` whether what it makes is."""
     names = Names(scope, scope, scope.tree)
     for statement in scope.tree.body:
         if statement not in _MENTIONS:
@@ -190,7 +195,7 @@ def trainings(
             continue
         for call, inside in calls_in(ast.Module([statement], []), names):
             if _is_train(call) and _means_train(call.func, inside):
-                yield from _training(call, inside, statement, before, unchanged)
+                yield from _training(call, inside, statement, before, made_alike)
 
 
 def _is_train(node: ast.AST) -> bool:
@@ -207,7 +212,7 @@ def _means_train(function: ast.expr, names: Names) -> bool:
 
 def _training(
     call: ast.Call, names: Names, statement: ast.stmt, before: Sequence[Training],
-    unchanged: Callable[[str, Scope], bool],
+    made_alike: Callable[[str, Scope], bool],
 ) -> Iterator[Training | None]:  # fmt: skip
     given = {**dict(zip(_PARAMETERS, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
     if not {"model", "optimizer", "loss"} <= given.keys() or not STEP.is_file():
@@ -227,9 +232,10 @@ def _training(
     same = 0
     for argument in ("model", "optimizer"):
         was = old.made.get(argument) if old is not None else None
-        if old is not None and was and all(names.renews(old.names, n, unchanged) for n in found.names_of(argument)):
+        if old is not None and was and all(names.renews(old.names, n, made_alike) for n in found.names_of(argument)):
             same += 1
-            made[argument] = names.made_as(was.type, given[argument])
+            made[argument] = names.made_as(with_classes_of(names.file, was.type), given[argument])
+            names.file.ran_layers |= old.names.file.ran_layers
         elif one := names.made(given[argument]):
             made[argument] = one
             yield None

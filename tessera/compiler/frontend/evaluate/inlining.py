@@ -24,6 +24,7 @@ from tessera.compiler.frontend.names.signature import (
     signature_of,
 )
 from tessera.compiler.frontend.names.values import (
+    CALLED,
     MISSING,
     UNKNOWN,
     ClassRef,
@@ -63,6 +64,7 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
     """`places`: the nodes of the arguments, by parameter."""
     if closure.node in ev.endless:
         return UNKNOWN
+    ev.ran_layers |= closure.name in CALLED
     if ev.frame.depth >= budget.CALLS:
         return _too_deep(ev, node, closure)
     frame = callee_frame(ev, node, closure)

@@ -110,6 +110,8 @@ class Evaluator(AnalysisRecord):
         """places of the values of a `return a, b`"""
         self.outside = False
         """whether what is evaluated stands outside of programs: a model that a file constructs"""
+        self.ran_layers = False
+        """whether that has called a layer: it rests on more than constructors"""
         self.as_python = False
         """whether a plain function of ordinary values is evaluated, which the compiler has Python run"""
         self.endless: set[object] = set()

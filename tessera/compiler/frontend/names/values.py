@@ -163,6 +163,10 @@ class ClassRef:
     """fields that the constructor takes by name only"""
 
 
+CALLED = frozenset({"__call__", "forward"})
+"""the methods that calls of an object run"""
+
+
 @immutable(eq=False)
 class Property:
     """A member of a class of a text that an instance computes when it is asked for it; `getter` is a function."""
