@@ -29,7 +29,7 @@ A = TypeVar("A")
 '''
 KNOWN = frozenset({"Any", "Callable", "None", "Self", "bool", "dict", "float", "int", "list", "str", "tuple"})
 """names in annotations that mean the same in the stub"""
-SPECIAL = ("__call__", "__getitem__", "__iter__", "__len__")
+SPECIAL = ("__call__", "__getitem__", "__setitem__", "__iter__", "__len__")
 """methods that stubs tell of; checkers know those of dataclasses"""
 
 

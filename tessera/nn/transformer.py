@@ -22,6 +22,9 @@ class _Row(Module):
     def __getitem__(self, index):
         return self.layers[index]
 
+    def __setitem__(self, index, layer):
+        self.layers[index] = layer
+
     def __len__(self):
         return len(self.layers)
 

@@ -77,6 +77,13 @@ class Tensor(Protocols):
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("tensor", self, name)
 
+        def _set_data(self, values: Any) -> None:
+            raise AttributeError(
+                "a Tensor's data cannot be assigned; write x[...] = values, under ts.no_grad() if x learns"
+            )
+
+        data = property(None, outward(_set_data))
+
     # What it is
 
     @property

@@ -356,3 +356,14 @@ def test_a_second_number_of_diff():
         ts.diff(ts.ones((2, 3)), 2)
     assert "ts.diff(x, n=2)" in e.value.diagnostics[0].notes[0].message
     np.testing.assert_array_equal(np.asarray(ts.diff(ts.tensor(X), prepend=ts.zeros((2, 1)))), np.diff(X, prepend=0))
+
+
+def test_the_data_of_a_parameter_are_its_elements() -> None:
+    weight = ts.Tensor(X.copy(), requires_grad=True)
+    with pytest.raises(AttributeError, match=r"write x\[\.\.\.\] = values, under ts\.no_grad\(\)"):
+        weight.data = X
+    with pytest.raises(AttributeError, match=r"has no attribute 'data'; write x\.detach\(\)"):
+        weight.data
+    with ts.no_grad():
+        weight[...] = X * 3
+    assert weight.requires_grad and np.array_equal(weight.detach(), X * 3)

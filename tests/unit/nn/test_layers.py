@@ -378,6 +378,8 @@ def test_a_part_of_a_sequential_is_one():
     assert isinstance(head, nn.Sequential) and np.array_equal(model[-1](head(x)), model(x))
     with pytest.raises(IndexError):
         model[3]
+    model[2] = nn.Linear(8, 3, key=2)
+    assert model(x).shape == (3, 3) and "layers.2.weight" in model.named_parameters()
 
 
 def across(p, x, memory, name, mask=None):
