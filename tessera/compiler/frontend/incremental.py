@@ -325,8 +325,9 @@ class Unchanged:
         that is made."""
         if not self._making or before.ran_layers:
             return False
-        classes = isinstance(now, ast.ClassDef) and isinstance(was, ast.ClassDef)
-        return classes and _for_making(now, self._scope) == _for_making(was, before)
+        if not isinstance(now, ast.ClassDef) or not isinstance(was, ast.ClassDef):
+            return False
+        return _for_making(now, self._scope) == _for_making(was, before)
 
     def _read_by(self, name: str, before: TextScope) -> set[str] | None:
         """The names that a name's value is computed from; None where it is bound otherwise than before."""
