@@ -57,14 +57,6 @@ def helper(function: Callable[..., T]) -> Callable[..., T]:
     It is inlined where it is called. Its annotations are checked there: `Tile["m", f32]` binds m to the size of a tile.
     """
 '''
-OPTIMIZERS_HEAD = '''"""{example}
-
-Made by scripts/make_stubs.py, for type checkers and editors.
-"""
-
-# ruff: noqa
-# fmt: off
-'''
 SPACE_HEAD = '''"""The functions of `ts.{space}`, for type checkers and editors. Made by scripts/make_stubs.py."""
 
 # ruff: noqa
@@ -347,19 +339,10 @@ def space_text(space: str) -> str:
     return "\n\n".join([SPACE_HEAD.format(space=space, made="\n".join(made)), *parts]) + "\n"
 
 
-def optimizers_text() -> str:
-    """The stub file of `ts.optimizers`: where each name is defined."""
-    module = importlib.import_module("tessera.optimizers")
-    homes = sorted(vars(module)["_HOME"].items())
-    made = (f"from tessera.optimizers.{home} import {name} as {name}" for name, home in homes)
-    head = OPTIMIZERS_HEAD.format(example=inspect.getdoc(module) or "")
-    return "\n".join([head, *made]) + "\n"
-
-
 def main(arguments: list[str]) -> int:
     old = False
     spaces = [(f"{space}/__init__.pyi", space_text(space)) for space in MEMBERS]
-    spaces += [("nn/__init__.pyi", layers_text(FUNCTIONS)), ("optimizers/__init__.pyi", optimizers_text())]
+    spaces.append(("nn/__init__.pyi", layers_text(FUNCTIONS)))
     for name, content in (("__init__.pyi", text()), ("tile.pyi", tile_text()), *spaces):
         file = ROOT / name
         if "--check" not in arguments:

@@ -104,7 +104,7 @@ def test_attributes_of_other_libraries():
         (ts.Tensor([1.0]), "float", r"x\.to\(ts\.f32\)"),
         (ts.Tensor([1.0]), "zero_", r"x = ts\.zeros_like\(x\)"),
         (ts.Tensor([1.0]), "fill_", r"x = ts\.full_like\(x, value\)"),
-        (model, "eval", r"leave it out: nn\.Dropout drops in ts\.train"),
+        (model, "eval", r"leave it out: ts\.train trains dropout"),
         (rule, "step", r"opt\.update\(model, gradient, state\)"),
         (rule, "zero_grad", r"AdamW\(model\.parameters\(\), lr=1e-3\) holds them"),
     ):

@@ -11,9 +11,8 @@ import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.called.arguments import MadeArgument
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.signature import definition_signature
@@ -26,6 +25,9 @@ from tessera.immutable import immutable, mutable
 from tessera.language import dims
 from tessera.language.dims import Dim, Expr
 
+if TYPE_CHECKING:
+    from tessera.compiler.frontend.called.arguments import MadeArgument  # slow: the evaluator, at a server's start
+
 
 @immutable
 class CalledProgram:
@@ -33,7 +35,7 @@ class CalledProgram:
     too, which it is called with these arguments."""
 
     analysis: Analysis
-    made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
+    made: Mapping[str, MadeArgument] = field(default_factory=dict[str, "MadeArgument"])
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     """those that the arguments require"""
     own: bool = False
