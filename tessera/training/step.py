@@ -81,6 +81,9 @@ def open_step_of(loss: Function, given: tuple[str, ...]) -> Any:
     scope: dict[str, Any] = {**names, "gradient_of": gradient_of, "loss_": loss, "int64_": ts.int64}
     scope["__name__"] = __name__
     exec(compile(text, file, "exec"), scope)
+    scope[
+        "step"
+    ].__qualname__ = f"step of {getattr(loss, '__qualname__', loss.name)}"  # `ts.why_recompiled` knows it by
     step = ts.compile(mode="training")(ts.function(open_dims=loss.options["open_dims"])(scope["step"]))
     step.options[DRAWS] = "key_"
     return step

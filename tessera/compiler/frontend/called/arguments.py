@@ -356,16 +356,19 @@ def _bind(node: ast.stmt, bound: dict[str, list[Assigned]]) -> None:
 
 
 def with_classes_of(scope: TextScope, value: Any) -> Any:
-    """A value that an earlier text of a file made, with the classes as they are now: methods that its constructors have
-    not run may be others."""
+    """A value that an earlier text of a file made, with the classes as they are now, if any has changed: methods that
+    its constructors have not run may be."""
     known: dict[int, Any] = {}
+    renewed = False
 
     def of(v: Any) -> Any:
+        nonlocal renewed
         if isinstance(v, Record):
             if id(v) not in known:
                 cls = v.cls
-                if isinstance(cls, ClassRef) and isinstance(cls.scope, TextScope) and cls.scope.file == scope.file:
+                if isinstance(cls, ClassRef) and isinstance(was := cls.scope, TextScope) and was.file == scope.file:
                     now = scope.lookup(cls.name)
+                    renewed |= scope.bound.get(cls.name) is not was.bound.get(cls.name)
                     cls = now if isinstance(now, ClassRef) else cls
                 known[id(v)] = made = replace(v, members={}, cls=cls)  # objects may hold each other
                 made.members.update({n: of(m) for n, m in v.members.items()})
@@ -374,7 +377,8 @@ def with_classes_of(scope: TextScope, value: Any) -> Any:
             return remade(v, map(of, v))
         return {k: of(m) for k, m in v.items()} if is_dict(v) else v
 
-    return of(value)
+    found = of(value)
+    return found if renewed else value
 
 
 def typed(value: Any) -> Any:
