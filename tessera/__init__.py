@@ -35,7 +35,7 @@ _HOME: dict[str, str] = {
     "to_mixed_precision": "tessera.nn.mixed",
     **dict.fromkeys(("scaled", "ScaledTensor"), "tessera.nn.scaled"),
     "replace": "tessera.language.records",
-    "tree_map": "tessera.nn.tree",
+    **dict.fromkeys(("tree_leaves", "tree_map"), "tessera.nn.tree"),
     "install_import_hook": "tessera.compiler.frontend.importing",
     # training
     **dict.fromkeys(("train", "TrainingRun"), "tessera.training.run"),
@@ -58,7 +58,7 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("Profiler", "profile_memory", "analyze_performance"), "tessera.profiler"),
     # when they are wrong
     **dict.fromkeys(("TesseraError", "CompileError", "LaunchError", "TargetError", "DeviceError", "DebugCheckError",
-                     "MissingDependency", "SizesWarning", "TrainingWarning", "Diagnostic"), "tessera.errors"),
+                     "MissingDependency", "RecompilationWarning", "TrainingWarning", "Diagnostic"), "tessera.errors"),
 }  # fmt: skip
 _MODULES = {
     "array_api": "tessera.runtime.standard",

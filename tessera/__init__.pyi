@@ -31,7 +31,7 @@ from tessera.errors import DeviceError as DeviceError
 from tessera.errors import Diagnostic as Diagnostic
 from tessera.errors import LaunchError as LaunchError
 from tessera.errors import MissingDependency as MissingDependency
-from tessera.errors import SizesWarning as SizesWarning
+from tessera.errors import RecompilationWarning as RecompilationWarning
 from tessera.errors import TargetError as TargetError
 from tessera.errors import TesseraError as TesseraError
 from tessera.errors import TrainingWarning as TrainingWarning
@@ -152,6 +152,7 @@ from tessera.nn.scaled import scaled as scaled
 from tessera.nn.state import KVCache as KVCache
 from tessera.nn.state import StatefulObject as StatefulObject
 from tessera.nn.state import StatefulTensor as StatefulTensor
+from tessera.nn.tree import tree_leaves as tree_leaves
 from tessera.nn.tree import tree_map as tree_map
 from tessera.optimizers.gradients import clip_grad_norm as clip_grad_norm
 from tessera.profiler import Profiler as Profiler

@@ -271,8 +271,8 @@ class CompileError(TesseraError):
     default_code = "TS102"
 
 
-class SizesWarning(UserWarning):
-    """TS508: the same code is compiled again and again, for other sizes."""
+class RecompilationWarning(UserWarning):
+    """TS508: the same code is compiled again and again, for other sizes or numbers."""
 
 
 class TrainingWarning(UserWarning):

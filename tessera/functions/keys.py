@@ -10,17 +10,19 @@ _WORD = 0xFFFFFFFFFFFFFFFF
 _POSITIVE = 0x7FFFFFFFFFFFFFFF
 
 
-def split_key(key: Any, count: int) -> list[Any]:
+def split_key(key: Any, count: Any = 2) -> Any:
     """`count` keys derived from a key: SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014) of key and number.
 
-    A number gives numbers. A tensor of integers, as a parameter of a function, gives tensors of int64 with its shape
-    and the same values. Raises CompileError TS301 for what are no integers.
+    A number gives a list of numbers. A tensor of integers, as a parameter of a function, gives a tensor of int64 [count,
+    ...] with the same values, which can be unpacked, mapped and scanned; `count` may be a size. Raises CompileError TS301
+    for what are no integers.
     """
-    if isinstance(key, int):
+    if isinstance(key, int) and isinstance(count, int):
         mixed = _mixed(key & _WORD)
         return [_mixed(mixed + number) & _POSITIVE for number in range(count)]
-    several = _mixed_tensor(ts.cast(ts.bitwise_and(key, -1), ts.uint64))
-    return [ts.cast(_mixed_tensor(several + number) & _POSITIVE, ts.int64) for number in range(count)]
+    several = _mixed_tensor(ts.cast(ts.bitwise_and(key, ts.full((), -1, ts.int64)), ts.uint64))
+    numbers = ts.reshape(ts.cast(ts.arange(count), ts.uint64), (count,) + (1,) * several.ndim)
+    return ts.cast(_mixed_tensor(several + numbers) & _POSITIVE, ts.int64)
 
 
 def _mixed(z: int) -> int:

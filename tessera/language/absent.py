@@ -63,7 +63,10 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("smooth_l1_loss", "huber_loss"), "ts.nn.huber(x, y)"),
     "kl_div": "ts.sum(p * (ts.log(p) - log_q))",
     **dict.fromkeys(("rand_like", "randn_like"), "ts.uniform(seed, x.shape) and ts.normal(seed, x.shape)"),
-    **dict.fromkeys(("tree", "tree_util", "tree_leaves", "tree_flatten"), "ts.tree_map(f, tree, ...) maps all arrays"),
+    **dict.fromkeys(
+        ("tree", "tree_util", "tree_flatten", "tree_reduce"),
+        "ts.tree_map(f, tree, ...) maps all arrays, ts.tree_leaves(tree) is the list of them",
+    ),
     **dict.fromkeys(("index_add", "scatter_reduce"), "ts.scatter_add(x, axis, index, source), ts.segment_sum"),
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",
     **dict.fromkeys(("Scalar", "scalar"), "a parameter that is a number is annotated by its dtype: a: ts.f32"),
@@ -162,7 +165,6 @@ _OF_INIT: dict[str, str] = {
     **dict.fromkeys(("xavier_normal", "trunc_normal", "orthogonal"), "write a function of shape, key and dtype"),
 }
 _OF_LINALG: dict[str, str] = {
-    "norm": "ts.linalg.vector_norm(x, axis=...) is the norm of vectors, ts.linalg.matrix_norm(x) that of matrices",
     **dict.fromkeys(("eig", "eigvals", "expm"), "outside of functions NumPy and SciPy have it"),
     "cond": "divide: ts.linalg.matrix_norm(x, ord=2) / ts.linalg.matrix_norm(x, ord=-2)",
     **dict.fromkeys(("lu", "lu_factor", "lu_solve"), "ts.linalg.solve, inv and det factor a matrix once"),
@@ -208,6 +210,18 @@ _OF_TILE: dict[str, str] = {
     "interleave": "write ts.tile.stack and ts.tile.reshape",
     "softmax": "write e = ts.tile.exp(x - ts.tile.row_max(x)[:, None]), e / ts.tile.row_sum(e)[:, None]",
     "histogram": "ts.tile.scatter_add(x, index, source) counts",
+    "topk": "at = ts.tile.argsort(x, axis, descending=True) and its first k: at[:, :k]",
+    **dict.fromkeys(("tril", "triu"), "compare positions: ts.tile.where(row[:, None] >= column[None, :], x, 0)"),
+    "leaky_relu": "write ts.tile.where(x > 0, x, 0.01 * x)",
+    "elu": "write ts.tile.where(x > 0, x, ts.tile.expm1(x))",
+    "clip": "write ts.tile.minimum(ts.tile.maximum(x, low), high)",
+    **dict.fromkeys(("var", "std"), "apart = x - ts.tile.row_mean(x)[:, None], and the mean of its square"),
+    **dict.fromkeys(("alloc_fragment", "empty", "clear", "fill"), "write ts.tile.zeros(shape, dtype)"),
+    **dict.fromkeys(("Pipelined", "Parallel", "serial", "Kernel"), "write for k in ts.tile.range_k(0, K, 32)"),
+    **dict.fromkeys(("gemm", "wgmma_gemm"), "write acc = ts.tile.mma(a, b, acc)"),
+    **dict.fromkeys(("copy", "tma_load"), f"{_BLOCKS}; an assignment to one stores"),
+    **dict.fromkeys(("bid", "block_idx"), "ts.tile.program_id(axis) numbers programs"),
+    **dict.fromkeys(("num_blocks", "grid_dim"), "ts.tile.num_programs(axis) counts programs"),
     "inline_asm_elementwise": "the functions of ts.tile have the instructions of the target",
     **dict.fromkeys(("math", "libdevice", "extra"), "its functions are those of ts.tile: ts.tile.exp"),
 }
@@ -301,6 +315,13 @@ _INSIDE: dict[str, str] = {
     "rand": "it draws from another seed at each call; inside, give a seed: ts.uniform(seed, shape)",
     "randn": "it draws from another seed at each call; inside, give a seed: ts.normal(seed, shape)",
 }
+_STATIC = "numbers annotated int, bool, str or not at all are known when it is compiled, those annotated ts.f32 are not"
+_OF_DECORATOR: dict[str, str] = {
+    **dict.fromkeys(("static_argnums", "static_argnames"), f"leave it out: {_STATIC}"),
+    **dict.fromkeys(("donate_argnums", "donate_argnames"), "leave it out: a ts.StatefulObject is changed in place"),
+    **dict.fromkeys(("dynamic", "abstracted_axes"), 'open_dims="B" leaves the size of a dim open'),
+    **dict.fromkeys(("nopython", "fastmath", "parallel", "cache", "fullgraph", "mode", "backend"), "leave it out"),
+}
 _OF_PROGRAM: dict[str, str] = {
     **dict.fromkeys(("export", "to_onnx", "save", "serialize"), _SAVED),
     **dict.fromkeys(("grad", "backward", "value_and_grad"), _GRADIENTS),
@@ -334,6 +355,11 @@ def instead_of_attribute(kind: str, name: str) -> str:
 def instead_of_parameter(name: str) -> str:
     """The alternative to a parameter that other libraries' operators have; empty if there is none."""
     return _OF_OPERATORS.get(name, "")
+
+
+def instead_of_option(name: str) -> str:
+    """The alternative to a keyword that other libraries' decorators have; empty if there is none."""
+    return _OF_DECORATOR.get(name, "")
 
 
 ONLY_REFUSES = "only_refuses"

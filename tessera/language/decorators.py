@@ -18,7 +18,7 @@ from tessera.collector import collector_paused
 from tessera.deferred import deferred
 from tessera.errors import NOWHERE, CompileError, Diagnostic, LaunchError, Span, TesseraError, source_line
 from tessera.language import policies
-from tessera.language.absent import instead_of_method
+from tessera.language.absent import instead_of_method, instead_of_option
 from tessera.language.policies import Policy
 from tessera.language.tuning import Metric, tuning_options
 from tessera.tracebacks import leave, outward
@@ -227,6 +227,10 @@ class Kernel(Decorated):
 
     kind = "kernel"
 
+    def __getitem__(self, grid: object) -> NoReturn:
+        grid_from = "a kernel takes no grid, which follows from its text (ts.tile.grid sets what does not)"
+        raise TypeError(f"{grid_from}: call {self.name}(...)")
+
     @outward
     def backward(self) -> Function:
         """The rule for reverse mode, derived from the kernel's text: `kernel.vjp(kernel.backward())` binds it.
@@ -296,6 +300,7 @@ def function(
     *,
     numerics: Policy | str | None = None,
     open_dims: str | Sequence[str] = (),
+    **foreign: object,
 ) -> Any:
     """Compiles a function over whole tensors: shapes are checked from its text, operators fused into kernels.
 
@@ -303,6 +308,9 @@ def function(
     sizes stay open in the code: `@ts.function(open_dims="S")` is compiled once for all lengths S, where it would be
     compiled for each. Works with or without keywords. Raises CompileError TS105 where `open_dims` is no name.
     """
+    for name in foreign:
+        why = instead_of_option(name)
+        raise TypeError(f"function() got an unexpected keyword argument {name!r}{why and f'; {why}'}")
     options: dict[str, Any] = {}
     if numerics:
         options["numerics"] = policies.parse(numerics) if isinstance(numerics, str) else numerics

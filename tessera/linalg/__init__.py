@@ -18,7 +18,7 @@ HOME = {
     ),
     **dict.fromkeys(("trace", "vecdot"), "products"),
     **dict.fromkeys(("pinv", "matrix_rank", "lstsq"), "least_squares"),
-    **dict.fromkeys(("matrix_norm", "vector_norm"), "norms"),
+    **dict.fromkeys(("matrix_norm", "norm", "vector_norm"), "norms"),
 }
 """the module of each name that is a program"""
 

@@ -14,6 +14,7 @@ from tessera.linalg.norms import matrix_norm as matrix_norm
 from tessera.linalg.products import matrix_power as matrix_power
 from tessera.linalg.least_squares import matrix_rank as matrix_rank
 from tessera.linalg.products import matrix_transpose as matrix_transpose
+from tessera.linalg.norms import norm as norm
 from tessera.linalg.products import outer as outer
 from tessera.linalg.least_squares import pinv as pinv
 from tessera.linalg.products import tensordot as tensordot

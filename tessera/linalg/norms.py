@@ -24,6 +24,20 @@ def vector_norm(x, axis=None, keepdims: bool = False, ord: float = 2):
     return ts.sum(size**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
+def norm(x, ord=None, axis=None, keepdims: bool = False):
+    """NumPy's: `vector_norm` along one axis, `matrix_norm` over two axes. Without `axis` the norm of all elements, and with
+    `ord` that of a vector or matrix x."""
+    if axis is None and ord is not None:
+        if x.ndim > 2:
+            raise ValueError(f"norm with an order needs an axis, or two, for {x.ndim} axes")
+        axis = tuple(range(x.ndim))
+    if isinstance(axis, (tuple, list)) and len(axis) == 2:
+        rows, columns = (a % x.ndim for a in axis)
+        found = matrix_norm(ts.moveaxis(x, (rows, columns), (-2, -1)), True, "fro" if ord is None else ord)
+        return ts.moveaxis(found, (-2, -1), (rows, columns)) if keepdims else ts.squeeze(found, (-2, -1))
+    return vector_norm(x, axis, keepdims, 2 if ord is None else ord)
+
+
 def matrix_norm(x, keepdims: bool = False, ord="fro"):
     """Norms of the matrices x [..., M, N]: Frobenius' ("fro"), the greatest sum of |x| of a column (1) or a row (inf),
     and the least one (-1, -inf); the greatest (2), the least (-2) and the sum ("nuc") of the singular values."""

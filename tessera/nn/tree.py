@@ -173,6 +173,11 @@ def tree_map(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return replaced(tree, {path: whole(f(*(part[path] for part in parts))) for path in parts[0]})
 
 
+def tree_leaves(tree: Any) -> list[Any]:
+    """The arrays of a tree, in order: of dataclasses, lists, tuples and dicts that hold them."""
+    return [*arrays(tree).values()]
+
+
 @inside
 def copied(tree: Any) -> Any:
     """The tree with its own copies of all arrays."""

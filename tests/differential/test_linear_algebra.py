@@ -445,6 +445,20 @@ MADE: dict[str, tuple[Any, Any]] = {
             np.linalg.norm(b, axis=(-2, -1), ord=p, keepdims=p == 1) for p in ("fro", 1, -1, np.inf, -np.inf)
         ],
     ),
+    "norm": (
+        lambda m, a, b, v: [
+            *(m.norm(v[0], ord=p) for p in (None, 0, 1, 3, np.inf)),
+            *(m.norm(v, ord=p) for p in (None, 1, 2, "fro", "nuc", -np.inf)),
+            *(m.norm(b, axis=1, ord=p, keepdims=True) for p in (None, 1)),
+            *(m.norm(b, axis=axes, ord=1, keepdims=k) for axes in ((0, 2), (2, 0), (-1, -2)) for k in (False, True)),
+        ],
+        lambda a, b, v: [
+            *(np.linalg.norm(v[0], ord=p) for p in (None, 0, 1, 3, np.inf)),
+            *(np.linalg.norm(v, ord=p) for p in (None, 1, 2, "fro", "nuc", -np.inf)),
+            *(np.linalg.norm(b, axis=1, ord=p, keepdims=True) for p in (None, 1)),
+            *(np.linalg.norm(b, axis=a, ord=1, keepdims=k) for a in ((0, 2), (2, 0), (-1, -2)) for k in (False, True)),
+        ],
+    ),
     "matrix_power": (
         lambda m, a, b, v: [m.matrix_power(a, n) for n in (0, 1, 2, 5, -3)],
         lambda a, b, v: [np.linalg.matrix_power(a, n) for n in (0, 1, 2, 5, -3)],

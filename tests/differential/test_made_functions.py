@@ -54,7 +54,7 @@ KEYS = np.array([0, 1, -1, 2**62, -(2**63)])
 
 CASES = [
     C("split_key", lambda k: ts.split_key(k, 3),
-      lambda k: np.array([ts.split_key(int(key), 3) for key in k]).T.tolist(), KEYS),
+      lambda k: np.array([ts.split_key(int(key), 3) for key in k]).T, KEYS),
     C("meshgrid", lambda x, y: ts.meshgrid(x, y), lambda x, y: np.meshgrid(x, y), LINE, LINE[:4]),
     C("meshgrid", lambda x, y: ts.meshgrid(x, y, x, indexing="ij"), lambda x, y: np.meshgrid(x, y, x, indexing="ij"),
       LINE, LINE[:4]),

@@ -18,7 +18,7 @@ from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
-from tessera.errors import CompileError, SizesWarning, TrainingWarning
+from tessera.errors import CompileError, RecompilationWarning, TrainingWarning
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.callsite import call_span
@@ -104,9 +104,10 @@ def compile_with(
         _warn(built)
         compilation = why_recompiled.Compilation(definition.name, fields, built.origin, built.duration)
         why_recompiled.record(why_recompiled.identity_of(fn), compilation)
-        if not definition.file.startswith(OWN) and (said := why_recompiled.warned(fn)):
+        plain = {p.name for p in parameters.signature.parameters if not p.annotated}
+        if not definition.file.startswith(OWN) and (said := why_recompiled.warned(fn, plain)):
             place = call_span()
-            warnings.warn_explicit(said, SizesWarning, place.file, place.line, registry=_WARNED)
+            warnings.warn_explicit(said, RecompilationWarning, place.file, place.line, registry=_WARNED)
     return built
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import field
+from itertools import pairwise
 from typing import Any
 
 from tessera.errors import Diagnostic
@@ -14,8 +15,8 @@ from tessera.runtime.locks import Locked
 
 MANY = 3
 """compilations from which on open dims are advised"""
-SIZES = 8
-"""compilations for other sizes alone of which a warning tells"""
+AGAIN = 8
+"""compilations for other sizes alone, or other numbers alone, of which a warning tells"""
 KEPT = 64
 """compilations remembered per function"""
 
@@ -116,17 +117,44 @@ def record(identity: str, compilation: Compilation) -> None:
         _history.counts[identity] = _history.counts.get(identity, 0) + 1
 
 
-def warned(function: Any) -> str:
-    """TS508 of a function that was compiled `SIZES` times, for other sizes of its arguments alone; "" of others."""
+def warned(function: Any, plain: Set[str] = frozenset()) -> str:
+    """TS508 of a function that was compiled `AGAIN` times, for other sizes of its arguments alone, or other numbers of
+    parameters without annotation (`plain`); "" of others."""
     known = compilations(function)
-    if len(known) != SIZES or not all(map(_resized, known, known[1:])):
+    if len(known) != AGAIN:
         return ""
     said = why_recompiled(function)
+    fields = [f"argument {name}" for name in plain]
+    if all(map(_resized, known, known[1:])):
+        what = "other sizes"
+        annotated = 'Name the dims in annotations, x: Tensor["B", "T"], and @ts.function(open_dims="T") compiles once.'
+        how = said.advice or annotated
+    elif all(_renumbered(a, b, fields) for a, b in pairwise(known)):
+        what = "another number"
+        dtypes = {c.field.removeprefix("argument "): _dtype(c.after) for c in said.changes}
+        how = "A number without an annotation is a constant of the code. To pass it when the program runs, write "
+        how += ", ".join(f"{name}: ts.{dtype}" for name, dtype in dtypes.items())
+        how += "; int says that each number is compiled." if "int64" in dtypes.values() else "."
+    else:
+        return ""
     change = "; ".join(map(str, said.changes))
-    annotated = 'Name the dims in annotations, x: Tensor["B", "T"], and @ts.function(open_dims="T") compiles once.'
-    how = said.advice or annotated
-    message = f"{said.name} has been compiled {SIZES} times, for other sizes each time: {change}. {how}"
+    message = f"{said.name} has been compiled {AGAIN} times, for {what} each time: {change}. {how}"
     return Diagnostic("TS508", message, call_span(), "warning").render()
+
+
+def _renumbered(before: Compilation, after: Compilation, fields: list[str]) -> bool:
+    """Whether numbers in these fields are all that differs."""
+    changes = compare(before.fields, after.fields)
+    return bool(changes) and all(c.field in fields and _dtype(c.before) and _dtype(c.after) for c in changes)
+
+
+def _dtype(shown: Any) -> str:
+    """The dtype for a number that is shown like this; "" of what is none."""
+    try:
+        float(shown)
+    except (TypeError, ValueError):
+        return ""
+    return "int64" if shown.lstrip("-").isdigit() else "f32"
 
 
 def _resized(before: Compilation, after: Compilation) -> bool:

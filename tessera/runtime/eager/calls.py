@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.compiler.graph.infer import shown
 from tessera.compiler.graph.operator import Operator, OperatorParameter
-from tessera.errors import Diagnostic, LaunchError, SizesWarning
+from tessera.errors import Diagnostic, LaunchError, RecompilationWarning
 from tessera.language import dtypes
 from tessera.language.lazy import np
 from tessera.runtime.arrays.libraries import adapter_of
@@ -101,7 +101,7 @@ def _count(operator: Operator, flat: Sequence[Any], rest: tuple[Any, ...]) -> No
     )
     place = call_span()
     said = Diagnostic("TS508", message, place, "warning")
-    warnings.warn_explicit(said.render(), SizesWarning, place.file, place.line)
+    warnings.warn_explicit(said.render(), RecompilationWarning, place.file, place.line)
 
 
 def as_arrays(operator: Operator, operands: Sequence[Any]) -> list[Any]:

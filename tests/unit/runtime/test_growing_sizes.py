@@ -19,7 +19,7 @@ def sizes(call, count):
         warnings.simplefilter("always")
         for n in range(1, count + 1):
             call(np.ones((2, n), np.float32))  # [2, 2] has no size that grows alone
-    return [w for w in caught if issubclass(w.category, ts.SizesWarning)]
+    return [w for w in caught if issubclass(w.category, ts.RecompilationWarning)]
 
 
 def test_a_function_names_its_open_dims():
@@ -27,8 +27,8 @@ def test_a_function_names_its_open_dims():
     def growing(x: Tensor["B", "T", f32]):
         return ts.sum(x * 2)
 
-    assert not sizes(growing, why_recompiled.SIZES - 1)
-    (said,) = sizes(growing, why_recompiled.SIZES + 3)
+    assert not sizes(growing, why_recompiled.AGAIN - 1)
+    (said,) = sizes(growing, why_recompiled.AGAIN + 3)
     text = str(said.message)
     assert "TS508" in text and "growing has been compiled 8 times" in text and said.filename == __file__
     assert "argument x axis 1: 7 -> 8" in text and '@ts.function(open_dims="T") compiles once' in text
@@ -56,6 +56,48 @@ def test_other_reasons_to_compile_are_not_sizes():
     assert not sizes(lambda x: factor(x, next(numbers)), 12) and not sizes(once, 12)
 
 
+def numbers(call, values):
+    """Calls with these numbers; the warnings that came."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for value in values:
+            call(np.ones(3, np.float32), value)
+    return [str(w.message) for w in caught if issubclass(w.category, ts.RecompilationWarning)]
+
+
+def test_a_number_without_annotation_is_told_its_annotation():
+    @ts.function
+    def noisy(x, key, scale=1.0):
+        return x + scale * ts.normal(key, x.shape)
+
+    @ts.function
+    def scaled(x, rate):
+        return x * rate
+
+    @ts.function
+    def annotated(x, key: ts.int64):
+        return x + ts.normal(key, x.shape)
+
+    assert not numbers(noisy, range(why_recompiled.AGAIN - 1))
+    (said,) = numbers(noisy, range(7, 20))
+    assert (
+        "TS508" in said
+        and "noisy has been compiled 8 times, for another number each time: argument key: 6 -> 7" in said
+    )
+    assert "write key: ts.int64; int says" in said
+    (said,) = numbers(scaled, [0.1 * i for i in range(12)])
+    assert "write rate: ts.f32." in said
+    assert not numbers(annotated, range(12))
+
+
+def test_flags_and_names_are_not_numbers_that_change():
+    @ts.function
+    def chosen(x, how):
+        return x * len(how)
+
+    assert not numbers(chosen, ["a" * i for i in range(12)])
+
+
 def test_other_numbers_of_axes_are_not_sizes():
     @ts.function
     def product(a, b):
@@ -65,7 +107,7 @@ def test_other_numbers_of_axes_are_not_sizes():
         product(x, np.ones((x.shape[1], 2), np.float32))
         product(x, np.ones(x.shape[1], np.float32))
 
-    assert not sizes(call, why_recompiled.SIZES)
+    assert not sizes(call, why_recompiled.AGAIN)
     assert "argument b shape: [8, 2] -> [8]" in str(ts.why_recompiled(product))
 
 

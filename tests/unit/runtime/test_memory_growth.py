@@ -43,7 +43,7 @@ import numpy as np, tessera as ts
 from benchmarks.memory import bound
 from tessera.runtime.call import dispatch as sites
 bound(4)
-warnings.simplefilter("ignore", ts.SizesWarning)  # this program is about many sizes
+warnings.simplefilter("ignore", ts.RecompilationWarning)  # this program is about many sizes
 
 @ts.function
 def doubled(x: ts.Tensor["n", ts.f32]):

@@ -75,11 +75,8 @@ class FunctionLayer(Layer):
         value = self.ev.whole(self.ev.definition.tree, as_results(value))
         if value is None and (self.ev.states or states.effect_of(self.ev)):
             return None
-        wrong = fault(value)
-        if value is None or wrong is None:
-            what = "nothing" if value is None else "None among its results"
-            wrong = f"{self.ev.definition.name} returns {what}; what a function computes is what it returns"
-        if wrong:
+        nothing = f"{self.ev.definition.name} returns nothing; what a function computes is what it returns"
+        if wrong := nothing if value is None else fault(value):
             self.ev.error("TS102", wrong, span)
             return UNKNOWN
         returns.check(self.ev, value, annotation, self.ev.signature.returns_span, span, "the return annotation")

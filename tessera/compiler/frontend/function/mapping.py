@@ -50,7 +50,8 @@ class MappedCall:
         if self.size is None:
             dim = self.options.get("in_dims")
             what = f"no argument has the dim {dim}" if dim else "in_axes name no tensor to map over"
-            raise self._refused("TS105", f"{what}, so that vmap does not know how many elements there are")
+            lists = "; np.asarray makes an array of a list of numbers" if any(map(is_sequence, self.args)) else ""
+            raise self._refused("TS105", f"{what}, so that vmap does not know how many elements there are{lists}")
         span, saved = self.ev.span(self.node), Snapshot(self.ev.frame)
         with self.ev.builder.inside(self.block):
             result = self.ev.call(self.node, self.function, args, kwargs)

@@ -36,8 +36,8 @@ def as_results(value: Any) -> Any:
     return {k: as_results(v) for k, v in value.items()} if is_dict(value) else value
 
 
-def fault(value: Any, held: bool = False) -> str | None:
-    """Why a function cannot return this; "" where it can, None where it holds a None. `held`: by a dataclass."""
+def fault(value: Any, held: bool = False) -> str:
+    """Why a function cannot return this; "" where it can. `held`: by a dataclass."""
     if held and _is_kept(value):
         return ""
     if is_dict(value):
@@ -53,7 +53,7 @@ def fault(value: Any, held: bool = False) -> str | None:
     if _is_live(value):
         return ""
     if value is None or isinstance(value, (Value, Unknown, bool, int, float, complex, Expr, Number)):
-        return None if value is None else ""
+        return ""
     return f"a function returns tensors, or tuples, dicts and dataclasses of tensors, not {type_name(value)}"
 
 
@@ -75,12 +75,16 @@ def in_order(value: Any, held: bool = False) -> Iterator[Any]:
 
 
 def structure_of(value: Any) -> Structure:
-    """How results are nested in a returned value."""
+    """How results are nested in a returned value. A None in it is given back as it is."""
     if is_sequence(value):
-        return _in_a_tuple(value, map(structure_of, value))
+        return _in_a_tuple(value, map(_part, value))
     if is_dict(value):
-        return {k: structure_of(v) for k, v in value.items()}
+        return {k: _part(v) for k, v in value.items()}
     return _held(value) if isinstance(value, Record) or _is_live(value) else None
+
+
+def _part(value: Any) -> Structure:
+    return Kept(None) if value is None else structure_of(value)
 
 
 def _in_a_tuple(value: Any, items: Iterable[Structure]) -> Structure:

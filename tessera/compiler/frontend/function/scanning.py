@@ -110,7 +110,9 @@ class ScanCall:
             if v is None:
                 continue
             if not isinstance(v, Value) or not tensor(v).rank:
-                raise self._refused("TS105", f"scan goes through tensors along their first axis, not {type_name(v)}")
+                how = "; ts.array makes a tensor of a list of numbers" if isinstance(v, NUMBERS) else ""
+                message = f"scan goes through tensors along their first axis, not {type_name(v)}{how}"
+                raise self._refused("TS105", message)
             size = tensor(v).shape[0]
             found = size if found is None else found
             answer = dims.compare(found, size, self.ev.facts)

@@ -98,6 +98,13 @@ def tree_map(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return UNKNOWN if has_unknown(found) else replaced(ev, node, [tree, found], {})
 
 
+def tree_leaves(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`ts.tree_leaves(tree)`."""
+    if len(args) != 1 or kwargs:
+        return ev.error("TS105", "tree_leaves takes a tree", node)
+    return UNKNOWN if has_unknown(args) else [*arrays(ev, node, args, {}).values()]
+
+
 def copied(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`tree.copied(tree)`: tensors are values, which nothing changes."""
     return replaced(ev, node, [args[0], {}], {})
@@ -161,6 +168,7 @@ TREES = {
     **{f"tessera.nn.tree.{f.__name__}": _whole(f) for f in OF_TREES},
     "tessera.nn.tree.renewed": _whole(replaced),
     "tessera.tree_map": _whole(tree_map),
+    "tessera.tree_leaves": _whole(tree_leaves),
     "tessera.optimizers.swapped.swapped": _whole(swapped),
     "tessera.nn.tree.noted": nothing,
     **{f"tessera.optimizers.repeated.{name}": nothing for name in ("again", "remember")},

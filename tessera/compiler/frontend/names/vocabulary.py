@@ -39,7 +39,7 @@ MODES = frozenset({"is_training"})
 CONTEXTS = frozenset({"no_grad"})
 """what a `with` enters"""
 CREATION = frozenset({"asarray", "array"})
-RECORDS = frozenset({"replace", "tree_map"})
+RECORDS = frozenset({"replace", "tree_leaves", "tree_map"})
 TRANSFORMS = frozenset(
     (
         "grad",

@@ -14,7 +14,7 @@ from tessera.compiler.frontend.kernel.control.loop_exits import close, enter, ru
 from tessera.compiler.frontend.kernel.control.masks import FIXED
 from tessera.compiler.frontend.kernel.grid import SERIAL, base_name
 from tessera.compiler.frontend.kernel.tiles import KernelFault
-from tessera.compiler.frontend.kernel.values import Axis, marks
+from tessera.compiler.frontend.kernel.values import Axis, TileWindow, marks
 from tessera.compiler.frontend.names.frame import Flow, LoopMark
 from tessera.compiler.frontend.names.values import UNKNOWN, Counting
 from tessera.compiler.frontend.syntax.assigned import jumps, stored_names
@@ -30,6 +30,8 @@ def loop(k: KernelState, node: ast.For, counting: Counting) -> Flow:
     if not isinstance(node.target, ast.Name):
         raise KernelFault("TS102", "a tile loop needs a single name as its counter")
     _refuse_else(k, node)
+    bounds = (counting.start, counting.stop, counting.step)
+    counting = Counting(*(k.operand(b) if isinstance(b, TileWindow) else b for b in bounds), counting.path)
     parallel = k.grid_loop and ast.Break not in jumps(node)
     if node is k.plan.outer and counting.path == "tessera.tile.range" and parallel:
         return _grid_axis(k, node, node.target.id, counting)

@@ -1,0 +1,117 @@
+"""What a person who knows JAX, Numba or Triton writes first: it works, or the error says what to write."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import Tensor, f32
+from tessera.compiler.frontend.incremental import analyse_file
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def noisy(x, key):
+    return x + ts.normal(key, x.shape)
+
+
+def walked(carry, key):
+    carry = carry + ts.normal(key, carry.shape)
+    return carry, None
+
+
+class Answer(NamedTuple):
+    value: Tensor
+    cache: Tensor | None = None
+
+
+def test_keys_of_a_key_are_mapped_scanned_and_unpacked():
+    @ts.function
+    def drawn(key: ts.int64, x: Tensor["B", "D", f32]):
+        mine, other = ts.split_key(key)
+        last, nothing = ts.scan(walked, x[0], ts.split_key(other, 5))
+        return ts.vmap(noisy)(x, ts.split_key(mine, x.shape[0])), last, nothing
+
+    each, last, nothing = drawn(7, X)
+    mine, other = ts.split_key(7)
+    assert np.array_equal(each, [noisy(row, key) for row, key in zip(X, ts.split_key(mine, 2), strict=True)])
+    at = X[0]
+    for key in ts.split_key(other, 5):
+        at = np.asarray(noisy(at, key))
+    assert np.array_equal(last, at) and nothing is None
+
+
+def test_none_among_results_is_given_back():
+    @ts.function
+    def chosen(x: Tensor["B", "D", f32], kept: bool):
+        return Answer(x * 2), {"loss": ts.sum(x), "extra": x if kept else None}
+
+    answer, named = chosen(X, False)
+    assert answer.cache is None and named["extra"] is None and answer.value[1, 2] == 10 and named["loss"] == 15
+    assert chosen(X, True)[1]["extra"].shape == (2, 3)
+    assert ts.scan(lambda c, x: (c + x, None), X[0], X)[1] is None
+    (value, aux), gradient = ts.value_and_grad(lambda x: (ts.sum(x * x), (x, None)), has_aux=True)(X)
+    assert value == 55 and aux[1] is None and np.array_equal(gradient, 2 * X)
+
+    text = (
+        'import tessera as ts\nfrom tessera import Tensor\n\n@ts.function\ndef f(x: Tensor["B"]) -> tuple[Tensor["B"], '
+    )
+    assert analyse_file("optional.py", text + 'Tensor["B"] | None]:\n    return x, None\n')[0].ok
+    (found,) = analyse_file("missing.py", text + 'Tensor["B"]]:\n    return x, None\n')[0].diagnostics
+    assert found.code == "TS201" and "Received: None" in found.message
+
+
+def test_leaves_of_a_tree():
+    tree = [{"w": X, "b": X[0]}, (X[1], 3.0)]
+
+    def squares(tree):
+        return sum(ts.sum(leaf**2) for leaf in ts.tree_leaves(tree))
+
+    assert ts.function(squares)(tree) == squares(tree) == (X**2).sum() * 2
+    assert np.array_equal(ts.grad(squares)(tree)[0]["b"], 2 * X[0])
+    with pytest.raises(ts.CompileError, match="tree_leaves takes a tree"):
+        ts.function(lambda x: ts.tree_leaves())(X)
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: ts.scan(walked, X, [1, 2]), r"not an int; ts\.array makes a tensor of a list of numbers"),
+        (lambda: ts.vmap(lambda key: ts.normal(key, (2,)))([1, 2]), r"np\.asarray makes an array of a list of numbers"),
+        (lambda: ts.jit(static_argnums=1), r"static_argnums.*leave it out: numbers annotated int"),
+        (lambda: ts.jit(nopython=True), "nopython.*leave it out"),
+        (lambda: ts.function(wrong=1), r"unexpected keyword argument 'wrong'$"),
+        (lambda: doubled[(4,)](X[0]), r"a kernel takes no grid.*call doubled\(\.\.\.\)"),
+    ],
+)
+def test_the_error_says_what_to_write(call, said):
+    with pytest.raises((ts.TesseraError, TypeError), match=said):
+        call()
+
+
+@ts.kernel
+def doubled(x: Tensor["n", f32]):
+    i = ts.tile.linear_id()
+    x[i] = x[i] * 2
+
+
+@ts.kernel
+def rows_by_python(
+    values: Tensor["nnz", f32], columns: Tensor["nnz", ts.int32], starts: Tensor["k+1", ts.int32], x: Tensor["n", f32],
+    y: Tensor["k", f32],
+):  # fmt: skip
+    row = ts.tile.program_id()
+    total = 0.0
+    for j in range(starts[row], starts[row + 1]):
+        total += values[j] * x[columns[j]]
+    y[row] = total
+
+
+def test_pythons_range_counts_between_loaded_numbers():
+    values, columns, starts = np.float32([1, 2, 3]), np.int32([0, 2, 1]), np.int32([0, 2, 2, 3])
+    y = np.full(3, 9, np.float32)
+    rows_by_python(values, columns, starts, np.float32([1, 10, 100]), y)
+    assert y.tolist() == [201, 0, 30]
