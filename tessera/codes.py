@@ -185,7 +185,7 @@ CODES: dict[str, CodeEntry] = {
     "TS506": CodeEntry("Debug check", "a debug check found a bad value or access", "compiler.targets, compiler.tile"),
     "TS507": CodeEntry("Launch error", "a parameter that the kernel writes to shares memory with another argument",
                        "runtime.call.prepared"),
-    "TS508": CodeEntry("Launch warning", "the same code is compiled again and again, for other sizes of its arguments or other numbers",
+    "TS508": CodeEntry("Launch warning", "the same code is compiled again and again, for other sizes or numbers",
                        "runtime.code.why_recompiled, runtime.eager.calls"),
     # TS6xx: targets and environment
     "TS601": CodeEntry("Target error", "the target is unknown", "compiler.targets.base"),

@@ -13,9 +13,9 @@ _POSITIVE = 0x7FFFFFFFFFFFFFFF
 def split_key(key: Any, count: Any = 2) -> Any:
     """`count` keys derived from a key: SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, 2014) of key and number.
 
-    A number gives a list of numbers. A tensor of integers, as a parameter of a function, gives a tensor of int64 [count,
-    ...] with the same values, which can be unpacked, mapped and scanned; `count` may be a size. Raises CompileError TS301
-    for what are no integers.
+    A number gives a list of numbers. A tensor of integers, as a parameter of a function, gives a tensor of int64
+    [count, ...] with the same values, which can be unpacked, mapped and scanned; `count` may be a size. Raises
+    CompileError TS301 for what are no integers.
     """
     if isinstance(key, int) and isinstance(count, int):
         mixed = _mixed(key & _WORD)

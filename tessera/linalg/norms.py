@@ -25,8 +25,8 @@ def vector_norm(x, axis=None, keepdims: bool = False, ord: float = 2):
 
 
 def norm(x, ord=None, axis=None, keepdims: bool = False):
-    """NumPy's: `vector_norm` along one axis, `matrix_norm` over two axes. Without `axis` the norm of all elements, and with
-    `ord` that of a vector or matrix x."""
+    """NumPy's: `vector_norm` along one axis, `matrix_norm` over two axes. Without `axis` the norm of all elements, and
+    with `ord` that of a vector or matrix x."""
     if axis is None and ord is not None:
         if x.ndim > 2:
             raise ValueError(f"norm with an order needs an axis, or two, for {x.ndim} axes")
