@@ -30,8 +30,10 @@ def loop(k: KernelState, node: ast.For, counting: Counting) -> Flow:
     if not isinstance(node.target, ast.Name):
         raise KernelFault("TS102", "a tile loop needs a single name as its counter")
     _refuse_else(k, node)
-    bounds = (counting.start, counting.stop, counting.step)
-    counting = Counting(*(k.operand(b) if isinstance(b, TileWindow) else b for b in bounds), counting.path)
+    start, stop, step = (
+        k.operand(b) if isinstance(b, TileWindow) else b for b in (counting.start, counting.stop, counting.step)
+    )
+    counting = Counting(start, stop, step, counting.path)
     parallel = k.grid_loop and ast.Break not in jumps(node)
     if node is k.plan.outer and counting.path == "tessera.tile.range" and parallel:
         return _grid_axis(k, node, node.target.id, counting)
