@@ -17,7 +17,8 @@ __version__ = "0.1.0"
 _HOME: dict[str, str] = {
     # writing programs
     **dict.fromkeys(("function", "shape_checked", "jit", "autodiff", "differentiable", "kernel", "numerics", "autotune",
-                     "accumulate", "Function", "Kernel", "range", "static_range", "is_training", "effect"),
+                     "accumulate", "Function", "Kernel", "range", "static_range", "is_training", "effect",
+                     "custom_vjp", "custom_jvp"),
                     "tessera.language.decorators"),
     "Schedule": "tessera.language.schedule",
     **dict.fromkeys(("mesh", "distributed"), "tessera.language.distribution"),

@@ -109,6 +109,8 @@ from tessera.language.decorators import Kernel as Kernel
 from tessera.language.decorators import accumulate as accumulate
 from tessera.language.decorators import autodiff as autodiff
 from tessera.language.decorators import autotune as autotune
+from tessera.language.decorators import custom_jvp as custom_jvp
+from tessera.language.decorators import custom_vjp as custom_vjp
 from tessera.language.decorators import differentiable as differentiable
 from tessera.language.decorators import effect as effect
 from tessera.language.decorators import function as function

@@ -34,7 +34,7 @@ _OF_PACKAGE: dict[str, str] = {
     "autograd": f"{_GRADIENTS}; {_RULES}",
     "utils": "PyTorch's DataLoader, and any other iterable of batches, gives data to ts.train",
     "backward": "loss.backward() of a tensor; ts.grad(f) makes the function that computes the gradient of f",
-    **dict.fromkeys(("custom_vjp", "custom_jvp", "custom_gradient"), _RULES),
+    "custom_gradient": _RULES,
     **dict.fromkeys(
         ("enable_grad", "set_grad_enabled", "inference_mode"), "under ts.no_grad() nothing is recorded for backward()"
     ),

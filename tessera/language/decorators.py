@@ -91,6 +91,18 @@ class Decorated:
         `tangents` is a tuple, one for each argument."""
         return self._ruled("jvp", rule)
 
+    @outward
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+        """JAX's way to write `@f.vjp`: `forward(*arguments)` returns the result and what `backward(residuals,
+        cotangent)` needs, which returns a tuple of cotangents. It is compiled anew: no residual is stored that costs
+        little to compute."""
+        self._ruled("vjp", deferred("language.transforms").rule_of_pair(self, "defvjp", (forward, backward)))
+
+    @outward
+    def defjvp(self, rule: Callable[..., Any]) -> None:
+        """JAX's way to write `@f.jvp`: `rule(primals, tangents)`, of tuples, returns the result and its tangent."""
+        self._ruled("jvp", deferred("language.transforms").rule_of_pair(self, "defjvp", (rule,)))
+
     def read_again(self) -> None:
         """Forgets the text: the rules or the code of the Python function are others."""
         self._definition = None
@@ -317,6 +329,22 @@ def function(
     if open_dims:
         options["open_dims"] = _names(open_dims)
     return _function(python, options) if python is not None else lambda f: _function(f, options)  # pyright: ignore
+
+
+@outward
+def custom_vjp(python: Callable[..., Any] | None = None, /, *, nondiff_argnums: Sequence[int] = ()) -> Any:
+    """JAX's spelling of a function with a derivative of its own, which `f.defvjp(forward, backward)` gives.
+
+    `nondiff_argnums`: positions of arguments without a derivative. `backward` takes them first, and returns nothing
+    for them.
+    """
+    numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+    options = {"nondiff": numbers} if numbers else {}
+    return _function(python, options) if python is not None else lambda f: _function(f, options)  # pyright: ignore
+
+
+custom_jvp = custom_vjp
+"""Its derivative is `f.defjvp(rule)`."""
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -99,6 +100,52 @@ UNNAMED = ("forward", "recalled")
 
 RULES = ("vjp", "jvp")
 """options that hold the derivative of a function, as somebody wrote it"""
+
+PAIRED = {"defvjp": "vjp", "defjvp": "jvp"}
+"""JAX's methods that bind a derivative, and the option that holds it"""
+
+
+def rule_as_jax_writes(method: str, given: Sequence[str], count: int, fixed: Sequence[int]) -> str:
+    """The text of the function `rule` for `@f.vjp` or `@f.jvp`, of the functions that `f.defvjp(forward, backward)` or
+    `f.defjvp(rule)` name. `count`: how many arguments f has; `fixed`: the numbers of those without a derivative, which
+    come first, and of which the result says nothing."""
+    moving = [i for i in range(count) if i not in fixed]
+    before = "".join(f"_arguments[{i}], " for i in fixed)
+    if method == "defjvp":
+        primals, tangents = ("".join(f"{of}[{i}], " for i in moving) for of in ("_arguments", "_tangents"))
+        head = "def rule(_result, _tangents, *_arguments):\n"
+        return f"{head}    return {given[0]}({before}({primals}), ({tangents}))[1]\n"
+    forward, backward = given
+    head = "def rule(_result, _cotangent, *_arguments):\n"
+    found = f"{backward}({before}{forward}(*_arguments)[1], _cotangent)"
+    if not fixed:
+        return f"{head}    return {found}\n"
+    each = "".join(f"_found[{moving.index(i)}], " if i in moving else "None, " for i in range(count))
+    return f"{head}    _found = {found}\n    return {each}\n"
+
+
+def rule_of_pair(function: Decorated, method: str, given: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """The rule for `@f.vjp` or `@f.jvp` of what JAX's method is given. Raises CompileError TS105 for what is no
+    function."""
+    for one in given:
+        if not inspect.isfunction(one) and not isinstance(one, Function):
+            message = f"{function.name}.{method} takes functions, not {one!r}"
+            raise CompileError(Diagnostic("TS105", message, deferred("runtime.callsite").call_span()))
+    names = {f.__name__: f for f in given}
+    if len(names) < len(given) or not all(n.isidentifier() for n in names):
+        names = dict(zip(("forward", "backward"), given, strict=False))
+    count = len(inspect.signature(function.__wrapped__).parameters)
+    text = rule_as_jax_writes(method, tuple(names), count, function.options.get("nondiff", ()))
+    scope: dict[str, Any] = {**names, "__name__": given[0].__module__}
+    exec(compile(text, file_of_rule(function.name, text), "exec"), scope)
+    return cast("Callable[..., Any]", scope["rule"])
+
+
+def file_of_rule(name: str, text: str) -> str:
+    """What the text is called in diagnostics, which can show its lines."""
+    file = f"<derivative of {name}, {zlib.crc32(text.encode()):x}>"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    return file
 
 
 class Transformed(Function):

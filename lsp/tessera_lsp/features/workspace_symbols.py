@@ -23,7 +23,7 @@ from tessera_lsp.server import TesseraServer
 from tessera_lsp.text import Text
 from tessera_lsp.workspace import looked_at, stamp, text_of
 
-_DECORATOR = re.compile(r"(?:^|\.)(function|kernel|shape_checked|jit|autodiff|differentiable)$")
+_DECORATOR = re.compile(r"(?:^|\.)(function|kernel|shape_checked|jit|autodiff|differentiable|custom_vjp|custom_jvp)$")
 _START = re.compile(r"(?<![^\W_])[^\W_]|(?<=[^\W\dA-Z_])[A-Z]")
 """of each word of a name, `layer_norm` and `LayerNorm`"""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeGuard
 from weakref import WeakKeyDictionary
@@ -35,7 +35,7 @@ from tessera.compiler.frontend.syntax.trees import Broken, first_line
 from tessera.errors import CompileError, Diagnostic
 from tessera.language.annotations import dotted_name
 from tessera.language.policies import PolicyError
-from tessera.language.transforms import RULES
+from tessera.language.transforms import PAIRED, RULES, file_of_rule, rule_as_jax_writes
 
 GIVEN_UP: WeakKeyDictionary[ast.expr, str] = WeakKeyDictionary()
 """constants that are not known, for computing them takes too long, and why"""
@@ -79,6 +79,8 @@ class TextScope:
         self.signatures: dict[Any, Any] = {}
         self._rules: dict[tuple[str, str], ast.FunctionDef] = {}
         """the derivatives of functions that a user wrote: `@f.vjp`"""
+        self._paired: dict[tuple[str, str], ast.Call] = {}
+        """those in JAX's manner, `f.defvjp(forward, backward)`, by function and option"""
         self._derived: dict[str, str] = {}
         """for kernels whose derivative is derived, the kernel that it is derived from: `f.vjp(f.backward())`"""
         self.imports: dict[str, FileScope] = {}
@@ -121,6 +123,10 @@ class TextScope:
                 )
             ):
                 self._derived[function] = kernel
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=function), attr=method)) as call) if (
+                method in PAIRED
+            ):
+                self._paired[function, PAIRED[method]] = call
             case ast.Assign(targets=targets):
                 for target in targets:
                     for name in _names(target):
@@ -259,6 +265,17 @@ class TextScope:
             return {}
         return {"vjp": _Behind(f"<backward of {kernel}>", found.text, self).lookup(found.rule)}
 
+    def _of_pairs(self, node: ast.FunctionDef, fixed: Sequence[int]) -> dict[str, Any]:
+        """The rules of a function that are written in JAX's manner."""
+        found = {}
+        for rule in RULES:
+            call = self._paired.get((node.name, rule))
+            if call is not None and len(call.args) == (2 if rule == "vjp" else 1):
+                count = len([*node.args.posonlyargs, *node.args.args])
+                text = rule_as_jax_writes(f"def{rule}", [*map(ast.unparse, call.args)], count, fixed)
+                found[rule] = _Behind(file_of_rule(node.name, text), text, self).lookup("rule")
+        return found
+
     def definition(self, node: ast.FunctionDef, kind: Kind) -> Definition:
         found = self._definitions.get(node)
         if found is None:
@@ -268,6 +285,8 @@ class TextScope:
             rules = {r: self._rules[node.name, r] for r in RULES if own and (node.name, r) in self._rules}
             if rules:
                 options = {**options, **{r: self._rule(n) for r, n in rules.items()}}
+            elif own and any((node.name, r) in self._paired for r in RULES):
+                options = {**options, **self._of_pairs(node, options.get("nondiff", ()))}
             elif own and kind == "kernel" and node.name in self._derived:
                 options = {**options, **self._backward(self._derived[node.name])}
             found = Definition(kind, node.name, self.file, line, node, self.text, self._known_as, (), options, problems)

@@ -18,7 +18,15 @@ from tessera.compiler.frontend.function.gradient_arguments import Opened, Refuse
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import represent
 from tessera.compiler.frontend.names.signature import definition_signature, is_scalar
-from tessera.compiler.frontend.names.values import UNKNOWN, Number, has_unknown, is_sequence
+from tessera.compiler.frontend.names.values import (
+    UNKNOWN,
+    Number,
+    Record,
+    has_unknown,
+    is_dict,
+    is_sequence,
+    is_static,
+)
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.language.transforms import RULES
 
@@ -30,10 +38,26 @@ def call(
     """`run(args, kwargs)` evaluates the function itself."""
     if has_unknown(args) or has_unknown(kwargs):
         return UNKNOWN
+    for definition, given, result in emission.rules:
+        if definition is closure.definition and _same(given, [args, kwargs]):
+            return result  # in its own rule: JAX's habit, `def forward(x): return f(x), x`
     try:
         return RuledCall(ev, emission, node, closure, *_annotated(ev, node, closure, args, kwargs)).emit(run)
     except Refused:
         return UNKNOWN
+
+
+def _same(given: Any, asked: Any) -> bool:
+    """Whether they are the same values in the same structure."""
+    if isinstance(given, Value) or isinstance(asked, Value):
+        return given is asked
+    if is_sequence(given) and is_sequence(asked):
+        return len(given) == len(asked) and all(map(_same, given, asked))
+    if is_dict(given) and is_dict(asked):
+        return given.keys() == asked.keys() and all(_same(v, asked[k]) for k, v in given.items())
+    if isinstance(given, Record) and isinstance(asked, Record):
+        return given.type_name == asked.type_name and _same(given.members, asked.members)
+    return given is asked or (is_static(given) and is_static(asked) and bool(given == asked))
 
 
 def _annotated(
@@ -130,7 +154,7 @@ class RuledCall:
         count = len(self.operands)
         outs, cts = (_renamed(result, yields, block.args[i:]) for i in (count, count + len(yields)))
         with self.ev.builder.inside(block):
-            found = self.called(rule, [outs, cts, *args], kwargs)
+            found = self.called(rule, outs, cts, args, kwargs)
             given, found = self.for_arguments(found, list(args), kwargs)
             pairs = self.opened.fitting(given, found, f"the result of the rule of {self.closure.name}")
         _end(block, [c for _, c in pairs], self.ev.span(self.node))
@@ -162,14 +186,18 @@ class RuledCall:
 
         tangents = tuple(each(a, tangent) for a in self.args)
         with self.ev.builder.inside(block):
-            found = self.called(rule, [outs, tangents, *args], kwargs)
+            found = self.called(rule, outs, tangents, args, kwargs)
             pairs = self.opened.fitting(outs, found, f"the result of the rule of {self.closure.name}")
         _end(block, [t for _, t in pairs], self.ev.span(self.node))
         numbers = {v: i for i, v in enumerate(block.args[count:])}
         return block, [numbers[v] for v, _ in pairs]
 
-    def called(self, rule: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        found = self.ev.call(self.node, rule, args, kwargs)
+    def called(self, rule: Any, result: Any, moved: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        self.emission.rules.append((self.closure.definition, [args, kwargs], result))
+        try:
+            found = self.ev.call(self.node, rule, [result, moved, *args], kwargs)
+        finally:
+            self.emission.rules.pop()
         if has_unknown(found):
             raise Refused
         return found

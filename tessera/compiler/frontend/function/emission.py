@@ -10,6 +10,7 @@ from tessera.compiler.frontend.evaluate import suggested_fixes
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.returns import bound_notes
 from tessera.compiler.frontend.fixes import CandidateFix
+from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
     Builtin,
@@ -43,6 +44,8 @@ class Emission:
         """the most bytes that the program may hold at a time, and the place of that limit in the text"""
         self.named = set[Op]()
         """ops of derivatives whose values have been computed before"""
+        self.rules: list[tuple[Definition, Any, Any]] = []
+        """the functions whose rules are being evaluated, with the arguments and the result that the rules are given"""
 
     def limit(self, memory: int, span: Span) -> None:
         """Of several limits the lowest holds."""

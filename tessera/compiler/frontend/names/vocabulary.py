@@ -26,7 +26,9 @@ PYTHON_BUILTINS = frozenset(
 )  # fmt: skip
 """The builtins of Python that functions may call. They run at compile time; some also mean something over tensors."""
 
-FUNCTION_DECORATORS = frozenset({"function", "shape_checked", "jit", "autodiff", "differentiable", "effect", "compile"})
+FUNCTION_DECORATORS = frozenset(
+    ("function", "shape_checked", "jit", "autodiff", "differentiable", "effect", "compile", "custom_vjp", "custom_jvp")
+)
 KERNEL_DECORATORS = frozenset({"kernel"})
 FURTHER_DECORATORS = frozenset({"accumulate", "autotune", "distributed", "numerics", "remat"})
 """stand above the others, or make a function of a plain one"""
