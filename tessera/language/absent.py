@@ -225,19 +225,40 @@ _OF_TILE: dict[str, str] = {
     "inline_asm_elementwise": "the functions of ts.tile have the instructions of the target",
     **dict.fromkeys(("math", "libdevice", "extra"), "its functions are those of ts.tile: ts.tile.exp"),
 }
-_SCHEDULE = (
-    "lr= may be a function of the step: Cosine(peak, steps, warmup), Linear, Constant, or a lambda of ts operators"
-)
+_SCHEDULE = "lr= may be a function of the step: ts.optimizers.{}"
+_SCHEDULES = {
+    "LinearLR": "Linear(start, end, steps)",
+    "ConstantLR": "Constant(value, warmup)",
+    "StepLR": "Exponential(start, factor, every, stairs=True)",
+    "MultiStepLR": "Joined((Constant(1e-3), Constant(1e-4)), at=(1000,))",
+    "ExponentialLR": "Exponential(start, factor)",
+    "CosineAnnealingLR": "Cosine(peak, steps, warmup, end)",
+    "OneCycleLR": "OneCycle(peak, steps)",
+    "PolynomialLR": "Polynomial(start, 0.0, steps, power)",
+    "SequentialLR": "Joined(schedules, at=milestones)",
+    "lr_scheduler": "Cosine(peak, steps, warmup), Exponential, Linear, Joined ...",
+    "exponential_decay": "Exponential(start, factor, every)",
+    "cosine_decay_schedule": "Cosine(peak, steps, end=)",
+    "warmup_cosine_decay_schedule": "Cosine(peak, steps, warmup, end)",
+    "linear_schedule": "Linear(start, end, steps)",
+    "polynomial_schedule": "Polynomial(start, end, steps, power)",
+    "join_schedules": "Joined(schedules, at=boundaries)",
+}
+"""PyTorch's and Optax's, and ours"""
 _OF_OPTIMIZERS: dict[str, str] = {
     "recover_and_continue": "leave out the try: @ts.fault_tolerant(max_restarts=3) starts again from the last state",
+    **{name: _SCHEDULE.format(ours) for name, ours in _SCHEDULES.items()},
+    "LambdaLR": "lr= may be a lambda of the step, of ts operators",
+    "ReduceLROnPlateau": "opt.update(..., lr=rate) has another rate for one step, optimizer.lr = rate from then on",
     **dict.fromkeys(
-        ("lr_scheduler", "StepLR", "CosineAnnealingLR", "LambdaLR", "OneCycleLR", "ReduceLROnPlateau"), _SCHEDULE
+        ("NAdam", "RAdam", "Adadelta", "Rprop"), "a subclass of Optimizer with moments and changed() is a rule"
     ),
-    **dict.fromkeys(
-        ("RMSprop", "Adagrad", "NAdam", "RAdam", "LBFGS"),
-        "a subclass of Optimizer with moments and changed() is a rule",
-    ),
-    "clip_grad_value_": "ts.clip of each gradient, or clip= for the norm of all",
+    "LBFGS": "scipy.optimize.minimize(..., jac=True) takes ts.value_and_grad(loss) of one vector",
+    **{name.lower(): f"it is {name}" for name in ("SGD", "Adam", "AdamW", "Lion", "LAMB", "RMSprop", "Adagrad")},
+    **dict.fromkeys(("apply_updates", "GradientTransformation"), "opt.update(model, gradient, state) gives the model"),
+    **dict.fromkeys(("clip_grad_value_", "clip_by_value"), "chain(ClipValue(most), AdamW(1e-3))"),
+    "clip_by_global_norm": "chain(ClipNorm(1.0), AdamW(1e-3)), or AdamW(1e-3, clip=1.0)",
+    **dict.fromkeys(("multi_transform", "masked"), "groups=(Group(matches, lr=, frozen=),)"),
 }
 _GRADIENT_OF = "ts.grad(f) and ts.value_and_grad(f) compute gradients"
 _DEVICE = "a function runs where its arguments are"

@@ -21,17 +21,20 @@ from tessera.tracebacks import outward
 _HOME = {
     **dict.fromkeys(("Optimizer", "Group"), "base"),
     **dict.fromkeys(("OptimizerState", "StepReport"), "memory"),
-    **dict.fromkeys(("SGD", "Adam", "AdamW", "Lion", "Muon"), "rules"),
+    **dict.fromkeys(("SGD", "Adam", "AdamW", "Adagrad", "LAMB", "Lion", "Muon", "RMSprop"), "rules"),
     **dict.fromkeys(("Adafactor", "SOAP", "Shampoo"), "preconditioned"),
-    **dict.fromkeys(("Constant", "Linear", "Cosine"), "schedules"),
-    **dict.fromkeys(("EMA", "accumulate", "clip_grad_norm"), "gradients"),
+    **dict.fromkeys(
+        ("Constant", "Linear", "Cosine", "Exponential", "InverseSqrt", "Joined", "OneCycle", "Polynomial"), "schedules"
+    ),
+    **dict.fromkeys(("EMA", "ClipNorm", "ClipValue", "accumulate", "chain", "clip_grad_norm"), "gradients"),
     **dict.fromkeys(("TrainingState",), "state"),
     **dict.fromkeys(("BoundOptimizer",), "bound"),
 }
 __all__ = [
-    "EMA", "SGD", "SOAP", "Adafactor", "Adam", "AdamW", "BoundOptimizer", "Constant", "Cosine", "Group", "Linear",
-    "Lion", "Muon", "Optimizer", "OptimizerState", "Shampoo", "StepReport", "TrainingState", "accumulate",
-    "clip_grad_norm",
+    "EMA", "LAMB", "SGD", "SOAP", "Adafactor", "Adagrad", "Adam", "AdamW", "BoundOptimizer", "ClipNorm", "ClipValue",
+    "Constant", "Cosine", "Exponential", "Group", "InverseSqrt", "Joined", "Linear", "Lion", "Muon", "OneCycle",
+    "Optimizer", "OptimizerState", "Polynomial", "RMSprop", "Shampoo", "StepReport", "TrainingState", "accumulate",
+    "chain", "clip_grad_norm",
 ]  # fmt: skip
 
 

@@ -54,7 +54,8 @@ class Plan:
 class Optimizer:
     """Base of the rules. `lr` is a number or a function of the step; another value does not recompile the update.
 
-    `clip`: gradients are scaled down to this norm over all parameters. `groups`: the first group that matches applies.
+    `clip`: gradients are scaled down to this norm over all parameters. `transforms`: functions (gradient, parameter) ->
+    gradient, which then change each gradient in turn. `groups`: the first group that matches applies.
     `loss_scale`: the loss is multiplied by it; "dynamic" starts at 65536, is halved after an overflow and doubled after
     2000 steps without one. `numerics`: the rounding of parameters and moments narrower than f32, and the loss scale:
     `ts.stochastic_round`, `ts.saturate`, `ts.loss_scale("dynamic")`, a policy of several, or its text. `master`: for
@@ -65,6 +66,7 @@ class Optimizer:
 
     lr: float | Callable[[Any], Any]
     clip: float | None = field(default=None, kw_only=True)
+    transforms: tuple[Callable[[Any, Any], Any], ...] = field(default=(), kw_only=True)
     groups: tuple[Group, ...] = field(default=(), kw_only=True)
     loss_scale: float | str = field(default=1.0, kw_only=True)
     numerics: ts.Policy | str | None = field(default=None, kw_only=True)
@@ -99,6 +101,7 @@ class Optimizer:
             raise LaunchError(Diagnostic("TS105", message))
         if isinstance(self.groups, Group):
             object.__setattr__(self, "groups", (self.groups,))
+        object.__setattr__(self, "transforms", (self.transforms,) if callable(self.transforms) else self.transforms)
         demand_settings(type(self).__name__, vars(self))
         policy = _numerics(self.numerics)
         object.__setattr__(self, "numerics", policy)
@@ -360,7 +363,10 @@ def updated_parameter(common, p, g, held, factor, decay, key):
     wide = ts.f64 if p.dtype == ts.f64 else ts.f32
     before = {k: held[k].to(wide) for k in held}
     q = before[MASTER] if MASTER in before else p.to(wide)
-    q, kept = rule.changed(q, g.to(wide) * shrink, before, rate * factor, t, decay)
+    g = g.to(wide) * shrink
+    for transform in rule.transforms:
+        g = transform(g, q)
+    q, kept = rule.changed(q, g, before, rate * factor, t, decay)
     if MASTER in before:
         kept = {**kept, MASTER: q}
     order = list(kept)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import tree
-from tessera.optimizers.base import demand_settings
+from tessera.optimizers.base import Optimizer, demand_settings
 
 Tree = TypeVar("Tree")
 
@@ -42,6 +42,43 @@ def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
     arrays = tree.parameters(gradient)
     clipped, norm = scaled_down(list(arrays.values()), max_norm)
     return tree.replaced(gradient, dict(zip(arrays, clipped, strict=True))), norm
+
+
+@dataclass(frozen=True)
+class ClipNorm:
+    """For `chain`: gradients are scaled down to this norm over all parameters, as `clip=` of an optimizer does."""
+
+    max_norm: float
+
+
+@dataclass(frozen=True)
+class ClipValue:
+    """For `chain`: each element of a gradient is at least -most and at most `most`."""
+
+    most: float
+
+    def __call__(self, gradient, parameter):
+        return ts.clip(gradient, -self.most, self.most)
+
+
+def chain(*parts: Any) -> Optimizer:
+    """An optimizer that changes each gradient before its rule sees it: `chain(ClipNorm(1.0), lambda g, p: g + 0.01 * p,
+    SGD(0.1))`. The parts before the rule are functions (gradient, parameter) -> gradient, of f32, or f64 for f64; a
+    `ClipNorm` stands first. As `AdamW(..., clip=, transforms=)`.
+
+    Raises LaunchError TS105 for parts that are none of these.
+    """
+    *before, rule = parts or (None,)
+    if not isinstance(rule, Optimizer):
+        raise LaunchError(Diagnostic("TS105", f"chain: the last part is an optimizer, not {rule!r}"))
+    clip = rule.clip
+    if before and isinstance(before[0], ClipNorm):
+        clip = before.pop(0).max_norm
+    for part in before:
+        if not callable(part):
+            where = "stands first" if isinstance(part, ClipNorm) else "is no function (gradient, parameter) -> gradient"
+            raise LaunchError(Diagnostic("TS105", f"chain: {part!r} {where}"))
+    return replace(rule, clip=clip, transforms=(*before, *rule.transforms))
 
 
 @dataclass(frozen=True)

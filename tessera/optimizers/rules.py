@@ -75,6 +75,70 @@ class AdamW(Adam):
 
 
 @dataclass(frozen=True)
+class LAMB(AdamW):
+    """p - lr * |p| / |u| * u, with u the step of Adam plus weight_decay * p; the ratio is 1 where a norm is 0 (Y. You
+    et al., "Large batch optimization for deep learning", 2020)."""
+
+    eps: float = 1e-6
+
+    def changed(self, p, g, held, lr, t, decay):
+        step, kept = self.moved(ts.zeros_like(p), g, held, ts.full((), 1.0, ts.f64), t)
+        u = decay * p - step
+        size, far = (ts.sqrt(ts.sum(ts.square(a))) for a in (p, u))
+        ratio = ts.where((size > 0) & (far > 0), size / far, 1.0)
+        return p - lr.to(p.dtype) * ratio * u, kept
+
+
+@dataclass(frozen=True)
+class RMSprop(Optimizer):
+    """p - lr * b, with b = momentum * b + g / (sqrt(v) + eps) and v the average of g^2 (G. Hinton, 2012), of g^2 less
+    the average of g squared if `centered` (A. Graves, 2013). `weight_decay` is added to the gradient. As in PyTorch."""
+
+    lr: float | Callable[[Any], Any] = 1e-2
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
+
+    @property
+    def moments(self):
+        return ("second", *(("velocity",) if self.momentum else ()), *(("first",) if self.centered else ()))
+
+    def changed(self, p, g, held, lr, t, decay):
+        g = g + decay * p if decay else g
+        second = self.alpha * held["second"] + (1 - self.alpha) * ts.square(g)
+        kept, spread = {"second": second}, second
+        if self.centered:
+            first = self.alpha * held["first"] + (1 - self.alpha) * g
+            kept, spread = {**kept, "first": first}, ts.maximum(second - ts.square(first), 0.0)
+        step = g / (ts.sqrt(spread) + self.eps)
+        if self.momentum:
+            step = self.momentum * held["velocity"] + step
+            kept = {**kept, "velocity": step}
+        return p - lr.to(p.dtype) * step, kept
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """p - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps), with s the sum of g^2 (J. Duchi, E. Hazan, Y. Singer,
+    2011). `weight_decay` is added to the gradient. As in PyTorch."""
+
+    lr: float | Callable[[Any], Any] = 1e-2
+    lr_decay: float = 0.0
+    weight_decay: float = 0.0
+    eps: float = 1e-10
+
+    moments = ("second",)
+
+    def changed(self, p, g, held, lr, t, decay):
+        g = g + decay * p if decay else g
+        second = held["second"] + ts.square(g)
+        rate = (lr / (1 + (t - 1) * self.lr_decay)).to(p.dtype)
+        return p - rate * g / (ts.sqrt(second) + self.eps), {"second": second}
+
+
+@dataclass(frozen=True)
 class Lion(Optimizer):
     """p - lr * (sign(a m + (1 - a) g) + weight_decay * p), then m = b m + (1 - b) g (X. Chen et al., "Symbolic
     discovery of optimization algorithms", 2023)."""

@@ -6,7 +6,9 @@ The update program computes them, so a new step needs neither new code nor the h
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
@@ -53,15 +55,113 @@ class Cosine:
 
     def __call__(self, step):
         done = ts.clip((step - self.warmup) / (self.steps - self.warmup), 0.0, 1.0)
-        falling = self.end + (self.peak - self.end) * 0.5 * (1 + ts.cos(math.pi * done))
-        return ts.where(done > 0, falling, self.peak * warm(step, self.warmup))
+        return ts.where(done > 0, _half_cosine(self.peak, self.end, done), self.peak * warm(step, self.warmup))
 
 
-def _demand_steps(schedule: Linear | Cosine, least: int) -> None:
+@dataclass(frozen=True)
+class Polynomial:
+    """end + (start - end) * (1 - step / steps)^power, `end` from step `steps` on."""
+
+    start: float
+    end: float
+    steps: int
+    power: float = 2.0
+
+    def __post_init__(self) -> None:
+        _demand_steps(self, 1)
+
+    def __call__(self, step):
+        left = 1.0 - ts.clip(step / self.steps, 0.0, 1.0)
+        return self.end + (self.start - self.end) * left**self.power
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """start * factor^(step / every); with `stairs` step / every is rounded down, as PyTorch's StepLR does."""
+
+    start: float
+    factor: float
+    every: int = 1
+    stairs: bool = False
+
+    def __post_init__(self) -> None:
+        _demand_steps(self, 1, "every")
+
+    def __call__(self, step):
+        done = step / self.every
+        return self.start * self.factor ** (ts.floor(done) if self.stairs else done)
+
+
+@dataclass(frozen=True)
+class InverseSqrt:
+    """A line from 0 to `peak` in `warmup` steps, then peak * sqrt(warmup / step) (A. Vaswani et al., 2017)."""
+
+    peak: float
+    warmup: int
+
+    def __post_init__(self) -> None:
+        _demand_steps(self, 1, "warmup")
+
+    def __call__(self, step):
+        return self.peak * ts.minimum((step + 1) / self.warmup, ts.sqrt(self.warmup / (step + 1)))
+
+
+@dataclass(frozen=True)
+class OneCycle:
+    """As PyTorch's OneCycleLR: half a cosine from peak / start_factor up to `peak` in the share `rising` of the steps,
+    then one down to peak / start_factor / end_factor at the last step (L. Smith, N. Topin, "Super-convergence",
+    2018)."""
+
+    peak: float
+    steps: int
+    rising: float = 0.3
+    start_factor: float = 25.0
+    end_factor: float = 1e4
+
+    def __post_init__(self) -> None:
+        _demand_steps(self, 2)
+
+    def __call__(self, step):
+        first = self.peak / self.start_factor
+        top, last = max(self.rising * self.steps - 1, 0.0), self.steps - 1.0
+        up = _half_cosine(first, self.peak, step / top if top > 0 else step * 0.0 + 1.0)
+        down = _half_cosine(self.peak, first / self.end_factor, (step - top) / (last - top))
+        return ts.where(step < top, up, down)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """`schedules` after one another: the first up to step at[0], the second from there to at[1]. Each counts from 0.
+
+    Warming up, staying, falling: `Joined((Constant(1e-3, warmup=100), Linear(1e-3, 0.0, 200)), at=(800,))`.
+    """
+
+    schedules: tuple[Callable[[Any], Any], ...]
+    at: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedules", tuple(self.schedules))
+        object.__setattr__(self, "at", tuple(self.at))
+        if len(self.at) != len(self.schedules) - 1 or list(self.at) != sorted({0, *self.at} - {0}):
+            message = f"Joined: at has the first step of each schedule but the first, rising, not {self.at!r}"
+            raise LaunchError(Diagnostic("TS105", f"{message} for {len(self.schedules)} schedules"))
+
+    def __call__(self, step):
+        rate = self.schedules[0](step)
+        for begin, schedule in zip(self.at, self.schedules[1:], strict=True):
+            rate = ts.where(step >= begin, schedule(ts.maximum(step - begin, 0.0)), rate)
+        return rate
+
+
+def _half_cosine(start, end, done):
+    return end + (start - end) * 0.5 * (1 + ts.cos(math.pi * ts.clip(done, 0.0, 1.0)))
+
+
+def _demand_steps(schedule: Any, least: int, name: str = "steps") -> None:
     """Raises LaunchError TS105 where there are fewer: the rate would be that of the end at once, and rise after it."""
-    if schedule.steps < least:
-        why = ", those of the warmup" if least > 1 else ""
-        message = f"{type(schedule).__name__}: steps is at least {least}{why}, not {schedule.steps}"
+    if getattr(schedule, name) < least:
+        why = ", those of the warmup" if getattr(schedule, "warmup", 0) == least > 1 else ""
+        message = f"{type(schedule).__name__}: {name} is at least {least}{why}, not {getattr(schedule, name)}"
         raise LaunchError(Diagnostic("TS105", message))
 
 

@@ -11,17 +11,28 @@ import tessera as ts
 from tessera import Tensor, nn
 from tessera.optimizers import (
     EMA,
+    LAMB,
     SGD,
+    Adagrad,
     Adam,
     AdamW,
+    ClipNorm,
+    ClipValue,
     Constant,
     Cosine,
+    Exponential,
     Group,
+    InverseSqrt,
+    Joined,
     Linear,
     Lion,
     Muon,
+    OneCycle,
+    Polynomial,
+    RMSprop,
     accumulate,
     base,
+    chain,
     clip_grad_norm,
 )
 from tessera.optimizers.base import updated
@@ -83,7 +94,7 @@ def weights(model):
     return {n: np.array(ts.asarray(p).numpy()) for n, p in model.named_parameters().items()}
 
 
-O = torch.optim
+O, L = torch.optim, torch.optim.lr_scheduler
 RULES = {
     "sgd": (SGD(0.1), lambda p: O.SGD(p, 0.1)),
     "momentum": (SGD(0.05, 0.9), lambda p: O.SGD(p, 0.05, 0.9)),
@@ -93,6 +104,15 @@ RULES = {
     ),
     "adam": (Adam(0.01, weight_decay=0.1), lambda p: O.Adam(p, 0.01, weight_decay=0.1)),
     "adamw": (AdamW(0.01, betas=(0.8, 0.9), eps=1e-6), lambda p: O.AdamW(p, 0.01, (0.8, 0.9), 1e-6)),
+    "rmsprop": (
+        RMSprop(0.003, eps=1e-4, weight_decay=0.1),  # near a gradient of 0, steps grow rounding errors
+        lambda p: O.RMSprop(p, 0.003, eps=1e-4, weight_decay=0.1),
+    ),
+    "rmsprop, all": (
+        RMSprop(0.003, 0.9, momentum=0.5, centered=True, eps=1e-3),
+        lambda p: O.RMSprop(p, 0.003, 0.9, momentum=0.5, centered=True, eps=1e-3),
+    ),
+    "adagrad": (Adagrad(0.1, 0.01, weight_decay=0.1), lambda p: O.Adagrad(p, 0.1, 0.01, weight_decay=0.1)),
 }
 
 
@@ -124,6 +144,19 @@ def one_step(opt, arrays, gradient, steps=1, **more):
 
 P = {"w": np.array([[1.0, -2.0]], np.float32), "b": np.array([3.0], np.float32)}
 G = {"w": np.array([[0.3, -0.4]], np.float32), "b": np.array([0.0], np.float32)}
+
+
+def test_lamb():
+    found, _ = one_step(LAMB(0.1, weight_decay=0.5), P, G, 2)
+    for name, p in P.items():
+        g, first, second = G[name], 0.0, 0.0
+        for t in (1, 2):
+            first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g * g
+            u = first / (1 - 0.9**t) / (np.sqrt(second / (1 - 0.999**t)) + 1e-6) + 0.5 * p
+            p = p - 0.1 * np.linalg.norm(p) / np.linalg.norm(u) * u
+        np.testing.assert_allclose(found[name], p, rtol=1e-5)
+    still, _ = one_step(LAMB(0.1, weight_decay=0.0), {"p": np.zeros(2, np.float32)}, {"p": np.zeros(2, np.float32)})
+    np.testing.assert_array_equal(still["p"], np.zeros(2))
 
 
 def test_lion():
@@ -203,6 +236,87 @@ def test_schedules():
     assert [float(cosine(np.float32(i))) for i in range(12)] == pytest.approx(wanted, rel=1e-6)
     assert [float(Constant(3.0, 2)(np.float32(i))) for i in range(3)] == [1.5, 3.0, 3.0]
     assert [float(Linear(0.0, 1.0, 2)(np.float32(i))) for i in range(4)] == [0.0, 0.5, 1.0, 1.0]
+
+
+STEPS = 12
+SCHEDULES = {
+    "stairs": (Exponential(2.0, 0.5, 3, stairs=True), lambda o: L.StepLR(o, 3, 0.5)),
+    "exponential": (Exponential(2.0, 0.9), lambda o: L.ExponentialLR(o, 0.9)),
+    "polynomial": (Polynomial(2.0, 0.0, 8, 3.0), lambda o: L.PolynomialLR(o, 8, 3.0)),
+    "one cycle": (OneCycle(2.0, STEPS), lambda o: L.OneCycleLR(o, 2.0, STEPS)),
+    "one cycle, short rise": (
+        OneCycle(2.0, STEPS, 0.5, 10.0, 5.0),
+        lambda o: L.OneCycleLR(o, 2.0, STEPS, pct_start=0.5, div_factor=10.0, final_div_factor=5.0),
+    ),
+    "joined": (
+        Joined((Constant(1.0), Exponential(2.0, 0.5), Constant(0.25)), at=(3, 7)),
+        lambda o: L.SequentialLR(
+            o, [L.ConstantLR(o, 0.5, 99), L.ExponentialLR(o, 0.5), L.ConstantLR(o, 0.125, 99)], [3, 7]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.filterwarnings("ignore")  # PyTorch's, of its own order of calls
+def test_schedules_are_pytorchs(name):
+    schedule, make = SCHEDULES[name]
+    optimizer = O.SGD([torch.zeros(1)], 2.0)
+    theirs, wanted = make(optimizer), []
+    for _ in range(STEPS):
+        wanted.append(theirs.get_last_lr()[0])
+        optimizer.step()
+        if len(wanted) < STEPS:
+            theirs.step()
+    assert [float(schedule(np.float64(i))) for i in range(STEPS)] == pytest.approx(wanted, rel=1e-12)
+    found, _ = one_step(SGD(schedule), P, G, STEPS)
+    np.testing.assert_allclose(found["w"], P["w"] - sum(wanted) * G["w"], rtol=1e-5)
+
+
+def test_the_rate_falls_with_the_square_root_after_the_warmup():
+    schedule = InverseSqrt(2.0, 4)
+    assert [float(schedule(np.float64(i))) for i in (0, 1, 3, 15, 63)] == pytest.approx([0.5, 1.0, 2.0, 1.0, 0.5])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Joined((Constant(1.0),), at=(3,)),
+        lambda: Joined((Constant(1.0), Constant(2.0), Constant(3.0)), at=(5, 3)),
+        lambda: Exponential(1.0, 0.5, every=0),
+        lambda: InverseSqrt(1.0, 0),
+        lambda: OneCycle(1.0, 1),
+        lambda: Polynomial(1.0, 0.0, 0),
+    ],
+)
+def test_schedules_without_steps_are_refused(make):
+    with pytest.raises(ts.LaunchError, match="TS105"):
+        make()
+
+
+def test_a_chain_changes_gradients_before_the_rule():
+    """As Optax composes: the norm first, then each element, then what somebody wrote."""
+    opt = chain(ClipNorm(0.1), ClipValue(0.07), lambda g, p: g + 0.01 * p, SGD(1.0))
+    found, _ = one_step(opt, P, G)
+    for name, p in P.items():
+        g = np.clip(G[name] * 0.1 / (0.5 + 1e-6), -0.07, 0.07) + 0.01 * p
+        np.testing.assert_allclose(found[name], p - g, rtol=1e-5)
+    assert chain(ClipNorm(1.0), AdamW(1e-3)) == AdamW(1e-3, clip=1.0)
+    assert chain(ClipValue(1.0), SGD(1.0, transforms=ClipValue(2.0))).transforms == (ClipValue(1.0), ClipValue(2.0))
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ((), "the last part is an optimizer"),
+        ((SGD(0.1), ClipValue(1.0)), "the last part is an optimizer"),
+        ((ClipValue(1.0), ClipNorm(1.0), SGD(0.1)), "stands first"),
+        ((0.5, SGD(0.1)), "is no function"),
+    ],
+)
+def test_chains_of_something_else_are_refused(parts, said):
+    with pytest.raises(ts.LaunchError, match=f"TS105(.|\n)*{said}"):
+        chain(*parts)
 
 
 def test_clipping():
