@@ -131,7 +131,7 @@ def rule_of_pair(function: Decorated, method: str, given: Sequence[Callable[...,
         if not inspect.isfunction(one) and not isinstance(one, Function):
             message = f"{function.name}.{method} takes functions, not {one!r}"
             raise CompileError(Diagnostic("TS105", message, deferred("runtime.callsite").call_span()))
-    names = {f.__name__: f for f in given}
+    names: dict[str, Any] = {f.__name__: f for f in given}
     if len(names) < len(given) or not all(n.isidentifier() for n in names):
         names = dict(zip(("forward", "backward"), given, strict=False))
     count = len(inspect.signature(function.__wrapped__).parameters)

@@ -267,7 +267,7 @@ class TextScope:
 
     def _of_pairs(self, node: ast.FunctionDef, fixed: Sequence[int]) -> dict[str, Any]:
         """The rules of a function that are written in JAX's manner."""
-        found = {}
+        found: dict[str, Any] = {}
         for rule in RULES:
             call = self._paired.get((node.name, rule))
             if call is not None and len(call.args) == (2 if rule == "vjp" else 1):
