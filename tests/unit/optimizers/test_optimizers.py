@@ -311,7 +311,7 @@ def test_a_chain_changes_gradients_before_the_rule():
         ((), "the last part is an optimizer"),
         ((SGD(0.1), ClipValue(1.0)), "the last part is an optimizer"),
         ((ClipValue(1.0), ClipNorm(1.0), SGD(0.1)), "stands first"),
-        ((0.5, SGD(0.1)), "is no function"),
+        ((0.5, SGD(0.1)), "is not a function"),
     ],
 )
 def test_chains_of_something_else_are_refused(parts, said):
