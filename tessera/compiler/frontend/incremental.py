@@ -75,6 +75,8 @@ class FileAnalysis:
     """the other files of the workspace"""
     arrays: Mapping[str, OutsideArray] = field(default_factory=dict[str, OutsideArray], repr=False)
     """those of a notebook's kernel by name"""
+    shapes_of: str = ""
+    """the text of which `inside` tells the shapes: gradients come after them"""
     _kept: dict[tuple[str, int], _Kept] = field(default_factory=dict[tuple[str, int], _Kept])
     _parsed: ParsedStatements | None = None
 
@@ -119,40 +121,46 @@ class FileAnalysis:
             self._kept |= kept  # what has moved must not be moved again
             raise
         self._kept = kept
-        found: list[Training] = []
-        made_alike = Unchanged(self.scope, making=True)
-        if "train" in text:
-            from tessera.compiler.frontend.called.trainings import trainings  # slow: the evaluator, at a server's start
-
-            for training in trainings(self.scope, self.trainings, unchanged, made_alike):
-                found += [training] if training is not None else []
-                yield
-        self.trainings = found
-        yield from self._plain_calls(unchanged, made_alike)
+        trainings, calls = list["Training"](), list["PlainCall"]()
+        yield from self._called(unchanged, trainings, calls)
         self.analyses = [k.analysis for k in kept.values()]
+        waiting = [each.found for each in (*trainings, *calls) if each.found is not None and each.found.waits]
+        if waiting:
+            self.inside = inside(self.scope, self.analyses, self._programs(trainings, calls), self.inside)
+            self.shapes_of = text
+            yield
+        for called in waiting:
+            called.derive()
+            yield
+        self.trainings, self.plain_calls = trainings, calls
         self.inside = inside(self.scope, self.analyses, self.programs, self.inside)
+        self.shapes_of = text
         source = source_of(self.file, text)
         said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}
-        of_steps = [d for t in found for d in t.findings(source) if (d.code, d.span) not in said]
+        of_steps = [d for t in trainings for d in t.findings(source) if (d.code, d.span) not in said]
         of_steps = [d for d in of_steps if not self.in_gap(d.span)]
         self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names(), *of_steps]
 
-    def _plain_calls(self, unchanged: Unchanged, made_alike: Unchanged) -> Generator[None]:
-        from tessera.compiler.frontend.called.plain_calls import plain_calls  # slow: the evaluator, at a server's start
+    def _called(self, unchanged: Unchanged, trainings: list[Training], calls: list[PlainCall]) -> Generator[None]:
+        """Finds the functions and modules that the file calls outside of programs."""
+        from tessera.compiler.frontend.called import plain_calls, trainings as steps  # slow: the evaluator, at a start
 
-        calls: list[PlainCall] = []
-        for call in plain_calls(self.scope, self.plain_calls, unchanged, made_alike):
+        made_alike = Unchanged(self.scope, making=True)
+        for training in steps.trainings(self.scope, self.trainings, unchanged, made_alike) if "train" in self.text else ():
+            trainings += [training] if training is not None else []
+            yield
+        for call in plain_calls.plain_calls(self.scope, self.plain_calls, unchanged, made_alike):
             calls += [call] if call is not None else []
             yield
-        self.plain_calls = calls
 
     @property
     def programs(self) -> list[CalledProgram]:
         """The programs whose calls tell of the functions that they call."""
-        steps = [t.step for t in self.trainings if t.step is not None]
-        plain = [r for c in self.plain_calls if (r := c.program) is not None]
-        called = [CalledProgram(s.analysis, s.made, s.sizes) for s in steps]
-        return [*map(CalledProgram, self.analyses), *called, *plain]
+        return self._programs(self.trainings, self.plain_calls)
+
+    def _programs(self, trainings: Sequence[Training], calls: Sequence[PlainCall]) -> list[CalledProgram]:
+        called = [p for each in (*trainings, *calls) if (p := each.program) is not None]
+        return [*map(CalledProgram, self.analyses), *called]
 
     def _given_up(self) -> list[Diagnostic]:
         """Constants that would take too long to compute here; Python computes them when it runs."""

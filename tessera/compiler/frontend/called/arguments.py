@@ -36,7 +36,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic
-from tessera.immutable import immutable
+from tessera.immutable import immutable, mutable
 from tessera.language import dims
 from tessera.language.annotations import ConstAnn, RecordAnn, ScalarAnn, TensorAnn, TileAnn, dotted_name
 from tessera.language.dims import Dim, Expr, substitute, symbol
@@ -61,8 +61,37 @@ class AsCalled:
     require."""
 
     analysis: Analysis
-    made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
+
+
+@mutable
+class Called:
+    """A function for the arguments that the text makes. `program`: what takes its gradient, if anything does. That takes
+    longer: `whole` is None until it is asked for."""
+
+    forward: AsCalled
+    program: Definition | None = None
+    whole: AsCalled | None = None
+
+    @property
+    def waits(self) -> bool:
+        return self.program is not None and self.whole is None
+
+    def derive(self) -> None:
+        """Takes the gradient."""
+        if self.program is not None and self.whole is None:
+            given: dict[str, ArgType] = {n: m.type for n, m in self.forward.made.items()}
+            self.whole = replace(self.forward, analysis=analyse(self.program, given, self.forward.sizes))
+
+    @property
+    def known(self) -> AsCalled:
+        return self.whole or self.forward
+
+    def follow(self, made: Mapping[str, MadeArgument]) -> None:
+        """Takes the arguments as they stand now."""
+        self.forward = replace(self.forward, made=made)
+        self.whole = replace(self.whole, made=made) if self.whole is not None else None
 
 
 def called(analysis: Analysis, before: AsCalled | None = None) -> AsCalled:
@@ -78,10 +107,10 @@ def called(analysis: Analysis, before: AsCalled | None = None) -> AsCalled:
     signature = definition_signature(analysis.definition)
     if any(not p.annotated and p.default is None and p.name not in made for p in signature.parameters):
         known = {p.span for p in signature.parameters if p.name in made}
-        return AsCalled(replace(analysis, undecided=tuple(d for d in analysis.undecided if d.span not in known)), made)
+        undecided = tuple(d for d in analysis.undecided if d.span not in known)
+        return AsCalled(replace(analysis, undecided=undecided), made=made)
     given = {n: m.type for n, m in made.items()}
-    sizes = decided_sizes(analysis.definition, signature, given)
-    return AsCalled(analyse(analysis.definition, given, sizes), made, sizes)
+    return AsCalled(*computed(analysis.definition, signature, given), made)
 
 
 def _same(before: AsCalled, now: Definition, made: Mapping[str, MadeArgument]) -> bool:
@@ -113,9 +142,24 @@ def content(made: Mapping[str, MadeArgument]) -> Any:
     return {n: of(m.type) for n, m in made.items()}
 
 
-def decided_sizes(definition: Definition, signature: Signature, given: Mapping[str, ArgType]) -> dict[str, int]:
-    """The sizes of named dims that the arguments decide: the function is analysed for tensors of open sizes, and the
-    checks of these sizes at launch are solved for them."""
+def computed(
+    definition: Definition, signature: Signature, given: Mapping[str, ArgType], likely: Mapping[str, int] | None = None
+) -> tuple[Analysis, dict[str, int]]:
+    """The analysis of a function for these arguments, and the sizes of named dims that they decide. `likely`: those that
+    they decided before.
+
+    Mostly the names of the annotations stand as they are. Otherwise the function is analysed for tensors of open sizes,
+    and the checks of these sizes at launch are solved for them."""
+    pairs = [
+        e for p, a in each_argument(signature, given) if isinstance(a, TensorType)
+        for e in equations(p.name, p.annotation, a.shape) or ()
+    ]  # fmt: skip
+    solved = binding.solve(pairs, {}, dims.Facts())[0]  # of the classes' own dims
+    held = {n: size for n, size in solved.items() if isinstance(size, int) and n in signature.dims}
+    if not likely or likely == held:
+        found = analyse(definition, given, held)
+        if not signature.dims or (found.ok and not found.undecided and not any(_decided(found.checks))):
+            return found, held
     open_ = {name: symbol(f"?{name}") for name in signature.dims}
     tensors = {
         p.name: TensorType(
@@ -126,13 +170,9 @@ def decided_sizes(definition: Definition, signature: Signature, given: Mapping[s
     }
     tried = analyse(definition, {**tensors, **given})
     found, _ = dims.solve(_decided(tried.checks))
-    pairs = [
-        e for p, a in each_argument(signature, given) if isinstance(a, TensorType)
-        for e in equations(p.name, p.annotation, a.shape) or ()
-    ]  # fmt: skip
-    held = binding.solve(pairs, {}, dims.Facts())[0]  # of the classes' own dims
-    every = {**{n: size for n, size in held.items() if isinstance(size, int)}, **found}
-    return {n.removeprefix("?"): size for n, size in every.items() if n.removeprefix("?") in signature.dims}
+    every = {**held, **{n.removeprefix("?"): size for n, size in found.items()}}
+    sizes = {n: size for n, size in every.items() if n in signature.dims}
+    return analyse(definition, given, sizes), sizes
 
 
 def _decided(checks: Iterable[LaunchCheck]) -> Iterator[tuple[str, Dim, int]]:

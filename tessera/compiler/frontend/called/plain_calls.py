@@ -11,15 +11,15 @@ from dataclasses import field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.called.arguments import (
     AsCalled,
     Beside,
+    Called,
     MadeArgument,
     Names,
     calls_in,
+    computed,
     content,
-    decided_sizes,
     is_open,
     lines,
     with_classes_of,
@@ -55,19 +55,21 @@ class PlainCall:
     made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
     nodes: Mapping[str, ast.expr] = field(default_factory=dict[str, ast.expr])
     """the expressions that make them"""
-    found: AsCalled | None = None
+    found: Called | None = None
 
     def follow(self) -> None:
         """Takes the lines where its arguments stand now, after some have come or gone above."""
         self.made = {n: self.names.made_as(m.type, self.nodes[n]) for n, m in self.made.items()}
         if self.found is not None:
-            self.found = replace(self.found, made=self.made)
+            self.found.follow(self.made)
 
     @property
     def program(self) -> CalledProgram | None:
         """What is known of the function and of those that it calls."""
-        f = self.found
-        return CalledProgram(f.analysis, f.made, f.sizes, self.gradient is None) if f is not None else None
+        if self.found is None:
+            return None
+        f = self.found.known
+        return CalledProgram(f.analysis, f.made, f.sizes, own=self.found.whole is None)
 
 
 def plain_calls(
@@ -197,7 +199,7 @@ def _arguments(call: ast.Call, function: Definition, is_method: bool) -> dict[st
     return {p.name: given[p.name] for p in parameters if p.name in given and is_open(p)}
 
 
-def _analysed(call: PlainCall, before: Sequence[PlainCall]) -> Generator[None, None, AsCalled | None]:
+def _analysed(call: PlainCall, before: Sequence[PlainCall]) -> Generator[None, None, Called | None]:
     """None where nothing is known of the arguments beyond their annotations."""
     assert call.function is not None
     signature = definition_signature(call.function)
@@ -208,17 +210,20 @@ def _analysed(call: PlainCall, before: Sequence[PlainCall]) -> Generator[None, N
         same = old.function.name == call.function.name and (old.gradient is None) == (call.gradient is None)
         if old.found is None or not same or lines(old.function) != lines(call.function):
             continue
-        if content(old.made) == content(call.made) and not changed(old.found.analysis, call.function.scope):
-            analysis = current(old.found.analysis, call.names.file)
+        was = old.found.known
+        if content(old.made) == content(call.made) and not changed(was.analysis, call.function.scope):
+            analysis = current(was.analysis, call.names.file)
             if analysis is not None:
                 if call.gradient is None:
                     analysis = replace(analysis, definition=replace(analysis.definition, tree=call.function.tree))
-                return replace(old.found, analysis=analysis, made=call.made)
-    given: dict[str, ArgType] = {n: m.type for n, m in call.made.items()}
-    sizes = decided_sizes(call.function, signature, given) if signature.dims else {}
+                now = replace(was, analysis=analysis, made=call.made)
+                return Called(now, old.found.program, now if old.found.whole is not None else None)
     yield
-    definition = call.function if call.gradient is None else _gradient_of(call.function, call.gradient)
-    return AsCalled(analyse(definition, given, sizes), call.made, sizes)
+    given: dict[str, ArgType] = {n: m.type for n, m in call.made.items()}
+    likely = next((c.found.forward.sizes for c in before if c.found is not None and c.call is call.call), None)
+    analysis, sizes = computed(call.function, signature, given, likely)
+    program = _gradient_of(call.function, call.gradient) if call.gradient is not None else None
+    return Called(AsCalled(analysis, sizes, call.made), program)
 
 
 def _gradient_of(function: Definition, gradient: TransformedRef) -> Definition:

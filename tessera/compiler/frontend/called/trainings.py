@@ -19,11 +19,12 @@ from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.called.arguments import (
     AsCalled,
     Beside,
+    Called,
     MadeArgument,
     Names,
     calls_in,
+    computed,
     content,
-    decided_sizes,
     lines,
     with_classes_of,
 )
@@ -68,12 +69,25 @@ class Training:
     problem: str = ""
     made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
     """the model and the optimizer"""
-    step: AsCalled | None = None
-    """the loss and its gradient, for the model that the text makes"""
+    found: Called | None = None
+    """the loss, for the model that the text makes"""
     held: ArgType = None
     """the state of the optimizer, once it has been asked for"""
     swapped: bool = False
     """whether the call has the loss where the optimizer belongs"""
+
+    @property
+    def step(self) -> AsCalled | None:
+        """The loss and its gradient."""
+        return self.found.whole if self.found is not None else None
+
+    @property
+    def program(self) -> CalledProgram | None:
+        """What is known of the loss and of the functions that it calls."""
+        if self.found is None:
+            return None
+        f = self.found.known
+        return CalledProgram(f.analysis, f.made, f.sizes, own=self.found.whole is None)
 
     def names_of(self, argument: str) -> set[str]:
         """The names that an argument is made of."""
@@ -82,8 +96,8 @@ class Training:
     def follow(self) -> None:
         """Takes the lines where its arguments stand now, after some have come or gone above."""
         self.made = {n: self.names.made_as(a.type, self.given[n]) for n, a in self.made.items()}
-        if self.step is not None:
-            self.step = replace(self.step, made=dict.fromkeys(self.step.made, self.made["model"]))
+        if self.found is not None:
+            self.found.follow(dict.fromkeys(self.found.forward.made, self.made["model"]))
 
     def findings(self, source: Source) -> list[Diagnostic]:
         """TS105 of a loss in the optimizer's place, the errors of the step, TS374 of dropout without a key, and TS354
@@ -248,7 +262,7 @@ def _training(
     elif open_:
         found.problem = f"{name} has no annotation of {', '.join(open_)}"
     else:
-        found.step = yield from _step(
+        found.found = yield from _called(
             names, loss, signature, made["model"], next((t for t in before if t.name == name), None)
         )
         found.problem = "" if "optimizer" in made else _missing(NO_OPTIMIZER, names.error(given["optimizer"]))
@@ -267,21 +281,23 @@ def _unmoved(old: Training, names: Names) -> bool:
     return old.names.file.text.count("\n") == names.file.text.count("\n")
 
 
-def _step(
+def _called(
     names: Names, loss: Closure, signature: Signature, model: MadeArgument, before: Training | None
-) -> Generator[None, None, AsCalled]:
-    definition = step_of(loss, signature)
+) -> Generator[None, None, Called]:
+    program = step_of(loss, signature)
     made = {signature.parameters[0].name: model}
-    if before is not None and (old := before.step) is not None:
-        unmoved = lines(before.loss) == lines(loss.definition) and content(old.made) == content(made)
-        if unmoved and not changed(old.analysis, definition.scope):
-            analysis = current(old.analysis, names.file)
+    old = before.found if before is not None else None
+    if before is not None and old is not None and old.whole is not None:
+        unmoved = lines(before.loss) == lines(loss.definition) and content(old.whole.made) == content(made)
+        if unmoved and not changed(old.whole.analysis, program.scope):
+            analysis = current(old.whole.analysis, names.file)
             if analysis is not None:
-                return replace(old, analysis=analysis, made=made)
-    given = {name: m.type for name, m in made.items()}
-    sizes = decided_sizes(loss.definition, signature, given)
-    yield
-    return AsCalled(analyse(definition, given, sizes), made, sizes)
+                return Called(replace(old.forward, made=made), program, replace(old.whole, analysis=analysis, made=made))
+    yield None
+    given: dict[str, ArgType] = {name: m.type for name, m in made.items()}
+    trained = replace(loss.definition, options=MODE)
+    analysis, sizes = computed(trained, signature, given, old.forward.sizes if old is not None else None)
+    return Called(AsCalled(analysis, sizes, made), program)
 
 
 def step_of(loss: Closure, signature: Signature) -> Definition:
