@@ -48,9 +48,9 @@ class Aside:
             raise self._error
         return self._ended
 
-    def pause(self) -> None:
-        """Called by the work: hands back if its turn is over."""
-        if time.monotonic() < self._until:
+    def pause(self, now: bool = False) -> None:
+        """Called by the work: hands back if its turn is over, or `now`."""
+        if not now and time.monotonic() < self._until:
             return
         self._theirs.release()
         self._mine.acquire()

@@ -2,8 +2,9 @@
 
 An edit changes the text at once and asks for an analysis; at most one runs, giving way to other work every few
 milliseconds, and ending early when a newer text has arrived meanwhile. Who reads a document waits for the analysis of
-the text that was there when the request came, and is told ContentModified when a newer text arrives meanwhile. What
-must be there at once, as completions, is read from what was known last (`soon`, `recent`).
+the text that was there when the request came, and is told ContentModified when a newer text arrives meanwhile. Shapes
+are known before the gradients of the steps of `ts.train` are taken (`shapes`). What must be there at once, as
+completions, is read from what was known last (`soon`, `recent`).
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import itertools
 import linecache
 import logging
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 from pygls.uris import from_fs_path, to_fs_path
 
-from tessera.compiler.frontend.budget import interruptible
 from tessera.compiler.frontend.called.inside import CalledProgram
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.module import TextScope
@@ -44,8 +45,8 @@ log = logging.getLogger(__name__)
 _NUMBERS = itertools.count(1)
 TURN = 0.004
 """seconds that an analysis runs before messages that have come are handled"""
-ASIDE = 0.03
-"""seconds that one function may take; one that takes longer is analysed in turns with all else"""
+LONG_ANALYSIS = 0.1
+"""seconds after which an analysis goes on only when others have had as much time"""
 PATIENCE = 8
 """turns that an answer which is wanted at once leaves to the analysis, which mostly is done by then"""
 LONG = 2_000
@@ -55,7 +56,8 @@ LARGEST = 2_000_000
 
 
 class Document:
-    """`analysed` is called after every analysis of the newest text."""
+    """`analysed` is called after every analysis of the newest text. `told`: whether somebody has been told the shapes
+    of the present text before all was known."""
 
     def __init__(
         self,
@@ -83,7 +85,9 @@ class Document:
         self._files = FileAnalysis(self.file, modules=self.modules)
         self._rounds = 0
         self._analysed = analysed
+        self.told = False
         self._waiting: asyncio.Future[None] | None = None
+        self._shapes: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -158,6 +162,8 @@ class Document:
         self._rounds += 1
         self._supersede()
         self._waiting = asyncio.get_running_loop().create_future()
+        self._shapes = asyncio.get_running_loop().create_future()
+        self.told = False
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._run())
 
@@ -170,16 +176,25 @@ class Document:
             self._rounds = 0
 
     def _supersede(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(JsonRpcContentModified())
-            self._waiting.exception()  # marked as seen: nobody need be waiting
+        for waiting in (self._waiting, self._shapes):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(JsonRpcContentModified())
+                waiting.exception()  # marked as seen: nobody need be waiting
 
     async def ready(self) -> None:
         """Returns when the present text has been analysed. Raises JsonRpcContentModified when it is superseded."""
-        waiting = self._waiting
+        await self._when(self._waiting)
+
+    async def shapes(self) -> None:
+        """The same when all shapes of the present text are known; its gradients may follow."""
+        await self._when(self._shapes)
+        self.told |= self._waiting is not None and not self._waiting.done()
+
+    async def _when(self, waiting: asyncio.Future[None] | None) -> None:
+        rounds = self._rounds
         if waiting is not None:
             await asyncio.shield(waiting)
-        if waiting is not self._waiting:  # the text has changed since the analysis ended, before we were resumed
+        if rounds != self._rounds:  # the text has changed since the analysis ended, before we were resumed
             raise JsonRpcContentModified
 
     async def soon(self) -> None:
@@ -188,11 +203,11 @@ class Document:
         Raises JsonRpcContentModified when it is superseded.
         """
         for _ in range(PATIENCE if len(self.text.lines) <= LONG else 0):
-            if self._waiting is None or self._waiting.done():
+            if self._shapes is None or self._shapes.done():
                 break
             await asyncio.sleep(0)
-        if self.seen is None or self._waiting is None or self._waiting.done():
-            await self.ready()
+        if self.seen is None or self._shapes is None or self._shapes.done():
+            await self._when(self._shapes)
 
     @property
     def newest(self) -> bool:
@@ -208,6 +223,7 @@ class Document:
             if text is not self.text or waiting.done():
                 continue
             waiting.set_result(None)
+            self._tell_shapes(text)
             if self._analysed is not None and not self.closed:
                 self._report(self._analysed)
 
@@ -226,8 +242,7 @@ class Document:
                 self.problems = list(self._files.problems)
             else:
                 self._files, self.problems = FileAnalysis(self.file, modules=self.modules), []
-            self.known = [Known(a, self._files) for a in self._files.analyses]
-            self.shown = [Known(i.analysis, self._files, i) for i in self._files.inside]
+            self._take()
             self.seen = text
         except Exception:
             log.exception("the analysis of %s failed", self.uri)
@@ -235,45 +250,40 @@ class Document:
             message = "Tessera could not analyse this file; the language server's log says why"
             self.problems = [Diagnostic("TS900", message, Span(self.file, 1, 1, 1, 1), severity="warning")]
 
+    def _take(self) -> None:
+        self.known = [Known(a, self._files) for a in self._files.analyses]
+        self.shown = [Known(i.analysis, self._files, i) for i in self._files.inside]
+
+    def _tell_shapes(self, text: Text) -> None:
+        """To those who wait for no more than these."""
+        if self._shapes is not None and not self._shapes.done():
+            self.seen = text
+            self._shapes.set_result(None)
+
     async def _complete(self, text: Text) -> bool:
-        """Analyses function by function; False where it was given up for a newer text."""
-        try:
-            with closing(self._files.steps(text.plain)) as steps:
-                turn = time.monotonic() + TURN
-                while self._step(steps):
-                    if time.monotonic() < turn:
-                        continue
-                    await asyncio.sleep(0)
-                    if text is not self.text or self.closed:
-                        return False
-                    turn = time.monotonic() + TURN
-        except _TooLong:
-            return await self._aside(text)
-        return True
-
-    def _step(self, steps: Generator[None]) -> bool:
-        """One function; False after the last. Raises _TooLong for one that takes long."""
-        until = time.monotonic() + ASIDE
-
-        def look() -> None:
-            if time.monotonic() > until:
-                raise _TooLong
-
-        with interruptible(look):
-            return next(steps, _LAST) is not _LAST
-
-    async def _aside(self, text: Text) -> bool:
-        """The same, where one function takes long: in turns, also within a function. What others analyse in the
-        meantime comes first."""
-        aside = Aside(lambda aside: _walk(self._files.steps(text.plain), aside.pause))
+        """Analyses in turns with all else; False where it was given up for a newer text. When it has taken long, what
+        others analyse comes first."""
+        aside = Aside(partial(self._walk, text.plain))
+        long = time.monotonic() + LONG_ANALYSIS
         try:
             while not aside.turn(TURN):
-                await asyncio.sleep(TURN)
+                told = self._files.shapes_of == text.plain and self.seen is not text and text is self.text
+                if told:  # and who waits for them is answered before the gradients are taken
+                    self._take()
+                    self._tell_shapes(text)
+                await asyncio.sleep(TURN if told or time.monotonic() > long else 0)
                 if text is not self.text or self.closed:
                     return False
         finally:
             aside.end()
         return True
+
+    def _walk(self, text: str, aside: Aside) -> None:
+        told = False
+        with closing(self._files.steps(text)) as steps:
+            for _ in steps:
+                first, told = not told and self._files.shapes_of == text, self._files.shapes_of == text
+                aside.pause(now=first)
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
@@ -329,23 +339,10 @@ class Document:
         return lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(identifier, changes)])
 
 
-_LAST = object()
-
-
 def _innermost(functions: Iterable[Known], line: int) -> Known | None:
     """That of the functions at a line which starts last."""
     found = [k for k in functions if k.first_line <= line <= k.last_line]
     return max(found, key=lambda k: k.first_line, default=None)
-
-
-class _TooLong(BaseException):
-    """A function takes longer than others should wait; no Exception, for these are findings in an analysis."""
-
-
-def _walk(steps: Generator[None], pause: Callable[[], None]) -> None:
-    with closing(steps):
-        for _ in steps:
-            pause()
 
 
 def _at_home(d: Diagnostic, file: str) -> Diagnostic:

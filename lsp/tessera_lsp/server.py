@@ -176,10 +176,11 @@ class TesseraServer(LanguageServer):
         for uri in () if self.pulls else uris:
             self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
-    async def document(self, identifier: Any, at_once: bool = False) -> Document:
+    async def document(self, identifier: Any, at_once: bool = False, shapes: bool = False) -> Document:
         """An open document or `%%tessera` cell, analysed; for a cell that is none of ours an empty document.
 
         `at_once`: its last text may be the one that is analysed (`Document.recent`), where that would take too long.
+        `shapes`: its gradients may be those of an earlier text; hints are asked for again when they are known.
         Raises JsonRpcInvalidParams for one that is not open, and JsonRpcContentModified when it is superseded.
         """
         cell = self.cell(identifier.uri)
@@ -188,7 +189,8 @@ class TesseraServer(LanguageServer):
             raise JsonRpcInvalidParams(f"{identifier.uri} is not open")
         if document.edited > _ASKED.get():
             raise JsonRpcContentModified
-        ready = document.soon if at_once else document.ready
+        early = shapes and self._can_refresh("inlay_hint")
+        ready = document.soon if at_once else document.shapes if early else document.ready
         if cell is None:
             await ready()
             return document
@@ -222,6 +224,8 @@ class TesseraServer(LanguageServer):
         self._collect_when_idle()
         if document.by_import:  # the person has typed elsewhere, so the client does not ask by itself
             self.refresh(*SHOWN)
+        elif document.told:
+            self.refresh("inlay_hint")
         if not self.pulls and self.documents.get(document.uri) is document:
             self.on_analysed(document)
 
@@ -232,6 +236,8 @@ class TesseraServer(LanguageServer):
             return
         if notebook.has_spread():  # the client asks only for the cell that was typed in
             self.refresh(*SHOWN)
+        elif document.told:
+            self.refresh("inlay_hint")
         if self.pulls:
             return
         for cell in notebook.cells():
@@ -240,13 +246,15 @@ class TesseraServer(LanguageServer):
 
     def refresh(self, *features: str) -> None:
         """Asks the client to ask again for features ("inlay_hint", "diagnostics"), if it can be asked to."""
-        workspace = self.client_capabilities.workspace
         for feature in features:
-            able = getattr(workspace, feature, None)
-            if able is not None and able.refresh_support:
+            if self._can_refresh(feature):
                 method = "diagnostic" if feature == "diagnostics" else feature
                 asked = getattr(self, f"workspace_{method}_refresh_async")(None)
                 asyncio.ensure_future(asked).add_done_callback(lambda f: f.cancelled() or f.exception())
+
+    def _can_refresh(self, feature: str) -> bool:
+        able = getattr(self.client_capabilities.workspace, feature, None)
+        return able is not None and bool(able.refresh_support)
 
     def _collect_when_idle(self) -> None:
         """Collects all cyclic garbage only while nobody types, for it takes longer than an answer may. Young objects

@@ -39,7 +39,7 @@ NEAR = 2
 def register(server: TesseraServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
     async def inlay_hints(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
-        document = await server.document(params.text_document)
+        document = await server.document(params.text_document, shapes=True)
         first, last = (document.text.place(p)[0] for p in (params.range.start, params.range.end))
         near = _near(server, document) if server.settings.quiet else None
         there = [k for k in document.shown if k.first_line <= last and k.last_line >= first]

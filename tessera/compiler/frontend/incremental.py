@@ -75,7 +75,7 @@ class FileAnalysis:
     """the other files of the workspace"""
     arrays: Mapping[str, OutsideArray] = field(default_factory=dict[str, OutsideArray], repr=False)
     """those of a notebook's kernel by name"""
-    shapes_of: str = ""
+    shapes_of: str | None = None
     """the text of which `inside` tells the shapes: gradients come after them"""
     _kept: dict[tuple[str, int], _Kept] = field(default_factory=dict[tuple[str, int], _Kept])
     _parsed: ParsedStatements | None = None
@@ -95,6 +95,7 @@ class FileAnalysis:
 
         Closed before its end, it leaves the analyses of the last text, and keeps what it has found for the next one.
         """
+        self.shapes_of = None
         yield from self._parse(text)
         assert self._parsed is not None
         self.text = text
@@ -143,13 +144,14 @@ class FileAnalysis:
 
     def _called(self, unchanged: Unchanged, trainings: list[Training], calls: list[PlainCall]) -> Generator[None]:
         """Finds the functions and modules that the file calls outside of programs."""
-        from tessera.compiler.frontend.called import plain_calls, trainings as steps  # slow: the evaluator, at a start
+        from tessera.compiler.frontend.called.plain_calls import plain_calls  # slow: the evaluator, at a server's start
+        from tessera.compiler.frontend.called.trainings import trainings as steps
 
         made_alike = Unchanged(self.scope, making=True)
-        for training in steps.trainings(self.scope, self.trainings, unchanged, made_alike) if "train" in self.text else ():
+        for training in steps(self.scope, self.trainings, unchanged, made_alike) if "train" in self.text else ():
             trainings += [training] if training is not None else []
             yield
-        for call in plain_calls.plain_calls(self.scope, self.plain_calls, unchanged, made_alike):
+        for call in plain_calls(self.scope, self.plain_calls, unchanged, made_alike):
             calls += [call] if call is not None else []
             yield
 

@@ -67,8 +67,8 @@ class AsCalled:
 
 @mutable
 class Called:
-    """A function for the arguments that the text makes. `program`: what takes its gradient, if anything does. That takes
-    longer: `whole` is None until it is asked for."""
+    """A function for the arguments that the text makes. `program`: what takes its gradient, if anything does. That
+    takes longer: `whole` is None until it is asked for."""
 
     forward: AsCalled
     program: Definition | None = None
@@ -145,8 +145,8 @@ def content(made: Mapping[str, MadeArgument]) -> Any:
 def computed(
     definition: Definition, signature: Signature, given: Mapping[str, ArgType], likely: Mapping[str, int] | None = None
 ) -> tuple[Analysis, dict[str, int]]:
-    """The analysis of a function for these arguments, and the sizes of named dims that they decide. `likely`: those that
-    they decided before.
+    """The analysis of a function for these arguments, and the sizes of named dims that they decide. `likely`: those
+    that they decided before.
 
     Mostly the names of the annotations stand as they are. Otherwise the function is analysed for tensors of open sizes,
     and the checks of these sizes at launch are solved for them."""

@@ -292,7 +292,9 @@ def _called(
         if unmoved and not changed(old.whole.analysis, program.scope):
             analysis = current(old.whole.analysis, names.file)
             if analysis is not None:
-                return Called(replace(old.forward, made=made), program, replace(old.whole, analysis=analysis, made=made))
+                found = Called(old.forward, program, replace(old.whole, analysis=analysis))
+                found.follow(made)
+                return found
     yield None
     given: dict[str, ArgType] = {name: m.type for name, m in made.items()}
     trained = replace(loss.definition, options=MODE)
