@@ -24,7 +24,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcContentModified
 from pygls.uris import from_fs_path, to_fs_path
 
-from tessera.compiler.frontend.called.inside import CalledProgram
+from tessera.compiler.frontend.called.inside import CalledProgram, MadeObject
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.values import OutsideArray
@@ -104,6 +104,11 @@ class Document:
     def programs(self) -> list[CalledProgram]:
         """All that is compiled: functions, and the steps of `ts.train`."""
         return self._files.programs
+
+    @property
+    def objects(self) -> list[MadeObject]:
+        """Those that calls outside of programs are given."""
+        return self._files.objects
 
     @property
     def source(self) -> Source:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from tessera.compiler.frontend.called.inside import CalledProgram
+from tessera.compiler.frontend.called.inside import CalledProgram, MadeObject
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.syntax.fragments import bound_names
 from tessera.compiler.frontend.syntax.parse import Source as SourceText
@@ -343,6 +343,10 @@ class NotebookCell:
     @property
     def trainings(self) -> list[Training]:
         return [t for t in self._document.trainings if self.holds(t.call.lineno)]
+
+    @property
+    def objects(self) -> list[MadeObject]:
+        return self._document.objects
 
     @property
     def diagnostics(self) -> list[Diagnostic]:

@@ -199,7 +199,7 @@ def predict_training(training: Training, dims: Mapping[str, int], target: str, l
         return Prediction(name, 0, why=training.problem or "the text does not tell the optimizer's state")
     if wrong := next((d for d in step.analysis.diagnostics if d.severity == "error"), None):
         return Prediction(name, 0, why=wrong.message.partition("\n")[0])
-    if "accumulate" in training.given:
+    if "accumulate" in training.nodes:
         return Prediction(name, 0, why="steps of several batches (accumulate=) are not predicted")
     first = predict(step.analysis, dims, target, step, largest)
     second = predict(update, {}, target, AsCalled(update), largest)

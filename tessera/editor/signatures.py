@@ -101,6 +101,11 @@ def of_tile(name: str, method: bool = False) -> CallSignature | None:
     return CallSignature(name, builtin.written[1 if method else 0 :], builtin.text) if builtin is not None else None
 
 
+def bound(signature: CallSignature) -> CallSignature:
+    """As a method of an object that is there: without its first parameter."""
+    return replace(signature, parameters=signature.parameters[1:])
+
+
 def of_definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> CallSignature:
     a = node.args
     plain = [*a.posonlyargs, *a.args]

@@ -87,3 +87,51 @@ async def test_completions_know_the_variables_and_their_types(editor):
     doc = editor.open(TEXT.replace("    right =", "    l\n    right ="))
     found = await editor.client.text_document_completion_async(lsp.CompletionParams(doc, editor.at(doc, "    l|\n")))
     assert {i.label: i.detail for i in found.items}["logits"] == "[B, 10] f32"
+
+
+async def completed(editor, doc, place: str) -> dict[str, str | None]:
+    found = await editor.client.text_document_completion_async(lsp.CompletionParams(doc, editor.at(doc, place)))
+    return {i.label: i.detail for i in found.items}
+
+
+@pytest.mark.parametrize(
+    ("old", "line", "detail"),
+    [
+        ("    right =", "    model.", {"up": "Linear", "hidden": "128", "forward": "forward(x)"}),
+        ("    right =", "    model.up.", {"weight": "[784, 128] f32", "bias": "[128] f32"}),
+        ("        return self.down", "        self.", {"down": "Linear", "hidden": "128"}),
+        ("        return self.down", "        self.down.", {"weight": "[128, 10] f32"}),
+        ("        self.up =", "        self.", {"up": "Linear", "forward": "forward(x)"}),
+        ("run = ", "model.", {"up": "Linear"}),
+        ("run = ", "model.up.", {"weight": "[784, 128] f32"}),
+    ],
+)
+async def test_members_of_models_are_completed(editor, old: str, line: str, detail: dict[str, str]):
+    doc = editor.open(TEXT)
+    assert await editor.hints(doc)
+    editor.replace(doc, old, f"{line}\n{old}")
+    found = await completed(editor, doc, f"{line}|\n")
+    assert detail.items() <= found.items(), found
+    assert "softmax" not in found and not any(name.startswith("_") for name in found)
+
+
+async def test_members_of_layers_in_loops_are_completed(editor):
+    text = TEXT.replace(
+        "        self.down = ", "        self.more = nn.Sequential(nn.Linear(hidden, hidden))\n        self.down = "
+    )
+    text = text.replace(
+        "        return self.down(h)",
+        "        for layer in self.more:\n            h = layer(h)\n        return self.down(h)",
+    )
+    doc = editor.open(text)
+    assert await editor.hints(doc)
+    editor.replace(doc, "            h = layer(h)\n", "            layer.\n            h = layer(h)\n")
+    assert (await completed(editor, doc, "            layer.|\n"))["weight"] == "[128, 128] f32"
+    editor.replace(doc, "            layer.\n", "            self.more[0].\n")
+    assert (await completed(editor, doc, "            self.more[0].|\n"))["weight"] == "[128, 128] f32"
+
+
+async def test_a_parameter_of_a_class_has_its_members(editor):
+    doc = editor.open(TEXT + "\n\n@ts.function\ndef f(model: Net, x: Tensor['B', 784]):\n    return model(x)\n")
+    editor.replace(doc, "    return model(x)", "    model.\n    return model(x)")
+    assert (await completed(editor, doc, "    model.|\n    return model(x)"))["up"] == "Linear"

@@ -14,12 +14,13 @@ from tessera.compiler.frontend.kernel.builtins import public
 from tessera.compiler.frontend.kernel.state import DEFAULTS
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
-from tessera.compiler.frontend.names.values import MISSING, Namespace, OperatorRef
+from tessera.compiler.frontend.names.values import MISSING, Namespace, OperatorRef, Record
 from tessera.compiler.frontend.result import type_text
 from tessera.compiler.graph.operator import METHODS, PROPERTIES
 from tessera.editor import signatures
 from tessera.editor.calls import NAME, context_at
 from tessera.editor.functions import Known, is_tensor
+from tessera.editor.members import Member, Objects, members
 from tessera.editor.names import COORDINATE, bound_by, context_names, fits, is_local
 from tessera.editor.signatures import CallSignature
 from tessera.language import dtypes
@@ -27,7 +28,7 @@ from tessera.language.dtypes import DType
 from tessera_lsp.document import Document
 from tessera_lsp.server import TesseraServer
 
-_OWNER = re.compile(r"(?P<name>[^\W\d][\w.]*|[)\]])\s*\.\s*\w*$")
+_OWNER = re.compile(r"(?P<name>[^\W\d][\w.]*(?:\[-?\w+\][\w.]*)*|[)\]])\s*\.\s*\w*$")
 _TYPED = re.compile(r"\w+$")
 MANY = 300
 """names of a module; of more, only those that fit what has been typed are sent"""
@@ -37,7 +38,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 _IMPORT = re.compile(r"(?:import|from)\b")
 _ANNOTATIONS = ("Tensor", "Tile", "Const")
 _KIND = lsp.CompletionItemKind
-_FIRST = {_KIND.Variable: 0, _KIND.TypeParameter: 0, _KIND.EnumMember: 2, _KIND.Module: 3}
+_FIRST = {_KIND.Variable: 0, _KIND.Field: 0, _KIND.TypeParameter: 0, _KIND.EnumMember: 2, _KIND.Module: 3}
 """what stands before functions, methods and properties, and behind them"""
 
 
@@ -117,6 +118,10 @@ def _members(document: Document, known: Known | None, owner: str, line: int, col
     if isinstance(value, Namespace):
         yield from _of_namespace(value.path)
         return
+    held = Objects(document.scope, document.objects, known, line).at(owner)
+    if isinstance(held, Record):
+        yield from map(_member, members(held))
+        return
     if known is None or value is not MISSING:
         return
     if known.analysis.definition.kind == "kernel":
@@ -128,6 +133,11 @@ def _members(document: Document, known: Known | None, owner: str, line: int, col
         yield from (_function(n, signatures.of_method(n), _KIND.Property) for n in sorted(PROPERTIES))
         for name in ("shape", "dtype", "ndim", "size"):
             yield lsp.CompletionItem(name, kind=_KIND.Property)
+
+
+def _member(m: Member) -> lsp.CompletionItem:
+    kinds = {"field": _KIND.Field, "method": _KIND.Method, "property": _KIND.Property}
+    return lsp.CompletionItem(m.name, kind=kinds[m.kind], detail=m.detail or None, documentation=m.summary or None)
 
 
 def _of_kernel_value(known: Known, owner: str) -> Iterator[lsp.CompletionItem]:

@@ -18,12 +18,12 @@ from weakref import WeakKeyDictionary
 import tessera.compiler.frontend.library  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers `ts.nn`
 from tessera.collector import collector_paused
 from tessera.compiler.frontend.analyse import analyse
-from tessera.compiler.frontend.called.inside import CalledProgram, Inside, inside
+from tessera.compiler.frontend.called.inside import CalledProgram, Inside, MadeObject, inside
 from tessera.compiler.frontend.definitions import definitions
 from tessera.compiler.frontend.module import GIVEN_UP, TextScope
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Closure
-from tessera.compiler.frontend.names.values import CALLED, OutsideArray
+from tessera.compiler.frontend.names.values import CALLED, OutsideArray, Record
 from tessera.compiler.frontend.names.vocabulary import is_known
 from tessera.compiler.frontend.result import Analysis, ExprInfo, changed, each_once
 from tessera.compiler.frontend.syntax.assigned import assigned_names
@@ -68,6 +68,8 @@ class FileAnalysis:
     """its functions with what is known inside them: also plain ones that a program calls"""
     plain_calls: list[PlainCall] = field(default_factory=list["PlainCall"])
     """the calls of plain functions and modules outside of programs"""
+    objects: list[MadeObject] = field(default_factory=list[MadeObject])
+    """those that calls outside of programs are given"""
     gaps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """first and last lines of what could not be read, and counts as it was when it last could"""
     scope: TextScope = field(init=False)
@@ -125,6 +127,7 @@ class FileAnalysis:
         trainings, calls = list["Training"](), list["PlainCall"]()
         yield from self._called(unchanged, trainings, calls)
         self.analyses = [k.analysis for k in kept.values()]
+        self.objects = self._objects(trainings, calls)
         waiting = [each.found for each in (*trainings, *calls) if each.found is not None and each.found.waits]
         if waiting:
             self.inside = inside(self.scope, self.analyses, self._programs(trainings, calls), self.inside)
@@ -154,6 +157,17 @@ class FileAnalysis:
         for call in plain_calls(self.scope, self.plain_calls, unchanged, made_alike):
             calls += [call] if call is not None else []
             yield
+
+    def _objects(self, trainings: Sequence[Training], calls: Sequence[PlainCall]) -> list[MadeObject]:
+        """While a text does not parse, those that cannot be made are as they were."""
+        found = [
+            MadeObject(call.statement, node.id, made.type)
+            for call in (*trainings, *calls)
+            for name, node in call.nodes.items()
+            if isinstance(node, ast.Name) and (made := call.made.get(name)) and isinstance(made.type, Record)
+        ]
+        names = {m.name for m in found}
+        return [*found, *(m for m in self.objects if m.name not in names and self.syntax_errors)]
 
     @property
     def programs(self) -> list[CalledProgram]:

@@ -79,8 +79,19 @@ class Inside:
     analysis: Analysis
     models: tuple[str, ...] = ()
     varying: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict[str, "tuple[tuple[int, str], ...]"])
+    given: Mapping[str, Record] = field(default_factory=dict[str, Record], compare=False)
+    """by parameter an object that it is given"""
     of: tuple[object, ...] = field(default=(), repr=False, compare=False)
     """what it was made from"""
+
+
+@immutable
+class MadeObject:
+    """An object that a statement of the file passes on, and the name that it has there."""
+
+    statement: ast.stmt
+    name: str
+    record: Record
 
 
 @mutable
@@ -191,7 +202,9 @@ def _joined(own: Analysis, seen: list[_Seen]) -> Inside:
     also = {n: s for n, s in spans.items() if n in used and n not in own.dims and s.file == own.definition.file}
     models = tuple(dict.fromkeys(m for s in seen if (m := s.program.model())))
     analysis = replace(own, expressions=list(said.values()), dims={**own.dims, **also})
-    return Inside(analysis, models, {n: v for n, v in sizes.varying().items() if f"?{n}" in used})
+    varying = {n: v for n, v in sizes.varying().items() if f"?{n}" in used}
+    given = {n: r for s in reversed(seen) for n, r in s.call.given.items()}
+    return Inside(analysis, models, varying, given)
 
 
 def _as_written(mine: Any, found: Any, names: Mapping[str, Span]) -> Any:

@@ -64,7 +64,7 @@ class Training:
     statement: ast.stmt
     """at the top of the file, in which it stands"""
     loss: Definition
-    given: Mapping[str, ast.expr]
+    nodes: Mapping[str, ast.expr]
     """the arguments of the call"""
     problem: str = ""
     made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
@@ -91,11 +91,11 @@ class Training:
 
     def names_of(self, argument: str) -> set[str]:
         """The names that an argument is made of."""
-        return {n.id for n in ast.walk(self.given[argument]) if isinstance(n, ast.Name)}
+        return {n.id for n in ast.walk(self.nodes[argument]) if isinstance(n, ast.Name)}
 
     def follow(self) -> None:
         """Takes the lines where its arguments stand now, after some have come or gone above."""
-        self.made = {n: self.names.made_as(a.type, self.given[n]) for n, a in self.made.items()}
+        self.made = {n: self.names.made_as(a.type, self.nodes[n]) for n, a in self.made.items()}
         if self.found is not None:
             self.found.follow(dict.fromkeys(self.found.forward.made, self.made["model"]))
 
@@ -107,7 +107,7 @@ class Training:
         return misplaced + (self._of_step(source) if self.step is not None else [])
 
     def _misplaced(self, source: Source) -> Diagnostic:
-        loss, optimizer = self.given["loss"], self.given["optimizer"]
+        loss, optimizer = self.nodes["loss"], self.nodes["optimizer"]
         pairs = (loss, optimizer), (optimizer, loss)
         edits = [Edit(source.span(old), ast.get_source_segment(source.text, new) or "") for old, new in pairs]
         return Diagnostic(
@@ -117,7 +117,7 @@ class Training:
     def _of_step(self, source: Source) -> list[Diagnostic]:
         assert self.step is not None
         here = self.loss.file == source.file
-        place = replace(self.loss, source=source.text).span if here else source.span(self.given["loss"])
+        place = replace(self.loss, source=source.text).span if here else source.span(self.nodes["loss"])
         said = self.step.analysis.diagnostics
         found = [self._placed(d, source, place) for d in said if d.severity == "error" or d.code == "TS374"]
         if without := [d for d in said if d.code == "TS354"]:
@@ -151,7 +151,7 @@ class Training:
     def state(self) -> Record | None:
         """The optimizer's state before the first step; None where the text does not tell it."""
         if self.held is None and "optimizer" in self.made:
-            made = ast.Call(ast.Attribute(self.given["optimizer"], "init", ast.Load()), [self.given["model"]], [])
+            made = ast.Call(ast.Attribute(self.nodes["optimizer"], "init", ast.Load()), [self.nodes["model"]], [])
             found = self.names.made(ast.fix_missing_locations(ast.copy_location(made, self.call)))
             self.held = found.type if found is not None else None
         return self.held if isinstance(self.held, Record) else None
