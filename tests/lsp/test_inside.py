@@ -135,3 +135,58 @@ async def test_a_parameter_of_a_class_has_its_members(editor):
     doc = editor.open(TEXT + "\n\n@ts.function\ndef f(model: Net, x: Tensor['B', 784]):\n    return model(x)\n")
     editor.replace(doc, "    return model(x)", "    model.\n    return model(x)")
     assert (await completed(editor, doc, "    model.|\n    return model(x)"))["up"] == "Linear"
+
+
+async def test_hovers_say_what_the_gradient_of_a_value_is(start):
+    editor = await start(options={"dims": {"B": 32}})
+    doc = editor.open(TEXT)
+    assert "Gradient: [B, 128] f32, 16 KiB" in await hovered(editor, doc, "        |h = ts")
+    assert "Gradient: [B, 128] f32, 16 KiB" in await hovered(editor, doc, "self.down(|h)")
+    assert "Gradient: [B, 10] f32, 1.25 KiB" in await hovered(editor, doc, "    log|its = model")
+    assert "Gradient" not in await hovered(editor, doc, "    |right = ")
+    editor.replace(doc, "class Net", "\n\nclass Net")
+    assert "Gradient: [B, 128] f32, 16 KiB" in await hovered(editor, doc, "        |h = ts")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "said"),
+    [
+        (
+            "ts.tanh(self.up(x))",
+            "ts.stop_gradient(ts.tanh(self.up(x)))",
+            "        |h = ts",
+            "ts.stop_gradient cuts it in line 13",
+        ),
+        (
+            "ts.tanh(self.up(x))",
+            "ts.stop_gradient(ts.tanh(self.up(x)))",
+            "ts.ta|nh(self",
+            "ts.stop_gradient cuts it in line 13",
+        ),
+        (
+            "        return self.down(h)",
+            "        with ts.no_grad():\n            y = h * 2.0\n        return self.down(y)",
+            "        |h = ts",
+            "ts.no_grad() cuts it in line 15",
+        ),
+        (
+            "    right =",
+            "    best = ts.argmax(logits, axis=-1)\n    right =",
+            "    |best = ",
+            "argmax gives int64, which has no derivative in line 19",
+        ),
+        ("    right =", "    unused = logits * 2.0\n    right =", "    |unused = ", "the result does not depend on it"),
+    ],
+)
+async def test_hovers_say_where_a_gradient_is_cut(editor, old: str, new: str, place: str, said: str):
+    doc = editor.open(TEXT.replace(old, new))
+    text = await hovered(editor, doc, place)
+    assert f"No gradient: {said}" in text and "\nGradient:" not in text
+
+
+async def test_functions_that_take_gradients_say_it_too(editor):
+    doc = editor.open(
+        TEXT.partition("model = ")[0]
+        + "@ts.function\ndef step(w: Tensor['D', 'D'], x: Tensor['B', 'D']):\n    def f(w):\n        y = (x @ w).to(ts.bf16)\n        return ts.sum(y.to(ts.f32) ** 2)\n\n    return ts.grad(f)(w)\n"
+    )
+    assert "Gradient: [B, D] bf16, 2*B*D B" in await hovered(editor, doc, "        |y = (x")

@@ -68,6 +68,16 @@ def register(server: TesseraServer) -> None:
         at = [v for v in found if v.at.contains(line, col) or (v.name in named and v.at.line == line)]
         return "".join(f"{text}\n\n" for text in dict.fromkeys(why(v, settings.target) for v in at))
 
+    def gradient(document: Document, known: Known, line: int, col: int) -> str:
+        """What comes back to a value, or where its gradient is cut."""
+        e = known.type_at(line, col)
+        if e is None or not any(p.analysis.pulled for p in document.programs):
+            return ""
+        from tessera.editor import gradients  # slow: few files take gradients
+
+        said = gradients.at(document.programs, e, server.settings_for(document).dims, document.file)
+        return "".join(f"{text}\n\n" for text in said)
+
     spilled_values: dict[str, tuple[Op, Any, int, asyncio.Task[str]]] = {}
     """of each text the function that was asked about last, and its line then"""
 
@@ -99,6 +109,7 @@ def register(server: TesseraServer) -> None:
             return _said(live.head + live.text, live.range) if live is not None else None
         text, span = found
         if known is not None and inside:
+            text += gradient(document, known, line, col)
             text += apart(document, known, line, col) + why_kept(document, known, line, col)
         if known is not None and not inside and covers(_name_of(document, known), line, col):
             text += await spilled(document, known)

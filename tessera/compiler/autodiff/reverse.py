@@ -43,6 +43,7 @@ class Reverse:
         self.cotangents = Cotangents(g)
         self.rules = WrittenRules(g)
         self.reading = False
+        self.met: dict[Value, Value] | None = None
 
     def walk(self, ops: Sequence[Op]) -> None:
         self.reading = self.reading or worth_reading(ops)
@@ -50,6 +51,8 @@ class Reverse:
         with builder.under(replace(builder.origin, order=self.order)):
             for op in reversed(ops):
                 found = self.cotangents.pop(op.results)
+                if self.met is not None:
+                    self.met.update((r, c.value) for r, c in zip(op.results, found, strict=True) if c is not None)
                 if any(c is not None and r in self.live for c, r in zip(found, op.results, strict=True)):
                     with builder.at(op.span):
                         self.through(op, found)
@@ -112,11 +115,12 @@ REGIONS: dict[str, Back] = {}
 def pull_back(
     g: GraphBuilder, ops: Sequence[Op], wanted: Sequence[Value], seeds: Iterable[tuple[Value, Value]],
     onto: Iterable[tuple[Value, Value]] = (), order: int | None = None, simpler: list[Simpler] | None = None,
+    met: dict[Value, Value] | None = None,
 ) -> list[Value | None]:  # fmt: skip
     """The cotangents of `wanted`, given those of results of `ops` (`seeds`); None where nothing depends on it.
 
     They are added to those that are given for some of `wanted` (`onto`). `simpler` receives the ops in whose place
-    others were gone through.
+    others were gone through, `met` the cotangents of the values on the way.
 
     Emits further ops behind `ops`, which stay as they are; they are of the derivative `order`, by default the one after
     those of `ops`. Raises CompileError TS353, TS355 at the op through which it is not possible.
@@ -124,6 +128,7 @@ def pull_back(
     if order is None:
         order = 1 + max((op.origin.order for op in ops), default=0)
     back = Reverse(g, active(ops, wanted), order, simpler)
+    back.met = met
     for value, ct in onto:
         back.cotangents.of[value] = Cotangent(ct)
     for value, ct in seeds:

@@ -232,6 +232,7 @@ def _attempt(
         tuple(dict.fromkeys(ev.checks)), ev.dims, tuple(ev.dependencies.items()), tuple(ev.undecided), structure,
         tuple(ev.layer.capture_names()), ev.readers, tuple(ev.launches), arguments,
         (ev.block, *ev.tried), tuple(c for each in ev.inner.values() for c in each),
+        tuple(ev.pulled),
     )  # fmt: skip
     return analysis, ev
 

@@ -13,7 +13,7 @@ from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.values import Record, Static, is_dict, is_tuple
-from tessera.compiler.ir.core import Block, Op
+from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.compiler.structure import Structure
 from tessera.compiler.unit import LaunchCheck, Param, Unit
@@ -56,6 +56,17 @@ class InnerCall:
     definition: Definition
     types: Mapping[Any, ExprInfo]
     given: Mapping[str, Record]
+
+
+@immutable
+class Pulled:
+    """A gradient that was taken: of `ops` by the values `wanted`. `cotangents`: what came back to the values on the
+    way. `places`: where values stand in texts, with the kind of the expression."""
+
+    ops: Sequence[Op]
+    wanted: Sequence[Value]
+    cotangents: Mapping[Value, Value]
+    places: Sequence[tuple[Span, Kind, Value]]
 
 
 def type_text(type: Any) -> str:
@@ -101,6 +112,9 @@ class Analysis:
     """all operators, those of branches and loops that cannot be decided yet in blocks of their own"""
     inner: tuple[InnerCall, ...] = field(default=(), repr=False, compare=False)
     """the calls of functions of users' texts that were evaluated in place, in texts"""
+
+    pulled: tuple[Pulled, ...] = field(default=(), repr=False, compare=False)
+    """the gradients that it takes, in texts"""
 
     @property
     def name(self) -> str:

@@ -150,7 +150,10 @@ class Evaluator(AnalysisRecord):
             return
         shown = self.shown(value)
         if shown is not None:
-            self.keep(ExprInfo(self.span(at), shown, name, kind))
+            span = self.span(at)
+            self.keep(ExprInfo(span, shown, name, kind))
+            if isinstance(value, Value) and not self.live:
+                self.places.append((span, kind, value))
 
     def record_index(self, at: ast.AST, found: Any) -> None:
         """Keeps where an index of the analysed kernel stands: something with `pretty()`."""

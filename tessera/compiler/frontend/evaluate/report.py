@@ -17,9 +17,9 @@ from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Frame
 from tessera.compiler.frontend.names.signature import Signature
 from tessera.compiler.frontend.names.values import UNKNOWN, Unknown
-from tessera.compiler.frontend.result import ExprInfo, InnerCall
+from tessera.compiler.frontend.result import ExprInfo, InnerCall, Kind, Pulled
 from tessera.compiler.frontend.syntax.assigned import assigned_names
-from tessera.compiler.ir.core import Block, Op
+from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.unit import LaunchCheck
 from tessera.errors import Diagnostic, Diagnostics, Edit, Fix, Note, Span
 from tessera.language.dims import DimError, DimLimitError, Facts
@@ -169,6 +169,10 @@ class AnalysisRecord(Report):
         self.frame.kept = self.infos
         self.inner: dict[ast.AST, list[InnerCall]] = {}
         """calls that were evaluated in place, by function"""
+        self.places: list[tuple[Span, Kind, Value]] = []
+        """where values stand in a text"""
+        self.pulled: list[Pulled] = []
+        """the gradients that were taken"""
         self.dependencies: dict[str, str] = {}
         self.readers: dict[str, Scope | None] = {}
         self.launches: list[Op] = []

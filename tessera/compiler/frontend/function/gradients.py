@@ -30,6 +30,7 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
+from tessera.compiler.frontend.result import Pulled
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Op, Value
@@ -168,17 +169,22 @@ class TransformedCall:
         loss = self._scalar(loss)
         with self.deriving():
             g = self.emission.g
-            found = self.pulled_back(g, ops, [(loss, g.ones_like(loss))])
+            met: dict[Value, Value] = {}
+            found = self.pulled_back(g, ops, [(loss, g.ones_like(loss))], met)
+            if not self.ev.live:
+                self.ev.pulled.append(Pulled(ops, self.opened.values, met, self.ev.places))
             return loss, aux, self.by_argument(self.completed(found, warn=True))
 
-    def pulled_back(self, g: GraphBuilder, ops: list[Op], seeds: list[tuple[Value, Value]]) -> list[Value | None]:
-        """The cotangents of what was opened. Under the policy `loss_scale` all are that many times as large on their
+    def pulled_back(
+        self, g: GraphBuilder, ops: list[Op], seeds: list[tuple[Value, Value]], met: dict[Value, Value] | None = None
+    ) -> list[Value | None]:
+        """The cotangents of what was opened; `met` receives those on the way. Under the policy `loss_scale` all are that many times as large on their
         way."""
         scales = {p.loss_scale for v, _ in seeds if (p := tensor(v).policy) is not None and p.loss_scale is not None}
         scale = max(map(float, scales), default=1.0)
         if scale == 1.0:
-            return pull_back(g, ops, self.opened.values, seeds)
-        found = pull_back(g, ops, self.opened.values, [(v, g.mul(ct, scale)) for v, ct in seeds])
+            return pull_back(g, ops, self.opened.values, seeds, met=met)
+        found = pull_back(g, ops, self.opened.values, [(v, g.mul(ct, scale)) for v, ct in seeds], met=met)
         return [None if v is None else g.mul(v, 1 / scale) for v in found]
 
     def _parted(self, result: Any) -> tuple[Any, Any]:
