@@ -1,7 +1,7 @@
 """python -m benchmarks [NAME ...] runs the named measurements, one after the other.
 
-Names: cpu, training, examples, breadth, predictions, hints, operators, frontend, editor, growth, memory, runtime,
-views, nvrtc, gpu, which are also those that run without a name; mutations, which takes half an hour; and peaks, a row
+Names: cpu, training, examples, breadth, predictions, hints, operators, frontend, editor, edits, growth, memory,
+runtime, views, nvrtc, gpu, which are also those that run without a name; mutations, which takes half an hour; and peaks, a row
 of training. Options go to the one named:
 python -m benchmarks cpu --quick
 """
@@ -12,8 +12,8 @@ import subprocess
 import sys
 
 MEASUREMENTS = (
-    "cpu", "training", "examples", "breadth", "predictions", "hints", "operators", "frontend", "editor", "growth",
-    "memory", "runtime", "views", "nvrtc", "gpu",
+    "cpu", "training", "examples", "breadth", "predictions", "hints", "operators", "frontend", "editor", "edits",
+    "growth", "memory", "runtime", "views", "nvrtc", "gpu",
 )  # fmt: skip
 BY_NAME = ("mutations", "peaks")
 """what takes too long to be run unasked, or is a part of another"""

@@ -3,8 +3,7 @@ is cut."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tessera.compiler.autodiff.rules import active, reads, smooth
 from tessera.compiler.frontend.called.inside import CalledProgram
@@ -79,12 +78,18 @@ class _Walk:
         return what, place if here else Span("", 0, 0, 0, 0)
 
     def _after(self, v: Value) -> Iterator[Op]:
-        return self._reached(self.users.get(v, ()), lambda op: [u for r in op.results for u in self.users.get(r, ())])
+        def further(op: Op) -> list[Op]:
+            return [user for r in op.results for user in self.users.get(r, ())]
+
+        return self._reached(self.users.get(v, ()), further)
 
     def _before(self, v: Value) -> Iterator[Op]:
-        return self._reached([v.op] if v.op else (), lambda op: [o.op for o in reads(op) if o.op and o in self.touched])
+        def further(op: Op) -> list[Op]:
+            return [o.op for o in reads(op) if o.op is not None and o in self.touched]
 
-    def _reached(self, first: Iterable[Op], further: Any) -> Iterator[Op]:
+        return self._reached([v.op] if v.op is not None else (), further)
+
+    def _reached(self, first: Iterable[Op], further: Callable[[Op], list[Op]]) -> Iterator[Op]:
         """Ops from some on, up to those that cut."""
         pending, seen = list(first), set[Op]()
         while pending:
@@ -98,10 +103,11 @@ class _Walk:
 def _joined(cuts: Iterable[tuple[str, Span]]) -> str:
     lines: dict[str, list[str]] = {}
     for what, place in cuts:
-        lines.setdefault(what, []).extend([str(place.line)] if place.line else [])
-    said = []
-    for what, at in lines.items():
-        named = list(dict.fromkeys(at))[:SAMPLE]
+        lines.setdefault(what, [])
+        lines[what] += [str(place.line)] if place.line else []
+    said: list[str] = []
+    for what, found in lines.items():
+        named = list(dict.fromkeys(found))[:SAMPLE]
         said.append(what + (f" in line{'s' if len(named) > 1 else ''} {', '.join(named)}" if named else ""))
     return "; ".join(said)
 

@@ -54,7 +54,8 @@ class Objects:
                 return held.members.get(name) if isinstance(held, Record) else None
             case ast.Subscript(value=owner, slice=index):
                 return self._item(self._of(owner, seen), index)
-        return None
+            case _:
+                return None
 
     def _item(self, held: Any, index: ast.expr | None) -> Any:
         """Of layers those that are alike count as one: whichever is meant by a name."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from lsprotocol import types as lsp
+from tessera_lsp.document import Document
 
+from tests.lsp.conftest import eventually
 from tests.lsp.test_kept import hinted, hovered
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -184,9 +186,43 @@ async def test_hovers_say_where_a_gradient_is_cut(editor, old: str, new: str, pl
     assert f"No gradient: {said}" in text and "\nGradient:" not in text
 
 
+STEP = """@ts.function
+def step(w: Tensor['D', 'D'], x: Tensor['B', 'D']):
+    def f(w):
+        y = (x @ w).to(ts.bf16)
+        return ts.sum(y.to(ts.f32) ** 2)
+
+    return ts.grad(f)(w)
+"""
+
+
 async def test_functions_that_take_gradients_say_it_too(editor):
-    doc = editor.open(
-        TEXT.partition("model = ")[0]
-        + "@ts.function\ndef step(w: Tensor['D', 'D'], x: Tensor['B', 'D']):\n    def f(w):\n        y = (x @ w).to(ts.bf16)\n        return ts.sum(y.to(ts.f32) ** 2)\n\n    return ts.grad(f)(w)\n"
-    )
+    doc = editor.open(TEXT.partition("model = ")[0] + STEP)
     assert "Gradient: [B, D] bf16, 2*B*D B" in await hovered(editor, doc, "        |y = (x")
+
+
+async def test_shapes_are_told_before_gradients_are_taken():
+    document = Document(lsp.TextDocumentItem("file:///work/told.py", "python", 1, TEXT))
+    document.request_analysis()
+    await document.shapes()
+    assert document.told and not document.trainings
+    early = types(document)
+    assert early["h"] == "[B, 128] f32" and early["logits"] == "[B, 10] f32"
+    await document.ready()
+    assert document.trainings and types(document) == early
+
+
+def types(document: Document) -> dict[str, str]:
+    return {e.name: e.text for k in document.shown for e in k.expressions if e.kind == "assign"}
+
+
+async def test_hints_are_asked_for_again_when_gradients_are_known(start):
+    editor = await start(options={"dims": {"B": 32}})
+    doc = editor.open(TEXT)
+    await editor.hints(doc)
+    await eventually(lambda: hinted(editor, doc), ["kept 16 KiB"])
+    editor.client.refreshed.clear()
+    editor.replace(doc, "Net(784, 128, 10)", "Net(784, 256, 10)")
+    assert (await editor.hints(doc))["h"] == ": [B, 256] f32"
+    await eventually(lambda: "workspace/inlayHint/refresh" in editor.client.refreshed)
+    assert await hinted(editor, doc) == ["kept 32 KiB"]

@@ -159,15 +159,15 @@ class FileAnalysis:
             yield
 
     def _objects(self, trainings: Sequence[Training], calls: Sequence[PlainCall]) -> list[MadeObject]:
-        """While a text does not parse, those that cannot be made are as they were."""
+        """While a text does not parse, they are as they were: a constructor may lack the line that is being typed."""
         found = [
             MadeObject(call.statement, node.id, made.type)
             for call in (*trainings, *calls)
             for name, node in call.nodes.items()
             if isinstance(node, ast.Name) and (made := call.made.get(name)) and isinstance(made.type, Record)
         ]
-        names = {m.name for m in found}
-        return [*found, *(m for m in self.objects if m.name not in names and self.syntax_errors)]
+        names = {m.name for m in self.objects}
+        return [*self.objects, *(m for m in found if m.name not in names)] if self.syntax_errors else found
 
     @property
     def programs(self) -> list[CalledProgram]:

@@ -240,6 +240,7 @@ def test_calls_without_a_model_are_left_alone() -> None:
 
 
 EDITS = {
+    "in the loss": ("logits = model(x)", "logits = model(x)[:, 1:, :]\n    y = y[:, 1:]"),
     "in forward": ("return x + self.down(h)", "return x * 2 + self.down(h)"),
     "of shapes": ("h = self.up(self.norm(x))", "h = self.up(self.norm(x))[:, 1:]"),
     "of sizes": ("self.up = nn.Linear(width, 4 * width)", "self.up = nn.Linear(width, 8 * width)[0]"),
@@ -270,10 +271,25 @@ def told(file: FileAnalysis) -> object:
     )
 
 
+LOOP = """
+
+model = GPT(vocab=65, width=32)
+step = ts.value_and_grad(loss)
+for x, y in batches:
+    value, gradient = step(model, x, y)
+"""
+NAMED = (
+    (HEAD + TRAIN)
+    .replace("def loss(model, x", "def loss(model, w: Tensor['D', 'D'], x")
+    .replace("flat = logits", "logits = logits + ts.sum(model.head.weight.T @ w)\n    flat = logits")
+)
+"""a loss whose model decides the size of one of its dims"""
+
+
+@pytest.mark.parametrize("text", [HEAD + TRAIN, HEAD + LOOP, NAMED], ids=["train", "loop", "named"])
 @pytest.mark.parametrize("edit", EDITS)
-def test_an_edit_of_a_class_tells_what_a_new_file_does(edit: str) -> None:
+def test_an_edit_tells_what_a_new_file_does(edit: str, text: str) -> None:
     """Models are made anew only if their constructors have changed: nothing that is said depends on that."""
-    text = HEAD + TRAIN
     for second in ("in forward", "of a constructor"):
         file = FileAnalysis("/work/model.py")
         file.update(text)
@@ -285,6 +301,35 @@ def test_an_edit_of_a_class_tells_what_a_new_file_does(edit: str) -> None:
             fresh = FileAnalysis("/work/model.py")
             fresh.update(now)
             assert told(file) == told(fresh), (edit, second)
+
+
+@pytest.mark.parametrize("text", [HEAD + TRAIN, HEAD + LOOP, NAMED], ids=["train", "loop", "named"])
+def test_shapes_are_known_before_gradients_and_stay(text: str) -> None:
+    file = FileAnalysis("/work/model.py")
+    for now in (text, *(text.replace(*EDITS[name]) for name in EDITS)):
+        early: object = None
+        for _ in file.steps(now):
+            if early is None and file.shapes_of == now:
+                early = shapes(file)
+        assert early == shapes(file) or "nn.Linear(width, 8 * width)[0]" in now  # which cannot be made
+
+
+def shapes(file: FileAnalysis) -> object:
+    return {(i.analysis.name, e.span, e.kind): str(e.type) for i in file.inside for e in i.analysis.expressions}
+
+
+def test_an_edit_that_comes_before_the_gradients_is_followed() -> None:
+    """What is typed quickly finds the gradients of an earlier text, and shapes of the last one."""
+    file = read(HEAD + TRAIN)
+    for name in ("in forward", "of a constructor", "in the loss"):
+        now = (HEAD + TRAIN).replace(*EDITS[name])
+        for _ in file.steps(now):
+            if file.shapes_of == now:
+                break
+    file.update(now)
+    fresh = FileAnalysis("/work/model.py")
+    fresh.update(now)
+    assert told(file) == told(fresh)
 
 
 def test_models_are_made_once_for_edits_of_their_calls(monkeypatch) -> None:

@@ -178,8 +178,8 @@ class TransformedCall:
     def pulled_back(
         self, g: GraphBuilder, ops: list[Op], seeds: list[tuple[Value, Value]], met: dict[Value, Value] | None = None
     ) -> list[Value | None]:
-        """The cotangents of what was opened; `met` receives those on the way. Under the policy `loss_scale` all are that many times as large on their
-        way."""
+        """The cotangents of what was opened; `met` receives those on the way. Under the policy `loss_scale` all are
+        that many times as large on their way."""
         scales = {p.loss_scale for v, _ in seeds if (p := tensor(v).policy) is not None and p.loss_scale is not None}
         scale = max(map(float, scales), default=1.0)
         if scale == 1.0:
