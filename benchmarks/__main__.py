@@ -1,8 +1,8 @@
 """python -m benchmarks [NAME ...] runs the named measurements, one after the other.
 
 Names: cpu, training, examples, breadth, predictions, hints, operators, frontend, editor, edits, growth, memory,
-runtime, views, nvrtc, gpu, which are also those that run without a name; mutations, which takes half an hour; and peaks, a row
-of training. Options go to the one named:
+runtime, views, nvrtc, gpu, which are also those that run without a name; mutations, which takes half an hour; and
+peaks, a row of training. Options go to the one named:
 python -m benchmarks cpu --quick
 """
 

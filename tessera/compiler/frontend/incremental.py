@@ -148,7 +148,7 @@ class FileAnalysis:
     def _called(self, unchanged: Unchanged, trainings: list[Training], calls: list[PlainCall]) -> Generator[None]:
         """Finds the functions and modules that the file calls outside of programs."""
         from tessera.compiler.frontend.called.plain_calls import plain_calls  # slow: the evaluator, at a server's start
-        from tessera.compiler.frontend.called.trainings import trainings as steps
+        from tessera.compiler.frontend.called.trainings import trainings as steps  # slow: as above
 
         made_alike = Unchanged(self.scope, making=True)
         for training in steps(self.scope, self.trainings, unchanged, made_alike) if "train" in self.text else ():

@@ -66,7 +66,7 @@ class AsCalled:
 
 
 @mutable
-class Called:
+class CalledFunction:
     """A function for the arguments that the text makes. `program`: what takes its gradient, if anything does. That
     takes longer: `whole` is None until it is asked for."""
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from tessera.compiler.frontend.called.arguments import (
     AsCalled,
     Beside,
-    Called,
+    CalledFunction,
     MadeArgument,
     Names,
     calls_in,
@@ -55,7 +55,7 @@ class PlainCall:
     made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
     nodes: Mapping[str, ast.expr] = field(default_factory=dict[str, ast.expr])
     """the expressions that make them"""
-    found: Called | None = None
+    found: CalledFunction | None = None
 
     def follow(self) -> None:
         """Takes the lines where its arguments stand now, after some have come or gone above."""
@@ -199,7 +199,7 @@ def _arguments(call: ast.Call, function: Definition, is_method: bool) -> dict[st
     return {p.name: given[p.name] for p in parameters if p.name in given and is_open(p)}
 
 
-def _analysed(call: PlainCall, before: Sequence[PlainCall]) -> Generator[None, None, Called | None]:
+def _analysed(call: PlainCall, before: Sequence[PlainCall]) -> Generator[None, None, CalledFunction | None]:
     """None where nothing is known of the arguments beyond their annotations."""
     assert call.function is not None
     signature = definition_signature(call.function)
@@ -217,13 +217,13 @@ def _analysed(call: PlainCall, before: Sequence[PlainCall]) -> Generator[None, N
                 if call.gradient is None:
                     analysis = replace(analysis, definition=replace(analysis.definition, tree=call.function.tree))
                 now = replace(was, analysis=analysis, made=call.made)
-                return Called(now, old.found.program, now if old.found.whole is not None else None)
+                return CalledFunction(now, old.found.program, now if old.found.whole is not None else None)
     yield
     given: dict[str, ArgType] = {n: m.type for n, m in call.made.items()}
     likely = next((c.found.forward.sizes for c in before if c.found is not None and c.call is call.call), None)
     analysis, sizes = computed(call.function, signature, given, likely)
     program = _gradient_of(call.function, call.gradient) if call.gradient is not None else None
-    return Called(AsCalled(analysis, sizes, call.made), program)
+    return CalledFunction(AsCalled(analysis, sizes, call.made), program)
 
 
 def _gradient_of(function: Definition, gradient: TransformedRef) -> Definition:

@@ -19,7 +19,7 @@ from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.called.arguments import (
     AsCalled,
     Beside,
-    Called,
+    CalledFunction,
     MadeArgument,
     Names,
     calls_in,
@@ -69,7 +69,7 @@ class Training:
     problem: str = ""
     made: Mapping[str, MadeArgument] = field(default_factory=dict[str, MadeArgument])
     """the model and the optimizer"""
-    found: Called | None = None
+    found: CalledFunction | None = None
     """the loss, for the model that the text makes"""
     held: ArgType = None
     """the state of the optimizer, once it has been asked for"""
@@ -283,7 +283,7 @@ def _unmoved(old: Training, names: Names) -> bool:
 
 def _called(
     names: Names, loss: Closure, signature: Signature, model: MadeArgument, before: Training | None
-) -> Generator[None, None, Called]:
+) -> Generator[None, None, CalledFunction]:
     program = step_of(loss, signature)
     made = {signature.parameters[0].name: model}
     old = before.found if before is not None else None
@@ -292,14 +292,14 @@ def _called(
         if unmoved and not changed(old.whole.analysis, program.scope):
             analysis = current(old.whole.analysis, names.file)
             if analysis is not None:
-                found = Called(old.forward, program, replace(old.whole, analysis=analysis))
+                found = CalledFunction(old.forward, program, replace(old.whole, analysis=analysis))
                 found.follow(made)
                 return found
     yield None
     given: dict[str, ArgType] = {name: m.type for name, m in made.items()}
     trained = replace(loss.definition, options=MODE)
     analysis, sizes = computed(trained, signature, given, old.forward.sizes if old is not None else None)
-    return Called(AsCalled(analysis, sizes, made), program)
+    return CalledFunction(AsCalled(analysis, sizes, made), program)
 
 
 def step_of(loss: Closure, signature: Signature) -> Definition:
