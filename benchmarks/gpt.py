@@ -72,6 +72,20 @@ def ours(sizes: Sizes, train: bool = True) -> Callable[[], float]:
     return step
 
 
+def in_place(sizes: Sizes) -> Callable[[], float]:
+    """As `ours`, but gradient and update are one program, which changes the model in place."""
+    state = ts.optimizers.TrainingState(made(sizes), ts.optimizers.AdamW(RATE, weight_decay=DECAY))
+    text = sizes.text()
+
+    @ts.function
+    def stepped(state: ts.optimizers.TrainingState, text: Tensor["B", "S1", ts.int64]):
+        loss, gradient = derived(state.model, text)
+        state.step(gradient)
+        return loss
+
+    return lambda: float(stepped(state, text))
+
+
 def weights(sizes: Sizes) -> dict[str, np.ndarray]:
     return {n: np.array(p) for n, p in made(sizes).named_parameters().items()}
 

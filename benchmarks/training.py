@@ -52,7 +52,8 @@ def steps(part: int) -> dict[str, Callable[[str], Step]]:
     return {
         "tiny MLP step": lambda name: tiny_mlp(name, whole_step=False),
         "tiny MLP step, in place": lambda name: tiny_mlp(name, whole_step=True),
-        "nanoGPT step 4x128, 12x64": nano_gpt,
+        "nanoGPT step 4x128, 12x64": lambda name: nano_gpt(name, gpt.ours),
+        "nanoGPT step 4x128, 12x64, in place": lambda name: nano_gpt(name, gpt.in_place),
         "GPT decoding 4x128, 128 tokens so far": lambda name: writing(name, decoding.NANO, goal=2.0),
         "GPT decoding 1x768, 512 tokens so far": lambda name: writing(name, decoding.GPT2_BLOCK, goal=1.2),
         f"layer norm backward {rows}x1024": lambda name: norm_backward(name, rows, 1024),
@@ -170,8 +171,9 @@ def tiny_mlp(name: str, whole_step: bool) -> Step:
     return Step(name, {"tessera": run, "torch": by_torch, "jax": by_jax}, 1e6, "ksteps/s", goal=3.0)
 
 
-def nano_gpt(name: str) -> Step:
-    return Step(name, {n: make(gpt.NANO) for n, make in gpt.STEPS.items()}, goal=1.5)
+def nano_gpt(name: str, ours: Callable[[Any], Run]) -> Step:
+    """`ours`: gradient and update as two programs, or as one, which JAX's are."""
+    return Step(name, {n: make(gpt.NANO) for n, make in (gpt.STEPS | {"tessera": ours}).items()}, goal=1.5)
 
 
 def writing(name: str, given: decoding.Decoding, goal: float) -> Step:

@@ -283,6 +283,8 @@ class FusionGrouping:
         if trial.kind == "contract":
             if not epilogue_fits(trial):
                 raise Apart("epilogue")
+            if for_a_reduction(op, trial):
+                raise Apart("reduced")
         elif long_reduction(op):
             ops = set(trial.ops)
             if any(leaves(r, ops) for o in trial.ops if o is not op for r in o.results):
@@ -336,10 +338,19 @@ class FusionGrouping:
         """Whether `g` needs `h` through a third group."""
         return any(k not in (g, h) and self.dependencies.known(k, on=h) for k in {self.of[s] for s in g.needs})
 
+    def early_numbers(self) -> set[Op]:
+        """Ops that compute numbers of arguments and such numbers alone: nothing waits in memory if they run early."""
+        found: set[Op] = set()
+        for op, sources in self.sources.items():
+            if not op.regions and found.issuperset(sources) and all(is_number(r) for r in op.results):
+                found.add(op)
+        return found
+
     def sorted(self) -> list[FusionGroup]:
         """All groups, producers before consumers, otherwise in the order in which the program has what they read: one
         that came before would draw all that it needs before others, whose operands wait in memory meanwhile."""
-        ready = {g: max(self.order[op] for op in (g.ops[0], *g.needs)) for g in self.of.values()}
+        early = self.early_numbers()
+        ready = {g: max(self.order[op] for op in (g.ops[0], *(g.needs - early))) for g in self.of.values()}
         groups = sorted(ready, key=lambda g: (ready[g], self.order[g.ops[0]]))
         out: dict[FusionGroup, None] = {}
 
@@ -434,6 +445,17 @@ def epilogue_fits(g: FusionGroup) -> bool:
     walks = [written(result, g.axes[result], g.space).strides, *moved, *g.walks]
     groups = collapse(g.space, kinds, walks)
     return len({kinds[axes[0]] for axes in groups}) == len(groups)
+
+
+def for_a_reduction(op: Op, g: FusionGroup) -> bool:
+    """Whether `op`, the last of a product's group, only leads to a reduction, which can compute it from a value that
+    the group stores anyway: else the group would store its result as well."""
+    source = next((base_of(v) for v in op.operands if base_of(v) in g.axes), None)
+    if source is None or not leaves(source, {*g.ops}):
+        return False
+    while kind_of(op) == "map" and len(op.result.users) == 1:
+        op = op.result.users[0]
+    return kind_of(op) in ("reduce", "scan")
 
 
 def stores_along_blocks(g: FusionGroup) -> bool:

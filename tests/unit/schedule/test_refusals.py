@@ -98,6 +98,11 @@ def epilogue(x: Tensor["B", "M", "K", f32], w: Tensor["K", "N", f32], b: Tensor[
     return x @ w + b
 
 
+def reduced(x: Tensor["M", "K", f32], w: Tensor["K", "N", f32]):
+    y = x @ w
+    return y, ts.sum(ts.square(y * 2))
+
+
 def other_results(x: Tensor["N", f32]):
     y = ts.exp(x)
     return y, ts.sum(y)
@@ -159,6 +164,7 @@ FOUND = [
     (shape, "exp", "add", "shape"),
     (between, "exp", "div", "between"),
     (epilogue, "contract", "add", "epilogue"),
+    (reduced, "contract", "mul", "reduced"),
     (other_results, "exp", "sum", "other results"),
     (size, "exp", "exp", "size"),
     (two_kernels, "contract", "add", "two kernels"),
