@@ -99,9 +99,10 @@ class Decorated:
         self._ruled("vjp", deferred("language.transforms").rule_of_pair(self, "defvjp", (forward, backward)))
 
     @outward
-    def defjvp(self, rule: Callable[..., Any]) -> None:
+    def defjvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """JAX's way to write `@f.jvp`: `rule(primals, tangents)`, of tuples, returns the result and its tangent."""
         self._ruled("jvp", deferred("language.transforms").rule_of_pair(self, "defjvp", (rule,)))
+        return rule
 
     def read_again(self) -> None:
         """Forgets the text: the rules or the code of the Python function are others."""
@@ -331,6 +332,10 @@ def function(
     return _function(python, options) if python is not None else lambda f: _function(f, options)  # pyright: ignore
 
 
+@overload
+def custom_vjp(python: Callable[..., Any], /, *, nondiff_argnums: Sequence[int] = ()) -> Function: ...
+@overload
+def custom_vjp(*, nondiff_argnums: Sequence[int] = ()) -> Callable[[Callable[..., Any]], Function]: ...
 @outward
 def custom_vjp(python: Callable[..., Any] | None = None, /, *, nondiff_argnums: Sequence[int] = ()) -> Any:
     """JAX's spelling of a function with a derivative of its own, which `f.defvjp(forward, backward)` gives.

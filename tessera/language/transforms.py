@@ -106,17 +106,17 @@ PAIRED = {"defvjp": "vjp", "defjvp": "jvp"}
 
 
 def rule_as_jax_writes(method: str, given: Sequence[str], count: int, fixed: Sequence[int]) -> str:
-    """The text of the function `rule` for `@f.vjp` or `@f.jvp`, of the functions that `f.defvjp(forward, backward)` or
+    """The text of the function `_rule` for `@f.vjp` or `@f.jvp`, of the functions that `f.defvjp(forward, backward)` or
     `f.defjvp(rule)` name. `count`: how many arguments f has; `fixed`: the numbers of those without a derivative, which
     come first, and of which the result says nothing."""
     moving = [i for i in range(count) if i not in fixed]
     before = "".join(f"_arguments[{i}], " for i in fixed)
     if method == "defjvp":
         primals, tangents = ("".join(f"{of}[{i}], " for i in moving) for of in ("_arguments", "_tangents"))
-        head = "def rule(_result, _tangents, *_arguments):\n"
+        head = "def _rule(_result, _tangents, *_arguments):\n"
         return f"{head}    return {given[0]}({before}({primals}), ({tangents}))[1]\n"
     forward, backward = given
-    head = "def rule(_result, _cotangent, *_arguments):\n"
+    head = "def _rule(_result, _cotangent, *_arguments):\n"
     found = f"{backward}({before}{forward}(*_arguments)[1], _cotangent)"
     if not fixed:
         return f"{head}    return {found}\n"
@@ -138,7 +138,7 @@ def rule_of_pair(function: Decorated, method: str, given: Sequence[Callable[...,
     text = rule_as_jax_writes(method, tuple(names), count, function.options.get("nondiff", ()))
     scope: dict[str, Any] = {**names, "__name__": given[0].__module__}
     exec(compile(text, file_of_rule(function.name, text), "exec"), scope)
-    return cast("Callable[..., Any]", scope["rule"])
+    return cast("Callable[..., Any]", scope["_rule"])
 
 
 def file_of_rule(name: str, text: str) -> str:

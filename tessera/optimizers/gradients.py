@@ -76,7 +76,9 @@ def chain(*parts: Any) -> Optimizer:
         clip = before.pop(0).max_norm
     for part in before:
         if not callable(part):
-            where = "stands first" if isinstance(part, ClipNorm) else "is not a function (gradient, parameter) -> gradient"
+            where = (
+                "stands first" if isinstance(part, ClipNorm) else "is not a function (gradient, parameter) -> gradient"
+            )
             raise LaunchError(Diagnostic("TS105", f"chain: {part!r} {where}"))
     return replace(rule, clip=clip, transforms=(*before, *rule.transforms))
 

@@ -52,7 +52,7 @@ def power(lib: Any) -> Any:
         return x**n
 
     @power.defjvp
-    def moved(n, primals, tangents):
+    def rule(n, primals, tangents):
         (x,), (t,) = primals, tangents
         return power(x, n), 7 * n * power(x, n - 1) * t if n > 1 else 7 * t
 
@@ -175,6 +175,31 @@ f.defvjp(forward, backward)
 def main(x: Tensor["N", f64], y: Tensor["N", f64]):
     return ts.grad(lambda x: ts.sum(f(x, y)))(x)
 """
+
+
+OF_TANGENTS = """
+import tessera as ts
+from tessera import Tensor, f64
+
+@ts.custom_jvp
+def f(x, y):
+    return ts.sin(x) * y
+
+@f.defjvp
+def moved(primals, tangents):
+    (x, y), (dx, dy) = primals, tangents
+    return f(x, y), {returned}
+
+@ts.function
+def main(x: Tensor["N", f64], y: Tensor["N", f64]):
+    return ts.jvp(f, (x, y), (x, y))
+"""
+
+
+@pytest.mark.parametrize(("returned", "codes"), [("dx * y", []), ("dx @ y", ["TS357"])])
+def test_a_file_is_checked_with_the_rule_of_tangents(returned, codes):
+    analyses = analyse_file("ruled.py", OF_TANGENTS.format(returned=returned))
+    assert [d.code for a in analyses for d in a.diagnostics] == codes
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,8 @@ class TextScope:
                     match decorator:
                         case ast.Attribute(value=ast.Name(id=function), attr="vjp" | "jvp" as rule):
                             self._rules[function, rule] = node  # type: ignore[assignment]
+                        case ast.Attribute(value=ast.Name(id=function), attr="defjvp"):
+                            self._paired[function, "jvp"] = ast.Call(decorator, [ast.Name(name)], [])
                         case _:
                             pass
             case ast.Expr(
@@ -243,6 +245,7 @@ class TextScope:
         if kind is None and any(
             dotted_name(d) not in ("staticmethod", "inline") and _own_name(self, d) != "tile.helper"
             for d in node.decorator_list
+            if not isinstance(d, ast.Attribute) or d.attr not in (*RULES, "defjvp")  # those give the rule itself
         ):
             return UNKNOWN
         return Closure(node, self.definition(node, kind or "function"), None, _Defaults(self, node))
@@ -273,7 +276,7 @@ class TextScope:
             if call is not None and len(call.args) == (2 if rule == "vjp" else 1):
                 count = len([*node.args.posonlyargs, *node.args.args])
                 text = rule_as_jax_writes(f"def{rule}", [*map(ast.unparse, call.args)], count, fixed)
-                found[rule] = _Behind(file_of_rule(node.name, text), text, self).lookup("rule")
+                found[rule] = _Behind(file_of_rule(node.name, text), text, self).lookup("_rule")
         return found
 
     def definition(self, node: ast.FunctionDef, kind: Kind) -> Definition:
