@@ -8,6 +8,8 @@ The bits are those of every other path.
 
 from __future__ import annotations
 
+from itertools import product
+
 from tessera.compiler.targets.cpu.elementary.convert import memory_element
 from tessera.compiler.targets.cpu.kernel.chains import added, chains_in_lanes
 from tessera.compiler.targets.cpu.kernel.small_matmul import AHEAD, Shape, written
@@ -60,18 +62,25 @@ class _Lines(TurnedProduct):
 
     def _turn(self, turned: Val) -> None:
         """Stores the vector's first chains to `turned`, as vectors that hold one element of each chain."""
-        fn, lanes, one = self.fn, self.shape.lanes, self.shape.vector.scalar
-        with fn.loop(0, self.vectors * lanes) as place:
-            first = fn.mul(fn.mod(place.index, self.chains), CHAIN)
-            to = fn.add(fn.mul(fn.div(place.index, lanes), CHAIN * lanes), fn.mod(place.index, lanes))
+        fn, lanes = self.fn, self.shape.lanes
+        with fn.loop(0, self.vectors) as v:
+            chains = [fn.mod(fn.add(fn.mul(v.index, lanes), i), self.chains) for i in range(lanes)]
+            starts = [self.at(fn.param(0), (fn.mul(chain, CHAIN), self.strides[1])) for chain in chains]
+            to = self.at(turned, (v.index, CHAIN * lanes))
+            if self.strides[1] == 1:
+                with fn.loop(0, CHAIN, lanes) as at:
+                    for i, line in enumerate(self.square([self.at(p, (at.index, 1)) for p in starts], lanes)):
+                        self._put(line, to, fn.mul(fn.add(at.index, i), lanes))
+                return
             with fn.loop(0, CHAIN) as at:
-                x = fn.load(self.at(fn.param(0), (fn.add(first, at.index), self.strides[1])), one)
-                fn.store(x, self.at(turned, (fn.add(to, fn.mul(at.index, lanes)), 1)))
+                for i, p in enumerate(starts):
+                    x = fn.load(self.at(p, (at.index, self.strides[1])), self.shape.vector.scalar)
+                    fn.store(x, self.at(to, (at.index, lanes), (i, 1)))
 
     def _group(self, column: Index, left: Index, turned: Val, found: Val) -> Val:
         """The sums of a group for as many rows as there are lanes; where fewer are left, the last one is repeated."""
         fn, lanes, chains = self.fn, self.shape.lanes, self.chains
-        together = max(1, 2 // self.vectors) * self.rows
+        together = self.rows if self.shape.large else max(1, 2 // self.vectors) * self.rows
         with fn.loop(0, lanes, together) as at:
             rows = [fn.smin(fn.add(at.index, i), fn.sub(left, 1)) for i in range(together)]
             starts = [self.at(fn.param(3), (fn.add(column, r), self.strides[3])) for r in rows]
@@ -93,10 +102,10 @@ class _Lines(TurnedProduct):
             sums: list[Val] = []
             for (rows, v), total in zip(pieces, at.carried, strict=True):
                 lines = [self.at(p, (at.index, 1), ((v * lanes + i) * CHAIN, 1)) for p in rows for i in range(own)]
-                for p in rows if self.shape.large else []:
-                    ahead = self.at(p, (rows_ahead, self.strides[3]), (at.index, own), (v * lanes * CHAIN, 1))
+                for p, (level, later) in product(rows if self.shape.large else [], ((2, rows_ahead), (1, len(starts)))):
+                    ahead = self.at(p, (later, self.strides[3]), (at.index, own), (v * lanes * CHAIN, 1))
                     for i in range(own):
-                        self.fn.prefetch(self.at(ahead, (i * lanes, 1)), 2)
+                        self.fn.prefetch(self.at(ahead, (i * lanes, 1)), level)
                 for i, line in enumerate(self.square(lines, lanes)):
                     place = fn.mul(fn.add(fn.add(at.index, i), v * CHAIN), lanes)
                     total = self.fma(self._get(turned, place), line, total)
