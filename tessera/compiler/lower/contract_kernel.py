@@ -9,7 +9,7 @@ from tessera.compiler.ir.types import Shape, TensorType, TileType, ViewType
 from tessera.compiler.lower.kernel_writer import Argument, KernelWriter, Space
 from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import collapse, sizes
-from tessera.compiler.schedule.blocks import common_block, contract_block, diagonal_block
+from tessera.compiler.schedule.blocks import common_block, contract_block, diagonal_block, whole_runs
 from tessera.compiler.schedule.matrices import Matrix, contraction, operands_as_matrices
 from tessera.compiler.schedule.views import contiguous
 from tessera.language.dims import Dim, prod
@@ -56,6 +56,8 @@ def contract_kernel(body: GroupBody, scalars: set[Value], blocks: Sizes, name: s
         rows, columns = diagonal_block(dims[-2], blocks), 1
     else:
         rows, columns = contract_block(dims[-2], dims[-1], blocks, _dtype(product), prod(dims[:-2]), k)
+        if (run := matrices[1].run) > 1 and blocks.any_axes and isinstance(dims[-1], int):
+            columns = whole_runs(columns, dims[-1], run, blocks)
     block: tuple[Dim, ...] = (*(1 for _ in batch), rows, columns)
     writer = KernelWriter(
         Space(body.space, groups, dims, block, (False,) * len(dims)), body.axes, scalars, product.span

@@ -124,6 +124,15 @@ def contract_block(
     return max(1, min(rows, m)), max(1, min(columns, n))
 
 
+def whole_runs(columns: int, n: int, run: int, s: Sizes) -> int:
+    """About as many of `n` columns, in even blocks of whole runs of so many neighbours, if a block has room for one: the
+    windows of a convolution are then read where they are."""
+    room = columns // run
+    if s.programs == 1 or not room or n % run:
+        return columns
+    return run * -(-(n // run) // -(-(n // run) // room))
+
+
 def common_block(other: int, count: int, own: int, limits: tuple[int, int], s: Sizes) -> tuple[int, int]:
     """What a program computes of `count` products that have an operand in common: how much of its axis of `other`
     elements, and how many products, which have `own` elements along theirs. `limits` of a block, along either axis.

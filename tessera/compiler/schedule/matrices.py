@@ -62,6 +62,12 @@ class Matrix:
         middle = self.batch + self.lead
         return prod(self.shape[self.batch : middle]), prod(self.shape[middle:])
 
+    @property
+    def run(self) -> int:
+        """How many columns are neighbours in memory, where the columns are several axes; else 0."""
+        several = len(self.shape) > self.batch + self.lead + 1
+        return size if several and self.strides[-1] == 1 and isinstance(size := self.shape[-1], int) else 0
+
 
 def roles(c: Contraction) -> tuple[tuple[str, str], tuple[str, str]]:
     """The labels of rows and columns of the left and of the right operand."""

@@ -56,8 +56,21 @@ def array(layout: Layout, dtype: dt.DType, seed: int) -> tuple[Any, Any]:
     return memory, np.ascontiguousarray(seen).reshape(int(np.prod(shape[:lead])), -1)
 
 
-def product(level: str, a: Arg, b: Arg, given: Any, size: tuple[int, int], acc: dt.DType, block: Any, lead: Any) -> Any:
-    out = np.empty(size, acc.numpy)
+def product(
+    level: str,
+    a: Arg,
+    b: Arg,
+    given: Any,
+    size: tuple[int, int],
+    acc: dt.DType,
+    block: Any,
+    lead: Any,
+    *,
+    text: str | None = None,
+    out: Any = None,
+) -> Any:
+    """`text`: what names of functions are to contain."""
+    out = np.empty(size, acc.numpy) if out is None else out
 
     def body(t: LineBuilder, a: Value, b: Value, y: Value) -> None:
         i, j = (t.iop("imul", t.program_id(x), t.index(block[x])) for x in (0, 1))
@@ -65,7 +78,9 @@ def product(level: str, a: Arg, b: Arg, given: Any, size: tuple[int, int], acc: 
 
     args = [a, b, Arg("y", size, acc, out=True)]
     program = build("product", args, (ceildiv(size[0], block[0]), ceildiv(size[1], block[1])), body)
-    CpuTarget(level).load(generate(program, CpuTarget(level))).run([v.ctypes.data for v in (*given, out)], [], [])
+    code = generate(program, CpuTarget(level))
+    assert text is None or f"{text}(" in code.source
+    CpuTarget(level).load(code).run([v.ctypes.data for v in (*given, out)], [], [])
     return out
 
 
@@ -124,3 +139,28 @@ def test_packing_touches_nothing_behind_an_array(dtype: dt.DType) -> None:
     for got in found:
         np.testing.assert_array_equal(got, found[0])
     np.testing.assert_allclose(found[0], exact, 1e-4, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout", "rows", "block"),
+    [
+        (dt.f32, ((5, 3, 2, 9, 20), (11 * 25, 25, 1, 25, 1), 3), 9, (9, 60)),  # runs of 20 columns, the last block whole
+        (dt.f32, ((5, 3, 2, 9, 20), (11 * 25, 25, 1, 25, 1), 3), 2, (2, 80)),  # the last block has one run of four
+        (dt.f64, ((70, 2, 3, 3, 11), (5 * 13, 13, 1, 13, 1), 3), 40, (40, 22)),  # four chains, a rest of three lanes
+        (dt.f32, ((70, 5, 101), (110, 2, 1), 2), 64, (64, 64)),  # one run for each program, the last one shorter
+        (dt.f32, ((3, 3, 57), (60, 1, 1), 2), 7, (7, 57)),
+        (dt.f32, ((90, 3, 3, 6, 33), (8 * 35, 35, 1, 35, 1), 3), 19, (19, 66)),  # seven chains
+    ],
+)
+def test_windows_that_are_read_in_place(dtype: dt.DType, layout: Layout, rows: int, block: Any) -> None:
+    """The bits of a product with copied windows. Nothing behind an array is touched, nor results of the next program."""
+    memory, windows = array(layout, dtype, 5)
+    weights = np.random.default_rng(6).standard_normal((rows, len(windows))).astype(dtype.numpy)
+    x, y = Guarded(weights, at_end=True).array, Guarded(memory, at_end=True).array
+    size, plain = (rows, windows.shape[1]), [Arg(n, v.shape, dtype) for n, v in (("a", weights), ("b", windows))]
+    want = product("avx512", *plain, (weights, windows), size, dtype, (504, 512), (1, 1))
+    np.testing.assert_allclose(want, weights.astype("f8") @ windows, 1e-4, 1e-4)
+    seen = Arg("a", weights.shape, dtype), Arg("b", layout[0], dtype, strides=layout[1])
+    out = Guarded(np.zeros(size, dtype.numpy), at_end=True).array
+    got = product("avx512", *seen, (x, y), size, dtype, block, (1, layout[2]), text="_walked", out=out)
+    np.testing.assert_array_equal(got, want)

@@ -14,6 +14,7 @@ from tessera.compiler.targets.cpu.kernel.function import PITCH, KernelFunction, 
 from tessera.compiler.targets.cpu.kernel.instructions import tiles
 from tessera.compiler.targets.cpu.kernel.operands import MatrixOperand
 from tessera.compiler.targets.cpu.kernel.packed_matmul import KC, MUCH, PackedMatmul, matmul_function
+from tessera.compiler.targets.cpu.kernel.packing.scattered import offset_at, offsets
 from tessera.compiler.targets.cpu.kernel.packing.words import FEW_PAIRS, multiplies_words, words_function
 from tessera.compiler.targets.cpu.kernel.results import Destination, destination
 from tessera.compiler.targets.cpu.kernel.small_matmul import (
@@ -27,6 +28,7 @@ from tessera.compiler.targets.cpu.kernel.vectors.diagonal import diagonal_functi
 from tessera.compiler.targets.cpu.kernel.vectors.dots import dots_function
 from tessera.compiler.targets.cpu.kernel.vectors.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.vectors.turned import turned_function
+from tessera.compiler.targets.cpu.kernel.windows import run_of
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
@@ -124,6 +126,8 @@ class Product:
     """where the numbers are that what is accumulated to is multiplied by, one for each column"""
     out: Destination | None = None
     """where the results are stored; None: they stay in `c`"""
+    run: int = 0
+    """how many columns are side by side, where the right operand is windows that are read in place (windows.py)"""
 
     @property
     def swapped(self) -> Product:
@@ -139,6 +143,9 @@ class Product:
             self._by_rows(k, self._bounds(k))
             return
         fn = k.fn
+        if self.run:
+            self._by_runs(k)
+            return
         if self._is_long(k):
             self._by_groups(k)
             return
@@ -212,6 +219,36 @@ class Product:
         if depth > whole:
             group(whole, depth - whole)
 
+    def _by_runs(self, k: KernelFunction) -> None:
+        """Computes columns that are side by side, then the next ones."""
+        fn, (deep, own) = k.fn, self.b.walks  # type: ignore[misc]
+        assert isinstance(self.k, int)
+        table = k.raw(8 * self.k)
+        offsets(fn, deep, 0, self.k, table)
+        strides = (*self.a.strides, 0, 1, self.out.pitch if self.out else self.pitch)
+        known = tuple(s if isinstance(s, int) else None for s in strides)
+        shape = Shape(k.isa, self.acc, self.rows, self.run, self.k, known, False, exact=self.out is not None)
+
+        def some(first: Index, columns: int) -> list[Val]:
+            function = direct_function(k.module, replace(shape, n=columns, walked=True))
+            place, _ = offset_at(fn, own, fn.add(self.b.start[1], first))
+            part = replace(
+                self,
+                b=MatrixOperand(fn.gep(self.b.ptr, place, memory_element(self.acc)), (0, 1), self.acc),
+                c=fn.gep(self.c, first, memory_element(self.acc)),
+                out=self.out and replace(self.out, ptr=fn.gep(self.out.ptr, first, memory_element(self.acc))),
+                n=columns,
+            )
+            return _call(fn, function, [*part._arguments(k, shape), table])
+
+        if len(own) > 1:
+            with fn.loop(0, self.n, self.run) as at:
+                some(at.index, self.run)
+        elif isinstance(self.n, int):
+            some(0, self.n)
+        else:
+            fn.choose(fn.icmp("eq", self.n, self.columns), lambda: some(0, self.columns), lambda: some(0, self.last[1]))
+
     def _in_blocks(self, kind: str, shape: Shape) -> Shape:
         exact = self.out is not None
         return replace(shape, m_is_bound=self.few, scaled=self.scale is not None, copied=kind == "copied", exact=exact)
@@ -279,6 +316,8 @@ class Product:
 
     def stores(self, k: KernelFunction, out: Destination) -> bool:
         """Whether it is computed in a way that can store the results itself."""
+        if self.run:
+            return out.dtype == self.acc
         kind, shape = replace(self, out=out)._kind(k)
         if self._is_long(k):
             return False
@@ -456,12 +495,15 @@ def write_contract(k: KernelFunction, op: Op, plan: Planner, _writer: NestWriter
     # what is not packed has no panels to fill up; complex products have an order of their parts
     kind, _ = _direct(k.isa, left, right, dtype, (rows, columns, depth), PITCH, accumulate=False)
     ahead = op.attrs.get("packed")
+    m, n = _left(k, height, op.operands[2], rows), _left(k, width, op.operands[3], columns)
+    run = run_of(k.isa, left, right, dtype, (rows, columns, depth), op.operands[3]) if isinstance(m, int) else 0
     swap = (
-        (narrow or (least and kind not in IN_BLOCKS)) and not (dtype.is_complex or ahead) and op.result not in ev.cells
+        (narrow or (least and kind not in IN_BLOCKS and not run))
+        and not (dtype.is_complex or ahead)
+        and op.result not in ev.cells
     )
     cell = ev.cells.get(op.result) or k.matrix(op.result, turned=swap)
     ev.cells[op.result] = cell
-    m, n = _left(k, height, op.operands[2], rows), _left(k, width, op.operands[3], columns)
     pitch = cell.strides[1 if swap else 0] or PITCH
     assert isinstance(pitch, int)
     if not (isinstance(m, int) and isinstance(n, int)) and not _only_stored(op.result):
@@ -473,7 +515,8 @@ def write_contract(k: KernelFunction, op: Op, plan: Planner, _writer: NestWriter
             fn.do(f"call void @llvm.memset.p0.i64({cell.ptr!r}, i8 0, i64 {size}, i1 false)")
     a, b = left.moved(fn, 0, row), right.moved(fn, 1, col)
     last = _rest(height, rows), _rest(width, columns)
-    product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False, last)
+    run = 0 if swap or not (isinstance(n, int) or isinstance(width, int)) else run
+    product = Product(a, b, dtype_of(op.result), cell.ptr, pitch, m, n, depth, rows, columns, False, last, run=run)
     few = not isinstance(height, int) and not dtype.is_complex
     ready = None if ahead is None else _ready(k, ahead, dtype, col)  # type: ignore[arg-type]
     if swap:

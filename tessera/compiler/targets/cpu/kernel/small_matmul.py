@@ -24,7 +24,7 @@ from tessera.compiler.targets.cpu.kernel.results import store_lanes
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose
-from tessera.compiler.targets.cpu.llvm.values import I32, PTR, Index, Ty, Val, const
+from tessera.compiler.targets.cpu.llvm.values import I32, I64, PTR, Index, Ty, Val, const
 from tessera.compiler.tile.loops.sizes import NEAR, SMALL, SPREAD
 from tessera.immutable import immutable, mutable
 from tessera.language.dtypes import DType
@@ -77,6 +77,8 @@ class Shape:
     """C has room for the results alone, not for whole vectors; for the direct way, and several rows or whole vectors"""
     pairs: bool = False
     """a step of k is a word with two neighbours of bf16 (narrow.py); for the direct way, and one chain"""
+    walked: bool = False
+    """a table says where B's line of each k begins (windows.py); for the direct way, and several rows"""
 
     @property
     def lanes(self) -> int:
@@ -138,6 +140,7 @@ class Shape:
             + ("_continued" if self.continued else "")
             + ("_exact" if self.exact else "")
             + ("_pairs" if self.pairs else "")
+            + ("_walked" if self.walked else "")
         )
         k = "x" if self.k is None else self.k
         return f"{kind}_{self.dtype}_{self.m}x{self.n}x{k}_{strides}{add}"
@@ -191,7 +194,7 @@ def written(module: LLVMModule, shape: Shape, kind: str, writer: type[W], write:
     """The name of the function of this kind, which `write` writes into `module` if it is not there yet."""
     name = shape.name(kind)
     if not any(f.name == name for f in module.functions):
-        more = [("scale", PTR)] * shape.scaled + [("work", PTR)] * shape.copied
+        more = [("scale", PTR)] * shape.scaled + [("work", PTR)] * shape.copied + [("table", PTR)] * shape.walked
         fn = LLVMFunction(module, name, [*PARAMETERS, *more])
         places = (1, 2, 4, 5, 7)
         strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
@@ -404,7 +407,7 @@ class Writer:
             (first,) = starts
             with fn.loop(0, count, 1, values) as at:
                 k = fn.add(first, at.index)
-                line = self.at(b, (k, sbk))
+                line = self.at(b, (self._place(k), 1) if shape.walked else (k, sbk))
                 rights = [
                     self._first(self.at(line, (j * lanes, 1)), t, lanes if filled or j < vectors - 1 else tail, 0)
                     for j, t in enumerate(types)
@@ -412,6 +415,8 @@ class Writer:
                 following: list[Val] = []
                 for i in range(rows):
                     x = fn.splat(fn.load(self.at(a[i], (k, sak)), shape.vector.scalar), lanes)
+                    if vectors > 1 and types[-1] is not shape.vector and shape.isa.masks:
+                        x = fn.unseen(x)  # whose half LLVM would rather make by another instruction
                     for j, t in enumerate(types):
                         own = x if t is shape.vector else fn.shuffle(x, None, range(t.lanes))
                         following.append(self.fma(own, rights[j], at.carried[i * vectors + j]))
@@ -456,6 +461,11 @@ class Writer:
 
             total = more() if shape.continued else fn.choose(first, lambda: found, more)
             finish(total)
+
+    def _place(self, k: Index) -> Val:
+        """Where B's line of this k begins."""
+        fn = self.fn
+        return fn.load(fn.gep(fn.param(len(fn.params) - 1), k, "i64"), I64)
 
     def sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:
         k = self.shape.k

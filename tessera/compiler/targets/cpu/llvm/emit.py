@@ -378,6 +378,10 @@ class LLVMFunction:
         packed = self.op(f"bitcast {mask.ty.text} {mask.ref} to i{n}", ty("i", n), (mask,))
         return self.op(f"icmp ne i{n} {packed.ref}, 0", I1, (packed,))
 
+    def unseen(self, v: Val) -> Val:
+        """The same vector, of which LLVM does not know how it was made: it stays in a register. For AVX-512."""
+        return self.op(f'call {v.ty.text} asm "", "=v,0"({v!r})', v.ty, (v,))
+
     def splat(self, v: Val, lanes: int) -> Val:
         if v.ty.lanes == lanes:
             return v
