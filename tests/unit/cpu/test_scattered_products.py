@@ -144,12 +144,12 @@ def test_packing_touches_nothing_behind_an_array(dtype: dt.DType) -> None:
 @pytest.mark.parametrize(
     ("dtype", "layout", "rows", "block"),
     [
-        (dt.f32, ((5, 3, 2, 9, 20), (11 * 25, 25, 1, 25, 1), 3), 9, (9, 60)),  # runs of 20 columns, the last block whole
+        (dt.f32, ((5, 3, 2, 9, 20), (11 * 25, 25, 1, 25, 1), 3), 9, (9, 60)),  # runs of 20 columns, whole blocks
         (dt.f32, ((5, 3, 2, 9, 20), (11 * 25, 25, 1, 25, 1), 3), 2, (2, 80)),  # the last block has one run of four
         (dt.f64, ((70, 2, 3, 3, 11), (5 * 13, 13, 1, 13, 1), 3), 40, (40, 22)),  # four chains, a rest of three lanes
         (dt.f32, ((70, 5, 101), (110, 2, 1), 2), 64, (64, 64)),  # one run for each program, the last one shorter
         (dt.f32, ((3, 3, 57), (60, 1, 1), 2), 7, (7, 57)),
-        (dt.f32, ((90, 3, 3, 6, 33), (8 * 35, 35, 1, 35, 1), 3), 19, (19, 66)),  # seven chains
+        (dt.f32, ((220, 3, 3, 6, 33), (8 * 35, 35, 1, 35, 1), 3), 19, (19, 66)),  # sixteen chains, the last one short
     ],
 )
 def test_windows_that_are_read_in_place(dtype: dt.DType, layout: Layout, rows: int, block: Any) -> None:
@@ -160,7 +160,29 @@ def test_windows_that_are_read_in_place(dtype: dt.DType, layout: Layout, rows: i
     size, plain = (rows, windows.shape[1]), [Arg(n, v.shape, dtype) for n, v in (("a", weights), ("b", windows))]
     want = product("avx512", *plain, (weights, windows), size, dtype, (504, 512), (1, 1))
     np.testing.assert_allclose(want, weights.astype("f8") @ windows, 1e-4, 1e-4)
-    seen = Arg("a", weights.shape, dtype), Arg("b", layout[0], dtype, strides=layout[1])
-    out = Guarded(np.zeros(size, dtype.numpy), at_end=True).array
-    got = product("avx512", *seen, (x, y), size, dtype, block, (1, layout[2]), text="_walked", out=out)
-    np.testing.assert_array_equal(got, want)
+    b = Arg("b", layout[0], dtype, strides=layout[1])
+    turned = np.ascontiguousarray(weights.reshape(rows, *layout[0][: layout[2]]).swapaxes(0, 1))  # as in a gradient
+    apart = tuple(s // dtype.itemsize for s in turned.swapaxes(0, 1).strides)
+    given = Guarded(turned, at_end=True).array
+    for left, a, lead, text in (
+        (x, Arg("a", weights.shape, dtype), 1, "_walked_b"),
+        (given, Arg("a", (rows, *layout[0][: layout[2]]), dtype, strides=apart), 1, "_walked_a_walked_b"),
+    ):
+        out = Guarded(np.zeros(size, dtype.numpy), at_end=True).array
+        got = product("avx512", a, b, (left, y), size, dtype, block, (lead, layout[2]), text=text, out=out)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_blocks_of_convolutions_hold_whole_rows_of_an_image() -> None:
+    def run(x: Any, w: Any) -> Any:
+        return ts.conv2d(x, w)
+
+    def opened(x: ts.Tensor["N", 20, "H", "W", ts.f32], w: ts.Tensor[40, 20, 3, 3, ts.f32]) -> Any:
+        return run(x, w)
+
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 20, 42, 42), (40, 20, 3, 3)))
+    known = ts.compile(ts.function(opened), target="cpu", dims={"N": 2, "H": 42, "W": 42})
+    source = generate(known.lowered.program, CpuTarget("avx512")).source
+    assert "_40x40x180_" in source and "_walked_b(" in source
+    np.testing.assert_array_equal(known(x, w), ts.compile(ts.function(opened), target="cpu")(x, w))

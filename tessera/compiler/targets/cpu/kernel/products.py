@@ -221,27 +221,27 @@ class Product:
 
     def _by_runs(self, k: KernelFunction) -> None:
         """Computes columns that are side by side, then the next ones."""
-        fn, (deep, own) = k.fn, self.b.walks  # type: ignore[misc]
-        assert isinstance(self.k, int)
-        table = k.raw(8 * self.k)
-        offsets(fn, deep, 0, self.k, table)
-        strides = (*self.a.strides, 0, 1, self.out.pitch if self.out else self.pitch)
-        known = tuple(s if isinstance(s, int) else None for s in strides)
-        shape = Shape(k.isa, self.acc, self.rows, self.run, self.k, known, False, exact=self.out is not None)
+        fn, walks, element = k.fn, self.b.walks, memory_element(self.acc)
+        assert isinstance(self.k, int) and walks is not None
+        left, tables = self.a, [k.raw(8 * self.k)]
+        offsets(fn, walks[0], 0, self.k, tables[0])
+        if left.walks is not None:
+            ((_, step),), deep = left.walks
+            tables.insert(0, k.raw(8 * self.k))
+            offsets(fn, deep, 0, self.k, tables[0])
+            left = MatrixOperand(fn.gep(left.ptr, fn.mul(left.start[0], step), element), (step, 0), self.acc)
+        c, pitch = (self.out.ptr, self.out.pitch) if self.out else (self.c, self.pitch)
+        strides = tuple(s if isinstance(s, int) else None for s in (*left.strides, 0, 1, pitch))
+        shape = Shape(k.isa, self.acc, self.rows, self.run, self.k, strides, False, exact=self.out is not None)
 
         def some(first: Index, columns: int) -> list[Val]:
-            function = direct_function(k.module, replace(shape, n=columns, walked=True))
-            place, _ = offset_at(fn, own, fn.add(self.b.start[1], first))
-            part = replace(
-                self,
-                b=MatrixOperand(fn.gep(self.b.ptr, place, memory_element(self.acc)), (0, 1), self.acc),
-                c=fn.gep(self.c, first, memory_element(self.acc)),
-                out=self.out and replace(self.out, ptr=fn.gep(self.out.ptr, first, memory_element(self.acc))),
-                n=columns,
-            )
-            return _call(fn, function, [*part._arguments(k, shape), table])
+            function = direct_function(k.module, replace(shape, n=columns, walked=(self.a.walks is not None, True)))
+            place, _ = offset_at(fn, walks[1], fn.add(self.b.start[1], first))
+            begin, to = fn.gep(self.b.ptr, place, element), fn.gep(c, first, element)
+            sizes = (self.m, columns, fn.index(self.k))
+            return _call(fn, function, [left.ptr, *left.strides, begin, 0, 1, to, pitch, *sizes, *tables])
 
-        if len(own) > 1:
+        if len(walks[1]) > 1:
             with fn.loop(0, self.n, self.run) as at:
                 some(at.index, self.run)
         elif isinstance(self.n, int):

@@ -77,8 +77,9 @@ class Shape:
     """C has room for the results alone, not for whole vectors; for the direct way, and several rows or whole vectors"""
     pairs: bool = False
     """a step of k is a word with two neighbours of bf16 (narrow.py); for the direct way, and one chain"""
-    walked: bool = False
-    """a table says where B's line of each k begins (windows.py); for the direct way, and several rows"""
+    walked: tuple[bool, bool] = (False, False)
+    """whether tables say where A's elements and B's lines of each k are (windows.py); for the direct way, and several
+    rows"""
 
     @property
     def lanes(self) -> int:
@@ -140,7 +141,7 @@ class Shape:
             + ("_continued" if self.continued else "")
             + ("_exact" if self.exact else "")
             + ("_pairs" if self.pairs else "")
-            + ("_walked" if self.walked else "")
+            + "".join(f"_walked_{side}" for side, walked in zip("ab", self.walked, strict=True) if walked)
         )
         k = "x" if self.k is None else self.k
         return f"{kind}_{self.dtype}_{self.m}x{self.n}x{k}_{strides}{add}"
@@ -194,7 +195,8 @@ def written(module: LLVMModule, shape: Shape, kind: str, writer: type[W], write:
     """The name of the function of this kind, which `write` writes into `module` if it is not there yet."""
     name = shape.name(kind)
     if not any(f.name == name for f in module.functions):
-        more = [("scale", PTR)] * shape.scaled + [("work", PTR)] * shape.copied + [("table", PTR)] * shape.walked
+        more = [("scale", PTR)] * shape.scaled + [("work", PTR)] * shape.copied
+        more += [(p, PTR) for p, walked in zip(("aplaces", "bplaces"), shape.walked, strict=True) if walked]
         fn = LLVMFunction(module, name, [*PARAMETERS, *more])
         places = (1, 2, 4, 5, 7)
         strides: list[Index] = [fn.param(p) if s is None else s for p, s in zip(places, shape.strides, strict=True)]
@@ -407,19 +409,19 @@ class Writer:
             (first,) = starts
             with fn.loop(0, count, 1, values) as at:
                 k = fn.add(first, at.index)
-                line = self.at(b, (self._place(k), 1) if shape.walked else (k, sbk))
+                line, own = self.at(b, self._step(1, k, sbk)), self._step(0, k, sak)
                 rights = [
                     self._first(self.at(line, (j * lanes, 1)), t, lanes if filled or j < vectors - 1 else tail, 0)
                     for j, t in enumerate(types)
                 ]
                 following: list[Val] = []
                 for i in range(rows):
-                    x = fn.splat(fn.load(self.at(a[i], (k, sak)), shape.vector.scalar), lanes)
+                    x = fn.splat(fn.load(self.at(a[i], own), shape.vector.scalar), lanes)
                     if vectors > 1 and types[-1] is not shape.vector and shape.isa.masks:
                         x = fn.unseen(x)  # whose half LLVM would rather make by another instruction
                     for j, t in enumerate(types):
-                        own = x if t is shape.vector else fn.shuffle(x, None, range(t.lanes))
-                        following.append(self.fma(own, rights[j], at.carried[i * vectors + j]))
+                        some = x if t is shape.vector else fn.shuffle(x, None, range(t.lanes))
+                        following.append(self.fma(some, rights[j], at.carried[i * vectors + j]))
                 at.next = following
             return at.results
 
@@ -462,10 +464,13 @@ class Writer:
             total = more() if shape.continued else fn.choose(first, lambda: found, more)
             finish(total)
 
-    def _place(self, k: Index) -> Val:
-        """Where B's line of this k begins."""
-        fn = self.fn
-        return fn.load(fn.gep(fn.param(len(fn.params) - 1), k, "i64"), I64)
+    def _step(self, side: int, k: Index, stride: Index) -> tuple[Index, Index]:
+        """How many elements, and of which stride, the place of this k is behind that of the first one in A or in B."""
+        fn, walked = self.fn, self.shape.walked
+        if not walked[side]:
+            return k, stride
+        table = fn.param(len(fn.params) - (2 if all(walked) and side == 0 else 1))
+        return fn.load(fn.gep(table, k, "i64"), I64), 1
 
     def sums(self, start: list[Val], chains: Chains, together: int = 1) -> list[Val]:
         k = self.shape.k

@@ -10,9 +10,10 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.targets.cpu.kernel.operands import MatrixOperand
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import Index
-from tessera.compiler.tile.loops.sizes import NEAR, SPREAD
+from tessera.compiler.tile.loops.sizes import SPREAD
 from tessera.compiler.tile.loops.stages import known_index
 from tessera.language.dtypes import DType
+from tessera.language.order import SPAN
 
 PACKING = 8
 """rows that take about as long to multiply as the right operand takes to be packed; what fills up halves of vectors
@@ -27,12 +28,13 @@ def run_of(
     `start`: the column at which the block begins.
     """
     rows, columns, depth = sizes
-    if not isa.masks or a.walks is not None or b.walks is None or not (a.dtype == b.dtype == acc and acc.is_float):
+    if not isa.masks or b.walks is None or not (a.dtype == b.dtype == acc and acc.is_float):
         return 0
     own, step, lanes = b.walks[1], a.strides[1], isa.lanes(acc.bits)
-    if own[-1][1] != 1 or rows < 2 or not isinstance(depth, int) or not 0 < depth <= NEAR:
+    if own[-1][1] != 1 or rows < 2 or not isinstance(depth, int) or not 0 < depth <= SPAN:
         return 0
-    if not isinstance(step, int) or depth * step * acc.itemsize > SPREAD:
+    near = isinstance(step, int) and depth * step * acc.itemsize <= SPREAD
+    if not (near if a.walks is None else len(a.walks[0]) == 1):
         return 0
     run = columns if len(own) == 1 else own[-1][0]
     if not isinstance(run, int) or run < lanes or columns % run or not (len(own) == 1 or _is_multiple(start, run)):
