@@ -49,4 +49,3 @@ def _is_multiple(v: Value, of: int) -> bool:
     if v.op is not None and v.op.name == "tile.imul":
         numbers = [known_index(x) for x in v.op.operands]
     return any(n is not None and n % of == 0 for n in numbers)
-
