@@ -125,7 +125,7 @@ def contract_block(
 
 
 def whole_runs(columns: int, n: int, run: int, s: Sizes) -> int:
-    """About as many of `n` columns, in even blocks of whole runs of so many neighbours, if a block has room for one: the
+    """About as many of `n` columns, in even blocks of whole runs of neighbours, where a block has room for one: the
     windows of a convolution are then read where they are."""
     room = columns // run
     if s.programs == 1 or not room or n % run:

@@ -153,7 +153,7 @@ def test_packing_touches_nothing_behind_an_array(dtype: dt.DType) -> None:
     ],
 )
 def test_windows_that_are_read_in_place(dtype: dt.DType, layout: Layout, rows: int, block: Any) -> None:
-    """The bits of a product with copied windows. Nothing behind an array is touched, nor results of the next program."""
+    """The bits of a product with copied windows. Nothing behind an array is touched, nor what other programs store."""
     memory, windows = array(layout, dtype, 5)
     weights = np.random.default_rng(6).standard_normal((rows, len(windows))).astype(dtype.numpy)
     x, y = Guarded(weights, at_end=True).array, Guarded(memory, at_end=True).array
