@@ -9,6 +9,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tessera.deferred import deferred
+
+
 HOME = {
     **dict.fromkeys(("fft", "ifft", "fft2", "ifft2", "fftn", "ifftn"), "whole"),
     **dict.fromkeys(("rfft", "irfft", "hfft", "ihfft", "rfft2", "irfft2", "rfftn", "irfftn"), "real"),
@@ -24,7 +27,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> Any:
     if name not in HOME:
         raise AttributeError(f"module 'tessera.fft' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = getattr(importlib.import_module(f"tessera.fft.{HOME[name]}"), name)
+    value = deferred("runtime.eager.made").made(getattr(importlib.import_module(f"tessera.fft.{HOME[name]}"), name))
     globals()[name] = value
     return value
 

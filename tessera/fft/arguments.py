@@ -38,6 +38,9 @@ def one_axis(x, n, axis, norm, powers):
 
 def several_axes(x, s, axes, norm, powers):
     """The axes of a transform along several, counted from 0, the length along each (None: it stays), and the power."""
+    for name, numbers in (("s", s), ("axes", axes)):
+        if numbers is not None and not isinstance(numbers, (tuple, list)):
+            raise TypeError(f"{name} is a tuple with a number for each axis, not {numbers!r}")
     rank = len(x.shape)
     if axes is None:
         axes = tuple(range(rank)) if s is None else tuple(range(rank - len(s), rank))

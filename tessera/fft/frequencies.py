@@ -22,12 +22,12 @@ def _per_unit(k, n, d, dtype):
     return ts.astype(ts.astype(k, ts.f64) / (n * d), dtype)
 
 
-def fftshift(x, axes=None):
+def fftshift(x, axes: int | tuple[int, ...] | None = None):
     """Frequency 0 in the middle of `axes` (None: all), as NumPy has it."""
     return _shifted(ts.asarray(x), axes, 1)
 
 
-def ifftshift(x, axes=None):
+def ifftshift(x, axes: int | tuple[int, ...] | None = None):
     """The inverse of `fftshift`."""
     return _shifted(ts.asarray(x), axes, -1)
 

@@ -6,7 +6,7 @@ import tessera as ts
 from tessera.fft.arguments import FORWARD, INVERSE, as_complex, as_real, one_axis, resized, several_axes
 
 
-def rfft(x, n=None, axis: int = -1, norm="backward"):
+def rfft(x, n: int | None = None, axis: int = -1, norm="backward"):
     """Results 0 to n // 2 of `fft` of real numbers, in about half of its time; the others are their conjugates.
 
     Raises TypeError for complex numbers.
@@ -15,7 +15,7 @@ def rfft(x, n=None, axis: int = -1, norm="backward"):
     return ts.rdft(x, axis, power)
 
 
-def irfft(x, n=None, axis: int = -1, norm="backward"):
+def irfft(x, n: int | None = None, axis: int = -1, norm="backward"):
     """The inverse of `rfft`: `n` real numbers, by default 2 (m - 1) of m complex ones.
 
     The imaginary parts of result 0, and of result n / 2, are taken for 0.
@@ -24,20 +24,20 @@ def irfft(x, n=None, axis: int = -1, norm="backward"):
     return _to_real(x, n, axis, power)
 
 
-def hfft(x, n=None, axis: int = -1, norm="backward"):
+def hfft(x, n: int | None = None, axis: int = -1, norm="backward"):
     """The real spectrum, of `n` numbers, of a signal whose second half is the conjugate of the first: m numbers of
     it are given, 2 (m - 1) by default."""
     x, power = one_axis(as_complex(ts.asarray(x)), None, axis, norm, FORWARD)
     return _to_real(ts.conj(x), n, axis, power)
 
 
-def ihfft(x, n=None, axis: int = -1, norm="backward"):
+def ihfft(x, n: int | None = None, axis: int = -1, norm="backward"):
     """The inverse of `hfft`: numbers 0 to n // 2 of the signal with this real spectrum."""
     x, power = one_axis(as_real(ts.asarray(x), "ihfft"), n, axis, norm, INVERSE)
     return ts.conj(ts.rdft(x, axis, power))
 
 
-def rfftn(x, s=None, axes=None, norm="backward"):
+def rfftn(x, s: tuple[int, ...] | None = None, axes: tuple[int, ...] | None = None, norm="backward"):
     """`rfft` along the last one of `axes`, then `fft` along the others; `s` and `axes` as for `fftn`."""
     x = as_real(ts.asarray(x), "rfftn")
     own, lengths, power = several_axes(x, s, axes, norm, FORWARD)
@@ -49,7 +49,7 @@ def rfftn(x, s=None, axes=None, norm="backward"):
     return x
 
 
-def irfftn(x, s=None, axes=None, norm="backward"):
+def irfftn(x, s: tuple[int, ...] | None = None, axes: tuple[int, ...] | None = None, norm="backward"):
     """The inverse of `rfftn`; the last of `s` is the number of results along the last axis."""
     x = as_complex(ts.asarray(x))
     own, lengths, power = several_axes(x, s, axes, norm, INVERSE)
@@ -58,12 +58,12 @@ def irfftn(x, s=None, axes=None, norm="backward"):
     return _to_real(x, lengths[-1], own[-1], power)
 
 
-def rfft2(x, s=None, axes=(-2, -1), norm="backward"):
+def rfft2(x, s: tuple[int, ...] | None = None, axes=(-2, -1), norm="backward"):
     """`rfftn` along two axes."""
     return rfftn(x, s, axes, norm)
 
 
-def irfft2(x, s=None, axes=(-2, -1), norm="backward"):
+def irfft2(x, s: tuple[int, ...] | None = None, axes=(-2, -1), norm="backward"):
     """`irfftn` along two axes."""
     return irfftn(x, s, axes, norm)
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tessera.deferred import deferred
+
+
 HOME = {
     **dict.fromkeys(("meshgrid", "vstack", "hstack", "dstack", "column_stack", "kron", "cross", "inner"), "arranging"),
     **dict.fromkeys(("diag", "diagonal", "trace", "rot90", "fliplr", "flipud", "narrow", "index_select"), "arranging"),
@@ -31,6 +34,8 @@ HOME = {
 def __getattr__(name: str) -> Any:
     if name not in HOME:
         raise AttributeError(f"module 'tessera.functions' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"tessera.functions.{HOME[name]}"), name)
+    value = deferred("runtime.eager.made").made(
+        getattr(importlib.import_module(f"tessera.functions.{HOME[name]}"), name)
+    )
     globals()[name] = value
     return value

@@ -110,7 +110,7 @@ def index_select(x, axis: int, index):
     return ts.take(x, index, axis=axis)
 
 
-def unflatten(x, axis: int, sizes):
+def unflatten(x, axis: int, sizes: tuple[int, ...]):
     """`x` with `axis` split into axes of these sizes, of which one may be -1."""
     axis = axis % len(x.shape)
     if -1 in tuple(sizes):

@@ -8,7 +8,13 @@ import tessera as ts
 from tessera.functions.numbers import real
 
 
-def interpolate(x, size=None, scale_factor=None, mode: str = "nearest", align_corners: bool = False):
+def interpolate(
+    x,
+    size: int | tuple[int, ...] | None = None,
+    scale_factor: float | tuple[float, ...] | None = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+):
     """`x` [batch, channels, ...] with other sizes of the axes behind the channels: `size`, or the old ones times
     `scale_factor` (a number for all axes or one for each, rounded down).
 

@@ -8,23 +8,23 @@ import tessera as ts
 from tessera.functions.numbers import real
 
 
-def nansum(x, axis=None, keepdims: bool = False):
+def nansum(x, axis: int | tuple[int, ...] | None = None, keepdims: bool = False):
     """The sum of the elements that are not NaN."""
     return ts.sum(ts.where(ts.isnan(x), 0.0, x), axis=axis, keepdims=keepdims)
 
 
-def nanmean(x, axis=None, keepdims: bool = False):
+def nanmean(x, axis: int | tuple[int, ...] | None = None, keepdims: bool = False):
     """The mean of the elements that are not NaN; NaN where there are none."""
     count = ts.sum(ts.where(ts.isnan(x), 0.0, ts.ones_like(x)), axis=axis, keepdims=keepdims)
     return nansum(x, axis, keepdims) / count
 
 
-def nanmax(x, axis=None, keepdims: bool = False):
+def nanmax(x, axis: int | tuple[int, ...] | None = None, keepdims: bool = False):
     """The greatest element that is not NaN; NaN where there is none."""
     return _of_numbers(x, ts.max(ts.where(ts.isnan(x), -math.inf, x), axis=axis, keepdims=keepdims), axis, keepdims)
 
 
-def nanmin(x, axis=None, keepdims: bool = False):
+def nanmin(x, axis: int | tuple[int, ...] | None = None, keepdims: bool = False):
     """The least element that is not NaN; NaN where there is none."""
     return _of_numbers(x, ts.min(ts.where(ts.isnan(x), math.inf, x), axis=axis, keepdims=keepdims), axis, keepdims)
 
@@ -33,14 +33,14 @@ def _of_numbers(x, found, axis, keepdims: bool):
     return ts.where(ts.all(ts.isnan(x), axis=axis, keepdims=keepdims), math.nan, found)
 
 
-def quantile(x, q, axis=None, keepdims: bool = False):
+def quantile(x, q: float | tuple[float, ...], axis: int | None = None, keepdims: bool = False):
     """The value below which the fraction `q` of the elements lies, between the two nearest ones in proportion.
 
     `q` is a number or a list of numbers, whose quantiles lie along a new first axis. NaN where an element is NaN.
     """
     if isinstance(q, (list, tuple)):
         return ts.stack([quantile(x, one, axis, keepdims) for one in q], axis=0)
-    if not 0 <= q <= 1:
+    if not isinstance(q, (int, float)) or not 0 <= q <= 1:
         raise ValueError(f"a quantile is a fraction from 0 to 1, not {q}")
     rank = len(x.shape)
     line = ts.reshape(x, (-1,)) if axis is None else ts.moveaxis(x, axis, -1)
@@ -57,12 +57,12 @@ def quantile(x, q, axis=None, keepdims: bool = False):
     return ts.reshape(found, (1,) * rank) if axis is None else ts.expand_dims(found, axis)
 
 
-def median(x, axis=None, keepdims: bool = False):
+def median(x, axis: int | None = None, keepdims: bool = False):
     """The element in the middle, and the mean of the two in the middle of an even number, as in NumPy."""
     return quantile(x, 0.5, axis, keepdims)
 
 
-def average(x, axis=None, weights=None, keepdims: bool = False):
+def average(x, axis: int | None = None, weights=None, keepdims: bool = False):
     """The mean with these weights: sum(x w) / sum(w). Weights of one axis are those of `axis`."""
     if weights is None:
         return ts.mean(x, axis=axis, keepdims=keepdims)
@@ -74,7 +74,7 @@ def average(x, axis=None, weights=None, keepdims: bool = False):
     return ts.sum(x * weights, axis=axis, keepdims=keepdims) / total
 
 
-def ptp(x, axis=None, keepdims: bool = False):
+def ptp(x, axis: int | tuple[int, ...] | None = None, keepdims: bool = False):
     """The greatest element less the least."""
     return ts.max(x, axis=axis, keepdims=keepdims) - ts.min(x, axis=axis, keepdims=keepdims)
 

@@ -80,10 +80,16 @@ def _fma(x: Any, y: Any, z: Any) -> Any:
 
 
 def _pow(x: Any, y: Any) -> Any:
-    """Integers to negative powers give 1 / x**-y without its fraction, on every target; NumPy refuses them."""
-    if np.result_type(x, y).kind != "i":
+    """Integers to negative powers give 1 / x**-y without its fraction, on every target; NumPy refuses them.
+
+    For an exponent that is one 0.5 for all of x, `np.power` takes the root, which is NaN for -inf and -0 for -0.
+    """
+    dtype = np.result_type(x, y)
+    if dtype.kind == "f":
+        return np.float_power(x, y).astype(dtype)
+    if dtype.kind != "i":
         return np.power(x, y)
-    small = np.where(x == 1, 1, np.where(x == -1, 1 - 2 * (y & 1), 0)).astype(np.result_type(x, y))
+    small = np.where(x == 1, 1, np.where(x == -1, 1 - 2 * (y & 1), 0)).astype(dtype)
     return np.where(y < 0, small, np.power(x, np.where(y < 0, 0, y)))
 
 

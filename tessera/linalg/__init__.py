@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tessera.deferred import deferred
 from tessera.language.absent import instead
 from tessera.nearest import nearest
 
@@ -25,7 +26,9 @@ HOME = {
 
 def __getattr__(name: str) -> Any:
     if name in HOME:
-        found = getattr(importlib.import_module(f"tessera.linalg.{HOME[name]}"), name)
+        found = deferred("runtime.eager.made").made(
+            getattr(importlib.import_module(f"tessera.linalg.{HOME[name]}"), name)
+        )
     else:
         found = importlib.import_module("tessera.runtime.eager.operators").member("linalg", name)
     if found is None:

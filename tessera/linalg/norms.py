@@ -7,7 +7,7 @@ import math
 import tessera as ts
 
 
-def vector_norm(x, axis=None, keepdims: bool = False, ord: float = 2):
+def vector_norm(x, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: float = 2):
     """The norm of order `ord` of the elements along `axis`, an axis or several (None: all): sum(|x|^ord)^(1 / ord), the
     greatest or least |x| for inf and -inf, and the number of elements that are not 0 for 0."""
     if ord == 2:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tessera.deferred import deferred
 from tessera.language.absent import instead, no_name
 from tessera.tracebacks import outward
 
@@ -47,6 +48,8 @@ _MODULES = ("init", "stable", "tree")
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(f"tessera.nn.{_HOME[name]}"), name)
+        if not isinstance(value, type) and _HOME[name] != "module":
+            value = deferred("runtime.eager.made").made(value)
     elif name in _MODULES:
         value = importlib.import_module(f"tessera.nn.{name}")
     else:

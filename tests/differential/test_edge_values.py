@@ -249,3 +249,17 @@ def test_integers_wrap(dtype: str) -> None:
     for target in TARGETS:
         with knobs.target.override(target):
             same(CASTS[dtype](x), x.astype(dtype), f"int64 to {dtype} on {target}")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_one_exponent_for_all_is_a_power_too(dtype: str) -> None:
+    """NumPy takes the root of -inf for a power of 0.5, and gives NaN."""
+    x = np.array([-np.inf, -0.0, 4.0, -4.0], dtype)
+    halves = np.full(4, 0.5, dtype)
+    with np.errstate(all="ignore"):
+        want = np.power(x, halves)
+    power = ts.function(lambda x, y: (x**0.5, x**y))
+    for target in TARGETS:
+        with knobs.target.override(target):
+            for got in power(x, halves):
+                same(got, want, f"a power of 0.5 on {target}")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
@@ -204,6 +205,40 @@ def test_gradient_is_pytorchs(case: Case) -> None:
     sum((y * y).sum() for y in listed(case.peer(*given))).backward()
     for ours, theirs in zip(ts.grad(loss, argnums=places)(*case.args), given, strict=True):
         agrees(ours, theirs.grad)
+
+
+OF_ANY_DTYPE: dict[str, Callable[..., Any]] = {
+    "deg2rad": lambda x: ts.deg2rad(x), "hardswish": lambda x: ts.hardswish(x), "selu": lambda x: ts.selu(x),
+    "prelu": lambda x: ts.prelu(x, 0.3), "prelu of arrays": lambda x: ts.prelu(x, x[0]), "cov": lambda x: ts.cov(x),
+    "trapezoid": lambda x: ts.trapezoid(x), "huber": lambda x: ts.nn.huber(x, 0.5),
+    "rfft": lambda x: ts.real(ts.fft.rfft(x)), "interp": lambda x: ts.interp(x, x[0], x[1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.bool_])
+@pytest.mark.parametrize("name", OF_ANY_DTYPE)
+def test_arrays_give_the_same_bits_outside_of_functions(name: str, dtype: Any) -> None:
+    x = np.arange(9).reshape(3, 3)
+    x = (x > 3 if dtype is np.bool_ else x / 4 if dtype is not np.int8 else x).astype(dtype)
+    wanted = ts.function(OF_ANY_DTYPE[name])(x)
+    for found in (OF_ANY_DTYPE[name](x), OF_ANY_DTYPE[name](ts.asarray(x)).numpy()):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
+
+
+def test_lists_and_numbers_outside_of_functions() -> None:
+    assert ts.median([1, 2, 4]).tolist() == 2
+    assert ts.inner([1, 2], [3, 4]).tolist() == 11
+    assert ts.vstack([[1, 2], [3, 4]]).tolist() == [[1, 2], [3, 4]]
+    assert ts.interp(0.5, [0.0, 1.0], [1.0, 2.0]).tolist() == 1.5
+    assert ts.searchsorted(np.array([1.0, 2.0]), 1.5) == 1
+    assert ts.quantile(M, np.array([0.1, 0.2])).shape == (2,)
+    assert isinstance(ts.median(torch.ones(3)), torch.Tensor)
+    assert isinstance(ts.median(ts.ones((3,))), ts.Tensor)
+    with pytest.raises(ts.LaunchError, match="diag takes an array, a list or a number as x, not 'a'"):
+        ts.diag("a")
+    with pytest.raises(ts.LaunchError, match=r"pixel_shuffle cannot compute with these arguments"):
+        ts.pixel_shuffle(M, 2)
 
 
 def test_lgamma_and_digamma_keep_their_bounds() -> None:

@@ -123,19 +123,19 @@ def _is_plain(parameter: OperatorParameter, value: Any) -> bool:
 
 
 def _as_array(operator: Operator, parameter: OperatorParameter, value: Any) -> Any:
-    if _is_plain(parameter, value):
-        return value
+    return value if _is_plain(parameter, value) else from_list(operator.name, parameter.name, value)
+
+
+def from_list(function: str, parameter: str, value: Any) -> Tensor:
+    """A list or one of NumPy's scalars as a Tensor. Raises LaunchError TS501 for what is neither."""
+    what = shown(value)
     if isinstance(value, (list, tuple, range, np.generic)):
         try:
             return Tensor(value)
         except LaunchError as error:
-            raise _refused(operator, parameter, f"{shown(value)}: {error.diagnostics[0].message}") from None
-    raise _refused(operator, parameter, shown(value))
-
-
-def _refused(operator: Operator, parameter: OperatorParameter, what: str) -> LaunchError:
-    message = f"{operator.name} takes an array, a list or a number as {parameter.name}, not {what}"
-    return LaunchError(Diagnostic("TS501", message, call_span(), function=operator.name))
+            what += f": {error.diagnostics[0].message}"
+    message = f"{function} takes an array, a list or a number as {parameter}, not {what}"
+    raise LaunchError(Diagnostic("TS501", message, call_span(), function=function))
 
 
 def _with_tensor(operands: Sequence[Any]) -> list[Any]:

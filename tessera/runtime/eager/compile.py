@@ -57,7 +57,7 @@ def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, A
     views = {i: a.view(flat[i]) for i, a in adapters.items()}
     one = _OneOperator(operator, views, span)
     func = one.function(operands, attrs)
-    library = _library(list(adapters.values()))
+    library = library_of(list(adapters.values()))
     device = _device(operator, views, span)
     if device == HOST and len(views) == len(one.params) == 1 and _only_views(func):
         return EagerCall(_view(operator, func, library), tuple(one.positions))
@@ -82,8 +82,7 @@ class _OneOperator:
         self.params: list[Param] = []
         self.positions: list[int] = []
         self._index = -1
-        found = [v.dtype for v in views.values()]
-        self._common = next((d for d in found if d.kind != "bool"), found[0] if found else None)
+        self._common = beside_numbers([v.dtype for v in views.values()])
 
     def function(self, operands: Sequence[Any], attrs: dict[str, Any]) -> Op:
         g = GraphBuilder(Builder(self.block, span=self.span))
@@ -146,7 +145,12 @@ def _fitting(
     return checked
 
 
-def _library(adapters: list[Adapter]) -> Adapter:
+def beside_numbers(found: Sequence[DType]) -> DType | None:
+    """The dtype that Python numbers adapt to among operands of these."""
+    return next((d for d in found if d.kind != "bool"), found[0] if found else None)
+
+
+def library_of(adapters: Sequence[Adapter]) -> Adapter:
     """An array and a Tensor give a Tensor; else the first array's library, a Tensor where there is none."""
     return TENSOR if TENSOR in adapters or not adapters else adapters[0]
 
@@ -168,10 +172,12 @@ def _only_views(func: Op) -> bool:
 
 
 def _view(operator: Operator, func: Op, library: Adapter) -> Callable[[Any], Any]:
-    attrs = attributes_of(func.region.block.ops[0])
+    op = func.region.block.ops[0]
+    attrs, listed = attributes_of(op), "segments" in op.attrs
 
     def view(array: Any) -> Any:
-        found = operator.reference(library.numpy(array), **attrs)
+        given = library.numpy(array)
+        found = operator.reference([given] if listed else given, **attrs)
         return tuple(map(library.wrap, found)) if operator.multiple else library.wrap(found)
 
     return view

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import knobs
+from tessera import functions, knobs
 from tessera.compiler.graph.operator import FUNCTIONS, MEMBERS, Operator
 from tessera.errors import CompileError, LaunchError, TesseraError
 
@@ -116,3 +117,32 @@ def test_tracebacks_hold_none_of_our_frames(what: str) -> None:
     assert all(name == __file__ for name in raised(REFUSED[what]))
     with knobs.tracebacks.override("1"):
         assert any(name.startswith(OWN) for name in raised(REFUSED[what]))
+
+
+PROGRAMS = {
+    **{f"ts.{n}": getattr(ts, n) for n in functions.HOME},
+    **{f"ts.linalg.{n}": getattr(ts.linalg, n) for n in ts.linalg.HOME},
+    **{f"ts.fft.{n}": getattr(ts.fft, n) for n in ts.fft.HOME},
+    **{f"ts.nn.{n}": getattr(ts.nn, n) for n in ("huber", "binary_cross_entropy", "rope", "alibi")},
+}
+NEEDED = {"q": 0.5, "sizes": (1, 2), "axis": 0, "start": 0, "length": 1, "factor": 1, "count": 2, "n": 2}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_odd_arguments_of_functions_that_are_made_of_operators(name: str) -> None:
+    """An error of ours: with a code, or one of Python's that says what is wrong, without our frames."""
+    two, given = ts.ones((2, 2)), dict[str, Any]()
+    for p in inspect.signature(PROGRAMS[name]).parameters.values():
+        if p.kind is not p.VAR_POSITIONAL:
+            usual = [two, two] if p.name == "xs" else NEEDED.get(p.name, two)
+            given[p.name] = usual if p.default is p.empty else p.default
+    for parameter in given:
+        for value in odd():
+            if isinstance(value, int) and value > 10**400:  # which Python itself cannot write
+                continue
+            try:
+                PROGRAMS[name](**{**given, parameter: value})
+            except Exception as error:
+                frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(OWN)]
+                assert not frames, (parameter, value, error, frames[-1])

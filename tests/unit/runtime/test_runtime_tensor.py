@@ -195,6 +195,15 @@ def test_views_share_and_everything_else_does_not():
     assert not np.shares_memory((t + 0).numpy(), t.numpy())
 
 
+def test_transposes_by_einsum_are_views():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for array in (x, ts.asarray(x)):
+        turned = ts.einsum("ij->ji", array)
+        assert np.shares_memory(np.asarray(turned), x)
+        np.testing.assert_array_equal(turned, x.T)
+        np.testing.assert_array_equal(ts.einsum("...j->j...", array), x.T)
+
+
 def test_views_that_are_not_contiguous_compute_right():
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     t = ts.tensor(x)
