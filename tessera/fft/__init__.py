@@ -11,7 +11,6 @@ from typing import Any
 
 from tessera.deferred import deferred
 
-
 HOME = {
     **dict.fromkeys(("fft", "ifft", "fft2", "ifft2", "fftn", "ifftn"), "whole"),
     **dict.fromkeys(("rfft", "irfft", "hfft", "ihfft", "rfft2", "irfft2", "rfftn", "irfftn"), "real"),

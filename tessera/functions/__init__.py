@@ -11,7 +11,6 @@ from typing import Any
 
 from tessera.deferred import deferred
 
-
 HOME = {
     **dict.fromkeys(("meshgrid", "vstack", "hstack", "dstack", "column_stack", "kron", "cross", "inner"), "arranging"),
     **dict.fromkeys(("diag", "diagonal", "trace", "rot90", "fliplr", "flipud", "narrow", "index_select"), "arranging"),
