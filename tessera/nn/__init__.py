@@ -16,6 +16,7 @@ Layers are written as a user of Tessera would write them, to be read and copied.
 from __future__ import annotations
 
 import importlib
+from types import FunctionType
 from typing import Any
 
 from tessera.deferred import deferred
@@ -48,7 +49,7 @@ _MODULES = ("init", "stable", "tree")
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(f"tessera.nn.{_HOME[name]}"), name)
-        if not isinstance(value, type) and _HOME[name] != "module":
+        if isinstance(value, FunctionType) and _HOME[name] in ("heads", "losses"):
             value = deferred("runtime.eager.made").made(value)
     elif name in _MODULES:
         value = importlib.import_module(f"tessera.nn.{name}")
