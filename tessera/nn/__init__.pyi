@@ -258,6 +258,7 @@ from tessera import zeros_like as zeros_like
 from tessera.nn.fused import FusedAdamW as FusedAdamW
 from tessera.nn.fused import FusedSGD as FusedSGD
 from tessera.nn.module import Module as Module
+from tessera.nn.stable import cross_entropy_safe as cross_entropy_safe
 
 Array: TypeAlias = Any
 """a Tensor, a number, or an array of NumPy, CuPy, PyTorch or JAX"""
@@ -297,15 +298,6 @@ def binary_cross_entropy(logits: Any, labels: Any) -> Any:
 def huber(x: Any, y: Any, delta: float = ...) -> Any:
     """The mean of (x - y)^2 / 2 where |x - y| <= delta, and of delta (|x - y| - delta / 2) elsewhere (P. J. Huber,
     1964).
-    """
-
-def cross_entropy_safe(logits: Any, labels: Any, reduction: Any = ..., label_smoothing: Any = ...) -> Any:
-    """cross_entropy(logits, labels, reduction=mean, label_smoothing=0.0)
-
-    -log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
-
-    `label_smoothing` e adds the mean over all classes with weight e. Labels below 0, such as -100, do not count: their
-    loss is 0, and the mean is that of the others, NaN if there is none. The loss of a label beyond the classes is NaN.
     """
 
 class Linear(Module):
