@@ -59,7 +59,8 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("Profiler", "profile_memory", "analyze_performance"), "tessera.profiler"),
     # when they are wrong
     **dict.fromkeys(("TesseraError", "CompileError", "LaunchError", "TargetError", "DeviceError", "DebugCheckError",
-                     "MissingDependency", "RecompilationWarning", "TrainingWarning", "Diagnostic"), "tessera.errors"),
+                     "MissingDependency", "CompilationWarning",
+                     "RecompilationWarning", "TrainingWarning", "Diagnostic"), "tessera.errors"),
 }  # fmt: skip
 _MODULES = {
     "array_api": "tessera.runtime.standard",

@@ -25,6 +25,7 @@ from . import optimizers as optimizers
 from . import scheduler as scheduler
 from . import tile as tile
 from tessera.compiler.frontend.importing import install_import_hook as install_import_hook
+from tessera.errors import CompilationWarning as CompilationWarning
 from tessera.errors import CompileError as CompileError
 from tessera.errors import DebugCheckError as DebugCheckError
 from tessera.errors import DeviceError as DeviceError
@@ -271,6 +272,10 @@ Bool = _anything
 
 class Tensor(_Tensor, metaclass=_Annotation):
     @property
+    def real(self) -> Tensor: ...
+    @property
+    def imag(self) -> Tensor: ...
+    @property
     def T(self) -> Tensor: ...
     @property
     def mT(self) -> Tensor: ...
@@ -447,8 +452,6 @@ class Tensor(_Tensor, metaclass=_Annotation):
         """x > y."""
     def hypot(self, y: Array) -> Tensor:
         """sqrt(x * x + y * y) without overflow of the squares: the larger magnitude times sqrt(1 + ratio**2)."""
-    def imag(self) -> Tensor:
-        """The imaginary part of x; 0 of a real number."""
     def isfinite(self) -> Tensor:
         """Whether x is neither NaN nor infinite."""
     def isinf(self) -> Tensor:
@@ -561,8 +564,6 @@ class Tensor(_Tensor, metaclass=_Annotation):
         """
     def ravel(self, start: int = 0, end: int = -1) -> Tensor:
         """`x` with the axes `start` to `end` (inclusive) made one, in C order."""
-    def real(self) -> Tensor:
-        """The real part of x."""
     def reciprocal(self) -> Tensor:
         """1 / x."""
     def relu(self) -> Tensor:

@@ -271,6 +271,10 @@ class CompileError(TesseraError):
     default_code = "TS102"
 
 
+class CompilationWarning(UserWarning):
+    """TS102, TS112: what a line does in a compiled function is other than in Python, or takes long to compile."""
+
+
 class RecompilationWarning(UserWarning):
     """TS508: the same code is compiled again and again, for other sizes or numbers."""
 

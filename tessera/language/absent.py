@@ -97,6 +97,12 @@ _OF_PACKAGE: dict[str, str] = {
     "expand_as": "write ts.broadcast_to(x, y.shape)",
     **dict.fromkeys(("addmm", "baddbmm", "addmv"), "write c + a @ b"),
     "array_equal": "write ts.all(x == y)",
+    "angle": "write ts.atan2(z.imag, z.real)",
+    **dict.fromkeys(("percentile", "nanpercentile"), "write ts.quantile(x, q / 100)"),
+    **dict.fromkeys(
+        ("convolve", "correlate"), "ts.conv1d(x[None, None], kernel[None, None], padding=...) does not flip"
+    ),
+    **dict.fromkeys(("average", "avg"), "write ts.mean(x, axis), or ts.sum(w * x) / ts.sum(w)"),
     "identity": "write ts.eye(n)",
     **{n: f"in kernels it is ts.tile.{n}" for n in ("program_id", "num_programs", "cdiv", "store")},
     "constexpr": "annotate a parameter with ts.Const, ts.Const['BLOCK'] where a dim has its name",
@@ -278,8 +284,9 @@ _OF_TENSOR: dict[str, str] = {
     **dict.fromkeys(("backward", "grad", "requires_grad", "requires_grad_"), _GRADIENT_OF),
     **dict.fromkeys(("device", "cuda", "cpu", "is_cuda", "to_device"), _DEVICE),
     **dict.fromkeys(("new_zeros", "new_ones", "new_full"), "write ts.zeros(shape, x.dtype)"),
-    "at": "write ts.put(x, index, values), ts.scatter_add(x, axis, index, source), or x[i] = value",
+    "at": "in a function write x[i] = value, which changes x alone; ts.scatter_add(x, axis, index, source) adds",
     **dict.fromkeys(("index_add", "scatter_reduce"), "write ts.scatter_add(x, axis, index, source), or ts.segment_sum"),
+    "avg": "write x.mean(axis)",
     "values": "max(axis=) is the values themselves; argmax the places",
     "indices": "argmax and argsort give places",
 }  # fmt: skip

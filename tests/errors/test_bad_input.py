@@ -167,7 +167,7 @@ def _unknown(x: Any) -> Any:
 
 def _store(x: Any) -> Any:
     x[0] = 1
-    return x
+    return 2.0
 
 
 def _class(x: Any) -> Any:

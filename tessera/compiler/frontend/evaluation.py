@@ -245,10 +245,15 @@ def _body(ev: Evaluator, arguments: Mapping[str, ArgType] | None, symbolic: bool
         return ev.layer.returned(value, ev.frame.source.span(tree.body), None)
     flow = ev.run(tree.body)
     if flow is Flow.RETURN:
-        return ev.merged_returns(ev.frame, True)
+        value = ev.merged_returns(ev.frame, True)
+        ev.layer.ended(ev.frame, tree, value)
+        return value
     if ev.incomplete:
         return UNKNOWN  # the return may be what does not parse
+    ev.layer.ended(ev.frame, tree, None)
     if not _is_declaration(tree):
+        if ev.frame.parted and ev.findings.errors:
+            return UNKNOWN  # it says where what it computes is lost
         return ev.layer.returned(None, ev.definition.span, ev.returns)
     message = f"{ev.definition.name} is only declared: its body is `...`; write what it computes there"
     return ev.undecide(message, ev.definition.span, "TS102")

@@ -77,7 +77,7 @@ def type_text(type: Any) -> str:
     return type.pretty() if hasattr(type, "pretty") else text_of(type) if isinstance(type, Expr) else str(type)
 
 
-_UNEXPECTED = frozenset({"TS354", "TS374"})
+_UNEXPECTED = frozenset({"TS102", "TS112", "TS354", "TS374"})
 """warnings that a call passes on as well; the others are about style and speed"""
 
 
@@ -131,7 +131,7 @@ class Analysis:
             message = f"{self.name} computes with something that is not known when it is compiled"
             unknown = Diagnostic("TS102", message, self.definition.span, function=self.name)
             raise CompileError(errors or list(self.undecided) or unknown)
-        unexpected = tuple(d for d in self.diagnostics if d.code in _UNEXPECTED)
+        unexpected = tuple(d for d in self.diagnostics if d.code in _UNEXPECTED and d.severity == "warning")
         return Unit(self.op, self.params, self.checks, self.captures, self.structure, unexpected)
 
     def type_at(self, line: int, col: int) -> ExprInfo | None:

@@ -289,9 +289,8 @@ class Parameters:
 
     def _not_an_array(self, p: Parameter, name: str, value: Any) -> Diagnostic:
         wanted = p.annotation.dtype or dtypes.f32  # type: ignore[union-attr]
-        fix = (
-            f"; make it one with np.asarray({name}, np.{wanted.numpy_name})" if isinstance(value, (list, tuple)) else ""
-        )
+        listed, series = isinstance(value, (list, tuple)), hasattr(value, "to_numpy")
+        fix = f"; make it one with np.asarray({name}, np.{wanted.numpy_name})" if listed or series else ""
         return self._diagnostic(
             "TS501", f"{name} must be an array.\nExpected: {p.annotation}\nReceived: {_kind(value)}{fix}", p
         )

@@ -18,7 +18,7 @@ from tessera.compiler.targets.base import Target
 from tessera.compiler.tile.program import Program
 from tessera.compiler.unit import Unit
 from tessera.deferred import deferred
-from tessera.errors import CompileError, RecompilationWarning, TrainingWarning
+from tessera.errors import CompilationWarning, CompileError, RecompilationWarning, TrainingWarning
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.runtime.call.arguments import Bound, Parameters
 from tessera.runtime.callsite import call_span
@@ -129,9 +129,10 @@ def _with_constants(unit: Unit, names: Set[str]) -> Unit:
 
 def _warn(built: Built) -> None:
     """Tells of the warnings of a compilation, each once. Those about the library's own text are not the user's."""
-    for text, file, line in built.warnings:
+    for text, file, line, code in built.warnings:
         if not file.startswith(OWN):
-            warnings.warn_explicit(text, TrainingWarning, file, line, registry=_WARNED)
+            category = CompilationWarning if code in ("TS102", "TS112") else TrainingWarning
+            warnings.warn_explicit(text, category, file, line, registry=_WARNED)
 
 
 def _at_the_call(error: CompileError, definition: Definition) -> CompileError:

@@ -102,6 +102,7 @@ class UserWarningAt(NamedTuple):
     text: str
     file: str
     line: int
+    code: str
 
 
 @immutable
@@ -187,7 +188,9 @@ def _known(request: Request, front: str, disk: cache.DiskCache | None, clock: Cl
         data = json.loads(note)
         its = LaunchPlan.from_json(data["plan"], request.value_of)
         captures = tuple((str(name), str(path)) for name, path in data["captures"])
-        warned = tuple(UserWarningAt(str(text), str(file), int(line)) for text, file, line in data["warnings"])
+        warned = tuple(
+            UserWarningAt(str(text), str(file), int(line), str(code)) for text, file, line, code in data["warnings"]
+        )
     except (ValueError, LookupError, TypeError, AttributeError):  # of a compiler that wrote other notes
         return None
     _fronts.put(front, found)
@@ -241,7 +244,7 @@ def _compile(request: Request, front: str, disk: cache.DiskCache | None, clock: 
     paths = {name: request.path_of(array) for name, array in captured.items()}
     captures = tuple((name, path) for name, path in paths.items() if path is not None)
     held = {name: array for name, array in captured.items() if paths[name] is None}
-    warned = tuple(UserWarningAt(d.render(), d.span.file, d.span.line) for d in unit.warnings)
+    warned = tuple(UserWarningAt(d.render(), d.span.file, d.span.line, d.code) for d in unit.warnings)
     if not held:
         with contextlib.suppress(Nameless):
             note = json.dumps({"plan": its.to_json(request.path_of), "captures": captures, "warnings": warned})

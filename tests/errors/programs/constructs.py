@@ -21,8 +21,8 @@ def tries(x: Tensor["D"]):
 def stores(x: Tensor["D"]):
     x[0] = 1.0
    #^^^^ TS102
-    # says: where
-    return x
+    # says: what is stored to x is lost
+    return 2.0
 
 
 @ts.function

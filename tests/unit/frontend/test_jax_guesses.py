@@ -115,3 +115,79 @@ def test_pythons_range_counts_between_loaded_numbers():
     y = np.full(3, 9, np.float32)
     rows_by_python(values, columns, starts, np.float32([1, 10, 100]), y)
     assert y.tolist() == [201, 0, 30]
+
+
+def test_parts_of_complex_numbers_are_attributes():
+    z = np.array([1 + 2j, 3 - 1j])
+
+    @ts.function
+    def parts(z):
+        return z.real, z.imag, ts.exp(1j * z.real)
+
+    real, imag, turned = parts(z)
+    assert np.array_equal(real, z.real) and np.array_equal(imag, z.imag) and np.allclose(turned, np.exp(1j * z.real))
+    assert np.array_equal(ts.tensor(z).imag, np.imag(ts.tensor(z))) and np.array_equal(ts.tensor(z).real, z.real)
+
+
+def nothing(x):
+    x + 1
+
+
+class Column:
+    """As pandas' Series."""
+
+    def to_numpy(self):
+        return X[0]
+
+
+@pytest.mark.parametrize(
+    "f, said",
+    [
+        (lambda x: nothing(x) + 1, r"TypeError: unsupported operand.*; nothing returns nothing, its def has no return"),
+        (lambda x: x[: len(x) / 2], r"not 1\.0; write // for /"),
+        (lambda x: ts.sin([1, 2]), r"; ts\.array makes a tensor of a list"),
+        (lambda x: np.array([x[0], x[1]]), r"numpy\.array cannot be called.*; use ts\.array"),
+        (lambda x: np.percentile(x, 5), r"; write ts\.quantile\(x, q / 100\)"),
+        (lambda x: x.avg(), r"'avg'; write x\.mean\(axis\)"),
+    ],
+)
+def test_common_mistakes(f, said):
+    with pytest.raises(ts.CompileError, match=said):
+        ts.function(f)(X)
+
+
+def test_arguments_and_annotations_that_do_not_fit():
+    @ts.function
+    def free(x) -> Tensor["B", "D"]:
+        return x
+
+    @ts.function
+    def doubled_row(x: Tensor["N", f32]):
+        return x * 2
+
+    with pytest.raises(ts.CompileError, match=r"no parameter binds B, D: annotate the parameters with these dims"):
+        free(X)
+    with pytest.raises(ts.LaunchError, match=r"Received: a Column; make it one with np\.asarray\(x, np\.float32\)"):
+        doubled_row(Column())
+
+
+def test_what_a_compiled_function_does_not_do_is_said_at_the_call():
+    @ts.function
+    def shown(x):
+        print("shape", x.shape)
+        return x * 3
+
+    with pytest.warns(ts.CompilationWarning, match="TS102(.|\n)*print does nothing in a compiled function") as said:
+        shown(X)
+    assert said[0].filename == __file__
+
+    @ts.function
+    def by_elements(x):
+        total = 0.0
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                total += x[i, j]
+        return total
+
+    with pytest.warns(ts.CompilationWarning, match=r"TS112(.|\n)*ts\.range loops when the function runs"):
+        assert by_elements(np.ones((40, 40), np.float32)) == 1600

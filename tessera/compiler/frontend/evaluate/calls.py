@@ -49,6 +49,7 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.errors import CompileError, Edit, Fix, TesseraError
 from tessera.language import drawing
+from tessera.language.absent import instead
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 from tessera.language.records import STATE, field_names, is_record, members
@@ -461,12 +462,16 @@ def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) 
         message += f"; use {ours}"
         if alias and isinstance(node, ast.Call):
             fixes = (Fix(f"Use {ours}", (Edit(ev.span(node.func), ours),)),)
+    elif how := "" if ev.layer.functions else instead(name):
+        message += f"; {how}"
     return ev.error("TS105", message, node, fixes=fixes)
 
 
 def _counterpart(ev: Evaluator, name: str, callee: Any) -> str | None:
     """`.fft` for functions of `numpy.fft` that `tessera.fft` has, in functions."""
     space = (getattr(callee, "__module__", "") or "").removeprefix("numpy.")
+    if space == "numpy" and name in vocabulary.CREATION and not ev.layer.functions:
+        return ""
     return f".{space}" if not ev.layer.functions and name in vocabulary.of_space(space) else None
 
 

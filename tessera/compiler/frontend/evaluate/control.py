@@ -27,7 +27,7 @@ from tessera.compiler.frontend.names.values import (
     paired,
     type_name,
 )
-from tessera.compiler.frontend.syntax.assigned import stored_names
+from tessera.compiler.frontend.syntax.assigned import parted_names, stored_names
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import Type
 from tessera.errors import Note
@@ -239,7 +239,7 @@ def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
             "without break, the else of a loop over ts.range always runs; write its statements after the loop",
             node.orelse[0],
         )
-    carried = Carried(ev, node, stored_names(node.body) - {node.target.id})
+    carried = Carried(ev, node, (stored_names(node.body) | _parted(ev, node)) - {node.target.id})
     body = Block()
     for _ in range(ATTEMPTS):
         body = Block()
@@ -267,7 +267,7 @@ def for_loop(ev: Evaluator, node: ast.For, counting: Counting) -> Flow:
 def while_loop(ev: Evaluator, node: ast.While, mark: LoopMark = LoopMark()) -> Flow:  # noqa: B008  (it is frozen)
     """`mark.going`: the name of a flag that is carried, where the loop can be left by break."""
     flag = {mark.going} if mark.going else set[str]()
-    carried = Carried(ev, node, stored_names([*node.body, ast.Expr(node.test)]) | flag)
+    carried = Carried(ev, node, stored_names([*node.body, ast.Expr(node.test)]) | _parted(ev, node) | flag)
     head, body, test = Block(), Block(), None
     for _ in range(ATTEMPTS):
         head, body = Block(), Block()
@@ -290,6 +290,11 @@ def while_loop(ev: Evaluator, node: ast.While, mark: LoopMark = LoopMark()) -> F
     op = ev.builder.op(f"{ev.layer.prefix}.while", carried.initial, types, regions=regions, span=ev.span(node))
     carried.after(op.results, set())
     return ev.run(node.orelse)
+
+
+def _parted(ev: Evaluator, node: ast.For | ast.While) -> frozenset[str]:
+    """Names of tensors that a loop stores to in part: it carries them like those that it assigns."""
+    return frozenset(n for n in parted_names(node) if isinstance(ev.frame.names.get(n), Value))
 
 
 def _body(ev: Evaluator, node: ast.For | ast.While, block: Block, mark: LoopMark = LoopMark()) -> None:  # noqa: B008

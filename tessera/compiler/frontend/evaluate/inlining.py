@@ -83,6 +83,7 @@ def inline(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any]
         _keep_call(ev, closure, frame, bound)
         flow = ev.run(closure.node.body)
         value = ev.merged_returns(frame, flow is Flow.RETURN)
+        ev.layer.ended(frame, closure.node, value)
         right = _returns(ev, closure, frame, sizes, value)
     if right and not has_unknown(value):
         return value

@@ -445,11 +445,10 @@ class Layer:
 
     def store(self, node: ast.AST, value: Any, index: Any, item: Any) -> None:
         """`value[index] = item`"""
-        message = "tensors are values and cannot be changed in place; make a new one, e.g. with where(...)"
-        if isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Tuple, ast.Slice)):
-            name, index = ast.unparse(node.value), ast.unparse(node.slice)
-            message += f", or {name} = ts.put({name}, {index}, ...) for places; ts.segment_sum adds by places"
-        self.ev.error("TS102", message, node)
+        raise NotImplementedError
+
+    def ended(self, frame: Frame, tree: ast.FunctionDef | ast.Lambda, value: Any) -> None:
+        """A function has run, and `value` is what it returns."""
 
     def augment(self, node: ast.AST, value: Any, index: Any, symbol: str, item: Any) -> None:
         """`value[index] symbol= item`; by default read, operate, store."""

@@ -6,7 +6,7 @@ import ast
 import inspect
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tessera.compiler.frontend import budget
@@ -132,7 +132,15 @@ def _python(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) ->
     try:
         return ev.weighed(node, PYTHON[symbol](left, right))
     except Exception as e:
-        return ev.error("TS107", f"{type(e).__name__}: {e}", node)
+        called = next((n for n in _given_none(node, left, right)), None)
+        how = f"; {ast.unparse(called.func)} returns nothing, its def has no return" if called is not None else ""
+        return ev.error("TS107", f"{type(e).__name__}: {e}{how}", node)
+
+
+def _given_none(node: ast.AST, left: Any, right: Any) -> Iterator[ast.Call]:
+    """The calls beside the operator that gave None."""
+    sides = (node.left, node.right) if isinstance(node, ast.BinOp) else ()
+    yield from (n for n, v in zip(sides, (left, right), strict=False) if v is None and isinstance(n, ast.Call))
 
 
 def _sized(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) -> Any:

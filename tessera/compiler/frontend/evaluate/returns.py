@@ -156,6 +156,8 @@ def _check_tensor(
     if annotation.dtype is not None:
         received = _tensor_text(value)
     notes = [Note(f"for example {wrong[1]}")] if wrong and wrong[1] else []
+    if free := _bound_by_nothing(ev, annotation, written):
+        notes = [Note(f"no parameter binds {', '.join(free)}: annotate the parameters with these dims")]
     notes += bound_notes(ev, [type])
     message = f"Expected: {expected}   ({what}{_at(written)})\nReceived: {received}"
     before = len(ev.findings.items)
@@ -164,6 +166,13 @@ def _check_tensor(
         candidates = [*suggested_fixes.keepdim(ev, [value]), *suggested_fixes.reshaped(ev, where, type, annotation)]
         ev.pending.append((before, candidates + suggested_fixes.other_axis(ev, value, annotation)))
     return False
+
+
+def _bound_by_nothing(ev: Evaluator, annotation: TensorAnn | TileAnn, written: Span | None) -> list[str]:
+    """Dims of a return annotation that no parameter's annotation has."""
+    names = {n for d in annotation.shape or () if d is not ... for n in dims.symbols(d)}
+    places = {n: ev.dims[n] for n in sorted(names) if n in ev.dims}
+    return [n for n, at in places.items() if written is not None and written.contains(at.line, at.col)]
 
 
 def declared(

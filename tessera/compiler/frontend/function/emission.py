@@ -25,6 +25,7 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, InferError, Operator, tensor
 from tessera.compiler.graph.operators.indexing import subscript
+from tessera.compiler.graph.stores import stored
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Span
@@ -155,6 +156,17 @@ class Emission:
         except InferError as e:
             place = node.value if isinstance(node, ast.Subscript) else node
             return self.reject(node, e, [value], [place])
+        except (TypeError, ValueError, IndexError, DimError) as e:
+            return self.ev.error("TS207", f"{value.type.pretty()} cannot be indexed by this ({e})", node)
+
+    def stored(self, node: ast.AST, value: Value, index: Any, item: Any, places: Places) -> Any:
+        """`value` after `value[index] = item`; `places`: the nodes of both."""
+        if any(isinstance(v, Number) for v in leaves(index)):
+            return self.ev.undecide("the index must be known", node)
+        try:
+            return stored(self.g, value, index, item)
+        except InferError as e:
+            return self.reject(node, e, [value, item], places)
         except (TypeError, ValueError, IndexError, DimError) as e:
             return self.ev.error("TS207", f"{value.type.pretty()} cannot be indexed by this ({e})", node)
 

@@ -16,7 +16,7 @@ from tessera.compiler.frontend.function import custom_rules, gradients, loop_exi
 from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.results import as_results, fault, in_order
-from tessera.compiler.frontend.names.frame import Closure, Flow, Path
+from tessera.compiler.frontend.names.frame import Closure, Flow, Frame, Path
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -29,6 +29,8 @@ from tessera.compiler.frontend.names.values import (
     Unknown,
     has_unknown,
     is_live_array,
+    is_sequence,
+    leaves,
     type_name,
 )
 from tessera.compiler.graph.operator import ALIASES, METHODS, PROPERTIES, REGISTRY, Operator
@@ -44,8 +46,8 @@ from tessera.language.policies import Policy
 from tessera.language.scalars import BY_SYMBOL
 
 COUNTER = TensorType((), dtypes.int64)
-CONTIGUOUS = "contiguous"
-"""a method that returns the tensor itself: where elements lie, the compiler decides"""
+COPIES = ("contiguous", "copy", "clone")
+"""methods that return the tensor itself: it is a value, and where elements lie, the compiler decides"""
 
 
 class FunctionLayer(Layer):
@@ -271,6 +273,52 @@ class FunctionLayer(Layer):
     def subscript(self, node: ast.AST, value: Any, index: Any) -> Any:
         return self.emission.subscript(node, value, index)
 
+    def store(self, node: ast.AST, value: Any, index: Any, item: Any) -> None:
+        """`x[1:-1] = y`: tensors are values, so the name stands for a new one from here on."""
+        place = node.target if isinstance(node, ast.AugAssign) else node
+        held = getattr(place, "value", node)
+        inside = not isinstance(held, ast.Name) or held.id in self.ev.frame.names
+        if not inside or not isinstance(held, (ast.Name, ast.Subscript, ast.Attribute)):
+            message = "elements are stored to a tensor that has a name; give it one before"
+            if not inside:
+                what = ast.unparse(held)
+                message = f"{what} belongs to what is around this function: pass it, store to it here, and return it"
+            self.ev.error("TS102", message, node)
+            return
+        if isinstance(held, ast.Attribute) and self.owns(self.ev.eval(held.value)):
+            shown = ast.unparse(held)
+            message = f"{shown} is a value of its own, and a store to it would not change {ast.unparse(held.value)}"
+            self.ev.error("TS102", f"{message}; give it a name before", node)
+            return
+        given = self.builtins["tessera.array"](self.ev, node, [item], {}) if is_sequence(item) else item
+        given = given if (held_outside := self.adopt("", given, node)) is MISSING else held_outside
+        if isinstance(given, Unknown):
+            return
+        given = self.lift(given, TensorType((), value.type.dtype), self.ev.span(node))
+        if given is None:
+            self.ev.error("TS105", f"a tensor or a number is stored, not {type_name(item)}", node)
+            return
+        found = self.emission.stored(
+            node, value, index, given, [held, node.value if isinstance(node, ast.AugAssign) else node]
+        )
+        if not isinstance(found, Unknown):
+            self.ev.assign(held, found)
+            if isinstance(held, ast.Name):
+                self.ev.frame.parted[held.id] = found, node
+
+    def ended(self, frame: Frame, tree: ast.FunctionDef | ast.Lambda, value: Any) -> None:
+        """Refuses stores to parameters that nothing reads: in NumPy the caller's array would change."""
+        given = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
+        returned = [*leaves(value)]
+        if self.ev.undecided or any(isinstance(v, Unknown) for v in returned):
+            return
+        for name, (last, node) in frame.parted.items():
+            if name in given and not last.uses and not any(v is last for v in returned):
+                message = (
+                    f"what is stored to {name} is lost: tensors are values, and the caller's array does not change"
+                )
+                self.ev.error("TS102", f"{message}; return {name}", node)
+
     def iterate(self, node: ast.AST, value: Any) -> list[Any] | None:
         type: TensorType = value.type
         if not type.rank:
@@ -294,13 +342,13 @@ class FunctionLayer(Layer):
             return dims.prod(type.shape)
         if name in PROPERTIES:
             return self.emission.emit(node, PROPERTIES[name], *PROPERTIES[name].bind([value], {}))
-        return Method(value, name) if name in METHODS or name == CONTIGUOUS else MISSING
+        return Method(value, name) if name in METHODS or name in COPIES else MISSING
 
     def attributes(self, value: Any) -> Sequence[str]:
-        return ["shape", "dtype", "ndim", "size", CONTIGUOUS, *PROPERTIES, *METHODS]
+        return ["shape", "dtype", "ndim", "size", *COPIES, *PROPERTIES, *METHODS]
 
     def method(self, node: ast.Call, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if method.name == CONTIGUOUS and not args and not kwargs:
+        if method.name in COPIES and not args and not kwargs:
             return method.owner
         return self.apply(node, METHODS[method.name], [method.owner, *args], kwargs)
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 
+from tessera.compiler.frontend.syntax.assigned import base_name
 from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.immutable import immutable, mutable
 
@@ -375,13 +376,6 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
 def called(node: ast.Call) -> str:
     """The last part of what is called: "range" of `ts.tile.range(...)`."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def base_name(target: ast.expr) -> str:
-    """The name that a place belongs to: "C" of `C[m, n]`; "" where it is none."""
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    return target.id if isinstance(target, ast.Name) else ""
 
 
 def reads(statement: ast.AST) -> frozenset[str]:

@@ -82,6 +82,8 @@ class Frame:
     """values returned on paths that may or may not be taken"""
     rests: list[Any] = field(default_factory=list[Any])
     """for each open block, its statements and the place of the one that runs; a `LoopMark` at each open loop"""
+    parted: dict[str, tuple[Any, Any]] = field(default_factory=dict[str, tuple[Any, Any]])
+    """for each name of a tensor to which parts were stored, what it was after the last store, and the store"""
     effect: str = ""
     """what a method does to the state that it is a method of: "append" """
     kept: dict[tuple[int, int, int, int, str], Any] | None = None

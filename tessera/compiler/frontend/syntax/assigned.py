@@ -96,3 +96,16 @@ def stored_names(statements: list[ast.stmt]) -> frozenset[str]:
             continue
         stack.extend(ast.iter_child_nodes(node))
     return frozenset(out)
+
+
+def parted_names(node: ast.AST) -> frozenset[str]:
+    """Names whose parts statements store to: C for `C[m, n] = x`."""
+    stored = (n for n in ast.walk(node) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+    return frozenset(name for n in stored if (name := base_name(n)))
+
+
+def base_name(target: ast.expr) -> str:
+    """The name that a place belongs to: "C" of `C[m, n]`; "" where it is none."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else ""

@@ -116,13 +116,17 @@ class Elementwise(Operator, abstract=True):
         return total
 
 
+_PARTS = ("real", "imag")
+"""attributes of tensors, as in NumPy"""
+
 for _scalar in TABLE.values():
     _first = _scalar.doc.split()[0]
     _doc = (_first.capitalize() if len(_first) > 1 and _first.isalpha() else _first) + _scalar.doc[len(_first) :]
     _names = (_scalar.name, *ALIASES.get(_scalar.name, ()))
     type(_scalar.name, (Elementwise,), {
         "__doc__": f"{_doc}.", "__module__": __name__, "name": _scalar.name, "scalar": _scalar, "functions": _names,
-        "methods": () if _scalar.name == "where" else _names, "differentiable": _scalar.name not in STEPS,
+        "methods": () if _scalar.name in ("where", *_PARTS) else _names,
+        "properties": _names if _scalar.name in _PARTS else (), "differentiable": _scalar.name not in STEPS,
     })  # fmt: skip
 
 

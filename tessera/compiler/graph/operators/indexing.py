@@ -221,9 +221,7 @@ class SlicedAxis:
 def subscript(g: GraphBuilder, x: Value, key: Any) -> Value:
     """`x[key]`. Raises InferError (TS207, TS301) where the key does not fit."""
     shape = tensor(x).shape
-    items = _items(g, shape, cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))
-    consuming = (i for i in items if i is not None and i is not Ellipsis)
-    axes = [_axis(g, item, size) for item, size in zip(consuming, shape, strict=True)]
+    items, axes = axes_of(g, shape, key)
     if any(a.index is not None and tensor(a.index).rank for a in axes):
         for a in axes:
             if a.drop:  # beside index tensors an integer counts as one of them
@@ -236,6 +234,13 @@ def subscript(g: GraphBuilder, x: Value, key: Any) -> Value:
         x = g.slice(x, tuple(starts), tuple(stops), tuple(steps))
     new = _gathered(g, x, axes, items) if any(a.index is not None for a in axes) else _plain(g, x, axes, items)
     return new
+
+
+def axes_of(g: GraphBuilder, shape: Shape, key: Any) -> tuple[list[Any], list[SlicedAxis]]:
+    """The parts of a key, with a slice for each axis that it leaves out, and what they mean for each axis."""
+    items = _items(g, shape, cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))
+    consuming = (i for i in items if i is not None and i is not Ellipsis)
+    return items, [_axis(g, item, size) for item, size in zip(consuming, shape, strict=True)]
 
 
 def _restore_indexed(axes: Sequence[SlicedAxis], shape: Shape) -> None:
@@ -315,9 +320,8 @@ def _not_before(g: GraphBuilder, at: Dim, what: str) -> None:
 def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> SlicedAxis:
     for bound in (s.start, s.stop, s.step):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, Expr))):
-            raise fail(
-                f"slice bounds are integers known at compile time, not {bound!r}; take(x, start + iota(n)) moves"
-            )
+            how = "write // for /" if isinstance(bound, float) else "take(x, start + iota(n)) moves"
+            raise fail(f"slice bounds are integers known at compile time, not {bound!r}; {how}")
     step = 1 if s.step is None else s.step
     if not isinstance(step, int) or step == 0:
         raise fail(f"a slice step is an integer other than 0, not {step}")

@@ -330,7 +330,12 @@ def isinstance_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any
 def print_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     if _owned(ev, args, kwargs):
         return ev.layer.call(node, Builtin("print"), args, kwargs)
-    ev.error("TS102", "print does nothing in a compiled function", node, severity="warning")
+    ev.error(
+        "TS102",
+        "print does nothing in a compiled function; print outside of it, or return what it would show",
+        node,
+        severity="warning",
+    )
     return None
 
 

@@ -12,12 +12,12 @@ from tessera.compiler.frontend.kernel.control import lanes
 from tessera.compiler.frontend.kernel.control.branches import condition
 from tessera.compiler.frontend.kernel.control.loop_exits import close, enter, run_body
 from tessera.compiler.frontend.kernel.control.masks import FIXED
-from tessera.compiler.frontend.kernel.grid import SERIAL, base_name
+from tessera.compiler.frontend.kernel.grid import SERIAL
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.kernel.values import Axis, TileWindow, marks
 from tessera.compiler.frontend.names.frame import Flow, LoopMark
 from tessera.compiler.frontend.names.values import UNKNOWN, Counting
-from tessera.compiler.frontend.syntax.assigned import jumps, stored_names
+from tessera.compiler.frontend.syntax.assigned import jumps, parted_names, stored_names
 from tessera.compiler.ir.core import Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, TileType
 from tessera.language.dims import Expr
@@ -118,9 +118,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
 
 def _parts(k: KernelState, node: ast.For | ast.While) -> set[str]:
     """Names of tiles that a loop stores to in part: it carries them like those that it assigns."""
-    stored = (n for n in ast.walk(node) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
-    found = {name for n in stored if (name := base_name(n))}
-    return {n for n in found if k.is_tile(v := k.ev.frame.names.get(n)) and not isinstance(v, FIXED)}
+    return {n for n in parted_names(node) if k.is_tile(v := k.ev.frame.names.get(n)) and not isinstance(v, FIXED)}
 
 
 def repeat(k: KernelState, node: ast.While, value: Any) -> Flow:
