@@ -1359,7 +1359,7 @@ def norm(x: A, ord: float = 2, axis: Axes = None, keepdims: _bool = False, *, di
     The orders `inf` and `-inf` are the largest and the smallest |x|.
     """
 
-def normal(seed: Array, shape: Shape, mean: float = 0.0, std: float = 1.0, dtype: DType = f32) -> Tensor:
+def normal(seed: Array, shape: Shape = (), mean: float = 0.0, std: float = 1.0, dtype: DType = f32) -> Tensor:
     """Normally distributed floats: the transform of Box and Muller (1958) of two random words."""
 
 def not_equal(x: A, y: Array) -> A:
@@ -1645,7 +1645,7 @@ def trunc(x: A) -> A:
 def unbind(x: A, axis: int = 0, *, dim: int = ..., dims: int = ...) -> tuple[A, ...]:
     """A tuple of the slices of `x` along `axis`. The size of this axis must be known."""
 
-def uniform(seed: Array, shape: Shape, low: float = 0.0, high: float = 1.0, dtype: DType = f32) -> Tensor:
+def uniform(seed: Array, shape: Shape = (), low: float = 0.0, high: float = 1.0, dtype: DType = f32) -> Tensor:
     """Uniformly distributed floats in [low, high) of 24 random bits (f64: 53). Narrow floats may round up to high."""
 
 def unsqueeze(x: A, *axis: Any, dim: int | Sequence[int] = ..., dims: int | Sequence[int] = ...) -> A:

@@ -68,6 +68,7 @@ _OF_PACKAGE: dict[str, str] = {
         "ts.tree_map(f, tree, ...) maps all arrays, ts.tree_leaves(tree) is the list of them",
     ),
     **dict.fromkeys(("index_add", "scatter_reduce"), "ts.scatter_add(x, axis, index, source), ts.segment_sum"),
+    "associative_scan": "ts.cumsum, cumprod, cummax and ts.scan go along an axis, ts.tile.associative_scan in kernels",
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",
     **dict.fromkeys(("Scalar", "scalar"), "a parameter that is a number is annotated by its dtype: a: ts.f32"),
     **dict.fromkeys(("cuda", "mps", "xpu"), "ts.devices() lists the devices; model.to('cuda') and x.to('cuda') move"),

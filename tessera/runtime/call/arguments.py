@@ -46,6 +46,10 @@ class Leaf:
     dtype: DType | None = None
 
 
+_SCHEDULE = ("num_warps", "num_stages")
+"""what Triton takes at a launch"""
+
+
 @mutable
 class Bound:
     """The arguments of one call, sorted. Keys of `values` and `views` are names of leaves."""
@@ -102,7 +106,11 @@ class Parameters:
         except TypeError as error:
             bare = [p.replace(annotation=p.empty) for p in self.python.parameters.values()]
             wanted = inspect.Signature(bare)
-            raise LaunchError(self._diagnostic("TS105", f"{error}\nExpected: {self.name}{wanted}", None)) from None
+            how = "".join(
+                f"\nWrite @ts.kernel({n}=...) or {self.name}.with_config({n}=...)" for n in kwargs if n in _SCHEDULE
+            )
+            message = f"{error}\nExpected: {self.name}{wanted}{how if self.definition.kind == 'kernel' else ''}"
+            raise LaunchError(self._diagnostic("TS105", message, None)) from None
         bound.apply_defaults()
         return bound.arguments
 

@@ -85,6 +85,8 @@ def test_leaves_of_a_tree():
         (lambda: ts.jit(nopython=True), "nopython.*leave it out"),
         (lambda: ts.function(wrong=1), r"unexpected keyword argument 'wrong'$"),
         (lambda: doubled[(4,)](X[0]), r"a kernel takes no grid.*call doubled\(\.\.\.\)"),
+        (lambda: doubled(X[0], num_warps=4), r"Write @ts\.kernel\(num_warps=\.\.\.\) or doubled\.with_config"),
+        (lambda: ts.associative_scan(max, X), r"ts\.cumsum.*ts\.scan"),
     ],
 )
 def test_the_error_says_what_to_write(call, said):
@@ -115,6 +117,42 @@ def test_pythons_range_counts_between_loaded_numbers():
     y = np.full(3, 9, np.float32)
     rows_by_python(values, columns, starts, np.float32([1, 10, 100]), y)
     assert y.tolist() == [201, 0, 30]
+
+
+def test_one_number_needs_no_shape():
+    @ts.function
+    def drawn(key: ts.int64):
+        return ts.uniform(key), ts.normal(key)
+
+    one, other = drawn(3)
+    assert float(one) == float(ts.uniform(3, ())) and float(other) == float(ts.normal(3))
+    assert np.array_equal(ts.vmap(ts.uniform)(np.arange(3)), [float(ts.uniform(key)) for key in range(3)])
+
+
+@ts.kernel
+def scores(
+    q: Tensor["B", "H", "S", "D", f32], k: Tensor["B", "H", "S", "D", f32], out: Tensor["B", "H", "S", "S", f32]
+):
+    for i in ts.tile.range(0, S, 8):
+        for j in ts.tile.range(0, S, 8):
+            out[..., i : i + 8, j : j + 8] = q[..., i : i + 8, :] @ k[..., j : j + 8, :].mT
+
+
+@ts.kernel
+def turned_around(
+    q: Tensor["B", "H", "S", "D", f32], k: Tensor["B", "H", "S", "D", f32], out: Tensor["B", "H", "S", "S", f32]
+):
+    for i in ts.tile.range(0, S, 8):
+        out[..., i : i + 8, :] = q[..., i : i + 8, :] @ k[...].T
+
+
+def test_batches_of_tiles_are_turned_by_mT():
+    q = np.random.default_rng(0).standard_normal((2, 3, 10, 4), np.float32)
+    out = np.zeros((2, 3, 10, 10), np.float32)
+    scores(q, q, out)
+    np.testing.assert_allclose(out, q @ q.swapaxes(-1, -2), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ts.CompileError, match=r"\.T turns all axes around, \.mT the last two"):
+        turned_around(q, q, out)
 
 
 def test_parts_of_complex_numbers_are_attributes():

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from tessera.compiler.frontend.evaluate.machine import Evaluator
     from tessera.compiler.frontend.names.frame import Path
 
-PROPERTIES = ("T", "shape", "dtype", "ndim")
+PROPERTIES = ("T", "mT", "shape", "dtype", "ndim")
 CONVERSIONS = ("to", "astype", "type")
 """PyTorch's and NumPy's names of `cast`"""
 
@@ -310,6 +310,12 @@ class KernelLayer(KernelState):
         if name == "T":
             return BUILTINS["transpose"].build(self, value)
         t: Any = value if isinstance(value, View) else self.type_of(value)
+        if name == "mT":
+            rank = len(t.shape)
+            if rank < 2:
+                raise KernelFault("TS402", f"mT turns the last two axes, and {type_name(value)} has {rank}")
+            order = (*range(rank - 2), rank - 1, rank - 2) if rank > 2 else ()
+            return BUILTINS["transpose"].build(self, value, *order)
         return {"shape": t.shape, "dtype": t.dtype, "ndim": len(t.shape)}[name]
 
     def has_function(self, name: str) -> bool:

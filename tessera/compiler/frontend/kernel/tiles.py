@@ -293,6 +293,8 @@ class Tiles:
         if at.shape[-1] != bt.shape[-2]:
             turned = [turn] if at.shape[-1] == bt.shape[-1] else []
             hint = f"; did you mean {turn.message}?" if turned else ""
+            if not turned and bt.rank > 2 and bt.shape[0] == at.shape[-1]:
+                hint = "; .T turns all axes around, .mT the last two"
             both = f"axis {at.rank - 1} of {shape_text(at.shape)} with axis {bt.rank - 2} of {shape_text(bt.shape)}"
             message = f"mma contracts {both}: {at.shape[-1]} is not {bt.shape[-2]}{hint}"
             raise KernelFault("TS402", message, suggestions=turned)

@@ -128,7 +128,13 @@ class Uniform(RandomOperator):
     """Uniformly distributed floats in [low, high) of 24 random bits (f64: 53). Narrow floats may round up to high."""
 
     def infer(
-        self, t: Infer, seed: TensorType, shape: Shape, low: float = 0.0, high: float = 1.0, dtype: DType = dtypes.f32
+        self,
+        t: Infer,
+        seed: TensorType,
+        shape: Shape = (),
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: DType = dtypes.f32,
     ) -> TensorType:
         out = self.bits(t, seed, shape, dtype)
         t.require(out, "float")
@@ -151,7 +157,13 @@ class Normal(RandomOperator):
     """Normally distributed floats: the transform of Box and Muller (1958) of two random words."""
 
     def infer(
-        self, t: Infer, seed: TensorType, shape: Shape, mean: float = 0.0, std: float = 1.0, dtype: DType = dtypes.f32
+        self,
+        t: Infer,
+        seed: TensorType,
+        shape: Shape = (),
+        mean: float = 0.0,
+        std: float = 1.0,
+        dtype: DType = dtypes.f32,
     ) -> TensorType:
         out = self.bits(t, seed, shape, dtype)
         t.require(out, "float")
