@@ -144,7 +144,8 @@ def _demand_tensors(t: Infer, operator: Operator, operands: Sequence[Any]) -> No
             continue
         for v in cast("list[Any]", o) if p.variadic and isinstance(o, (list, tuple)) else (o,):
             if not isinstance(v, Value):
-                how = "; ts.array makes a tensor of a list" if type(v) is list else ""
+                given: object = v
+                how = "; ts.array makes a tensor of a list" if isinstance(given, list) else ""
                 t.fail("TS105", f"{operator.name} takes a tensor or a number as {p.name}, not {shown(v)}{how}")
 
 
