@@ -103,7 +103,7 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(
         ("convolve", "correlate"), "ts.conv1d(x[None, None], kernel[None, None], padding=...) does not flip"
     ),
-    **dict.fromkeys(("average", "avg"), "write ts.mean(x, axis), or ts.sum(w * x) / ts.sum(w)"),
+    "avg": "write ts.mean(x, axis)",
     "identity": "write ts.eye(n)",
     **{n: f"in kernels it is ts.tile.{n}" for n in ("program_id", "num_programs", "cdiv", "store")},
     "constexpr": "annotate a parameter with ts.Const, ts.Const['BLOCK'] where a dim has its name",
