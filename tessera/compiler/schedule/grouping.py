@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field
 
-from tessera.compiler.graph.passes.rematerialize import orders
+from tessera.compiler.graph.passes.rematerialize import orders, size_of
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.launches import LAUNCHES
 from tessera.compiler.ir.types import Shape
@@ -285,12 +285,23 @@ class FusionGrouping:
                 raise Apart("epilogue")
             if for_a_reduction(op, trial):
                 raise Apart("reduced")
+            if self.holds_operands(trial, op):
+                raise Apart("later")
         elif long_reduction(op):
             ops = set(trial.ops)
             if any(leaves(r, ops) for o in trial.ops if o is not op for r in o.results):
                 raise Apart("other results")
             if len(collapse(trial.space, [0] * len(trial.space), [*trial.walks])) > 1:
                 raise Apart("order")
+
+    def holds_operands(self, g: FusionGroup, op: Op) -> bool:
+        """Whether the product of `g`, if it takes in `op`, waits for what is computed after it, and so do its operands,
+        which are much larger than its result."""
+        product = g.ops[0]
+        later = [s for s in self.sources[op] if s not in g.ops and self.order[s] > self.order[product]]
+        if not any(not is_number(r) for s in later for r in s.results):
+            return False
+        return 4 * size_of(product.result) < sum(map(size_of, product.operands))
 
     def merge(self, g: FusionGroup, h: FusionGroup) -> bool:
         """Takes `h` into `g` where that is legal; else keeps why not."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import cast
 
-from tessera.compiler.ir.core import Block, Builder, Op, Value
+from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, stored
 from tessera.compiler.ir.types import TensorType, TileType
 from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import collapse
 from tessera.compiler.schedule.alignment import base_of, long_reduction
+from tessera.compiler.schedule.lifetimes import read_later
 from tessera.compiler.schedule.matrices import Contraction, contraction, operands_as_matrices, ordered, roles
 from tessera.compiler.schedule.views import ViewLayout, is_view, kind_of, layout_of, number_everywhere, views_to
 from tessera.language import dtypes
@@ -35,7 +36,7 @@ def normalise(block: Block, sizes: Sizes) -> None:
     copies: dict[ViewLayout, Value] = {}
     for op in list(block.ops):
         if is_view(op) and layout_of(op.result) is None:
-            op.set_operand(0, copy_before(op, op.operands[0]))
+            _copy_for_view(op)
         elif op.name == "graph.contract":
             _normalise_contraction(op, sizes)
         elif kind_of(op) == "gather":
@@ -66,6 +67,24 @@ def normalise(block: Block, sizes: Sizes) -> None:
         count = len(cast("tuple[int, ...]", last.parent.attrs.get("states", ()))) if last.parent is not None else 0
         places = range(len(last.operands))
         _own(last, [*places[len(places) - count :], *places[: len(places) - count]])  # states first: they are large
+
+
+def _copy_for_view(op: Op) -> None:
+    """A view that is no window has a copy. Its readers in a backward pass have one of their own if what is copied is in
+    memory then anyway: else the first copy would be kept as well."""
+    late = [user for user in op.result.users if user.origin.order > op.origin.order and user.block is op.block]
+    if late and len(late) < len(op.result.users):
+        first = min(late, key=op.block.index) if op.block is not None else late[0]
+        if read_later(base_of(op.operands[0]), first):
+            again = clone(op, {})
+            again.origin = first.origin
+            Builder.before(first).insert(again)
+            again.set_operand(0, copy_before(again, again.operands[0]))
+            for user in late:
+                for i, v in enumerate(user.operands):
+                    if v is op.result:
+                        user.set_operand(i, again.result)
+    op.set_operand(0, copy_before(op, op.operands[0]))
 
 
 def _normalise_launch(op: Op, known: Mapping[ViewLayout, Value]) -> dict[ViewLayout, Value]:

@@ -36,6 +36,7 @@ CAUSES: dict[str, str] = {
     "between": "a kernel between them needs the first and is needed by the second",
     "epilogue": "what is done with the product walks memory in an order that its rows and columns do not have",
     "reduced": "a reduction computes it from what is in memory anyway, so that it need not be stored as well",
+    "later": "the product would wait for what is computed after it, and its operands in memory, which are larger",
     "two kernels": "the kernel of a product takes in operators that follow it, and no other kernel",
     "other results": "others read what is computed on the way, and a program of a long reduction gives one value alone",
     "size": "together they have more operators or read more arrays than a kernel keeps in registers",

@@ -103,6 +103,11 @@ def reduced(x: Tensor["M", "K", f32], w: Tensor["K", "N", f32]):
     return y, ts.sum(ts.square(y * 2))
 
 
+def later(x: Tensor[4096, 64, f32], y: Tensor[4096, 64, f32], i: Tensor[4096, ts.int64]):
+    first = x.T @ y
+    return first + ts.segment_sum(ts.exp(y), i, 64)
+
+
 def other_results(x: Tensor["N", f32]):
     y = ts.exp(x)
     return y, ts.sum(y)
@@ -165,6 +170,7 @@ FOUND = [
     (between, "exp", "div", "between"),
     (epilogue, "contract", "add", "epilogue"),
     (reduced, "contract", "mul", "reduced"),
+    (later, "contract", "add", "later"),
     (other_results, "exp", "sum", "other results"),
     (size, "exp", "exp", "size"),
     (two_kernels, "contract", "add", "two kernels"),
