@@ -154,3 +154,34 @@ sys.exit(data[0] != b"a")
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_child_that_is_forked_while_a_thread_compiles_compiles_too() -> None:
+    """The thread's locks, ours and llvmlite's, would stay held in the child."""
+    code = """
+import os, signal, sys, threading, time
+import numpy as np
+import tessera as ts
+from llvmlite.binding import ffi
+from tessera.compiler.targets.cpu.llvm import jit
+
+def busy(lock, begun):
+    with lock:
+        begun.set()
+        time.sleep(0.5)
+
+x = np.ones(3, np.float32)
+ts.negative(x)
+for lock in (jit._lock, ffi.lib._lock):
+    begun = threading.Event()
+    threading.Thread(target=busy, args=(lock, begun)).start()
+    begun.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(100)
+        os._exit(list(ts.square(x)) != [1] * 3)
+    if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(f"the child ended with {status}")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import itertools
+import os
 import sys
 import threading
 from collections.abc import Mapping
@@ -68,6 +69,12 @@ class _StrengthReduction:
             self._compilations -= 1
             if not self._compilations:
                 binding().set_option("tessera", "-disable-lsr=false")
+
+    def after_fork(self) -> None:
+        """In the child: the threads that compiled are not there, and would never end."""
+        if self._compilations:
+            self._compilations = 1
+            self.__exit__()
 
 
 _without_strength_reduction = _StrengthReduction()
@@ -225,3 +232,27 @@ class _Linkers:
 
 
 _linkers = _Linkers()
+
+_held_by_fork: list[Any] = []
+
+
+def _before_fork() -> None:
+    """Waits until no other thread changes a linker or is in llvmlite: the child would find their locks held."""
+    ffi = sys.modules.get("llvmlite.binding.ffi")
+    for lock in (_lock, *([ffi.lib._lock._lock] if ffi is not None else [])):  # in the order of their use
+        lock.acquire()
+        _held_by_fork.append(lock)
+
+
+def _after_fork() -> None:
+    while _held_by_fork:
+        _held_by_fork.pop().release()
+
+
+def _after_fork_in_child() -> None:
+    _after_fork()
+    _without_strength_reduction.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
