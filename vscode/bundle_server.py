@@ -32,7 +32,7 @@ OMITTED = (
     *("cattrs/preconf/", "cattrs/strategies/"),
 )
 # Read by name: features when they are first asked for, others as text.
-TEXTS = ("tessera/kernels/", "tessera/nn/", "tessera/functions/")
+TEXTS = ("tessera/kernels/", "tessera/nn/", "tessera/functions/", "tessera/training/gradient.py")
 WHOLE = ("tessera/language/", *TEXTS, "tessera_lsp/features/")
 # Text that hovers show stands in these.
 SHOWN = ("tessera/language/", *TEXTS)
@@ -50,10 +50,11 @@ except NameError:
 """
 # Modules that are imported for names that nothing uses: the converter is never given a TypedDict, nor its errors
 # explained, passes behind Tile IR run where there are targets, layers are folded for code, and only calls are divided
-# into halves.
+# into halves; texts are kept by our own documents.
 STAND_INS = {
     "cattrs/gen/typeddicts.py": "make_dict_structure_fn = make_dict_unstructure_fn = None\n",
     "cattrs/v.py": "transform_error = None\n",
+    "pygls/workspace/text_document.py": "TextDocument = None\n",
     "tessera/compiler/autodiff/handed_on.py": "HandedOn = None\n",
     "tessera/compiler/layers/fold.py": "Folded = None\ndef fold(func):\n    return None\n",
     "tessera/compiler/layers/unfold.py": "unfold = None\n",

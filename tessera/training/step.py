@@ -16,24 +16,10 @@ import tessera as ts
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.decorators import Function
-from tessera.language.drawing import DRAWS, held_averages, moved_averages
+from tessera.language.drawing import DRAWS
 from tessera.nn import tree
 from tessera.runtime.eager.operators import OperatorFunction
-
-
-def gradient_of(loss, model, given, named, scale):
-    """loss(model, *given, **named): its value, its other results, the buffers that layers have moved, by path, and the
-    gradient of scale * value by the model."""
-
-    def scaled(model):
-        buffers = held_averages(model)
-        result = loss(model, *given, **named)
-        value, more = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
-        assert value is not None, "the loss is None: it returns nothing, or not on each path"
-        return value * scale, (value, more, moved_averages(buffers))
-
-    (_, (value, more, averages)), gradient = ts.value_and_grad(scaled, has_aux=True)(model)
-    return value, more, averages, gradient
+from tessera.training.gradient import gradient_of
 
 
 @functools.lru_cache(8)

@@ -1,6 +1,6 @@
 """`ts.train` as a file calls it: the step of its loss and the update of its optimizer, from their texts.
 
-The step is that of `tessera/training/step.py`, whose text is read, with the parameters of the loss as its own.
+The step is that of `tessera/training/gradient.py`, whose text is read, with the parameters of the loss as its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tessera.immutable import mutable
 from tessera.language.annotations import dotted_name
 from tessera.language.drawing import DRAWS, held_averages, moved_averages
 
-STEP = Path(tessera.__path__[0], "training", "step.py")
+STEP = Path(tessera.__path__[0], "training", "gradient.py")
 MODE = {"mode": "training", DRAWS: "key_"}
 """the options of the step, as its decorator gives them"""
 _PARAMETERS = ("model", "optimizer", "loss", "data")
