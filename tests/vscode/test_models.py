@@ -53,7 +53,7 @@ def point_at(window: Window, text: str, word: str) -> None:
 
 def test_the_gradient_of_a_value(untrusted_window: Window) -> None:
     window = untrusted_window
-    window.see("h: [B, 128] f32 = ts.tanh(self.up(x)) kept 16 KiB")
+    window.see("h: [B, 128] f32 = ts.tanh(self.up(x))kept 16 KiB")
     for text, word, said in (
         ("h: [B, 128] f32 = ts.tanh", "h", "Gradient: [B, 128] f32, 16 KiB"),
         ("best: [B] int64 = ts.argmax", "best", "No gradient: argmax gives int64"),
@@ -72,14 +72,14 @@ def test_hints_follow_an_edit_of_the_model(untrusted_window: Window) -> None:
         window.page.keyboard.press("ArrowLeft")
     window.page.keyboard.press("Delete")
     window.page.keyboard.type("5")
-    window.see("h: [B, 528] f32 = ts.tanh(self.up(x)) kept 66 KiB")
+    window.see("h: [B, 528] f32 = ts.tanh(self.up(x))kept 66 KiB")
     window.shot("model-edited")
     window.revert()
 
 
 def test_members_of_a_model(untrusted_window: Window) -> None:
     window = untrusted_window
-    window.put_cursor("net.py", "logits: [B, 10] f32 = model(images)", "logits")
+    window.put_cursor("net.py", "logits = model(images)", "logits")
     window.page.keyboard.press("End")
     window.page.keyboard.press("Enter")
     window.page.keyboard.type("model.up.", delay=50)
