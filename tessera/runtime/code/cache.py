@@ -116,6 +116,8 @@ class DiskCache(Locked):
     kept. Safe for threads, processes, and across `fork`.
     """
 
+    waits_to_fork = True  # SQLite's own locks, which a thread holds with ours, would stay held in the child
+
     def __init__(self, directory: str | os.PathLike[str], limit: int = 2 << 30) -> None:
         super().__init__()
         self.directory = Path(directory) / f"v{FORMAT}"

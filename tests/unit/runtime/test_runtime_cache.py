@@ -436,6 +436,33 @@ def test_threads_write_at_once(cache):
     assert cache.stats().entries == 40
 
 
+def test_a_fork_waits_for_a_thread_that_uses_it(tmp_path):
+    """SQLite has locks for all of a process: where a child finds them held, it never opens an index."""
+    code = """
+import os, sys, threading, time
+from tessera.runtime.code.cache import DiskCache
+cache, begun, ended = DiskCache(sys.argv[1]), threading.Event(), threading.Event()
+
+def use():
+    with cache.lock:
+        begun.set()
+        time.sleep(0.5)
+        ended.set()
+
+threading.Thread(target=use).start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    cache.put("key", {"a": b"1"})
+    os._exit(not ended.is_set() or cache.get("key") != {"a": b"1"})
+_, status = os.waitpid(child, 0)
+sys.exit(os.waitstatus_to_exitcode(status) or cache.get("key") != {"a": b"1"})
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_forked_child_uses_it_too(tmp_path):
     """In a process of its own: forking one that has threads of other libraries' in it may hang."""
     code = """
@@ -449,7 +476,7 @@ if child == 0:
     cache.put("child", {"a": b"2"})
     os._exit(0 if good and cache.problem is None else 1)
 _, status = os.waitpid(child, 0)
-sys.exit(status or cache.get("child") != {"a": b"2"})
+sys.exit(os.waitstatus_to_exitcode(status) or cache.get("child") != {"a": b"2"})
 """
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
