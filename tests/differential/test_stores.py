@@ -148,6 +148,26 @@ def test_what_is_refused(text: str, at: str, code: str, said: str) -> None:
     assert line[found.span.col - 1 :].startswith(at), line[found.span.col - 1 :]
 
 
+@pytest.mark.parametrize(
+    "text, keeps",
+    [
+        ("y = u\n    y[0] = 1\n    return u + y", "u"),
+        ("y = u[1:]\n    y[:] = 0\n    return u", "u"),
+        ("y = u[1:]\n    u[0] = 0\n    return u, y", "y"),
+        ("y = u.copy()\n    y[0] = 1\n    return u + y", ""),
+        ("y = u[1:]\n    u[1:] = 2 * y\n    return u", ""),
+        ("y = ts.sum(u[1:])\n    u[0] = 0\n    return u * y", ""),
+        ("for _ in ts.range(3):\n        y = u\n        u[1:] = y[1:] + 1\n    return u", ""),
+        ("for _ in ts.range(3):\n        y = u\n        u[1:] = 1\n        u = u + y\n    return u", "y"),
+    ],
+)
+def test_other_names_of_the_same_elements_are_reported(text: str, keeps: str) -> None:
+    """NumPy would change them too."""
+    found = [d for a in analyse_file("stores.py", HEAD.replace("edge", "unused") + text + "\n") for d in a.diagnostics]
+    assert [d.severity for d in found] == ["warning"] * bool(keeps)
+    assert all(d.code == "TS102" and d.message.startswith(f"{keeps} keeps the elements that it had") for d in found)
+
+
 def test_names_from_outside_are_not_stored_to() -> None:
     held = np.ones(3)
 

@@ -159,6 +159,10 @@ class Emission:
         except (TypeError, ValueError, IndexError, DimError) as e:
             return self.ev.error("TS207", f"{value.type.pretty()} cannot be indexed by this ({e})", node)
 
+    def copied(self, value: Value) -> Value:
+        """A value of its own with the same elements, which costs nothing: what is stored to one is not the other."""
+        return self.ev.builder.value("graph.cast", (value,), value.type, {"dtype": tensor(value).dtype}, value.hint)
+
     def stored(self, node: ast.AST, value: Value, index: Any, item: Any, places: Places) -> Any:
         """`value` after `value[index] = item`; `places`: the nodes of both."""
         if any(isinstance(v, Number) for v in leaves(index)):

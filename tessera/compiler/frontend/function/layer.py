@@ -33,7 +33,7 @@ from tessera.compiler.frontend.names.values import (
     leaves,
     type_name,
 )
-from tessera.compiler.graph.operator import ALIASES, METHODS, PROPERTIES, REGISTRY, Operator
+from tessera.compiler.graph.operator import ALIASES, BY_OP, METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.compiler.ir.core import Op, Region, Value
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.compiler.unit import Param
@@ -46,8 +46,16 @@ from tessera.language.policies import Policy
 from tessera.language.scalars import BY_SYMBOL
 
 COUNTER = TensorType((), dtypes.int64)
-COPIES = ("contiguous", "copy", "clone")
+CONTIGUOUS = "contiguous"
+COPIES = (CONTIGUOUS, "copy", "clone")
 """methods that return the tensor itself: it is a value, and where elements lie, the compiler decides"""
+
+
+def _viewed(v: Value) -> Value:
+    """What `v` is a view of in NumPy's sense, or itself."""
+    while v.op is not None and (operator := BY_OP.get(v.op.name)) is not None and operator.kind == "view":
+        v = v.op.operands[0]
+    return v
 
 
 class FunctionLayer(Layer):
@@ -305,6 +313,13 @@ class FunctionLayer(Layer):
             self.ev.assign(held, found)
             if isinstance(held, ast.Name):
                 self.ev.frame.parted[held.id] = found, node
+                self._note_views(held.id, value, node)
+
+    def _note_views(self, name: str, value: Value, node: ast.AST) -> None:
+        """Other names of what is stored to, and of views of it, which NumPy would change as well."""
+        for other, held in self.ev.frame.names.items():
+            if other != name and isinstance(held, Value) and _viewed(held) is _viewed(value):
+                self.ev.frame.views[node, other] = name, held, len(held.uses)
 
     def ended(self, frame: Frame, tree: ast.FunctionDef | ast.Lambda, value: Any) -> None:
         """Refuses stores to parameters that nothing reads: in NumPy the caller's array would change."""
@@ -312,6 +327,11 @@ class FunctionLayer(Layer):
         returned = [*leaves(value)]
         if self.ev.undecided or any(isinstance(v, Unknown) for v in returned):
             return
+        for (node, other), (name, held, uses) in frame.views.items():
+            if len(held.uses) > uses or any(v is held for v in returned):
+                message = f"{other} keeps the elements that it had: NumPy's store to {name} would change them too"
+                fix = f"read {other} before, or write {other} = ... .copy() if that is meant"
+                self.ev.error("TS102", f"{message}; {fix}", node, severity="warning")
         for name, (last, node) in frame.parted.items():
             if name in given and not last.uses and not any(v is last for v in returned):
                 message = (
@@ -349,7 +369,7 @@ class FunctionLayer(Layer):
 
     def method(self, node: ast.Call, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if method.name in COPIES and not args and not kwargs:
-            return method.owner
+            return self.emission.copied(method.owner) if method.name != CONTIGUOUS else method.owner
         return self.apply(node, METHODS[method.name], [method.owner, *args], kwargs)
 
     def call(self, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -84,6 +84,11 @@ class Frame:
     """for each open block, its statements and the place of the one that runs; a `LoopMark` at each open loop"""
     parted: dict[str, tuple[Any, Any]] = field(default_factory=dict[str, tuple[Any, Any]])
     """for each name of a tensor to which parts were stored, what it was after the last store, and the store"""
+    views: dict[tuple[Any, str], tuple[str, Any, int]] = field(
+        default_factory=dict[tuple[Any, str], tuple[str, Any, int]]
+    )
+    """for each such store and each other name of the same elements, the name that was stored to, what the other one is,
+    and how many ops read that before"""
     effect: str = ""
     """what a method does to the state that it is a method of: "append" """
     kept: dict[tuple[int, int, int, int, str], Any] | None = None
