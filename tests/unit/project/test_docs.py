@@ -59,7 +59,7 @@ def test_the_site_fetches_nothing(site):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_between_files_exist(page):
-    text = page.read_text(encoding="utf-8")
+    text = re.sub(r"`[^`\n]+`", "code", page.read_text(encoding="utf-8"))  # `kernel[grid](x)` is no link
     for target in re.findall(r"\]\(([^)#]+)", text):
         if "://" not in target:
             generated = target in {
