@@ -112,11 +112,14 @@ def _relu(x: Any) -> Any:
     return np.maximum(x, 0)
 
 
-def _erf(x: Any) -> Any:
-    """Elementwise from the C library's erf, correctly rounded to a unit or so in f64."""
+def _each(f: Callable[[float], float], x: Any) -> Any:
+    """A function of the C library, correctly rounded to a unit or so in f64, of each element."""
     wide = np.asarray(x, dtype=np.float64)
-    flat = np.fromiter((math.erf(v) for v in wide.ravel()), dtype=np.float64, count=wide.size)
-    return flat.reshape(wide.shape).astype(np.asarray(x).dtype)
+    return np.fromiter(map(f, wide.ravel()), dtype=np.float64, count=wide.size).reshape(wide.shape)
+
+
+def _erf(x: Any) -> Any:
+    return _each(math.erf, x).astype(np.asarray(x).dtype)
 
 
 def _sigmoid(x: Any) -> Any:
@@ -133,11 +136,15 @@ def _softplus(x: Any) -> Any:
 
 
 def _gelu(x: Any) -> Any:
-    return (0.5 * x * (1 + _erf(x / np.sqrt(2.0).astype(x.dtype)))).astype(np.asarray(x).dtype)
+    """max(x, 0) - |x| Phi(-|x|): x (1 + erf(x / sqrt(2))) / 2 cancels far below 0."""
+    wide = np.asarray(x, dtype=np.float64)
+    a = np.minimum(np.abs(wide), 39.0)  # up to where Phi(-|x|) is 0
+    return (np.where(wide < 0, 0, wide) - a * 0.5 * _each(math.erfc, a / math.sqrt(2))).astype(np.asarray(x).dtype)
 
 
 def _gelu_tanh(x: Any) -> Any:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    """x sigmoid(2u): x (1 + tanh(u)) / 2 cancels far below 0."""
+    return x * _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
 
 
 # arithmetic

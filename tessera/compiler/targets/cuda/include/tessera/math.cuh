@@ -144,11 +144,11 @@ TS_FLOAT_FUNCTION(floor, ::floorf(x), ::floor(x))
 TS_FLOAT_FUNCTION(ceil, ::ceilf(x), ::ceil(x))
 TS_FLOAT_FUNCTION(round, ::rintf(x), ::rint(x))
 TS_FLOAT_FUNCTION(trunc, ::truncf(x), ::trunc(x))
-// activations; no branch overflows, and gelu keeps its precision in the far tail through erfc
-TS_FLOAT_FUNCTION(gelu, 0.5f * x * ::erfcf(-0.70710678118654752f * x), 0.5 * x * ::erfc(-0.70710678118654752440 * x))
-TS_FLOAT_FUNCTION(gelu_tanh,
-                  0.5f * x * (1.0f + ::tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x))),
-                  0.5 * x * (1.0 + ::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))))
+// activations; no branch overflows. 1 + erf and 1 + tanh would cancel far below 0; where erfc is 0, so is gelu
+TS_FLOAT_FUNCTION(gelu, 0.5f * (x < -15.0f ? -15.0f : x) * ::erfcf(-0.70710678118654752f * x),
+                  0.5 * (x < -39.0 ? -39.0 : x) * ::erfc(-0.70710678118654752440 * x))
+TS_FLOAT_FUNCTION(gelu_tanh, x / (1.0f + ::expf(-1.5957691216057308f * (x + 0.044715f * x * x * x))),
+                  x / (1.0 + ::exp(-1.5957691216057307117 * (x + 0.044715 * x * x * x))))
 #undef TS_FLOAT_FUNCTION
 template <class T> TS_FN T square(T x) { return mul(x, x); }
 template <class T> TS_FN bool isnan(T x) { return compute<T>(x) != compute<T>(x); }
