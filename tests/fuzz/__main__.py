@@ -10,6 +10,7 @@ FUZZERS = {
     "faults": "tests.fuzz.faults",
     "frontend": "tests.fuzz.frontend",
     "functions": "tests.fuzz.functions",
+    "fusion": "tests.fuzz.fusion",
     "gathers": "tests.fuzz.gathers",
     "gradients": "tests.fuzz.gradients",
     "indices": "tests.fuzz.indices",

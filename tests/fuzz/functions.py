@@ -135,13 +135,13 @@ def smaller(p: Program) -> Iterator[Program]:
             yield replace(p, blocks=(*p.blocks[:n], "".join(lines[:i] + lines[i + 1 :]), *p.blocks[n + 1 :]))
     used = " ".join([*p.blocks, *p.returns])
     for n, (name, _, annotation) in enumerate(p.arguments):
-        if not any(name == word for word in _words(used)):
+        if not any(name == word for word in words(used)):
             yield replace(p, arguments=p.arguments[:n] + p.arguments[n + 1 :])
         elif annotation and annotation != "int":
             yield replace(p, arguments=(*p.arguments[:n], (name, p.arguments[n][1], ""), *p.arguments[n + 1 :]))
 
 
-def _words(text: str) -> list[str]:
+def words(text: str) -> list[str]:
     return "".join(c if c.isalnum() or c == "_" else " " for c in text).split()
 
 
@@ -175,14 +175,18 @@ def said_of(fault: Fault) -> str:
 
 
 def reproducer(p: Program, fault: Fault) -> str:
-    """A file that shows the fault."""
-    wanted = p.wanted()
+    """A file that shows the fault, and what the oracle wants."""
+    shown = [f"{np.array2string(w.value, threshold=40)}, {HELD[w.kind.name]}" for w in p.wanted()]
+    return script(p, fault) + "".join(f"# wanted: {line}\n" for s in shown for line in s.splitlines())
+
+
+def script(p: Program, fault: Fault) -> str:
+    """A file that runs the program on the target of the fault."""
     lines = [f"# seed {p.seed}: {fault.kind} on {fault.target}: {fault.said.strip().splitlines()[0]}"]
     lines += ["import ml_dtypes", "import numpy as np", "", "import tessera as ts", "", "", "@ts.function"]
     given = ", ".join(text for _, text, _ in p.arguments)
-    shown = [f"{np.array2string(w.value, threshold=40)}, {HELD[w.kind.name]}" for w in wanted]
     lines += [*p.text.splitlines(), "", "", f"# TESSERA_TARGET={fault.target}", f"print(f({given}))"]
-    return "\n".join([*lines, *(f"# wanted: {line}" for s in shown for line in s.splitlines())]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 # Runs

@@ -518,9 +518,16 @@ def array(r: random.Random, shape: tuple[int, ...], kind: str) -> str:
             made = f"({made} + {made[:-1].replace('default_rng(', 'default_rng(1')}) * 1j)"
         return f"{made}.astype({HELD[kind]})"
 
-    n = len(shape)
+    if letter == "f" and r.random() < 0.06 and shape:
+        special = f"np.random.default_rng({r.randrange(1000)}).choice([0.5, -0.0, 1, np.inf, -np.inf, np.nan], {shape})"
+        return f"{special}.astype({HELD[kind]})"
+    return viewed(r, shape, plain)
+
+
+def viewed(r: random.Random, shape: tuple[int, ...], plain: Callable[[tuple[int, ...]], str]) -> str:
+    """The text of an array of that shape: what `plain` gives of it, or a view of what it gives of another shape."""
     views: list[Callable[[], str]] = [lambda: plain(shape)] * 4
-    if n:
+    if shape:
         views += [
             lambda: f"{plain(shape[::-1])}.T",
             lambda: f"{plain((shape[0] + 1, *shape[1:]))}[1:]",
@@ -529,9 +536,6 @@ def array(r: random.Random, shape: tuple[int, ...], kind: str) -> str:
             lambda: f"{plain((2, *shape))}[1]",
             lambda: f"np.broadcast_to({plain((1, *shape[1:]))}, {shape})",
         ]
-    if letter == "f" and r.random() < 0.06 and n:
-        special = f"np.random.default_rng({r.randrange(1000)}).choice([0.5, -0.0, 1, np.inf, -np.inf, np.nan], {shape})"
-        return f"{special}.astype({HELD[kind]})"
     return r.choice(views)()
 
 

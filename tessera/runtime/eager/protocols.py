@@ -210,7 +210,11 @@ def _misfit(error: Exception) -> TensorIndexError:
 def _index(index: Any) -> Any:
     if isinstance(index, tuple):
         return tuple(map(_index, index))
-    return index._data if isinstance(index, Protocols) else index
+    if not isinstance(index, Protocols):
+        return index
+    if index._data.dtype == np.uint64:  # NumPy takes the upper half for negative numbers, which count from the end
+        return index._data.clip(None, np.iinfo(np.int64).max)
+    return index._data
 
 
 def _tensor(storage: Any) -> Any:

@@ -112,5 +112,9 @@ def test_subscripts_that_do_not_fit():
         assert isinstance(caught.value, IndexError)
     with pytest.raises(LaunchError, match="TS207"):
         t[0] = [1, 2, 3, 4]
+    for index in (2**64 - 1, [2**64 - 2], 2**63):  # not -1 and -2, as NumPy has it
+        with pytest.raises(LaunchError, match="TS207"):
+            t[ts.tensor(np.array(index, np.uint64))]
+    np.testing.assert_array_equal(t[ts.tensor(np.array([1, 0], np.uint64))], np.asarray(t)[[1, 0]])
     assert 1.0 in t
     assert 5.0 not in t
