@@ -117,6 +117,22 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Called by `%load_ext tessera`: loads `tessera_jupyter`. Raises MissingDependency where that is not installed."""
+    try:
+        shell.extension_manager.load_extension("tessera_jupyter")
+    except ModuleNotFoundError as e:
+        if e.name != "tessera_jupyter":
+            raise
+        missing = importlib.import_module("tessera.errors").MissingDependency
+        raise missing("tessera_jupyter", "jupyter", "%%tessera") from None
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Called by `%unload_ext tessera`."""
+    shell.extension_manager.unload_extension("tessera_jupyter")
+
+
 def _find(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)

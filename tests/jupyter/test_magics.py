@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
 from IPython.core.error import UsageError
 from tessera_jupyter import command
 
+import tessera as ts
 from tessera.profiler import Profiler
 from tessera.profiler.trial.fusing import fused
 from tessera.runtime import events
@@ -276,3 +278,23 @@ def test_calls_of_functions_of_other_cells_can_be_fused_on_trial(nb):
     assert "\n@ts.function\ndef g_f(" in made.new and made.new.endswith("g_f(x)\n")
     np.testing.assert_allclose(made.after(), np.exp(nb["x"]) * 2 + 1, rtol=1e-6)
     assert made.before().tobytes() == made.after().tobytes()
+
+
+class Missing:
+    """Finds no `tessera_jupyter`, as where it is not installed."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "tessera_jupyter":
+            raise ModuleNotFoundError(name, name=name)
+
+
+def test_it_is_loaded_by_the_name_of_the_library_too(nb, monkeypatch):
+    assert nb.run("%unload_ext tessera_jupyter\n%load_ext tessera").error is None
+    assert nb.run('%%tessera\n@ts.function\ndef f(x: Tensor["N", ts.f32]):\n    return x + 1').error is None
+    assert "f" in nb
+    assert nb.run("%unload_ext tessera").error is None
+    assert nb.shell.find_cell_magic("tessera") is None
+    monkeypatch.delitem(sys.modules, "tessera_jupyter")
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    with pytest.raises(ts.MissingDependency, match=r"(?s)TS604.*pip install 'tessera\[jupyter\]'"):
+        ts.load_ipython_extension(nb.shell)
