@@ -50,8 +50,11 @@ except NameError:
 """
 # Modules that are imported for names that nothing uses: the converter is never given a TypedDict, nor its errors
 # explained, passes behind Tile IR run where there are targets, layers are folded for code, and only calls are divided
-# into halves; texts are kept by our own documents.
+# into halves; texts are kept by our own documents; lsprotocol's classes neither compare nor convert in attrs' own ways.
 STAND_INS = {
+    "attr/_cmp.py": "cmp_using = None\n",
+    "attr/converters.py": "def default_if_none(*values, **options):\n    return None\n",
+    "attr/filters.py": "",
     "cattrs/gen/typeddicts.py": "make_dict_structure_fn = make_dict_unstructure_fn = None\n",
     "cattrs/v.py": "transform_error = None\n",
     "pygls/workspace/text_document.py": "TextDocument = None\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import tessera as ts
 
@@ -24,7 +25,7 @@ def vector_norm(x, axis: int | tuple[int, ...] | None = None, keepdims: bool = F
     return ts.sum(size**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
-def norm(x, ord=None, axis=None, keepdims: bool = False):
+def norm(x, ord: Any = None, axis: Any = None, keepdims: bool = False):
     """NumPy's: `vector_norm` along one axis, `matrix_norm` over two axes. Without `axis` the norm of all elements, and
     with `ord` that of a vector or matrix x."""
     if axis is None and ord is not None:

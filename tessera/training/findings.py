@@ -14,8 +14,12 @@ from tessera.errors import CompileError, DebugCheckError, Diagnostic, Note, Span
 from tessera.language.decorators import Decorated, Function
 from tessera.optimizers import OptimizerState
 from tessera.runtime.call.dispatch import launcher_of
+from tessera.training import gradient
 from tessera.training import step as steps
 from tessera.training.provenance import origin
+
+_OURS = (steps.__file__, gradient.__file__)
+"""the texts around a loss"""
 
 
 def fault(
@@ -52,7 +56,7 @@ def at_loss(error: CompileError, loss: Any) -> CompileError:
     """A finding about the step around a loss, at the loss."""
 
     def ours(span: Span | None) -> bool:
-        return span is not None and (span.file == steps.__file__ or span.file.startswith(steps.OPENED))
+        return span is not None and (span.file in _OURS or span.file.startswith(steps.OPENED))
 
     def moved(d: Diagnostic) -> Diagnostic:
         d = replace(d, notes=tuple(n for n in d.notes if not ours(n.span)))
