@@ -171,8 +171,9 @@ def numbers(r: random.Random, shape: Shape, kind: str, special: bool) -> str:
 
     def made(shape: Shape) -> str:
         g = f"np.random.default_rng({r.randrange(1000)})"
-        if letter == "f" and special:
-            return f"{g}.choice({SPECIAL}, {shape}).astype({held})"
+        if letter in "fc" and special:
+            real, imag = (f"np.random.default_rng({r.randrange(1000)}).choice({SPECIAL}, {shape})" for _ in range(2))
+            return f"{real}.astype({held})" if letter == "f" else f"({real} + {imag} * 1j).astype({held})"
         if letter in "iu":
             low, high = np.iinfo(KINDS[kind].held).min, np.iinfo(KINDS[kind].held).max
             return f"{g}.choice(np.array([{low}, {low + 1}, 2, 3, 5, 9, {high - 1}, {high}], {held}), {shape})"
@@ -228,6 +229,8 @@ def faults(p: Program, targets: Sequence[str]) -> Iterator[Fault]:
                 yield from misread(p, results)
                 continue
             results = {**tensors(p), **alone(p.blocks, tensors(p))}
+            if not {*p.returns} <= {*results}:  # what a smaller program returns it also computes
+                raise Unfit("no such result")
             try:
                 yield from fused(p, results, target)
             except Exception as e:  # what runs alone also runs together

@@ -111,6 +111,13 @@ class Infer:
             self.fail("TS213", f"{name} is an integer of more digits than any float has")
         return float(value)
 
+    def fits(self, value: object, dtype: DType) -> None:
+        """Refuses a complex number among reals, and an integer that the dtype cannot hold."""
+        if isinstance(value, complex) and not dtype.is_complex:
+            self.fail("TS301", f"{value} does not fit {dtype}")
+        if isinstance(value, int) and dtypes.number(value, dtype) is None:
+            self.fail("TS301", f"{shown(value)} does not fit {dtype}")
+
     def dim(self, value: object, name: str = "size") -> Dim:
         """A size: an integer or a symbolic dim."""
         return value if isinstance(value, Expr) else self.integer(value, name)

@@ -89,6 +89,7 @@ REJECTED: list[tuple[str, list[TensorType], Callable[..., Any], str]] = [
         r"no common dtype; say which with cast\(x, f16\)",
     ),
     ("TS302", [T(B, dtype=dtypes.int8)], lambda g, x: g.add(x, 300), "300 does not fit int8"),
+    ("TS301", [T(B, dtype=dtypes.uint32)], lambda g, x: g.pad(x, 1, value=-2), "-2 does not fit uint32"),
     (
         "TS105",
         [X, T(dtype=int64)],

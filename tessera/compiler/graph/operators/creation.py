@@ -62,7 +62,7 @@ class Full(Operator):
         _demand_number(t, value)
         own = dtypes.weak(0 if isinstance(value, Expr) else value, None)
         out = TensorType(sizes(t, shape), t.dtype(own if dtype is None else dtype))
-        _demand_fit(t, value, out.dtype)
+        t.fits(value, out.dtype)
         t.canonical(shape=out.shape, value=value, dtype=out.dtype)
         return out
 
@@ -76,14 +76,6 @@ class Full(Operator):
 def _demand_number(t: Infer, value: object) -> None:
     if not isinstance(value, (bool, int, float, complex, Expr)):
         t.fail("TS105", f"{t.operator} needs a number known at compile time, not {shown(value)}")
-
-
-def _demand_fit(t: Infer, value: object, dtype: DType) -> None:
-    """Refuses a complex number among reals, and an integer that the dtype cannot hold."""
-    if isinstance(value, complex) and not dtype.is_complex:
-        t.fail("TS301", f"{value} does not fit {dtype}")
-    if isinstance(value, int) and dtypes.number(value, dtype) is None:
-        t.fail("TS301", f"{shown(value)} does not fit {dtype}")
 
 
 class Filled(Operator, abstract=True):
@@ -124,7 +116,7 @@ class FullLike(Operator):
     def infer(self, t: Infer, x: TensorType, value: Fill, dtype: DType | None = None) -> TensorType:
         _demand_number(t, value)
         out = self.rule(t, x, dtype)
-        _demand_fit(t, value, out.dtype)
+        t.fits(value, out.dtype)
         return out
 
     def rule(self, t: Infer, x: TensorType, dtype: DType | None) -> TensorType:

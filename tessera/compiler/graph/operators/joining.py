@@ -135,6 +135,7 @@ class Pad(Operator):
         if mode != "constant":
             t.fail("TS213", f"pad knows mode 'constant', not {shown(mode)}")
         t.number(value, "value")
+        t.fits(value, x.dtype)
         pairs = self.pairs(t, x, pad_width)
         t.canonical(pad_width=pairs, value=value)
         return x.with_shape(tuple(a + d + b for d, (a, b) in zip(x.shape, pairs, strict=True)))
