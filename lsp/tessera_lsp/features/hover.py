@@ -113,15 +113,16 @@ def register(server: TesseraServer) -> None:
             text += apart(document, known, line, col) + why_kept(document, known, line, col)
         if known is not None and not inside and covers(_name_of(document, known), line, col):
             text += await spilled(document, known)
-        text += (live.text if live is not None else "") + await _sizes(params, text)
+        text += (live.text if live is not None else "") + await _sizes(server, params, text)
         return _said(text, document.text.span_range(span))
 
-    async def _sizes(params: lsp.HoverParams, text: str) -> str:
-        """In a notebook, what the dims of a text were at the last call of the function there."""
-        cell = await live_values.cell_at(server, params.text_document) if server.settings.sizes else None
-        call = live_values.call_at(cell, params.position.line) if cell is not None else None
-        names = [n for n in call.sizes if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", text)] if call is not None else []
-        return f"*{call.text(names)}*\n\n" if call is not None and names else ""
+
+async def _sizes(server: TesseraServer, params: lsp.HoverParams, text: str) -> str:
+    """In a notebook, what the dims of a text were at the last call of the function there."""
+    cell = await live_values.cell_at(server, params.text_document) if server.settings.sizes else None
+    call = live_values.call_at(cell, params.position.line) if cell is not None else None
+    names = [n for n in call.sizes if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", text)] if call is not None else []
+    return f"*{call.text(names)}*\n\n" if call is not None and names else ""
 
 
 async def _spilled(known: Known, target: str, dims: dict[str, int]) -> str:
