@@ -274,8 +274,15 @@ def _place(e: Exception) -> str:
     return f"raised in {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
+class _NoConstantError(BaseException):
+    """Raised in computing what cannot be a constant of a module; no Exception, for these are findings there."""
+
+
 class _ConstantLayer(Layer):
-    """Owns nothing: constants of a module are ordinary Python."""
+    """Owns nothing: constants of a module are ordinary Python, and what needs tensors is none of them."""
+
+    def call(self, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        raise _NoConstantError
 
     def owns(self, value: Any) -> bool:
         return False
@@ -297,7 +304,7 @@ def constant(
     ev.outside = True
     try:
         value = ev.eval(node)
-    except Exception:  # a constant that cannot be computed is not known, which is not a finding
+    except (Exception, _NoConstantError):  # a constant that cannot be computed is not known, which is not a finding
         value = UNKNOWN
     found = ev.findings.items
     said = next(

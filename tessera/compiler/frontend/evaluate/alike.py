@@ -127,13 +127,13 @@ def evaluated(
     own = found.key(dict(bound))
     if found.changing:
         return inline()
-    key = (closure.node, None if asked else node, ev.builder.block, ev.builder.origin, *_standing(ev), own)
+    key = (closure.node, None if asked else node, ev.builder.block, ev.builder.origin, *standing(ev), own)
     known = ev.alike.get(key)
     if known is not None:
         return _copied(ev, known, found)
-    before, first, steps = _done(ev), len(ev.builder.block.ops), ev.steps
+    before, first, steps = done(ev), len(ev.builder.block.ops), ev.steps
     result = inline()
-    same = _done(ev) == before and _is_renewable(result)
+    same = done(ev) == before and _is_renewable(result)
     ops = ev.builder.block.ops[first:]
     if same and (asked or (_are_plain(ev, ops) and _is_unchanged(found, bound, own))):
         named = tuple([(op, tuple([r.hint for r in op.results]), asked and _is_shared(op)) for op in ops])
@@ -142,20 +142,19 @@ def evaluated(
     return result
 
 
-def _standing(ev: Evaluator) -> tuple[Hashable, ...]:
+def standing(ev: Evaluator) -> tuple[Hashable, ...]:
     """What a call depends on besides its text and its arguments."""
     facts = ev.facts
     known = (*facts.divisible,), (*facts.equal.items(),), (*facts.zero,), (*facts.at_most,)
     return ev.frame.depth, ev.differentiating, known
 
 
-def _done(ev: Evaluator) -> tuple[Any, ...]:
+def done(ev: Evaluator) -> tuple[Any, ...]:
     """What a call may do besides emitting operators."""
-    lists = (
-        ev.findings.items, ev.undecided, ev.pending, ev.checks, ev.launches, ev.tried, ev.states, ev.layer.captures
-    )  # fmt: skip
+    lists = ev.findings.items, ev.undecided, ev.pending, ev.checks, ev.launches, ev.states, ev.layer.captures
+    tried = () if ev.outside else ev.tried  # nobody looks at what is computed outside of programs
     counts = ev.harmless, ev.guesses, ev.incomplete, ev.invoked, ev.drawn, ev.moved, ev.paths
-    return *map(len, lists), *counts, _standing(ev)
+    return *map(len, (*lists, tried)), *counts, standing(ev)
 
 
 def _are_plain(ev: Evaluator, ops: list[Op]) -> bool:

@@ -111,7 +111,7 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
         return found
     if module.path == "tessera" and name in dir(tessera):
         if name == "random_key":  # outside of programs a text decides sizes, for which any key will do
-            return int if ev.outside else ev.error("TS105", drawing.WHY, _asked_at(ev, node))
+            return Builtin("tessera.random_key") if ev.outside else ev.error("TS105", drawing.WHY, _asked_at(ev, node))
         kind = ev.definition.kind
         return ev.error("TS104", f"tessera.{name} cannot be used in a {kind}; {instead_inside(name)}", node)
     if module.path == "tessera" and ev.layer.functions and ev.layer.has_function(name):

@@ -15,6 +15,7 @@ from typing import Any, cast
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
 from tessera.compiler.frontend.evaluate.alike import evaluated, is_module_call
+from tessera.compiler.frontend.evaluate.constructed import constructed, split_of_any
 from tessera.compiler.frontend.evaluate.inlining import inline
 from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method
@@ -90,7 +91,7 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
     if isinstance(callee, Closure):
         return call_closure(ev, node, callee, args, kwargs)
     if isinstance(callee, ClassRef):
-        return _instance(ev, node, callee, args, kwargs)
+        return constructed(ev, callee, args, kwargs, functools.partial(_instance, ev, node, callee, args, kwargs))
     if isinstance(callee, Partial):
         return call(ev, node, callee.function, [*callee.args, *args], {**callee.keywords, **kwargs})
     if isinstance(callee, TransformedRef):
@@ -157,6 +158,8 @@ def _bound_call(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any],
 def _as_python(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, Any], places: Any) -> Any:
     """A plain function of ordinary values in a text: where it takes too long here, its value is merely not known, for
     the compiler will have Python run it."""
+    if (keys := split_of_any(closure, bound)) is not None:
+        return keys
     if ev.as_python:
         return inline(ev, node, closure, bound, places)
     before, most, endless = len(ev.findings.items), ev.most, set(ev.endless)

@@ -274,6 +274,10 @@ class Evaluator(AnalysisRecord):
             self._foreign[id(value)] = value
         return value if adopted is MISSING else adopted
 
+    def is_foreign(self, identity: int) -> bool:
+        """Whether the container of this identity is not the program's own."""
+        return identity in self._foreign
+
     def may_change(self, container: Any, node: ast.AST) -> bool:
         """Whether a container is the program's own. False after a finding."""
         if id(container) not in self._foreign:

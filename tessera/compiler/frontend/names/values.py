@@ -161,6 +161,8 @@ class ClassRef:
 
     by_name: frozenset[str] = frozenset()
     """fields that the constructor takes by name only"""
+    made: dict[Any, Any] = field(default_factory=dict[Any, Any], repr=False)
+    """the objects that it has made outside of programs, by arguments: see `evaluate/constructed.py`"""
 
 
 CALLED = frozenset({"__call__", "forward"})

@@ -14,6 +14,7 @@ from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
 from tessera.compiler.frontend.evaluate.attributes import attribute
 from tessera.compiler.frontend.evaluate.calls import BUILTINS, adopt, has_call
+from tessera.compiler.frontend.evaluate.constructed import any_key
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.operators import compare_sizes
 from tessera.compiler.frontend.evaluate.python.classes import has_attribute, is_instance
@@ -487,7 +488,7 @@ BUILTINS.update({
     "getattr": getattr_, "hasattr": hasattr_, "tessera.range": structured_range,
     "tessera.static_range": static_range, "tessera.cdiv": cdiv,
     "tessera.replace": replace_, "tessera.is_training": is_training,
-    "tessera.no_grad": no_grad,
+    "tessera.no_grad": no_grad, "tessera.random_key": any_key,
     "tessera.monitored": monitored, "functools.partial": partial_, "super": super_,
     "type": type_, "callable": callable_, "object.__setattr__": setattr_,
 })  # fmt: skip
