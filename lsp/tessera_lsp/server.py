@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -24,6 +23,7 @@ from tessera import __version__, knobs
 from tessera.compiler.frontend.workspace import Modules
 from tessera_lsp import messages
 from tessera_lsp.document import Document
+from tessera_lsp.garbage import Garbage
 from tessera_lsp.limits import clamp
 from tessera_lsp.notebook import LANGUAGES, CellSource, Notebook, NotebookCell
 from tessera_lsp.progress import tell_if_long
@@ -37,9 +37,6 @@ _NOTEBOOKS = lsp.NotebookDocumentSyncOptions(
         )
     ]
 )
-PAUSE = 3.0
-"""seconds without an analysis after which a person is taken to be thinking"""
-NEVER = 1_000_000
 SHOWN = ("inlay_hint", "diagnostics", "code_lens")
 """the features that clients show all the time"""
 _ASKED: ContextVar[int] = ContextVar("asked", default=0)
@@ -131,7 +128,7 @@ class TesseraServer(LanguageServer):
         self.errors_page = errors_page
         self.on_analysed: Callable[[Any], None] = lambda document: None
         """shows the findings of a document or cell; the features set it"""
-        self._collection: asyncio.TimerHandle | None = None
+        self._garbage = Garbage()
 
     @property
     def encoding(self) -> str:
@@ -221,7 +218,7 @@ class TesseraServer(LanguageServer):
         return text_document is not None and text_document.diagnostic is not None
 
     def _push(self, document: Document) -> None:
-        self._collect_when_idle()
+        self._garbage.analysed()
         if document.by_import:  # the person has typed elsewhere, so the client does not ask by itself
             self.refresh(*SHOWN)
         elif document.told:
@@ -230,7 +227,7 @@ class TesseraServer(LanguageServer):
             self.on_analysed(document)
 
     def _push_cells(self, document: Document) -> None:
-        self._collect_when_idle()
+        self._garbage.analysed()
         notebook = self.notebooks.get(document.uri)
         if notebook is None or notebook.document is not document:
             return
@@ -255,15 +252,6 @@ class TesseraServer(LanguageServer):
     def _can_refresh(self, feature: str) -> bool:
         able = getattr(self.client_capabilities.workspace, feature, None)
         return able is not None and bool(able.refresh_support)
-
-    def _collect_when_idle(self) -> None:
-        """Collects all cyclic garbage only while nobody types, for it takes longer than an answer may. Young objects
-        are collected as ever. Called after each analysis."""
-        if gc.get_threshold()[2] != NEVER:
-            gc.set_threshold(20_000, 20, NEVER)
-        if self._collection is not None:
-            self._collection.cancel()
-        self._collection = asyncio.get_running_loop().call_later(PAUSE, gc.collect)
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """A fault goes to the log, not into the person's way. That of a request is in its answer, and logged there."""
