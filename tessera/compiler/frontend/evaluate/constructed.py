@@ -111,7 +111,7 @@ def constructed(
         own = given.key(tuple(args)), tuple([(n, given.key(v)) for n, v in kwargs.items()])
     except _Unlike:
         return make()
-    key = own, ev.as_python, standing(ev)
+    key = own, type(ev.layer), ev.as_python, standing(ev)
     known: Made | None = cls.made.get(key)
     if known is not None and ev.steps + known.steps <= ev.most:
         ev.steps += known.steps

@@ -174,6 +174,8 @@ class Evaluator(AnalysisRecord):
 
     def depend(self, name: str, value: Any) -> None:
         """Notes that the result depends on something outside of the function's own text."""
+        if self.outside:
+            return  # who keeps what a text makes compares its names
         scope = self.frame.scope
         if isinstance(value, (Namespace, Builtin, OperatorRef)) and (scope.live or "." in name):
             return  # what the language's names mean is part of every key; whether a text gives them to others is not
