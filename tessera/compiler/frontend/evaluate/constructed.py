@@ -41,7 +41,7 @@ class _AnyKey(int):
     """A key that a text does not give: it decides no size, so any will do."""
 
 
-ANY_KEY = _AnyKey()
+ANY_KEY: int = _AnyKey()
 
 
 @immutable
@@ -182,9 +182,9 @@ def _renewed(value: Any, mapping: Mapping[Value, Value], seen: dict[int, Any]) -
         made.members |= {n: _renewed(v, mapping, seen) for n, v in value.members.items()}
         return made
     if is_dict(value):
-        made = seen[id(value)] = {}
-        made |= {k: _renewed(v, mapping, seen) for k, v in value.items()}
-        return made
+        items = seen[id(value)] = dict[Any, Any]()
+        items |= {k: _renewed(v, mapping, seen) for k, v in value.items()}
+        return items
     if is_sequence(value):
         made = seen[id(value)] = remade(value, [_renewed(v, mapping, seen) for v in value])
         return made
