@@ -22,8 +22,8 @@ from pygls.protocol import LanguageServerProtocol, lsp_method
 from tessera import __version__, knobs
 from tessera.compiler.frontend.workspace import Modules
 from tessera_lsp import messages
+from tessera_lsp.background import Garbage
 from tessera_lsp.document import Document
-from tessera_lsp.garbage import Garbage
 from tessera_lsp.limits import clamp
 from tessera_lsp.notebook import LANGUAGES, CellSource, Notebook, NotebookCell
 from tessera_lsp.progress import tell_if_long

@@ -6,7 +6,7 @@ import asyncio
 import gc
 
 import pytest
-from tessera_lsp import garbage
+from tessera_lsp import background
 
 
 @pytest.fixture
@@ -27,16 +27,16 @@ async def test_garbage_is_collected_behind_analyses(threshold, monkeypatch):
         return 0
 
     monkeypatch.setattr(gc, "collect", collect)
-    monkeypatch.setattr(garbage, "SOON", 0)
-    monkeypatch.setattr(garbage, "PAUSE", 3600)
-    collector = garbage.Garbage()
+    monkeypatch.setattr(background, "SOON", 0)
+    monkeypatch.setattr(background, "PAUSE", 3600)
+    collector = background.Garbage()
     for _ in range(3):
         collector.analysed()  # three of them before the server has a moment
-    assert not found and gc.get_threshold() == (garbage.MANY, garbage.NEVER, garbage.NEVER)
+    assert not found and gc.get_threshold() == (background.MANY, background.NEVER, background.NEVER)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(found) == 1 and found[0] < 2
-    monkeypatch.setattr(garbage, "PAUSE", 0)
+    monkeypatch.setattr(background, "PAUSE", 0)
     collector.analysed()
     await done.wait()
     assert gc.get_freeze_count(), "what has been loaded stays"

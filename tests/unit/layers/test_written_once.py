@@ -13,7 +13,8 @@ import tessera as ts
 from tessera import nn
 from tessera.compiler import pipeline
 from tessera.compiler.autodiff.written import WrittenRules
-from tessera.compiler.frontend.evaluate import alike, calls
+from tessera.compiler.frontend.evaluate import calls
+from tessera.compiler.frontend.evaluate.alike import calls as alike
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.printer import print_op
 from tests.unit.layers.test_equal_layers import normal, unit_of

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
-from tessera.compiler.frontend.evaluate.alike import evaluated, is_module_call
-from tessera.compiler.frontend.evaluate.constructed import constructed, split_of_any
+from tessera.compiler.frontend.evaluate.alike.calls import evaluated, is_module_call
+from tessera.compiler.frontend.evaluate.alike.constructors import constructed, split_of_any
 from tessera.compiler.frontend.evaluate.inlining import inline
 from tessera.compiler.frontend.evaluate.launches import launch, with_config
 from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, method

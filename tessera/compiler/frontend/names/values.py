@@ -162,7 +162,7 @@ class ClassRef:
     by_name: frozenset[str] = frozenset()
     """fields that the constructor takes by name only"""
     made: dict[Any, Any] = field(default_factory=dict[Any, Any], repr=False)
-    """the objects that it has made outside of programs, by arguments: see `evaluate/constructed.py`"""
+    """the objects that it has made outside of programs, by arguments: see `evaluate/alike/constructors.py`"""
 
 
 CALLED = frozenset({"__call__", "forward"})

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate import undecided
+from tessera.compiler.frontend.evaluate.alike.constructors import any_key
 from tessera.compiler.frontend.evaluate.attributes import attribute
 from tessera.compiler.frontend.evaluate.calls import BUILTINS, adopt, has_call
-from tessera.compiler.frontend.evaluate.constructed import any_key
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.operators import compare_sizes
 from tessera.compiler.frontend.evaluate.python.classes import has_attribute, is_instance

@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import Any, TypeGuard
 
 from tessera.compiler.frontend import budget
-from tessera.compiler.frontend.evaluate.alike import done, standing
+from tessera.compiler.frontend.evaluate.alike.calls import done, standing
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import (
@@ -45,7 +45,7 @@ ANY_KEY: int = _AnyKey()
 
 
 @immutable
-class Made:
+class ConstructedObject:
     """An object, and what its constructor did besides: `ops` made its tensors, of the tensors `given`, in so many
     `steps`. `ran`: whether it called layers."""
 
@@ -112,7 +112,7 @@ def constructed(
     except _Unlike:
         return make()
     key = own, type(ev.layer), ev.as_python, standing(ev)
-    known: Made | None = cls.made.get(key)
+    known: ConstructedObject | None = cls.made.get(key)
     if known is not None and ev.steps + known.steps <= ev.most:
         ev.steps += known.steps
         ev.ran_layers |= known.ran
@@ -124,7 +124,7 @@ def constructed(
     if done(ev) == before and isinstance(result, Record):
         ops = ev.block.ops[first:]
         if _is_closed(ops, given.values):
-            _keep(ev, cls, key, Made(result, tuple(ops), (*given.values,), ev.steps - steps, mine))
+            _keep(ev, cls, key, ConstructedObject(result, tuple(ops), (*given.values,), ev.steps - steps, mine))
     return result
 
 
@@ -138,7 +138,7 @@ def _is_closed(ops: Sequence[Op], given: Mapping[Value, int]) -> bool:
     return True
 
 
-def _keep(ev: Evaluator, cls: ClassRef, key: Hashable, made: Made) -> None:
+def _keep(ev: Evaluator, cls: ClassRef, key: Hashable, made: ConstructedObject) -> None:
     """A copy of its own, without the evaluation that it comes from; none of what holds a container of the module."""
     given, seen = (*Block([v.type for v in made.given]).args,), dict[int, Any]()
     try:
@@ -149,11 +149,11 @@ def _keep(ev: Evaluator, cls: ClassRef, key: Hashable, made: Made) -> None:
         return
     if len(cls.made) >= MOST:
         cls.made.clear()
-    cls.made[key] = Made(result, tuple(ops), given, made.steps, made.ran)
+    cls.made[key] = ConstructedObject(result, tuple(ops), given, made.steps, made.ran)
 
 
 def _copied(
-    made: Made, given: Sequence[Value], insert: Callable[[Op], Op], seen: dict[int, Any]
+    made: ConstructedObject, given: Sequence[Value], insert: Callable[[Op], Op], seen: dict[int, Any]
 ) -> tuple[Any, list[Op]]:
     """The object and its operators, for these tensors. `seen` gets the copies of objects and containers by identity.
     Raises _Unlike."""
