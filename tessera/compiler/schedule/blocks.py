@@ -146,7 +146,8 @@ def common_block(other: int, count: int, own: int, limits: tuple[int, int], s: S
 def _least_work(m: int, n: int, s: Sizes, batch: int, shares: int, narrow: bool) -> tuple[int, int]:
     """Even blocks, for as many programs as threads share, that have the least to do: sharing out rows repeats the
     packing of the right operand, sharing out columns that of the left one, and register blocks of up to 14 by 32,
-    either way round, are filled up. The busiest of so many threads counts. `shares`: how far one product is cut.
+    either way round, are filled up. The busiest of so many threads counts. Of blocks that have as much to do, those
+    whose last one is least shorter than the others keep threads equally busy. `shares`: how far one product is cut.
     `narrow`: products are fast, and may be those of tile registers, in blocks of up to 32 by 32.
 
     A right operand that is much larger than the left one comes from further away, so its packing takes longer than is
@@ -167,7 +168,7 @@ def _least_work(m: int, n: int, s: Sizes, batch: int, shares: int, narrow: bool)
                 work = down * across * filled + packed
                 if programs >= s.programs:
                     found.setdefault((rows, columns), work * _up(programs, s.programs) / programs)
-    return min(found, key=lambda block: found[block])
+    return min(found, key=lambda block: (found[block], -m % block[0]))
 
 
 def _panels(n: int) -> int:

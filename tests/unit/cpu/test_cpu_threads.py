@@ -36,15 +36,65 @@ out:
   ret void
 }
 """
+# Notes the first program of each of three threads, and waits until all have come. The last thread then waits until all
+# programs but its first one are done, or for as long as `data[4]` rounds of yielding. `data[3]` counts what is done.
+FIRST = """
+declare i32 @sched_yield()
+
+define void @first(ptr %data, i64 %begin, i64 %end, i64 %worker) {
+entry:
+  %count = sub i64 %end, %begin
+  %mine = getelementptr i64, ptr %data, i64 %worker
+  %dp = getelementptr i64, ptr %data, i64 3
+  %lp = getelementptr i64, ptr %data, i64 4
+  %so.far = load atomic i64, ptr %mine seq_cst, align 8
+  %new = icmp slt i64 %so.far, 0
+  br i1 %new, label %note, label %add
+note:
+  store atomic i64 %begin, ptr %mine seq_cst, align 8
+  br label %wait
+wait:
+  %y = call i32 @sched_yield()
+  %all = call i1 @there(ptr %data)
+  br i1 %all, label %go, label %wait
+go:
+  %last = icmp eq i64 %worker, 2
+  br i1 %last, label %help, label %add
+help:
+  %z = call i32 @sched_yield()
+  %done = load atomic i64, ptr %dp seq_cst, align 8
+  %left = atomicrmw sub ptr %lp, i64 1 seq_cst
+  %together = add i64 %done, %count
+  %others = icmp eq i64 %together, 30
+  %tired = icmp sle i64 %left, 0
+  %enough = or i1 %others, %tired
+  br i1 %enough, label %add, label %help
+add:
+  %was = atomicrmw add ptr %dp, i64 %count seq_cst
+  ret void
+}
+
+define internal i1 @there(ptr %data) {
+  %p1 = getelementptr i64, ptr %data, i64 1
+  %p2 = getelementptr i64, ptr %data, i64 2
+  %a = load atomic i64, ptr %data seq_cst, align 8
+  %b = load atomic i64, ptr %p1 seq_cst, align 8
+  %c = load atomic i64, ptr %p2 seq_cst, align 8
+  %ab = or i64 %a, %b
+  %abc = or i64 %ab, %c
+  %all = icmp sge i64 %abc, 0
+  ret i1 %all
+}
+"""
 
 
-def runner() -> Any:
-    loaded = jit.Loaded(jit.compile_object(TASK, isa.host(), "task"))
+def runner(text: str = TASK, name: str = "task") -> Any:
+    loaded = jit.Loaded(jit.compile_object(text, isa.host(), name))
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
         threads.run_address()
     )
-    return lambda data, grain: run(
-        threads.pool().address, loaded.address("task"), ctypes.addressof(data), len(data), grain, None
+    return lambda data, grain, count=None: run(
+        threads.pool().address, loaded.address(name), ctypes.addressof(data), count or len(data), grain, None
     )
 
 
@@ -62,6 +112,18 @@ def test_every_tile_runs_once(task: Any, count: int, workers: int) -> None:
         data = (ctypes.c_int64 * count)()
         task(data, grain)
         assert list(data) == [1] * count
+
+
+@pytest.mark.parametrize("grain", [1, 2, 5])
+def test_each_thread_begins_with_its_own_part_and_then_helps(task: Any, grain: int) -> None:
+    """What a thread has made is in its caches when the next launch reads it."""
+    threads.set_num_threads(3)
+    first = runner(FIRST, "first")
+    for _ in range(3):
+        data = (ctypes.c_int64 * 5)(-1, -1, -1, 0, 1 << 20)
+        first(data, grain, 30)
+        assert list(data)[:4] == [0, 10, 20, 30]
+        assert data[4] > 0, "the last thread's part is done by the others while it waits"
 
 
 def test_many_launches_with_pauses_between(task: Any) -> None:

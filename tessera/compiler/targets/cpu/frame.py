@@ -15,7 +15,7 @@ POOL, RUN, SCRATCH, SCRATCH_STRIDE, RECORDS, RECORD_STRIDE, RECORD_CAPACITY, HOS
 host's callback, the call's watch (see interrupts.py); then buffers, scalars (two
 slots each), sizes of free dims"""
 
-WORKERS = 8 * 64
+WORKERS = 7 * 64
 """bytes from the beginning of a pool to the number of its workers (call/threads.py)"""
 
 Site = Mapping[str, Any]

@@ -1,11 +1,13 @@
 """Worker threads of CPU kernels: persistent, woken in about a microsecond, without the interpreter lock.
 
 Workers run native code that waits for the pool's epoch to change: first spinning, then asleep in the kernel (a futex on
-Linux, short sleeps elsewhere). A launch hands out tiles in chunks from a shared counter, takes part itself, and
-returns when all are done; a worker that wakes too late finds the launch closed and is not waited for. Where other
-programs keep all processors busy, Linux wakes a thread on the processor of the one that wakes it; there it would run
-only while the launch does not, so it steps aside. Which worker runs a tile never matters to a result. A pool that
-another thread is using is not waited for either: that launch runs on its caller alone.
+Linux, short sleeps elsewhere). A launch divides its tiles into a part for each thread, and returns when all are done.
+The caller is one of them. A thread takes chunks of its own part, which is the same of each launch, so that it finds in
+its caches what it made before; then it helps with the parts of the others. A worker that wakes too late finds the
+launch closed and is not waited for. Where other programs keep all processors busy, Linux wakes a thread on the
+processor of the one that wakes it; there it would run only while the launch does not, so it steps aside. Which worker
+runs a tile never matters to a result. A pool that another thread is using is not waited for either: that launch runs on
+its caller alone.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ from tessera.compiler.targets.cpu.llvm import isa, jit
 from tessera.once import once
 
 # The pool's fields, each on a cache line of its own (in bytes).
-EPOCH, TASK, COUNTER, ACTIVE, OPEN, SLEEPERS, STOP, BUSY, SIZE = (*range(0, 8 * 64, 64), WORKERS)
+EPOCH, TASK, ACTIVE, OPEN, SLEEPERS, STOP, BUSY, SIZE = (*range(0, 7 * 64, 64), WORKERS)
 CALLER = WORKERS + 64
 """the processor that the caller of the last launch which woke workers was on"""
-_BYTES = CALLER + 64
+PARTS = CALLER + 64
+"""for each thread, the caller first, a line: the next program of its part, and the end of the part"""
 _PROCESSORS = 1024
 """those that a thread can be told to run on; workers of larger machines stay where they are woken"""
 _SPINS = 4000
@@ -77,6 +80,8 @@ declare i32 @sched_yield()
 {aside}
 
 {_share()}
+
+{_divide()}
 
 {_worker(pause, sleep)}
 
@@ -135,30 +140,74 @@ out:
 
 
 def _share() -> str:
-    """One worker's part: takes `grain` programs at a time until none is left."""
+    """What one thread does of a launch: it takes `grain` programs at a time of its part, then of those behind it."""
     return f"""\
 define internal void @share(ptr %pool, i64 %worker) #0 {{
 entry:
 {_field("task", TASK)}
-{_field("counter", COUNTER)}
+{_field("lines", PARTS)}
   %fn = load ptr, ptr %task
   %dp = getelementptr i64, ptr %task, i64 1
   %data = load ptr, ptr %dp
-  %cp = getelementptr i64, ptr %task, i64 2
-  %count = load i64, ptr %cp
+  %pp = getelementptr i64, ptr %task, i64 2
+  %parts = load i64, ptr %pp
   %gp = getelementptr i64, ptr %task, i64 3
   %grain = load i64, ptr %gp
+  br label %part
+part:
+  %helped = phi i64 [ 0, %entry ], [ %helped1, %behind ]
+  %from = add i64 %worker, %helped
+  %round = icmp sge i64 %from, %parts
+  %less = sub i64 %from, %parts
+  %number = select i1 %round, i64 %less, i64 %from
+  %line = getelementptr [64 x i8], ptr %lines, i64 %number
+  %ep = getelementptr i64, ptr %line, i64 1
+  %last = load i64, ptr %ep
   br label %next
 next:
-  %begin = atomicrmw add ptr %counter, i64 %grain monotonic
-  %more = icmp slt i64 %begin, %count
-  br i1 %more, label %run, label %out
+  %begin = atomicrmw add ptr %line, i64 %grain monotonic
+  %more = icmp slt i64 %begin, %last
+  br i1 %more, label %run, label %behind
 run:
   %far = add i64 %begin, %grain
-  %over = icmp sgt i64 %far, %count
-  %end = select i1 %over, i64 %count, i64 %far
+  %over = icmp sgt i64 %far, %last
+  %end = select i1 %over, i64 %last, i64 %far
   call void %fn(ptr %data, i64 %begin, i64 %end, i64 %worker)
   br label %next
+behind:
+  %helped1 = add i64 %helped, 1
+  %others = icmp slt i64 %helped1, %parts
+  br i1 %others, label %part, label %out
+out:
+  ret void
+}}"""
+
+
+def _divide() -> str:
+    """Writes the part of each thread: whole chunks, but for the end of the last one, and as many to each as can be."""
+    return f"""\
+define internal void @divide(ptr %pool, i64 %count, i64 %grain, i64 %parts) #0 {{
+entry:
+{_field("lines", PARTS)}
+  %up = add i64 %count, %grain
+  %full = sub i64 %up, 1
+  %chunks = udiv i64 %full, %grain
+  br label %part
+part:
+  %i = phi i64 [ 0, %entry ], [ %i1, %part ]
+  %begin = phi i64 [ 0, %entry ], [ %end, %part ]
+  %i1 = add i64 %i, 1
+  %product = mul i64 %chunks, %i1
+  %whole = udiv i64 %product, %parts
+  %far = mul i64 %whole, %grain
+  %over = icmp sgt i64 %far, %count
+  %end = select i1 %over, i64 %count, i64 %far
+  %line = getelementptr [64 x i8], ptr %lines, i64 %i
+  store atomic i64 %begin, ptr %line monotonic, align 8
+  %ep = getelementptr i64, ptr %line, i64 1
+  store i64 %end, ptr %ep
+  %more = icmp slt i64 %i1, %parts
+  br i1 %more, label %part, label %out
 out:
   ret void
 }}"""
@@ -224,7 +273,6 @@ entry:
   %pace = alloca [2 x i64], align 16
   store [2 x i64] zeroinitializer, ptr %pace
 {_field("task", TASK)}
-{_field("counter", COUNTER)}
 {_field("active", ACTIVE)}
 {_field("open", OPEN)}
 {_field("sleepers", SLEEPERS)}
@@ -246,11 +294,13 @@ start:
   store ptr %fn, ptr %task
   %dp = getelementptr i64, ptr %task, i64 1
   store ptr %data, ptr %dp
-  %cp = getelementptr i64, ptr %task, i64 2
-  store i64 %count, ptr %cp
+  %pp = getelementptr i64, ptr %task, i64 2
+  %others = zext i32 %workers to i64
+  %parts = add i64 %others, 1
+  store i64 %parts, ptr %pp
   %gp = getelementptr i64, ptr %task, i64 3
   store i64 %grain, ptr %gp
-  store atomic i64 0, ptr %counter monotonic, align 8
+  call void @divide(ptr %pool, i64 %count, i64 %grain, i64 %parts)
   store atomic i32 1, ptr %open seq_cst, align 4
   %e = atomicrmw add ptr %pool, i32 1 seq_cst
   %s = load atomic i32, ptr %sleepers seq_cst, align 4
@@ -310,7 +360,7 @@ class Pool:
     """`size` workers besides the caller. The memory that they watch is never moved or freed while they live."""
 
     def __init__(self, size: int) -> None:
-        self._memory = (ctypes.c_char * (_BYTES + 64))()
+        self._memory = (ctypes.c_char * (PARTS + 64 * (size + 2)))()
         self.address = -(-ctypes.addressof(self._memory) // 64) * 64
         code = _code()  # kept by the cache: the workers run in it
         native = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code.address("tessera_worker"))
