@@ -20,6 +20,7 @@ FUZZERS = {
     "products": "tests.fuzz.products",
     "rows": "tests.fuzz.rows",
     "tiles": "tests.fuzz.tiles",
+    "transforms": "tests.fuzz.transforms",
 }
 
 

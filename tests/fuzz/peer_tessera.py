@@ -45,6 +45,23 @@ def counted(shape, _like):
     return ts.reshape(ts.arange(count), shape).to(ts.f64) * 0.1 - 0.2
 
 
+def fit(x, shape):
+    count = 1
+    for n in shape:
+        count = count * n
+    flat = ts.reshape(x, (-1,))
+    many = ts.concat([flat] * -(-count // flat.shape[0]))[:count]
+    return ts.reshape(many * (0.9 + 0.07 * ts.arange(count).to(ts.f64)), shape)
+
+
+def ids(x, shape, bound):
+    return ts.clip(ts.floor(ts.abs(ts.sin(7.0 * fit(x, shape))) * bound), 0, bound - 1).to(ts.int64)
+
+
+def noise(key, shape):
+    return ts.normal(key, shape, dtype=ts.f64)
+
+
 def taken(x, ids, axis):
     return ts.take(x, ids, axis=axis)
 
