@@ -110,6 +110,23 @@ def test_what_is_no_float_is_refused_by_name(other):
         ts.grad(lambda p: ts.sum(p["w"]))({"w": X, "n": other})
 
 
+@pytest.mark.parametrize("number", [3, True, 2.5, 1 - 2j, "a size"])
+def test_a_number_among_the_results_does_not_change(number):
+    """Its tangent is 0, and no Jacobian of an integer is made up."""
+
+    def f(x):
+        return x * x, x.shape[0] if number == "a size" else number
+
+    (_, value), (_, tangent) = ts.jvp(f, (X,), (X,))
+    assert value == (3 if number == "a size" else number) and tangent == 0 and tangent.dtype == value.dtype
+    assert ts.linearize(f, X)[1](X)[1] == 0
+    if isinstance(number, float):
+        assert ts.jacobian(f)(X)[1].tolist() == [0.0] * 3
+    else:
+        with pytest.raises(ts.CompileError, match="only floats have derivatives"):
+            ts.jacobian(f)(X)
+
+
 def test_narrow_floats_keep_their_dtype_on_the_way():
     @ts.function
     def f(x: Tensor["N", f32]):

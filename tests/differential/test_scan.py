@@ -104,6 +104,34 @@ def test_structures(reverse):
         np.testing.assert_array_equal(rest["is"], X.sum(1) > 0)
 
 
+@dataclass
+class Repeated:
+    weight: Tensor["D", f64]
+    times: int = 2
+
+    def __call__(self, x):
+        for _ in range(self.times):
+            x = ts.sin(x * self.weight)
+        return x
+
+
+def test_numbers_of_a_dataclass_are_configuration():
+    """They are known while the function of a scan is compiled, unless a round changes them."""
+    layers = Repeated(X[:4])
+    want = np.ones(3)
+    for w in X[:4]:
+        want = np.sin(np.sin(want * w) * w)
+    last, seen = ts.scan(lambda x, layer: (layer(x), layer), np.ones(3), layers)
+    np.testing.assert_allclose(last, want)
+    assert seen.times == 2 and np.array_equal(seen.weight, X[:4])
+    same, ys = ts.scan(lambda layer, x: (layer, layer(x)), Repeated(X[0]), X)
+    np.testing.assert_allclose(ys, np.sin(np.sin(X * X[0]) * X[0]))
+    assert type(same.times) is int and same.times == 2
+    grown, ys = ts.scan(lambda s, x: (ts.replace(s, times=s.times + 1), x * s.times), Repeated(X[0]), X[:4])
+    np.testing.assert_allclose(ys, X[:4] * np.arange(2, 6)[:, None])
+    assert int(grown.times) == 6
+
+
 @pytest.mark.parametrize("of", ["results", "carried", "branch"])
 def test_derivatives_where_a_part_has_no_elements(of):
     """Nothing changes through what is empty, but the rest of what a loop or branch hands on does."""

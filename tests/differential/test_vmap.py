@@ -184,6 +184,19 @@ class Layer:
         return ts.tanh(x @ self.w + self.b)
 
 
+def test_numbers_of_a_dataclass_are_the_same_for_all_elements():
+    """They are configuration, as in what a function returns; numbers beside tensors have one for each element."""
+    found, ones = ts.vmap(lambda x: (Scaled(x * 2, 3), 1.0))(X)
+    np.testing.assert_array_equal(found.by, X * 2)
+    assert found.times == 3 and ones.tolist() == [1.0] * 4
+
+
+@dataclass
+class Scaled:
+    by: Tensor["D", f64]
+    times: int
+
+
 def test_ensembles():
     """A model whose arrays have one axis more is as many models."""
     ws, bs = RNG.standard_normal((6, 3, 5)), RNG.standard_normal((6, 5))

@@ -12,13 +12,14 @@ from typing import Any
 import jax
 import numpy as np
 
+SAME_NAMES = "sin cos tan tanh sinh cosh exp log log1p expm1 sqrt square floor abs sign"
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
-    **{name: getattr(np, name) for name in "sin cos tan tanh sinh cosh exp log log1p expm1 sqrt square floor abs sign".split()},
+    **{name: getattr(np, name) for name in SAME_NAMES.split()},
     "mul": np.multiply, "add": np.add, "add_any": np.add, "sub": np.subtract, "neg": np.negative, "max": np.maximum,
     "min": np.minimum, "ge": np.greater_equal, "gt": np.greater, "le": np.less_equal, "lt": np.less, "eq": np.equal,
     "ne": np.not_equal, "or": np.logical_or, "atan2": np.arctan2, "atan": np.arctan, "pow": np.power,
     "logistic": lambda x: 1 / (1 + np.exp(-x)), "rsqrt": lambda x: 1 / np.sqrt(x), "rem": np.fmod, "copy": np.copy,
-    "stop_gradient": lambda x: x, "copy_p": lambda x: x, "is_finite": np.isfinite,
+    "stop_gradient": lambda x: x, "is_finite": np.isfinite,
 }  # fmt: skip
 REDUCED = {"reduce_sum": np.sum, "reduce_max": np.max, "reduce_min": np.min, "reduce_prod": np.prod}
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr",
@@ -103,5 +104,4 @@ SHAPED: dict[str, Callable[..., Any]] = {
     "transpose": lambda p, x: np.transpose(x, p["permutation"]),
     "squeeze": lambda p, x: np.squeeze(x, tuple(p["dimensions"])),
     "rev": lambda p, x: np.flip(x, tuple(p["dimensions"])),
-    "cumsum": lambda p, x: np.flip(np.cumsum(np.flip(x, p["axis"]), p["axis"]), p["axis"]) if p["reverse"] else np.cumsum(x, p["axis"]),
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,15 +17,21 @@ cumprod mean
 """
 for _name in NAMES.split():
     globals()[_name] = getattr(jnp, _name)
-for _name in "sigmoid relu silu softplus elu leaky_relu softmax log_softmax logsumexp".split():
+OF_NETWORKS = "sigmoid relu silu softplus elu leaky_relu softmax log_softmax logsumexp"
+for _name in OF_NETWORKS.split():
     globals()[_name] = getattr(jax.nn, _name)
-for _name in "grad value_and_grad jvp vjp linearize jacfwd jacrev hessian vmap".split():
+TRANSFORMS = "grad value_and_grad jvp vjp linearize jacfwd jacrev hessian vmap"
+for _name in TRANSFORMS.split():
     globals()[_name] = getattr(jax, _name)
 for _name in ("erf", "rsqrt"):
     globals()[_name] = getattr(jax.lax, _name)
-xlogy, sum, pow, permute, range_ = jax.scipy.special.xlogy, jnp.sum, jnp.power, jnp.transpose, range
+xlogy, sum, pow, permute = jax.scipy.special.xlogy, jnp.sum, jnp.power, jnp.transpose
 atan, atan2, acos, concat = jnp.arctan, jnp.arctan2, jnp.arccos, jnp.concatenate
-stop_gradient, gelu, logsigmoid = jax.lax.stop_gradient, functools.partial(jax.nn.gelu, approximate=False), jax.nn.log_sigmoid
+stop_gradient, gelu, logsigmoid = (
+    jax.lax.stop_gradient,
+    functools.partial(jax.nn.gelu, approximate=False),
+    jax.nn.log_sigmoid,
+)
 jacobian, remat, KEYS = jax.jacrev, jax.checkpoint, 6
 
 

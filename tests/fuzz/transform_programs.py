@@ -205,9 +205,7 @@ class Maker(Writer):
             self.add(f"{name} = L.sin({self.fit(shape)}) * {self.fit(shape)} + 0.5 * {name}")
 
         body = self.body(write)
-        self.nodes.append(Node(f"for {k} in L.range({self.rng.randint(0, 3)}):", f"for {k} in L.range({{0}}):", body))
-        head = self.nodes[-1].mine
-        self.nodes[-1] = replace(self.nodes[-1], other=head)
+        self.nodes.append(Node(*[f"for {k} in L.range({self.rng.randint(0, 3)}):"] * 2, body))
         self.pool.append((name, shape))
 
     def going(self) -> None:
@@ -223,7 +221,7 @@ class Maker(Writer):
     def stores(self) -> None:
         """Stores to parts of a tensor."""
         name, (a, shape) = self.fresh("v"), self.pick()
-        self.add(f"{name} = {a}")
+        self.add(f"{name} = 1.0 * {a}")  # outside of functions stores change what other names have, too
         for _ in range(self.rng.randint(1, 2)):
             if self.rng.random() < 0.2:
                 c = round(self.rng.uniform(-0.5, 0.5), 2)
@@ -355,9 +353,13 @@ class Maker(Writer):
             f"T.jvp({sig.name}, ({', '.join(names[:n])},), ({', '.join(names[n:])},))"))  # fmt: skip
 
     def linear(self, sig: Sig) -> Sig:
-        n, (r, push) = len(sig.params), (self.fresh("r"), self.fresh("push"))
-        return self.wrapper(sig, sig.params * 2, many(sig.result, sig.result), lambda names: (
-            f"{r}, {push} = T.linearize({sig.name}, {', '.join(names[:n])})\n({r}, {push}({', '.join(names[n:])}))"))  # fmt: skip
+        n, r, push = len(sig.params), self.fresh("r"), self.fresh("push")
+
+        def text(names: list[str]) -> str:
+            made = f"{r}, {push} = T.linearize({sig.name}, {', '.join(names[:n])})"
+            return f"{made}\n({r}, {push}({', '.join(names[n:])}))"
+
+        return self.wrapper(sig, sig.params * 2, many(sig.result, sig.result), text)
 
     def backward(self, sig: Sig) -> Sig:
         r, back = self.fresh("r"), self.fresh("back")
@@ -459,7 +461,7 @@ class Maker(Writer):
         """A function that draws numbers, with a key for each element."""
         key, x, n = self.fresh("key"), self.small(), self.rng.randint(1, 3)
         sig = self.function((x,), () if self.rng.random() < 0.5 else None, depth, (key,))
-        axis, name, q = self.rng.choice(("0", "None")), sig.name, self.fresh("q")
+        axis, name = self.rng.choice(("0", "None")), sig.name
         if sig.result == () and self.rng.random() < 0.6:
             name, result = self.fresh("h"), x
             self.add(f"{name} = T.grad({sig.name}, argnums=1)")
@@ -468,7 +470,6 @@ class Maker(Writer):
         keys = f"keys[{self.rng.randint(0, 1)}:][:{n}]"
         given = self.fit((n, *x) if axis == "0" else x)
         self.result(changed(result, lambda s: (n, *s)), f"T.vmap({name}, in_axes=(0, {axis}))({keys}, {given})")
-        del q
 
 
 def _with(shape: Shape, axis: int, n: int) -> Shape:

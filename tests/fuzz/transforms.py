@@ -169,6 +169,10 @@ def kind(said: str) -> str:
     return said.split(":")[0]
 
 
+def same(mode: str, target: str, wanted: str) -> Callable[[TransformProgram], bool]:
+    return lambda p: kind(fault(p, mode, target)) == wanted
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz transforms")
     parser.add_argument("--count", type=int, default=1000)
@@ -187,7 +191,7 @@ def main(arguments: list[str]) -> int:
                 continue
             counts[f"{mode}: {kind(said)}"] += 1
             if said:
-                least = minimal(p, lambda q, m=mode, k=kind(said): kind(fault(q, m, given.target)) == k)
+                least = minimal(p, same(mode, given.target, kind(said)))
                 print(f"# seed {seed}, {mode}: {fault(least, mode, given.target)}\n{least.text('mine')}", flush=True)
     print(dict(counts))
     return any(k.split(": ")[1].startswith(("wrong", "shape", "raw")) for k in counts if ": " in k)

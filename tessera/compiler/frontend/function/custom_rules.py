@@ -14,13 +14,12 @@ from tessera.compiler.autodiff.rules import smooth
 from tessera.compiler.frontend.evaluate.inlining import Unfit, scalar
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.function.emission import Emission
-from tessera.compiler.frontend.function.gradient_arguments import Opened, Refused, each, parts
+from tessera.compiler.frontend.function.gradient_arguments import SIZES, Opened, Refused, each, each_number, parts
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import represent
 from tessera.compiler.frontend.names.signature import definition_signature, is_scalar
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
-    Number,
     Record,
     has_unknown,
     is_dict,
@@ -98,7 +97,7 @@ class RuledCall:
             returned = self.returned
             if has_unknown(result):
                 raise Refused
-            result = each(result, lambda v: ev.layer.lift(v, None, span) if isinstance(v, (float, Number)) else v)
+            result = each_number(result, lambda v: v if isinstance(v, SIZES) else ev.layer.lift(v, None, span))
             yields = [v for v in parts(result) if isinstance(v, Value)]
         _end(block, yields, span)
         rules = [name for name in RULES if name in self.closure.definition.options]

@@ -13,6 +13,7 @@ from typing import Any
 
 from tessera.compiler.autodiff.rules import smooth
 from tessera.compiler.frontend.evaluate.machine import Evaluator
+from tessera.compiler.frontend.evaluate.states import NUMBERS
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.trees import children
 from tessera.compiler.frontend.names.values import Number, Record, has_unknown, is_dict, is_sequence, remade, type_name
@@ -20,6 +21,10 @@ from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
 from tessera.immutable import immutable, mutable
 from tessera.language import dims
+from tessera.language.dims import Expr
+
+SIZES = (bool, int, Expr)
+"""numbers that functions may need while they are compiled: they stay what they are where floats become tensors"""
 
 
 class Refused(Exception):
@@ -158,6 +163,27 @@ def parts(value: Any) -> Iterator[Any]:
         yield from parts(value.members)
     else:
         yield value
+
+
+def marked(value: Any, held: bool = False) -> Iterator[tuple[Any, bool]]:
+    """What stands in a structure, in order, and whether a dataclass holds it."""
+    if isinstance(value, Record):
+        for v in value.members.values():
+            yield from marked(v, True)
+    elif is_sequence(value) or is_dict(value):
+        for v in value.values() if is_dict(value) else value:
+            yield from marked(v, held)
+    else:
+        yield value, held
+
+
+def each_number(value: Any, of: Callable[[Any], Any]) -> Any:
+    """The same structure with each number replaced. Those that a dataclass holds are configuration, and stay."""
+    if is_sequence(value):
+        return remade(value, [each_number(v, of) for v in value])
+    if is_dict(value):
+        return {k: each_number(v, of) for k, v in value.items()}
+    return of(value) if isinstance(value, NUMBERS) else value
 
 
 def _instead_of_floats(value: Any) -> str:

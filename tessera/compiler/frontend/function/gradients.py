@@ -15,19 +15,16 @@ from tessera.compiler.autodiff.reverse import pull_back
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.transforms import parameter_names
 from tessera.compiler.frontend.function.emission import Emission
-from tessera.compiler.frontend.function.gradient_arguments import Opened, Refused, each, parts
+from tessera.compiler.frontend.function.gradient_arguments import SIZES, Opened, Refused, each, each_number, parts
 from tessera.compiler.frontend.function.mapping import MappedCall
 from tessera.compiler.frontend.function.scanning import ScanCall
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
-    Number,
     Record,
     has_unknown,
-    is_dict,
     is_sequence,
     is_tuple,
-    remade,
     type_name,
 )
 from tessera.compiler.frontend.result import Pulled
@@ -143,13 +140,9 @@ class TransformedCall:
         return self._lifted(result), block.ops[start:]
 
     def _lifted(self, value: Any) -> Any:
-        """A result with its numbers as tensors. Those that a dataclass holds are configuration, and stay."""
-        if is_sequence(value):
-            return remade(value, [self._lifted(v) for v in value])
-        if is_dict(value):
-            return {k: self._lifted(v) for k, v in value.items()}
-        number = isinstance(value, (float, Number))
-        return self.ev.layer.lift(value, None, self.ev.span(self.node)) if number else value
+        """A result with its numbers as tensors, but for those that may be sizes."""
+        span = self.ev.span(self.node)
+        return each_number(value, lambda v: v if isinstance(v, SIZES) else self.ev.layer.lift(v, None, span))
 
     # gradients
 
@@ -260,7 +253,7 @@ class TransformedCall:
             outs = [v for v in parts(result) if isinstance(v, Value)]
             found = push_forward(self.emission.g, ops, dict(given), outs)
             of = {id(o): self.emission.g.zeros_like(o) if t is None else t for o, t in zip(outs, found, strict=True)}
-            return each(result, lambda v: of.get(id(v), v))
+            return each_number(each(result, lambda v: of.get(id(v), v)), lambda v: False if isinstance(v, bool) else 0)
 
     def pulled(self, ops: list[Op], result: Any, cotangents: Any) -> Any:
         given = self.opened.fitting(result, cotangents, "the cotangent")
@@ -345,8 +338,10 @@ class TransformedCall:
         self.select()
         result, ops = self.evaluated(self.callee.function, self.args, self.kwargs)
         outs = [v for v in parts(result) if isinstance(v, Value)]
-        for out in outs:
-            if not tensor(out).dtype.is_float:
+        numbers: list[Any] = []
+        each_number(result, numbers.append)
+        for out in (*outs, *numbers):
+            if not isinstance(out, Value) or not tensor(out).dtype.is_float:
                 raise self.refused("TS352", f"a result is {type_name(out)}: only floats have derivatives")
         g, values = self.emission.g, self.opened.values
         with self.deriving():

@@ -8,10 +8,9 @@ from typing import Any, cast
 
 from tessera.compiler.autodiff.batching import batch
 from tessera.compiler.frontend.evaluate.machine import Evaluator
-from tessera.compiler.frontend.evaluate.states import NUMBERS
 from tessera.compiler.frontend.evaluate.undecided import Snapshot
 from tessera.compiler.frontend.function.emission import Emission
-from tessera.compiler.frontend.function.gradient_arguments import Refused, each, parts
+from tessera.compiler.frontend.function.gradient_arguments import Refused, each, each_number, parts
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import Record, has_unknown, is_dict, is_sequence, is_tuple, type_name
 from tessera.compiler.graph.builder import GraphBuilder
@@ -63,7 +62,7 @@ class MappedCall:
                 )
             if has_unknown(result):
                 raise Refused
-            result = each(result, lambda v: self.ev.layer.lift(v, None, span) if isinstance(v, NUMBERS) else v)
+            result = each_number(result, lambda v: self.ev.layer.lift(v, None, span))
         values = [v for v in parts(result) if isinstance(v, Value)]
         with self.ev.builder.at(span):
             found, differ, looped = batch(self.g, self.size, self.block, self.of, values)

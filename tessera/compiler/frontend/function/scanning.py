@@ -7,6 +7,8 @@ change. Nothing else knows of it: its derivatives are those of a loop, of `take`
 from __future__ import annotations
 
 import ast
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from tessera.compiler.frontend.evaluate.control import Carried, finish
@@ -14,7 +16,7 @@ from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.states import NUMBERS
 from tessera.compiler.frontend.evaluate.undecided import Snapshot
 from tessera.compiler.frontend.function.emission import Emission
-from tessera.compiler.frontend.function.gradient_arguments import Refused, each, parts
+from tessera.compiler.frontend.function.gradient_arguments import Refused, each, each_number, marked, parts
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import has_unknown, is_dict, is_sequence, is_static, paired, type_name
 from tessera.compiler.graph.builder import GraphBuilder
@@ -25,8 +27,8 @@ from tessera.compiler.unit import LaunchCheck
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim, Expr
 
-ATTEMPTS = 4
-"""evaluations of the function in which numbers that are carried may find their dtype"""
+ATTEMPTS = 5
+"""evaluations of the function in which numbers that are carried are found, and their dtypes"""
 
 
 class ScanCall:
@@ -41,6 +43,9 @@ class ScanCall:
         options = dict(callee.transform.options)
         self.reverse = options.get("reverse", False)
         self.length = self._length(options.get("length"))
+        pairs = enumerate(marked(self.first))
+        self.places = {i for i, (v, held) in pairs if isinstance(v, Value) or (self._carried(v) and not held)}
+        """which parts of the structure are carried: tensors and numbers"""
 
     @property
     def g(self) -> GraphBuilder:
@@ -48,33 +53,36 @@ class ScanCall:
 
     def run(self) -> Any:
         """(what is carried at last, the results one after the other)."""
-        given = [v for v in parts(self.first) if self._carried(v)]
-        first = [self._lifted(v, None) for v in given]
+        given, first = self._start()
         outside = Carried(self.ev, self.node, ())  # of it, state that effects change
         for _ in range(ATTEMPTS):
             block = Block([COUNTER, *(v.type for v in first)], ["i", *(v.hint for v in first)])
             outside.enter(block)
             try:
                 carry, ys = self._step(block)
+                more = self._changing(carry)
                 with self.ev.builder.inside(block):
-                    last = self._next(carry, first)
+                    last = [] if more else self._next(carry, first)
             except Refused:
                 outside.restore()
                 raise
             # a number has no dtype of its own: it takes that which it has after a round
             changed = [i for i, v in enumerate(last) if v.type != first[i].type]
-            if outside.leave(block) and not changed:
+            if outside.leave(block) and not changed and not more:
                 break
             for i in changed:
                 first[i] = self._retyped(given[i], first[i], last[i])
+            if more:
+                self.places |= more
+                given, first = self._start()
             Carried.discard(block)
         else:
             outside.restore()
             raise self._refused("TS212", "a number that scan carries has another dtype after each round")
         last += outside.next
-        results = [v for v in parts(ys) if self._carried(v)]
         with self.ev.builder.inside(block):
-            results = [self._lifted(v, None) for v in results]
+            ys = each_number(ys, lambda v: self._lifted(v, None))
+        results = [v for v in parts(ys) if isinstance(v, Value)]
         stacks = [self.g.zeros((self.length, *tensor(v).shape), dtype=tensor(v).dtype) for v in results]
         with self.ev.builder.inside(block):
             at = self._at(block.args[0])
@@ -88,12 +96,9 @@ class ScanCall:
         made = self.ev.builder.op("graph.for", operands, types, regions=regions, span=self.span).results
         at_last = len(first) + len(outside.initial)
         outside.after(made[len(first) : at_last], set())
-        found = iter([*made[: len(first)], *made[at_last:]])
-
-        def replaced(value: Any) -> Any:
-            return each(value, lambda v: next(found) if self._carried(v) else v)
-
-        return replaced(self.first), replaced(ys)
+        stacked = iter(made[at_last:])
+        carry = self._with(made[: len(first)])
+        return carry, each(ys, lambda v: next(stacked) if isinstance(v, Value) else v)
 
     # what is given
 
@@ -106,8 +111,8 @@ class ScanCall:
         found: Dim | None = given
         if isinstance(found, int) and found < 0:
             raise self._refused("TS105", f"length of scan is at least 0, not {found}")
-        for v in parts(self.xs):
-            if v is None:
+        for v, held in marked(self.xs):
+            if v is None or (held and not isinstance(v, Value)):
                 continue
             if not isinstance(v, Value) or not tensor(v).rank:
                 how = "; ts.array makes a tensor of a list of numbers" if isinstance(v, NUMBERS) else ""
@@ -125,6 +130,23 @@ class ScanCall:
             raise self._refused("TS105", "scan without anything to go through needs length=, the number of rounds")
         return found
 
+    # what is carried
+
+    def _start(self) -> tuple[list[Any], list[Value]]:
+        """What is carried at first: as it is given, and as tensors."""
+        given = [v for i, v in enumerate(parts(self.first)) if i in self.places]
+        return given, [self._lifted(v, None) for v in given]
+
+    def _with(self, carried: Sequence[Value]) -> Any:
+        """The structure of what is carried, with these tensors."""
+        places, found = itertools.count(), iter(carried)
+        return each(self.first, lambda v: next(found) if next(places) in self.places else v)
+
+    def _changing(self, carry: Any) -> set[int]:
+        """Where a round changes a number that a dataclass holds. It is carried; the others are configuration."""
+        pairs = enumerate(paired(self.first, carry) or ())
+        return {i for i, (old, new) in pairs if i not in self.places and self._carried(old) and old != new}
+
     def _carried(self, value: Any) -> bool:
         return isinstance(value, (Value, *NUMBERS))
 
@@ -138,11 +160,10 @@ class ScanCall:
     def _step(self, block: Block) -> tuple[Any, Any]:
         """What the function gives in the block of the loop."""
         ev, saved = self.ev, Snapshot(self.ev.frame)
-        carried = iter(block.args[1:])
         with ev.builder.inside(block):
             at = self._at(block.args[0])
-            carry = each(self.first, lambda v: next(carried) if self._carried(v) else v)
-            slices = each(self.xs, lambda v: v if v is None else self.g.take(v, at, axis=0))
+            carry = self._with(block.args[1:])
+            slices = each(self.xs, lambda v: self.g.take(v, at, axis=0) if isinstance(v, Value) else v)
             found = ev.call(self.node, self.function, [carry, slices], {})
         if saved.changed():
             saved.restore()
@@ -160,17 +181,21 @@ class ScanCall:
     def _next(self, carry: Any, first: list[Value]) -> list[Value]:
         """What is carried on."""
         pairs = paired(self.first, carry)
-        if pairs is None or any(not self._fits(old, new) for old, new in pairs):
+        if pairs is None or any(not self._fits(i, old, new) for i, (old, new) in enumerate(pairs)):
             message = f"the function of a scan carries {_summary(self.first)} and gives {_summary(carry)}"
             raise self._refused("TS212", f"{message}; its structure stays, and what is not a tensor in it too")
-        new = [v for _, v in pairs if self._carried(v)]
+        new = [v for i, (_, v) in enumerate(pairs) if i in self.places]
         return [self._lifted(v, like.type) for v, like in zip(new, first, strict=True)]
 
-    def _fits(self, old: Any, new: Any) -> bool:
+    def _fits(self, place: int, old: Any, new: Any) -> bool:
         """Whether `new` may take the place of `old` in a round."""
-        if self._carried(old):
+        if place in self.places:
             return self._carried(new)
-        return old is new or (is_static(old) and is_static(new) and type(old) is type(new) and old == new)
+        return (
+            old is new
+            or (self._carried(old) and old == new)
+            or (is_static(old) and is_static(new) and type(old) is type(new) and old == new)
+        )
 
     def _retyped(self, given: Any, first: Value, last: Value) -> Value:
         value = self._lifted(given, last.type) if isinstance(given, NUMBERS) and not tensor(last).rank else first
