@@ -153,7 +153,8 @@ def _accesses(op: Op, grouping: LayoutGrouping, alias: Mapping[Value, Value]) ->
 
 
 def _owner(op: Op, view: Value, tile: Value, grouping: LayoutGrouping) -> Owner | None:
-    """The element-to-thread map of a plain access; stores of vectors, by stmatrix, and gathers are not plain."""
+    """The element-to-thread map of a plain access; stores by stmatrix and gathers are not plain, nor are tiles of which
+    several threads hold an element: one of them stores it, and the others may read it before or after."""
     if op.name in ("tile.gather", "tile.scatter", "tile.mma", "tile.contract") or not is_tile(tile):
         return None
     if op.name == "tile.store_shared" and grouping.stored_by_matrices(grouping.stored_turned(tile) or tile):
@@ -162,10 +163,8 @@ def _owner(op: Op, view: Value, tile: Value, grouping: LayoutGrouping) -> Owner 
     rank = len(view.type.shape)  # type: ignore[union-attr]
     offsets = tuple(_place(v) for v in op.operands[n : n + rank]) if isinstance(view.type, ViewType) else ()
     layout = grouping.of(tile).layout
-    replicated = (
-        layout is not None and layout.row.extent == 1 and layout.spelling.startswith(("ts::RowsOf", "ts::ColsOf"))
-    )
-    return None if replicated else (view, offsets, layout, tile.type)
+    assert layout is not None
+    return None if layout.repeated(grouping.threads) else (view, offsets, layout, tile.type)
 
 
 def _memory(v: Value, alias: Mapping[Value, Value]) -> Value:

@@ -132,6 +132,7 @@ class LayoutGrouping:
         self.kernel = kernel
         self._groups: dict[Value, LayoutGroup] = {}
         self.tensor_cores = TensorCores()
+        self.threads = 0
         self._vectors: list[tuple[LayoutGroup, LayoutGroup, int]] = []
         """(vector, matrix, axis of the matrix that is left out)"""
         self._form({})
@@ -351,6 +352,7 @@ class LayoutGrouping:
     def assign(self, threads: int, tensor_cores: TensorCores, warpgroups: Collection[Op] = ()) -> dict[str, Layout]:
         """Gives every group a layout; returns the layouts by the names that the source uses. `warpgroups`: the products
         that take four warps to 64 rows."""
+        self.threads = threads
         self.tensor_cores = tensor_cores
         names: dict[str, Layout] = {}
         matrices = [g for g in self.groups if not any(v.find() is g for v, _, _ in self._vectors)]

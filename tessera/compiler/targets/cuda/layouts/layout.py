@@ -49,9 +49,14 @@ class AxisLayout:
         outer, inner = divmod(register, self.inner)
         return (((outer * self.t2 + c) * self.t1 + b) * self.inner + inner) * self.t0 + a
 
+    @property
+    def bits(self) -> int:
+        """The bits of a thread's number that the positions it holds depend on."""
+        return (self.t0 - 1) << self.s0 | (self.t1 - 1) << self.s1 | (self.t2 - 1) << self.s2
+
     def warp_exchange(self, warps: int) -> bool:
         """Whether a reduction along this axis crosses warps, which takes shared memory."""
-        return any((n - 1) << s >= 32 for n, s in ((self.t0, self.s0), (self.t1, self.s1), (self.t2, self.s2)))
+        return self.bits >= 32
 
 
 ONE = AxisLayout(1)
@@ -72,6 +77,10 @@ class Layout:
     @property
     def shape(self) -> tuple[int, int]:
         return self.row.extent, self.col.extent
+
+    def repeated(self, threads: int) -> bool:
+        """Whether several threads hold the same element. One of them stores it."""
+        return self.row.bits | self.col.bits != threads - 1
 
     @property
     def vector(self) -> int:
