@@ -166,6 +166,7 @@ from tessera.runtime.arrays.devices import devices as devices
 from tessera.runtime.arrays.devices import get_num_threads as get_num_threads
 from tessera.runtime.arrays.devices import set_num_threads as set_num_threads
 from tessera.runtime.arrays.frozen import frozen as frozen
+from tessera.runtime.code.why_copied import why_copied as why_copied
 from tessera.runtime.code.why_recompiled import why_recompiled as why_recompiled
 from tessera.runtime.compiled import Compiled as Compiled
 from tessera.runtime.compiled import compile as compile

@@ -132,5 +132,7 @@ def _bring(v: Value, mapping: dict[Value, Value], block: Block) -> None:
 
 def label(ops: list[Op]) -> str:
     """The operators that people would name, e.g. "contract+add+gelu"; long ones are cut."""
-    names = [op.name.partition(".")[2] for op in ops if op.name != "graph.cast"] or ["copy"]
+    names = [op.name.partition(".")[2] for op in ops if op.name != "graph.cast"]
+    if not names:
+        names = ["copy" if all(op.result.type == op.operands[0].type for op in ops) else "cast"]
     return "+".join(names) if len(names) <= 5 else "+".join([*names[:3], f"{len(names) - 4} more", names[-1]])
