@@ -53,7 +53,7 @@ def made(sizes: Sizes) -> Model:
 
 
 @ts.function
-def derived(model: Model, text: Tensor["B", "S1", ts.int64]):
+def derived(model: Model, text: Tensor["B", "S + 1", ts.int64]):
     return ts.value_and_grad(lambda model: ts.cross_entropy(model(text[:, :-1]), text[:, 1:]))(model)
 
 
@@ -78,7 +78,7 @@ def in_place(sizes: Sizes) -> Callable[[], float]:
     text = sizes.text()
 
     @ts.function
-    def stepped(state: ts.optimizers.TrainingState, text: Tensor["B", "S1", ts.int64]):
+    def stepped(state: ts.optimizers.TrainingState, text: Tensor["B", "S + 1", ts.int64]):
         loss, gradient = derived(state.model, text)
         state.step(gradient)
         return loss

@@ -11,8 +11,8 @@ def searchsorted(a, v, side: str = "left"):
     them (right). int64, by bisection; NaN is the greatest."""
     if side not in ("left", "right"):
         raise ValueError(f"side is 'left' or 'right', not {side!r}")
-    low = ts.zeros(v.shape, dtype=ts.int64)
-    high = ts.zeros(v.shape, dtype=ts.int64) + a.shape[0]
+    low = ts.zeros_like(v, dtype=ts.int64)  # also of a number
+    high = low + a.shape[0]
     while ts.any(low < high):
         middle = (low + high) // 2
         there = ts.take(a, middle)

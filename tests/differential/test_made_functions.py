@@ -290,3 +290,14 @@ def test_lists_become_tensors() -> None:
     assert empty.shape == (0,) and empty.dtype == np.float64
     assert true.dtype == np.bool_ and bool(true)
     assert narrow.dtype == np.float32
+
+
+def test_numbers_are_looked_up_inside_of_functions():
+    xp, fp = np.array([0.5, 1.5, 2.5]), np.array([1.0, 2.0, 4.0])
+
+    @ts.function
+    def found(xp: ts.Tensor["N", ts.f64], fp: ts.Tensor["N", ts.f64]):
+        return ts.interp(0.7, xp, fp), ts.searchsorted(xp, 0.7), ts.digitize(2.5, xp), ts.isin(2.5, xp)
+
+    expected = np.interp(0.7, xp, fp), np.searchsorted(xp, 0.7), np.digitize(2.5, xp), np.isin(2.5, xp)
+    assert [np.asarray(r).item() for r in found(xp, fp)] == [np.asarray(e).item() for e in expected]
