@@ -68,6 +68,11 @@ from tessera.functions.arranging import vstack as vstack
 from tessera.functions.distances import cdist as cdist
 from tessera.functions.distances import cosine_similarity as cosine_similarity
 from tessera.functions.distances import normalize as normalize
+from tessera.functions.draws import categorical as categorical
+from tessera.functions.draws import exponential as exponential
+from tessera.functions.draws import gumbel as gumbel
+from tessera.functions.draws import laplace as laplace
+from tessera.functions.draws import permutation as permutation
 from tessera.functions.elementwise import allclose as allclose
 from tessera.functions.elementwise import deg2rad as deg2rad
 from tessera.functions.elementwise import fmax as fmax

@@ -26,6 +26,7 @@ HOME = {
     **dict.fromkeys(("normalize", "cosine_similarity", "cdist"), "distances"),
     **dict.fromkeys(("interpolate", "pixel_shuffle"), "images"),
     **dict.fromkeys(("split_key",), "keys"),
+    **dict.fromkeys(("gumbel", "exponential", "laplace", "categorical", "permutation"), "draws"),
 }
 """the module of each name"""
 

@@ -76,11 +76,8 @@ _OF_PACKAGE: dict[str, str] = {
         ("debug", "debug_mode"),
         "ts.monitor_numerics() finds the line of a NaN; with TESSERA_DEBUG=1 kernels check indices and asserts",
     ),
-    **dict.fromkeys(("randperm", "permutation"), "ts.argsort(ts.uniform(key, (n,))) is a permutation"),
-    **dict.fromkeys(
-        ("multinomial", "categorical"),
-        "ts.argmax(logits - ts.log(-ts.log(ts.uniform(key, logits.shape))), axis=-1) draws from softmax(logits)",
-    ),
+    **dict.fromkeys(("randperm", "shuffle"), "write ts.permutation(key, n)"),
+    "multinomial": "ts.categorical(key, logits) draws from softmax(logits)",
     "random": "ts.uniform(key, shape) and ts.normal(key, shape) draw by a key, outside ts.rand and ts.randn too; "
     "ts.split_key(key, n) makes keys of a key",
     **dict.fromkeys(
