@@ -283,7 +283,8 @@ class Operator:
             if not alone:
                 args = [*args[:last], Spread(args[last:])]
         if len(args) > len(names):
-            raise TypeError(f"{self.signature} takes {len(names)} arguments, {len(args)} were given")
+            arguments = "argument" if len(names) == 1 else "arguments"
+            raise TypeError(f"{self.signature} takes {len(names)} {arguments}, {len(args)} were given")
         given: dict[str, Any] = dict(zip(names, args, strict=False))
         for key, value in kwargs.items():
             name = key if key in names else ALIASES.get(key, key)
