@@ -33,7 +33,8 @@ class _Row(Module):
 
 
 class Stack(_Row):
-    """Layers in sequence, each called as `layer(x, key, *args)`, or as `layer(x)` without further arguments.
+    """Layers in sequence, each called as `layer(x, key, *args)`, or as `layer(x)` without further arguments. Arguments
+    by name go to each layer by name: `stack(x, memory=memory)`.
 
     `Stack(make, n, key=k)` makes them with `make(key=...)` and n keys derived from k. Each layer gets its own key,
     derived from the call's key, for dropout. Equal layers are compiled once. `stack[i]`, `len(stack)` and
@@ -43,20 +44,20 @@ class Stack(_Row):
     def __init__(self, make: Callable[..., Any], count: int, *, key: int | None = None) -> None:
         self.layers = [make(key=k) for k in init.split(key, count)]
 
-    def __call__(self, x, key=None, *args, caches=None):
+    def __call__(self, x, key=None, *args, caches=None, **named):
         """`caches`: one for each layer, passed as `cache=`."""
-        if caches is not None:
-            for layer, cache in zip(self.layers, caches, strict=True):
-                x = layer(x, key, *args, cache=cache)
-            return x
-        keys = None if key is None else ts.random_bits(key, (len(self.layers),))
-        for i, layer in enumerate(self.layers):
-            if keys is not None:
-                x = layer(x, keys[i], *args)
-            elif args:
-                x = layer(x, None, *args)
+        if getattr(key, "ndim", 0):
+            raise ValueError("the key of a Stack is one integer; layers take more by name: stack(x, memory=memory)")
+        count = len(self.layers)
+        keys = [None] * count if key is None else ts.random_bits(key, (count,))
+        for i, (layer, cache) in enumerate(zip(self.layers, caches or [None] * count, strict=True)):
+            own = named if caches is None else {**named, "cache": cache}
+            if args or (key is not None and not named):
+                x = layer(x, keys[i], *args, **own)
+            elif key is not None:
+                x = layer(x, key=keys[i], **own)
             else:
-                x = layer(x)
+                x = layer(x, **own)
         return x
 
 

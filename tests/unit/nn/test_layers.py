@@ -483,3 +483,25 @@ def test_what_does_not_fit_inside_of_a_layer_is_said_at_the_users_call():
     assert (found.span.file, found.function) == (__file__, "loss") and "found in __call__" in str(raised.value)
     text = Path(__file__).read_text("utf-8").splitlines()[found.span.line - 1]
     assert text[found.span.col - 1 : found.span.end_col - 1] == "model(x)"
+
+
+def test_a_stack_passes_named_arguments_to_each_layer() -> None:
+    """The memory of decoder layers, masks of encoder layers, and a key of its own for each layer."""
+    decoder = nn.Stack(lambda key: nn.DecoderLayer(8, 2, key=key, dropout=0.5), 2, key=0)
+    x, memory = (rng.standard_normal((2, n, 8)).astype(np.float32) for n in (5, 7))
+
+    @ts.function
+    def decoded(stack: nn.Stack, x, memory):
+        return stack(x, memory=memory)
+
+    @ts.function
+    def dropped(stack: nn.Stack, x, memory, key: ts.int64):
+        return stack(x, key, memory=memory)
+
+    expected = decoder[1](decoder[0](x, memory), memory)
+    assert np.array_equal(decoded(decoder, x, memory), expected)
+    keys = np.asarray(ts.random_bits(3, (2,)))
+    by_hand = decoder[1](decoder[0](x, memory, key=keys[0]), memory, key=keys[1])
+    assert np.array_equal(dropped(decoder, x, memory, 3), by_hand) and not np.array_equal(by_hand, expected)
+    with pytest.raises(ts.CompileError, match=r"stack\(x, memory=memory\)"):
+        ts.function(lambda stack, x, memory: stack(x, memory))(decoder, x, memory)
