@@ -86,6 +86,12 @@ class DType:
 
     __repr__ = __str__
 
+    def __eq__(self, other: object) -> bool:
+        """Also to another library's dtype, or its name: `x.dtype == np.float32` means what it does for NumPy's arrays."""
+        return self is other or (type(other) is not DType and other is not None and of(other) is self)
+
+    __hash__ = object.__hash__
+
     def __rmatmul__(self, tensor: object) -> object:
         """`Tensor @ f32`: a tensor of any shape with this dtype."""
         if getattr(tensor, "__tessera_builtin__", "") != "tessera.Tensor":
@@ -109,6 +115,11 @@ class DType:
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy dtype of the storage (ml_dtypes' for the small floats)."""
         return _numpy_dtype(self.numpy_name)
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """`numpy`, where NumPy looks for it: `np.zeros(3, x.dtype)`, `np.finfo(x.dtype)`."""
+        return self.numpy
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,9 @@ from itertools import product
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
+import tessera as ts
 from tessera.language import dtypes
 from tessera.language.dtypes import (
     ALIASES,
@@ -194,3 +196,24 @@ def test_each_dtype_is_one_object():
         f32.bits = 3  # type: ignore[misc]
     with pytest.raises(TypeError):
         f32 @ 3  # type: ignore[operator]
+
+
+@ts.function
+def one_more_if_single(x):
+    return x + 1 if x.dtype == np.float32 and x.dtype in ("float32", torch.float16) else x
+
+
+def test_dtypes_equal_those_of_other_libraries_and_their_names():
+    for other in (np.float32, np.dtype("float32"), "float32", torch.float32):
+        assert dtypes.f32 == other and other == dtypes.f32
+        assert dtypes.f64 != other and dtypes.int32 != other
+    assert dtypes.bf16 == ml_dtypes.bfloat16 and dtypes.f32 not in (None, 3, "text", np.int32, dtypes.tf32)
+    assert {dtypes.f32: 1}[dtypes.f32] == 1
+    ones, double = np.ones(2, np.float32), np.ones(2)
+    assert one_more_if_single(ones).tolist() == [2, 2] and one_more_if_single(double).tolist() == [1, 1]
+
+
+def test_numpy_takes_dtypes():
+    for dtype in dtypes.ALL:
+        assert np.dtype(dtype) == dtype.numpy and np.zeros(2, dtype).dtype == dtype.numpy
+    assert np.finfo(dtypes.f64).eps == np.finfo(np.float64).eps
