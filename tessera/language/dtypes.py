@@ -87,7 +87,7 @@ class DType:
     __repr__ = __str__
 
     def __eq__(self, other: object) -> bool:
-        """Also to another library's dtype, or its name: `x.dtype == np.float32` means what it does for NumPy's arrays."""
+        """Also to another library's dtype, or its name, as for NumPy's arrays: `x.dtype == np.float32`."""
         return self is other or (type(other) is not DType and other is not None and of(other) is self)
 
     __hash__ = object.__hash__
