@@ -1,4 +1,5 @@
 """What a call copied, and why."""
+
 from __future__ import annotations
 
 import numpy as np
