@@ -48,7 +48,7 @@ _HOME: dict[str, str] = {
     "clip_grad_norm": "tessera.optimizers.gradients",
     # running them
     **dict.fromkeys(("compile", "Compiled"), "tessera.runtime.compiled"),
-    "why_copied": "tessera.runtime.code.why_copied",
+    "why_copied": "tessera.runtime.why_copied",
     "why_recompiled": "tessera.runtime.code.why_recompiled",
     **dict.fromkeys(("devices", "set_num_threads", "get_num_threads"), "tessera.runtime.arrays.devices"),
     "Tensor": "tessera.runtime.eager.tensor",

@@ -171,7 +171,6 @@ from tessera.runtime.arrays.devices import devices as devices
 from tessera.runtime.arrays.devices import get_num_threads as get_num_threads
 from tessera.runtime.arrays.devices import set_num_threads as set_num_threads
 from tessera.runtime.arrays.frozen import frozen as frozen
-from tessera.runtime.code.why_copied import why_copied as why_copied
 from tessera.runtime.code.why_recompiled import why_recompiled as why_recompiled
 from tessera.runtime.compiled import Compiled as Compiled
 from tessera.runtime.compiled import compile as compile
@@ -182,6 +181,7 @@ from tessera.runtime.eager.operators import op as op
 from tessera.runtime.eager.recorded import no_grad as no_grad
 from tessera.runtime.eager.tensor import Tensor as _Tensor
 from tessera.runtime.saved import saved as saved
+from tessera.runtime.why_copied import why_copied as why_copied
 from tessera.training.accumulation import accumulate_gradients as accumulate_gradients
 from tessera.training.alerts import monitor_numerics as monitor_numerics
 from tessera.training.meta import meta_learning as meta_learning

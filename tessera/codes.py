@@ -172,6 +172,8 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.frontend.kernel.places"),
     "TS420": CodeEntry("Kernel warning", "an index is computed in 8 or 16 bits, where it wraps around",
                        "compiler.frontend.kernel.narrow"),
+    "TS421": CodeEntry("Kernel warning", "the last step of a range stores past the range's end",
+                       "compiler.frontend.kernel.ends"),
     # TS5xx: launching
     "TS501": CodeEntry("Launch error", "an argument has the wrong type, shape, dtype or device", "runtime"),
     "TS502": CodeEntry("Launch error", "a dim cannot be solved from the arguments",

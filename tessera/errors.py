@@ -272,7 +272,8 @@ class CompileError(TesseraError):
 
 
 class CompilationWarning(UserWarning):
-    """TS102, TS112: what a line does in a compiled function is other than in Python, or takes long to compile."""
+    """TS102, TS112: what a line does in a compiled function is other than in Python, or takes long to compile.
+    TS415, TS420, TS421: a kernel reads or stores at places that its text hardly means."""
 
 
 class RecompilationWarning(UserWarning):

@@ -520,7 +520,8 @@ class DecoderLayer(Module):
     def __call__(self, x: Array, memory: Array, key: Any = ..., mask: Any = ...) -> Any: ...
 
 class Stack(Module):
-    """Layers in sequence, each called as `layer(x, key, *args)`, or as `layer(x)` without further arguments.
+    """Layers in sequence, each called as `layer(x, key, *args)`, or as `layer(x)` without further arguments. Arguments
+    by name go to each layer by name: `stack(x, memory=memory)`.
 
     `Stack(make, n, key=k)` makes them with `make(key=...)` and n keys derived from k. Each layer gets its own key,
     derived from the call's key, for dropout. Equal layers are compiled once. `stack[i]`, `len(stack)` and
@@ -532,7 +533,7 @@ class Stack(Module):
     def __setitem__(self, index: Any, layer: Any) -> Any: ...
     def __len__(self) -> Any: ...
     def __iter__(self) -> Any: ...
-    def __call__(self, x: Any, key: Any = ..., *args: Any, caches: Any = ...) -> Any:
+    def __call__(self, x: Any, key: Any = ..., *args: Any, caches: Any = ..., **named: Any) -> Any:
         """`caches`: one for each layer, passed as `cache=`."""
 
 class Sequential(Module):

@@ -77,7 +77,7 @@ def type_text(type: Any) -> str:
     return type.pretty() if hasattr(type, "pretty") else text_of(type) if isinstance(type, Expr) else str(type)
 
 
-_UNEXPECTED = frozenset({"TS102", "TS112", "TS354", "TS374"})
+_UNEXPECTED = frozenset({"TS102", "TS112", "TS354", "TS374", "TS415", "TS420", "TS421"})
 """warnings that a call passes on as well; the others are about style and speed"""
 
 

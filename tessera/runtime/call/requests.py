@@ -131,7 +131,7 @@ def _warn(built: Built) -> None:
     """Tells of the warnings of a compilation, each once. Those about the library's own text are not the user's."""
     for text, file, line, code in built.warnings:
         if not file.startswith(OWN):
-            category = CompilationWarning if code in ("TS102", "TS112") else TrainingWarning
+            category = TrainingWarning if code.startswith("TS3") else CompilationWarning
             warnings.warn_explicit(text, category, file, line, registry=_WARNED)
 
 

@@ -141,6 +141,21 @@ def narrow_index_tiles(x: ts.Tensor["n", ts.f32], at: ts.Tensor["m", ts.int16], 
 
 
 @ts.kernel
+def past_the_range(u: ts.Tensor["H", "W", ts.f32], out: ts.Tensor["H", "W", ts.f32]):
+    for i in ts.tile.range(1, H - 1, 8):
+        out[i:i + 8, :] = u[i - 1:i + 7, :]
+    #   ^^^^^^^^^^^^^^^ TS421
+        # says: Write `if i + ts.tile.arange(8) < H-1:`
+
+
+@ts.kernel
+def returned_in_a_loop(x: ts.Tensor["L", "C", ts.f32]) -> ts.Tensor["L-2", "C", ts.f32]:
+    return x[tile_l:tile_l + 16, :] + x[tile_l + 2:tile_l + 18, :]
+    #      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ TS102
+    # says: tile_l walks L, which no result has
+
+
+@ts.kernel
 def neighbours(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
     i = ts.tile.linear_id()
     y[i] = x[i - 1] + x[i + 1]

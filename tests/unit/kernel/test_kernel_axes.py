@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import Tensor
 from tessera.compiler.frontend.fixes import apply
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tests.kernel_runner import check
@@ -96,3 +97,29 @@ def test_messages_show_no_names_of_the_compilers_own(
     assert says in own, text
     assert not re.search(r"\d'\d|%|#\d|'\?", own), text
     assert all(c.isprintable() or c == "\n" for c in own)
+
+
+@ts.kernel
+def named_coordinates(u: Tensor["H", "W", ts.f32], out: Tensor["H", "W", ts.f32]):
+    i, j = tile_h, tile_w
+    column = j
+    a, b = i, j
+    a, b = b, a  # neither is a coordinate's other name
+    low = i + b - a + j - i
+    out[low : low + 4, column : column + 8] = u[i : i + 4, j : j + 8] + (j + ts.tile.arange(8))[None, :]
+
+
+@ts.kernel
+def named_and_serial(a: Tensor["M", "K", ts.f32], b: Tensor["K", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+    k = tile_k
+    total = ts.tile.zeros((8, 8))
+    total += a[tile_m : tile_m + 8, k : k + 8] @ b[k : k + 8, tile_n : tile_n + 8]
+    return total
+
+
+def test_a_coordinate_may_have_another_name():
+    u = np.random.default_rng(0).standard_normal((10, 20), np.float32)
+    out = np.zeros_like(u)
+    named_coordinates(u, out)
+    assert np.array_equal(out, u + np.arange(20, dtype=np.float32))
+    np.testing.assert_allclose(named_and_serial(u, u.T.copy()), u @ u.T, rtol=1e-5)

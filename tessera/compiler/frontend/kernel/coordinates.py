@@ -93,10 +93,10 @@ class Coordinates:
         self.grid.append(c)
         return c
 
-    def loop(self, name: str, extent: Dim | None, step: Dim, span: Span, value: Value) -> Coordinate:
+    def loop(self, name: str, start: Dim, extent: Dim | None, step: Dim, span: Span, value: Value) -> Coordinate:
         """The counter of a serial loop."""
         mark = self._mark(name)
-        c = Coordinate(name, mark, "loop", extent, 0, step, span)
+        c = Coordinate(name, mark, "loop", extent, start, step, span)
         self._add(c)
         self.indices.bind(mark, value)
         return c
@@ -220,6 +220,10 @@ class Coordinates:
         return symbol
 
     # what is known of them
+    def at(self, mark: str) -> Coordinate | None:
+        """The coordinate that a symbol of an index stands for; None for numbers that the program computes."""
+        return self._by_mark.get(mark)
+
     def walked(self, index: Dim) -> frozenset[str]:
         """The names in the dims that the coordinates of an index walk: in `M` for `tile_m`, in the end of a range."""
         found = frozenset[str]()
@@ -231,7 +235,7 @@ class Coordinates:
 
     def name_of(self, mark: str) -> str | None:
         """What the program calls a coordinate; None for numbers that it computes."""
-        c = self._by_mark.get(mark)
+        c = self.at(mark)
         return c.name if c is not None else None
 
     def is_origin(self, lanes: Lanes) -> bool:

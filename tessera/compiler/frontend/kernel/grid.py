@@ -12,13 +12,16 @@ Nothing is evaluated here, so the same rules serve an editor.
 from __future__ import annotations
 
 import ast
+import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import field
 
+from tessera.compiler.frontend.kernel.effects import called, carried, effects, flat, parts, reads, updates, writes
 from tessera.compiler.frontend.syntax.assigned import base_name
 from tessera.compiler.frontend.syntax.by_node import by_node
-from tessera.immutable import immutable, mutable
+from tessera.immutable import mutable
 
 _PLANS = 8
 """plans that are kept of one kernel"""
@@ -46,6 +49,8 @@ class Plan:
     """names of tiles, which are values: what is stored to a part of one is an assignment"""
     whole: tuple[str, ...] = ()
     """names that are read without an index, in order of appearance"""
+    computed: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """names of numbers that are computed from others: what they read"""
     overwritten: list[tuple[str, ast.AST]] = field(default_factory=list[tuple[str, ast.AST]])
     """stores that every step of a serial coordinate repeats, without accumulating"""
 
@@ -71,6 +76,7 @@ def _plans(tree: ast.FunctionDef) -> dict[tuple[frozenset[str], int], Plan]:
 
 
 def _plan(tree: ast.FunctionDef, output_dims: frozenset[str]) -> Plan:
+    tree = _without_aliases(tree)
     found, nodes = [effects(s) for s in tree.body], [n for s in tree.body for n in ast.walk(s)]
     tiles = _tiles(tree.body, nodes)
     targets = [t for e in found for t in e.targets if base_name(t) not in tiles]
@@ -80,7 +86,8 @@ def _plan(tree: ast.FunctionDef, output_dims: frozenset[str]) -> Plan:
         out.widths.setdefault(s.lower.id, s)
     out.whole = _read_whole(nodes)
     body = tree.body
-    out.serial = tuple(c for c in out.coordinates if not _indexes_output(c, targets, output_dims))
+    out.computed = _computed(nodes)
+    out.serial = tuple(c for c in out.coordinates if not _indexes_output(c, targets, output_dims, out.computed))
     for name in reversed(out.serial):
         body = _wrap(name, body, out)
     body = [s for statement in body for s in _promote(statement, tiles)]
@@ -141,18 +148,86 @@ def _free_coordinates(tree: ast.FunctionDef) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n for n in loads if n.startswith(PREFIX) and n not in bound))
 
 
+def _without_aliases(tree: ast.FunctionDef) -> ast.FunctionDef:
+    """The kernel with `tile_h` itself where it reads `i` after `i = tile_h`, the only assignment of that name."""
+    coordinates = _free_coordinates(tree)
+    assigned = Counter(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    found: dict[str, str] = {}
+    body: list[ast.stmt] = []
+    for statement in tree.body:
+        for part in _parted(statement, {*coordinates, *found}):
+            match part:
+                case ast.Assign([ast.Name(id=name)], ast.Name(id=value)) if assigned[name] == 1:
+                    found |= {name: given} if (given := found.get(value, value)) in coordinates else {}
+                case _:
+                    pass
+            body.append(part)
+    if not found:
+        return tree
+    new = ast.FunctionDef(**{f: getattr(tree, f) for f in tree._fields if f != "body"}, body=copy.deepcopy(body))
+    return _Renaming(found).visit(ast.copy_location(new, tree))
+
+
+def _parted(statement: ast.stmt, coordinates: Set[str]) -> Iterator[ast.stmt]:
+    """`i, j = tile_h, tile_w` as two assignments; others, such as `a, b = b, a`, stay whole."""
+    match statement:
+        case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)) if all(
+            isinstance(v, ast.Name) and v.id in coordinates for v in values
+        ):
+            for target, value in zip(targets, values, strict=False):
+                yield ast.copy_location(ast.Assign([target], value), statement)
+        case _:
+            yield statement
+
+
+class _Renaming(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        if isinstance(node.ctx, ast.Load):
+            node.id = self.names.get(node.id, node.id)
+        return node
+
+
 def _dims(tree: ast.FunctionDef) -> set[str]:
     """The names of dims in annotations, which may begin as coordinates do."""
     texts = (a.value for a in ast.walk(tree.args) if isinstance(a, ast.Constant) and isinstance(a.value, str))
     return {name for text in texts for name in re.findall(r"\w+", text)}
 
 
-def _indexes_output(name: str, targets: Sequence[ast.expr], output_dims: frozenset[str]) -> bool:
+def _indexes_output(
+    name: str, targets: Sequence[ast.expr], output_dims: frozenset[str], computed: Mapping[str, frozenset[str]]
+) -> bool:
     """Whether a coordinate appears in the index of a store; without such stores, whether its dim is an output's."""
     indices = [t.slice for t in targets if isinstance(t, ast.Subscript)]
     if indices:
-        return any(name in reads(i) for i in indices)
+        return any(name in _behind(i, computed) for i in indices)
     return name.removeprefix(PREFIX).lower() in {d.lower() for d in output_dims}
+
+
+def _computed(nodes: list[ast.AST]) -> dict[str, frozenset[str]]:
+    """What each name reads that is assigned once, and is computed from names alone: nothing is loaded for it."""
+    found: dict[str, frozenset[str]] = {}
+    again: set[str] = set()
+    for node in nodes:
+        for name in effects(node).assigned if isinstance(node, ast.stmt) and not hasattr(node, "body") else ():
+            if name in found:
+                again.add(name)
+            loads = isinstance(node, ast.Assign) and not any(isinstance(n, ast.Subscript) for n in ast.walk(node.value))
+            found[name] = effects(node.value).reads if loads and isinstance(node, ast.Assign) else frozenset()
+    return {name: read for name, read in found.items() if name not in again and name not in read}
+
+
+def _behind(index: ast.AST, computed: Mapping[str, frozenset[str]]) -> set[str]:
+    """The names that an index reads, and those that they are computed from."""
+    seen: set[str] = set()
+    waiting = [*reads(index)]
+    while waiting:
+        if (name := waiting.pop()) not in seen:
+            seen.add(name)
+            waiting += computed.get(name, ())
+    return seen
 
 
 # implicit serial loops
@@ -218,7 +293,7 @@ def _note_overwrite(name: str, statement: ast.stmt, out: Plan) -> None:
         for target in statement.targets:
             if not isinstance(target, ast.Subscript) or base_name(target) in out.tiles:
                 continue
-            if name not in reads(target.slice):
+            if name not in _behind(target.slice, out.computed):
                 out.overwritten.append((name, statement))
 
 
@@ -305,130 +380,3 @@ def _outermost(body: list[ast.stmt], tiles: frozenset[str]) -> ast.For | None:
     state = carried(flat(loop.body), tiles) & earlier
     stores = any(base_name(t) not in tiles for s in loop.body for t in effects(s).targets)
     return None if state and stores else loop
-
-
-# What a statement of a kernel reads and writes, from its text alone: names, shared tiles, tensors.
-
-STORES = frozenset({"store", "cp_async", "copy_async", "store_shared"})
-"""tile functions that write to their first argument"""
-
-
-@immutable
-class Effects:
-    """`loads`: every name that is read, in reading order. `reads` adds what augmented assignments read."""
-
-    loads: tuple[str, ...]
-    reads: frozenset[str]
-    assigned: frozenset[str]
-    writes: frozenset[str]
-    """names that are assigned, and shared tiles or tensors that are stored to"""
-    targets: tuple[ast.expr, ...]
-    """what is stored to: subscripts, and the first arguments of `store`"""
-    slices: tuple[ast.Slice, ...]
-
-
-@by_node
-def effects(statement: ast.AST) -> Effects:
-    """Of one statement with everything in it."""
-    loads: list[str] = []
-    assigned: set[str] = set()
-    updated: set[str] = set()
-    filled: set[str] = set()
-    targets: list[ast.expr] = []
-    slices: list[ast.Slice] = []
-    for node in _in_order(statement):
-        match node:
-            case ast.Name(id=name, ctx=ast.Load()):
-                loads.append(name)
-            case ast.Name(id=name):
-                assigned.add(name)
-            case ast.AugAssign(target=ast.Name(id=name)):
-                updated.add(name)
-            case ast.Assign(targets=found):
-                targets += [t for t in found if isinstance(t, ast.Subscript)]
-            case ast.AugAssign(target=ast.Subscript() as t) | ast.AnnAssign(target=ast.Subscript() as t):
-                targets.append(t)
-            case ast.Call(args=[first, *_]) if (callee := called(node)) in STORES:
-                if callee == "store":
-                    targets.append(first)
-                if isinstance(first, ast.Name):
-                    filled.add(first.id)
-            case ast.Slice(lower=ast.Name(), upper=ast.expr()):
-                slices.append(node)
-            case _:
-                pass
-    stored = {name for t in targets if (name := base_name(t))}
-    writes_ = frozenset(assigned | filled | stored)
-    return Effects(
-        tuple(loads), frozenset(loads) | updated, frozenset(assigned), writes_, tuple(targets), tuple(slices)
-    )
-
-
-def _in_order(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and all nodes in it, as they are read."""
-    stack = [node]
-    while stack:
-        found = stack.pop()
-        yield found
-        stack += reversed(list(ast.iter_child_nodes(found)))
-
-
-def called(node: ast.Call) -> str:
-    """The last part of what is called: "range" of `ts.tile.range(...)`."""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def reads(statement: ast.AST) -> frozenset[str]:
-    return effects(statement).reads
-
-
-def writes(statements: Sequence[ast.AST]) -> set[str]:
-    return {n for s in statements for n in effects(s).writes}
-
-
-def updates(statement: ast.stmt) -> frozenset[str]:
-    """What a statement accumulates into: `x += y`, `C[...] += y`, `x = f(x, y)`."""
-    if isinstance(statement, ast.AugAssign):
-        return effects(statement).writes
-    if isinstance(statement, ast.Assign):
-        return effects(statement).writes & reads(statement)
-    return frozenset()
-
-
-def parts(statement: ast.stmt, tiles: frozenset[str]) -> frozenset[str]:
-    """The tiles that a statement stores to in part: it reads and assigns them."""
-    stored = (t for t in effects(statement).targets if isinstance(t, ast.Subscript) and not _all_of_it(t.slice))
-    return frozenset(map(base_name, stored)) & tiles
-
-
-def _all_of_it(index: ast.expr) -> bool:
-    """Whether an index is `:` or `...` alone, once or several times."""
-    items = index.elts if isinstance(index, ast.Tuple) else [index]
-    return all(ast.unparse(i) in (":", "...") for i in items)
-
-
-def carried(body: Sequence[ast.stmt], tiles: frozenset[str]) -> set[str]:
-    """Names that a run of statements reads before it assigns them, and assigns: the state of a loop over them."""
-    assigned: set[str] = set()
-    early: set[str] = set()
-    for statement in body:
-        stored = parts(statement, tiles)
-        early |= (reads(statement) | stored) - assigned
-        assigned |= effects(statement).assigned | stored
-    return early & assigned
-
-
-def flat(body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Statements with those of nested loops and branches in place of them, in order."""
-    out: list[ast.stmt] = []
-    for statement in body:
-        inner = [s for f in ("body", "orelse") for s in getattr(statement, f, [])]
-        if not inner:
-            out.append(statement)
-            continue
-        heads = [getattr(statement, f) for f in ("iter", "test") if hasattr(statement, f)]
-        out += [ast.copy_location(ast.Expr(head), statement) for head in heads]
-        if isinstance(statement, ast.For):
-            out.append(ast.copy_location(ast.Assign([statement.target], ast.Constant(0)), statement))
-        out += flat(inner)
-    return out

@@ -12,6 +12,7 @@ from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.kernel import names as kernel_names
 from tessera.compiler.frontend.kernel import races, reduce_across, results
 from tessera.compiler.frontend.kernel.coordinates import linear
+from tessera.compiler.frontend.kernel.ends import past_the_range
 from tessera.compiler.frontend.kernel.narrow import narrow_indices
 from tessera.compiler.frontend.kernel.state import KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
@@ -207,6 +208,16 @@ def returned(k: KernelState, value: Any, span: Span, annotation: Annotation | No
                 k.ev.error(e.code, e.message, span)
 
 
+def _early_return(k: KernelState) -> str:
+    """Why a return does not stand at the end: under a condition or in a loop, or in that of an implicit coordinate."""
+    name = next((n for n in k.plan.serial if isinstance(k.ev.frame.names.get(n), Expr)), None)
+    if name is None:
+        return "a kernel returns a value once, at its end; keep it in a name until there"
+    dim, tile = size_text(kernel_names.dim_of(k, name)), kernel_names.namespace(k.ev)
+    loop = f"{name} walks {dim}, which no result has, so it is a loop, and this return stands in it"
+    return f"{loop}; accumulate over it with +=, or walk a dim of the result with {tile}.range"
+
+
 def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, name: str) -> None:
     if isinstance(item, View) and item.argument in k.memory.written:
         _check_in_place(item, wanted)
@@ -217,7 +228,7 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
         said, k.returned_early = k.returned_early, True
         if said:
             return
-        raise KernelFault("TS102", "a kernel returns a value once, at its end; keep it in a name until there")
+        raise KernelFault("TS102", _early_return(k))
     if k.memory.mask is not None and tile_type(k.memory.mask).rank:
         raise KernelFault(
             "TS102",
@@ -357,7 +368,12 @@ def finish(k: KernelState, value: Any) -> Op | None:
         )  # in one order on all targets: that of the numbers
         kernel.attrs |= {"grouped": said.grouped} if said.grouped is not None and not prints else {}
         kernel.attrs |= {"persistent": True} if said.persistent else {}
-    for finding in (*_beyond(k), *narrow_indices(k, kernel), *(with_fix(ev, d) for d in barrier_notes(kernel))):
+    for finding in (
+        *_beyond(k),
+        *past_the_range(k),
+        *narrow_indices(k, kernel),
+        *(with_fix(ev, d) for d in barrier_notes(kernel)),
+    ):
         ev.findings.add(finding)
     return kernel
 

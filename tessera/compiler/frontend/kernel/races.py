@@ -51,7 +51,7 @@ def crossings(k: KernelState) -> Iterator[tuple[Stored, Stored, Coordinate]]:
     """Two stores to one tensor, of blocks that surely meet in different programs along a grid axis: `d_x[i - 1] = a`
     and `d_x[i] = b`. Which of the two stays would depend on which program is first."""
     whole = [s for s in k.memory.stores
-             if s.window is not None and _up_to_the_end(s.window.mask) and not _conditional(s.op)]  # fmt: skip
+             if s.window is not None and up_to_the_end(s.window.mask) and not conditional(s.op)]  # fmt: skip
     for n, second in enumerate(whole):
         for first in whole[:n]:
             if first.view.argument != second.view.argument or "across" in first.op.attrs or "across" in second.op.attrs:
@@ -61,7 +61,7 @@ def crossings(k: KernelState) -> Iterator[tuple[Stored, Stored, Coordinate]]:
                     yield first, second, c
 
 
-def _up_to_the_end(mask: Value | None) -> bool:
+def up_to_the_end(mask: Value | None) -> bool:
     """Whether a mask leaves out what lies behind the end of a tensor, and nothing else."""
     if mask is None:
         return True
@@ -69,7 +69,7 @@ def _up_to_the_end(mask: Value | None) -> bool:
     if op is None or op.name not in ("tile.lt", "tile.logical_and"):
         return False
     if op.name == "tile.logical_and":
-        return all(map(_up_to_the_end, op.operands))
+        return all(map(up_to_the_end, op.operands))
     return len(op.operands) > 1 and _of_size(op.operands[1])  # else a number that the op holds
 
 
@@ -79,7 +79,7 @@ def _of_size(v: Value) -> bool:
     return v.op is not None and v.op.name == "tile.dim"
 
 
-def _conditional(op: Op) -> bool:
+def conditional(op: Op) -> bool:
     block = op.block
     while block is not None and block.region is not None and (outer := block.region.op) is not None:
         if outer.name == "tile.if":

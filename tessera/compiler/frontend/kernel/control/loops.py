@@ -80,7 +80,7 @@ def _serial(k: KernelState, node: ast.For, target: ast.Name, counting: Counting)
     for _ in range(control.ATTEMPTS):
         body = Block()
         counter = body.add_arg(INDEX, target.id)
-        c = k.coordinates.loop(target.id, extent, k.tiles.known(bounds[2]), span, counter)
+        c = k.coordinates.loop(target.id, bounds[0], extent, k.tiles.known(bounds[2]), span, counter)
         ended = marks(c.offset)
         carried.enter(body)
         _identify(k, carried.initial, body.args[1:], apart)
