@@ -171,9 +171,9 @@ CODES: dict[str, CodeEntry] = {
     "TS419": CodeEntry("Index error", "an index names too few axes, and nothing says which they are",
                        "compiler.frontend.kernel.places"),
     "TS420": CodeEntry("Kernel warning", "an index is computed in 8 or 16 bits, where it wraps around",
-                       "compiler.frontend.kernel.narrow"),
+                       "compiler.frontend.kernel.checks.narrow"),
     "TS421": CodeEntry("Kernel warning", "the last step of a range stores past the range's end",
-                       "compiler.frontend.kernel.ends"),
+                       "compiler.frontend.kernel.checks.ends"),
     # TS5xx: launching
     "TS501": CodeEntry("Launch error", "an argument has the wrong type, shape, dtype or device", "runtime"),
     "TS502": CodeEntry("Launch error", "a dim cannot be solved from the arguments",

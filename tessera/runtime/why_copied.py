@@ -34,7 +34,7 @@ _TEMPORARY = "what follows needs the elements in this order, or changes them"
 
 
 @immutable
-class Copied:
+class CopiedArray:
     """One thing that is copied: an argument, or what a line of the program makes. `bytes` are those of the copy."""
 
     what: str
@@ -54,7 +54,7 @@ class Copies:
     """The answer of `why_copied`: copies of the last call, the largest first; truthy where there are some."""
 
     name: str
-    copies: tuple[Copied, ...] | None
+    copies: tuple[CopiedArray, ...] | None
     """None before the first call"""
 
     def __bool__(self) -> bool:
@@ -92,22 +92,22 @@ def why_copied(function: Any) -> Copies:
     return Copies(function.name, tuple(sorted(found, key=lambda c: -c.bytes)))
 
 
-def _arguments(launch: PreparedLaunch) -> Iterator[Copied]:
+def _arguments(launch: PreparedLaunch) -> Iterator[CopiedArray]:
     for param, shape, dtype in launch.slots:
         if param in launch.copied:
             what = f"argument {launch.plan.params[param].name} {list(shape)} {dtype}"
-            yield Copied(what, "", 0, math.prod(shape) * dtype.itemsize, _ARGUMENT)
+            yield CopiedArray(what, "", 0, math.prod(shape) * dtype.itemsize, _ARGUMENT)
 
 
-def _moved(launch: PreparedLaunch) -> list[Copied]:
+def _moved(launch: PreparedLaunch) -> list[CopiedArray]:
     """Launches that only move elements; those of one line that have one reason together."""
-    found: dict[tuple[str, int, str], Copied] = {}
+    found: dict[tuple[str, int, str], CopiedArray] = {}
     for info in launch.plan.launches:
         size = sum(dims.evaluate(n, launch.env) for _, n in info.writes)
         if info.label in _MOVES and size:
             what, why = _purpose(launch, info)
             key = info.file, info.line, why
-            first = found.setdefault(key, Copied(what, info.file, info.line, 0, why))
+            first = found.setdefault(key, CopiedArray(what, info.file, info.line, 0, why))
             found[key] = replace(first, bytes=first.bytes + size)
     return list(found.values())
 

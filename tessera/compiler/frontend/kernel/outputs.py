@@ -10,10 +10,11 @@ from typing import Any
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.fixes import expression_at
 from tessera.compiler.frontend.kernel import names as kernel_names
-from tessera.compiler.frontend.kernel import races, reduce_across, results
+from tessera.compiler.frontend.kernel import results
+from tessera.compiler.frontend.kernel.checks import races, reduce_across
+from tessera.compiler.frontend.kernel.checks.ends import past_the_range
+from tessera.compiler.frontend.kernel.checks.narrow import narrow_indices
 from tessera.compiler.frontend.kernel.coordinates import linear
-from tessera.compiler.frontend.kernel.ends import past_the_range
-from tessera.compiler.frontend.kernel.narrow import narrow_indices
 from tessera.compiler.frontend.kernel.state import KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
 from tessera.compiler.frontend.kernel.values import (

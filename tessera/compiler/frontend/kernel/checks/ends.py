@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tessera.compiler.frontend.kernel.checks.races import conditional, up_to_the_end
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.names import namespace
-from tessera.compiler.frontend.kernel.races import conditional, up_to_the_end
 from tessera.compiler.frontend.kernel.state import KernelState
 from tessera.compiler.frontend.kernel.values import Coordinate, marks, size_text
 from tessera.errors import Diagnostic, Span
