@@ -9,8 +9,8 @@ from typing import Any, cast
 from tessera.compiler.frontend.backward.inlined import written_out
 from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluation import settled
-from tessera.compiler.frontend.kernel import races
 from tessera.compiler.frontend.kernel.calls import function_of
+from tessera.compiler.frontend.kernel.checks import races
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.layer import KernelLayer
 from tessera.compiler.frontend.kernel.tiles import tile_type
