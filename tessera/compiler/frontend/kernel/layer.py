@@ -18,11 +18,12 @@ from tessera.compiler.frontend.evaluate import asserts
 from tessera.compiler.frontend.evaluate.machine import Layer
 from tessera.compiler.frontend.evaluate.returns import claimed
 from tessera.compiler.frontend.evaluate.suggested_fixes import around_index, rewritten
-from tessera.compiler.frontend.kernel import calls, names, operators, outputs, reduce_across, results
+from tessera.compiler.frontend.kernel import calls, names, operators, outputs, results
 from tessera.compiler.frontend.kernel.access import Place
 from tessera.compiler.frontend.kernel.builtins import BUILTINS
 from tessera.compiler.frontend.kernel.builtins.memory import store_part
 from tessera.compiler.frontend.kernel.builtins.subscripts import part, stored
+from tessera.compiler.frontend.kernel.checks import reduce_across
 from tessera.compiler.frontend.kernel.control import branches, loop_exits, loops
 from tessera.compiler.frontend.kernel.grid import PREFIX, REGISTER, SERIAL
 from tessera.compiler.frontend.kernel.places import zip_indices
