@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from tessera import knobs
+from tessera.deferred import deferred
 from tessera.errors import TesseraError
 
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -26,6 +27,8 @@ def leave(error: Exception) -> None:
 
     A bare `raise` adds no entry for its own frame, so the traceback starts at the caller's.
     """
+    if isinstance(error, TesseraError) and error.code.startswith("TS2"):
+        deferred("runtime.which_layer").tell_layer(error)
     if not knobs.tracebacks():
         error.__traceback__ = error.__cause__ = None
         error.__suppress_context__ = True

@@ -14,6 +14,7 @@ from tessera.compiler.frontend.evaluate.parameters import axis_span, each_argume
 from tessera.compiler.frontend.evaluate.returns import check, declared, named_notes
 from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.names.frame import Closure, Flow, Frame
+from tessera.compiler.frontend.names.layers import layer_in
 from tessera.compiler.frontend.names.signature import (
     Parameter,
     as_annotated,
@@ -342,7 +343,7 @@ def enter_call(
         at, bound = places.get(by, node), list[Note]()
         if c.first is not None and of in places.keys() - {by}:
             bound.append(Note(f"{c.equation.want} was bound here, by {c.first.place}", ev.span(places[of])))
-        rejected(ev, code, f"{closure.name}: {describe(c)}", axis_span(signature, c.equation), at, c, bound)
+        rejected(ev, code, _unfit(ev, closure, frame, c), axis_span(signature, c.equation), at, c, bound)
         ok = False
     for want, have, place in open_:
         ev.checks.append(LaunchCheck(want, have, f"{closure.name}: {place}"))
@@ -350,6 +351,19 @@ def enter_call(
     for name, size in frame.dims.items():
         frame.names.setdefault(name, size)
     return env if ok else None
+
+
+def _unfit(ev: Evaluator, closure: Closure, frame: Frame, c: Conflict) -> str:
+    """`model[1]: Linear(30, 5) expects 30 features, got 20`; of what is no layer of a row, its name and sizes."""
+    layer, e = layer_in(ev.frame, frame) if closure.name in CALLED else "", c.equation
+    if not layer:
+        return f"{closure.name}: {describe(c)}"
+    value = frame.names.get(e.name)
+    rank = value.type.rank if isinstance(value, Value) and isinstance(value.type, TensorType) else None
+    of_own = c.first is not None and c.first.name.startswith("self.")
+    if c.first is not None and of_own and rank is not None and e.axis == rank - 1:
+        return f"{layer} expects {c.first.have} features, got {e.have}"
+    return f"{layer}: {describe(c)}"
 
 
 def _of_fields(ev: Evaluator, p: Parameter, closure: Closure, value: Any, node: ast.AST, found: list[Equation]) -> bool:

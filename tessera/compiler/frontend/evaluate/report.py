@@ -15,6 +15,7 @@ from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.fixes import Pending
 from tessera.compiler.frontend.names.definition import Definition, Scope
 from tessera.compiler.frontend.names.frame import Frame
+from tessera.compiler.frontend.names.layers import layer_in
 from tessera.compiler.frontend.names.signature import Signature
 from tessera.compiler.frontend.names.values import UNKNOWN, Unknown
 from tessera.compiler.frontend.result import ExprInfo, InnerCall, Kind, Pulled
@@ -89,9 +90,12 @@ class Report:
         span, frame = self.span(at), self.frame
         while span.file.startswith(OWN) and frame.caller is not None and frame.call_span is not None:
             span, frame = frame.call_span, frame.caller
+        layer = layer_in(self.frame) if severity == "error" and code.startswith("TS2") else ""
         if span.file.startswith(OWN) or frame is self.frame:
-            all_notes = (*notes, *self.frame.chain())
+            all_notes = (*notes, *([Note(f"in {layer}")] if layer else ()), *self.frame.chain())
             return Diagnostic(code, message, self.span(at), severity, all_notes, tuple(fixes), self.frame.name, label)
+        if layer and not message.startswith(layer.partition(":")[0]):  # else it speaks of a layer that this one calls
+            message = f"{layer}: {message}"
         all_notes = (*notes, Note(f"found in {self.frame.name}", self.span(at)), *frame.chain())
         return Diagnostic(code, message, span, severity, all_notes, (), frame.name)
 
