@@ -16,6 +16,7 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.editor import signatures
 from tessera.editor.functions import Known
+from tessera.editor.results import held_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ class Objects:
                 return found
         inside = [m for m in self.made if m.name == name and _covers(m.statement, self.line)]
         outside = [m for m in self.made if m.name == name and not isinstance(m.statement, ast.FunctionDef)]
-        return next((m.record for m in (*inside, *outside)), None)
+        made = next((m.record for m in (*inside, *outside)), None)
+        return made if made is not None else held_by(self.scope, function, name)
 
     @property
     def _function(self) -> ast.FunctionDef | None:

@@ -16,7 +16,7 @@ _MODULE = ("tessera.nn.module", "Module")
 
 def tell_layer(error: TesseraError) -> None:
     """Names the innermost module whose method runs, if a variable of the program reaches it through a row of layers."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     outer, layer = list[FrameType](), None
     while frame is not None:
         if layer is None and frame.f_code.co_filename.startswith(OWN):

@@ -226,3 +226,66 @@ async def test_hints_are_asked_for_again_when_gradients_are_known(start):
     assert (await editor.hints(doc))["h"] == ": [B, 256] f32"
     await eventually(lambda: "workspace/inlayHint/refresh" in editor.client.refreshed)
     assert await hinted(editor, doc) == ["kept 32 KiB"]
+
+
+VARIABLES = """from dataclasses import dataclass
+
+import tessera as ts
+from tessera import nn
+from tessera.optimizers import SGD
+
+@dataclass
+class Config:
+    width: int = 8
+
+    def area(self, k: int) -> int:
+        return self.width * k
+
+class Net(nn.Module):
+    def __init__(self, width):
+        self.up = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.up(x)
+
+def read(path) -> Config:
+    return load(path)
+
+def loss(model, x: ts.Tensor["B", 8]):
+    return model(x).mean()
+
+opt = ts.optimizers.AdamW(1e-3)
+plain = SGD(0.1)
+cache = ts.KVCache(B=2, H=4, S_max=16, D_h=8)
+config = Config(4)
+found = read("x")
+several = config
+several = opt
+for odd in things:
+    pass
+odd = Config(3)
+model = Net(config.width)
+run = ts.train(model, opt, loss, batches)
+
+def main(plain):
+    inner = Config(5)
+    later = 1
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("owner", "detail"),
+    [
+        ("opt.", {"lr": "0.001"}), ("plain.", {"momentum": "0.0"}), ("cache.", {"length": "Tensor[ts.int64]"}),
+        ("config.", {"width": "4", "area": "area(k: int) -> int"}), ("found.", {"width": "int"}),
+        ("run.", {"model": "Net", "step": "int", "history": None}), ("run.model.up.", {"weight": "[4, 4] f32"}),
+        ("model.", {"up": "Linear"}), ("several.", {}), ("odd.", {}), ("    inner.", {"width": "5"}), ("    plain.", {}),
+    ],
+)  # fmt: skip
+async def test_members_of_what_the_text_makes(editor, owner, detail):
+    """Of what is given things of several kinds, or is a parameter, nothing is certain."""
+    doc = editor.open(VARIABLES + owner + "\n")
+    found = await completed(editor, doc, owner + "|\n")
+    assert {n: found.get(n, "missing") for n in detail} == detail
+    assert bool(found) == bool(detail)

@@ -208,7 +208,7 @@ def trainings(
             yield from old
             continue
         for call, inside in calls_in(ast.Module([statement], []), names):
-            if _is_train(call) and _means_train(call.func, inside):
+            if _is_train(call) and means_train(call.func, inside):
                 yield from _training(call, inside, statement, before, made_alike)
 
 
@@ -216,7 +216,7 @@ def _is_train(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and dotted_name(node.func).rpartition(".")[2] == "train"
 
 
-def _means_train(function: ast.expr, names: Names) -> bool:
+def means_train(function: ast.expr, names: Names) -> bool:
     """Whether it is Tessera's, however it was imported."""
     if isinstance(function, ast.Attribute):
         return names.meaning(function.value) == Namespace("tessera")

@@ -91,5 +91,5 @@ def _members(value: Any) -> Mapping[str, Any] | None:
 
 def _has_items(value: Any) -> bool:
     """Whether `value[0]` is its first layer."""
-    cls = value.cls if isinstance(value, Record) else type(value)
+    cls: Any = value.cls if isinstance(value, Record) else value.__class__
     return "__getitem__" in cls.members if isinstance(cls, ClassRef) else hasattr(cls, "__getitem__")
