@@ -280,7 +280,8 @@ def main(plain):
         ("opt.", {"lr": "0.001"}), ("plain.", {"momentum": "0.0"}), ("cache.", {"length": "Tensor[ts.int64]"}),
         ("config.", {"width": "4", "area": "area(k: int) -> int"}), ("found.", {"width": "int"}),
         ("run.", {"model": "Net", "step": "int", "history": None}), ("run.model.up.", {"weight": "[4, 4] f32"}),
-        ("model.", {"up": "Linear"}), ("several.", {}), ("odd.", {}), ("    inner.", {"width": "5"}), ("    plain.", {}),
+        ("model.", {"up": "Linear"}), ("several.", {}), ("odd.", {}), ("    inner.", {"width": "5"}),
+        ("    plain.", {}),
     ],
 )  # fmt: skip
 async def test_members_of_what_the_text_makes(editor, owner, detail):
