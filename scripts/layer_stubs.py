@@ -18,7 +18,7 @@ HEAD = '''"""The names of `ts.nn`, for type checkers and editors. Made by script
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 {made}
 
@@ -27,7 +27,9 @@ Array: TypeAlias = Any
 A = TypeVar("A")
 """results belong to the library of the first array"""
 '''
-KNOWN = frozenset({"Any", "Callable", "None", "Self", "bool", "dict", "float", "int", "list", "str", "tuple"})
+KNOWN = frozenset(
+    {"Any", "Callable", "Literal", "None", "Self", "bool", "dict", "float", "int", "list", "str", "tuple"}
+)
 """names in annotations that mean the same in the stub"""
 SPECIAL = ("__call__", "__getitem__", "__setitem__", "__iter__", "__len__")
 """methods that stubs tell of; checkers know those of dataclasses"""
@@ -112,7 +114,7 @@ def _type(annotation: Any, known: frozenset[str], tensor: str) -> str:
     if _is_tensor(annotation):
         return tensor
     text = annotation if isinstance(annotation, str) else "None" if annotation is None else "Any"
-    return text if set(re.findall(r"[A-Za-z_]\w*", text)) <= known else "Any"
+    return text if set(re.findall(r"[A-Za-z_]\w*", re.sub(r"'\w*'", "", text))) <= known else "Any"
 
 
 def _docstring(value: Any, indent: str) -> list[str]:

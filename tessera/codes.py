@@ -28,7 +28,7 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.frontend.evaluate, compiler.frontend.function.builtins, compiler.frontend.kernel, "
                        "compiler.frontend.public_names, language.absent, nn.module"),
     "TS105": CodeEntry("Bad call", "the arguments do not fit the callee's parameters",
-                       "checkpoint, compiler, language, nn, optimizers, runtime, training"),
+                       "checkpoint, compiler, fitted, language, nn, optimizers, runtime, training"),
     "TS106": CodeEntry("Failed assertion", "an assert over compile-time values is false",
                        "compiler.frontend.evaluate, compiler.frontend.kernel"),
     "TS107": CodeEntry("Compile-time error", "ordinary Python evaluated at compile time raised an exception",

@@ -49,12 +49,13 @@ def outward(f: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-_CODE = outward(len).__code__
+TRANSPARENT = {outward(len).__code__}
+"""the code of functions that decorators of ours have made, which compute what the decorated ones do"""
 
 
 def is_outward(f: object) -> bool:
-    """Whether `outward` has made a function, which computes what the decorated one does."""
-    return getattr(f, "__code__", None) is _CODE
+    """Whether `outward`, or another such decorator, has made a function."""
+    return getattr(f, "__code__", None) in TRANSPARENT
 
 
 def refuses(error: Exception) -> bool:

@@ -27,7 +27,7 @@ LICENSED = ("pygls", "lsprotocol", "cattrs", "attrs")
 PACKAGES = ("tessera", "tessera_lsp", "pygls", "lsprotocol", "cattrs", "attrs", "attr")
 # What the server stands below (see the import contracts in pyproject.toml), and what only clients need.
 OMITTED = (
-    *("tessera/cli/", "tessera/runtime/", "tessera/profiler/", "tessera/compiler/targets/"),
+    *("tessera/cli/", "tessera/fitted.py", "tessera/runtime/", "tessera/profiler/", "tessera/compiler/targets/"),
     *("pygls/client.py", "pygls/lsp/client.py", "pygls/lsp/_base_client.py"),
     *("cattrs/preconf/", "cattrs/strategies/"),
 )

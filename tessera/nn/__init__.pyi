@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from . import init as init
 from . import stable as stable
@@ -442,7 +442,7 @@ class MultiHeadAttention(Module):
     causal: bool
     positions: str | None
     window: int | None
-    def __init__(self, features: int, heads: int, *, key: int | None = ..., groups: int | None = ..., causal: bool = ..., positions: str | None = ..., window: int | None = ..., bias: bool = ..., dtype: Any = ...) -> None: ...
+    def __init__(self, features: int, heads: int, *, key: int | None = ..., groups: int | None = ..., causal: bool = ..., positions: Literal['rotary', 'alibi'] | None = ..., window: int | None = ..., bias: bool = ..., dtype: Any = ...) -> None: ...
     def __call__(self, x: Array, mask: Any = ..., memory: Any = ..., cache: Any = ...) -> Any:
         """`mask`: bools [..., S, T], true where a key is seen. `memory` [..., T, D]: the input of K and V, if not x.
         `cache`: a `KVCache` [B, groups, S_max, D / heads] that x [B, S, D] continues: the keys and values of x are
@@ -494,7 +494,7 @@ class TransformerBlock(Module):
     before_attention: LayerNorm
     before_feed: LayerNorm
     drop: Dropout
-    def __init__(self, features: int, heads: int, *, key: int | None = ..., groups: int | None = ..., causal: bool = ..., positions: str | None = ..., feed_forward: str = ..., hidden: int | None = ..., dropout: float = ..., dtype: Any = ...) -> None: ...
+    def __init__(self, features: int, heads: int, *, key: int | None = ..., groups: int | None = ..., causal: bool = ..., positions: Literal['rotary', 'alibi'] | None = ..., feed_forward: Literal['gelu', 'swiglu'] = ..., hidden: int | None = ..., dropout: float = ..., dtype: Any = ...) -> None: ...
     def __call__(self, x: Array, key: Any = ..., mask: Any = ..., cache: Any = ...) -> Any:
         """`cache`: a `KVCache` that x continues, as in `MultiHeadAttention`."""
     def attended(self, x: Any, key: Any = ..., mask: Any = ..., cache: Any = ...) -> Any:
@@ -556,7 +556,7 @@ class Conv1d(Module):
     padding: int | str
     dilation: int
     groups: int
-    def __init__(self, inputs: int, outputs: int, kernel: int, *, key: int | None = ..., stride: int = ..., padding: int | str = ..., dilation: int = ..., groups: int = ..., bias: bool = ..., dtype: Any = ...) -> None: ...
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, key: int | None = ..., stride: int = ..., padding: int | Literal['same', 'valid'] = ..., dilation: int = ..., groups: int = ..., bias: bool = ..., dtype: Any = ...) -> None: ...
     @staticmethod
     def axes() -> int: ...
     def __call__(self, x: Any) -> Any: ...
@@ -569,7 +569,7 @@ class Conv2d(Module):
     padding: int | str
     dilation: int
     groups: int
-    def __init__(self, inputs: int, outputs: int, kernel: int, *, key: int | None = ..., stride: int = ..., padding: int | str = ..., dilation: int = ..., groups: int = ..., bias: bool = ..., dtype: Any = ...) -> None: ...
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, key: int | None = ..., stride: int = ..., padding: int | Literal['same', 'valid'] = ..., dilation: int = ..., groups: int = ..., bias: bool = ..., dtype: Any = ...) -> None: ...
     @staticmethod
     def axes() -> int: ...
     def __call__(self, x: Any) -> Any: ...
@@ -582,7 +582,7 @@ class Conv3d(Module):
     padding: int | str
     dilation: int
     groups: int
-    def __init__(self, inputs: int, outputs: int, kernel: int, *, key: int | None = ..., stride: int = ..., padding: int | str = ..., dilation: int = ..., groups: int = ..., bias: bool = ..., dtype: Any = ...) -> None: ...
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, key: int | None = ..., stride: int = ..., padding: int | Literal['same', 'valid'] = ..., dilation: int = ..., groups: int = ..., bias: bool = ..., dtype: Any = ...) -> None: ...
     @staticmethod
     def axes() -> int: ...
     def __call__(self, x: Any) -> Any: ...
@@ -721,7 +721,7 @@ class SwitchTransformer(Module):
     `TransformerBlock`.
     """
     blocks: list
-    def __init__(self, features: int, heads: int, layers: int, experts: int, *, key: int | None = ..., k: int = ..., capacity: float | None = ..., hidden: int | None = ..., causal: bool = ..., positions: str | None = ..., dropout: float = ..., dtype: Any = ...) -> None: ...
+    def __init__(self, features: int, heads: int, layers: int, experts: int, *, key: int | None = ..., k: int = ..., capacity: float | None = ..., hidden: int | None = ..., causal: bool = ..., positions: Literal['rotary', 'alibi'] | None = ..., dropout: float = ..., dtype: Any = ...) -> None: ...
     def __call__(self, x: Array, key: Any = ..., mask: Any = ...) -> Any: ...
 
 class LSTM(Module):
@@ -810,10 +810,10 @@ class StatefulTensor(StatefulObject):
     """State whose tensors have one shape: a subclass declares its dims in `shape`, and its `dtype`.
 
     `KVCache(B=2, H=8, S_max=1024, D_h=64)` sets each field to zeros of that shape; a subclass with other fields defines
-    `__init__`. Sizes may be positional, in the order of `shape`; `dtype=` overrides the declared one. Raises TypeError
-    for a missing or unknown size.
+    `__init__`. Sizes may be positional, in the order of `shape`; `dtype=` overrides the declared one. Raises
+    LaunchError TS105 for a missing or unknown size.
     """
-    def __init__(self, *sizes: int, dtype: Any = ..., **named: int) -> None: ...
+    def __init__(self, *sizes: int, dtype: Any | None = ..., **named: int) -> None: ...
     @classmethod
     def zeros(cls, sizes: tuple[Any, ...], named: dict[str, int], dtype: Any) -> Any:
         """A tensor of the declared shape."""
@@ -830,7 +830,7 @@ class KVCache(StatefulTensor):
     length: Any
     refused: Any
     overflow: str
-    def __init__(self, *sizes: int, dtype: Any = ..., overflow: str = ..., **named: int) -> None: ...
+    def __init__(self, *sizes: int, dtype: Any | None = ..., overflow: Literal['refuse', 'wrap'] = ..., **named: int) -> None: ...
     def append(self, k: Array, v: Array) -> Any:
         """Appends the keys and values of T tokens. Writes only their memory."""
     def prefetch_window(self, start: Any, end: Any) -> Any:

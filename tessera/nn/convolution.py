@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import tessera as ts
 from tessera import Tensor
+from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import init
 from tessera.nn.module import Module
 
@@ -27,7 +28,8 @@ class Conv(Module):
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, *, key: int | None = None, stride: int = 1,
-        padding: int | str = 0, dilation: int = 1, groups: int = 1, bias: bool = True, dtype: Any = ts.f32,
+        padding: int | Literal["same", "valid"] = 0, dilation: int = 1, groups: int = 1, bias: bool = True,
+        dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         _check_groups(groups, inputs, outputs)
         shape = (outputs, inputs // groups, *(kernel for _ in range(self.axes())))
@@ -148,7 +150,6 @@ class ConvTranspose3d(ConvTranspose):
 
 
 def _check_groups(groups: int, inputs: int, outputs: int) -> None:
-    for name, value in (("inputs", inputs), ("outputs", outputs), ("groups", groups)):
-        init.demand_count(name, value)
     if inputs % groups or outputs % groups:
-        raise ValueError(f"{groups} groups cannot share {inputs} and {outputs} channels evenly")
+        message = f"{groups} groups cannot share {inputs} and {outputs} channels evenly: groups divides both"
+        raise LaunchError(Diagnostic("TS105", message))

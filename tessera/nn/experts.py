@@ -8,10 +8,11 @@ with a segment sum. So no sum depends on the order of threads, forward or backwa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import tessera as ts
 from tessera import Tensor
+from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import init
 from tessera.nn.dense import Linear
 from tessera.nn.module import Module
@@ -34,10 +35,8 @@ class TopKRouter(Module):
     k: int
 
     def __init__(self, features: int, experts: int, *, key: int | None = None, k: int = 2, dtype: Any = ts.f32) -> None:
-        init.demand_count("experts", experts)
-        init.demand_count("k", k)
         if k > experts:
-            raise ValueError(f"{k} of {experts} experts cannot be chosen")
+            raise LaunchError(Diagnostic("TS105", f"{k} of {experts} experts cannot be chosen: k is at most {experts}"))
         self.gate = Linear(features, experts, key=key, bias=False, dtype=dtype)
         self.k = k
 
@@ -75,8 +74,6 @@ class MixtureOfExperts(Module):
         self, features: int, hidden: int, experts: int, *, key: int | None = None, k: int = 2,
         capacity: float | None = 1.25, act: Callable[..., Any] = ts.gelu, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
-        if capacity is not None and capacity <= 0:
-            raise ValueError(f"capacity is a positive number or None, not {capacity}")
         a, b, c = init.split(key, 3)
         self.router = TopKRouter(features, experts, key=a, k=k, dtype=dtype)
         self.up = init.lecun_uniform((experts, features, hidden), b, dtype, fan_in=features)
@@ -147,11 +144,9 @@ class SwitchTransformer(Module):
 
     def __init__(
         self, features: int, heads: int, layers: int, experts: int, *, key: int | None = None, k: int = 1,
-        capacity: float | None = 1.25, hidden: int | None = None, causal: bool = True, positions: str | None = None,
-        dropout: float = 0.0, dtype: Any = ts.f32,
+        capacity: float | None = 1.25, hidden: int | None = None, causal: bool = True,
+        positions: Literal["rotary", "alibi"] | None = None, dropout: float = 0.0, dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
-        if layers < 2:
-            raise ValueError(f"every second layer has experts: at least 2 are needed, not {layers}")
         hidden = hidden or 4 * features
         self.blocks = []
         for i, seed in enumerate(init.split(key, layers)):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import tessera as ts
 from tessera import Tensor
+from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import init
 from tessera.nn.dense import Linear
 from tessera.nn.module import Module
@@ -77,21 +78,19 @@ class MultiHeadAttention(Module):
 
     def __init__(
         self, features: int, heads: int, *, key: int | None = None, groups: int | None = None, causal: bool = False,
-        positions: str | None = None, window: int | None = None, bias: bool = False, dtype: Any = ts.f32,
+        positions: Literal["rotary", "alibi"] | None = None, window: int | None = None, bias: bool = False,
+        dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         groups = heads if groups is None else groups
-        for name, value in (("features", features), ("heads", heads), ("groups", groups)):
-            init.demand_count(name, value)
-        if window is not None:
-            init.demand_count("window (positions, the current one included)", window)
         if features % heads or heads % groups:
-            raise ValueError(f"{features} features, {heads} heads and {groups} groups do not divide each other")
-        if positions not in (None, "rotary", "alibi"):
-            raise ValueError(f"positions is 'rotary', 'alibi' or None, not {positions!r}")
+            message = f"{features} features, {heads} heads and {groups} groups do not divide each other"
+            raise LaunchError(Diagnostic("TS105", f"{message}: heads divides features, and groups heads"))
         if positions == "rotary" and features // heads % 2:
-            raise ValueError(f"rotary positions need an even number of features in a head, not {features // heads}")
+            message = f"rotary positions need an even number of features in a head, not {features // heads}"
+            raise LaunchError(Diagnostic("TS105", message))
         if positions == "alibi" and heads & (heads - 1):
-            raise ValueError(f"alibi needs a power of 2 as the number of heads, not {heads}")
+            message = f"alibi needs a power of 2 as the number of heads, not {heads}"
+            raise LaunchError(Diagnostic("TS105", message))
         narrow = features // heads * groups
         a, b, c, d = init.split(key, 4)
         self.query = Linear(features, features, key=a, bias=bias, dtype=dtype)

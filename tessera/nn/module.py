@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 import tessera as ts
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
+from tessera.fitted import fitted
+from tessera.fitting import foreign
 from tessera.language.absent import FOREIGN_PARAMETERS, ONLY_REFUSES, instead_of_attribute, no_attribute
 from tessera.language.records import REGISTERED, members
 from tessera.nn import tree
@@ -59,6 +61,8 @@ class Module:
         adds = bool(vars(cls).get("__annotations__"))  # a base's `__init__` sets all fields where none is added
         made = "__init__" not in vars(cls) and (adds or cls.__init__ is object.__init__)
         dataclasses.dataclass(init=made, repr=False, eq=False)(cls)
+        if cls.__module__.startswith("tessera.") and "__init__" in vars(cls):  # those of users say what Python says
+            fitted(cls)
 
     def __class_getitem__(cls, sizes: Any) -> Any:
         return types.GenericAlias(cls, sizes)
@@ -70,8 +74,10 @@ class Module:
 
         @outward
         def __new__(cls, *args: Any, **options: Any) -> Any:
-            if not options.keys().isdisjoint(FOREIGN_PARAMETERS):
-                check_names(cls, options)
+            others = not options.keys().isdisjoint(FOREIGN_PARAMETERS)
+            said = foreign(cls.__name__, list(inspect.signature(cls).parameters), options) if others else ""
+            if said:
+                raise LaunchError(Diagnostic("TS105", said, deferred("runtime.callsite").call_span()))
             return super().__new__(cls)
 
         @outward
@@ -182,14 +188,6 @@ def demand_removed(set_to_none: bool) -> None:
     if not set_to_none:
         message = "zero_grad removes gradients, they are not kept as zeros: leave set_to_none=False out"
         raise LaunchError(Diagnostic("TS105", message))
-
-
-def check_names(cls: type, options: Mapping[str, Any]) -> None:
-    """Raises LaunchError TS105 for parameters that have another library's names."""
-    known = inspect.signature(cls).parameters
-    if foreign := [n for n in options if n in FOREIGN_PARAMETERS and n not in known]:
-        ours = ", ".join(f"{FOREIGN_PARAMETERS[n]} for {n}=" for n in foreign)
-        raise LaunchError(Diagnostic("TS105", f"{cls.__name__} takes {', '.join(known)}: write {ours}"))
 
 
 def _loaded(held: Any, given: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tessera as ts
 from tessera import Tensor
+from tessera.errors import Diagnostic, LaunchError
 from tessera.language.drawing import averages, move
 from tessera.nn.module import Module, buffer
 
@@ -53,7 +54,8 @@ class GroupNorm(Module):
 
     def __init__(self, groups: int, channels: int, *, eps: float = 1e-5, dtype: Any = ts.f32) -> None:
         if channels % groups:
-            raise ValueError(f"{groups} groups cannot share {channels} channels evenly")
+            message = f"{groups} groups cannot share {channels} channels evenly: groups divides channels"
+            raise LaunchError(Diagnostic("TS105", message))
         self.weight, self.bias = ts.ones((channels,), dtype), ts.zeros((channels,), dtype)
         self.groups = groups
         self.eps = eps

@@ -7,7 +7,7 @@ the last value, in the same memory, so other views of that memory change too.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import tessera as ts
 from tessera import Const, Tensor
@@ -35,8 +35,8 @@ class StatefulTensor(StatefulObject):
     """State whose tensors have one shape: a subclass declares its dims in `shape`, and its `dtype`.
 
     `KVCache(B=2, H=8, S_max=1024, D_h=64)` sets each field to zeros of that shape; a subclass with other fields defines
-    `__init__`. Sizes may be positional, in the order of `shape`; `dtype=` overrides the declared one. Raises TypeError
-    for a missing or unknown size.
+    `__init__`. Sizes may be positional, in the order of `shape`; `dtype=` overrides the declared one. Raises
+    LaunchError TS105 for a missing or unknown size.
     """
 
     shape: ClassVar[tuple[str, ...]] = ()
@@ -52,7 +52,7 @@ class StatefulTensor(StatefulObject):
             inherited = next(c.__init__ for c in cls.__mro__[1:] if "__init__" in vars(c))
             cls.__init__ = inherited  # type: ignore[method-assign]
 
-    def __init__(self, *sizes: int, dtype: Any = None, **named: int) -> None:
+    def __init__(self, *sizes: int, dtype: Any | None = None, **named: int) -> None:
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, self.zeros(sizes, named, dtype))
         if not dataclasses.fields(self):
@@ -65,7 +65,8 @@ class StatefulTensor(StatefulObject):
         wrong = [n for n in named if n not in cls.shape or n in given]
         missing = [n for n in cls.shape if n not in given and n not in named]
         if wrong or missing or len(sizes) > len(cls.shape):
-            raise TypeError(f"{cls.__name__} takes a size for each of {', '.join(cls.shape)}, and a dtype")
+            message = f"{cls.__name__} takes a size for each of {', '.join(cls.shape)}, and a dtype"
+            raise LaunchError(Diagnostic("TS105", message))
         given |= named
         return ts.zeros(tuple(given[n] for n in cls.shape), dtype or cls.dtype)
 
@@ -86,9 +87,9 @@ class KVCache(StatefulTensor):
     refused: Tensor[ts.int64]
     overflow: str
 
-    def __init__(self, *sizes: int, dtype: Any = None, overflow: str = "refuse", **named: int) -> None:
-        if overflow not in ("refuse", "wrap"):
-            raise ValueError(f"overflow is 'refuse' or 'wrap', not {overflow!r}")
+    def __init__(
+        self, *sizes: int, dtype: Any | None = None, overflow: Literal["refuse", "wrap"] = "refuse", **named: int
+    ) -> None:
         self.keys = self.zeros(sizes, named, dtype)
         self.values = self.zeros(sizes, named, dtype)
         self.length, self.refused = ts.zeros((), ts.int64), ts.zeros((), ts.int64)

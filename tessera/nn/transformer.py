@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import tessera as ts
 from tessera import Tensor
@@ -93,7 +93,8 @@ class TransformerBlock(Module):
 
     def __init__(
         self, features: int, heads: int, *, key: int | None = None, groups: int | None = None, causal: bool = True,
-        positions: str | None = None, feed_forward: str = "gelu", hidden: int | None = None, dropout: float = 0.0,
+        positions: Literal["rotary", "alibi"] | None = None, feed_forward: Literal["gelu", "swiglu"] = "gelu",
+        hidden: int | None = None, dropout: float = 0.0,
         dtype: Any = ts.f32,
     ) -> None:  # fmt: skip
         first, second = init.split(key, 2)
@@ -102,10 +103,8 @@ class TransformerBlock(Module):
         )
         if feed_forward == "swiglu":
             self.feed = SwiGLU(features, hidden or (features * 8 // 3 + 7) // 8 * 8, key=second, dtype=dtype)
-        elif feed_forward == "gelu":
-            self.feed = MLP(features, hidden or 4 * features, key=second, dtype=dtype)
         else:
-            raise ValueError(f"feed_forward is 'gelu' or 'swiglu', not {feed_forward!r}")
+            self.feed = MLP(features, hidden or 4 * features, key=second, dtype=dtype)
         norm = RMSNorm if feed_forward == "swiglu" else LayerNorm
         self.before_attention, self.before_feed = norm(features, dtype=dtype), norm(features, dtype=dtype)
         self.drop = Dropout(dropout)

@@ -143,7 +143,8 @@ class FileAnalysis:
         said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}
         of_steps = [d for t in trainings for d in t.findings(source) if (d.code, d.span) not in said]
         of_steps = [d for d in of_steps if not self.in_gap(d.span)]
-        self.problems = [*self._parsed.problems, *self._given_up(), *self._unknown_names(), *of_steps]
+        outside = self._outside_of_programs([*self._unknown_names(), *self._misfits()])
+        self.problems = [*self._parsed.problems, *self._given_up(), *outside, *of_steps]
 
     def _called(self, unchanged: Unchanged, trainings: list[Training], calls: list[PlainCall]) -> Generator[None]:
         """Finds the functions and modules that the file calls outside of programs."""
@@ -199,7 +200,16 @@ class FileAnalysis:
         from tessera.compiler.frontend.public_names import unknown_names  # slow: 4 ms of a server's start
 
         looked_at = {a.definition.tree.lineno for a in self.analyses}
-        found = unknown_names(self.scope, source_of(self.file, self.text), looked_at)
+        return unknown_names(self.scope, source_of(self.file, self.text), looked_at)
+
+    def _misfits(self) -> list[Diagnostic]:
+        """Calls whose arguments do not fit."""
+        from tessera.compiler.frontend.called.settings import misfits  # slow: as above
+
+        return [*misfits(self.scope, source_of(self.file, self.text))]
+
+    def _outside_of_programs(self, found: list[Diagnostic]) -> list[Diagnostic]:
+        """Those of the findings that no evaluator has made."""
         if not found:
             return []
         said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}

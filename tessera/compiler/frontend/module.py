@@ -36,6 +36,7 @@ from tessera.errors import CompileError, Diagnostic
 from tessera.language.annotations import dotted_name
 from tessera.language.policies import PolicyError
 from tessera.language.transforms import PAIRED, RULES, file_of_rule, rule_as_jax_writes
+from tessera.tracebacks import OWN
 
 GIVEN_UP: WeakKeyDictionary[ast.expr, str] = WeakKeyDictionary()
 """constants that are not known, for computing them takes too long, and why"""
@@ -241,9 +242,9 @@ class TextScope:
         return imported(module, name) if not level else UNKNOWN
 
     def _function(self, node: ast.FunctionDef) -> Any:
-        kind = decorated_kind(self, node)
+        kind, own = decorated_kind(self, node), ("fitted",) if self.file.startswith(OWN) else ()
         if kind is None and any(
-            dotted_name(d) not in ("staticmethod", "inline") and _own_name(self, d) != "tile.helper"
+            dotted_name(d) not in ("staticmethod", "inline", *own) and _own_name(self, d) != "tile.helper"
             for d in node.decorator_list
             if not isinstance(d, ast.Attribute) or d.attr not in (*RULES, "defjvp")  # those give the rule itself
         ):

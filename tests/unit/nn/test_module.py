@@ -382,7 +382,7 @@ def test_weights_of_pytorchs_linear_layers_are_said_to_be_turned():
 def test_a_share_that_is_dropped_lies_between_0_and_1():
     assert nn.Dropout(1).p == 1.0
     for p in (1.5, -0.1, math.nan, "half"):
-        with pytest.raises(ts.LaunchError, match=r"TS105(.|\n)*Dropout: p lies between 0 and 1"):
+        with pytest.raises(ts.LaunchError, match=r"TS105(.|\n)*Dropout: p is a number from 0 to 1"):
             nn.Dropout(p)
 
 

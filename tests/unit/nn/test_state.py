@@ -171,7 +171,7 @@ def test_states_of_one_shape_are_made_from_their_sizes() -> None:
     rows.add(np.ones((2, 3), np.float32))
     assert rows.seen.tolist() == [[1] * 3] * 2 and rows.shape == ("B", "D")
     assert Both(B=1, D=2, dtype=ts.bf16).more.dtype == ts.bf16
-    with pytest.raises(TypeError, match="Rows takes a size for each of B, D"):
+    with pytest.raises(ts.LaunchError, match="Rows takes a size for each of B, D"):
         Rows(2)
 
 
@@ -301,7 +301,7 @@ def test_dtypes_and_sizes(dtype: Any) -> None:
     assert cache.keys.dtype == dtype
     np.testing.assert_array_equal(cache.keys.numpy()[:, :, :2], ts.asarray(k).astype(dtype).numpy())
     for wrong in ({"B": 1}, {"B": 1, "H": 1, "S_max": 1, "D_h": 1, "X": 1}):
-        with pytest.raises(TypeError, match="B, H, S_max, D_h"):
+        with pytest.raises(ts.LaunchError, match="B, H, S_max, D_h"):
             KVCache(**wrong)
     with pytest.raises(ValueError, match="refuse"):
         KVCache(1, 1, 1, 1, overflow="grow")

@@ -24,6 +24,7 @@ from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure, method_name
 from tessera.compiler.frontend.names.live import live_definition, read_once, represent, run_by
 from tessera.compiler.frontend.names.numbers import NumpyFunction, NumpyMember, of_numbers
+from tessera.compiler.frontend.names.settings import fixes, is_fitted, misfit_of
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     ABSTRACT,
@@ -48,13 +49,16 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
-from tessera.errors import CompileError, Edit, Fix, TesseraError
+from tessera.errors import CompileError, Diagnostic, Edit, Fix, Span, TesseraError
+from tessera.fitting import Misfit
 from tessera.language import drawing
 from tessera.language.absent import instead
+from tessera.language.annotations import dotted_name
 from tessera.language.dims import Expr
 from tessera.language.dtypes import DType
 from tessera.language.records import STATE, field_names, is_record, members
 from tessera.language.transforms import RULES
+from tessera.tracebacks import OWN
 
 BUILTINS: dict[str, Callable[..., Any]] = {}
 """what builtins of Python, and a few of Tessera, do in both layers"""
@@ -127,6 +131,8 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
 
 def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Evaluates the callee's body in place. A plain live function of ordinary values is simply called."""
+    if is_fitted(closure) and not _fits(ev, node, misfit_of(closure, args, kwargs)):
+        return UNKNOWN
     plain = closure.live is not None and not hasattr(closure.live, "definition")
     if plain and ev.live and is_static(args) and is_static(kwargs):
         return invoke(ev, node, closure.live, args, kwargs)
@@ -179,6 +185,38 @@ def _as_python(ev: Evaluator, node: ast.AST, closure: Closure, bound: dict[str, 
     message = f"what {closure.name} gives is not known here: computing it takes too long"
     ev.error("TS111", message, node, severity="note")
     return ev.undecide(message, node, "TS111")
+
+
+def _fits(ev: Evaluator, node: ast.AST, found: Misfit | None) -> bool:
+    """Whether a call of Tessera's own fits; what does not is said (TS105) where the user's text calls it."""
+    if found is None:
+        return True
+    offered = () if ev.frame.source.file.startswith(OWN) else fixes(found, node, ev.span)
+    say_outside(ev, "TS105", found.message, ev.span(node), offered)
+    return False
+
+
+def say_outside(
+    ev: Evaluator, code: str, message: str, place: Span, offered: tuple[Fix, ...] = (), otherwise: Span | None = None
+) -> None:
+    """A finding at the line that called the first of Tessera's own functions; `otherwise`: of one that no function of
+    the user's has called."""
+    within, frame = ev.frame, ev.frame
+    while frame.source.file.startswith(OWN) and frame.caller is not None and frame.call_span is not None:
+        place, frame = frame.call_span, frame.caller
+    ev.frame = frame
+    ev.error(code, message, otherwise if otherwise and frame.source.file.startswith(OWN) else place, fixes=offered)
+    ev.frame = within
+
+
+def said_by(ev: Evaluator, node: ast.expr) -> Any:
+    """An argument of what is raised; in a text of Tessera's own, the diagnostic that it makes."""
+    own = ev.frame.source.file.startswith(OWN)
+    if own and isinstance(node, ast.Call) and len(node.args) == 2 and dotted_name(node.func) == "Diagnostic":
+        code, message = map(ev.eval, node.args)
+        if isinstance(code, str) and isinstance(message, str):
+            return Diagnostic(code, message)
+    return ev.eval(node)
 
 
 def _argument_nodes(node: ast.AST, closure: Closure) -> dict[str, ast.AST]:
@@ -409,7 +447,8 @@ def invoke(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: d
             ev.seeded.append(made)
         return adopt(ev, node, ev.weighed(node, made) if pure else made)
     except TesseraError as e:
-        return ev.error(e.code, f"{name}: {e.diagnostics[0].message}", node)
+        said = e.diagnostics[0].message
+        return ev.error(e.code, said if said.startswith(name) else f"{name}: {said}", node)
     except Exception as e:
         return ev.error("TS107", f"{name} raised {type(e).__name__} at compile time: {e}", node)
 
@@ -493,11 +532,13 @@ def _construct(ev: Evaluator, node: ast.AST, cls: Any, args: list[Any], kwargs: 
         return ev.error(
             "TS102", f"{cls.__name__} cannot be made of tensors; use a dataclass, tuple, list or dict", node
         )
-    own = inspect.getattr_static(cls, "__init__")
+    own = run_by(inspect.getattr_static(cls, "__init__"))
     if isinstance(own, types.FunctionType) and own.__code__.co_filename != "<string>":  # not made by `dataclass`
         made = Record(cls.__name__, {}, cls)
         live_call(ev, node, own, [made, *args], kwargs)
         return made
+    if cls.__module__.startswith("tessera.") and not _fits(ev, node, misfit_of(cls, args, kwargs)):
+        return UNKNOWN
     names = [n for n in field_names(cls) if declared[n].init]
     try:
         given = inspect.signature(cls).bind(*args, **kwargs)
@@ -529,6 +570,8 @@ def _instance(ev: Evaluator, node: ast.AST, cls: ClassRef, args: list[Any], kwar
         made = Record(cls.name, {}, cls)
         call(ev, node, cls.members["__init__"], [made, *args], kwargs)
         return made if all(n in made.members for n in cls.fields) else UNKNOWN
+    if is_fitted(cls) and not _fits(ev, node, misfit_of(cls, args, kwargs)):
+        return UNKNOWN
     positional = [n for n in cls.fields if n not in cls.by_name]
     if len(args) > len(positional) or any(k not in cls.fields for k in kwargs):
         return ev.error("TS105", f"{cls.name} takes {', '.join(cls.fields)}", node)

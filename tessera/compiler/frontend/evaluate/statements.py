@@ -34,7 +34,6 @@ from tessera.compiler.frontend.syntax.parse import Sample
 from tessera.compiler.frontend.syntax.trees import Broken
 from tessera.compiler.ir.core import Value
 from tessera.errors import Diagnostic, Diagnostics, Span
-from tessera.tracebacks import OWN
 
 
 @evaluates(ast.Expr)
@@ -252,17 +251,10 @@ def raise_(ev: Evaluator, node: ast.Raise) -> Flow:
 def _refuse(ev: Evaluator, node: ast.Raise) -> None:
     """Reports what is raised. What Tessera's own functions raise is said at the line that called the first of them,
     with the code of the diagnostic that it contains."""
-    said = [ev.eval(a) for a in node.exc.args] if isinstance(node.exc, ast.Call) else []
+    said = [calls.said_by(ev, a) for a in node.exc.args] if isinstance(node.exc, ast.Call) else []
     found = next((s for s in said if isinstance(s, Diagnostic)), None)
     code, message = ("TS107", _raised(node.exc, said)) if found is None else (found.code, found.message)
-    within, place, frame = ev.frame, ev.span(node), ev.frame
-    while frame.source.file.startswith(OWN) and frame.caller is not None and frame.call_span is not None:
-        place, frame = frame.call_span, frame.caller
-    ev.frame = frame
-    if frame.source.file.startswith(OWN) and found is not None:
-        place = found.span  # such a function is called from outside of programs
-    ev.error(code, message, place)
-    ev.frame = within
+    calls.say_outside(ev, code, message, ev.span(node), otherwise=None if found is None else found.span)
 
 
 def _raised(exception: ast.expr | None, said: list[Any]) -> str:

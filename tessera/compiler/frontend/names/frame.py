@@ -20,6 +20,7 @@ from tessera.compiler.ir.core import Block
 from tessera.errors import Note, Span
 from tessera.immutable import immutable, mutable
 from tessera.language.annotations import dotted_name
+from tessera.tracebacks import OWN
 
 
 class Flow(Enum):
@@ -188,6 +189,8 @@ class Closure(Described):
 
     @property
     def decorated(self) -> bool:
-        """Whether it is a function or kernel of its own, and no plain function; `ts.tile.helper` makes none of one."""
+        """Whether it is a function or kernel of its own, and no plain function; `ts.tile.helper` makes none of one, and
+        Tessera's `fitted` neither."""
         decorators = self.node.decorator_list if isinstance(self.node, ast.FunctionDef) else []
-        return self.frame is None and any(dotted_name(d).rpartition(".")[2] != "helper" for d in decorators)
+        plain = ("helper", "fitted") if self.definition.file.startswith(OWN) else ("helper",)
+        return self.frame is None and any(dotted_name(d).rpartition(".")[2] not in plain for d in decorators)

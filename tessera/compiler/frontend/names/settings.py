@@ -1,0 +1,100 @@
+"""Calls of Tessera's own constructors and functions in texts, whose arguments `tessera.fitting` looks at."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tessera import fitting
+from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.values import ClassRef, Record, is_dict, is_sequence
+from tessera.compiler.frontend.syntax.by_node import by_node
+from tessera.errors import Edit, Fix, Span
+from tessera.fitting import SOMETHING, Misfit, Setting
+from tessera.language.annotations import dotted_name
+from tessera.language.dtypes import DType
+from tessera.tracebacks import OWN
+
+_PLAIN = (int, float, complex, str, bytes, type(None), DType)
+
+
+def misfit_of(callee: Closure | ClassRef | type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Misfit | None:
+    """Why a call does not fit. None where it does, where that is not known, and where a user has written what is
+    called: there Python says it. A constructor gets its object first."""
+    if isinstance(callee, ClassRef):
+        parameters, owners = fields_of(callee), owners_of(callee)
+    elif not isinstance(callee, Closure):
+        parameters, owners = fitting.parameters_of(callee.__init__), owners_of(callee)
+    elif callee.node.args.args and callee.node.args.args[0].arg == "self" and args and isinstance(args[0], Record):
+        parameters, owners, args = _parameters(callee.node), owners_of(args[0].cls), args[1:]
+    else:
+        parameters, owners = _parameters(callee.node), [callee.name]
+    given = {name: argument(value) for name, value in kwargs.items()}
+    return fitting.misfit(owners, parameters, [argument(a) for a in args], given)
+
+
+def is_fitted(callee: Closure | ClassRef) -> bool:
+    """Whether `fitted` has made what runs here: of functions that it decorates, and constructors."""
+    if isinstance(callee, ClassRef):
+        return callee.data and getattr(callee.scope, "file", "").startswith(OWN)
+    node = callee.node
+    if callee.frame is not None or isinstance(node, ast.Lambda) or not callee.definition.file.startswith(OWN):
+        return False
+    return callee.name == "__init__" or any(dotted_name(d) == "fitted" for d in node.decorator_list)
+
+
+def fixes(found: Misfit, node: ast.AST, span_of: Callable[[ast.AST], Span]) -> tuple[Fix, ...]:
+    """The name that was meant, in place of a keyword of a call."""
+    written = [k for k in getattr(node, "keywords", ()) if k.arg == found.unknown]
+    if not found.meant or not written:
+        return ()
+    at = span_of(written[0])
+    place = Span(at.file, at.line, at.col, at.line, at.col + len(found.unknown))
+    return (Fix(f"Change {found.unknown!r} to {found.meant!r}", (Edit(place, found.meant),)),)
+
+
+def argument(value: Any) -> Any:
+    """A value of the evaluator's as `fitting` takes it."""
+    if is_sequence(value):
+        return value if SOMETHING not in map(argument, value) else SOMETHING
+    return value if isinstance(value, _PLAIN) or is_dict(value) else SOMETHING
+
+
+def owners_of(cls: Any) -> list[str]:
+    """The names of a class and of those above it."""
+    return [c.name for c in _with_bases(cls)] if isinstance(cls, ClassRef) else [c.__name__ for c in cls.__mro__]
+
+
+def _with_bases(cls: ClassRef) -> Iterator[ClassRef]:
+    yield cls
+    for base in cls.bases:
+        yield from _with_bases(base)
+
+
+@by_node
+def _parameters(node: Any) -> tuple[Setting, ...]:
+    """Those of a function, without `self`."""
+    a: ast.arguments = node.args
+    positional = [*a.posonlyargs, *a.args]
+    without = len(positional) - len(a.defaults)
+    found = [_parameter(p, required=i < without) for i, p in enumerate(positional)]
+    found += [_parameter(a.vararg, star="*")] if a.vararg is not None else []
+    found += [_parameter(p, required=d is None, by_name=True) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)]
+    found += [_parameter(a.kwarg, star="**")] if a.kwarg is not None else []
+    return tuple(p for p in found if p.name != "self")
+
+
+def _parameter(node: ast.arg, required: bool = False, star: str = "", by_name: bool = False) -> Setting:
+    return Setting(node.arg, _written(node.annotation), required, star, by_name)
+
+
+def fields_of(cls: ClassRef) -> tuple[Setting, ...]:
+    """The parameters of the constructor that a dataclass gets for its fields."""
+    said = {n: a for c in reversed([*_with_bases(cls)]) for n, a in c.annotations.items()}
+    found = [Setting(n, _written(said.get(n)), n not in cls.members, "", n in cls.by_name) for n in cls.fields]
+    return tuple(sorted(found, key=lambda p: p.by_name))
+
+
+def _written(node: ast.expr | None) -> str:
+    return "" if node is None else ast.unparse(node)

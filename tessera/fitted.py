@@ -1,0 +1,63 @@
+"""Settings are looked at where they are given: layers, optimizers and others refuse what does not fit, at the call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from tessera import tracebacks
+from tessera.deferred import deferred
+from tessera.errors import NOWHERE, Diagnostic, LaunchError, TesseraError
+from tessera.fitting import is_bool, is_number, misfit, parameters_of
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def fitted(function: F) -> F:
+    """Decorates a public function, or a class with a constructor: arguments that do not fit are refused (LaunchError
+    TS105) at the caller's line; what the function itself refuses is said there too. NumPy's numbers become Python's.
+    """
+    if isinstance(function, type):
+        cls = cast(Any, function)
+        cls.__init__ = fitted(cls.__init__)
+        return cls
+    method = "self" in inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            args, kwargs = tuple(map(plain, args)), {n: plain(v) for n, v in kwargs.items()}
+            owners = [c.__name__ for c in type(args[0]).__mro__] if method else [function.__name__]
+            said = misfit(owners, parameters_of(function), args[1:] if method else args, kwargs)
+            if said is not None:
+                raise LaunchError(Diagnostic("TS105", said.message))
+            return function(*args, **kwargs)
+        except Exception as error:
+            if isinstance(error, TesseraError):
+                _place(error)
+            if tracebacks.refuses(error):
+                tracebacks.leave(error)
+            raise
+
+    return cast(F, call)
+
+
+tracebacks.TRANSPARENT.add(fitted(len).__code__)
+
+
+def plain(value: Any) -> Any:
+    """A number of NumPy's as Python's own; anything else as it is."""
+    numpy = type(value).__module__ == "numpy"
+    return (
+        value.item() if numpy and (is_bool(value) or is_number(value)) and not hasattr(value, "__setitem__") else value
+    )
+
+
+def _place(error: TesseraError) -> None:
+    """What is refused without a place is refused at the caller's line."""
+    if error.diagnostics and all(d.span == NOWHERE for d in error.diagnostics):
+        span = deferred("runtime.callsite").call_span()
+        TesseraError.__init__(error, [replace(d, span=span) for d in error.diagnostics])
