@@ -146,6 +146,26 @@ def test_the_gradient_of_a_take_is_rounded_once() -> None:
         np.testing.assert_array_max_ulp(found, want.astype(np.float32), 1)
 
 
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [(1, "f32"), (0, "f32"), (-0.0, "f32"), (0.1, "f32"), (-1e30, "f32"), (-3, "f64"), (-3, "int8"), (200, "uint8")]
+    + [(2**62, "int64"), (-1, "int64")],
+)
+@pytest.mark.parametrize("bins", [5, 2000])
+def test_sums_of_one_number_everywhere(number: float, dtype: str, bins: int) -> None:
+    """They are counted: integers wrap around as if they were added, and a sum of nothing, or of -0, is 0."""
+    ids = np.sort(np.random.default_rng(bins).integers(-1, bins // 2, 40_001))
+
+    def sums(ids, start):
+        return ts.segment_sum(ts.full(ids.shape, number, getattr(ts, dtype)), ids, start.shape[0])
+
+    found = np.asarray(ts.function(sums)(ids, np.zeros(bins, np.float32)))
+    want = np.zeros(bins, "float64" if dtype[0] == "f" else found.dtype)  # floats are added in f64
+    np.add.at(want, ids[ids >= 0], want.dtype.type(found.dtype.type(number)))
+    assert found.tobytes() == want.astype(found.dtype).tobytes()
+    assert not np.signbit(found[bins // 2 :]).any()
+
+
 @pytest.mark.parametrize(("n", "bins"), [(40_002, 7), (33_792, 300), (3, 3)])
 def test_histograms(n: int, bins: int) -> None:
     """One number everywhere is not in memory, nor are the bins' numbers, which are computed where they are counted.

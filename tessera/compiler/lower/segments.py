@@ -39,6 +39,8 @@ AT_ONCE, AHEAD = 4, 1024
 """slices that one round of a loop takes, and whose numbers are made together"""
 MOST = (1 << 32) - 1
 """segments whose numbers fit into 32 bits"""
+CACHED = 1 << 14
+"""bytes of results that a part has several copies of at most: half of a first-level cache"""
 LANES = 16
 """elements of a slice from which on it is vectors that are added"""
 STEP = 32
@@ -176,15 +178,18 @@ class _Fold:
         Sums of floats have one part: their bits are those of the other ways, which sizes that are not known take.
 
         The numbers of the next slices are made first, in vectors, and are in a cache where slices are walked over. What
-        is in no segment goes to a row behind the last."""
-        n, count = self.n, self.count
+        is in no segment goes to a row behind the last. Slices that follow each other go to different copies of the
+        results where these fit into a cache: an addition would wait for the one before, if both are of one segment."""
+        n, count, held_as = self.n, self.count, self._held_as()
         assert isinstance(n, int) and isinstance(count, int)
         part = max(PART, SPARSE * count, -(-n // MOST_PARTS)) if self.exact else max(1, n)
         part = -(-part // AHEAD) * AHEAD
         parts, columns, ahead = max(1, -(-n // part)), self._columns(), max(1, min(AHEAD, n))
-        view = ViewType((self.before, parts, count + 1, self.after), self.wide)
+        rows = count + 1
+        copies = AT_ONCE if self.exact and AT_ONCE * rows * columns * held_as.itemsize <= CACHED else 1
+        view = ViewType((self.before, parts, copies * rows, self.after), held_as)
         made = ViewType((self.before, parts, ahead), dtypes.uint32)
-        held = temporary(view.shape, self.wide, "parts", self.span, self.out)
+        held = temporary(view.shape, held_as, "parts", self.span, self.out)
         next_ = temporary(made.shape, made.dtype, "numbers", self.span, self.out)
         space: Shape = (self.before, parts, self.after)
         writer = KernelWriter(
@@ -195,8 +200,8 @@ class _Fold:
         into = writer.window(held, 0, view, "parts", write=True)
         numbers = writer.window(next_, 0, made, "numbers", write=True)
         outer, mine, column = writer.offsets
-        zero, last, height = b.index(0), b.index(count), max(1, min(4096 // columns, count + 1))
-        start = b.full((1, 1, height, columns), self.start(self.wide), self.wide)
+        zero, last, height = b.index(0), b.index(count), max(1, min(4096 // columns, copies * rows))
+        start = b.full((1, 1, height, columns), self.start(held_as), held_as)
 
         def fill(row: Value) -> list[Value]:
             b.store(into, start, [outer, mine, row, column])
@@ -219,25 +224,41 @@ class _Fold:
 
             def few(j: Value) -> list[Value]:
                 for k in range(many):
-                    add_one(i, b.iop("iadd", j, b.index(k)) if k else j)
+                    add_one(i, b.iop("iadd", j, b.index(k)) if k else j, k % copies)
                 return []
 
             b.loop(low, high, b.index(many), [], few)
 
-        def add_one(i: Value, at: Value) -> None:
+        def add_one(i: Value, at: Value, copy: int) -> None:
             number = b.cast(b.reshape(b.load(numbers, [outer, mine, at], (1, 1, 1)), ()), dtypes.int64)
             row = b.iop("imin", b.value("tile.to_index", (number,), INDEX), last)
+            row = b.iop("iadd", row, b.index(copy * rows)) if copy else row
             place, shape = [outer, mine, row, column], (1, 1, 1, columns)
-            value = slices([outer, b.iop("iadd", i, at), column], (1, 1, columns))
-            value = b.reshape(b.cast(value, self.wide), shape)
+            if held_as == self.wide:
+                value = slices([outer, b.iop("iadd", i, at), column], (1, 1, columns))
+                value = b.reshape(b.cast(value, held_as), shape)
+            else:
+                value = b.full(shape, 1, held_as)
             b.store(into, b.map(COMBINE[self.how], b.load(into, place, shape), value), place)
 
         first = b.iop("imul", mine, b.index(part))
         end = b.iop("imin", b.iop("iadd", first, b.index(part)), b.index(n))
-        b.loop(zero, b.index(count + 1), b.index(height), [], fill)
+        b.loop(zero, b.index(copies * rows), b.index(height), [], fill)
         b.loop(first, end, b.index(ahead), [], walk)
+        if copies > 1:
+            places = [[outer, mine, b.index(copy * rows), column] for copy in range(copies)]
+            total, *others = (b.load(into, place, (1, 1, rows, columns)) for place in places)
+            for other in others:
+                total = b.map(COMBINE[self.how], total, other)
+            b.store(into, total, places[0])
         self._launch(writer, self.name)
         self._join(held, view)
+
+    def _held_as(self) -> DType:
+        """The dtype of a part's results: for sums of one number, how often it is added, where that says all."""
+        n = self.n
+        counted = self.how == "sum" and self.number is not None and self.exact and isinstance(n, int) and n <= MOST
+        return dtypes.uint32 if counted and (self.dtype.is_float or self.dtype.is_integer) else self.wide
 
     def _numbers(self, writer: KernelWriter) -> Value:
         """A tile of the segments' numbers as int64; `count` stands for slices that are in no segment."""
@@ -248,16 +269,15 @@ class _Fold:
         if found is None:
             ids = writer.window(self.ids.base, self.ids.offset, ViewType((self.n,), self.index), "segment_ids")
             found = b.load(ids, writer.offsets, (block,))
-        found = b.cast(found, dtypes.int64)
-        count = b.broadcast(scalar(b, b.index(self.count)), (block,), ())
-        outside = b.map("logical_or", b.map("lt", found, b.full((block,), 0, dtypes.int64)), b.map("ge", found, count))
-        return b.map("where", outside, count, found)
+        count = b.cast(b.broadcast(scalar(b, b.index(self.count)), (block,), ()), dtypes.uint64)
+        least = b.map("minimum", b.cast(b.cast(found, dtypes.int64), dtypes.uint64), count)  # -1 is above any count
+        return b.cast(least, dtypes.int64)
 
     def _join(self, held: Value, view: ViewType) -> None:
         """The results of all parts, added in order and rounded."""
-        columns, parts, (_, _, rows, _) = self._columns(), view.shape[1], view.shape
-        assert isinstance(rows, int)
-        height = max(1, min(4096 // columns, rows - 1))
+        columns, parts, count = self._columns(), view.shape[1], self.count
+        assert isinstance(count, int)
+        height = max(1, min(4096 // columns, count))
         space: Shape = (self.before, self.count, self.after)
         writer = KernelWriter(
             Space(space, [(0,), (1,), (2,)], space, (1, height, columns), (False, False, False)), {}, set(), self.span
@@ -272,8 +292,11 @@ class _Fold:
             more = b.reshape(b.load(found, [outer, i, row, column], (1, *shape)), shape)
             return [b.map(COMBINE[self.how], total, more)]
 
-        begin = b.full(shape, self.start(self.wide), self.wide)
+        begin = b.full(shape, self.start(view.dtype), view.dtype)
         (total,) = b.loop(b.index(0), b.index(parts), b.index(1), [begin], add)
+        if view.dtype != self.wide:  # how often the number is added; 0 times a negative one is -0, which no sum is
+            total = b.map("mul", b.cast(total, self.wide), b.full(shape, self.number, self.wide))
+            total = b.map("add", total, b.full(shape, 0, self.wide))
         b.store(target, b.cast(total, self.dtype), [outer, row, column])
         self._launch(writer, "join")
 
