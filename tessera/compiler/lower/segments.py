@@ -35,8 +35,9 @@ from tessera.language.dtypes import DType
 COMBINE = {"sum": "add", "max": "maximum", "min": "minimum"}
 PART, SPARSE, MOST_PARTS = 1 << 14, 8, 64
 """slices of a part: at least PART, and SPARSE for each segment; there are at most MOST_PARTS parts"""
-AT_ONCE, AHEAD = 4, 1024
-"""slices that one round of a loop takes, and whose numbers are made together"""
+AT_ONCE, COPIES, AHEAD = 8, 4, 1024
+"""slices that one round of a loop takes, the copies of the results that they are added to in turn, and slices whose
+numbers are made together"""
 MOST = (1 << 32) - 1
 """segments whose numbers fit into 32 bits"""
 CACHED = 1 << 14
@@ -186,8 +187,8 @@ class _Fold:
         part = -(-part // AHEAD) * AHEAD
         parts, columns, ahead = max(1, -(-n // part)), self._columns(), max(1, min(AHEAD, n))
         rows = count + 1
-        copies = AT_ONCE if self.exact and AT_ONCE * rows * columns * held_as.itemsize <= CACHED else 1
-        view = ViewType((self.before, parts, copies * rows, self.after), held_as)
+        copies = COPIES if self.exact and COPIES * rows * columns * held_as.itemsize <= CACHED else 1
+        view = ViewType((self.before, parts, copies, rows, self.after), held_as)
         made = ViewType((self.before, parts, ahead), dtypes.uint32)
         held = temporary(view.shape, held_as, "parts", self.span, self.out)
         next_ = temporary(made.shape, made.dtype, "numbers", self.span, self.out)
@@ -200,11 +201,12 @@ class _Fold:
         into = writer.window(held, 0, view, "parts", write=True)
         numbers = writer.window(next_, 0, made, "numbers", write=True)
         outer, mine, column = writer.offsets
-        zero, last, height = b.index(0), b.index(count), max(1, min(4096 // columns, copies * rows))
-        start = b.full((1, 1, height, columns), self.start(held_as), held_as)
+        zero, last, height = b.index(0), b.index(count), max(1, min(4096 // columns, rows))
+        start = b.full((1, 1, 1, height, columns), self.start(held_as), held_as)
 
         def fill(row: Value) -> list[Value]:
-            b.store(into, start, [outer, mine, row, column])
+            for copy in range(copies):
+                b.store(into, start, [outer, mine, b.index(copy), row, column])
             return []
 
         def walk(i: Value) -> list[Value]:
@@ -232,8 +234,7 @@ class _Fold:
         def add_one(i: Value, at: Value, copy: int) -> None:
             number = b.cast(b.reshape(b.load(numbers, [outer, mine, at], (1, 1, 1)), ()), dtypes.int64)
             row = b.iop("imin", b.value("tile.to_index", (number,), INDEX), last)
-            row = b.iop("iadd", row, b.index(copy * rows)) if copy else row
-            place, shape = [outer, mine, row, column], (1, 1, 1, columns)
+            place, shape = [outer, mine, b.index(copy), row, column], (1, 1, 1, 1, columns)
             if held_as == self.wide:
                 value = slices([outer, b.iop("iadd", i, at), column], (1, 1, columns))
                 value = b.reshape(b.cast(value, held_as), shape)
@@ -243,11 +244,11 @@ class _Fold:
 
         first = b.iop("imul", mine, b.index(part))
         end = b.iop("imin", b.iop("iadd", first, b.index(part)), b.index(n))
-        b.loop(zero, b.index(copies * rows), b.index(height), [], fill)
+        b.loop(zero, b.index(rows), b.index(height), [], fill)
         b.loop(first, end, b.index(ahead), [], walk)
         if copies > 1:
-            places = [[outer, mine, b.index(copy * rows), column] for copy in range(copies)]
-            total, *others = (b.load(into, place, (1, 1, rows, columns)) for place in places)
+            places = [[outer, mine, b.index(copy), zero, column] for copy in range(copies)]
+            total, *others = (b.load(into, place, (1, 1, 1, rows, columns)) for place in places)
             for other in others:
                 total = b.map(COMBINE[self.how], total, other)
             b.store(into, total, places[0])
@@ -289,7 +290,7 @@ class _Fold:
         shape = (1, height, columns)
 
         def add(i: Value, total: Value) -> list[Value]:
-            more = b.reshape(b.load(found, [outer, i, row, column], (1, *shape)), shape)
+            more = b.reshape(b.load(found, [outer, i, b.index(0), row, column], (1, 1, *shape)), shape)
             return [b.map(COMBINE[self.how], total, more)]
 
         begin = b.full(shape, self.start(view.dtype), view.dtype)

@@ -128,12 +128,14 @@ class TakeAlongAxis(Operator):
         return g.take(g.reshape(x, (dims.prod(shape),)), positions(g, shape, indices, axis), axis=0)
 
 
-def positions(g: GraphBuilder, shape: Shape, indices: Value, axis: int) -> Value:
+def positions(g: GraphBuilder, shape: Shape, indices: Value, axis: int, signed: bool = False) -> Value:
     """The places in the flattened tensor of that shape that `indices` along `axis` refer to; for indices outside, the
-    number of its elements. Negative indices count from the end."""
+    number of its elements, or, where `signed` allows it, also a place below 0. Negative indices count from the end."""
     rank, n = len(shape), shape[axis]
     at = g.cast(indices, dtypes.int64)
     at = g.where(g.lt(at, 0), g.add(at, n), at)
+    if signed and all(d == 1 for i, d in enumerate(shape) if i != axis):
+        return at
     ok = g.logical_and(g.ge(at, 0), g.lt(at, n))
     position = g.mul(at, dims.prod(shape[axis + 1 :]))
     for i, d in enumerate(shape):

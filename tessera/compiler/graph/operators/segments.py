@@ -218,7 +218,7 @@ class Scatter(Scattering):
         """A take from both, one behind the other: the element's last update, or itself."""
         shape, count = tensor(x).shape, dims.prod(tensor(indices).shape)
         total = dims.prod(shape)
-        at = g.reshape(positions(g, shape, indices, axis), (count,))
+        at = g.reshape(positions(g, shape, indices, axis, signed=True), (count,))
         last = g.segment_max(g.iota((count,)), at, total)
         both = g.concat([g.reshape(x, (total,)), g.reshape(updates, (count,))], axis=0)
         return g.reshape(g.take(both, g.where(g.lt(last, 0), g.iota((total,)), g.add(last, total)), axis=0), shape)
@@ -243,7 +243,7 @@ class ScatterAdd(Scattering):
 
     def decompose(self, g: GraphBuilder, x: Value, indices: Value, updates: Value, axis: int) -> Value:
         shape, count = tensor(x).shape, dims.prod(tensor(indices).shape)
-        at = g.reshape(positions(g, shape, indices, axis), (count,))
+        at = g.reshape(positions(g, shape, indices, axis, signed=True), (count,))
         wide = g.compute(g.reshape(updates, (count,)))
         total = g.reshape(g.segment_sum(wide, at, dims.prod(shape)), shape)
         return g.to(g.add(g.compute(x), g.to(total, tensor(x).dtype.compute)), tensor(x).dtype)
