@@ -295,7 +295,8 @@ class _Fold:
 
         begin = b.full(shape, self.start(view.dtype), view.dtype)
         (total,) = b.loop(b.index(0), b.index(parts), b.index(1), [begin], add)
-        if view.dtype != self.wide:  # how often the number is added; 0 times a negative one is -0, which no sum is
+        if view.dtype != self.wide and self.number is not None:
+            # `total` says how often the number is added; 0 times a negative one is -0, which no sum is.
             total = b.map("mul", b.cast(total, self.wide), b.full(shape, self.number, self.wide))
             total = b.map("add", total, b.full(shape, 0, self.wide))
         b.store(target, b.cast(total, self.dtype), [outer, row, column])
