@@ -186,3 +186,25 @@ def test_blocks_of_convolutions_hold_whole_rows_of_an_image() -> None:
     source = generate(known.lowered.program, CpuTarget("avx512")).source
     assert "_40x40x180_" in source and "_walked_b(" in source
     np.testing.assert_array_equal(known(x, w), ts.compile(ts.function(opened), target="cpu")(x, w))
+
+
+@pytest.mark.parametrize(
+    "shapes", [((2, 20, 42, 42), (40, 20, 3, 3)), ((3, 16, 300), (24, 16, 5)), ((1, 3, 70, 66), (9, 3, 5, 7))]
+)
+def test_convolutions_have_the_same_bits_with_narrower_vectors(shapes: Any) -> None:
+    """Which pack their windows, in the same blocks of whole rows. So do the gradients."""
+    x, w = (np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(shapes))
+
+    def run(x: Any, w: Any) -> Any:
+        conv = ts.conv1d if x.ndim == 3 else ts.conv2d
+        return conv(x, w, padding=1), ts.grad(lambda x, w: ts.sum(ts.square(conv(x, w))), argnums=(0, 1))(x, w)
+
+    known = ts.compile(ts.function(run), target="cpu", arguments=(x, w))
+    program, found = known.lowered.program, {}
+    for level in LEVELS:
+        out = [np.empty(s, np.float32) for s in (np.shape(known(x, w)[0]), x.shape, w.shape)]
+        code = generate(program, CpuTarget(level))
+        assert ("_walked_b(" in code.source) == (level == "avx512")
+        CpuTarget(level).load(code).run([v.ctypes.data for v in (x, w, *out)], [], [])
+        found[level] = [v.tobytes() for v in out]
+    assert found["avx512"] == found["avx2"] == found["baseline"]
