@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tessera.compiler.targets.cpu.call import threads
+from tessera.compiler.targets.cpu.call import fastcall, threads
+from tessera.compiler.targets.cpu.interrupts import POLL
 from tessera.compiler.targets.cpu.llvm import isa, jit
 
 ROOT = Path(__file__).parents[3]
@@ -247,3 +249,39 @@ for lock in (jit._lock, ffi.lib._lock):
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_thread_that_called_looks_at_signals_after_each_chunk() -> None:
+    """Programs may take long, and so few of them run at a time that the function of a kernel does not look itself."""
+    looks: list[int] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+    def poll(watch: int, worker: int, pace: int) -> int:
+        looks.append(worker)
+        return 1
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    def chunk(data: int, begin: int, end: int, worker: int) -> None:
+        chunks.append(worker)
+
+    chunks: list[int] = []
+    watch = (ctypes.c_void_p * 8)()
+    watch[POLL // 8] = ctypes.cast(poll, ctypes.c_void_p).value
+    pool = threads.Pool(1)
+    kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    run = ctypes.CFUNCTYPE(None, *kinds)(threads.run_address())
+    while not chunks.count(0):  # a worker may have taken all of them
+        run(pool.address, ctypes.cast(chunk, ctypes.c_void_p), None, 8, 2, watch)
+    pool.stop()
+    assert looks.count(0) == len(looks) >= chunks.count(0)
+
+
+def test_how_many_rounds_lie_between_two_looks() -> None:
+    """The second look measures one round; what is quick is looked at more seldom, what is slow more often."""
+    code = fastcall._method()[0]
+    poll = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(code.address("poll"))
+    watch, pace = (ctypes.c_int64 * 8)(), (ctypes.c_int64 * 2)(0, 16)
+    assert poll(watch, 1, pace) == 1
+    for ago, rounds in ((10**12, 1), (-(10**12), 16), (-(10**12), 256), (10**12, 64), (10**12, 16)):
+        pace[0] = time.monotonic_ns() - ago
+        assert poll(watch, 1, pace) == rounds

@@ -24,7 +24,7 @@ POLL_NS = 50_000_000
 QUICK_NS, SLOW_NS = 1_000_000, 10_000_000
 """looks that are closer together than the first become rarer, looks further apart than the second more frequent"""
 FIRST_LOOK = 16
-"""rounds of a function before its first one"""
+"""rounds of a function before its first one, but for what is known to take long; the second one measures a round"""
 
 # A watch: whether to stop (i32), when to ask next, the thread's state while the interpreter's lock is given away, the
 # exception (type, value, traceback), and the address of `poll`.
@@ -71,17 +71,19 @@ entry:
   store i64 %now, ptr %pace
   %rounds.p = getelementptr i64, ptr %pace, i64 1
   %rounds = load i64, ptr %rounds.p
-  %began = icmp ne i64 %last, 0
-  %passed = sub i64 %now, %last
-  %took = select i1 %began, i64 %passed, i64 0
+  %first = icmp eq i64 %last, 0
+  %took = sub i64 %now, %last
   %quick = icmp slt i64 %took, {QUICK_NS}
+  %quicker = icmp slt i64 %took, {QUICK_NS // 16}
   %slow = icmp sgt i64 %took, {SLOW_NS}
-  %double = shl i64 %rounds, 1
-  %more = call i64 @llvm.smin.i64(i64 %double, i64 1048576)
+  %by = select i1 %quicker, i64 4, i64 1
+  %multiple = shl i64 %rounds, %by
+  %more = call i64 @llvm.smin.i64(i64 %multiple, i64 1048576)
   %quarter = lshr i64 %rounds, 2
   %fewer = call i64 @llvm.smax.i64(i64 %quarter, i64 1)
   %adapted = select i1 %slow, i64 %fewer, i64 %rounds
-  %next.rounds = select i1 %quick, i64 %more, i64 %adapted
+  %measured = select i1 %quick, i64 %more, i64 %adapted
+  %next.rounds = select i1 %first, i64 1, i64 %measured
   store i64 %next.rounds, ptr %rounds.p
   %caller = icmp eq i64 %worker, 0
   br i1 %caller, label %due, label %out
@@ -192,12 +194,12 @@ entry:
 class Looks:
     """Writes the places where a function looks at its call's watch: at its start, then in its loops."""
 
-    def __init__(self, fn: LLVMFunction, watch: Val, worker: Index) -> None:
+    def __init__(self, fn: LLVMFunction, watch: Val, worker: Index, first: int = FIRST_LOOK) -> None:
         self.fn, self.watch, self.worker = fn, watch, worker
         self.left, self.pace = fn.alloca("i64", 1, 8), fn.alloca("i64", 2, 16)
         fn.entry += [
-            f"  store i64 {FIRST_LOOK}, ptr {self.left.ref}",
-            f"  store [2 x i64] [i64 0, i64 {FIRST_LOOK}], ptr {self.pace.ref}",
+            f"  store i64 {first}, ptr {self.left.ref}",
+            f"  store [2 x i64] [i64 0, i64 {first}], ptr {self.pace.ref}",
         ]
         self.at_start()
 

@@ -140,10 +140,14 @@ out:
 
 
 def _share() -> str:
-    """What one thread does of a launch: it takes `grain` programs at a time of its part, then of those behind it."""
+    """What one thread does of a launch: it takes `grain` programs at a time of its part, then of those behind it. The
+    thread that called, which alone is given the watch, polls it after each time: programs may take long."""
     return f"""\
-define internal void @share(ptr %pool, i64 %worker) #0 {{
+define internal void @share(ptr %pool, i64 %worker, ptr %watch) #0 {{
 entry:
+  %pace = alloca [2 x i64], align 16
+  store [2 x i64] zeroinitializer, ptr %pace
+  %unwatched = icmp eq ptr %watch, null
 {_field("task", TASK)}
 {_field("lines", PARTS)}
   %fn = load ptr, ptr %task
@@ -173,6 +177,11 @@ run:
   %over = icmp sgt i64 %far, %last
   %end = select i1 %over, i64 %last, i64 %far
   call void %fn(ptr %data, i64 %begin, i64 %end, i64 %worker)
+  br i1 %unwatched, label %next, label %look
+look:
+  %poll.p = getelementptr i8, ptr %watch, i64 {POLL}
+  %poll = load ptr, ptr %poll.p
+  %going = call i64 %poll(ptr %watch, i64 0, ptr %pace)
   br label %next
 behind:
   %helped1 = add i64 %helped, 1
@@ -255,7 +264,7 @@ enter:
   %late = icmp eq i32 %o, 0
   br i1 %late, label %left, label %work
 work:
-  call void @share(ptr %pool, i64 %worker)
+  call void @share(ptr %pool, i64 %worker, ptr null)
   br label %left
 left:
   %a2 = atomicrmw sub ptr %active, i32 1 release
@@ -310,7 +319,7 @@ wake:
   {wake}
   br label %take
 take:
-  call void @share(ptr %pool, i64 0)
+  call void @share(ptr %pool, i64 0, ptr %watch)
   store atomic i32 0, ptr %open seq_cst, align 4
   br label %wait
 wait:

@@ -15,7 +15,7 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, SharedType, TileType, ViewType
 from tessera.compiler.targets.cpu.elementary.convert import Pair, memory_element, storage_type, unpack
 from tessera.compiler.targets.cpu.frame import SCRATCH, SCRATCH_STRIDE, FrameLayout, Site
-from tessera.compiler.targets.cpu.interrupts import Looks, watch_of
+from tessera.compiler.targets.cpu.interrupts import FIRST_LOOK, Looks, watch_of
 from tessera.compiler.targets.cpu.kernel.packing.words import multiplies_words
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction, LLVMModule
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
@@ -152,7 +152,8 @@ class KernelFunction:
     def write(self, around: Callable[[Index, Callable[[], None]], None] | None = None) -> None:
         """The whole function. `around(program, body)` lets a profiled variant measure each program."""
         fn, ev = self.fn, self.ev
-        self.looks = Looks(fn, watch_of(fn), fn.param(3))
+        first = 6 if self.has_mma else FIRST_LOOK  # a program that multiplies may take long
+        self.looks = Looks(fn, watch_of(fn), fn.param(3), first)
         grid = [ev.dim(g) for g in self.kernel.attrs["grid"]]  # type: ignore[union-attr]
         with fn.loop(fn.param(1), fn.param(2)) as loop:
             self.looks.in_loop()
