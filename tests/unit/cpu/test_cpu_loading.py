@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tessera.compiler.targets.cpu.llvm import isa, jit
+from tessera.errors import TargetError
 
 SCATTERED = """
 import ctypes, sys
@@ -94,6 +95,7 @@ def test_code_is_unmapped_with_what_holds_it() -> None:
 PASSES = """
 import llvmlite.binding as llvm
 from tessera.compiler.targets.cpu.llvm import isa, jit
+from tessera.errors import TargetError
 
 llvm.set_option("tessera", "-debug-pass=Structure")
 jit.compile_object("define i64 @answer() {\\n  ret i64 42\\n}\\n", isa.host(), "answer")
@@ -143,3 +145,15 @@ def test_a_compile_without_the_memory_for_it_is_refused(tmp_path: Path) -> None:
     environment = {**os.environ, "TESSERA_CACHE_SIZE": "0"}
     done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, env=environment, timeout=300)
     assert (done.returncode, done.stdout) == (0, "TS603\n"), done.stderr[-1000:]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there it is known what a process has and may have")
+def test_threads_that_help_to_compile_take_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their stacks, and what the C library sets aside for each: LLVM has that much less."""
+    import resource  # optional: systems other than Windows
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (used + (96 << 20), resource.RLIM_INFINITY))
+    jit._require_memory(1000, 0, "f")
+    with pytest.raises(TargetError, match=r"TS603[^$]*f cannot be compiled: it takes LLVM up to 104 MiB"):
+        jit._require_memory(1000, 1, "f")

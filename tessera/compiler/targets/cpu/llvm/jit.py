@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tessera import knobs
 from tessera.compiler.parallel import in_parallel
 from tessera.compiler.phases import phase
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
@@ -91,7 +92,7 @@ def compile_objects(text: str, isa: VectorISA, name: str) -> list[bytes]:
 
 
 def _compiled(texts: list[str], isa: VectorISA, name: str) -> list[bytes]:
-    _require_memory(sum(map(len, texts)), name)
+    _require_memory(sum(map(len, texts)), min(len(texts), knobs.num_threads()) - 1, name)
     try:
         with phase("LLVM"):
             return abandonable(lambda: in_parallel([partial(_object, text, isa, name) for text in texts]))
@@ -133,9 +134,10 @@ def _emitted(machine: Any, module: Any) -> bytes:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-def _require_memory(size: int, name: str) -> None:
+def _require_memory(size: int, helpers: int, name: str) -> None:
     """Raises TargetError TS603 where the process may not have what LLVM takes for a text of `size` characters: LLVM
-    would end the process. Measured: up to 40 bytes a character, after a few megabytes for its tables."""
+    would end the process. Measured: up to 57 bytes a character, after a few megabytes for its tables, and addresses for
+    each thread that helps: its stack, and what the C library sets aside for its memory."""
     if sys.platform != "linux":
         return
     import resource  # optional: systems other than Windows
@@ -144,7 +146,7 @@ def _require_memory(size: int, name: str) -> None:
     if limit == resource.RLIM_INFINITY:
         return
     left = limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    need = LEAST_MEMORY + MEMORY_FOR_A_CHARACTER * size
+    need = LEAST_MEMORY + MEMORY_FOR_A_CHARACTER * size + MEMORY_FOR_A_HELPER * helpers
     if left < need:
         raise TargetError(
             Diagnostic(
@@ -156,7 +158,8 @@ def _require_memory(size: int, name: str) -> None:
 
 
 LEAST_MEMORY = 32 << 20
-MEMORY_FOR_A_CHARACTER = 48
+MEMORY_FOR_A_CHARACTER = 64
+MEMORY_FOR_A_HELPER = 72 << 20
 """bytes; see _require_memory"""
 
 
