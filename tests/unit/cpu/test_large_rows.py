@@ -72,6 +72,21 @@ def test_the_next_row_is_asked_for_where_arrays_are_large() -> None:
     assert len(requests) == 64 * 4 // max(64, 4 * lanes)  # each line of 64 bytes of one step of 64 elements, once
 
 
+@pytest.mark.parametrize("columns", [1024, 4096])
+def test_long_rows_of_two_arrays_are_asked_for_by_two_loops(columns: int) -> None:
+    """Memory would rest during the loop that asks for nothing. Short rows are still in the first-level cache."""
+
+    @ts.function
+    def residual(x: ts.Tensor["B", "D", ts.f32], r: ts.Tensor["B", "D", ts.f32]):
+        h = x + r
+        return h * ts.rsqrt((h * h).mean(axis=-1, keepdims=True))
+
+    text = run(residual, target(1 << 10), [np.ones((64, columns), np.float32)] * 2)[1]
+    loops = [block for block in text.split("br label %h") if "call void @llvm.prefetch" in block]
+    assert len(loops) == (2 if columns == 4096 else 1)
+    assert len({block.count("call void @llvm.prefetch") for block in loops}) == 1, "one array each"
+
+
 def levels(f: Any, arguments: list[Any]) -> set[str]:
     """The levels of caches that requests go into, as LLVM counts them: 3 is the first."""
     lines = run(f, target(64), arguments)[1].splitlines()

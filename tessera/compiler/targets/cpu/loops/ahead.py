@@ -2,8 +2,9 @@
 
 A kernel of rows reads a row from memory once, and then works on it in a cache. Processors foresee reads that follow
 each other, but not beyond a loop: while the later loops run, memory rests. So the loop that reads a row first asks for
-the next one, or the loop after it does where it computes so much that it has time for that. A last loop that stores
-past the caches asks for what lies further on in what it reads itself.
+the next one, or the loop after it does where it computes so much that it has time for that; of several arrays each of
+the two asks for half, so that memory rests during neither. A last loop that stores past the caches asks for what lies
+further on in what it reads itself.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ FURTHER = 1 << 10
 """bytes to what is asked for in a loop that stores past the caches: the processor itself looks further"""
 NEAR, LONGEST = 1 << 12, 1 << 18
 """bytes of rows below which they go into the first-level cache, and up to which they are asked for at all"""
+SHARED = 1 << 14
+"""bytes of rows from which on two loops share what is asked for: the second one reads them in another cache"""
 PIECE, APART = 1 << 10, 2
 """bytes of a piece of a row from which on the processor foresees its end, and elements from one to the next in it"""
 HEAVY = 3
@@ -49,12 +52,12 @@ def prefetches(body: NestBody, before: Sequence[NestBody], after: Nest | None) -
     fresh = [(op, coords) for op, coords in _large_loads(body, vector) if op not in seen]
     if after is None:
         found += [r for op, coords in fresh if (r := _further_on(op, coords))] if body.streamed() else []
-    elif not _leaves_it(body, after):
-        found += _next_rows(body, fresh, vector)
+    else:
+        found += _next_rows(body, fresh, vector, _FIRST if _leaves_it(body, after) else _ALL)
     if before and _leaves_it(before[-1], body.nest):
         seen = {op for b in before[:-1] for op, _ in b.accesses}
         loads = [(op, coords) for op, coords in _large_loads(before[-1], vector) if op not in seen]
-        found += _next_rows(before[-1], loads, vector)
+        found += _next_rows(before[-1], loads, vector, _SECOND)
     return found
 
 
@@ -103,7 +106,13 @@ def _gathered_rows(body: NestBody, before: Sequence[NestBody], vector: int) -> I
             yield GatheredPrefetch(op, coords, outer[-1], -(-AHEAD // size), 1 if size < near else 2)
 
 
-def _next_rows(body: NestBody, loads: list[tuple[Op, Coords]], vector: int) -> Iterator[Prefetch]:
+_ALL, _FIRST, _SECOND = (0, 2), (0, 1), (1, 2)
+"""which halves of the arrays a loop asks for: from one to the other"""
+
+
+def _next_rows(
+    body: NestBody, loads: list[tuple[Op, Coords]], vector: int, halves: tuple[int, int]
+) -> Iterator[Prefetch]:
     """The rows after those that `body` loads along `vector`, where their length is known."""
     extent = body.plan.extents[vector]
     rows = [(op, coords, axis) for op, coords in loads if (axis := _axis_of_rows(op, coords, vector, body)) is not None]
@@ -112,7 +121,10 @@ def _next_rows(body: NestBody, loads: list[tuple[Op, Coords]], vector: int) -> I
     sizes = [extent * dtype_of(op.result).itemsize for op, _, _ in rows]
     if max(sizes, default=0) <= LONGEST:
         level = 1 if sum(sizes) < NEAR else 2
-        for (op, coords, axis), size in zip(rows, sizes, strict=True):
+        if sum(sizes) < SHARED:
+            halves = (0, 0) if halves == _FIRST else _ALL
+        asked = slice(*(half * len(rows) // 2 for half in halves))
+        for (op, coords, axis), size in zip(rows[asked], sizes[asked], strict=True):
             yield Prefetch(op, coords, axis, -(-AHEAD // size), level)
 
 
