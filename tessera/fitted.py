@@ -28,14 +28,19 @@ def fitted(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tuple(map(plain, args)), {n: plain(v) for n, v in kwargs.items()}
         try:
-            args, kwargs = tuple(map(plain, args)), {n: plain(v) for n, v in kwargs.items()}
             owners = [c.__name__ for c in type(args[0]).__mro__] if method else [function.__name__]
             said = misfit(owners, parameters_of(function), args[1:] if method else args, kwargs)
             if said is not None:
                 raise LaunchError(Diagnostic("TS105", said.message))
             return function(*args, **kwargs)
         except Exception as error:
+            if type(error).__module__ == "tessera.language.policies":
+                error = LaunchError(Diagnostic("TS105", f"{owners[0]}: numerics: {error}"))
+                _place(error)
+                tracebacks.leave(error)
+                raise error from None
             if isinstance(error, TesseraError):
                 _place(error)
             if tracebacks.refuses(error):

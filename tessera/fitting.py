@@ -25,12 +25,15 @@ RANGES = {
     name: interval
     for interval, names in {
         "[1, inf)": "inputs outputs kernel stride dilation rows features hidden heads groups channels window experts k "
-        "layers count input_size hidden_size output_size part pages page batch sizes named "
-        "lecun_uniform.shape glorot_uniform.shape he_normal.shape",
-        "[0, inf)": "padding output_padding eps std bound shape fan_in",
-        "(0, inf)": "capacity softcap base",
-        "[0, 1]": "p dropout BatchNorm.momentum",
-        "[2, inf)": "SwitchTransformer.layers",
+        "layers count every largest steps at InverseSqrt.warmup input_size hidden_size output_size part pages page "
+        "batch sizes named lecun_uniform.shape glorot_uniform.shape he_normal.shape",
+        "[0, inf)": "padding output_padding eps std bound shape fan_in lr weight_decay lr_decay clip adam_rate warmup "
+        "value start end peak max_norm most",
+        "(0, inf)": "capacity softcap base loss_scale factor power start_factor end_factor d",
+        "[0, 1)": "betas momentum alpha",
+        "(-inf, 0]": "Adafactor.decay",
+        "[0, 1]": "p dropout BatchNorm.momentum rising decay",
+        "[2, inf)": "SwitchTransformer.layers OneCycle.steps",
     }.items()
     for name in names.split()
 }
@@ -164,6 +167,9 @@ def range_of(owners: Sequence[str], name: str) -> str:
 
 # kinds
 
+_CLASSES = {"Group": "a Group", "Optimizer": "an optimizer"}
+"""in annotations, and what messages call their objects"""
+
 
 @functools.lru_cache(maxsize=1024)
 def kind_of(annotation: str, name: str, interval: str) -> Kind | None:
@@ -195,6 +201,8 @@ def _kind(node: ast.expr, interval: str) -> Kind | None:
             return Kind("a string", lambda v: isinstance(v, str))
         case ast.Attribute(attr="Tensor") | ast.Name("Tensor") | ast.Subscript(ast.Name("Tensor")):
             return Kind("a tensor", lambda v: hasattr(v, "shape") and hasattr(v, "dtype"))
+        case ast.Name(name) if name in _CLASSES:
+            return Kind(_CLASSES[name], lambda v: any(c.__name__ == name for c in type(v).__mro__))
         case ast.Name("Callable") | ast.Subscript(ast.Name("Callable")):
             return Kind("a function", callable)
         case ast.Subscript(ast.Name("Literal"), items):
@@ -205,7 +213,11 @@ def _kind(node: ast.expr, interval: str) -> Kind | None:
             )
         case ast.Subscript(ast.Name("tuple"), ast.Tuple([item, ast.Constant(value)])) if value is ...:
             each = _kind(item, interval)
-            return each and Kind(f"a tuple, each {each.words}", lambda v: _is_row(v) and all(map(each.holds, v)))
+            if each is None:
+                return None
+            row = Kind(f"a tuple, each {each.words}", lambda v: _is_row(v) and all(map(each.holds, v)))
+            alone = not isinstance(item, ast.Name) or item.id in _CLASSES  # one function or group needs no tuple
+            return _either([each, row]) if alone else row
         case ast.Subscript(ast.Name("tuple"), ast.Tuple(items)):
             each = _kind(items[0], interval)
             words = f"a tuple of {len(items)}"

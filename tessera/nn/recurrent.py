@@ -6,6 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera import Tensor
+from tessera.fitted import fitted
 from tessera.nn import init
 from tessera.nn.dense import Linear
 from tessera.nn.module import Module
@@ -40,6 +41,7 @@ class LSTM(Module):
         third = init.split(key, 3)[2]
         self.out = None if output_size is None else Linear(hidden_size, output_size, key=third, dtype=dtype)
 
+    @fitted
     def initial(self, x: Tensor["B", "T", "D"]):
         zeros = ts.zeros((x.shape[0], self.state.shape[0]), x.dtype)
         return zeros, zeros
@@ -74,6 +76,7 @@ class GRU(Module):
         self.input, self.state, self.bias = _weights(input_size, hidden_size, 3, key, dtype)
         self.state_bias = ts.zeros((3 * hidden_size,), dtype)
 
+    @fitted
     def initial(self, x: Tensor["B", "T", "D"]):
         return ts.zeros((x.shape[0], self.state.shape[0]), x.dtype)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import tessera as ts
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
+from tessera.fitted import fitted
 from tessera.language.absent import ONLY_REFUSES, no_attribute
 from tessera.language.records import ArrayType
 from tessera.nn import tree
@@ -23,6 +24,7 @@ Model = TypeVar("Model")
 MASTER = "master"
 
 
+@fitted
 @dataclass(frozen=True)
 class Group:
     """Settings for the parameters for which `matches(name, array)` is true.
@@ -36,9 +38,6 @@ class Group:
     weight_decay: float | None = None
     frozen: bool = False
 
-    def __post_init__(self) -> None:
-        demand_settings("Group", {"lr": self.lr, "weight_decay": self.weight_decay})
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -50,6 +49,7 @@ class Plan:
     saturate: bool
 
 
+@fitted
 @dataclass(frozen=True)
 class Optimizer:
     """Base of the rules. `lr` is a number or a function of the step; another value does not recompile the update.
@@ -68,7 +68,7 @@ class Optimizer:
     clip: float | None = field(default=None, kw_only=True)
     transforms: tuple[Callable[[Any, Any], Any], ...] = field(default=(), kw_only=True)
     groups: tuple[Group, ...] = field(default=(), kw_only=True)
-    loss_scale: float | str = field(default=1.0, kw_only=True)
+    loss_scale: float | Literal["dynamic"] = field(default=1.0, kw_only=True)
     numerics: ts.Policy | str | None = field(default=None, kw_only=True)
     seed: int = field(default=0, kw_only=True)
     master: bool = field(default=False, kw_only=True)
@@ -221,11 +221,13 @@ class Optimizer:
 
 
 def _numerics(given: ts.Policy | str | None) -> ts.Policy:
-    """The `numerics` as one policy. Raises ValueError for clauses that do not apply to stored parameters."""
+    """The `numerics` as one policy. Raises LaunchError TS105 for clauses that do not apply to stored
+    parameters."""
     policy = ts.Policy() if given is None else ts.Policy().merge(given)
     for part in policy.parts():
         if part.name == "device" or (part.name == "accum" and part.value not in (ts.f32, ts.f64)):
-            raise ValueError(f"an optimizer does not enforce {part}: it computes in f32, for f64 in f64")
+            message = f"numerics: an optimizer does not enforce {part}: it computes in f32, for f64 in f64"
+            raise LaunchError(Diagnostic("TS105", message))
     return policy
 
 

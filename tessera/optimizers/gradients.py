@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
+from tessera.fitted import fitted
 from tessera.nn import tree
-from tessera.optimizers.base import Optimizer, demand_settings
+from tessera.optimizers.base import Optimizer
 
 Tree = TypeVar("Tree")
 
 
+@fitted
 def accumulate(sum_: Tree | None, gradient: Tree, share: float = 1.0) -> Tree:
     """`sum_ + share * gradient`, of a gradient's structure; `share * gradient` where there is no sum yet.
 
@@ -25,6 +26,7 @@ def accumulate(sum_: Tree | None, gradient: Tree, share: float = 1.0) -> Tree:
     return tree.replaced(gradient, dict(zip(arrays, added(sums, list(arrays.values()), share), strict=True)))
 
 
+@fitted
 def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
     """The gradient, scaled down so that its norm over all arrays is at most `max_norm`, and its norm before, in f32.
 
@@ -32,7 +34,6 @@ def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
     of them, it is their `.grad` that is scaled down, and stored again; it returns them and the norm. Raises LaunchError
     TS105 for a norm below 0.
     """
-    demand_settings("clip_grad_norm", {"max_norm": max_norm}, {"max_norm": (0.0, math.inf)})
     if found := tree.recorded(gradient):
         held = [p for p in found.values() if p.grad is not None]
         clipped, norm = clip_grad_norm([p.grad for p in held], max_norm)
@@ -44,6 +45,7 @@ def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
     return tree.replaced(gradient, dict(zip(arrays, clipped, strict=True))), norm
 
 
+@fitted
 @dataclass(frozen=True)
 class ClipNorm:
     """For `chain`: gradients are scaled down to this norm over all parameters, as `clip=` of an optimizer does."""
@@ -51,6 +53,7 @@ class ClipNorm:
     max_norm: float
 
 
+@fitted
 @dataclass(frozen=True)
 class ClipValue:
     """For `chain`: each element of a gradient is at least -most and at most `most`."""
@@ -61,6 +64,7 @@ class ClipValue:
         return ts.clip(gradient, -self.most, self.most)
 
 
+@fitted
 def chain(*parts: Any) -> Optimizer:
     """An optimizer that changes each gradient before its rule sees it: `chain(ClipNorm(1.0), lambda g, p: g + 0.01 * p,
     SGD(0.1))`. The parts before the rule are functions (gradient, parameter) -> gradient, of f32, or f64 for f64; a
@@ -83,6 +87,7 @@ def chain(*parts: Any) -> Optimizer:
     return replace(rule, clip=clip, transforms=(*before, *rule.transforms))
 
 
+@fitted
 @dataclass(frozen=True)
 class EMA:
     """Averages of parameters over steps: average = decay * average + (1 - decay) * parameter.
@@ -92,10 +97,6 @@ class EMA:
     """
 
     decay: float = 0.999
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.decay <= 1:
-            raise LaunchError(Diagnostic("TS105", f"EMA: decay is at least 0 and at most 1, not {self.decay!r}"))
 
     def update(self, average: Tree, model: Tree) -> Tree:
         now, before = tree.parameters(model), tree.parameters(average)

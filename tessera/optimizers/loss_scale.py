@@ -7,6 +7,7 @@ by P. Micikevicius et al. (2018).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
@@ -16,13 +17,15 @@ GROWTH = 2000
 """steps without overflow after which a dynamic scale is doubled"""
 
 
-def checked_scale(scale: float | str, of_policy: float | str | None) -> float | str:
-    """The scale that an optimizer was given, as its argument or by its policy. Raises ValueError if they differ."""
+def checked_scale(scale: Any, of_policy: Any) -> Any:
+    """The scale that an optimizer was given, as its argument or by its policy. Raises LaunchError TS105 if they differ,
+    or it is none."""
     if of_policy is not None and scale not in (1.0, of_policy):
-        raise ValueError(f"loss_scale is {scale} and {of_policy} in numerics")
+        message = f"loss_scale is {scale} and {of_policy} in numerics: leave one of them out"
+        raise LaunchError(Diagnostic("TS105", message))
     scale = scale if of_policy is None else of_policy
     if isinstance(scale, str) and scale != "dynamic":
-        raise ValueError(f"loss_scale is a number or 'dynamic', not {scale!r}")
+        raise LaunchError(Diagnostic("TS105", f"loss_scale is a number or 'dynamic', not {scale!r}"))
     if not isinstance(scale, str) and not 0 < scale < math.inf:
         raise LaunchError(Diagnostic("TS105", f"loss_scale is more than 0, not {scale!r}: gradients are divided by it"))
     return scale

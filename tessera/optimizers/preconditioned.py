@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tessera as ts
+from tessera.fitted import fitted
 from tessera.optimizers.base import Optimizer
 from tessera.optimizers.rules import AdamW
 
 
+@fitted
 @dataclass(frozen=True)
 class Adafactor(Optimizer):
     """p - a * u / max(1, rms(u) / d), with u = g / sqrt(V) and the rate a = max(eps, rms(p)) * min(lr, 1 / sqrt(t))
@@ -54,6 +56,7 @@ class Adafactor(Optimizer):
         return p - size / ts.maximum(rms(u) / self.d, 1.0) * u, kept
 
 
+@fitted
 @dataclass(frozen=True)
 class Shampoo(Optimizer):
     """p - lr * L^(-1/4) m R^(-1/4) for matrices, with L the sum of g g^T, R that of g^T g (V. Gupta, T. Koren,
@@ -93,6 +96,7 @@ class Shampoo(Optimizer):
         return p - lr * (a @ m @ b), kept
 
 
+@fitted
 @dataclass(frozen=True)
 class SOAP(AdamW):
     """Adam in the basis of Shampoo's preconditioners for matrices (N. Vyas et al., "SOAP", 2024); AdamW for other

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import tessera as ts
+from tessera.fitted import fitted
 from tessera.optimizers.base import Optimizer
 
 
+@fitted
 @dataclass(frozen=True)
 class SGD(Optimizer):
     """p - lr * v, with v = momentum * v + g (B. Polyak, 1964), or g itself without momentum; g holds weight_decay * p.
@@ -36,6 +38,7 @@ class SGD(Optimizer):
         return p - lr * ahead, {"velocity": velocity}
 
 
+@fitted
 @dataclass(frozen=True)
 class Adam(Optimizer):
     """p - lr * m' / (sqrt(v') + eps): m and v are averages of g and g^2, divided by 1 - beta^t (D. Kingma, J. Ba,
@@ -64,6 +67,7 @@ class Adam(Optimizer):
         return p - rate * first / root, {"first": first, "second": second}
 
 
+@fitted
 @dataclass(frozen=True)
 class AdamW(Adam):
     """Adam with p first multiplied by 1 - lr * weight_decay (I. Loshchilov, F. Hutter, 2019)."""
@@ -74,6 +78,7 @@ class AdamW(Adam):
         return self.moved(p * (1 - lr * decay).to(p.dtype) if decay else p, g, held, lr, t)
 
 
+@fitted
 @dataclass(frozen=True)
 class LAMB(AdamW):
     """p - lr * |p| / |u| * u, with u the step of Adam plus weight_decay * p; the ratio is 1 where a norm is 0 (Y. You
@@ -89,6 +94,7 @@ class LAMB(AdamW):
         return p - lr.to(p.dtype) * ratio * u, kept
 
 
+@fitted
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
     """p - lr * b, with b = momentum * b + g / (sqrt(v) + eps) and v the average of g^2 (G. Hinton, 2012), of g^2 less
@@ -119,6 +125,7 @@ class RMSprop(Optimizer):
         return p - lr.to(p.dtype) * step, kept
 
 
+@fitted
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
     """p - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps), with s the sum of g^2 (J. Duchi, E. Hazan, Y. Singer,
@@ -138,6 +145,7 @@ class Adagrad(Optimizer):
         return p - rate * g / (ts.sqrt(second) + self.eps), {"second": second}
 
 
+@fitted
 @dataclass(frozen=True)
 class Lion(Optimizer):
     """p - lr * (sign(a m + (1 - a) g) + weight_decay * p), then m = b m + (1 - b) g (X. Chen et al., "Symbolic
@@ -158,6 +166,7 @@ def is_matrix(name: str, parameter: Any) -> bool:
     return len(parameter.shape) == 2
 
 
+@fitted
 @dataclass(frozen=True)
 class Muon(AdamW):
     """The update of a matrix is the nearest matrix with orthonormal rows or columns; other parameters use AdamW, with

@@ -12,8 +12,10 @@ from typing import Any
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
+from tessera.fitted import fitted
 
 
+@fitted
 @dataclass(frozen=True)
 class Constant:
     """`value` at each step, after a linear rise from 0 over `warmup` steps."""
@@ -25,6 +27,7 @@ class Constant:
         return self.value * warm(step, self.warmup)
 
 
+@fitted
 @dataclass(frozen=True)
 class Linear:
     """A line from `start` at step 0 to `end` at step `steps`, `end` from there on."""
@@ -33,13 +36,11 @@ class Linear:
     end: float
     steps: int
 
-    def __post_init__(self) -> None:
-        _demand_steps(self, 1)
-
     def __call__(self, step):
         return self.start + (self.end - self.start) * ts.clip(step / self.steps, 0.0, 1.0)
 
 
+@fitted
 @dataclass(frozen=True)
 class Cosine:
     """A line from 0 to `peak` in `warmup` steps, then half a cosine down to `end` at step `steps`, `end` from there on
@@ -51,13 +52,16 @@ class Cosine:
     end: float = 0.0
 
     def __post_init__(self) -> None:
-        _demand_steps(self, max(self.warmup, 1))
+        if self.steps < self.warmup:  # the rate would be that of the end at once, and rise after it
+            message = f"Cosine: steps is at least {self.warmup}, those of the warmup, not {self.steps}"
+            raise LaunchError(Diagnostic("TS105", message))
 
     def __call__(self, step):
         done = ts.clip((step - self.warmup) / (self.steps - self.warmup), 0.0, 1.0)
         return ts.where(done > 0, _half_cosine(self.peak, self.end, done), self.peak * warm(step, self.warmup))
 
 
+@fitted
 @dataclass(frozen=True)
 class Polynomial:
     """end + (start - end) * (1 - step / steps)^power, `end` from step `steps` on."""
@@ -67,14 +71,12 @@ class Polynomial:
     steps: int
     power: float = 2.0
 
-    def __post_init__(self) -> None:
-        _demand_steps(self, 1)
-
     def __call__(self, step):
         left = 1.0 - ts.clip(step / self.steps, 0.0, 1.0)
         return self.end + (self.start - self.end) * left**self.power
 
 
+@fitted
 @dataclass(frozen=True)
 class Exponential:
     """start * factor^(step / every); with `stairs` step / every is rounded down, as PyTorch's StepLR does."""
@@ -84,14 +86,12 @@ class Exponential:
     every: int = 1
     stairs: bool = False
 
-    def __post_init__(self) -> None:
-        _demand_steps(self, 1, "every")
-
     def __call__(self, step):
         done = step / self.every
         return self.start * self.factor ** (ts.floor(done) if self.stairs else done)
 
 
+@fitted
 @dataclass(frozen=True)
 class InverseSqrt:
     """A line from 0 to `peak` in `warmup` steps, then peak * sqrt(warmup / step) (A. Vaswani et al., 2017)."""
@@ -99,13 +99,11 @@ class InverseSqrt:
     peak: float
     warmup: int
 
-    def __post_init__(self) -> None:
-        _demand_steps(self, 1, "warmup")
-
     def __call__(self, step):
         return self.peak * ts.minimum((step + 1) / self.warmup, ts.sqrt(self.warmup / (step + 1)))
 
 
+@fitted
 @dataclass(frozen=True)
 class OneCycle:
     """As PyTorch's OneCycleLR: half a cosine from peak / start_factor up to `peak` in the share `rising` of the steps,
@@ -118,9 +116,6 @@ class OneCycle:
     start_factor: float = 25.0
     end_factor: float = 1e4
 
-    def __post_init__(self) -> None:
-        _demand_steps(self, 2)
-
     def __call__(self, step):
         first = self.peak / self.start_factor
         top, last = max(self.rising * self.steps - 1, 0.0), self.steps - 1.0
@@ -129,6 +124,7 @@ class OneCycle:
         return ts.where(step < top, up, down)
 
 
+@fitted
 @dataclass(frozen=True)
 class Joined:
     """`schedules` after one another: the first up to step at[0], the second from there to at[1]. Each counts from 0.
@@ -140,7 +136,8 @@ class Joined:
     at: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "schedules", tuple(self.schedules))
+        given = (self.schedules,) if callable(self.schedules) else self.schedules
+        object.__setattr__(self, "schedules", tuple(given))
         object.__setattr__(self, "at", tuple(self.at))
         if len(self.at) != len(self.schedules) - 1 or list(self.at) != sorted({0, *self.at} - {0}):
             message = f"Joined: at has the first step of each schedule but the first, rising, not {self.at!r}"
@@ -155,14 +152,6 @@ class Joined:
 
 def _half_cosine(start, end, done):
     return end + (start - end) * 0.5 * (1 + ts.cos(math.pi * ts.clip(done, 0.0, 1.0)))
-
-
-def _demand_steps(schedule: Any, least: int, name: str = "steps") -> None:
-    """Raises LaunchError TS105 where there are fewer: the rate would be that of the end at once, and rise after it."""
-    if getattr(schedule, name) < least:
-        why = ", those of the warmup" if getattr(schedule, "warmup", 0) == least > 1 else ""
-        message = f"{type(schedule).__name__}: {name} is at least {least}{why}, not {getattr(schedule, name)}"
-        raise LaunchError(Diagnostic("TS105", message))
 
 
 def warm(step, warmup: int):

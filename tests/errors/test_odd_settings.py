@@ -22,13 +22,21 @@ GOOD: dict[str, Any] = {
     "make": lambda key=None: ts.nn.Dropout(),
     "shape": (3, 4),
     "window": 3,
+    **dict.fromkeys(("lr", "value", "start", "end", "peak", "factor", "most", "max_norm"), 0.5),
+    **dict.fromkeys(("steps", "warmup", "seed"), 8),
+    "matches": lambda name, p: True,
+    "schedules": (ts.optimizers.Constant(0.1), ts.optimizers.Constant(0.2)),
+    "at": (3,),
     "key": 0,
 }
 """arguments for parameters without a default, by name: a new name needs one"""
 MORE: dict[Any, dict[str, Any]] = {ts.nn.KVCache: dict.fromkeys(("B", "H", "S_max", "D_h"), 2)}
-NEGATIVE = {"key", "scale"}
+NEGATIVE = {"key", "scale", "seed"}
 """numbers that may be below 0"""
-UNCHECKED = {"Module", "Parameter", "buffer", "rope", "alibi", "StatefulObject", "MixedPrecision"}
+UNCHECKED = {
+    *("Module", "Parameter", "buffer", "rope", "alibi", "StatefulObject", "MixedPrecision", "Optimizer"),
+    *("OptimizerState", "StepReport", "TrainingState", "BoundOptimizer", "accumulate", "chain", "clip_grad_norm"),
+}
 """what has no settings, takes tensors, or is made by others"""
 
 
@@ -44,7 +52,13 @@ def initial_values() -> Iterator[Any]:
             yield pytest.param(found, id=f"init.{name}")
 
 
-PUBLIC = [*layers(), *initial_values()]
+def optimizers() -> Iterator[Any]:
+    for name in ts.optimizers.__all__:
+        if name not in UNCHECKED:
+            yield pytest.param(getattr(ts.optimizers, name), id=f"optimizers.{name}")
+
+
+PUBLIC = [*layers(), *initial_values(), *optimizers(), pytest.param(ts.manual_seed, id="manual_seed")]
 
 
 def odd(p: inspect.Parameter) -> Iterator[Any]:
@@ -63,7 +77,7 @@ def odd(p: inspect.Parameter) -> Iterator[Any]:
         return
     if kinds & {"int", "float"}:
         yield from (math.nan, True, [1, "x"])
-        yield from () if p.name in NEGATIVE else (-1, -math.inf)
+        yield from () if p.name in NEGATIVE or str(p.default).startswith("-") else (-1, -math.inf)
     elif "Callable" not in kinds:
         yield from (2.5, 7)
     if "int" in kinds and "float" not in kinds:
@@ -128,6 +142,31 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert ts.nn.MultiHeadAttention(np.int64(4), 2, key=np.int64(0)).heads == 2
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: ts.optimizers.AdamW(1e-3, numerics="nonsense"), "AdamW: numerics: "),
+        (lambda: ts.optimizers.SGD(0.1, loss_scale=2.0, numerics=ts.loss_scale("dynamic")), "leave one of them out"),
+        (lambda: ts.optimizers.chain(ts.optimizers.ClipNorm(1.0), "sgd"), "the last part is an optimizer"),
+        (lambda: ts.optimizers.clip_grad_norm({"w": ts.ones((3,))}, -1.0), "max_norm is a number of at least 0"),
+        (lambda: ts.optimizers.accumulate(None, {"w": ts.ones((3,))}, share="half"), "share is a number, not 'half'"),
+        (lambda: ts.nn.LSTM(3, 4).initial("x"), "x is a tensor, not 'x'"),
+        (lambda: ts.nn.GroupNorm(2, 3), "2 groups cannot share 3 channels"),
+    ],
+)  # fmt: skip
+def test_what_a_function_refuses_stands_at_the_call(call: Callable[[], Any], said: str) -> None:
+    found = refusal(call)
+    assert isinstance(found, Diagnostic), found
+    assert said in found.message
+
+
+def test_an_optimizer_of_parameters_is_no_misfit_in_a_text() -> None:
+    text = "import tessera as ts\n\nmodel = ts.nn.Linear(3, 4)\n"
+    assert problems(text + "opt = ts.optimizers.AdamW(model.parameters(), lr=1e-3)\n") == []
+    (found,) = problems(text + "opt = ts.optimizers.AdamW(model, lr=-1.0)\n")
+    assert found.message == "AdamW: lr is a number of at least 0 or a function, not -1.0"
+
+
 CALLS = """
 ts.nn.Linear("a", 3)
 ts.nn.Linear(3.5, 4)
@@ -144,6 +183,12 @@ ts.nn.KVCache(B=2, H="x", S_max=3, D_h=4)
 ts.nn.Sequential(ts.relu, "relu")
 ts.nn.Linear(3, 4, dtype=ts.int32)
 ts.nn.init.normal(0, (3, 4))
+ts.optimizers.AdamW(lr="fast")
+ts.optimizers.AdamW(1e-3, betas=0.9)
+ts.optimizers.AdamW(1e-3, weight_decays=0.1)
+ts.optimizers.SGD()
+ts.optimizers.Cosine(1e-3, steps=10.5)
+ts.optimizers.ClipNorm(None)
 """.strip().splitlines()
 
 

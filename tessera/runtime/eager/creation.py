@@ -16,6 +16,7 @@ from tessera.compiler.graph.infer import LARGEST, shown
 from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY
 from tessera.compiler.machines import HOST
 from tessera.errors import Diagnostic, LaunchError
+from tessera.fitted import fitted
 from tessera.language import drawing, dtypes
 from tessera.language.lazy import np
 from tessera.runtime.arrays.libraries import adapter_of
@@ -95,6 +96,7 @@ _global_seed = _fresh_seed()
 _seeds = _Seeds()
 
 
+@fitted
 def manual_seed(seed: int) -> None:
     """Seeds this thread's random tensors: from here on they are the same for a `seed` on every machine and target."""
     _seeds.base, _seeds.draws = int(seed), itertools.count()

@@ -183,16 +183,16 @@ def stepped_inside(model: nn.Linear):
 @pytest.mark.parametrize(
     "call, said",
     [
-        (lambda: ts.optimizers.EMA(1.5), "EMA: decay is at least 0 and at most 1, not 1.5"),
-        (lambda: ts.clip_grad_norm(nn.Linear(2, 2, key=0), -1.0), "clip_grad_norm: max_norm is at least 0"),
+        (lambda: ts.optimizers.EMA(1.5), "EMA: decay is a number from 0 to 1, not 1.5"),
+        (lambda: ts.clip_grad_norm(nn.Linear(2, 2, key=0), -1.0), "clip_grad_norm: max_norm is a number of at least 0"),
         (lambda: stepped(-1), "AdamW: lr is at least 0, not -1"),
         (lambda: stepped(float("nan")), "AdamW: lr is at least 0, not nan"),
         (lambda: stepped_inside(nn.Linear(2, 2, key=0)), "AdamW: lr is at least 0, not -1.0"),
         (lambda: AdamW(nn.Linear(2, 2, key=0)).step(lr=-1.0), "AdamW: lr is at least 0"),
-        (lambda: Cosine(1e-3, steps=0), "Cosine: steps is at least 1"),
+        (lambda: Cosine(1e-3, steps=0), "Cosine: steps is a whole number of at least 1"),
         (lambda: Cosine(1e-3, 10, warmup=11), "Cosine: steps is at least 11, those of the warmup, not 10"),
-        (lambda: Linear(1.0, 0.0, 0), "Linear: steps is at least 1"),
-        (lambda: ts.optimizers.SGD(0.1, momentum=2.0), "SGD: momentum is at least 0 and less than 1"),
+        (lambda: Linear(1.0, 0.0, 0), "Linear: steps is a whole number of at least 1"),
+        (lambda: ts.optimizers.SGD(0.1, momentum=2.0), "SGD: momentum is a number of at least 0 and less than 1"),
         (lambda: nn.Linear(2, 2, key=0).zero_grad(set_to_none=False), "leave set_to_none=False out"),
     ],
 )

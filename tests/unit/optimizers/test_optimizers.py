@@ -446,7 +446,7 @@ def test_what_is_not_a_state_or_a_rate():
         ts.LaunchError, match=r"(?s)TS362.*the state is a Linear: .*opt\.update\(model, gradient, state\)"
     ):
         rule.update(model, rule.init(model), model)
-    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*lr is a number, or a function of the step, not '1e-3'"):
+    with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*lr is a number of at least 0 or a function, not '1e-3'"):
         ts.optimizers.AdamW("1e-3")
 
 
@@ -488,17 +488,20 @@ def test_gradients_are_added_by_name():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: AdamW(-1e-3), "AdamW: lr is at least 0, not -0.001"),
-        (lambda: AdamW(math.nan), "AdamW: lr is at least 0, not nan"),
-        (lambda: AdamW(1e-3, betas=(0.9, 1.5)), r"betas is at least 0 and less than 1, not \(0.9, 1.5\)"),
-        (lambda: SGD(0.1, momentum=-0.9), "momentum is at least 0"),
-        (lambda: Lion(1e-4, weight_decay=-0.1), "weight_decay is at least 0"),
-        (lambda: SGD(0.1, clip=-1.0), "clip is at least 0"),
-        (lambda: SGD(0.1, loss_scale=0.0), "loss_scale is more than 0"),
-        (lambda: SGD(0.1, groups=Group(lambda name, p: True, lr=-1.0)), "Group: lr is at least 0"),
-        (lambda: ts.optimizers.EMA(2.0), "decay is at least 0 and at most 1"),
+        (lambda: AdamW(-1e-3), "AdamW: lr is a number of at least 0 or a function, not -0.001"),
+        (lambda: AdamW(math.nan), "AdamW: lr is a number of at least 0 or a function, not nan"),
+        (
+            lambda: AdamW(1e-3, betas=(0.9, 1.5)),
+            r"betas is a tuple of 2, each a number of at least 0 and less than 1, not \(0.9, 1.5\)",
+        ),
+        (lambda: SGD(0.1, momentum=-0.9), "momentum is a number of at least 0"),
+        (lambda: Lion(1e-4, weight_decay=-0.1), "weight_decay is a number of at least 0"),
+        (lambda: SGD(0.1, clip=-1.0), "clip is a number of at least 0 or None"),
+        (lambda: SGD(0.1, loss_scale=0.0), "loss_scale is a number of more than 0 or 'dynamic'"),
+        (lambda: SGD(0.1, groups=Group(lambda name, p: True, lr=-1.0)), "Group: lr is a number of at least 0"),
+        (lambda: ts.optimizers.EMA(2.0), "decay is a number from 0 to 1"),
         (lambda: ts.optimizers.Cosine(1e-3, steps=10, warmup=20), "steps is at least 20, those of the warmup"),
-        (lambda: ts.optimizers.Linear(1e-3, 0.0, steps=0), "steps is at least 1"),
+        (lambda: ts.optimizers.Linear(1e-3, 0.0, steps=0), "steps is a whole number of at least 1"),
     ],
 )
 def test_settings_out_of_range(make, said):

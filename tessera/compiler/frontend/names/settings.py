@@ -31,7 +31,10 @@ def misfit_of(callee: Closure | ClassRef | type, args: Sequence[Any], kwargs: Ma
     else:
         parameters, owners = _parameters(callee.node), [callee.name]
     given = {name: argument(value) for name, value in kwargs.items()}
-    return fitting.misfit(owners, parameters, [argument(a) for a in args], given)
+    places = [argument(a) for a in args]
+    if "Optimizer" in owners and places[:1] == [SOMETHING]:  # parameters of a model, or the rate, which may follow them
+        places, given = [], {"lr": SOMETHING, **given}
+    return fitting.misfit(owners, parameters, places, given)
 
 
 def is_fitted(callee: Closure | ClassRef) -> bool:
