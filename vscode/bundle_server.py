@@ -25,6 +25,7 @@ except ImportError:
 OWN_LICENCE = "LICENSE.txt"
 LICENSED = ("pygls", "lsprotocol", "cattrs", "attrs")
 PACKAGES = ("tessera", "tessera_lsp", "pygls", "lsprotocol", "cattrs", "attrs", "attr")
+OURS = ("tessera/", "tessera_lsp/")
 # What the server stands below (see the import contracts in pyproject.toml), and what only clients need.
 OMITTED = (
     *("tessera/cli/", "tessera/fitted.py", "tessera/runtime/", "tessera/profiler/", "tessera/compiler/targets/"),
@@ -75,14 +76,18 @@ def bundle() -> dict[str, str]:
     """The text of each file, by its path."""
     present = {path: file for package in PACKAGES for path, file in sources(package).items()}
     files = {"__main__.py": MAIN, "typing_extensions.py": TYPING_EXTENSIONS, **STAND_INS}
+    wanted = taken_elsewhere({path: file for path, file in present.items() if path.startswith(OURS)})
     left = ["tessera_lsp/__main__.py", *(path for path in present if path.startswith(WHOLE))]
     while left:
         path = left.pop()
         if path in files or path not in present or path.startswith(OMITTED):
             continue
         text = present[path].read_text("utf-8")
-        tree = Smaller(path).visit(ast.parse(text))
-        files[path] = ast.unparse(ast.fix_missing_locations(tree))
+        whole = ast.parse(text)
+        tree = ast.fix_missing_locations(Smaller(path, set(imported(whole, path))).visit(whole))
+        if path.startswith(OURS) and not path.startswith(TEXTS) and not path.endswith("/__init__.py"):
+            tree = Used(tree, wanted.get(path, set())).visit(tree)
+        files[path] = ast.unparse(tree)
         left += [found for name in imported(tree, path) for found in places(name)]
     for name in LICENSED:
         licences = [f for f in distribution(name).files or () if f.name.startswith("LICENSE")]
@@ -90,6 +95,20 @@ def bundle() -> dict[str, str]:
     # Our own first: all of it compresses better so.
     ordered = sorted(minified(files).items(), key=lambda file: (not file[0].startswith("tessera"), file[0]))
     return dict(ordered)
+
+
+def taken_elsewhere(present: dict[str, Path]) -> dict[str, set[str]]:
+    """By path, the names that other files may take from a module: what they import from it, or any attribute of a file
+    that imports the module itself."""
+    found: dict[str, set[str]] = {}
+    for path, file in present.items():
+        nodes = list(ast.walk(ast.parse(file.read_text("utf-8"))))
+        attributes = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+        for name in {name for n in nodes for name in imported(n, path)}:
+            module, _, last = name.rpartition(".")
+            found.setdefault(f"{module.replace('.', '/')}.py", set()).add(last)
+            found.setdefault(f"{name.replace('.', '/')}.py", set()).update(attributes)
+    return found
 
 
 def licence(text: str) -> str:
@@ -109,7 +128,7 @@ def minified(files: dict[str, str]) -> dict[str, str]:
         if not path.endswith(".py"):
             continue
         renamed = not path.startswith(TEXTS)
-        ours = renamed and path.startswith(("tessera/", "tessera_lsp/"))
+        ours = renamed and path.startswith(OURS)
         strings = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)] if ours else []
         quoted = {w for s in strings if isinstance(s, str) for w in re.findall(r"\w+", s)}
         private = {w for w in words[path] - quoted if w[0] == "_" != w[1:2] and met[w] == 1}
@@ -139,7 +158,7 @@ def imported(tree: ast.AST, path: str) -> Iterator[str]:
     """The dotted names that import statements mention, wherever in the module they stand."""
     package = path.removesuffix("/__init__.py").removesuffix(".py").split("/")
     package = package if path.endswith("/__init__.py") else package[:-1]
-    for node in ast.walk(tree):
+    for node in ast.walk(tree):  # a statement or a whole module
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -156,10 +175,26 @@ def places(name: str) -> Iterator[str]:
         yield from (f"{module}.py", f"{module}/__init__.py")
 
 
-class Smaller(ast.NodeTransformer):
-    """Leaves out docstrings, what is imported for type checkers alone, and annotations that nothing reads."""
+class Used(ast.NodeTransformer):
+    """Leaves out what a module imports and neither uses nor passes on: names of annotations that are gone."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, tree: ast.AST, wanted: set[str]) -> None:
+        words = re.findall(r"\w+", ast.unparse(tree))
+        self.wanted = wanted | {word for word, times in Counter(words).items() if times > 1}
+        annotations = (n.annotation for n in ast.walk(tree) if isinstance(n, (ast.AnnAssign, ast.arg)))
+        if any(a is not None and not isinstance(a, ast.Constant) for a in annotations):
+            self.wanted.add("annotations")  # from __future__
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
+        node.names = [name for name in node.names if (name.asname or name.name) in self.wanted]
+        return node if node.names else None
+
+
+class Smaller(ast.NodeTransformer):
+    """Leaves out docstrings, what is there for type checkers alone, and annotations that nothing reads."""
+
+    def __init__(self, path: str, names: set[str]) -> None:
+        self.casts = "typing.cast" in names
         self.documented = tuple(kind for kind, places in DOCUMENTED.items() if path.startswith(places))
         self.text = path.startswith(TEXTS)
         self.fields = path.startswith("tessera/compiler/") and not path.startswith((*SHOWN, *DEFINED))
@@ -179,6 +214,11 @@ class Smaller(ast.NodeTransformer):
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             return [self.visit(s) for s in node.orelse]
         return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.generic_visit(node)
+        casts = self.casts and isinstance(node.func, ast.Name) and node.func.id == "cast" and len(node.args) == 2
+        return node.args[1] if casts else node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
         outer, self.in_function = self.in_function, False
