@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from tessera import tracebacks
 from tessera.deferred import deferred
 from tessera.errors import NOWHERE, Diagnostic, LaunchError, TesseraError
 from tessera.fitting import is_bool, is_number, misfit, parameters_of
+from tessera.tracebacks import TRANSPARENT, leave, refuses
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -39,18 +39,18 @@ def fitted(function: F) -> F:
             if type(error).__module__ == "tessera.language.policies":
                 error = LaunchError(Diagnostic("TS105", f"{owners[0]}: numerics: {error}"))
                 _place(error)
-                tracebacks.leave(error)
+                leave(error)
                 raise error from None
             if isinstance(error, TesseraError):
                 _place(error)
-            if tracebacks.refuses(error):
-                tracebacks.leave(error)
+            if refuses(error):
+                leave(error)
             raise
 
     return cast(F, call)
 
 
-tracebacks.TRANSPARENT.add(fitted(len).__code__)
+TRANSPARENT.add(fitted(len).__code__)
 
 
 def plain(value: Any) -> Any:

@@ -208,7 +208,7 @@ def test_what_stays_refused():
     @ts.kernel
     def otherwise_in_a_kernel(x: Tensor["N"], y: Tensor["N"]):
         i = tile_n
-        n = 0
+        n = ts.tile.sum(x[i : i + 8])
         while n < 3:
             n += 1
         else:

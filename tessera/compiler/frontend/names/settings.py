@@ -6,12 +6,11 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tessera import fitting
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import ClassRef, Record, is_dict, is_sequence
 from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.errors import Edit, Fix, Span
-from tessera.fitting import SOMETHING, Misfit, Setting
+from tessera.fitting import SOMETHING, Misfit, Setting, misfit, parameters_of
 from tessera.language.annotations import dotted_name
 from tessera.language.dtypes import DType
 from tessera.tracebacks import OWN
@@ -25,7 +24,7 @@ def misfit_of(callee: Closure | ClassRef | type, args: Sequence[Any], kwargs: Ma
     if isinstance(callee, ClassRef):
         parameters, owners = fields_of(callee), owners_of(callee)
     elif not isinstance(callee, Closure):
-        parameters, owners = fitting.parameters_of(callee.__init__), owners_of(callee)
+        parameters, owners = parameters_of(callee.__init__), owners_of(callee)
     elif callee.node.args.args and callee.node.args.args[0].arg == "self" and args and isinstance(args[0], Record):
         parameters, owners, args = _parameters(callee.node), owners_of(args[0].cls), args[1:]
     else:
@@ -34,7 +33,7 @@ def misfit_of(callee: Closure | ClassRef | type, args: Sequence[Any], kwargs: Ma
     places = [argument(a) for a in args]
     if "Optimizer" in owners and places[:1] == [SOMETHING]:  # parameters of a model, or the rate, which may follow them
         places, given = [], {"lr": SOMETHING, **given}
-    return fitting.misfit(owners, parameters, places, given)
+    return misfit(owners, parameters, places, given)
 
 
 def is_fitted(callee: Closure | ClassRef) -> bool:
