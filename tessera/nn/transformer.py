@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import tessera as ts
 from tessera import Tensor
+from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import init
 from tessera.nn.dense import MLP, Dropout, SwiGLU
 from tessera.nn.heads import MultiHeadAttention
@@ -47,10 +48,11 @@ class Stack(_Row):
     def __call__(self, x, key=None, *args, caches=None, **named):
         """`caches`: one for each layer, passed as `cache=`."""
         if getattr(key, "ndim", 0):
-            raise ValueError("the key of a Stack is one integer; layers take more by name: stack(x, memory=memory)")
+            message = "the key of a Stack is one integer; layers take more by name: stack(x, memory=memory)"
+            raise LaunchError(Diagnostic("TS105", message))
         count = len(self.layers)
         keys = [None] * count if key is None else ts.random_bits(key, (count,))
-        for i, (layer, cache) in enumerate(zip(self.layers, caches or [None] * count, strict=True)):
+        for i, (layer, cache) in enumerate(zip(self.layers, [None] * count if caches is None else caches, strict=True)):
             own = named if caches is None else {**named, "cache": cache}
             if args or (key is not None and not named):
                 x = layer(x, keys[i], *args, **own)

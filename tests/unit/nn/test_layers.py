@@ -503,5 +503,8 @@ def test_a_stack_passes_named_arguments_to_each_layer() -> None:
     keys = np.asarray(ts.random_bits(3, (2,)))
     by_hand = decoder[1](decoder[0](x, memory, key=keys[0]), memory, key=keys[1])
     assert np.array_equal(dropped(decoder, x, memory, 3), by_hand) and not np.array_equal(by_hand, expected)
-    with pytest.raises(ts.CompileError, match=r"stack\(x, memory=memory\)"):
-        ts.function(lambda stack, x, memory: stack(x, memory))(decoder, x, memory)
+    for call in (ts.function(lambda stack, x, memory: stack(x, memory)), lambda stack, x, memory: stack(x, memory)):
+        with pytest.raises(ts.TesseraError, match=r"TS105(.|\n)*stack\(x, memory=memory\)"):
+            call(decoder, x, memory)
+    with pytest.raises(ValueError, match="zip"):
+        decoder(x, memory=memory, caches=[])
