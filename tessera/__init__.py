@@ -106,7 +106,7 @@ _CONSTANTS = ("inf", "nan", "pi", "e", "newaxis")
 
 def __getattr__(name: str) -> Any:
     try:
-        with collector_paused():
+        with collector_paused(old=True):
             value = _find(name)
     except (AttributeError, ImportError) as error:  # of a name that is not there
         from tessera.tracebacks import leave, refuses  # slow: for a name that is not known

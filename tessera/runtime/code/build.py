@@ -156,7 +156,7 @@ def build(request: Request) -> Built:
     folder = knobs.dump()
     built = _known(request, front, disk, clock) if folder is None else None  # a dump wants the passes to run
     if built is None:
-        with events.waiting(f"Compiling {request.name} for {request.target.name}"), collector_paused():
+        with events.waiting(f"Compiling {request.name} for {request.target.name}"), collector_paused(old=True):
             built = _compile(request, front, disk, clock, folder)
     if events.active():
         duration = perf_counter_ns() - clock.start

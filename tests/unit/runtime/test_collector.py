@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +86,28 @@ OLD = """
 
 def test_many_objects_are_old_at_once_and_do_not_wait_for_ever() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(OLD)], check=True)
+
+
+AHEAD = """
+    import gc
+    import tessera as ts
+
+    @ts.function
+    def deep(x: ts.Tensor["N", ts.f32]):
+        for k in range(300):
+            x = x.sin() * 0.5 if k % 2 else x.roll(1, 0)
+        return x
+
+    young = []
+    gc.collect()
+    gc.callbacks.append(lambda phase, info: young.append(len(gc.get_objects(0))) if phase == "start" else None)
+    ts.compile(deep, target="cpu", dims={"N": 64})
+    made = [[] for _ in range(1000)]  # the collector comes by itself
+    assert young and young[0] < 10_000, young
+"""
+
+
+def test_what_was_compiled_ahead_is_old_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "ahead.py"  # functions are read from their files
+    file.write_text(textwrap.dedent(AHEAD), encoding="utf-8")
+    subprocess.run([sys.executable, file], check=True, env=os.environ | {"TESSERA_CACHE_DIR": str(tmp_path)})

@@ -27,13 +27,15 @@ def run_in_bands(program: Program, band: int) -> Program:
     """The Program with its bands, in which each launch computes about `band` bytes at a time. Temporaries that live one
     after the other become one there, so that a cache has the memory that is written. There are no bands that need more
     memory than launches one after the other."""
-    if not any(_bytes(b) >= LARGE for b in program.buffers if b.role == "temp"):
+    large = {b.id for b in program.buffers if _bytes(b) >= LARGE}
+    if not any(b.id in large for b in program.buffers if b.role == "temp"):
         return program
     kernels: dict[Op, tuple[UnitSpan, ...] | None] = {}
-    most, made = peak(program), program
+    most, made = 0, program
     for first, launches in _runs(program.steps, 0):
         for chain in _chains(program, first, launches, kernels):
-            if _worth_it(program, chain, band) is not None:
+            if not large.isdisjoint(chain.handed) and _worth_it(program, chain, band) is not None:
+                most = most or peak(program)
                 changed = _with_bands(made, first, chain, band, kernels)
                 made = changed if peak(changed) <= most else made
                 first = chain.last + 1
@@ -106,8 +108,9 @@ def _unit(launch: Launch, kernels: dict[Op, tuple[UnitSpan, ...] | None]) -> Cut
         arg = launch.args[span.argument]
         if not isinstance(arg, BufferArg) or not isinstance(arg.offset, int):
             return None
-        moved = replace(span, first=span.first + arg.offset, behind=span.behind + arg.offset)
-        touched.append((arg.buffer, moved))
+        if arg.offset:
+            span = replace(span, first=span.first + arg.offset, behind=span.behind + arg.offset)
+        touched.append((arg.buffer, span))
     return CutLaunch(*cut, tuple(touched))
 
 
