@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 from typing import Any
 
 from tessera.began import BEGAN as _BEGAN  # the sooner, the better  # noqa: F401
@@ -134,6 +135,13 @@ def unload_ipython_extension(shell: Any) -> None:
     shell.extension_manager.unload_extension("tessera_jupyter")
 
 
+def _tell_notebook() -> None:
+    """In a notebook, the first `%%tessera` cell or `%tessera` line behind `import tessera` loads the extension."""
+    shell = sys.modules["IPython"].get_ipython()
+    if shell is not None and "tessera" not in shell.magics_manager.magics["cell"]:
+        shell.magics_manager.register_lazy("tessera", "tessera")
+
+
 def _find(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
@@ -169,3 +177,7 @@ def __dir__() -> list[str]:
     operators = importlib.import_module("tessera.compiler.graph.operator").FUNCTIONS
     functions = importlib.import_module("tessera.functions").HOME
     return sorted({*_HOME, *_MODULES, *_DTYPES, *_CONSTANTS, *operators, *functions, "__version__"})
+
+
+if "IPython" in sys.modules:
+    _tell_notebook()

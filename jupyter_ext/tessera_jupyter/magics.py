@@ -67,6 +67,7 @@ class TesseraMagics(Magics):
     def install(cls, shell: InteractiveShell) -> None:
         cls.remove(shell)
         magics = cls(shell)
+        magics._remember_loading(shell)
         shell.register_magics(magics)
         shell.events.register("pre_run_cell", magics._remember)
         shell.events.register("post_run_cell", magics._tell)
@@ -89,6 +90,12 @@ class TesseraMagics(Magics):
             shell.strdispatchers["complete_command"].strs.pop(key, None)
         findings.unhook(shell)
         events.unsubscribe(magics._waits)
+
+    def _remember_loading(self, shell: InteractiveShell) -> None:
+        """Remembers the cell that is running, which may be the first `%%tessera` cell behind `import tessera`."""
+        self._raw = shell.history_manager.input_hist_raw[-1] if shell.history_manager is not None else ""
+        parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
+        self.session.cell = parent.get("metadata", {}).get("cellId")
 
     def _remember(self, info: Any) -> None:
         self._raw = info.raw_cell

@@ -277,7 +277,8 @@ def test_a_compilation_of_minutes_is_warned_of_and_can_be_interrupted(lab):
 
 
 def test_a_cell_in_a_kernel_without_tessera_is_offered_to_load_it(lab):
-    page = lab("not_loaded.ipynb", HEAD.removeprefix("%load_ext tessera_jupyter\n"), NORM)
+    imports = "import tessera as ts\nfrom tessera import Tensor\n"
+    page = lab("not_loaded.ipynb", "1 + 1", NORM.replace("%%tessera\n", f"%%tessera\n{imports}"))
     page.run_all()
     expect(page.output(1)).to_contain_text("Cell magic `%%tessera` not found")
     offer = page.page.get_by_role("button", name="Load it and run the cell")

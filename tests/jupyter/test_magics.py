@@ -6,15 +6,18 @@ import json
 import re
 import sys
 
+import nbformat
 import numpy as np
 import pytest
 from IPython.core.error import UsageError
+from nbformat.v4 import new_code_cell, new_notebook
 from tessera_jupyter import command
 
 import tessera as ts
 from tessera.profiler import Profiler
 from tessera.profiler.trial.fusing import fused
 from tessera.runtime import events
+from tests.jupyter.conftest import execute, texts
 
 DOUBLE = "%%tessera\n@ts.function\ndef double(x: Tensor['n']) -> Tensor['n']:\n    return x * 2\n"
 CALL = "double(np.ones(8, np.float32))"
@@ -298,3 +301,14 @@ def test_it_is_loaded_by_the_name_of_the_library_too(nb, monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
     with pytest.raises(ts.MissingDependency, match=r"(?s)TS604.*pip install 'tessera\[jupyter\]'"):
         ts.load_ipython_extension(nb.shell)
+
+
+def test_the_first_cell_behind_an_import_loads_the_magics(tmp_path):
+    head = "import tessera as ts\nfrom tessera import Tensor"
+    wrong = "\n\n%%tessera\n@ts.function\ndef f(x: Tensor['n'], y: Tensor['n', 'm']):\n    return x @ y @ y\n"
+    cells = [new_code_cell(c) for c in (head, wrong, DOUBLE, "%tessera functions")]
+    cells[1].metadata["tags"] = ["raises-exception"]
+    (tmp_path / "first.ipynb").write_text(nbformat.writes(new_notebook(cells=cells)))
+    _, first, second, functions = execute(tmp_path / "first.ipynb", tmp_path).cells
+    assert re.search(r"TS\d+.*\n +6 \| +return x @ y @ y", "\n".join(texts(first))), first  # lines of the cell
+    assert "double" in "\n".join(texts(second)) and "double" in "\n".join(texts(functions))
