@@ -27,7 +27,7 @@ RANGES = {
         "[1, inf)": "inputs outputs kernel stride dilation rows features hidden heads groups channels window experts k "
         "layers count every largest steps at InverseSqrt.warmup input_size hidden_size output_size part pages page "
         "batch sizes named lecun_uniform.shape glorot_uniform.shape he_normal.shape",
-        "[0, inf)": "padding output_padding eps std bound shape fan_in lr weight_decay lr_decay clip adam_rate warmup "
+        "[0, inf)": "padding output_padding eps std bound shape fan_in lr weight_decay lr_decay lr_scale clip adam_rate warmup "
         "value start end peak max_norm most",
         "(0, inf)": "capacity softcap base loss_scale factor power start_factor end_factor d",
         "[0, 1)": "betas momentum alpha",

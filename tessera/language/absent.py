@@ -266,18 +266,25 @@ _OF_OPTIMIZERS: dict[str, str] = {
 }
 _GRADIENT_OF = "ts.grad(f) and ts.value_and_grad(f) compute gradients"
 _DEVICE = "a function runs where its arguments are"
+
+
+def _stored(value: str, other: str = "") -> str:
+    """What to write for a method that changes a tensor in place."""
+    return f"x = {other or value} is another tensor; x[...] = {value} stores to this one"
+
+
 _OF_TENSOR: dict[str, str] = {
     **{name: f"write x.to(ts.{dtype})" for name, dtype in (_DTYPES | {"bfloat16": "bf16", "bool": "bool"}).items()},
-    "zero_": "values do not change in place: x = ts.zeros_like(x)",
-    "fill_": "values do not change in place: x = ts.full_like(x, value)",
-    "copy_": "values do not change in place: x = y",
-    **{f"{name}_": f"values do not change in place: x = ts.{name}(seed, x.shape)" for name in ("normal", "uniform")},
+    "zero_": _stored("0", "ts.zeros_like(x)"),
+    "fill_": _stored("value", "ts.full_like(x, value)"),
+    "copy_": _stored("y", "y"),
+    **{f"{name}_": _stored(f"ts.{name}(seed, x.shape)") for name in ("normal", "uniform")},
     **dict.fromkeys(("type", "type_as"), "write x.to(dtype)"),
     "dim": "write x.ndim",
     "numel": "write x.size",
     "t": "write x.T",
     "clone": "in a function a value does not change and needs no copy; outside, x.copy()",
-    "data": "write x.detach()",
+    "data": "write x.detach(); x[...] = y stores to x, under ts.no_grad() to parameters that require a gradient",
     **dict.fromkeys(("item", "numpy", "tolist"), "its elements are known when the program runs: return it"),
     **dict.fromkeys(("backward", "grad", "requires_grad", "requires_grad_"), _GRADIENT_OF),
     **dict.fromkeys(("device", "cuda", "cpu", "is_cuda", "to_device"), _DEVICE),
@@ -335,7 +342,7 @@ _OF_OPTIMIZER: dict[str, str] = {
         "it holds its parameters, and has step(); AdamW(1e-3), without parameters, is a rule with init and update",
     ),
     **dict.fromkeys(("state_dict", "load_state_dict"), "the state is opt.init(model): ts.checkpoint.save keeps it"),
-    "param_groups": "groups=[Group(matches, lr=)] sets other values for some parameters, optimizer.lr = ... the rate",
+    "param_groups": "groups=[Group(matches, lr=)] sets other values for some parameters, optimizer.lr = ... the rate of the others",
 }
 _INSIDE: dict[str, str] = {
     "rand": "it draws from another seed at each call; inside, give a seed: ts.uniform(seed, shape)",
@@ -374,7 +381,7 @@ def instead_of_attribute(kind: str, name: str) -> str:
     """The alternative to an attribute of a tensor, a module or an optimizer; empty if there is none."""
     known = {"tensor": _OF_TENSOR, "module": _OF_MODULE, "optimizer": _OF_OPTIMIZER}[kind].get(name, "")
     if not known and kind == "tensor" and name.endswith("_") and not name.startswith("_"):
-        return f"values do not change in place: x = x.{name[:-1]}(...)"
+        return _stored(f"x.{name[:-1]}(...)")
     return known
 
 
@@ -395,7 +402,8 @@ ONLY_REFUSES = "only_refuses"
 def no_attribute(kind: str, owner: object, name: str) -> AttributeError:
     """The error for an attribute that a tensor, a module or an optimizer does not have."""
     why = "" if name.startswith("_") else instead_of_attribute(kind, name)
-    said = f"{type(owner).__name__!r} object has no attribute {name!r}{why and f'; {why}'}"
+    owned = "Tensor" if kind == "tensor" else type(owner).__name__
+    said = f"{owned!r} object has no attribute {name!r}{why and f'; {why}'}"
     return AttributeError(said, name=name, obj=owner)
 
 

@@ -33,6 +33,13 @@ class _Row(Module):
         return iter(self.layers)
 
 
+def _demand_key(key, layer, named):
+    """Raises LaunchError TS105 for a mask or the like in the place of a key."""
+    if getattr(key, "ndim", 0):
+        message = f"the key of {layer} is one integer, not {key.ndim} axes of {key.dtype}; give others by name: {named}"
+        raise LaunchError(Diagnostic("TS105", message))
+
+
 class Stack(_Row):
     """Layers in sequence, each called as `layer(x, key, *args)`, or as `layer(x)` without further arguments. Arguments
     by name go to each layer by name: `stack(x, memory=memory)`.
@@ -47,9 +54,7 @@ class Stack(_Row):
 
     def __call__(self, x, key=None, *args, caches=None, **named):
         """`caches`: one for each layer, passed as `cache=`."""
-        if getattr(key, "ndim", 0):
-            message = "the key of a Stack is one integer; layers take more by name: stack(x, memory=memory)"
-            raise LaunchError(Diagnostic("TS105", message))
+        _demand_key(key, "a Stack", "stack(x, mask=mask), stack(x, memory=memory)")
         count = len(self.layers)
         keys = [None] * count if key is None else ts.random_bits(key, (count,))
         for i, (layer, cache) in enumerate(zip(self.layers, [None] * count if caches is None else caches, strict=True)):
@@ -113,6 +118,7 @@ class TransformerBlock(Module):
 
     def __call__(self, x: Tensor["...", "S", "D"], key=None, mask=None, cache=None):
         """`cache`: a `KVCache` that x continues, as in `MultiHeadAttention`."""
+        _demand_key(key, "a TransformerBlock", "block(x, mask=mask)")
         first, second = (None, None) if key is None else ts.unstack(ts.random_bits(key, (2,)))
         return self.fed(self.attended(x, first, mask, cache), second)
 
@@ -162,6 +168,7 @@ class DecoderLayer(Module):
         self.before_across = type(self.block.before_feed)(features, dtype=dtype)
 
     def __call__(self, x: Tensor["...", "S", "D"], memory: Tensor["...", "T", "D"], key=None, mask=None):
+        _demand_key(key, "a DecoderLayer", "layer(x, memory, mask=mask)")
         first, second, third = (None, None, None) if key is None else ts.unstack(ts.random_bits(key, (3,)))
         x = self.block.attended(x, first)
         x = x + self.block.drop(self.across(self.before_across(x), mask, memory), second)

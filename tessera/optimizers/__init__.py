@@ -19,7 +19,8 @@ from tessera.language.absent import instead, no_name
 from tessera.tracebacks import outward
 
 _HOME = {
-    **dict.fromkeys(("Optimizer", "Group"), "base"),
+    "Optimizer": "base",
+    "Group": "groups",
     **dict.fromkeys(("OptimizerState", "StepReport"), "memory"),
     **dict.fromkeys(("SGD", "Adam", "AdamW", "Adagrad", "LAMB", "Lion", "Muon", "RMSprop"), "rules"),
     **dict.fromkeys(("Adafactor", "SOAP", "Shampoo"), "preconditioned"),

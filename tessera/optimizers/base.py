@@ -14,6 +14,7 @@ from tessera.fitted import fitted
 from tessera.language.absent import ONLY_REFUSES, no_attribute
 from tessera.language.records import ArrayType
 from tessera.nn import tree
+from tessera.optimizers.groups import Group, demand_rates, planned
 from tessera.optimizers.loss_scale import checked_scale, first_scale, next_scale
 from tessera.optimizers.memory import OptimizerState
 from tessera.optimizers.repeated import again, remember
@@ -22,31 +23,6 @@ from tessera.tracebacks import outward
 
 Model = TypeVar("Model")
 MASTER = "master"
-
-
-@fitted
-@dataclass(frozen=True)
-class Group:
-    """Settings for the parameters for which `matches(name, array)` is true.
-
-    `lr` multiplies the learning rate, `weight_decay` replaces the optimizer's. Frozen parameters do not change, and
-    cost no memory or time.
-    """
-
-    matches: Callable[[str, Any], bool]
-    lr: float = 1.0
-    weight_decay: float | None = None
-    frozen: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The compile-time properties of each parameter, in order."""
-
-    rates: tuple[float, ...]
-    decays: tuple[float, ...]
-    stochastic: bool
-    saturate: bool
 
 
 @fitted
@@ -101,6 +77,7 @@ class Optimizer:
             raise LaunchError(Diagnostic("TS105", message))
         if isinstance(self.groups, Group):
             object.__setattr__(self, "groups", (self.groups,))
+        demand_rates(type(self).__name__, self.lr, self.groups)
         object.__setattr__(self, "transforms", (self.transforms,) if callable(self.transforms) else self.transforms)
         demand_settings(type(self).__name__, vars(self))
         policy = _numerics(self.numerics)
@@ -212,12 +189,8 @@ class Optimizer:
 
     def _plan(self, trained: dict[str, Any]) -> Plan:
         decay, policy = getattr(self, "weight_decay", 0.0), _numerics(self.numerics)
-        rates, decays = (1.0,) * len(trained), (decay,) * len(trained)
-        if self.groups:
-            groups = [self._group(n, p) for n, p in trained.items()]
-            rates = tuple(1.0 if g is None else g.lr for g in groups)
-            decays = tuple(decay if g is None or g.weight_decay is None else g.weight_decay for g in groups)
-        return Plan(rates, decays, policy.rounding == "stochastic", bool(policy.saturate))
+        groups = [self._group(n, p) for n, p in trained.items()] if self.groups else [None] * len(trained)
+        return planned(groups, decay, policy.rounding == "stochastic", bool(policy.saturate))
 
 
 def _numerics(given: ts.Policy | str | None) -> ts.Policy:
@@ -326,13 +299,15 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
         shrink = ts.minimum(rule.clip / (norm + 1e-6), 1.0) / scale
     # what changes a parameter waits for the norm of all of them: it is one kernel then, and reads what it changes once
     shrink = ts.where(fine, shrink, 0.0)
-    rate = rule.lr(step.to(ts.f64)) if callable_(rule) else lr
-    t = step.to(ts.f64) + 1.0
+    t = step.to(ts.f64)
+    rates = [rate_at(rule.lr, t) if callable_(rule) else lr, *[rate_at(found, t) for found in plan.rates]]
+    t = t + 1.0
     keys = [None] * len(parameters)
     if plan.stochastic:  # of the seed, the step and the parameter's number
         keys = ts.unstack(ts.random_bits(ts.random_bits(seed, (1,))[0] + step.to(ts.uint64), (len(parameters),)))
-    common = (rule, shrink, fine, rate, t, plan.saturate)
-    each = zip(parameters, gradients, held, plan.rates, plan.decays, keys, strict=True)
+    common = (rule, shrink, fine, t, plan.saturate)
+    rates = [rates[i] for i in plan.which]
+    each = zip(parameters, gradients, held, rates, plan.scales, plan.decays, keys, strict=True)
     changed = [updated_parameter(common, *one) for one in each]
     new, states = [p for p, _ in changed], [state for _, state in changed]
     good = ts.where(fine, good + 1, 0)
@@ -359,9 +334,9 @@ def with_gradient(found, g, unscale):
 
 
 @ts.function
-def updated_parameter(common, p, g, held, factor, decay, key):
+def updated_parameter(common, p, g, held, rate, factor, decay, key):
     """A parameter and its arrays after a step."""
-    rule, shrink, fine, rate, t, saturate = common
+    rule, shrink, fine, t, saturate = common
     wide = ts.f64 if p.dtype == ts.f64 else ts.f32
     before = {k: held[k].to(wide) for k in held}
     q = before[MASTER] if MASTER in before else p.to(wide)
@@ -387,6 +362,11 @@ def stored(q, like, saturate, key, draw):
     if key is not None:
         q = ts.stochastic_cast(q, like.dtype, key + draw // 3, draw=draw % 3)
     return ts.saturate_cast(q, like.dtype) if saturate else q.to(like.dtype)
+
+
+def rate_at(schedule, t):
+    found = schedule(t)
+    return ts.full((), found, ts.f64) if isinstance(found, (int, float)) else found
 
 
 def callable_(rule):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tessera as ts
@@ -13,6 +13,7 @@ from tessera.language.records import holding
 from tessera.nn import tree
 from tessera.nn.module import Module, buffer, demand_removed
 from tessera.optimizers.base import Optimizer, demand_settings
+from tessera.optimizers.groups import Group
 from tessera.optimizers.memory import OptimizerState, StepReport
 from tessera.optimizers.state import TrainingState
 from tessera.tracebacks import outward
@@ -37,7 +38,7 @@ class BoundOptimizer(Module):
             optimizer.step(loss)  # or optimizer.zero_grad(); loss.backward(); optimizer.step()
 
     The parameters are Tensors; they get `requires_grad`, unless some of them have it already: the others then stay as
-    they are. New values are stored into their memory, with the same bits as `optimizer.update` gives. Its arrays, for
+    they are. Dicts set other values for some, `AdamW([{"params": a}, {"params": b, "lr": 1e-4}], lr=1e-3)`. New values are stored into their memory, with the same bits as `optimizer.update` gives. Its arrays, for
     `state_dict()` and checkpoints, are those of the state alone.
     """
 
@@ -47,9 +48,9 @@ class BoundOptimizer(Module):
 
     def __init__(self, parameters: Any, rule: Optimizer) -> None:
         """Raises LaunchError TS105 if there is no parameter, or one is no Tensor, TS362 like `rule.init`."""
+        parameters, self.rule = _grouped(parameters, rule)
         self.held = HeldParameters(_tensors(parameters))
-        self.rule = rule
-        self.memory = rule.init(self._arrays())
+        self.memory = self.rule.init(self._arrays())
 
     def _arrays(self) -> dict[str, Any]:
         """The memory of the parameters."""
@@ -122,11 +123,6 @@ def _tensors(parameters: Any) -> dict[str, Any]:
     """The parameters by name, or by position; they require a gradient from here on. One that a model uses twice is one
     parameter."""
     given = parameters if isinstance(parameters, (Module, Mapping)) else list(parameters)
-    if isinstance(given, list) and any(isinstance(g, Mapping) and "params" in g for g in given):
-        message = (
-            "an optimizer takes parameters, not dicts of them: pass all, and groups=[Group(lambda name, p: ..., lr=)]"
-        )
-        raise LaunchError(Diagnostic("TS105", message))
     found = tree.parameters(given)
     if other := next((n for n, p in found.items() if not isinstance(p, ts.Tensor)), None):
         message = f"parameter {other} is a {type(found[other]).__name__}, and no Tensor that has a .grad"
@@ -137,6 +133,40 @@ def _tensors(parameters: Any) -> dict[str, Any]:
     for name, p in (tree.recorded(given) or found).items():
         once.setdefault(id(p), (name, p.requires_grad_()))
     return dict(once.values())
+
+
+@dataclass(frozen=True)
+class Named:
+    """Whether a parameter has one of these names."""
+
+    names: frozenset[str]
+
+    def __call__(self, name: str, parameter: Any) -> bool:
+        return name in self.names
+
+
+def _grouped(parameters: Any, rule: Optimizer) -> tuple[Any, Optimizer]:
+    """Parameters in dicts with settings, as PyTorch's optimizers take them, `[{"params": parameters, "lr": 1e-4}]`, as
+    parameters and a rule with groups."""
+    given = parameters if isinstance(parameters, (Module, Mapping)) else list(parameters)
+    if not isinstance(given, list) or not any(isinstance(g, Mapping) and "params" in g for g in given):
+        return given, rule
+    settings = ("lr", "weight_decay", "lr_scale")
+    held: dict[str, Any] = {}
+    groups: list[Group] = []
+    for i, group in enumerate(given):
+        known = isinstance(group, Mapping) and "params" in group
+        others = sorted(set(group) - {"params", *settings}) if known else ()
+        if not known or others:
+            what = f"has {', '.join(map(str, others))}, which all parameters share" if others else "has no 'params'"
+            message = f"group {i} of the parameters {what}: a group has 'params', {', '.join(map(repr, settings))}"
+            raise LaunchError(Diagnostic("TS105", message))
+        one = group["params"]
+        found = tree.parameters(one if isinstance(one, Module) or tree.is_array(one) else list(one))
+        names = {(f"{i}.{n}" if n else str(i)): p for n, p in found.items()}
+        held |= names
+        groups.append(Group(Named(frozenset(names)), **{n: group[n] for n in settings if n in group}))
+    return held, replace(rule, groups=(*groups, *rule.groups))
 
 
 def holds_parameters(first: Any) -> bool:

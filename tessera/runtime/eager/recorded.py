@@ -265,6 +265,19 @@ class Recorded(Tensor):
         return super().__dlpack__(**options)
 
 
+def _in_place(tensor: Recorded, other: Any) -> Any:
+    """`x -= y` gives the name to another tensor, as everywhere. Under `ts.no_grad()`, where parameters are stored to, it
+    would be lost."""
+    if is_leaf(tensor) and not _recording.get():
+        refused("this would give the name to another tensor, and the parameter would keep its values: x[...] = x - y"
+                " stores them, x = x - y is another tensor")  # fmt: skip
+    return NotImplemented
+
+
+for _operator in ("add", "sub", "mul", "truediv", "pow", "matmul"):
+    setattr(Recorded, f"__i{_operator}__", outward(_in_place))
+
+
 def is_leaf(tensor: Recorded) -> bool:
     """Whether its `requires_grad` was set: the others were computed."""
     return tensor._tape is None or isinstance(tensor._tape, Tensor)

@@ -52,7 +52,7 @@ def step(state: TrainingState, x: Tensor["B", "D"]):
 @pytest.mark.parametrize(
     ("rule", "most"),
     [
-        (AdamW(1e-3, clip=1.0, groups=(Group(lambda name, p: len(p.shape) < 2, lr=0.5, weight_decay=0.0),)), 12),
+        (AdamW(1e-3, clip=1.0, groups=(Group(lambda name, p: len(p.shape) < 2, lr_scale=0.5, weight_decay=0.0),)), 12),
         (SGD(lambda t: 0.1 / (1 + t), momentum=0.9, loss_scale="dynamic"), 12),
         (Muon(1e-3), 12),
     ],

@@ -508,3 +508,17 @@ def test_a_stack_passes_named_arguments_to_each_layer() -> None:
             call(decoder, x, memory)
     with pytest.raises(ValueError, match="zip"):
         decoder(x, memory=memory, caches=[])
+
+
+def test_a_mask_goes_to_a_block_by_name() -> None:
+    """In PyTorch's layers it is the second argument, where a key stands here."""
+    x, memory = (rng.standard_normal((2, n, 8)).astype(np.float32) for n in (5, 7))
+    encoder, decoder = nn.EncoderLayer(8, 2, key=0), nn.DecoderLayer(8, 2, key=1)
+    seen = np.arange(5) < 3
+    for call in (lambda f, *args: f(*args), ts.function(lambda f, *args: f(*args))):
+        with pytest.raises(ts.TesseraError, match=r"TS105(.|\n)*not 1 axes of bool(.|\n)*block\(x, mask=mask\)"):
+            call(encoder, x, ts.asarray(seen))
+        with pytest.raises(ts.TesseraError, match=r"TS105(.|\n)*layer\(x, memory, mask=mask\)"):
+            call(decoder, x, memory, ts.ones((5, 7), ts.bool))
+    short = encoder(x[:, :3])
+    assert np.allclose(encoder(x, mask=ts.asarray(seen))[:, :3], short, atol=1e-5)

@@ -56,8 +56,11 @@ def theirs(make):
         lambda library, parameters: library.AdamW(parameters, lr=1e-2, weight_decay=0.1),
         lambda library, parameters: library.SGD(parameters, lr=0.1, momentum=0.9),
         lambda library, parameters: library.SGD((p for p in parameters), 0.1),
+        lambda library, parameters: library.AdamW(
+            [{"params": parameters[:1], "lr": 2e-2}, {"params": parameters[1], "weight_decay": 0.5}], lr=1e-2
+        ),
     ],
-    ids=["Adam", "AdamW", "momentum", "generator"],
+    ids=["Adam", "AdamW", "momentum", "generator", "groups"],
 )
 def test_a_loop_of_pytorch_runs_as_it_is(make):
     np.testing.assert_allclose(mine(make).first.weight.numpy(), theirs(make), rtol=1e-5, atol=1e-6)
@@ -130,14 +133,18 @@ def step_of_a_part():
 @pytest.mark.parametrize(
     "call, said",
     [
-        (lambda: optimizers.AdamW([{"params": nn.Linear(2, 2, key=0).parameters()}]), "TS105.*groups="),
+        (
+            lambda: optimizers.AdamW([{"params": nn.Linear(2, 2, key=0).parameters(), "betas": (0.9, 0.99)}]),
+            "TS105.*group 0 of the parameters has betas, which all parameters share",
+        ),
+        (lambda: optimizers.AdamW([{"params": nn.Linear(2, 2, key=0)}, {"lr": 0.1}]), "group 1 of .* has no 'params'"),
         (lambda: optimizers.AdamW([]), "TS105.*there are no parameters"),
         (lambda: optimizers.AdamW([np.ones(3)]), r"TS105.*parameter 0 is a ndarray.*model\.requires_grad_\(\)"),
         (lambda: optimizers.AdamW(nn.Linear(2, 2, key=0)).step(), r"TS362.*call loss\.backward\(\)"),
         (lambda: optimizers.AdamW(nn.Linear(2, 2, key=0)).step(1.5), r"TS105.*not float"),
         (step_of_a_part, r"TS362.*the gradient has no layers\.1\.weight"),
     ],
-    ids=["groups", "none", "numpy", "no gradient", "a number", "a part"],
+    ids=["groups", "no parameters", "none", "numpy", "no gradient", "a number", "a part"],
 )
 def test_what_does_not_fit(call, said):
     with pytest.raises(ts.TesseraError, match=f"(?s){said}"):

@@ -376,7 +376,7 @@ def test_groups():
     _, gradient = step(model, X, Y)
     groups = (
         Group(lambda name, p: name.startswith("down"), frozen=True),
-        Group(lambda name, p: len(p.shape) < 2, weight_decay=0.0, lr=2.0),
+        Group(lambda name, p: len(p.shape) < 2, weight_decay=0.0, lr_scale=2.0),
     )
     opt = SGD(0.1, weight_decay=0.5, groups=groups)
     state = opt.init(model)
@@ -385,6 +385,34 @@ def test_groups():
     np.testing.assert_allclose(found["up.weight"], p["up.weight"] - 0.1 * (g["up.weight"] + 0.5 * p["up.weight"]), 1e-5)
     np.testing.assert_allclose(found["up.bias"], p["up.bias"] - 0.2 * g["up.bias"], 1e-5)
     assert after.down.weight is model.down.weight and "down.weight" not in state.moments
+
+
+@pytest.mark.parametrize("rate", [0.05, ts.optimizers.Constant(0.05), lambda step: 0.05 + 0.0 * step])
+def test_a_rate_of_a_group_replaces_the_optimizers(rate):
+    model = net()
+    _, gradient = step(model, X, Y)
+    named = (
+        Group(lambda name, p: name == "up.weight", lr=rate),
+        Group(lambda name, p: name == "up.bias", lr=rate, lr_scale=3.0),
+    )
+    p, g = weights(model), weights(gradient)
+    falling = [(ts.optimizers.Linear(0.1, 0.0, 10), None, 0.1)] if callable(rate) else []
+    for own, given, others in [(0.1, None, 0.1), (0.1, 0.2, 0.2), *falling]:
+        opt = SGD(own, groups=named)
+        found = weights(opt.update(model, gradient, opt.init(model), given)[0])
+        for name, lr in {"up.weight": 0.05, "up.bias": 0.15, "down.weight": others}.items():
+            np.testing.assert_allclose(found[name], p[name] - lr * g[name], 1e-5)
+
+
+@pytest.mark.parametrize("schedule", [ts.optimizers.Constant(0.1), lambda step: 0.1])
+def test_a_schedule_may_give_a_number(schedule):
+    found, _ = one_step(SGD(schedule), P, G)
+    np.testing.assert_array_equal(found["w"], one_step(SGD(0.1), P, G)[0]["w"])
+
+
+def test_a_number_in_a_group_is_no_rate_beside_a_function_of_the_step():
+    with pytest.raises(ts.LaunchError, match="that of a group the number 0.01: give the group a function"):
+        AdamW(ts.optimizers.Cosine(1e-3, steps=10), groups=Group(lambda name, p: True, lr=0.01))
 
 
 def test_dtypes():

@@ -93,6 +93,21 @@ def test_a_tensor_used_at_several_places_has_the_sum():
     assert w.grad.tolist() == [8 * 3.0 + 1]
 
 
+def test_a_parameter_is_not_left_as_it_was_in_silence():
+    """`p -= ...` stores in PyTorch; here it would give the name to another tensor."""
+    w = ts.Tensor([3.0, 1.0], requires_grad=True)
+    (w * w).sum().backward()
+    with ts.no_grad():
+        with pytest.raises(ts.LaunchError, match=r"(?s)TS356.*x\[\.\.\.\] = x - y stores"):
+            w -= 0.5 * w.grad
+        w[...] = w - 0.5 * w.grad
+    assert w.tolist() == [0.0, 0.0] and w.requires_grad
+    y = w
+    y += 2.0  # recorded: another tensor, as in functions
+    y.sum().backward()
+    assert w.tolist() == [0.0, 0.0] and w.grad.tolist() == [7.0, 3.0]
+
+
 def test_functions_are_called_with_structures_and_keywords():
     @ts.function
     def parts(a, pair, *, scale: ts.f32):

@@ -33,6 +33,9 @@ def _average_reference(loss: Any, reduction: str) -> Any:
         return np.sum(loss) / loss.size if reduction == "mean" else np.sum(loss) if reduction == "sum" else loss
 
 
+_LAST = "classes are the last axis, in PyTorch's order axis 1: ts.moveaxis(logits, 1, -1)"
+
+
 class CrossEntropy(Operator):
     """-log_softmax(logits)[label] over the last axis, for integer labels of the shape of the other axes.
 
@@ -43,6 +46,7 @@ class CrossEntropy(Operator):
     apart = ("labels",)
     says: ClassVar[Mapping[str, str]] = {
         "ignore_index": "leave it out: labels below 0, such as -100, do not count",
+        **dict.fromkeys(("axis", "dim"), _LAST),
         "weight": "with w = weight[labels] write ts.sum(w * ts.cross_entropy(logits, labels, 'none')) / ts.sum(w)",
     }
 
@@ -60,6 +64,8 @@ class CrossEntropy(Operator):
             t.fail("TS301", f"{message}; {how}{more}", operand=1)
         message = f"cross_entropy of logits {shape_text(logits.shape)} needs labels {shape_text(logits.shape[:-1])}"
         message += f", not {shape_text(labels.shape)}"
+        if logits.rank > 2 and labels.shape == (logits.shape[0], *logits.shape[2:]):
+            message += f"; {_LAST}"
         if not logits.rank or labels.rank != logits.rank - 1:
             t.fail("TS213", message, operand=1)
         for a, b in zip(logits.shape, labels.shape, strict=False):
