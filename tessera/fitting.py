@@ -27,8 +27,8 @@ RANGES = {
         "[1, inf)": "inputs outputs kernel stride dilation rows features hidden heads groups channels window experts k "
         "layers count every largest steps at InverseSqrt.warmup input_size hidden_size output_size part pages page "
         "batch sizes named lecun_uniform.shape glorot_uniform.shape he_normal.shape",
-        "[0, inf)": "padding output_padding eps std bound shape fan_in lr weight_decay lr_decay lr_scale clip adam_rate warmup "
-        "value start end peak max_norm most",
+        "[0, inf)": "padding output_padding eps std bound shape fan_in lr weight_decay lr_decay clip adam_rate warmup "
+        "lr_scale value start end peak max_norm most",
         "(0, inf)": "capacity softcap base loss_scale factor power start_factor end_factor d",
         "[0, 1)": "betas momentum alpha",
         "(-inf, 0]": "Adafactor.decay",

@@ -342,7 +342,7 @@ _OF_OPTIMIZER: dict[str, str] = {
         "it holds its parameters, and has step(); AdamW(1e-3), without parameters, is a rule with init and update",
     ),
     **dict.fromkeys(("state_dict", "load_state_dict"), "the state is opt.init(model): ts.checkpoint.save keeps it"),
-    "param_groups": "groups=[Group(matches, lr=)] sets other values for some parameters, optimizer.lr = ... the rate of the others",
+    "param_groups": "groups=[Group(matches, lr=)] sets other values for some parameters, optimizer.lr = ... the rate",
 }
 _INSIDE: dict[str, str] = {
     "rand": "it draws from another seed at each call; inside, give a seed: ts.uniform(seed, shape)",

@@ -38,8 +38,9 @@ class BoundOptimizer(Module):
             optimizer.step(loss)  # or optimizer.zero_grad(); loss.backward(); optimizer.step()
 
     The parameters are Tensors; they get `requires_grad`, unless some of them have it already: the others then stay as
-    they are. Dicts set other values for some, `AdamW([{"params": a}, {"params": b, "lr": 1e-4}], lr=1e-3)`. New values are stored into their memory, with the same bits as `optimizer.update` gives. Its arrays, for
-    `state_dict()` and checkpoints, are those of the state alone.
+    they are. Dicts set other values for some, `AdamW([{"params": a}, {"params": b, "lr": 1e-4}], lr=1e-3)`. New values
+    are stored into their memory, with the same bits as `optimizer.update` gives. Its arrays, for `state_dict()` and
+    checkpoints, are those of the state alone.
     """
 
     rule: Optimizer

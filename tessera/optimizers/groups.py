@@ -16,8 +16,8 @@ from tessera.optimizers.schedules import Constant
 class Group:
     """Settings for the parameters for which `matches(name, array)` is true.
 
-    `lr`, a number or a function of the step, and `weight_decay` replace the optimizer's; `lr_scale` multiplies the rate.
-    Frozen parameters do not change, and cost no memory or time.
+    `lr`, a number or a function of the step, and `weight_decay` replace the optimizer's; `lr_scale` multiplies the
+    rate. Frozen parameters do not change, and cost no memory or time.
     """
 
     matches: Callable[[str, Any], bool]

@@ -266,8 +266,8 @@ class Recorded(Tensor):
 
 
 def _in_place(tensor: Recorded, other: Any) -> Any:
-    """`x -= y` gives the name to another tensor, as everywhere. Under `ts.no_grad()`, where parameters are stored to, it
-    would be lost."""
+    """`x -= y` gives the name to another tensor, as everywhere. Under `ts.no_grad()`, where parameters are stored to,
+    it would be lost."""
     if is_leaf(tensor) and not _recording.get():
         refused("this would give the name to another tensor, and the parameter would keep its values: x[...] = x - y"
                 " stores them, x = x - y is another tensor")  # fmt: skip

@@ -411,7 +411,7 @@ def test_a_schedule_may_give_a_number(schedule):
 
 
 def test_a_number_in_a_group_is_no_rate_beside_a_function_of_the_step():
-    with pytest.raises(ts.LaunchError, match="that of a group the number 0.01: give the group a function"):
+    with pytest.raises(ts.LaunchError, match=r"that of a group the number 0\.01: give the group a function"):
         AdamW(ts.optimizers.Cosine(1e-3, steps=10), groups=Group(lambda name, p: True, lr=0.01))
 
 
