@@ -17,9 +17,10 @@ from tessera.compiler.ir.core import Op
 from tessera.compiler.levels import NoIR, spills
 from tessera.compiler.predict import refused
 from tessera.compiler.schedule.refusals import Refusal
-from tessera.editor import signatures
+from tessera.editor import parameters, signatures
 from tessera.editor.functions import Known, is_tensor, policy_of
 from tessera.editor.kept import KeptValues, why
+from tessera.editor.members import Objects, described
 from tessera.editor.names import COORDINATE, bound_by, covers, definition_name, dim_at, is_local, word_at, word_span
 from tessera.editor.signatures import CallSignature
 from tessera.errors import Span
@@ -102,8 +103,9 @@ def register(server: TesseraServer) -> None:
         document = await server.document(params.text_document)
         line, col = document.text.place(params.position)
         known = document.shown_at(line)
+        unit = Index(server).of(document)
         inside = _with_axis(known, _hover(document, known, line, col), line, col) if known is not None else None
-        found = inside or _of_module(document, Index(server).of(document), line, col)
+        found = inside or _of_module(document, unit, line, col) or _of_object(document, known, unit, line, col)
         live = await live_values.under(server, params)
         if found is None:
             return _said(live.head + live.text, live.range) if live is not None else None
@@ -196,6 +198,21 @@ def _of_module(document: Document, unit: IndexedUnit, line: int, col: int) -> tu
         helper = isinstance(value, Closure) and not signatures.is_decorated(value)
         text = _described(document, value) if not helper else ""
         return (text, span) if text else None
+    return None
+
+
+def _of_object(
+    document: Document, known: Known | None, unit: IndexedUnit, line: int, col: int
+) -> tuple[str, Span] | None:
+    """What a model or a layer consists of."""
+    for place in places(unit, rows=[line]):
+        span = own_name(unit, place.node)
+        if span is None or not covers(span, line, col) or isinstance(place.node, FUNCTIONS):
+            continue
+        dotted = ast.unparse(place.node)
+        held = Objects(document.scope, document.objects, known, line).at(dotted)
+        if text := parameters.table(held):
+            return _code(f"{dotted}: {described(held)}") + text, span
     return None
 
 
