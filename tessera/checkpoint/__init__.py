@@ -85,8 +85,17 @@ def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[st
     Raises LaunchError TS363 if there is no complete checkpoint or a file is damaged; TS361 if a tree
     has other names, shapes or dtypes than the one in `like`. `strict=False` loads the arrays that fit, leaves the
     others as they are in `like`, and warns of each.
+
+    A safetensors file of other libraries, or a folder of them, is a dict of its arrays by name, for
+    `model.load_state_dict(ts.checkpoint.load("model.safetensors"), layout="torch")`.
     """
     writer.wait()
+    if (theirs := folders.of_others(Path(folder))) is not None:
+        if like:
+            message = f"{folder} is of another library and has no part {next(iter(like))}: without it, load gives its"
+            message += " arrays by name, which model.load_state_dict(state, layout='torch') takes"
+            raise LaunchError(Diagnostic("TS363", message))
+        return {name: ts.asarray(array) for name, array in theirs.items()}
     values, trees = folders.read(Path(folder))
     missing = [name for name in like if name not in trees]
     if missing:

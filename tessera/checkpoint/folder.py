@@ -73,6 +73,14 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]
     return manifest["values"], trees
 
 
+def of_others(path: Path) -> dict[str, np.ndarray] | None:
+    """The arrays of a safetensors file, or of all such files of a folder, that no checkpoint of ours names; None where
+    there is no such file."""
+    files = [path] if path.is_file() else [] if newest(path) else sorted(path.glob("*.safetensors"))
+    files = [file for file in files if file == path or not _SHARD.fullmatch(file.name)]
+    return {n: a for file in files for n, a in safetensors.read(file.read_bytes()).items()} if files else None
+
+
 def _tree(place: Path, name: str, arrays: safetensors.Arrays, most: int) -> list[dict[str, Any]]:
     """Writes the files of one tree and their index; what the manifest says of them."""
     cut = safetensors.shards(arrays, most)

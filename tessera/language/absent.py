@@ -15,7 +15,7 @@ _DISTRIBUTIONS = "there are no probability distributions yet; ts.rand, ts.randn 
 _SERVING = "there is no server of models yet: call the function where it runs"
 _SAVED = "ts.compile(f, ...).save(folder) writes the compiled code and its levels"
 _SAVED_STATE = "ts.checkpoint.save and ts.checkpoint.load keep training state"
-_FOREIGN = "models of other formats are neither read nor written yet"
+_WEIGHTS = 'model.load_state_dict(state, layout="torch") takes the weights of the same model in PyTorch'
 
 _DTYPES = {
     "float": "f32", "double": "f64", "half": "f16", "long": "int64", "int": "int32", "short": "int16", "char": "int8",
@@ -53,7 +53,9 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("serving", "serve", "deploy"), _SERVING),
     **dict.fromkeys(("export", "to_onnx"), _SAVED),
     "load": _SAVED_STATE,
-    **dict.fromkeys(("migrate", "from_torch", "from_jax", "from_onnx"), _FOREIGN),
+    "from_onnx": "models of other formats are neither read nor written yet",
+    **dict.fromkeys(("migrate", "from_torch", "load_state_dict"), _WEIGHTS),
+    "from_jax": "give the arrays to model.load_state_dict, under the names of model.state_dict()",
     "recover_and_continue": "leave out the try: @ts.fault_tolerant(max_restarts=3) starts again from the last state",
     "effects": "kernels load what they read ahead of its use by themselves: leave out the with; cache.prefetch_window"
     "(start, end) reads into the processor's caches, @ts.effect marks methods that change a state",

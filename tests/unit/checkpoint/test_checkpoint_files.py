@@ -31,6 +31,22 @@ ARRAYS = {
 }
 
 
+def test_files_of_other_libraries_are_read_by_name(tmp_path):
+    library = require("safetensors.torch")
+    torch = require("torch")
+    theirs = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)).to(torch.bfloat16)
+    first, second = ({n: a for n, a in theirs.state_dict().items() if n[0] == i} for i in "01")
+    library.save_file(first, tmp_path / "model-00001-of-00002.safetensors")
+    library.save_file(second, tmp_path / "model-00002-of-00002.safetensors")
+    assert not checkpoint.exists(tmp_path)
+    assert checkpoint.load(tmp_path / "model-00002-of-00002.safetensors").keys() == {"1.weight", "1.bias"}
+    model = ts.nn.Sequential(ts.nn.Linear(4, 4, key=0), ts.nn.Linear(4, 2, key=1)).to(ts.bf16)
+    model.load_state_dict(checkpoint.load(tmp_path), layout="torch")
+    assert np.array_equal(model[0].weight.to(ts.f32), theirs[0].weight.T.float().detach())
+    with pytest.raises(ts.LaunchError, match=r"TS363(.|\n)*of another library and has no part model"):
+        checkpoint.load(tmp_path, model=model)
+
+
 def test_the_safetensors_library_reads_each_file(tmp_path):
     library = require("safetensors.torch")
     torch = require("torch")

@@ -373,7 +373,7 @@ def test_models_are_pickled():
 
 
 def test_weights_of_pytorchs_linear_layers_are_said_to_be_turned():
-    with pytest.raises(ts.LaunchError, match=r"TS361(.|\n)*the other way round: give weight.T$"):
+    with pytest.raises(ts.LaunchError, match=r"TS361(.|\n)*hold weight and all others the other.*layout=.torch"):
         nn.Linear(4, 8, key=0).load_state_dict(
             {"weight": np.zeros((8, 4), np.float32), "bias": np.zeros(8, np.float32)}
         )
@@ -419,3 +419,64 @@ def test_what_cannot_be_a_parameter_or_a_buffer():
         nn.Parameter(np.arange(3))
     with pytest.raises(ts.TesseraError, match=r"(?s)TS105.*leave persistent=False out"):
         Positions(4).register_buffer("mask", np.ones(3), persistent=False)
+
+
+class Mixed(nn.Module):
+    """Each of the layers that PyTorch names or holds in another way, at some depth."""
+
+    def __init__(self):
+        self.convolution = nn.Sequential(nn.Conv1d(3, 4, 3, key=0), nn.BatchNorm1d(4), ts.relu)
+        self.table = nn.Embedding(5, 4, key=1)
+        self.rows = [nn.Sequential(nn.Linear(4, 4, key=2), nn.LayerNorm(4)), nn.Linear(4, 6, key=3, bias=False)]
+        self.recurrent = {"lstm": nn.LSTM(6, 4, key=4), "gru": nn.GRU(4, 5, key=5)}
+
+    def forward(self, x, indices):
+        h = ts.swapaxes(self.convolution(x), 1, 2) + self.table(indices)
+        h = self.rows[1](self.rows[0](h))
+        return self.recurrent["gru"](self.recurrent["lstm"](h))
+
+
+def mixed_in_pytorch(torch):
+    class Mixed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            t = torch.nn
+            self.convolution = t.Sequential(t.Conv1d(3, 4, 3), t.BatchNorm1d(4), t.ReLU())
+            self.table = t.Embedding(5, 4)
+            self.rows = t.ModuleList([t.Sequential(t.Linear(4, 4), t.LayerNorm(4)), t.Linear(4, 6, bias=False)])
+            lstm, gru = t.LSTM(6, 4, batch_first=True), t.GRU(4, 5, batch_first=True)
+            self.recurrent = t.ModuleDict({"lstm": lstm, "gru": gru})
+
+        def forward(self, x, indices):
+            h = self.convolution(x).transpose(1, 2) + self.table(indices)
+            h = self.rows[1](self.rows[0](h))
+            return self.recurrent["gru"](self.recurrent["lstm"](h)[0])[0]
+
+    return Mixed()
+
+
+def test_weights_come_from_pytorch_and_go_back():
+    torch = require("torch")
+    torch.manual_seed(0)
+    theirs, model = mixed_in_pytorch(torch), Mixed()
+    rng = np.random.default_rng(0)
+    x, indices = rng.standard_normal((2, 3, 9)).astype(np.float32), rng.integers(0, 5, (2, 7))
+    given = torch.tensor(x), torch.tensor(indices)
+    theirs(*given)  # moves the averages
+    theirs.eval()
+    with pytest.raises(ts.LaunchError, match=r"TS361(.|\n)*names of PyTorch's layers.*layout=.torch"):
+        model.load_state_dict(theirs.state_dict())
+    model.load_state_dict(theirs.state_dict(), layout="torch")
+    expected = theirs(*given).detach().numpy()
+    np.testing.assert_allclose(model(x, indices), expected, rtol=1e-5, atol=1e-6)
+
+    back = mixed_in_pytorch(torch).eval()
+    back.load_state_dict({n: torch.from_dlpack(a) for n, a in model.state_dict(layout="torch").items()})
+    np.testing.assert_allclose(back(*given).detach().numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert model.state_dict(layout="torch").keys() == theirs.state_dict().keys()
+
+    short = {n: a for n, a in theirs.state_dict().items() if n != "rows.0.0.weight"}
+    with pytest.raises(ts.LaunchError, match=r"TS361(.|\n)*Mixed: rows\.0\.0\.weight is missing$"):
+        model.load_state_dict(short, layout="torch")
+    with pytest.raises(ts.LaunchError, match=r"TS361(.|\n)*table\.weight is \[6, 4\] f32, and in Mixed \[5, 4\] f32$"):
+        model.load_state_dict(theirs.state_dict() | {"table.weight": torch.zeros(6, 4)}, layout="torch")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.operator import Infer, Operator, tensor
@@ -35,6 +35,13 @@ class Attention(Operator):
     apart = ("mask", "lengths", "starts")
 
     functions = ("attention", "scaled_dot_product_attention")
+    says: ClassVar[Mapping[str, str]] = {
+        "attn_mask": "it is mask=",
+        "is_causal": "it is causal=",
+        "softmax_scale": "it is scale=",
+        "dropout_p": "written out it has one: ts.dropout(ts.softmax(q @ k.mT * scale, -1), key, p) @ v",
+        "enable_gqa": "leave it out: k and v may have fewer heads than q",
+    }
     methods = ()
 
     def infer(
