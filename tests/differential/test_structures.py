@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -200,3 +202,54 @@ def test_integers_to_negative_powers_are_refused_and_floats_are_not():
             with pytest.raises(ts.CompileError, match="TS301"):
                 call(whole)
     assert (whole**-1.0).tolist() == [0.5, 0.25] == (whole.to(ts.f32) ** -1).tolist() and (whole**2).tolist() == [4, 16]
+
+
+@dataclasses.dataclass
+class Layer:
+    weight: ts.Tensor
+    parts: int
+    scale: float = 2.0
+
+
+def halved_rows(layer):
+    """Needs the number of parts when it is compiled."""
+    cut = ts.reshape(layer.weight, (layer.parts, -1))
+    return dataclasses.replace(layer, weight=ts.reshape(cut / layer.scale, layer.weight.shape))
+
+
+def a_layer_in_range(layer, n):
+    for _ in ts.range(n):
+        layer = halved_rows(layer)
+    return layer
+
+
+def a_layer_in_while(layer, n):
+    i = ts.zeros((), ts.int64)
+    while i < n:
+        layer, i = halved_rows(layer), i + 1
+    return layer
+
+
+def a_scale_that_grows(layer, n):
+    for _ in ts.range(n):
+        layer = dataclasses.replace(halved_rows(layer), scale=layer.scale * 2)
+    return layer
+
+
+@pytest.mark.parametrize("loop", [a_layer_in_range, a_layer_in_while])
+def test_numbers_of_a_dataclass_are_configuration_in_loops(loop):
+    @ts.function
+    def f(layer, n: ts.int64):
+        found = loop(layer, n)
+        return found, ts.tree_map(lambda a, b: a - b, found, layer)
+
+    layer = Layer(X, 3)
+    found, less = f(layer, 3)
+    assert (type(found.parts), found.parts, found.scale) == (int, 3, 2.0)
+    assert np.array_equal(found.weight, X / 8) and np.array_equal(less.weight, X / 8 - X)
+    assert np.array_equal(ts.grad(lambda w: ts.sum(loop(Layer(w, 3), 3).weight))(X), np.full_like(X, 1 / 8))
+
+
+def test_numbers_of_a_dataclass_that_a_loop_changes_are_carried():
+    found = ts.function(a_scale_that_grows)(Layer(X, 3), 3)
+    assert found.parts == 3 and float(found.scale) == 16.0 and np.array_equal(found.weight, X / 64)

@@ -7,8 +7,9 @@ the function as its other path; what a loop changes becomes a carried value.
 from __future__ import annotations
 
 import ast
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 from tessera.compiler.frontend.evaluate import states, undecided
@@ -21,6 +22,7 @@ from tessera.compiler.frontend.names.values import (
     Counting,
     Record,
     Unknown,
+    held_leaves,
     is_dict,
     is_sequence,
     is_static,
@@ -33,8 +35,8 @@ from tessera.compiler.ir.types import Type
 from tessera.errors import Note
 from tessera.language.dims import Facts
 
-ATTEMPTS = 4
-"""rounds in which a loop's carried numbers may find their dtype"""
+ATTEMPTS = 5
+"""rounds in which the numbers that a loop carries are found, and their dtypes"""
 
 
 @method
@@ -334,7 +336,8 @@ class Carried:
     """Names that the body assigns and that were bound before: their leaves (tensors, numbers) become block arguments.
 
     A Python number has no dtype of its own. It starts with the one it would have alone, and where the body gives it
-    another, `leave` answers False and the loop is evaluated again with that type.
+    another, `leave` answers False and the loop is evaluated again with that type. A number that a dataclass holds is
+    configuration, and is carried only where the body changes it.
     """
 
     def __init__(self, ev: Evaluator, node: ast.AST, assigned: Iterable[str]) -> None:
@@ -344,6 +347,8 @@ class Carried:
         targets = ast.walk(node.target) if isinstance(node, ast.For) else ()
         self.own = {*assigned, *(n.id for n in targets if isinstance(n, ast.Name))}
         """what the loop's statements assign; a call of a kernel changes other names"""
+        self.changing: set[tuple[str, int]] = set()
+        """the numbers in dataclasses that the body changes, by name and place"""
         self._start_with(assigned)
 
     def _start_with(self, assigned: Iterable[str]) -> None:
@@ -355,10 +360,16 @@ class Carried:
         self.next: list[Value] = []
         self.unknown: set[str] = set()
         """names whose values after an iteration are not known"""
+        self.places: dict[str, set[int]] = {}
+        """which leaves of a name are carried"""
         for name in self.names:
             self.before[name] = self.ev.whole(self.node, self.before[name])
-            for leaf, _ in paired(self.before[name], UNKNOWN) or ():
-                if _carriable(self.ev, leaf):
+            places = self.places[name] = set[int]()
+            for place, (leaf, held) in enumerate(held_leaves(self.before[name])):
+                if _carriable(self.ev, leaf) and (
+                    not (held and isinstance(leaf, NUMBERS)) or (name, place) in self.changing
+                ):
+                    places.add(place)
                     self._start(leaf, None)
 
     def _start(self, leaf: Any, like: Type | None) -> None:
@@ -373,11 +384,11 @@ class Carried:
         self.ev.frame.names = dict(self.before)
         self.ev.frame.maybe = set(self.maybe)
         for name in self.names:
-            self.ev.frame.names[name] = self._rebuild(self.before[name], args)
+            self.ev.frame.names[name] = self._rebuilt(name, args)
         states.out_of(self.ev, self.ev.frame.names)
 
     def leave(self, block: Block) -> bool:
-        """Collects the values at the end of the body. False: a number's type changed, or a kernel has stored to a
+        """Collects the values at the end of the body. False: a number changed, or its type, or a kernel has stored to a
         tensor that is carried on from here; evaluate again."""
         others = self.before.keys() - self.own - set(self.names)
         stored = [n for n in states.changed(self.ev, self.before) if n in others]
@@ -387,11 +398,22 @@ class Carried:
         if stored:
             self._start_with([*self.names, *stored])
             return False
+        ends = {n: self._pairs(n, self.before[n], self.ev.frame.names.get(n, UNKNOWN)) for n in self.names}
+        changed = {
+            (name, i)
+            for name, pairs in ends.items()
+            for i, (was, now) in enumerate(pairs)
+            if i not in self.places[name] and isinstance(was, NUMBERS) and _carriable(self.ev, now)
+            if type(was) is not type(now) or was != now
+        }
+        if changed:
+            self.changing |= changed
+            self._start_with(self.names)
+            return False
         self.next, self.unknown, settled, i = [], set(), True, 0
-        for name in self.names:
-            old, new = self.before[name], self.ev.frame.names.get(name, UNKNOWN)
-            for was, now in self._pairs(name, old, new):
-                if not _carriable(self.ev, was):
+        for name, pairs in ends.items():
+            for place, (was, now) in enumerate(pairs):
+                if place not in self.places[name]:
                     self._unchanged(name, was, now)
                     continue
                 with self.ev.builder.inside(block):
@@ -447,15 +469,20 @@ class Carried:
             message = f"{message}; {advice}"
         self.ev.error("TS212", message, self.ev.header(self.node), notes=notes)
 
-    def _rebuild(self, old: Any, values: Any) -> Any:
-        """`old` with its carried leaves replaced by the next of `values`."""
-        if is_sequence(old):
-            return type(old)(self._rebuild(v, values) for v in old)
-        if is_dict(old):
-            return {k: self._rebuild(v, values) for k, v in old.items()}
-        if isinstance(old, Record) and not old.is_state:
-            return Record(old.type_name, self._rebuild(old.members, values), old.cls, old.outside)
-        return next(values) if _carriable(self.ev, old) else old
+    def _rebuilt(self, name: str, values: Iterator[Value]) -> Any:
+        """What a name held before the loop, with the leaves that are carried replaced by the next of `values`."""
+        places = count()
+
+        def rebuilt(old: Any) -> Any:
+            if is_sequence(old):
+                return type(old)(rebuilt(v) for v in old)
+            if is_dict(old):
+                return {k: rebuilt(v) for k, v in old.items()}
+            if isinstance(old, Record) and not old.is_state:
+                return Record(old.type_name, rebuilt(old.members), old.cls, old.outside)
+            return next(values) if next(places) in self.places[name] else old
+
+        return rebuilt(self.before[name])
 
     def after(self, results: list[Value], local: set[str]) -> None:
         """Names after the loop: carried ones hold the results; what only the body assigned may be unbound."""
@@ -463,7 +490,7 @@ class Carried:
         names = dict(self.before)
         values = iter(results)
         for name in self.names:
-            names[name] = self._rebuild(self.before[name], values)
+            names[name] = self._rebuilt(name, values)
         for name in inside.keys() - names.keys():
             names[name] = inside[name]
             self.maybe.add(name)

@@ -377,7 +377,7 @@ def paired(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
     """What stands at the same places of two structures, in the order of `a`; None where they differ. Items of dicts
     belong together by their keys, whatever the order of these. The places of what is not known are not either."""
     if isinstance(b, Unknown):
-        return [(v, b) for v in _of_structure(a)]
+        return [(v, b) for v, _ in held_leaves(a)]
     inner_a, inner_b = _items(a), _items(b)
     if inner_a is None or inner_b is None:
         return [(a, b)] if inner_a is inner_b else None
@@ -392,13 +392,14 @@ def paired(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
     return found
 
 
-def _of_structure(value: Any) -> Iterator[Any]:
-    held = _items(value)
-    if held is None:
-        yield value
+def held_leaves(value: Any, held: bool = False) -> Iterator[tuple[Any, bool]]:
+    """What stands in a structure, in order, and whether a dataclass holds it."""
+    inner = _items(value)
+    if inner is None:
+        yield value, held
     else:
-        for v in held.values():
-            yield from _of_structure(v)
+        for v in inner.values():
+            yield from held_leaves(v, held or isinstance(value, Record))
 
 
 def _items(value: Any) -> dict[Any, Any] | None:
