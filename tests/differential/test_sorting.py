@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera.compiler.targets import base
+from tessera.compiler.targets.cpu.llvm.isa import host
+from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.language import dtypes
 
 LENGTHS = (0, 1, 2, 15, 16, 17, 31, 32, 127, 129, 257, 1000)
@@ -151,6 +154,67 @@ def test_the_first_few(dtype: str, shape: tuple[int, ...], k: int) -> None:
         want, places = first_few(x, k, largest)
         np.testing.assert_array_equal(np.asarray(at), places)
         assert np.asarray(values).tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "shape", "k", "how"), [
+    ("f32", (2, 5000), 7, "special"), ("f32", (17, 9001), 900, "few"), ("f32", (3, 40_000), 1, "equal"),
+    ("f64", (70_001,), 70, "special"), ("f64", (300_000,), 20_000, "sorted"), ("bf16", (20, 9000), 30, "special"),
+    ("f16", (2, 20_000), 3, "special"), ("int8", (3, 40_000), 700, "plain"), ("uint32", (70_001,), 900, "sorted"),
+    ("int64", (17, 5000), 5, "few"),
+])  # fmt: skip
+def test_the_first_few_of_long_lines_are_selected(dtype: str, shape: tuple[int, ...], k: int, how: str) -> None:
+    """Also where all are as large, and where a sample says little."""
+    x, before = elements(dtype, shape, 3, how), ts.get_num_threads()
+    try:
+        for largest in (False, True):
+            f = ts.function(lambda v: (*ts.topk(v, k, largest=largest), ts.sort(v, descending=largest)[..., :k]))  # noqa: B023
+            want, places = first_few(x, k, largest)
+            for count in (1, 3):
+                ts.set_num_threads(count)
+                values, at, ordered = (np.asarray(v) for v in f(x))
+                np.testing.assert_array_equal(at, places)
+                assert values.tobytes() == want.tobytes() == ordered.tobytes()
+    finally:
+        ts.set_num_threads(before)
+
+
+@pytest.mark.parametrize("level", ["avx2", "baseline"])
+def test_the_first_few_on_narrower_vectors(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if host(level).bits >= host().bits:
+        pytest.skip("this machine has no wider vectors")
+    target = CpuTarget(level)
+    monkeypatch.setattr(base, "get", lambda name: target)
+    x = elements("f32", (3, 40_000), 4, "special")
+
+    @ts.function
+    def ways(v: ts.Tensor[3, 40_000, ts.f32]):
+        return *ts.topk(v, 50), ts.sort(v)[:, :50]
+
+    values, at, least = (np.asarray(v) for v in ts.compile(ways, target="cpu")(x))
+    want, places = first_few(x, 50, True)
+    np.testing.assert_array_equal(at, places)
+    assert values.tobytes() == want.tobytes() and least.tobytes() == first_few(x, 50, False)[0].tobytes()
+
+
+def test_the_reference_reads_what_runs_have_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_TARGET", "reference")
+    x = elements("f32", (40_000,), 4, "special")
+    values, at, least = map(np.asarray, ts.function(lambda v: (*ts.topk(v, 5), ts.sort(v)[:7]))(x))
+    want, places = first_few(x, 5, True)
+    np.testing.assert_array_equal(at, places)
+    assert values.tobytes() == want.tobytes() and least.tobytes() == first_few(x, 7, False)[0].tobytes()
+
+
+def test_a_bound_that_lets_too_few_pass_is_moved() -> None:
+    """What is looked at is least; all else is larger and in order."""
+    n = 32_000
+    x = np.arange(n, dtype=np.float32) + 1000
+    x[(np.arange(512 // 8) * (n // (512 // 8)))[:, None] + np.arange(8)] = 0
+    f = ts.function(lambda v: ts.topk(v, 600, largest=False))
+    want, places = first_few(x[None].repeat(2, 0), 600, False)
+    values, at = (np.asarray(v) for v in f(x[None].repeat(2, 0)))
+    np.testing.assert_array_equal(at, places)
+    assert values.tobytes() == want.tobytes()
 
 
 @ts.function

@@ -21,6 +21,7 @@ from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, fl
 from tessera.compiler.schedule.blocks import row_block
 from tessera.compiler.schedule.views import contiguous, is_view, layout_of
 from tessera.compiler.tile.builder import TileBuilder
+from tessera.compiler.tile.loops.sizes import sample_of
 from tessera.errors import Span
 from tessera.immutable import immutable, mutable
 from tessera.language import dtypes
@@ -133,7 +134,10 @@ class Sorting:
             self._merged(values, positions, block)
             return
         if not block and isinstance(n, int) and n > SIDE_BY_SIDE:
-            self._in_parts(n, values, positions)
+            if self.first is not None and n <= RUN and sample_of(n, self.first) and self.lines.count != 1:
+                self._sort((1, n), values, positions)
+            else:
+                self._in_parts(n, values, positions)
             return
         rows = max(1, block // max(1, int(n))) if block else self._side_by_side()  # type: ignore[call-overload]
         self._sort((rows, n), values, positions)
@@ -147,9 +151,11 @@ class Sorting:
 
     def _in_parts(self, n: int, values: Value | None, positions: Value | None) -> None:
         """Sorted runs of each line, then parts of it, each merged from all runs."""
-        lines, first, self.first = self.lines, self.first, None
+        lines, first = self.lines, self.first
         run = min(max(SIDE_BY_SIDE, -(-n // (RUNS * 1024)) * 1024), RUN)
         part = max(min(run, PART), SHARE * -(-n // run))
+        if first is not None and first < run:
+            part = min(part, first)
         dtype = lines.dtype if positions is None else dtypes.int64
         runs = temporary(lines.view.shape, dtype, "runs", self.span, self.out)
         self._sort((1, run), *((runs, None) if positions is None else (None, runs)))
@@ -160,6 +166,8 @@ class Sorting:
         if positions is not None:
             sources.insert(0, writer.window(lines.base, lines.offset, lines.view, "x"))
         attrs: dict[str, Attr] = {"run": run, "descending": self.descending}
+        if first is not None and first < run:
+            attrs["first"] = first
         found = b.value("tile.merge", (*writer.offsets, *sources), TileType((1, part), dtype), attrs)
         target = values if positions is None else positions
         assert target is not None
@@ -186,11 +194,11 @@ class Sorting:
                 continue
             attrs: dict[str, Attr] = {"axis": 1, "descending": self.descending, "positions": moved}
             dtype, shape = dtypes.int64 if moved else lines.dtype, block
-            if self.first is not None:
+            if self.first is not None and not (isinstance(block[1], int) and self.first >= block[1]):
                 attrs["first"], shape = self.first, (block[0], self.first)
             found = b.value("tile.sort", (x,), TileType(shape, dtype), attrs)
             if moved and block[1] != lines.n:
-                found = b.map("add", found, b.broadcast(scalar(b, writer.offsets[1]), block, ()))
+                found = b.map("add", found, b.broadcast(scalar(b, writer.offsets[1]), shape, ()))
             view = writer.window(target, 0, ViewType(lines.view.shape, dtype), "out", write=True)
             b.store(view, found, writer.offsets)
         self._launch(writer, "argsort" if values is None else "sort")

@@ -251,7 +251,8 @@ def _sort(op: Op) -> None:
     "A part of a line in order: its elements from place `at` on. Operands line, at, x [lines, n]; each line of x "
     "consists of sorted runs of `run` elements (attr), in an order as for tile.sort (attr descending). Positions "
     "[lines, m] int64 as a fourth operand: these are sorted in runs, by the elements of x at them, and the result is "
-    "positions. Behind the end of the line the result's elements are any.",
+    "positions. attr first: only so many elements of each run are there. Behind the end of the line the result's "
+    "elements are any.",
 )
 def _merge(op: Op) -> None:
     line, at, x, *places = op.operands

@@ -8,7 +8,7 @@ from typing import cast
 from tessera.compiler.figures import LEVELS, Figures
 from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TileType, ViewType
-from tessera.compiler.tile.loops.sizes import FEW, NEAR, SMALL
+from tessera.compiler.tile.loops.sizes import ALONE, FEW, NEAR, SMALL, sample_of
 from tessera.compiler.tile.loops.sizes import HEIGHT as COLUMN
 from tessera.compiler.tile.loops.sizes import TOGETHER as LONGEST_NETWORK
 from tessera.compiler.tile.work import Amount, Work
@@ -147,6 +147,9 @@ class Operations:
         shape, axis = [number(n) for n in self.work.shape(op.operands[0])], cast(int, op.attrs["axis"])
         elements, length = math.prod(shape), max(shape[axis], 2)
         word = _word(op)
+        sample = sample_of(int(shape[axis]), int(number(self.work.shape(op.result)[axis])))
+        if sample is not None and (length * word >= ALONE or length > LONGEST_NETWORK):
+            return elements / length * self.selecting(int(length), sample, word)
         beside = length <= (LONGEST_NETWORK if 2 * elements >= length * self.lanes else FEW)
         height = 2 ** math.ceil(math.log2(length)) if beside else COLUMN
         wanted = min(height, max(number(self.work.shape(op.result)[axis]), REGISTERS)) if beside else height
@@ -158,6 +161,13 @@ class Operations:
         entered = word / 4 * (2 / self.figures.rate("transpose f32") + KEYS * self.step)
         merged = 0.0 if beside else max(math.log2(length / height), 0) * self.merging(word)
         return elements * (entered + max(compared, moved) + merged)
+
+    def selecting(self, n: int, sample: tuple[int, int], word: int) -> float:
+        """A line is compared with a bound from a sample; what is up to that bound is sorted, as the sample is."""
+        some = sample[0] + n * sample[1] / sample[0]
+        rows = max(math.log2(some / self.lanes), 1)
+        ordered = 1.5 * rows * (rows + 1) / 2 * self.step * word / 4 + math.log2(self.lanes) * self.merging(word)
+        return n * ((KEYS + 2) * self.step + 1 / self.figures.rate("copy L2") * 4) + some * ordered
 
     def merging(self, word: int) -> float:
         """Seconds for an element of two runs that become one."""

@@ -213,7 +213,10 @@ class Interpreter:
 
     def merge(self, op: Op) -> Any:
         line, at, x, *places = self.operands(op)
-        lines = [self.window(op, v, (line, 0), (1, v.shape[1]), 0)[0] for v in (x, *places)]
+        run, (*whole, runs) = cast(int, op.attrs["run"]), (x, *places)
+        first, n = cast(int, op.attrs.get("first", run)), runs.shape[1]
+        some = [self.window(op, runs, (line, i), (1, min(first, n - i)), 0)[0] for i in range(0, n, run)]
+        lines = [*(self.window(op, v, (line, 0), (1, n), 0)[0] for v in whole), np.concatenate(some)]
         keys = lines[0] if not places else lines[0][lines[1]]
         positions = order(to_compute(keys, _dtype(op.operands[2])), 0, bool(op.attrs.get("descending")))
         found = lines[-1][positions][at : at + self.shape(op.result)[1]]

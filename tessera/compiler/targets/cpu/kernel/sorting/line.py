@@ -3,16 +3,20 @@ this gives, two by two."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
 
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction
 from tessera.compiler.targets.cpu.kernel.sorting.merging import Pieces
 from tessera.compiler.targets.cpu.kernel.sorting.network import LaneNetwork, turned
+from tessera.compiler.targets.cpu.kernel.sorting.selection import Candidates
 from tessera.compiler.targets.cpu.kernel.sorting.words import Word, Words
 from tessera.compiler.targets.cpu.llvm.values import I1, I64, Index, Val, const
-from tessera.compiler.tile.loops.sizes import HEIGHT
+from tessera.compiler.tile.loops.sizes import HEIGHT, sample_of
 from tessera.language.dims import Dim, ceildiv
+
+Reader: TypeAlias = "Callable[[Index, Val], tuple[Word, Val | None]]"
+"""words from a place on, whose numbers are a vector, and the elements that they are of"""
 
 
 class OneLine:
@@ -29,6 +33,8 @@ class OneLine:
         count = ceildiv(n, self.height * self.lanes) * self.lanes
         self.pitch = cast(int, Pieces.room(network, self.height))
         self.pieces = Pieces(k, network, count, count * self.pitch)
+        sample = sample_of(n, first)
+        self.few = None if sample is None else Candidates(k, network, n, sample)
 
     @staticmethod
     def slack(network: LaneNetwork) -> int:
@@ -37,41 +43,55 @@ class OneLine:
     def sort(self, source: Val, target: Val) -> list[Val]:
         """Sorts the elements at `source` and writes them, or their positions, to `target`. Where words do not determine
         every element, gives whether there is an element of that kind."""
-        fn, lanes = self.fn, self.lanes
-        count = fn.mul(fn.div(fn.add(self.n, self.height * lanes - 1), self.height * lanes), lanes)
-        special = self._runs(source)
-        found = self.pieces.merge(count, self.first)
+        fn, words, lanes, n = self.fn, self.words, self.lanes, self.n
+
+        def read(at: Index, numbers: Val) -> tuple[Word, Val]:
+            v = fn.load(fn.gep(source, at, words.storage.text), words.storage.wide(lanes))
+            return words.of(v, numbers), v
+
+        if self.few is None:
+            found, special = self._ordered(read, n, self.first)
+        else:
+            sorted_sample, _ = self._ordered(self.few.sampled(read, n), self.few.sample, self.few.sample)
+            n, special = self.few.collect(sorted_sample, source, n, self.first)
+            found, _ = self._ordered(self.few.read, n, self.first)
         with fn.loop(0, self.first, lanes) as loop:
-            word = self.words.load(found, loop.index, lanes)
-            fn.store(self.words.found(word), fn.gep(target, loop.index, self.words.result.text))
+            word = words.load(found, loop.index, lanes)
+            fn.store(words.found(word), fn.gep(target, loop.index, words.result.text))
         return special
 
-    def _runs(self, source: Val) -> list[Val]:
+    def _ordered(self, read: Reader, n: Index, first: Index) -> tuple[list[Val], list[Val]]:
+        """The memory of the `first` of `n` words in order, and whether an element is special, as `sort` gives it."""
+        fn, block = self.fn, self.height * self.lanes
+        special = self._runs(read, n)
+        return self.pieces.merge(fn.mul(fn.div(fn.add(n, block - 1), block), self.lanes), first), special
+
+    def _runs(self, read: Reader, n: Index) -> list[Val]:
         """Sorted columns of all blocks."""
         fn, lanes, step = self.fn, self.lanes, self.height * self.lanes
         flags = [fn.here(const(False, I1.wide(lanes)))] if self.words.restored else []
-        with fn.loop(0, self.n, step, flags) as block:
-            left = fn.sub(self.n, block.index)
+        with fn.loop(0, n, step, flags) as block:
+            left = fn.sub(n, block.index)
             rows = fn.smin(fn.div(fn.add(left, lanes - 1), lanes), self.height)
-            block.next = self._enter(source, block.index, rows, block.carried)
+            block.next = self._enter(read, n, block.index, rows, block.carried)
             self.network.merge(self.columns, rows, self.height)
             self._leave(fn.div(block.index, self.height), rows)
-        return [fn.call_pure(f"llvm.vector.reduce.or.v{lanes}i1", I1, v) for v in block.results]
+        return [fn.any_lane(v) for v in block.results]
 
-    def _enter(self, source: Val, first: Index, rows: Index, flags: Sequence[Val]) -> list[Val]:
+    def _enter(self, read: Reader, n: Index, first: Index, rows: Index, flags: Sequence[Val]) -> list[Val]:
         """The words of a block in sorted groups of rows, and the largest one behind them."""
         fn, words, lanes, count = self.fn, self.words, self.lanes, self.network.block
-        storage = words.storage.wide(lanes)
         with fn.loop(0, rows, count, flags) as loop:
             special = list(loop.carried)
             group: list[Word] = []
             for i in range(count):
                 at = fn.index(fn.add(first, fn.mul(fn.add(loop.index, i), lanes)))
                 numbers = fn.binary("add", fn.splat(at, lanes), fn.lane_numbers(I64.wide(lanes)))
-                real = fn.compare("icmp slt", numbers, fn.splat(fn.index(self.n), lanes))
-                v = fn.load(fn.gep(source, at, words.storage.text), storage)
-                group.append(words.select(real, words.of(v, numbers), words.last(lanes)))
-                special = [fn.binary("or", s, fn.binary("and", words.special(v), real)) for s in special]
+                real = fn.compare("icmp slt", numbers, fn.splat(fn.index(n), lanes))
+                word, v = read(at, numbers)
+                group.append(words.select(real, word, words.last(lanes)))
+                if v is not None:
+                    special = [fn.binary("or", s, fn.binary("and", words.special(v), real)) for s in special]
             at = [fn.add(loop.index, i) for i in range(count)]
             self.network.store(self.columns, at, self.network.base(group))
             loop.next = special

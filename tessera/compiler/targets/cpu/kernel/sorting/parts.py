@@ -49,6 +49,8 @@ class PartOfLine:
         self.network = network = LaneNetwork(self.words, self.lanes, k.isa.registers)
         n, self.size = (cast("ViewType | TileType", v.type).shape[1] for v in (op.operands[-1], op.result))
         self.run = k.ev.dim(op.attrs["run"])  # type: ignore[arg-type]
+        self.most = k.ev.dim(op.attrs.get("first", op.attrs["run"]))  # type: ignore[arg-type]
+        """elements of a run"""
         self.n, self.at = k.ev.dim(n), k.ev.index(at)
         row = k.ev.index(line)
         self.x = k.fn.gep(k.ev.base(x), k.fn.mul(row, k.ev.view_strides(x)[0]), memory_element(self.dtype))
@@ -113,7 +115,7 @@ class PartOfLine:
         fn, key, wide = self.fn, self.words.key, self.wide
         with fn.loop(0, self.runs, wide.lanes) as loop:
             left = fn.binary("sub", fn.splat(fn.index(self.n), wide.lanes), self._starts(loop.index))
-            size = fn.intrinsic("smin", wide, left, fn.splat(fn.index(self.run), wide.lanes))
+            size = fn.intrinsic("smin", wide, left, fn.splat(fn.index(self.most), wide.lanes))
             self._put(self.bounds[0], loop.index, const(0, wide))
             self._put(self.bounds[1], loop.index, fn.intrinsic("smax", wide, size, const(0, wide)))
         low, high = (const(v, key) for v in self.words.range)

@@ -13,7 +13,7 @@ from tessera.compiler.targets.cpu.loops.memory import Cell, held
 from tessera.compiler.targets.cpu.loops.nests import NestWriter
 from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.loops.plan import Planner
-from tessera.compiler.tile.loops.sizes import FEW, TOGETHER
+from tessera.compiler.tile.loops.sizes import ALONE, FEW, TOGETHER, sample_of
 from tessera.language.dims import Dim, ceildiv, dim_max, dim_min, prod
 
 
@@ -63,6 +63,9 @@ class TileLines:
     def _worth_it(self) -> bool | Val:
         """Whether lines are sorted together: where the line is short, or most lanes have one."""
         fn = self.fn
+        word = sum(t.bits // 8 for t in self.words.kinds)
+        if isinstance(self.n, int) and self.n * word >= ALONE and sample_of(self.n, self.first):
+            return False
         if isinstance(self.n, int) and isinstance(self.count, int):
             return self.n <= (TOGETHER if 2 * self.count >= self.lanes else FEW)
         if isinstance(self.n, int) and self.n > TOGETHER:
