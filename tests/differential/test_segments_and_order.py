@@ -90,10 +90,12 @@ def test_folds_of_slices_of_any_width(n: int, segments: int, width: int, seed: i
         np.testing.assert_array_equal(most, largest)
 
 
-@pytest.mark.parametrize(("n", "segments", "width"), [(40_003, 7, 1), (33_000, 300, 3), (5, 5, 1), (70_001, 1, 2)])
+@pytest.mark.parametrize(("n", "segments", "width"), [(40_003, 7, 1), (33_000, 300, 3), (5, 5, 1), (70_001, 1, 2),
+                                                     (20_001, 90, 17), (900, 600, 40)])  # fmt: skip
 @pytest.mark.parametrize("index", [np.int8, np.uint8, np.int64])
-def test_parts_of_many_narrow_slices(n: int, segments: int, width: int, index: Any) -> None:
-    """Neither they nor threads show in the bits; numbers of slices need not be whole rounds of the loop."""
+def test_parts_of_many_slices(n: int, segments: int, width: int, index: Any) -> None:
+    """Neither they nor threads show in the bits; numbers of slices need not be whole rounds of the loop. Wide slices
+    are walked over where there are few segments, else grouped."""
     rng = np.random.default_rng(n)
     info = np.iinfo(index)
     ids = rng.integers(max(info.min, -2), min(info.max, segments + 2) + 1, n).astype(index)

@@ -2,12 +2,13 @@
 
 A sum of floats is collected in f64 and rounded once: one chain in f32 would lose digits with every duplicate.
 
-Where one program is one thread (`Sizes.sorted_block` is 0), chains lead from each slice to the next one of its segment,
-and programs share the results. Narrow slices are walked over instead: each is added where it belongs. They are shared
-out in parts where sizes are known and any order gives the same bits; else programs share the axes behind the indexed
-one, and the f64 sums have rows only for the segments that occur, in the order of their first slices, so that they take
-no more memory than the slices or the results. Elsewhere the numbers are sorted first, stably, and each result's program
-finds its slices side by side. There are no atomic operations, and no result depends on which thread comes first.
+Where one program is one thread (`Sizes.sorted_block` is 0), the numbers of slices are put in the order of their
+segments by counting, and programs share the results. Narrow slices, and those of few segments, are walked over instead:
+each is added where it belongs. They are shared out in parts where sizes are known and any order gives the same bits;
+else programs share the axes behind the indexed one, and the f64 sums have rows only for the segments that occur, in the
+order of their first slices, so that they take no more memory than the slices or the results. Elsewhere the numbers are
+sorted first, stably, and each result's program finds its slices side by side. There are no atomic operations, and no
+result depends on which thread comes first.
 
 Slices that are one number everywhere, as for a histogram, are not in memory.
 """
@@ -48,8 +49,8 @@ STEP = 32
 """slices that a program of a sorted segment reads at a time"""
 LOST = 2**62
 """the row of a slice that is in no segment"""
-NONE = -1
-"""marks the end of a segment's chain of slices"""
+NEAR = 1 << 24
+"""bytes of sums that stay in a cache, so that slices are read where they lie one behind the other"""
 
 
 def fold_segments(group: Op, out: ProgramBuilder) -> None:
@@ -58,10 +59,10 @@ def fold_segments(group: Op, out: ProgramBuilder) -> None:
     fold = _Fold(group, out)
     if out.sizes.sorted_block:
         fold.by_segment()
-    elif not fold.narrow:
-        fold.by_chain()
-    elif fold.few:
+    elif fold.few and (fold.narrow or fold.dense):
         fold.in_parts()
+    elif not fold.narrow:
+        fold.by_group()
     else:
         fold.by_slice()
 
@@ -92,6 +93,10 @@ class _Fold:
         self.exact = self.how != "sum" or not (t.dtype.is_float or t.dtype.is_complex) or self._exact_multiples()
         """whether any order of additions gives the same bits"""
         self.narrow = isinstance(self.after, int) and self.after < LANES
+        self.dense = False
+        """whether the sums of wider slices are in a cache, and most slices are added to one"""
+        if isinstance(self.n, int) and isinstance(self.count, int) and isinstance(self.after, int):
+            self.dense = 2 * self.count <= self.n and self.count * self.after * self.wide.itemsize <= NEAR
         self.few = isinstance(self.n, int) and isinstance(self.count, int) and self.count <= min(self.n, MOST)
         self.flops, self.name = flops_of(self.body.ops), op.name.partition(".")[2]
 
@@ -182,10 +187,10 @@ class _Fold:
         is in no segment goes to a row behind the last. Slices that follow each other go to different copies of the
         results where these fit into a cache: an addition would wait for the one before, if both are of one segment."""
         n, count, held_as = self.n, self.count, self._held_as()
-        assert isinstance(n, int) and isinstance(count, int)
+        assert isinstance(n, int) and isinstance(count, int) and isinstance(self.after, int)
         part = max(PART, SPARSE * count, -(-n // MOST_PARTS)) if self.exact else max(1, n)
         part = -(-part // AHEAD) * AHEAD
-        parts, columns, ahead = max(1, -(-n // part)), self._columns(), max(1, min(AHEAD, n))
+        parts, columns, ahead = max(1, -(-n // part)), self.after, max(1, min(AHEAD, n))
         rows = count + 1
         copies = COPIES if self.exact and COPIES * rows * columns * held_as.itemsize <= CACHED else 1
         view = ViewType((self.before, parts, copies, rows, self.after), held_as)
@@ -339,9 +344,9 @@ class _Fold:
         self._launch(writer, "segments in use")
         return rows
 
-    def by_chain(self) -> None:
-        """Each result from its own slices, which a chain leads through in ascending order."""
-        first, following = self._chains()
+    def by_group(self) -> None:
+        """Each result from its own slices, in ascending order."""
+        ends, order = self._grouped()
         rows, columns = self._share()
         space: Shape = (self.before, self.count, self.after)
         writer = KernelWriter(
@@ -349,77 +354,80 @@ class _Fold:
         )
         b = writer.b
         slices, target = self._slices(writer), self._target(writer)
-        heads = writer.window(first, 0, ViewType((self.count,), dtypes.int64), "first")
-        links = writer.window(following, 0, ViewType((self.n,), dtypes.int64), "following")
+        bounds = writer.window(ends, 0, ViewType((self.count + 1,), dtypes.int64), "ends")
+        places = writer.window(order, 0, ViewType((self.n,), dtypes.int64), "order")
         outer, segment, column = writer.offsets
-
-        def index(i: Value) -> Value:
-            return b.value("tile.to_index", (i,), INDEX)
-
-        def slice_(i: Value) -> Value:
-            return b.cast(slices([outer, index(i), column], (1, 1, columns)), self.wide)
-
-        def link(view: Value, at: Value) -> Value:
-            return b.reshape(b.load(view, [at], (1,)), ())
-
-        def going(i: Value, _: Value) -> Value:
-            return b.map("ge", i, zero)
+        start, one = b.full((1, 1, columns), self.start(self.wide), self.wide), b.index(1)
 
         def add(i: Value, total: Value) -> list[Value]:
-            return [link(links, index(i)), b.map(COMBINE[self.how], total, slice_(i))]
+            found = slices([outer, _number(b, places, i), column], (1, 1, columns))
+            return [b.map(COMBINE[self.how], total, b.cast(found, self.wide))]
+
+        def put(row: Value, total: Value) -> None:
+            b.store(target, b.cast(total, self.dtype), [outer, row, column])
 
         def fold(row: Value) -> list[Value]:
-            head = link(heads, row)
+            low, high = (_number(b, bounds, at) for at in (row, b.iop("iadd", row, one)))
+            many = scalar(b, b.iop("isub", high, low))
 
-            def put(total: Value) -> None:
-                b.store(target, b.cast(total, self.dtype), [outer, row, column])
-
-            def taken() -> None:
-                after, first = add(head, start)
+            def some() -> None:
+                (first,) = add(low, start)
 
                 def several() -> None:
-                    put(b.while_loop([after, first], going, add)[1])
+                    put(row, b.loop(b.iop("iadd", low, one), high, one, [first], add)[0])
 
-                b.branch(b.map("lt", after, zero), lambda: put(first), several)
+                b.branch(b.map("gt", many, b.constant(1, dtypes.int64)), several, lambda: put(row, first))
 
-            b.branch(b.map("lt", head, zero), lambda: put(start), taken)
+            b.branch(b.map("gt", many, b.constant(0, dtypes.int64)), some, lambda: put(row, start))
             return []
 
-        start = b.full((1, 1, columns), self.start(self.wide), self.wide)
-        zero = b.constant(0, dtypes.int64)
         end = b.iop("imin", b.iop("iadd", segment, b.index(rows)), b.index(self.count))
         b.loop(segment, end, b.index(1), [], fold)
         self._launch(writer, self.name)
 
-    def _chains(self) -> tuple[Value, Value]:
-        """For each segment its first slice, for each slice the next one of its segment: NONE behind the last."""
-        first = temporary((self.count + 1,), dtypes.int64, "first", self.span, self.out)
-        following = temporary((self.n,), dtypes.int64, "following", self.span, self.out)
+    def _grouped(self) -> tuple[Value, Value]:
+        """The numbers of all slices, those of one segment side by side and in ascending order; and where each segment's
+        begin, behind the last one where they end."""
+        view, one_by_one = ViewType((self.count + 1,), dtypes.int64), ViewType((self.n,), dtypes.int64)
+        ends = temporary((self.count + 2,), dtypes.int64, "ends", self.span, self.out)
+        order = temporary((self.n,), dtypes.int64, "order", self.span, self.out)
         writer = KernelWriter(Space((1,), [(0,)], (1,), (1,), (False,)), {}, set(), self.span)
         b = writer.b
-        keys = writer.window(self.keys, 0, ViewType((self.n,), dtypes.int64), "keys")
-        heads = writer.window(first, 0, ViewType((self.count + 1,), dtypes.int64), "first", write=True)
-        links = writer.window(following, 0, ViewType((self.n,), dtypes.int64), "following", write=True)
-        one, zero, n = b.index(1), b.index(0), b.index(self.n)
-        last = b.iop("isub", n, one)
-        step = 1024
+        keys = writer.window(self.keys, 0, one_by_one, "keys")
+        begin = writer.window(ends, 1, view, "begin", write=True)
+        start = writer.window(ends, 0, view, "start", write=True)
+        places = writer.window(order, 0, one_by_one, "order", write=True)
+        one, zero, n, step = b.index(1), b.index(0), b.index(self.n), 1024
+        single = b.full((1,), 1, dtypes.int64)
 
-        def forget(i: Value) -> list[Value]:
-            b.store(heads, b.full((step,), NONE, dtypes.int64), [i])
+        def clear(i: Value) -> list[Value]:
+            b.store(begin, b.full((step,), 0, dtypes.int64), [i])
             return []
 
-        def lead(i: Value) -> list[Value]:
-            """Slices from the last one on: each leads to the one that came before it."""
-            mine = b.iop("isub", last, i)
-            at = _number(b, keys, mine)
-            b.store(links, b.load(heads, [at], (1,)), [mine])
-            b.store(heads, b.reshape(scalar(b, mine), (1,)), [at])
+        def count(i: Value) -> list[Value]:
+            at = _number(b, keys, i)
+            b.store(begin, b.map("add", b.load(begin, [at], (1,)), single), [at])
             return []
 
-        b.loop(zero, b.index(self.count + 1), b.index(step), [], forget)
-        b.loop(zero, n, one, [], lead)
-        self._launch(writer, "chains")
-        return first, following
+        def sum_(i: Value, total: Value) -> list[Value]:
+            many = b.load(begin, [i], (1,))
+            b.store(begin, total, [i])
+            return [b.map("add", total, many)]
+
+        def place(i: Value) -> list[Value]:
+            at = _number(b, keys, i)
+            to = b.load(begin, [at], (1,))
+            b.store(places, b.reshape(scalar(b, i), (1,)), [b.value("tile.to_index", (b.reshape(to, ()),), INDEX)])
+            b.store(begin, b.map("add", to, single), [at])
+            return []
+
+        b.store(start, b.full((1,), 0, dtypes.int64), [zero])
+        b.loop(zero, b.index(self.count + 1), b.index(step), [], clear)
+        b.loop(zero, n, one, [], count)
+        b.loop(zero, b.index(self.count + 1), one, [b.full((1,), 0, dtypes.int64)], sum_)
+        b.loop(zero, n, one, [], place)
+        self._launch(writer, "groups")
+        return ends, order
 
     def _columns(self) -> int:
         """How many elements of the axes behind the indexed one a program takes: whole vectors, and few enough that
