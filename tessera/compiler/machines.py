@@ -38,6 +38,8 @@ class Sizes:
     multiprocessors: int = 1
     rows_again: bool = False
     """whether each reduction of a row reads it again, in an order of its own, rather than values in registers"""
+    one_order: bool = False
+    """whether reductions combine the same elements in the same order, whichever axis they run along"""
     any_axes: bool = False
     """whether products read operands whose rows, columns or summed axes are several strided axes in memory"""
     any_rows: bool = False
@@ -110,6 +112,7 @@ CPU = Sizes(
     sides=8,
     sorted_lines=16,
     rows_again=True,
+    one_order=True,
     any_axes=True,
     any_rows=True,
     band=1 << 18,

@@ -13,7 +13,7 @@ from tessera.compiler.schedule.alignment import base_of
 from tessera.compiler.schedule.by_parts import compute_by_parts
 from tessera.compiler.schedule.compute_again import compute_again
 from tessera.compiler.schedule.grouping import FusionGroup, FusionGrouping, leaves
-from tessera.compiler.schedule.normalise import normalise
+from tessera.compiler.schedule.normalise import normalise, turn_reductions
 from tessera.compiler.schedule.other_axes import compute_for_sums
 from tessera.compiler.schedule.short_axes import take_apart_short_axes
 from tessera.compiler.schedule.views import kind_of
@@ -29,6 +29,8 @@ def graph_to_schedule(func: Op, target: str, grouping: type[FusionGrouping] = Fu
     take_apart_short_axes(block)
     kept = compute_by_parts(block, peaks_of(target))
     kept |= compute_again(block)
+    if sizes_of(target).one_order:
+        turn_reductions(block)
     eliminate_dead(source)
     normalise(block, sizes_of(target))
     body = schedule_block(block, {}, "schedule.return", grouping, kept)

@@ -6,14 +6,14 @@ Inserted copies are casts to the same dtype: elementwise ops like any other, fus
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import cast
+from typing import TypeAlias, cast
 
 from tessera.compiler.ir.core import Block, Builder, Op, Value, clone
 from tessera.compiler.ir.launches import LAUNCHES, kernel_of, stored
 from tessera.compiler.ir.types import TensorType, TileType
 from tessera.compiler.machines import Sizes
 from tessera.compiler.schedule.access import collapse
-from tessera.compiler.schedule.alignment import base_of, long_reduction
+from tessera.compiler.schedule.alignment import base_of, long_reduction, reduced_axes, shape_of
 from tessera.compiler.schedule.lifetimes import read_later
 from tessera.compiler.schedule.matrices import Contraction, contraction, operands_as_matrices, ordered, roles
 from tessera.compiler.schedule.views import ViewLayout, is_view, kind_of, layout_of, number_everywhere, views_to
@@ -272,3 +272,116 @@ def _own(op: Op, which: Collection[int]) -> None:
         else:
             assert base is not None
             taken.add(base)
+
+
+Perm: TypeAlias = "tuple[int, ...]"
+BESIDE, DEEP = 16, 8
+"""elements of the last axis in memory from which on lanes are worth having along it; operators one above the other that
+are computed twice"""
+
+
+def turn_reductions(block: Block) -> None:
+    """Changes a block and those inside of it. Leaves operators that nobody uses."""
+    for op in block.ops:
+        for region in () if op.name in LAUNCHES else op.regions:
+            turn_reductions(region.block)
+    _Turned(block).turn()
+
+
+class _Turned:
+    """Reductions that walk across memory, as of `x.T` along its last axis, with what leads to them and what is computed
+    of them: the same operators on values as they lie in memory, and transposes of their results."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.made: set[Value] = set()
+        """results of turned operators"""
+
+    def turn(self) -> None:
+        leading: set[Op] = set()
+        for op in reversed(self.block.ops):
+            if kind_of(op) == "reduce" or (_elementwise(op) and any(user in leading for user in op.result.users)):
+                leading.add(op)
+        for op in list(self.block.ops) if leading else ():
+            if kind_of(op) == "reduce" or _elementwise(op):
+                self._turn(op, op in leading)
+
+    def _turn(self, op: Op, leading: bool) -> None:
+        """Turns an operator whose operands are transposed in one way, or are computed anywhere."""
+        rank = len(shape_of(op.operands[0] if kind_of(op) == "reduce" else op.result))
+        moved = [v for v in op.operands if _perm(v) is not None and len(shape_of(v)) == rank]
+        behind = [v for v in moved if _source(v) in self.made]
+        long = [v for v in moved if _long(v) > 1] if leading else []
+        perm = _perm((behind or long)[0]) if behind or long else None
+        if perm is None or perm[-1] == rank - 1:
+            return
+        last = BESIDE if behind else shape_of(long[0])[perm.index(rank - 1)]
+        if isinstance(last, int) and last < BESIDE:
+            return
+        build = Builder.before(op)
+        attrs, back, t = dict(op.attrs), perm, cast(TensorType, op.result.type)
+        if kind_of(op) == "reduce":
+            gone = reduced_axes(op)
+            if len(gone) != 1:  # terms of several axes have an order of their own
+                return
+            attrs["axis"] = (perm[gone[0]],)
+            if not attrs["keepdims"]:
+                left = [perm[a] for a in range(rank) if a not in gone]
+                back = tuple(sorted(left).index(a) for a in left)
+        operands = [self._as_it_lies(build, v, perm) for v in op.operands]
+        if None in operands:
+            return
+        new = build.value(op.name, cast("list[Value]", operands), _turned(t, back), attrs, op.result.hint)
+        self.made.add(new)
+        if back != tuple(range(len(back))):
+            new = build.value("graph.transpose", (new,), t, {"perm": back}, op.result.hint)
+        op.result.replace_by(new)
+        op.erase()
+
+    def _as_it_lies(self, build: Builder, v: Value, perm: Perm, depth: int = 0) -> Value | None:
+        """The value that is `v` if it is transposed so; None where that is not in memory and not computed from numbers
+        and values of one axis alone."""
+        if _perm(v) == perm:
+            return _source(v)
+        t, op, shape = cast(TensorType, v.type), v.op, shape_of(v)
+        if _long(v) == 0:
+            return v
+        wide = t.with_shape((*[1] * (len(perm) - len(shape)), *shape))
+        if _long(v) == 1:
+            there = _turned(wide, perm)
+            return build.value("graph.reshape", (v,), there, {"shape": there.shape}, v.hint)
+        if len(shape) < len(perm) or op is None or depth > DEEP:
+            return None
+        if kind_of(base_of(v).op) == "generate":
+            back = tuple(map(perm.index, range(len(perm))))
+            return build.value("graph.transpose", (v,), _turned(t, perm), {"perm": back}, v.hint)
+        if not _elementwise(op) or any(_perm(w) is not None and _long(w) > 1 for w in op.operands):
+            return None
+        operands = [self._as_it_lies(build, w, perm, depth + 1) for w in op.operands]
+        if None in operands:
+            return None
+        return build.value(op.name, cast("list[Value]", operands), _turned(t, perm), dict(op.attrs), v.hint)
+
+
+def _elementwise(op: Op) -> bool:
+    return kind_of(op) == "map" and op.name != "graph.bitcast"
+
+
+def _perm(v: Value) -> Perm | None:
+    """How a value is transposed that is a transpose."""
+    return cast(Perm, v.op.attrs["perm"]) if v.op is not None and v.op.name == "graph.transpose" else None
+
+
+def _source(v: Value) -> Value:
+    assert v.op is not None
+    return v.op.operands[0]
+
+
+def _long(v: Value) -> int:
+    """How many axes have other sizes than 1."""
+    return sum(d != 1 for d in shape_of(v))
+
+
+def _turned(t: TensorType, perm: Perm) -> TensorType:
+    """The type of what is of type `t` once it is transposed so."""
+    return t.with_shape(tuple(t.shape[perm.index(i)] for i in range(len(perm))))
