@@ -38,6 +38,7 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(("scaled", "ScaledTensor"), "tessera.nn.scaled"),
     "replace": "tessera.language.records",
     **dict.fromkeys(("tree_leaves", "tree_map"), "tessera.nn.tree"),
+    "tree_ravel": "tessera.nn.vectors",
     "install_import_hook": "tessera.compiler.frontend.importing",
     # training
     **dict.fromkeys(("train", "TrainingRun"), "tessera.training.run"),

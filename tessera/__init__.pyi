@@ -162,6 +162,7 @@ from tessera.nn.state import StatefulObject as StatefulObject
 from tessera.nn.state import StatefulTensor as StatefulTensor
 from tessera.nn.tree import tree_leaves as tree_leaves
 from tessera.nn.tree import tree_map as tree_map
+from tessera.nn.vectors import tree_ravel as tree_ravel
 from tessera.optimizers.gradients import clip_grad_norm as clip_grad_norm
 from tessera.profiler import Profiler as Profiler
 from tessera.profiler import analyze_performance as analyze_performance

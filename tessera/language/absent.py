@@ -66,8 +66,8 @@ _OF_PACKAGE: dict[str, str] = {
     "kl_div": "ts.sum(p * (ts.log(p) - log_q))",
     **dict.fromkeys(("rand_like", "randn_like"), "ts.uniform(seed, x.shape) and ts.normal(seed, x.shape)"),
     **dict.fromkeys(
-        ("tree", "tree_util", "tree_flatten", "tree_reduce"),
-        "ts.tree_map(f, tree, ...) maps all arrays, ts.tree_leaves(tree) is the list of them",
+        ("tree", "tree_util", "tree_flatten", "tree_reduce", "flatten_util", "ravel_pytree"),
+        "ts.tree_map(f, tree, ...) maps all arrays, ts.tree_leaves(tree) is the list of them, ts.tree_ravel one vector",
     ),
     **dict.fromkeys(("index_add", "scatter_reduce"), "ts.scatter_add(x, axis, index, source), ts.segment_sum"),
     "associative_scan": "ts.cumsum, cumprod, cummax and ts.scan go along an axis, ts.tile.associative_scan in kernels",
@@ -106,6 +106,9 @@ _OF_PACKAGE: dict[str, str] = {
     "identity": "write ts.eye(n)",
     **{n: f"in kernels it is ts.tile.{n}" for n in ("program_id", "num_programs", "cdiv", "store")},
     "constexpr": "annotate a parameter with ts.Const, ts.Const['BLOCK'] where a dim has its name",
+    **dict.fromkeys(
+        ("func", "functional_call"), "a function takes the model: ts.grad(lambda model: loss(model, x))(model)"
+    ),
     "no_jit": "everything is compiled; eager operators run without a function around them",
 }
 _OF_NN: dict[str, str] = {
@@ -140,7 +143,7 @@ _OF_NN: dict[str, str] = {
     "Identity": "write lambda x: x, or leave the layer out",
     **dict.fromkeys(("CrossEntropyLoss", "NLLLoss"), "call the function ts.cross_entropy(logits, labels)"),
     **dict.fromkeys(("MSELoss", "L1Loss"), "call the function ts.mse(x, y), or ts.mean(ts.abs(x - y))"),
-    "utils": "ts.clip_grad_norm(gradient, max_norm), or an optimizer's clip=",
+    "utils": "ts.clip_grad_norm(gradient, max_norm), or an optimizer's clip=; ts.tree_ravel(model) is one vector",
     "MultiheadAttention": "it is MultiHeadAttention here",
     "TransformerEncoderLayer": "it is EncoderLayer(features, heads, key=)",
     "TransformerDecoderLayer": "it is DecoderLayer(features, heads, key=)",
@@ -259,7 +262,7 @@ _OF_OPTIMIZERS: dict[str, str] = {
     **dict.fromkeys(
         ("NAdam", "RAdam", "Adadelta", "Rprop"), "a subclass of Optimizer with moments and changed() is a rule"
     ),
-    "LBFGS": "scipy.optimize.minimize(..., jac=True) takes ts.value_and_grad(loss) of one vector",
+    "LBFGS": "scipy.optimize.minimize(..., jac=True) takes ts.value_and_grad(loss) of the vector of ts.tree_ravel",
     **{name.lower(): f"it is {name}" for name in ("SGD", "Adam", "AdamW", "Lion", "LAMB", "RMSprop", "Adagrad")},
     **dict.fromkeys(("apply_updates", "GradientTransformation"), "opt.update(model, gradient, state) gives the model"),
     **dict.fromkeys(("clip_grad_value_", "clip_by_value"), "chain(ClipValue(most), AdamW(1e-3))"),

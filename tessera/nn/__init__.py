@@ -36,11 +36,11 @@ _HOME = {
     **dict.fromkeys(("TopKRouter", "MixtureOfExperts", "SwitchTransformer"), "experts"),
     **dict.fromkeys(("LSTM", "GRU"), "recurrent"),
     **dict.fromkeys(("FlashDecoding", "PagedAttention", "PagedCache"), "decoding"),
+    **dict.fromkeys(("tree_ravel",), "vectors"),
     **dict.fromkeys(("StatefulObject", "StatefulTensor", "KVCache"), "state"),
     "MixedPrecision": "mixed",
     **dict.fromkeys(("binary_cross_entropy", "huber"), "losses"),
-    **dict.fromkeys(("cross_entropy_safe",), "stable"),
-    **dict.fromkeys(("FusedAdamW", "FusedSGD"), "fused"),
+    **dict.fromkeys(("cross_entropy_safe", "FusedAdamW", "FusedSGD"), "stable"),
 }
 _MODULES = ("init", "stable", "tree")
 

@@ -255,9 +255,9 @@ from tessera import where as where
 from tessera import xlogy as xlogy
 from tessera import zeros as zeros
 from tessera import zeros_like as zeros_like
-from tessera.nn.fused import FusedAdamW as FusedAdamW
-from tessera.nn.fused import FusedSGD as FusedSGD
 from tessera.nn.module import Module as Module
+from tessera.nn.stable import FusedAdamW as FusedAdamW
+from tessera.nn.stable import FusedSGD as FusedSGD
 from tessera.nn.stable import cross_entropy_safe as cross_entropy_safe
 
 Array: TypeAlias = Any
@@ -287,6 +287,13 @@ def alibi(q: Any, k: Any) -> Any:
     """The bias [H, S, T] of the scores of q [..., H, S, D] and k [..., G, T, D]: -2^(-8(h+1)/H) times the distance of
     query and key (O. Press, N. A. Smith, M. Lewis, "Train short, test long", 2022). The last query is at the last key;
     H is a power of 2. It has the dtype of q.
+    """
+
+def tree_ravel(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """All parameters of a tree, its arrays of floats without buffers, in one vector, and the function that makes a tree
+    of such a vector: for solvers of one vector, as `jax.flatten_util.ravel_pytree`. In functions and outside.
+
+    The vector has the dtype that the parameters have together; `unravel(vector)` gives each its own.
     """
 
 def binary_cross_entropy(logits: Any, labels: Any) -> Any:

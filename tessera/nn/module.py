@@ -126,6 +126,7 @@ class Module:
 
         Raises LaunchError TS361 if a name is missing or unknown, or a shape or dtype differs; then nothing changes.
         """
+        tree.changed("load_state_dict", "model.replace(out=...), or unravel of vector, unravel = ts.tree_ravel(model)")
         own = self.state_dict()
         if layout is not None:
             check_state(self.state_dict(layout), state, type(self).__name__)

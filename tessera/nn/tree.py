@@ -253,6 +253,11 @@ def types(tree: Any) -> Any:
 
 
 @inside
+def changed(name: str, instead: str) -> None:
+    """A method of this name changes its object, which functions refuse."""
+
+
+@inside
 def same_array(arrays: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the first two of these arrays that are one object; () if each is its own."""
     places: dict[int, str] = {}

@@ -63,6 +63,8 @@ def test_the_package_names_what_there_is_instead():
         (ts.nn, "GRUCell", r"x\[:, None\], state"),
         (ts.linalg, "eig", "NumPy and SciPy"),
         (ts, "tree_flatten", r"ts\.tree_leaves\(tree\)"),
+        (ts, "ravel_pytree", r"ts\.tree_ravel"),
+        (ts, "functional_call", r"lambda model: loss\(model, x\)"),
         (ts.nn.init, "xavier_uniform_", "glorot_uniform"),
         (ts.optimizers, "StepLR", "a function of the step"),
     ):

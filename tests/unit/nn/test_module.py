@@ -480,3 +480,38 @@ def test_weights_come_from_pytorch_and_go_back():
         model.load_state_dict(short, layout="torch")
     with pytest.raises(ts.LaunchError, match=r"TS361(.|\n)*table\.weight is \[6, 4\] f32, and in Mixed \[5, 4\] f32$"):
         model.load_state_dict(theirs.state_dict() | {"table.weight": torch.zeros(6, 4)}, layout="torch")
+
+
+def test_parameters_are_one_vector():
+    """In functions and outside; what is not trained stays, and each array has its dtype again."""
+    model = nn.Sequential(nn.Linear(3, 4, key=0), nn.BatchNorm1d(4), nn.Linear(4, 2, key=1).to(ts.bf16))
+    x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    vector, unravel = ts.tree_ravel(model)
+    assert vector.shape == (model.count,) and np.array_equal(vector[:12].reshape(3, 4), model[0].weight)
+    twice = unravel(vector * 2)
+    assert twice[2].weight.dtype == ts.bf16 and twice[1].var is model[1].var
+    assert np.array_equal(twice[0].weight, 2 * model[0].weight)
+
+    def size(model, x):
+        return ts.mean(ts.square(model[0](x)))
+
+    @ts.function
+    def step(model, x):
+        vector, unravel = ts.tree_ravel(model)
+        return unravel(vector - 0.5 * ts.grad(lambda v: size(unravel(v), x))(vector))
+
+    wanted = model[0].weight - 0.5 * ts.grad(size)(model, x)[0].weight
+    np.testing.assert_allclose(step(model, x)[0].weight, wanted, rtol=1e-6)
+    assert ts.hessian(lambda v: size(unravel(v), x))(vector).shape == (model.count, model.count)
+    plain, unravel = ts.tree_ravel({"w": np.ones((2, 2), np.float32), "n": np.arange(3)})
+    assert plain.shape == (4,) and unravel(plain)["n"].tolist() == [0, 1, 2]
+
+
+def test_a_state_is_not_loaded_inside_of_a_function():
+    @ts.function
+    def loaded(model, state):
+        model.load_state_dict(state)
+        return model
+
+    with pytest.raises(ts.CompileError, match=r"TS102(.|\n)*load_state_dict changes a model(.|\n)*tree_ravel"):
+        loaded(nn.Linear(2, 2, key=0), {"weight": np.ones((2, 2), np.float32), "bias": np.ones(2, np.float32)})

@@ -129,7 +129,7 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
 
 def _is_text(path: str, name: str) -> bool:
     """Whether a member of Tessera is written as programs are: layers, and functions that are made of operators."""
-    own = path == "tessera" and name in vocabulary.made()
+    own = path == "tessera" and (name in vocabulary.made() or name in vocabulary.OF_TREES)
     inside = f"{path}.".startswith(("tessera.kernels.", "tessera.nn.", "tessera.optimizers."))
     return own or inside or path.removeprefix("tessera.") in vocabulary.SPACES
 

@@ -144,6 +144,11 @@ def same_array(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     return next(((places[v], name) for name, v in args[0].items() if places.setdefault(v, name) != name), ())
 
 
+def changed(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
+    """`tree.changed(name, instead)`: what a function is given stays as it is."""
+    return ev.error("TS102", f"{args[0]} changes a model, and functions make others: {args[1]}", node)
+
+
 def swapped(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> bool:
     """`swapped(model, gradient)`: the model is what a derivative gave, and the gradient is not."""
     model, gradient = ({v for _, v, _ in leaves(tree) if tensor(v).dtype.is_float} for tree in args)
@@ -171,5 +176,6 @@ TREES = {
     "tessera.tree_leaves": _whole(tree_leaves),
     "tessera.optimizers.swapped.swapped": _whole(swapped),
     "tessera.nn.tree.noted": nothing,
+    "tessera.nn.tree.changed": changed,
     **{f"tessera.optimizers.repeated.{name}": nothing for name in ("again", "remember")},
 }

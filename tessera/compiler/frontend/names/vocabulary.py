@@ -61,10 +61,15 @@ TRANSFORMS = frozenset(
 )
 """functions of functions, inside of programs and outside"""
 STATES = frozenset({"StatefulObject", "StatefulTensor", "KVCache"})
-"""objects that functions change; their text is a library's, under the package's own name"""
+"""objects that functions change"""
+OF_TREES = frozenset({"tree_ravel"})
+"""functions of trees that are written as programs are"""
 HELPERS = {
     "tessera.nn.tree": frozenset(
-        {"arrays", "parameters", "noted", "replaced", "renewed", "copied", "moved", "recorded", "same_array", "types"}
+        {
+            *("arrays", "parameters", "noted", "replaced", "renewed", "copied", "moved", "recorded", "same_array"),
+            *("types", "changed"),
+        }
     ),
     "tessera.optimizers.repeated": frozenset({"again", "remember"}),
     "tessera.optimizers.swapped": frozenset({"swapped"}),
@@ -142,7 +147,7 @@ def member(path: str, name: str) -> Any:
         return known
     if name in HELPERS.get(path, ()):
         return Builtin(f"{path}.{name}")
-    path = "tessera.nn" if path == "tessera" and name in STATES else path
+    path = "tessera.nn" if path == "tessera" and name in STATES | OF_TREES else path
     home = FUNCTIONS if path == "tessera" and name in made() else path
     library = LIBRARIES.get(".".join(home.split(".")[:2]))
     if library is not None and (found := library.lookup(home, name)) is not MISSING:
@@ -228,6 +233,7 @@ def members(path: str) -> Iterable[str]:
             *dtypes.BY_NAME,
             *_DECORATORS,
             *STATES,
+            *OF_TREES,
             *OUTSIDE,
             *ANNOTATIONS,
             *LOOPS,
