@@ -86,6 +86,7 @@ class _Region:
         self.joins: dict[Op, None] = {}
         self.ops: dict[Op, None] = {}
         self._grow(join)
+        self._leave_to_readers()
         self.cuts: list[list[Dim]] = []
         self.known: dict[tuple[Value, int], tuple[Dim, ...]] = {}
         self.made: dict[tuple[Value, Piece], Value] = {}
@@ -107,6 +108,22 @@ class _Region:
             if (behind or any(v.op in self.ops for v in op.operands)) and not self._comes_back(op):
                 self.ops[op] = None
                 self.joins.update(dict.fromkeys(behind))
+
+    def _leave_to_readers(self) -> None:
+        """Takes out what elementwise operators behind the region alone read, and can compute from results that are in
+        memory for others anyway, as the next step of a simulation can: it would be in memory as well."""
+        for op in reversed([*self.ops]):
+            users = op.result.users
+            if op not in self.ops or not all(kind_of(u) == "map" and u not in self.ops for u in users):
+                continue
+            tail = {op}
+            for one in reversed([*self.ops]):
+                if all(u in tail for u in one.result.users):
+                    tail.add(one)
+            read = {v for one in tail for v in one.operands if v.op in self.ops and v.op not in tail}
+            behind = any(self._join_behind(v) for one in tail for v in one.operands)
+            if read and not behind and all(any(u not in self.ops for u in v.users) for v in read):
+                self.ops = {one: None for one in self.ops if one not in tail}
 
     def _join_behind(self, v: Value) -> Op | None:
         """The concatenation or padding that `v` is, or is a slice of. One of pieces is none: it is in memory."""
