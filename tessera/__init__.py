@@ -59,7 +59,7 @@ _HOME: dict[str, str] = {
     "op": "tessera.runtime.eager.operators",
     "frozen": "tessera.runtime.arrays.frozen",
     # looking at them
-    **dict.fromkeys(("Profiler", "profile_memory", "analyze_performance"), "tessera.profiler"),
+    **dict.fromkeys(("Profiler", "profile_memory", "analyze_performance", "benchmark"), "tessera.profiler"),
     # when they are wrong
     **dict.fromkeys(("TesseraError", "CompileError", "LaunchError", "TargetError", "DeviceError", "DebugCheckError",
                      "MissingDependency", "CompilationWarning",

@@ -166,6 +166,7 @@ from tessera.nn.vectors import tree_ravel as tree_ravel
 from tessera.optimizers.gradients import clip_grad_norm as clip_grad_norm
 from tessera.profiler import Profiler as Profiler
 from tessera.profiler import analyze_performance as analyze_performance
+from tessera.profiler import benchmark as benchmark
 from tessera.profiler import profile_memory as profile_memory
 from tessera.profiler import profiler as profiler
 from tessera.runtime.arrays.devices import devices as devices

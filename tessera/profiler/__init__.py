@@ -8,11 +8,13 @@ from types import ModuleType
 from tessera.profiler.performance import PerformanceAnalysis, analyze_performance
 from tessera.profiler.session import Profiler, profile_memory, profiler
 from tessera.profiler.trial.lines import side_by_side
+from tessera.profiler.trial.timing import benchmark
 
 __all__ = [
     "PerformanceAnalysis",
     "Profiler",
     "analyze_performance",
+    "benchmark",
     "profile_memory",
     "profiler",
     "side_by_side",
