@@ -129,6 +129,15 @@ def test_qr_of_any_shape(factors: Any) -> None:
     assert q.shape == (3, 0) and r.shape == (0, 0)
 
 
+def test_qr_of_many_small_matrices() -> None:
+    """In lanes, with spare ones behind the last."""
+    a = matrices(64, 29, 21)
+    q, r = (np.asarray(v) for v in ts.linalg.qr(a))
+    np.testing.assert_allclose(q @ r, a, atol=1e-12)
+    np.testing.assert_allclose(np.swapaxes(q, 1, 2) @ q, np.broadcast_to(np.eye(21), (64, 21, 21)), atol=1e-12)
+    assert not np.tril(r, -1).any()
+
+
 def test_qr_of_columns_of_zeros_and_of_large_numbers(factors: Any) -> None:
     zeros = np.zeros((4, 3), np.float32)
     zeros[:, 1] = 1.0
@@ -188,10 +197,11 @@ def test_hard_matrices() -> None:
     np.testing.assert_allclose(growing @ ts.linalg.inv(growing), np.eye(n), atol=1e-10)
 
 
-def test_one_size_and_an_open_one_give_the_same_bits() -> None:
+@pytest.mark.parametrize(("count", "n"), [(5, 7), (64, 12), (20, 17), (15, 31), (64, 32)])
+def test_one_size_and_an_open_one_give_the_same_bits(count: int, n: int) -> None:
     """Small matrices of a known size are computed in lanes, others block by block: in the same order."""
-    a = matrices(5, 7, 7).astype(np.float32)
-    spd, b = positive(a).astype(np.float32), matrices(5, 7, 3).astype(np.float32)
+    a = matrices(count, n, n).astype(np.float32)
+    spd, b = positive(a).astype(np.float32), matrices(count, n, 3).astype(np.float32)
 
     @ts.function
     def program(a: Tensor["B", "N", "N", f32], spd: Tensor["B", "N", "N", f32], b: Tensor["B", "N", "K", f32]):

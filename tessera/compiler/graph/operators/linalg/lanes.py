@@ -7,28 +7,38 @@ from typing import Any, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
-from tessera.compiler.graph.operator import REGISTRY, Infer, Operator, TileKernel
+from tessera.compiler.graph.operator import REGISTRY, Infer, Operator, TileKernel, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
 from tessera.language import dims, dtypes
 from tessera.language.dims import Dim
 from tessera.language.lazy import np
 
-SMALL = 16
-"""rows and columns of a matrix that a lane takes; larger ones are computed block by block"""
+SMALL, LARGER, MANY = 16, 32, 16
+"""rows and columns of a matrix that a lane takes, and those where there are MANY. Larger ones are computed block by
+block; a block has as many, so that bits are the same."""
+APART, SPARE = 64, 16
+"""Rows of so many matrices, or a multiple, would share few places of a cache: so many more are put behind them."""
 
 
 def is_small(*operands: TensorType) -> bool:
     """Whether these are matrices of a batch with a known and small number of rows and columns."""
-    return all(x.rank == 3 and all(isinstance(d, int) and 0 < d <= SMALL for d in x.shape[1:]) for x in operands)
+    if any(x.rank != 3 for x in operands):
+        return False
+    count = operands[0].shape[0]
+    most = LARGER if isinstance(count, int) and count >= MANY else SMALL
+    return all(isinstance(d, int) and 0 < d <= most for x in operands for d in x.shape[1:])
 
 
 def in_lanes(g: GraphBuilder, name: str, operands: Sequence[Value], *attrs: Any) -> Any:
     """An operator of this file for batches [B, ...]."""
+    count = tensor(operands[0]).shape[0]
+    if isinstance(count, int) and count % APART == 0:
+        operands = [g.pad(v, [(0, SPARE), *[(0, 0)] * (tensor(v).rank - 1)]) for v in operands]
     out = getattr(g, name)(*(g.moveaxis(v, 0, -1) for v in operands), *attrs)
-    if not isinstance(out, tuple):
-        return g.moveaxis(out, -1, 0)
-    return tuple(g.moveaxis(v, -1, 0) for v in cast("tuple[Value, ...]", out))
+    found = tuple(g.moveaxis(v, -1, 0) for v in (cast("tuple[Value, ...]", out) if isinstance(out, tuple) else (out,)))
+    found = tuple(g.slice(v, (0,) * tensor(v).rank, (count, *tensor(v).shape[1:])) for v in found)
+    return found if isinstance(out, tuple) else found[0]
 
 
 class _InLanes(Operator, abstract=True):
