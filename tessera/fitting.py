@@ -68,23 +68,58 @@ class Kind:
     holds: Callable[[Any], bool]
 
 
-def misfit(
-    owners: Sequence[str], parameters: Sequence[Setting], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Misfit | None:
-    """Why these arguments do not fit; None where they do, or where it is not known. `owners`: the name of the function
-    or class, and those of the classes above it."""
-    name = owners[0]
-    bound, said = _bound(name, parameters, args, kwargs)
-    if said is not None:
+@immutable
+class Callee:
+    """What is called. `owners`: the name of the function or class, and those of the classes above it; `name`: what
+    messages call it. `ranged`: its numbers are those of RANGES. `operands`: what parameters without annotation and
+    default take, in words; empty where that is not known. `made_with`: the parameters of the constructor of what is
+    called."""
+
+    name: str
+    parameters: tuple[Setting, ...]
+    owners: tuple[str, ...] = ()
+    ranged: bool = False
+    operands: str = ""
+    made_with: tuple[str, ...] = ()
+
+    def kind(self, p: Setting) -> Kind | None:
+        """What one of its parameters may be."""
+        if self.operands and p.required and not p.annotation and not p.star:
+            return _OPERANDS[self.operands]
+        return kind_of(p.annotation, p.name, range_of(self.owners, p.name) if self.ranged else "")
+
+    @property
+    def written(self) -> str:
+        """`Linear(inputs, outputs, *, key=, bias=)`"""
+        out: list[str] = []
+        for p in self.parameters:
+            if p.by_name and "*" not in out and not any(o.startswith("*") for o in out):
+                out.append("*")
+            out.append(p.star + p.name if p.star or p.required else f"{p.name}=")
+        return f"{'' if ' ' in self.name else self.name}({', '.join(out)})"
+
+
+def name_of(function: str, cls: str = "") -> str:
+    """What messages call a function, or a method of a class."""
+    if not cls or function in ("__init__", "__new__"):
+        return cls or function
+    return f"the call of {cls}" if function == "__call__" else f"{cls}.{function}"
+
+
+def misfit(callee: Callee, args: Sequence[Any], kwargs: Mapping[str, Any], kinds: bool = True) -> Misfit | None:
+    """Why these arguments do not fit; None where they do, or where it is not known. `kinds`: they are looked at, too;
+    otherwise it is their number and names."""
+    bound, said = _bound(callee, args, kwargs)
+    if said is not None or not kinds:
         return said
-    kinds = {p.name: kind_of(p.annotation, p.name, range_of(owners, p.name)) for p in parameters}
-    for p in parameters:
-        kind = kinds[p.name]
-        for label, value in bound.get(p.name, ()):
-            if kind is not None and not _holds(kind, value):
-                other = _swapped(p.name, value, bound, kinds)
-                why = f"{p.name} and {other} have changed places: {_written(name, parameters)}" if other else ""
-                return Misfit(f"{name}: {why or f'{label} is {kind.words}, not {shown(value)}'}")
+    for p in callee.parameters:
+        if p.name not in bound or (kind := callee.kind(p)) is None:
+            continue
+        for label, value in bound[p.name]:
+            if not _holds(kind, value):
+                other = _swapped(p.name, value, bound, {q.name: callee.kind(q) for q in callee.parameters})
+                why = f"{p.name} and {other} have changed places: {callee.written}" if other else ""
+                return Misfit(f"{callee.name}: {why or f'{label} is {kind.words}, not {shown(value)}'}")
     return None
 
 
@@ -103,9 +138,10 @@ def _swapped(name: str, value: Any, bound: Mapping[str, Any], kinds: Mapping[str
 
 
 def _bound(
-    name: str, parameters: Sequence[Setting], args: Sequence[Any], kwargs: Mapping[str, Any]
+    callee: Callee, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[dict[str, list[tuple[str, Any]]], Misfit | None]:
     """The values of each parameter, with what messages call them; or why there are none."""
+    name, parameters = callee.name, callee.parameters
     places = [p.name for p in parameters if not p.star and not p.by_name]
     known = [p.name for p in parameters if not p.star]
     rest = next((p.name for p in parameters if p.star == "*"), "")
@@ -113,45 +149,35 @@ def _bound(
     bound = {n: [(n, a)] for n, a in zip(places, args, strict=False)}
     more = args[len(places) :]
     if more and not rest:
-        count = f"{len(places)} argument{'s' * (len(places) != 1)} by position"
-        return bound, Misfit(f"{name} takes {count}, not {len(args)}: {_written(name, parameters)}")
+        count = f"{len(places) or 'no'} argument{'s' * (len(places) != 1)} by position"
+        return bound, Misfit(f"{name} takes {count}, not {len(args)}: {callee.written}")
     bound[rest] = [(f"{rest}[{i}]", a) for i, a in enumerate(more)]
     for key, value in kwargs.items():
         if key in bound and key in known:
             return bound, Misfit(f"{name} has two values for {key!r}: leave one of them out")
         if key not in known and not named:
-            return bound, _unknown(name, parameters, kwargs, key, known)
+            return bound, _unknown(callee, kwargs, key, known)
         bound.setdefault(key if key in known else named, []).append((key, value))
     missing = [p.name for p in parameters if p.required and p.name not in bound]
     if missing:
-        return bound, Misfit(f"{name} needs {' and '.join(map(repr, missing))}: {_written(name, parameters)}")
+        return bound, Misfit(f"{name} needs {' and '.join(map(repr, missing))}: {callee.written}")
     return bound, None
 
 
-def _unknown(
-    name: str, parameters: Sequence[Setting], kwargs: Mapping[str, Any], key: str, known: Sequence[str]
-) -> Misfit:
-    if said := foreign(name, known, kwargs):
+def _unknown(callee: Callee, kwargs: Mapping[str, Any], key: str, known: Sequence[str]) -> Misfit:
+    if said := foreign(callee.name, known, kwargs):
         return Misfit(said)
+    if key in callee.made_with:
+        return Misfit(f"{callee.name} has no parameter {key!r}; {key}= is given where the object is made")
     meant = nearest(key, known)
-    hint = f"; did you mean {meant!r}?" if meant is not None else f": {_written(name, parameters)}"
-    return Misfit(f"{name} has no parameter {key!r}{hint}", key, meant or "")
+    hint = f"; did you mean {meant!r}?" if meant is not None else f": {callee.written}"
+    return Misfit(f"{callee.name} has no parameter {key!r}{hint}", key, meant or "")
 
 
 def foreign(name: str, known: Sequence[str], options: Mapping[str, Any]) -> str:
     """What is said of parameters that have another library's names; empty where none has."""
     ours = [f"{FOREIGN_PARAMETERS[n]} for {n}=" for n in options if n in FOREIGN_PARAMETERS and n not in known]
     return f"{name} takes {', '.join(known)}: write {', '.join(ours)}" if ours else ""
-
-
-def _written(name: str, parameters: Sequence[Setting]) -> str:
-    """`Linear(inputs, outputs, *, key=, bias=)`"""
-    out: list[str] = []
-    for p in parameters:
-        if p.by_name and "*" not in out and not any(o.startswith("*") for o in out):
-            out.append("*")
-        out.append(p.star + p.name if p.star or p.required else f"{p.name}=")
-    return f"{name}({', '.join(out)})"
 
 
 def shown(value: Any) -> str:
@@ -200,7 +226,7 @@ def _kind(node: ast.expr, interval: str) -> Kind | None:
         case ast.Name("str"):
             return Kind("a string", lambda v: isinstance(v, str))
         case ast.Attribute(attr="Tensor") | ast.Name("Tensor") | ast.Subscript(ast.Name("Tensor")):
-            return Kind("a tensor", lambda v: hasattr(v, "shape") and hasattr(v, "dtype"))
+            return Kind("a tensor", _is_tensor)
         case ast.Name(name) if name in _CLASSES:
             return Kind(_CLASSES[name], lambda v: any(c.__name__ == name for c in type(v).__mro__))
         case ast.Name("Callable") | ast.Subscript(ast.Name("Callable")):
@@ -267,6 +293,10 @@ def is_bool(value: Any) -> bool:
     return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
 
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
 def _is_row(value: Any) -> bool:
     return isinstance(value, (tuple, list))
 
@@ -284,6 +314,12 @@ def _is_float_dtype(value: Any) -> bool:
     return found is not None and found.is_float
 
 
+_OPERANDS = {
+    "tensors": Kind("a tensor", _is_tensor),
+    "numbers": Kind("a tensor", lambda v: _is_tensor(v) or isinstance(v, (bool, complex, Real, list, tuple))),
+}
+
+
 @functools.lru_cache(maxsize=1024)
 def parameters_of(function: Callable[..., Any]) -> tuple[Setting, ...]:
     """Those of a function or constructor, without `self`."""
@@ -297,5 +333,5 @@ def parameters_of(function: Callable[..., Any]) -> tuple[Setting, ...]:
             p.kind is p.KEYWORD_ONLY,
         )
         for p in inspect.signature(function).parameters.values()
-        if p.name != "self"
+        if p.name not in ("self", "cls")
     )

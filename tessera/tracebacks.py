@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import opcode
 import os
+import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import ParamSpec, TypeVar
 
 from tessera import knobs
@@ -20,6 +22,7 @@ OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 """the folder of the package"""
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=type)
 
 
 def leave(error: Exception) -> None:
@@ -35,18 +38,39 @@ def leave(error: Exception) -> None:
 
 
 def outward(f: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a public function: its errors have none of Tessera's frames in their traceback."""
+    """Decorates a public function: its errors have none of Tessera's frames in their traceback, and what Python says of
+    arguments that do not fit becomes what Tessera says (`tessera.fitted.told`)."""
 
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return f(*args, **kwargs)
+            try:
+                return f(*args, **kwargs)
+            except Exception as error:
+                if (said := _told(f, args, kwargs, error, sys._getframe(1))) is None:
+                    raise
+                raise said from None
         except Exception as error:
             if refuses(error):
                 leave(error)
             raise
 
     return call
+
+
+def _told(*call: object) -> Exception | None:
+    try:
+        return deferred("fitted").told(*call)
+    except ModuleNotFoundError:  # in an editor's own server, which runs nothing
+        return None
+
+
+def entrance(cls: C) -> C:
+    """Decorates a class: its public methods are `outward`."""
+    for name, f in list(vars(cls).items()):
+        if isinstance(f, FunctionType) and not is_outward(f) and (not name.startswith("_") or name == "__call__"):
+            setattr(cls, name, outward(f))
+    return cls
 
 
 TRANSPARENT = {outward(len).__code__}

@@ -369,7 +369,7 @@ def tensor_items(items: Sequence[Item]) -> tuple[Shape, DType | None, Policy | N
         try:
             numerics = (numerics or Policy()).merge(found)
         except PolicyError as e:
-            fail(str(e), item.span)
+            fail(e.reason, item.span)
     policy = replace(numerics, dtype=None) if numerics else None
     dtype = numerics.dtype if numerics else None
     return tuple(shape), dtype, None if policy is None or policy.empty else policy, False, tuple(spans)
@@ -390,7 +390,7 @@ def numerics_of(item: Item) -> Policy | None:
         try:
             return policies.parse(value)
         except PolicyError as e:
-            fail(str(e), item.span)
+            fail(e.reason, item.span)
     if isinstance(value, Policy):
         return value
     if isinstance(value, PolicyPart):

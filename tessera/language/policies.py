@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from tessera.errors import LaunchError
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.tracebacks import outward
@@ -15,8 +16,14 @@ from tessera.tracebacks import outward
 Rounding = Literal["nearest", "stochastic"]
 
 
-class PolicyError(ValueError):
-    """A policy's text or value cannot be understood, or two policies disagree."""
+class PolicyError(LaunchError):
+    """A policy's text or value cannot be understood, or two policies disagree (TS105)."""
+
+    default_code = "TS105"
+
+    @property
+    def reason(self) -> str:
+        return self.diagnostics[0].message
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -230,9 +237,10 @@ def clause(name: str, argument: str | None) -> PolicyPart:
     if name in ("accum", "compute"):
         return _CALLS[name](argument.strip())
     try:
-        return _CALLS[name](ast.literal_eval(argument.strip()))
+        value = ast.literal_eval(argument.strip())
     except (ValueError, SyntaxError, TypeError) as e:
         raise PolicyError(f"@{name}({argument}) cannot be read: {e}") from e
+    return _CALLS[name](value)
 
 
 _CALLS: dict[str, Callable[[Any], PolicyPart]] = {

@@ -17,7 +17,7 @@ from tessera.fitting import foreign
 from tessera.language.absent import FOREIGN_PARAMETERS, ONLY_REFUSES, instead_of_attribute, no_attribute
 from tessera.language.records import REGISTERED, members
 from tessera.nn import tree
-from tessera.tracebacks import outward
+from tessera.tracebacks import entrance, outward
 
 
 def buffer(**options: Any) -> Any:
@@ -39,6 +39,7 @@ def Parameter(data: Any) -> Any:
     return made
 
 
+@entrance
 @dataclass_transform(eq_default=False)
 class Module:
     """Base of layers and models. A subclass automatically is a dataclass. Its fields are arrays, modules, lists and
@@ -62,8 +63,8 @@ class Module:
         adds = bool(vars(cls).get("__annotations__"))  # a base's `__init__` sets all fields where none is added
         made = "__init__" not in vars(cls) and (adds or cls.__init__ is object.__init__)
         dataclasses.dataclass(init=made, repr=False, eq=False)(cls)
-        if cls.__module__.startswith("tessera.") and "__init__" in vars(cls):  # those of users say what Python says
-            fitted(cls)
+        if cls.__module__.startswith("tessera."):  # those of users say what Python says
+            entrance(fitted(cls) if "__init__" in vars(cls) else cls)
 
     def __class_getitem__(cls, sizes: Any) -> Any:
         return types.GenericAlias(cls, sizes)

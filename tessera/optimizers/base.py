@@ -12,6 +12,7 @@ from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.fitted import fitted
 from tessera.language.absent import ONLY_REFUSES, no_attribute
+from tessera.language.policies import PolicyError
 from tessera.language.records import ArrayType
 from tessera.nn import tree
 from tessera.optimizers.groups import Group, demand_rates, planned
@@ -80,7 +81,7 @@ class Optimizer:
         demand_rates(type(self).__name__, self.lr, self.groups)
         object.__setattr__(self, "transforms", (self.transforms,) if callable(self.transforms) else self.transforms)
         demand_settings(type(self).__name__, vars(self))
-        policy = _numerics(self.numerics)
+        policy = _numerics(self.numerics, f"{type(self).__name__}: ")
         object.__setattr__(self, "numerics", policy)
         if self.state_dtype is not None:
             object.__setattr__(self, "state_dtype", _state_dtype(self.state_dtype))
@@ -193,13 +194,16 @@ class Optimizer:
         return planned(groups, decay, policy.rounding == "stochastic", bool(policy.saturate))
 
 
-def _numerics(given: ts.Policy | str | None) -> ts.Policy:
+def _numerics(given: ts.Policy | str | None, rule: str = "") -> ts.Policy:
     """The `numerics` as one policy. Raises LaunchError TS105 for clauses that do not apply to stored
     parameters."""
-    policy = ts.Policy() if given is None else ts.Policy().merge(given)
+    try:
+        policy = ts.Policy() if given is None else ts.Policy().merge(given)
+    except PolicyError as error:
+        raise LaunchError(Diagnostic("TS105", f"{rule}numerics: {error.reason}")) from None
     for part in policy.parts():
         if part.name == "device" or (part.name == "accum" and part.value not in (ts.f32, ts.f64)):
-            message = f"numerics: an optimizer does not enforce {part}: it computes in f32, for f64 in f64"
+            message = f"{rule}numerics: an optimizer does not enforce {part}: it computes in f32, for f64 in f64"
             raise LaunchError(Diagnostic("TS105", message))
     return policy
 

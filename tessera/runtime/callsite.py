@@ -30,9 +30,14 @@ def libraries() -> tuple[str, ...]:
 
 def _caller() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(OWN):
+    while frame is not None and _is_own(frame):
         frame = frame.f_back
     return frame
+
+
+def _is_own(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename  # that of a dataclass's constructor is <string>
+    return file.startswith(OWN) or (file == "<string>" and frame.f_globals.get("__name__", "").startswith("tessera."))
 
 
 def callsite() -> tuple[str, int]:

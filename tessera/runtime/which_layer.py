@@ -16,6 +16,8 @@ _MODULE = ("tessera.nn.module", "Module")
 
 def tell_layer(error: TesseraError) -> None:
     """Names the innermost module whose method runs, if a variable of the program reaches it through a row of layers."""
+    if getattr(error, "_layer_told", False):  # by an entrance further in
+        return
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     outer, layer = list[FrameType](), None
     while frame is not None:
@@ -26,7 +28,8 @@ def tell_layer(error: TesseraError) -> None:
         frame = frame.f_back
     said = layer_named(layer, (f.f_locals for f in reversed(outer))) if layer is not None else ""
     first = error.diagnostics[0]
-    if said and not first.message.startswith(said):
+    if said:
+        error._layer_told = True  # type: ignore[attr-defined]
         error.diagnostics = (replace(first, message=f"{said}: {first.message}"), *error.diagnostics[1:])
         error.args = (render_all(error.diagnostics),)
 

@@ -32,9 +32,8 @@ from tessera.compiler.frontend.names.values import (
 from tessera.compiler.frontend.syntax.parse import Source, find_function, parse_module, source_of
 from tessera.compiler.frontend.syntax.reparse import reread
 from tessera.compiler.frontend.syntax.trees import Broken, first_line
-from tessera.errors import CompileError, Diagnostic
+from tessera.errors import CompileError, Diagnostic, TesseraError
 from tessera.language.annotations import dotted_name
-from tessera.language.policies import PolicyError
 from tessera.language.transforms import PAIRED, RULES, file_of_rule, rule_as_jax_writes
 from tessera.tracebacks import OWN
 
@@ -479,9 +478,9 @@ def decorator_options(
             continue
         try:
             made = _decorate(scope, decorator, known, made, known is decorators.kernel)
-        except CompileError as e:
+        except TesseraError as e:
             problems += [replace(d, span=source.span(decorator), function=node.name) for d in e.diagnostics]
-        except (TypeError, PolicyError) as e:
+        except TypeError as e:
             problems.append(Diagnostic("TS105", str(e), source.span(decorator), function=node.name))
     return getattr(made, "options", {}), tuple(problems)
 

@@ -263,7 +263,7 @@ class Infer:
             try:
                 out = x.policy if out is None else out.merge(x.policy)
             except PolicyError as e:
-                self.fail("TS305", f"the operands of {self.operator} disagree: {e}")
+                self.fail("TS305", f"the operands of {self.operator} disagree: {e.reason}")
         return out
 
 

@@ -139,7 +139,8 @@ class Operator:
     singular: ClassVar[str] = ""
     """What is wrong with finite operands whose result is not finite, where that is an error outside of functions."""
     says: ClassVar[Mapping[str, str]] = {}
-    """The message for a missing parameter, or for one that only other libraries have."""
+    """The message for a missing parameter, or for one that only other libraries have; under "" for any other call that
+    does not fit."""
 
     def __init_subclass__(cls, abstract: bool = False, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -265,7 +266,7 @@ class Operator:
         return (self.name,) if self.methods is None else self.methods
 
     def _remark(self, parameter: str) -> str:
-        said = self.says.get(parameter) or instead_of_parameter(parameter)
+        said = self.says.get(parameter) or instead_of_parameter(parameter) or self.says.get("")
         return f"; {said}" if said else ""
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -284,7 +285,7 @@ class Operator:
                 args = [*args[:last], Spread(args[last:])]
         if len(args) > len(names):
             arguments = "argument" if len(names) == 1 else "arguments"
-            raise TypeError(f"{self.signature} takes {len(names)} {arguments}, {len(args)} were given")
+            raise TypeError(f"{self.signature} takes {len(names)} {arguments}, {len(args)} were given{self._remark('')}")
         given: dict[str, Any] = dict(zip(names, args, strict=False))
         for key, value in kwargs.items():
             name = key if key in names else ALIASES.get(key, key)

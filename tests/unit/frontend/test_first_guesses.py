@@ -255,7 +255,7 @@ def test_a_rule_takes_what_it_is_given():
 
 
 def test_an_unknown_argument_is_told_without_frames_of_tessera():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'validate_on'") as e:
+    with pytest.raises(ts.LaunchError, match="train has no parameter 'validate_on'; did you mean 'validation'") as e:
         ts.train(Parts(), AdamW(1e-3), lambda m, x: ts.sum(m(x)), [X], validate_on=[X])
     assert len(e.traceback) == 1
 

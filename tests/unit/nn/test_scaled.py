@@ -145,5 +145,5 @@ def test_an_axis_that_is_not_a_multiple_of_the_block_says_so_where_it_is_called(
     how, x = RECIPES["mx"], np.ones((4, 50), np.float32)
     with pytest.raises(ValueError, match="32 elements, which does not divide 50"):
         how.quantize(x)
-    with pytest.raises(ts.CompileError, match=r"TS107 in lambda at .*test_scaled(.|\n)*does not divide 3"):
+    with pytest.raises(ts.CompileError, match=r"TS105 in lambda at .*test_scaled(.|\n)*does not divide 3"):
         ts.grad(lambda w: ts.sum(how.matmul(np.ones((4, 64), np.float32), w)))(np.ones((64, 3), np.float32))

@@ -24,7 +24,7 @@ from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure, method_name
 from tessera.compiler.frontend.names.live import live_definition, read_once, represent, run_by
 from tessera.compiler.frontend.names.numbers import NumpyFunction, NumpyMember, of_numbers
-from tessera.compiler.frontend.names.settings import fixes, is_fitted, misfit_of
+from tessera.compiler.frontend.names.settings import fixes, is_fitted, is_own, made_with, misfit_of
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     ABSTRACT,
@@ -131,7 +131,7 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
 
 def call_closure(ev: Evaluator, node: ast.AST, closure: Closure, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Evaluates the callee's body in place. A plain live function of ordinary values is simply called."""
-    if is_fitted(closure) and not _fits(ev, node, misfit_of(closure, args, kwargs)):
+    if is_own(closure) and not _fits(ev, node, misfit_of(closure, args, kwargs)):
         return UNKNOWN
     plain = closure.live is not None and not hasattr(closure.live, "definition")
     if plain and ev.live and is_static(args) and is_static(kwargs):
@@ -209,6 +209,14 @@ def say_outside(
     ev.frame = within
 
 
+def own_function(ev: Evaluator) -> str:
+    """The name of the first of Tessera's own functions, which the user's text calls; empty where none runs."""
+    name, frame = "", ev.frame
+    while frame.source.file.startswith(OWN) and frame.caller is not None:
+        name, frame = frame.name, frame.caller
+    return name
+
+
 def said_by(ev: Evaluator, node: ast.expr) -> Any:
     """An argument of what is raised; in a text of Tessera's own, the diagnostic that it makes."""
     own = ev.frame.source.file.startswith(OWN)
@@ -263,7 +271,8 @@ def bind(
             extra[key] = value
         else:
             meant, fixes = ev.suggest(key, by_name, keyword_span(ev, node, key))
-            if _made_with(bound.get("self"), key):
+            made = bound.get("self")
+            if isinstance(made, Record) and key in made_with(made.cls):
                 meant, fixes = f"; {key}= is given where the object is made", ()
             problem = f"has no parameter {key!r}{meant}"
     if a.kwarg is not None:
@@ -280,19 +289,6 @@ def bind(
         ev.error("TS105", f"{method_name(closure.name, bound)} {problem}", node, fixes=fixes)
         return None
     return bound
-
-
-def _made_with(value: Any, name: str) -> bool:
-    """Whether the constructor of an object has a parameter of this name."""
-    if not isinstance(value, Record):
-        return False
-    if not isinstance(value.cls, ClassRef):
-        return isinstance(value.cls, type) and name in inspect.signature(value.cls).parameters
-    constructor = value.cls.members.get("__init__")
-    if not isinstance(constructor, Closure):
-        return name in value.cls.fields
-    a = constructor.node.args
-    return any(p.arg == name for p in (*a.args, *a.kwonlyargs))
 
 
 # live objects
@@ -434,7 +430,8 @@ def invoke(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: d
     pure = is_pure(callee)
     if not ev.live and not pure:
         return UNKNOWN
-    name = getattr(callee, "__name__", str(callee))
+    own = getattr(callee, "__name__", "")
+    name = own or str(callee)
     if drawing.draws(callee, args, kwargs) and _owner(callee) not in ev.seeded:
         return ev.error("TS105", f"{name}: {drawing.WHY}", node)
     ev.invoked += not pure
@@ -448,7 +445,7 @@ def invoke(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: d
         return adopt(ev, node, ev.weighed(node, made) if pure else made)
     except TesseraError as e:
         said = e.diagnostics[0].message
-        return ev.error(e.code, said if said.startswith(name) else f"{name}: {said}", node)
+        return ev.error(e.code, said if said.startswith(own) else f"{own}: {said}", node)
     except Exception as e:
         return ev.error("TS107", f"{name} raised {type(e).__name__} at compile time: {e}", node)
 

@@ -197,7 +197,7 @@ def enter_policies(ev: Evaluator, closure: Closure, frame: Frame, node: ast.AST,
                 frame.names[p.name] = _under(ev, frame.names.get(p.name), policy, ev.span(at))
             except PolicyError as e:
                 ok = False
-                rejected(ev, "TS305", f"{p.name} of {closure.name} and its arguments disagree: {e}", p.span, at)
+                rejected(ev, "TS305", f"{p.name} of {closure.name} and its arguments disagree: {e.reason}", p.span, at)
     return ok
 
 

@@ -277,7 +277,7 @@ def policy_of(ev: Evaluator, p: Parameter, definition: Definition) -> Policy | N
     try:
         return own.merge(function)
     except PolicyError as e:
-        ev.error("TS305", f"{p.name}'s annotation and the function's numerics disagree: {e}", p.span)
+        ev.error("TS305", f"{p.name}'s annotation and the function's numerics disagree: {e.reason}", p.span)
         return own
 
 

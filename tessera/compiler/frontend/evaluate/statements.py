@@ -254,6 +254,9 @@ def _refuse(ev: Evaluator, node: ast.Raise) -> None:
     said = [calls.said_by(ev, a) for a in node.exc.args] if isinstance(node.exc, ast.Call) else []
     found = next((s for s in said if isinstance(s, Diagnostic)), None)
     code, message = ("TS107", _raised(node.exc, said)) if found is None else (found.code, found.message)
+    if found is None and (name := calls.own_function(ev)):
+        code, message = "TS105", message.partition(": ")[2] or message
+        message = message if message.startswith(name) else f"{name}: {message}"
     calls.say_outside(ev, code, message, ev.span(node), otherwise=None if found is None else found.span)
 
 

@@ -17,6 +17,7 @@ from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import live_definition
+from tessera.compiler.frontend.names.settings import argument, fixes
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     UNKNOWN,
@@ -31,6 +32,7 @@ from tessera.compiler.frontend.names.values import (
 )
 from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.compiler.frontend.syntax.trees import clone
+from tessera.fitting import Callee, misfit, parameters_of
 from tessera.language import transforms
 from tessera.language.transforms import OPTIONS, PARAMETERS, RULES, UNNAMED, Transform, hashable
 
@@ -41,15 +43,16 @@ CALLS = ("jvp", "hvp", "vjp", "linearize", "scan")
 
 
 def _transform(name: str) -> Callable[..., Any]:
-    signature = inspect.signature(inspect.unwrap(getattr(transforms, name)))
+    python = inspect.unwrap(getattr(transforms, name))
+    signature, callee = inspect.signature(python), Callee(name, parameters_of(python))
 
     def run(ev: Evaluator, node: ast.AST, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if has_unknown(args) or has_unknown(kwargs):
             return UNKNOWN
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as e:
-            return ev.error("TS105", f"{name}: {e}", node)
+        said = misfit(callee, list(map(argument, args)), {n: argument(v) for n, v in kwargs.items()})
+        if said is not None:
+            return ev.error("TS105", said.message, node, fixes=fixes(said, node, ev.span))
+        bound = signature.bind(*args, **kwargs)
         options = tuple((k, bound.arguments.pop(k)) for k in OPTIONS.get(name, ()) if k in bound.arguments)
         function, *rest = bound.args or (None,)
         if not _callable(function):

@@ -144,8 +144,8 @@ class Emission:
             return adopted
         name = operator.parameters[min(i, len(operator.parameters) - 1)].name
         message = f"{name} of {operator.name} is a tensor, {type_name(value)} is given"
-        if operator.name == "log" and isinstance(value, dict):
-            message += "; numbers are logged outside of functions: return them beside the result"
+        if said := operator.says.get(""):
+            message += f"; {said}"
         return self.ev.error("TS105", message, node)
 
     def subscript(self, node: ast.AST, value: Value, index: Any) -> Any:

@@ -10,7 +10,7 @@ from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import ClassRef, Record, is_dict, is_sequence
 from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.errors import Edit, Fix, Span
-from tessera.fitting import SOMETHING, Misfit, Setting, misfit, parameters_of
+from tessera.fitting import SOMETHING, Callee, Misfit, Setting, misfit, name_of, parameters_of
 from tessera.language.annotations import dotted_name
 from tessera.language.dtypes import DType
 from tessera.tracebacks import OWN
@@ -18,32 +18,44 @@ from tessera.tracebacks import OWN
 _PLAIN = (int, float, complex, str, bytes, type(None), DType)
 
 
-def misfit_of(callee: Closure | ClassRef | type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Misfit | None:
+def misfit_of(
+    callee: Closure | ClassRef | type, args: Sequence[Any], kwargs: Mapping[str, Any], kinds: bool = True
+) -> Misfit | None:
     """Why a call does not fit. None where it does, where that is not known, and where a user has written what is
-    called: there Python says it. A constructor gets its object first."""
+    called: there Python says it. A constructor or method gets its object first. `kinds` as in `fitting.misfit`."""
     if isinstance(callee, ClassRef):
-        parameters, owners = fields_of(callee), owners_of(callee)
+        found = Callee(callee.name, fields_of(callee), tuple(owners_of(callee)), ranged=True)
     elif not isinstance(callee, Closure):
-        parameters, owners = parameters_of(callee.__init__), owners_of(callee)
-    elif callee.node.args.args and callee.node.args.args[0].arg == "self" and args and isinstance(args[0], Record):
-        parameters, owners, args = _parameters(callee.node), owners_of(args[0].cls), args[1:]
+        found = Callee(callee.__name__, parameters_of(callee.__init__), tuple(owners_of(callee)), ranged=True)
     else:
-        parameters, owners = _parameters(callee.node), [callee.name]
+        first = callee.node.args.args[:1]
+        cls: Any = None
+        if args and first and first[0].arg == "self":
+            cls, args = args[0].cls if isinstance(args[0], Record) else type(args[0]), args[1:]
+        owners = [callee.name] if cls is None else owners_of(cls)
+        name = name_of(callee.name, "" if cls is None else owners[0])
+        constructor = made_with(cls) if callee.name == "__call__" else ()
+        found = Callee(name, _parameters(callee.node), tuple(owners), is_fitted(callee), made_with=constructor)
     given = {name: argument(value) for name, value in kwargs.items()}
     places = [argument(a) for a in args]
-    if "Optimizer" in owners and places[:1] == [SOMETHING]:  # parameters of a model, or the rate, which may follow them
-        places, given = [], {"lr": SOMETHING, **given}
-    return misfit(owners, parameters, places, given)
+    made = not isinstance(callee, Closure) or callee.name == "__init__"
+    if made and "Optimizer" in found.owners and places[:1] == [SOMETHING]:
+        places, given = [], {"lr": SOMETHING, **given}  # parameters of a model, or the rate, which may follow them
+    return misfit(found, places, given, kinds)
 
 
 def is_fitted(callee: Closure | ClassRef) -> bool:
     """Whether `fitted` has made what runs here: of functions that it decorates, and constructors."""
     if isinstance(callee, ClassRef):
         return callee.data and getattr(callee.scope, "file", "").startswith(OWN)
-    node = callee.node
-    if callee.frame is not None or isinstance(node, ast.Lambda) or not callee.definition.file.startswith(OWN):
-        return False
-    return callee.name == "__init__" or any(dotted_name(d) == "fitted" for d in node.decorator_list)
+    decorators = getattr(callee.node, "decorator_list", ())
+    return is_own(callee) and (callee.name == "__init__" or any(dotted_name(d) == "fitted" for d in decorators))
+
+
+def is_own(callee: Closure) -> bool:
+    """Whether it is a function or method of Tessera's, and no function inside of one."""
+    plain = callee.frame is None and not isinstance(callee.node, ast.Lambda)
+    return plain and callee.definition.file.startswith(OWN)
 
 
 def fixes(found: Misfit, node: ast.AST, span_of: Callable[[ast.AST], Span]) -> tuple[Fix, ...]:
@@ -61,6 +73,16 @@ def argument(value: Any) -> Any:
     if is_sequence(value):
         return value if SOMETHING not in map(argument, value) else SOMETHING
     return value if isinstance(value, _PLAIN) or is_dict(value) else SOMETHING
+
+
+def made_with(cls: Any) -> tuple[str, ...]:
+    """The names of the parameters of a constructor."""
+    if not isinstance(cls, ClassRef):
+        return tuple(p.name for p in parameters_of(cls.__init__))
+    constructor = cls.members.get("__init__")
+    if not isinstance(constructor, Closure):
+        return tuple(cls.fields)
+    return tuple(p.name for p in _parameters(constructor.node))
 
 
 def owners_of(cls: Any) -> list[str]:

@@ -119,6 +119,9 @@ class Elementwise(Operator, abstract=True):
 _PARTS = ("real", "imag")
 """attributes of tensors, as in NumPy"""
 
+_LOGGED = "ts.log({'loss': value}) logs numbers by name, outside of functions, which return them beside their result"
+_SAYS = {"log": {"": _LOGGED}}
+
 for _scalar in TABLE.values():
     _first = _scalar.doc.split()[0]
     _doc = (_first.capitalize() if len(_first) > 1 and _first.isalpha() else _first) + _scalar.doc[len(_first) :]
@@ -127,6 +130,7 @@ for _scalar in TABLE.values():
         "__doc__": f"{_doc}.", "__module__": __name__, "name": _scalar.name, "scalar": _scalar, "functions": _names,
         "methods": () if _scalar.name in ("where", *_PARTS) else _names,
         "properties": _names if _scalar.name in _PARTS else (), "differentiable": _scalar.name not in STEPS,
+        "says": _SAYS.get(_scalar.name, {}),
     })  # fmt: skip
 
 
