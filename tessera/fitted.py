@@ -93,9 +93,7 @@ def told(
 _OF_ARGUMENTS = (TypeError, ValueError, AttributeError, LookupError, AssertionError, ArithmeticError)
 
 
-def _misfit(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], ahead: bool
-) -> Misfit | None:
+def _misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], ahead: bool) -> Misfit | None:
     """Why a call does not fit: before it is made, or after it has failed."""
     name, cls = _name(function, args)
     owners = (function.__name__,) if cls is None else tuple(c.__name__ for c in cls.__mro__)

@@ -26,9 +26,10 @@ RANGES = {
     for interval, names in {
         "[1, inf)": "inputs outputs kernel stride dilation rows features hidden heads groups channels window experts k "
         "layers count every largest steps at InverseSqrt.warmup input_size hidden_size output_size part pages page "
-        "batch sizes named lecun_uniform.shape glorot_uniform.shape he_normal.shape",
+        "batch sizes named lecun_uniform.shape glorot_uniform.shape he_normal.shape keep shard interval epochs "
+        "accumulate validate",
         "[0, inf)": "padding output_padding eps std bound shape fan_in lr weight_decay lr_decay clip adam_rate warmup "
-        "lr_scale value start end peak max_norm most",
+        "lr_scale value start end peak max_norm most max_restarts",
         "(0, inf)": "capacity softcap base loss_scale factor power start_factor end_factor d",
         "[0, 1)": "betas momentum alpha",
         "(-inf, 0]": "Adafactor.decay",
@@ -86,6 +87,8 @@ class Callee:
         """What one of its parameters may be."""
         if self.operands and p.required and not p.annotation and not p.star:
             return _OPERANDS[self.operands]
+        if f"{self.name}.{p.name}" in _TOLD:
+            return None
         return kind_of(p.annotation, p.name, range_of(self.owners, p.name) if self.ranged else "")
 
     @property
@@ -193,7 +196,13 @@ def range_of(owners: Sequence[str], name: str) -> str:
 
 # kinds
 
-_CLASSES = {"Group": "a Group", "Optimizer": "an optimizer"}
+_TOLD = frozenset({"train.optimizer"})
+"""what a function itself refuses, with more to say"""
+_CLASSES = {
+    "Group": "a Group",
+    "Optimizer": "an optimizer",
+    "OptimizerState": "a state as opt.init(model) makes it",
+}
 """in annotations, and what messages call their objects"""
 
 
@@ -227,6 +236,12 @@ def _kind(node: ast.expr, interval: str) -> Kind | None:
             return Kind("a string", lambda v: isinstance(v, str))
         case ast.Attribute(attr="Tensor") | ast.Name("Tensor") | ast.Subscript(ast.Name("Tensor")):
             return Kind("a tensor", _is_tensor)
+        case ast.Name("Place"):
+            return _kind(ast.parse("str | Path", mode="eval").body, interval)
+        case ast.Name("Path") | ast.Subscript(ast.Attribute(attr="PathLike")):
+            return Kind("a path", lambda v: hasattr(v, "__fspath__"))
+        case ast.Subscript(ast.Name("Mapping" | "dict")):
+            return Kind("a dict", lambda v: isinstance(v, Mapping))
         case ast.Name(name) if name in _CLASSES:
             return Kind(_CLASSES[name], lambda v: any(c.__name__ == name for c in type(v).__mro__))
         case ast.Name("Callable") | ast.Subscript(ast.Name("Callable")):

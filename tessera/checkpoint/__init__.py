@@ -29,11 +29,11 @@ from tessera.checkpoint import folder as folders
 from tessera.checkpoint import safetensors
 from tessera.checkpoint.saving import Saving, writer
 from tessera.errors import Diagnostic, LaunchError
+from tessera.fitted import fitted
 from tessera.language.records import is_record
 from tessera.nn import tree
 from tessera.nn.module import Module, check_state
 from tessera.runtime.eager.tensor import TENSOR
-from tessera.tracebacks import outward
 
 __all__ = ["Saving", "exists", "load", "save", "save_async", "wait"]
 FOLDER = "checkpoint"
@@ -42,7 +42,7 @@ SHARD = 4 * 10**9
 Place = str | os.PathLike[str]
 
 
-@outward
+@fitted
 def save(folder: Place = FOLDER, *, keep: int = 1, shard: int = SHARD, **parts: Any) -> None:
     """Writes trees of arrays (modules, optimizers' states), and values that JSON can represent, under the names of
     `parts`.
@@ -55,7 +55,7 @@ def save(folder: Place = FOLDER, *, keep: int = 1, shard: int = SHARD, **parts: 
     _start(folder, keep, shard, parts, copied=False).wait()
 
 
-@outward
+@fitted
 def save_async(folder: Place = FOLDER, *, keep: int = 1, shard: int = SHARD, **parts: Any) -> Saving:
     """As `save`, but a background thread writes. Returns when all arrays are copied, so they may change afterwards.
 
@@ -65,19 +65,20 @@ def save_async(folder: Place = FOLDER, *, keep: int = 1, shard: int = SHARD, **p
     return _start(folder, keep, shard, parts, copied=True)
 
 
-@outward
+@fitted
 def wait() -> None:
     """Waits until the checkpoint of `save_async` is written. Raises its error, if any."""
     writer.wait()
 
 
+@fitted
 def exists(folder: Place = FOLDER) -> bool:
     """Whether `folder` holds a complete checkpoint."""
     writer.wait()
     return folders.newest(Path(folder)) is not None
 
 
-@outward
+@fitted
 def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[str, Any]:
     """Returns all parts of the last checkpoint by name. A part with a tree in `like` is returned as such a tree; other
     parts are dicts of arrays by path, and a single array is that array.
@@ -118,9 +119,6 @@ def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[st
 
 
 def _start(folder: Place, keep: int, shard: int, parts: Mapping[str, Any], copied: bool) -> Saving:
-    for name, given in (("keep", keep), ("shard", shard)):
-        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-            raise LaunchError(Diagnostic("TS105", f"checkpoint: {name} is a whole number of at least 1, not {given!r}"))
     trees: dict[str, dict[str, np.ndarray]] = {}
     values: dict[str, Any] = {}
     for name, part in parts.items():
@@ -172,46 +170,40 @@ def _fitting(name: str, wanted: Mapping[str, Any], arrays: Mapping[str, np.ndarr
     return {path: wanted[path] if path in kept else arrays[path] for path in wanted}
 
 
-class _Callable(types.ModuleType):
-    """Makes the module callable: `@ts.checkpoint(every=1000)`."""
+@fitted
+def checkpoint(
+    folder: Place = FOLDER, *, every: int | None = None, keep: int = 1, interval: int | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., dict[str, Any]]]:
+    """Decorates a generator function that yields its state after each step, as a dict of arguments of `save`::
 
-    @outward
-    def __call__(
-        self, folder: Place = FOLDER, *, every: int | None = None, keep: int = 1, interval: int | None = None
-    ) -> Callable[[Callable[..., Any]], Callable[..., dict[str, Any]]]:
-        """Decorates a generator function that yields its state after each step, as a dict of arguments of `save`::
+        @ts.checkpoint("run", every=1000)
+        def training(model, optimizer, step=0):
+            for i in range(step, 10_000):
+                ...
+                yield dict(model=model, optimizer=optimizer, step=i + 1)
 
-            @ts.checkpoint("run", every=1000)
-            def training(model, optimizer, step=0):
-                for i in range(step, 10_000):
-                    ...
-                    yield dict(model=model, optimizer=optimizer, step=i + 1)
+        last = training(model, optimizer=opt.init(model))
 
-            last = training(model, optimizer=opt.init(model))
+    A call runs the loop and returns its last state. The state is saved every `every` steps (or `interval`),
+    at the end and at an interrupt; a call that finds a checkpoint starts from its values instead of the arguments.
+    Raises LaunchError TS105 for a function that yields nothing, because its state cannot be saved.
+    """
+    if (every is None) == (interval is None):
+        raise LaunchError(Diagnostic("TS105", "checkpoint: say after how many steps, every=1000 or interval=1000"))
+    every = interval if every is None else every
+    assert every is not None
 
-        A call runs the loop and returns its last state. The state is saved every `every` steps (or `interval`),
-        at the end and at an interrupt; a call that finds a checkpoint starts from its values instead of the arguments.
-        Raises LaunchError TS105 for a function that yields nothing, because its state cannot be saved.
-        """
-        if (every is None) == (interval is None):
-            raise LaunchError(Diagnostic("TS105", "checkpoint: say after how many steps, every=1000 or interval=1000"))
-        every = interval if every is None else every
-        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise LaunchError(
-                Diagnostic("TS105", f"checkpoint: every is a number of steps of at least 1, not {every!r}")
+    def decorate(f: Callable[..., Iterator[dict[str, Any]]]) -> Callable[..., dict[str, Any]]:
+        if not inspect.isgeneratorfunction(f):
+            name = getattr(f, "__name__", repr(f))
+            message = (
+                f"{name} does not pass on its state: at the end of each step, write yield dict(model=..., step=...)"
             )
+            more = "; or call ts.checkpoint.save_async(model=..., step=...) in its loop"
+            raise LaunchError(Diagnostic("TS105", f"checkpoint: {message}{more}"))
+        return functools.wraps(f)(functools.partial(_kept, f, folder, every, keep))
 
-        def decorate(f: Callable[..., Iterator[dict[str, Any]]]) -> Callable[..., dict[str, Any]]:
-            if not inspect.isgeneratorfunction(f):
-                name = getattr(f, "__name__", repr(f))
-                message = (
-                    f"{name} does not pass on its state: at the end of each step, write yield dict(model=..., step=...)"
-                )
-                more = "; or call ts.checkpoint.save_async(model=..., step=...) in its loop"
-                raise LaunchError(Diagnostic("TS105", f"checkpoint: {message}{more}"))
-            return functools.wraps(f)(functools.partial(_kept, f, folder, every, keep))
-
-        return decorate
+    return decorate
 
 
 def _kept(f: Callable[..., Any], folder: Place, every: int, keep: int, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -235,6 +227,12 @@ def _kept(f: Callable[..., Any], folder: Place, every: int, keep: int, *args: An
             save_async(folder, keep=keep, **state)
         wait()
     return state
+
+
+class _Callable(types.ModuleType):
+    """Makes the module callable: `@ts.checkpoint(every=1000)`."""
+
+    __call__ = staticmethod(checkpoint)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -7,7 +7,10 @@ import sys
 import threading
 from collections.abc import Callable
 
+from tessera.tracebacks import entrance
 
+
+@entrance
 class Saving:
     """A checkpoint that is being written. `wait()` returns when it is whole, and raises what kept it from that."""
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NoReturn, TypeAlias
 
 from tessera.errors import NOWHERE, Edit, Fix, Span
+from tessera.fitting import Callee, misfit, parameters_of
 from tessera.language import dims, dtypes, policies
 from tessera.language.absent import instead
 from tessera.language.annotation_types import (
@@ -385,7 +386,7 @@ class _Reader:
         try:
             return first.merge(right)
         except PolicyError as e:
-            fail(str(e), self.span_of(node))
+            fail(e.reason, self.span_of(node))
 
     def call(self, node: ast.Call) -> object:
         """`accum(f32)`, `NumericalPolicy(accumulation=f32)`, `min(S, 128)`: recognised by name; no other call runs."""
@@ -401,10 +402,13 @@ class _Reader:
             near = closest(name, [*_POLICY_CALLS, *_POLICY_FLAGS])
             fail(f"{name or ast.unparse(node)} is not a policy" + (f". Did you mean {near}?" if near else ""), span)
         keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        part = getattr(policies, name)
+        if (said := misfit(Callee(name, parameters_of(part)), args, keywords)) is not None:
+            fail(said.message, span)
         try:
-            return getattr(policies, name)(*args, **keywords)
-        except (PolicyError, TypeError, ValueError) as e:
-            fail(str(e), span)
+            return part(*args, **keywords)
+        except PolicyError as e:
+            fail(e.reason, span)
 
 
 def dotted_name(node: ast.expr) -> str:

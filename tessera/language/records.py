@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
+from tessera.tracebacks import outward
+
 T = TypeVar("T")
 _new, _set = object.__new__, object.__setattr__  # found more quickly, for results of small functions
 
@@ -74,16 +76,17 @@ def holding(kind: type[Any], held: Mapping[str, Any]) -> Any:
     return made
 
 
+@outward
 def replace(record: T, /, **changes: Any) -> T:
     """A copy of an instance of a dataclass with other values of these fields, or of other attributes that it has:
     `ts.replace(state, step=7)`.
 
     Lists, dicts and dataclasses inside are copied too, arrays are not. No code of the class runs, so a class
-    with an `__init__` of its own is copied like any other. Raises TypeError if it is not a dataclass, and for other
-    names than those of fields.
+    with an `__init__` of its own is copied like any other. Raises LaunchError TS105 if it is not a dataclass,
+    and for other names than those of fields.
     """
     if not is_record(record):
-        raise TypeError(f"ts.replace takes an instance of a dataclass, not {type(record).__name__}")
+        raise TypeError(f"replace takes an instance of a dataclass, not {type(record).__name__}")
     held, kind = members(record), type(record)
     known = list(dict.fromkeys((*field_names(kind), *held)))
     for name in changes:

@@ -12,6 +12,7 @@ from tessera.nn.module import Module
 from tessera.tracebacks import outward
 
 
+@outward
 def to_mixed_precision(what: Any, compute: Any = ts.bf16, accumulate: Any = ts.f32, storage: Any = None) -> Any:
     """A model or function whose products (matmul, linear, einsum, convolutions) round operands of f32 to `compute`.
 
@@ -22,8 +23,8 @@ def to_mixed_precision(what: Any, compute: Any = ts.bf16, accumulate: Any = ts.f
     are small. A gradient has the dtype of its parameter.
 
     For a function, returns it under the policy `compute(...) accum(...)`; for a model, a `MixedPrecision`, whose
-    `report` lists each array with its dtype. Raises TypeError if `what` is neither, ValueError for dtypes that products
-    do not support.
+    `report` lists each array with its dtype. Raises LaunchError TS105 if `what` is neither, and for dtypes
+    that products do not support.
     """
     policy = ts.Policy().merge(ts.accum(accumulate)) if accumulate is not ts.f32 else ts.Policy()
     if compute is not ts.f32:

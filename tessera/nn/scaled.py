@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import tessera as ts
+from tessera.fitted import fitted
+from tessera.tracebacks import entrance
 
 LEAST = 2.0**-126
 """the smallest scale: what is divided by it stays finite"""
 
 
+@entrance
 @dataclass
 class ScaledTensor:
     """`data`, of 8 bits and fewer, times `scales`: one number, or one for each `block` neighbours of the last axis."""
@@ -31,6 +34,7 @@ class ScaledTensor:
         return wide * scales if not self.block else _joined(_blocks(wide, self.block) * ts.unsqueeze(scales, -1))
 
 
+@entrance
 @dataclass(frozen=True)
 class Scaling:
     """How tensors are scaled; made by `ts.scaled`."""
@@ -85,16 +89,15 @@ COTANGENTS = {"fp8_e4m3": ts.fp8_e5m2}
 2022)"""
 
 
+@fitted
 def scaled(kind: Literal["tensor", "block", "mx"], dtype: Any = ts.fp8_e4m3, block: int = 0) -> Scaling:
     """How to scale tensors: "tensor" has one scale in f32, "block" one in f32 for each `block` (128) neighbours of the
     last axis, "mx" a power of two, fp8_e8m0, for each `block` (32). `dtype` is a float of 8 bits or fewer with a sign.
 
-    Raises ValueError for other kinds and dtypes.
+    Raises LaunchError TS105 for other kinds and dtypes.
     """
     sizes = {"tensor": 0, "block": 128, "mx": 32}
-    if kind not in sizes:
-        raise ValueError(f"scaled knows {', '.join(sizes)}, not {kind!r}")
-    if not isinstance(dtype, type(ts.f32)) or not dtype.is_float or dtype.bits > 8 or dtype == ts.fp8_e8m0:
+    if dtype.bits > 8 or dtype == ts.fp8_e8m0:
         raise ValueError(f"scaled needs fp8_e4m3, fp8_e5m2, fp6_e2m3, fp6_e3m2 or fp4_e2m1, not {dtype}")
     if kind == "tensor" and block:
         raise ValueError("scaled('tensor') has one scale and no blocks")

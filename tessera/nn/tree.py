@@ -203,6 +203,7 @@ def tree_map(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return replaced(tree, {path: whole(f(*(part[path] for part in parts))) for path in parts[0]})
 
 
+@outward
 def tree_leaves(tree: Any) -> list[Any]:
     """The arrays of a tree, in order: of dataclasses, lists, tuples and dicts that hold them."""
     return [*arrays(tree).values()]

@@ -121,6 +121,7 @@ class Optimizer:
         `lr` and `t` are f64 numbers, because 1 - 0.999 loses three digits."""
         raise NotImplementedError
 
+    @fitted
     def init(self, model: Any) -> OptimizerState:
         """The state before the first step. Raises LaunchError TS362 if one array is two parameters."""
         trained = self._trained(model)
@@ -140,6 +141,7 @@ class Optimizer:
             ts.zeros((3,), ts.int32),
         )
 
+    @fitted
     def update(
         self, model: Model, gradient: Any, state: OptimizerState | None = None, lr: float | None = None
     ) -> tuple[Model, OptimizerState]:

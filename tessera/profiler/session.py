@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from tessera.compiler.predict import Measured, common, digest, record
 from tessera.errors import TesseraError
+from tessera.fitted import fitted
 from tessera.language.schedule import Schedule
 from tessera.profiler.analyses.critical_path import CriticalPath
 from tessera.profiler.analyses.traffic import Traffic
@@ -41,7 +42,7 @@ from tessera.profiler.trial.lines import LineComparison, compare_lines, repetiti
 from tessera.runtime import events
 from tessera.runtime.arrays.holders import holders
 from tessera.runtime.events import LaunchEvent, TileEvent
-from tessera.tracebacks import outward
+from tessera.tracebacks import entrance, outward
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,6 +53,8 @@ _RUNS = 3
 _REPEAT_NS = 1_000_000_000
 
 
+@entrance
+@fitted
 class Profiler:
     """Records every launch, compilation and allocation of the process while its `with` block runs.
 
@@ -255,11 +258,13 @@ class Profiler:
         return loaded
 
 
+@fitted
 def profiler(*, tiles: bool = True, host: bool = True, every: int = 1) -> Profiler:
     """A profiler for a `with` block. See `Profiler`."""
     return Profiler(tiles=tiles, host=host, every=every)
 
 
+@fitted
 def profile_memory(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: prints what each call of `function` allocated, where, and what it still holds at its end."""
 

@@ -21,6 +21,7 @@ from tessera.compiler.schedule.refusals import Refusal, refusals
 from tessera.compiler.targets import base as targets
 from tessera.compiler.targets.base import Artifact, GlobalAccess, SpilledValue, Target
 from tessera.errors import CompileError, Diagnostic, LaunchError, TesseraError
+from tessera.fitted import fitted
 from tessera.language import dims as algebra
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Decorated, Function
@@ -38,7 +39,7 @@ from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
 from tessera.runtime.explanation import Explanation
 from tessera.runtime.processor import measured_figures
-from tessera.tracebacks import leave, outward
+from tessera.tracebacks import leave
 
 if TYPE_CHECKING:
     from tessera.runtime.autotune.choose import Choice
@@ -227,7 +228,7 @@ def save_artifact(artifact: Artifact, directory: str | Path, name: str = "") -> 
     return [folder / file for file in contents]
 
 
-@outward
+@fitted
 def compile(
     f: Any = None,
     target: str = "auto",
@@ -250,10 +251,6 @@ def compile(
     if mode is not None or f is None:
         decorate = in_mode(mode=mode)
         return decorate if f is None else decorate(f)
-    if not isinstance(target, str) or not isinstance(dims, (Mapping, type(None))):
-        what = target if not isinstance(target, str) else dims
-        message = f"target is a name and dims a dict, not {type(what).__name__}; pass examples with arguments=(...)"
-        raise LaunchError(Diagnostic("TS105", f"compile: {message}"))
     fn = f if isinstance(f, Decorated) else Function(f)
     fixed = dict(dims or {})
     for name, size in fixed.items():

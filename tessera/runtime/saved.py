@@ -19,6 +19,7 @@ from tessera.compiler.schedule.cost import time_by_peaks
 from tessera.compiler.schedule.saved_values import KeptValue, kept
 from tessera.compiler.timing.launches import peaks_for
 from tessera.errors import CompileError, Diagnostic
+from tessera.fitted import fitted
 from tessera.immutable import immutable
 from tessera.language.annotations import TensorAnn
 from tessera.language.decorators import Decorated, Function
@@ -27,7 +28,6 @@ from tessera.language.dtypes import f32
 from tessera.language.transforms import Transform, transformed
 from tessera.runtime.call.dispatch import Launcher
 from tessera.runtime.compiled import argument_types
-from tessera.tracebacks import outward
 
 
 @immutable
@@ -106,7 +106,7 @@ class Saved(Sequence[SavedValue]):
         return f"<div><b>{html.escape(message)}</b><table><tr>{titles}</tr>{cells}</table></div>"
 
 
-@outward
+@fitted
 def saved(f: Any, *types: Any, target: str = "auto") -> Saved:
     """What `f` keeps in memory for its backward pass: of each value the forward line, name, shape and bytes, which
     lines need it, and the cost of computing it again. Nothing runs.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.predict import quantity
 from tessera.errors import Diagnostic, LaunchError
+from tessera.fitted import fitted
 from tessera.immutable import immutable
 from tessera.language import dims
 from tessera.language.decorators import Decorated
@@ -75,6 +76,7 @@ class Copies:
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
+@fitted
 def why_copied(function: Any) -> Copies:
     """What the last call of a function or kernel copied, in bytes, and why: arguments whose elements do not lie in row
     order, results that are views, state whose new value could not be computed in place, parts that are put together.

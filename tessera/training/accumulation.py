@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.errors import Diagnostic, LaunchError
+from tessera.fitted import fitted
 from tessera.optimizers import accumulate
-from tessera.tracebacks import outward
+from tessera.tracebacks import entrance, outward
 
 
+@entrance
+@fitted
 class accumulate_gradients:
     """The mean of `steps` gradients::
 
@@ -22,15 +25,11 @@ class accumulate_gradients:
     would belong to another batch.
     """
 
-    @outward
     def __init__(self, steps: int) -> None:
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-            raise LaunchError(Diagnostic("TS105", f"steps is a whole number of at least 1, not {steps!r}"))
         self.steps, self.count = steps, 0
         self.gradient: Any = None
         """the sum of what was added, each divided by `steps`"""
 
-    @outward
     def add(self, gradient: Any) -> None:
         if self.count == self.steps:
             raise LaunchError(Diagnostic("TS105", f"accumulate_gradients: {self.steps} gradients are there already"))

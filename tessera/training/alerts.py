@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Note
+from tessera.errors import DebugCheckError, Diagnostic, Note
+from tessera.fitted import fitted
 from tessera.language.decorators import Decorated
 from tessera.nn import tree
 from tessera.runtime.call.prepared import PreparedLaunch
@@ -42,7 +43,7 @@ class NumericsWatch(ContextDecorator):
         return NumericsWatch()  # one for each call of what it decorates
 
 
-@outward
+@fitted
 def monitor_numerics(f: Callable[..., Any] | None = None) -> Any:
     """A decorator, and `with ts.monitor_numerics():`. Inside, a call of a function, kernel or operator that gives NaN,
     or a single number that is infinite, raises DebugCheckError TS371 at the line that made it, with what that line was
@@ -62,8 +63,6 @@ def monitor_numerics(f: Callable[..., Any] | None = None) -> Any:
     """
     if f is None:
         return NumericsWatch()
-    if not callable(f):
-        raise LaunchError(Diagnostic("TS105", f"monitor_numerics decorates a function or is a block, not {f!r}"))
     return functools.wraps(f)(functools.partial(_steps if inspect.isgeneratorfunction(f) else _call, f))
 
 

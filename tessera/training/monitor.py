@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tessera.errors import Diagnostic, LaunchError
-from tessera.tracebacks import outward
+from tessera.fitted import fitted
 from tessera.training.data import Ended, Feed, Position
 from tessera.training.history import History
 from tessera.training.views import Glance, PlainLines, RunView, TerminalLine, cell, shell_here
@@ -108,7 +107,7 @@ class _Unbound:
 _unbound = _Unbound()
 
 
-@outward
+@fitted
 def log(values: Mapping[str, Any], step: int | None = None) -> None:
     """Logs numbers by name: `ts.log({"loss": loss, "grad_norm": norm})`.
 
@@ -129,8 +128,6 @@ class Progress:
 
     def __init__(self, data: Any, steps: int | None, live: bool) -> None:
         self._feed = Feed(data)
-        if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
-            raise LaunchError(Diagnostic("TS105", f"progress: steps is a whole number of at least 1, not {steps!r}"))
         self.steps = steps if steps is not None else self._feed.length
         self._once, self._live = steps is None, live
         self.history = History()
@@ -150,7 +147,7 @@ class Progress:
                 monitor.show(monitor.step)
 
 
-@outward
+@fitted
 def progress(data: Any, steps: int | None = None, *, live: bool = True) -> Progress:
     """The batches of `data` for your own loop, with progress, time left and the curves of the values that `ts.log`
     logs::

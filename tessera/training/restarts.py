@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import DeviceError, Diagnostic, LaunchError
+from tessera.fitted import fitted
 from tessera.nn import tree
 from tessera.nn.module import Module
 from tessera.optimizers import BoundOptimizer
 from tessera.runtime.eager.creation import asarray
 from tessera.runtime.eager.recorded import no_grad
-from tessera.tracebacks import outward
 from tessera.training.provenance import host_array
 
 Errors = tuple[type[Exception], ...]
 
 
-@outward
+@fitted
 def fault_tolerant(
     max_restarts: int, *, on: Errors = (DeviceError, OSError), every: int = 1
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -45,10 +45,6 @@ def fault_tolerant(
     has lost its memory, the error is raised: a new process goes on from the checkpoint. Raises LaunchError TS105 for
     other settings.
     """
-    for name, value, least in (("max_restarts", max_restarts, 0), ("every", every, 1)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            message = f"fault_tolerant: {name} is a whole number of at least {least}, not {value!r}"
-            raise LaunchError(Diagnostic("TS105", message))
     kinds = on if isinstance(on, tuple) else (on,)
     if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
         raise LaunchError(

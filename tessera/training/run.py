@@ -12,13 +12,13 @@ import numpy as np
 
 from tessera import checkpoint as checkpoints
 from tessera.errors import CompileError, Diagnostic, LaunchError
+from tessera.fitted import fitted
 from tessera.language.drawing import spread
 from tessera.nn import tree
 from tessera.optimizers import Optimizer, OptimizerState
 from tessera.optimizers import accumulate as accumulated
 from tessera.runtime.eager.recorded import no_grad
 from tessera.runtime.events import witnessed
-from tessera.tracebacks import outward
 from tessera.training.data import Ended, Feed, Position, digest
 from tessera.training.findings import at_loss, fault, unreached
 from tessera.training.history import History, demand_numbers, number
@@ -95,14 +95,12 @@ class TrainingRun(Generic[Model]):
         why = f", {self.stopped}" if self.stopped else ""
         return f"<run at step {self.step}{why}: {self.history!r}>"
 
-    @outward
+    @fitted
     def resume(self, steps: int | None = None) -> TrainingRun[Model]:
         """Continues up to step `steps`, counted from the beginning of the run; without, to the end that `ts.train` was
         given. Raises like `ts.train`."""
         if steps is None:
             steps = self._settings.steps
-        elif not isinstance(steps, int) or isinstance(steps, bool):
-            raise LaunchError(Diagnostic("TS105", f"train: steps is a whole number, not {steps!r}"))
         self.stopped = ""
         self.history.cut(self.step)
         shown = Monitor(self.history, steps, self._settings.live, begin=self.step)
@@ -235,7 +233,7 @@ class TrainingRun(Generic[Model]):
         self._feed.demand(position, data["digest"])
 
 
-@outward
+@fitted
 def train(
     model: Model,
     optimizer: Optimizer,
@@ -279,19 +277,7 @@ def train(
     if any(c.__module__.partition(".")[0] == "torch" for c in type(model).__mro__):
         message = "train: model is PyTorch's; ts.nn has modules and layers under the same names"
         raise LaunchError(Diagnostic("TS105", message))
-    for name, value in (
-        ("steps", steps),
-        ("epochs", epochs),
-        ("every", every),
-        ("keep", keep),
-        ("accumulate", accumulate),
-        ("validate", validate),
-    ):
-        if value is None and name in ("steps", "epochs", "validate"):
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise LaunchError(Diagnostic("TS105", f"train: {name} is a whole number of at least 1, not {value!r}"))
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**31:
+    if not 0 <= seed < 2**31:
         raise LaunchError(Diagnostic("TS105", f"train: seed is a whole number from 0 to 2**31 - 1, not {seed!r}"))
     feed = Feed(data)
     folder = None if checkpoint is None else Path(checkpoint)

@@ -285,7 +285,8 @@ class Operator:
                 args = [*args[:last], Spread(args[last:])]
         if len(args) > len(names):
             arguments = "argument" if len(names) == 1 else "arguments"
-            raise TypeError(f"{self.signature} takes {len(names)} {arguments}, {len(args)} were given{self._remark('')}")
+            count = f"{len(names)} {arguments}, {len(args)} were given"
+            raise TypeError(f"{self.signature} takes {count}{self._remark('')}")
         given: dict[str, Any] = dict(zip(names, args, strict=False))
         for key, value in kwargs.items():
             name = key if key in names else ALIASES.get(key, key)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tessera.compiler.machines import best_target
 from tessera.errors import Diagnostic, LaunchError
+from tessera.fitted import fitted
 from tessera.immutable import immutable
 from tessera.runtime.arrays import host_memory
-from tessera.tracebacks import outward
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.base import Target
@@ -151,11 +151,9 @@ def home(target: Target) -> str:
     return "cpu" if target.name.startswith("emulator:") else target.device
 
 
-@outward
+@fitted
 def set_num_threads(count: int) -> None:
     """How many threads CPU kernels use from now on. Results do not depend on it. Raises LaunchError for less than 1."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise LaunchError(Diagnostic("TS501", f"set_num_threads takes a number of at least 1, not {count!r}."))
     from tessera.compiler.targets.cpu.call import threads  # slow: LLVM, for programs that run on a GPU
 
     threads.set_num_threads(count)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from tessera.errors import Diagnostic
+from tessera.fitted import fitted
 from tessera.immutable import immutable
 from tessera.runtime.callsite import call_span
 from tessera.runtime.locks import Locked
@@ -184,6 +185,7 @@ def identity_of(function: Any) -> str:
     return f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', repr(plain))}"
 
 
+@fitted
 def why_recompiled(function: Any) -> Recompilation:
     """The part of the key that changed between the last two compilations of a function or kernel.
 

@@ -200,7 +200,7 @@ def test_each_dim_has_its_place():
         ('Tensor["B", f32, bf16]', "two dtypes are given: f32 and bf16", "bf16", None),
         ('Tensor["B", acum(f32)]', "acum is not a policy. Did you mean accum?", "acum(f32)", None),
         ('Tensor["B", accum(f16)]', "accum needs f32", "accum(f16)", None),
-        ('Tensor["B", accum()]', "missing", "accum()", None),
+        ('Tensor["B", accum()]', "accum needs 'dtype'", "accum()", None),
         ('Tensor["B", bf16, accum(f32), accum(f64)]', "accum is f32 on one side and f64", "accum(f64)", None),
         ('Tensor["B", "bf16 @acc(f32)"]', "@acc is not a policy", '"bf16 @acc(f32)"', None),
         ('Tensor["B", dtpe=f32]', "dtpe= is not known here; dtype= and policy= are", "dtpe=f32", None),
