@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from tessera.deferred import deferred
 from tessera.errors import NOWHERE, Diagnostic, LaunchError, TesseraError
 from tessera.fitting import Callee, Misfit, is_bool, is_number, misfit, name_of, parameters_of
-from tessera.tracebacks import TRANSPARENT, leave, refuses
+from tessera.tracebacks import TRANSPARENT, entrance, leave, refuses
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _CALLED = ("__init__", "__new__", "__call__")
@@ -21,13 +21,14 @@ _CALLED = ("__init__", "__new__", "__call__")
 
 
 def fitted(function: F) -> F:
-    """Decorates a public function, or a class with a constructor: arguments that do not fit are refused (LaunchError
-    TS105) at the caller's line; what the function itself refuses is said there too. NumPy's numbers become Python's.
+    """Decorates a public function, or a class for its constructor (its methods are `outward`): arguments that do not
+    fit are refused (LaunchError TS105) at the caller's line; what the function itself refuses is said there too.
+    NumPy's numbers become Python's.
     """
     if isinstance(function, type):
         cls = cast(Any, function)
         cls.__init__ = fitted(cls.__init__)
-        return cls
+        return entrance(cls)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -44,7 +45,8 @@ def fitted(function: F) -> F:
                 raise other from None
         except Exception as error:
             if isinstance(error, TesseraError):
-                _place(error)
+                of = type(args[0]).__name__ if type(error).__name__ == "PolicyError" and _is_method(function) else ""
+                _place(error, f"{of}: numerics: " if of else "")
             if refuses(error):
                 leave(error)
             raise
@@ -85,6 +87,8 @@ def told(
             return None
         message = str(error)
         return _refusal("TS105", message if message.startswith(name) else f"{name}: {message}")
+    if isinstance(error, TypeError) and (given := _given(function, args, kwargs, str(error))):
+        return _refusal("TS105", f"{name}: {given} does not take what it is called with: {error}")
     if named == "__call__" and any(c.__name__ == "Module" for c in getattr(cls, "__mro__", ())):
         return _refusal("TS501", f"{name} cannot compute with these arguments: {type(error).__name__}: {error}")
     return None
@@ -101,6 +105,14 @@ def _misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
     made_with = [p.name for p in parameters_of(cls.__init__)] if function.__name__ == "__call__" and cls else []
     callee = Callee(name, parameters_of(function), owners, ahead, operands, tuple(made_with))
     return misfit(callee, args[cls is not None :], kwargs)
+
+
+def _given(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], said: str) -> str:
+    """The parameter whose argument is a function that Python says something of; empty where there is none."""
+    for name, value in inspect.signature(function).bind(*args, **kwargs).arguments.items():
+        if callable(value) and said.startswith(f"{getattr(value, '__qualname__', None)}() "):
+            return name
+    return ""
 
 
 def _name(function: Callable[..., Any], args: Sequence[Any]) -> tuple[str, type | None]:
@@ -133,8 +145,9 @@ def _refusal(code: str, message: str) -> LaunchError:
     return LaunchError(Diagnostic(code, message, deferred("runtime.callsite").call_span()))
 
 
-def _place(error: TesseraError) -> None:
-    """What is refused without a place is refused at the caller's line."""
-    if error.diagnostics and all(d.span == NOWHERE for d in error.diagnostics):
+def _place(error: TesseraError, before: str = "") -> None:
+    """What is refused without a place is refused at the caller's line. `before`: what its messages begin with."""
+    found = error.diagnostics
+    if found and (before or all(d.span == NOWHERE for d in found)):
         span = deferred("runtime.callsite").call_span()
-        TesseraError.__init__(error, [replace(d, span=span) for d in error.diagnostics])
+        TesseraError.__init__(error, [replace(d, span=span, message=before + d.message) for d in found])

@@ -185,6 +185,8 @@ def foreign(name: str, known: Sequence[str], options: Mapping[str, Any]) -> str:
 
 def shown(value: Any) -> str:
     """A value for a message, by its class where its text is long."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     text = repr(value)
     brief = len(text) <= 60 and "\n" not in text and " at 0x" not in text
     return text if brief else f"a value of the class {type(value).__name__}"
@@ -196,12 +198,12 @@ def range_of(owners: Sequence[str], name: str) -> str:
 
 # kinds
 
-_TOLD = frozenset({"train.optimizer"})
+_TOLD = frozenset({"train.optimizer", "train.loss"})
 """what a function itself refuses, with more to say"""
 _CLASSES = {
     "Group": "a Group",
     "Optimizer": "an optimizer",
-    "OptimizerState": "a state as opt.init(model) makes it",
+    "OptimizerState": "what opt.init(model) gives",
 }
 """in annotations, and what messages call their objects"""
 

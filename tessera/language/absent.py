@@ -400,6 +400,13 @@ def instead_of_option(name: str) -> str:
     return _OF_DECORATOR.get(name, "")
 
 
+def rows_given(expected: str, given: int, rank: int, type_: str) -> str:
+    """What is said of a tensor whose rows are more or fewer than the names that they are assigned to."""
+    said = f"{expected} values are expected here, {given} {'is' if given == 1 else 'are'} given: the rows of one tensor"
+    states = "; nn.LSTM and nn.GRU give their last state, too, where they get one: layer(x, layer.initial(x))"
+    return f"{said}, {type_}{states if rank == 3 and expected == '2' else ''}"
+
+
 ONLY_REFUSES = "only_refuses"
 """set on a `__getattr__` that has no attributes to give: what it would say takes longer than finding out"""
 

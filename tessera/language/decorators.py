@@ -323,7 +323,8 @@ def function(
     """
     for name in foreign:
         why = instead_of_option(name)
-        raise TypeError(f"function() got an unexpected keyword argument {name!r}{why and f'; {why}'}")
+        message = f"function has no parameter {name!r}; {why or 'it takes numerics= and open_dims='}"
+        raise CompileError(Diagnostic("TS105", message))
     options: dict[str, Any] = {}
     if numerics:
         options["numerics"] = policies.parse(numerics) if isinstance(numerics, str) else numerics

@@ -20,11 +20,17 @@ from tessera.nn import tree
 from tessera.tracebacks import entrance, outward
 
 
-def buffer(**options: Any) -> Any:
-    """A field whose arrays are not trained: `mean: Tensor["D"] = ts.nn.buffer()`."""
+@fitted
+def buffer(*given: Any, **options: Any) -> Any:
+    """A field whose arrays are not trained: `mean: Tensor["D"] = ts.nn.buffer()`. Raises LaunchError TS105 for an
+    array, which a class does not hold: `self.register_buffer("mean", array)`, in `__init__`, makes a buffer of one."""
+    if given:
+        message = "buffer declares a field of a class, mean: ts.Tensor = nn.buffer(); in __init__, self.register_buffer"
+        raise LaunchError(Diagnostic("TS105", f"{message}(name, array) sets it"))
     return dataclasses.field(metadata={tree.BUFFER: True}, **options)
 
 
+@fitted
 def Parameter(data: Any) -> Any:
     """`data` as an array of floats, f32 if it is a number or a list: a parameter in a field, as any such array is.
 
@@ -64,7 +70,7 @@ class Module:
         made = "__init__" not in vars(cls) and (adds or cls.__init__ is object.__init__)
         dataclasses.dataclass(init=made, repr=False, eq=False)(cls)
         if cls.__module__.startswith("tessera."):  # those of users say what Python says
-            entrance(fitted(cls) if "__init__" in vars(cls) else cls)
+            (fitted if "__init__" in vars(cls) else entrance)(cls)
 
     def __class_getitem__(cls, sizes: Any) -> Any:
         return types.GenericAlias(cls, sizes)

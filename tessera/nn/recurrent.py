@@ -51,7 +51,7 @@ class LSTM(Module):
         zeros = ts.zeros((x.shape[0], self.state.shape[0]), x.dtype)
         return zeros, zeros
 
-    def __call__(self, x: Tensor["B", "T", "D"], state=None):
+    def __call__(self, x: Tensor["B", "T", "D"], state: tuple[Tensor, Tensor] | None = None):
         given = x @ self.input + self.bias
         h, c = self.initial(x) if state is None else state
         out = ts.zeros((x.shape[0], x.shape[1], self.state.shape[0]), x.dtype)
@@ -88,7 +88,7 @@ class GRU(Module):
     def initial(self, x: Tensor["B", "T", "D"]):
         return ts.zeros((x.shape[0], self.state.shape[0]), x.dtype)
 
-    def __call__(self, x: Tensor["B", "T", "D"], state=None):
+    def __call__(self, x: Tensor["B", "T", "D"], state: Tensor | None = None):
         given = x @ self.input + self.bias
         h = self.initial(x) if state is None else state
         out = ts.zeros((x.shape[0], x.shape[1], self.state.shape[0]), x.dtype)

@@ -53,6 +53,9 @@ class Stack(_Row):
     """
 
     def __init__(self, make: Callable[..., Any], count: int, *, key: int | None = None) -> None:
+        if isinstance(make, Module):
+            message = f"Stack: make is a function that makes a layer, not a layer: Stack(lambda key: ..., {count})"
+            raise LaunchError(Diagnostic("TS105", f"{message}; Sequential takes layers"))
         self.layers = [make(key=k) for k in init.split(key, count)]
 
     def __call__(self, x, key=None, *args, caches=None, **named):

@@ -12,7 +12,6 @@ from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.fitted import fitted
 from tessera.language.absent import ONLY_REFUSES, no_attribute
-from tessera.language.policies import PolicyError
 from tessera.language.records import ArrayType
 from tessera.nn import tree
 from tessera.optimizers.groups import Group, demand_rates, planned
@@ -81,7 +80,7 @@ class Optimizer:
         demand_rates(type(self).__name__, self.lr, self.groups)
         object.__setattr__(self, "transforms", (self.transforms,) if callable(self.transforms) else self.transforms)
         demand_settings(type(self).__name__, vars(self))
-        policy = _numerics(self.numerics, f"{type(self).__name__}: ")
+        policy = _numerics(self.numerics)
         object.__setattr__(self, "numerics", policy)
         if self.state_dtype is not None:
             object.__setattr__(self, "state_dtype", _state_dtype(self.state_dtype))
@@ -121,7 +120,6 @@ class Optimizer:
         `lr` and `t` are f64 numbers, because 1 - 0.999 loses three digits."""
         raise NotImplementedError
 
-    @fitted
     def init(self, model: Any) -> OptimizerState:
         """The state before the first step. Raises LaunchError TS362 if one array is two parameters."""
         trained = self._trained(model)
@@ -141,7 +139,6 @@ class Optimizer:
             ts.zeros((3,), ts.int32),
         )
 
-    @fitted
     def update(
         self, model: Model, gradient: Any, state: OptimizerState | None = None, lr: float | None = None
     ) -> tuple[Model, OptimizerState]:
@@ -196,16 +193,13 @@ class Optimizer:
         return planned(groups, decay, policy.rounding == "stochastic", bool(policy.saturate))
 
 
-def _numerics(given: ts.Policy | str | None, rule: str = "") -> ts.Policy:
+def _numerics(given: ts.Policy | str | None) -> ts.Policy:
     """The `numerics` as one policy. Raises LaunchError TS105 for clauses that do not apply to stored
     parameters."""
-    try:
-        policy = ts.Policy() if given is None else ts.Policy().merge(given)
-    except PolicyError as error:
-        raise LaunchError(Diagnostic("TS105", f"{rule}numerics: {error.reason}")) from None
+    policy = ts.Policy() if given is None else ts.Policy().merge(given)
     for part in policy.parts():
         if part.name == "device" or (part.name == "accum" and part.value not in (ts.f32, ts.f64)):
-            message = f"{rule}numerics: an optimizer does not enforce {part}: it computes in f32, for f64 in f64"
+            message = f"numerics: an optimizer does not enforce {part}: it computes in f32, for f64 in f64"
             raise LaunchError(Diagnostic("TS105", message))
     return policy
 

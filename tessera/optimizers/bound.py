@@ -8,7 +8,6 @@ from typing import Any
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
-from tessera.fitted import fitted
 from tessera.language.absent import no_attribute
 from tessera.language.records import holding
 from tessera.nn import tree
@@ -58,7 +57,7 @@ class BoundOptimizer(Module):
         """The memory of the parameters."""
         return {name: p.detach() for name, p in self.held.tensors.items()}
 
-    @fitted
+    @outward
     def step(self, loss: Any = None, lr: float | None = None) -> None:
         """Changes the parameters by their `.grad`. With a `loss`, first calls its `backward()`, and removes the
         gradients afterwards. `lr` replaces the optimizer's for this step.

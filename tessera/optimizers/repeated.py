@@ -20,6 +20,7 @@ from tessera.errors import Diagnostic, TrainingWarning
 from tessera.nn import tree
 from tessera.optimizers.forms import Form, Unusual
 from tessera.optimizers.memory import OptimizerState
+from tessera.tracebacks import TRANSPARENT
 
 KEPT = 4
 """updates of differently built trees that an optimizer remembers"""
@@ -138,6 +139,8 @@ def _warn_of_dropped() -> None:
     while frame is not None and frame.f_code.co_name != "update":
         frame = frame.f_back
     caller = frame.f_back if frame is not None else None
+    while caller is not None and caller.f_code in TRANSPARENT:
+        caller = caller.f_back
     if caller is None:
         return
     following = next((step for step in dis.get_instructions(caller.f_code) if step.offset > caller.f_lasti), None)

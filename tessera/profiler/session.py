@@ -42,7 +42,7 @@ from tessera.profiler.trial.lines import LineComparison, compare_lines, repetiti
 from tessera.runtime import events
 from tessera.runtime.arrays.holders import holders
 from tessera.runtime.events import LaunchEvent, TileEvent
-from tessera.tracebacks import entrance, outward
+from tessera.tracebacks import outward
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +53,6 @@ _RUNS = 3
 _REPEAT_NS = 1_000_000_000
 
 
-@entrance
 @fitted
 class Profiler:
     """Records every launch, compilation and allocation of the process while its `with` block runs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import opcode
 import os
 import sys
 from functools import cache
@@ -72,6 +73,16 @@ def call_span() -> Span:
     frame = frame or inner
     return span_at(None if frame is None else (frame.f_code, frame.f_lasti))
 
+
+def names_unpacked() -> int | None:
+    """To how many names the innermost frame outside Tessera now assigns the parts of a value; None where it does not,
+    or to the rest of them as well."""
+    place = call_place()
+    found = place is not None and place[0].co_code[place[1]] == _UNPACK
+    return place[0].co_code[place[1] + 1] if place is not None and found else None
+
+
+_UNPACK = opcode.opmap["UNPACK_SEQUENCE"]
 
 Place: TypeAlias = "tuple[CodeType, int] | None"
 """Where a frame stands: its code and the instruction."""

@@ -7,10 +7,9 @@ from typing import Any
 from tessera.errors import Diagnostic, LaunchError
 from tessera.fitted import fitted
 from tessera.optimizers import accumulate
-from tessera.tracebacks import entrance, outward
+from tessera.tracebacks import outward
 
 
-@entrance
 @fitted
 class accumulate_gradients:
     """The mean of `steps` gradients::

@@ -301,6 +301,8 @@ def train(
 def _demand_optimizer(optimizer: Any, loss: Any) -> None:
     """Raises LaunchError TS105 for what is no optimizer, or for a loss in its place."""
     if isinstance(optimizer, Optimizer):
+        if not callable(loss):
+            raise LaunchError(Diagnostic("TS105", f"train: loss is a function of the model and a batch, not {loss!r}"))
         return
     kind = optimizer if isinstance(optimizer, str) else type(optimizer).__name__
     what = f"the class {optimizer.__name__} itself" if isinstance(optimizer, type) else repr(kind)

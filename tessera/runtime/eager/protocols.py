@@ -14,11 +14,12 @@ from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
+from tessera.language.absent import rows_given
 from tessera.language.lazy import np
 from tessera.runtime.arrays import libraries
 from tessera.runtime.arrays.libraries import adapter_of, own_library
 from tessera.runtime.arrays.versions import changed, watched
-from tessera.runtime.callsite import call_span
+from tessera.runtime.callsite import call_span, names_unpacked
 from tessera.runtime.eager.operators import apply
 from tessera.tracebacks import outward
 
@@ -108,7 +109,13 @@ class Protocols:
 
     @outward
     def __iter__(self) -> Iterator[Self]:
-        return (self[i] for i in range(len(self)))
+        count, names = len(self), names_unpacked()
+        if names is not None and names != count:
+            message = rows_given(
+                str(names), count, self._data.ndim, f"{list(self._data.shape)} {dtypes.of(self._data.dtype)}"
+            )
+            raise LaunchError(Diagnostic("TS105", message))
+        return (self[i] for i in range(count))
 
     def __contains__(self, value: object) -> bool:
         return bool((self._data == (value._data if isinstance(value, Protocols) else value)).any())

@@ -34,6 +34,7 @@ from tessera.compiler.frontend.syntax.parse import Sample
 from tessera.compiler.frontend.syntax.trees import Broken
 from tessera.compiler.ir.core import Value
 from tessera.errors import Diagnostic, Diagnostics, Span
+from tessera.language.absent import rows_given
 
 
 @evaluates(ast.Expr)
@@ -372,13 +373,16 @@ def assign(ev: Evaluator, target: ast.expr, value: Any) -> None:
             ev.error("TS102", "this cannot be assigned to", target)
 
 
-def _given(value: Any, values: Sequence[Any]) -> str:
+def _other_parts(value: Any, values: Sequence[Any], expected: str) -> str:
     """What to say of parts that are other than the author expects: those of one tensor are its rows, and PyTorch's
     `split` takes their size."""
     if isinstance(value, Value):
-        return f": the rows of one tensor, {type_name(value).removeprefix('a tensor ')}"
+        return rows_given(
+            expected, len(values), getattr(value.type, "rank", 0), type_name(value).removeprefix("a tensor ")
+        )
     made = {v.op.name for v in values if isinstance(v, Value) and v.op is not None}
-    return "; split takes the number of parts, as in NumPy: x.split(3, axis)" if made == {"graph.split"} else ""
+    hint = "; split takes the number of parts, as in NumPy: x.split(3, axis)" if made == {"graph.split"} else ""
+    return f"{expected} values are expected here, {len(values)} {'is' if len(values) == 1 else 'are'} given{hint}"
 
 
 def _unpack(ev: Evaluator, target: ast.Tuple | ast.List, value: Any) -> None:
@@ -393,8 +397,7 @@ def _unpack(ev: Evaluator, target: ast.Tuple | ast.List, value: Any) -> None:
     fits = len(values) == len(targets) if star is None else len(values) >= len(targets) - 1
     if not fits:
         expected = f"{len(targets)}" if star is None else f"at least {len(targets) - 1}"
-        given = f"{len(values)} {'is' if len(values) == 1 else 'are'} given{_given(value, values)}"
-        ev.error("TS105", f"{expected} values are expected here, {given}", target)
+        ev.error("TS105", _other_parts(value, values, expected), target)
         values = [UNKNOWN] * len(targets)
         star = None
     if star is not None:
