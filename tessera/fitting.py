@@ -34,6 +34,7 @@ RANGES = {
         "[0, 1)": "betas momentum alpha",
         "(-inf, 0]": "Adafactor.decay",
         "[0, 1]": "p dropout BatchNorm.momentum rising decay",
+        "[1, 1024]": "set_num_threads.count",
         "[2, inf)": "SwitchTransformer.layers OneCycle.steps",
     }.items()
     for name in names.split()

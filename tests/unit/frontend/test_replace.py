@@ -46,9 +46,9 @@ def test_outside_of_functions():
     assert other.part is None and whole.part is not None and whole.parts[0].rate == 0.5
     assert other.parts[0].weight is x
     assert ts.replace(Frozen(x), weight=None).weight is None
-    with pytest.raises(TypeError, match="Part has no field 'rates'; it has weight, rate, act"):
+    with pytest.raises(ts.LaunchError, match="Part has no field 'rates'; it has weight, rate, act"):
         ts.replace(Part(x), rates=1)
-    with pytest.raises(TypeError, match="an instance of a dataclass, not list"):
+    with pytest.raises(ts.LaunchError, match="an instance of a dataclass, not list"):
         ts.replace([1])
 
 
