@@ -272,8 +272,10 @@ def Parameter(data: Any) -> Any:
     Raises LaunchError TS351 for what is no float.
     """
 
-def buffer(**options: Any) -> Any:
-    """A field whose arrays are not trained: `mean: Tensor["D"] = ts.nn.buffer()`."""
+def buffer(*given: Any, **options: Any) -> Any:
+    """A field whose arrays are not trained: `mean: Tensor["D"] = ts.nn.buffer()`. Raises LaunchError TS105 for an
+    array, which a class does not hold: `self.register_buffer("mean", array)`, in `__init__`, makes a buffer of one.
+    """
 
 def rope(x: Any, base: float = ..., start: Any = ...) -> Any:
     """x [..., S, D] with the pair of features (i, i + D/2) at position s rotated by the angle s * base^(-2i/D); D is
@@ -747,7 +749,7 @@ class LSTM(Module):
     out: Linear | None
     def __init__(self, input_size: int, hidden_size: int, output_size: int | None = ..., *, key: int | None = ..., dtype: Any = ...) -> None: ...
     def initial(self, x: Array) -> Any: ...
-    def __call__(self, x: Array, state: Any = ...) -> Any: ...
+    def __call__(self, x: Array, state: Array = ...) -> Any: ...
 
 class GRU(Module):
     """x [B, T, D] to the states h [B, T, H] after each step (K. Cho et al., 2014).
@@ -762,7 +764,7 @@ class GRU(Module):
     state_bias: Any
     def __init__(self, input_size: int, hidden_size: int, *, key: int | None = ..., dtype: Any = ...) -> None: ...
     def initial(self, x: Array) -> Any: ...
-    def __call__(self, x: Array, state: Any = ...) -> Any: ...
+    def __call__(self, x: Array, state: Array = ...) -> Any: ...
 
 class FlashDecoding(Module):
     """Attention of a few queries q [B, H, S, D] to the first `length` of many keys: k, v [B, G, T, D] to [B, H, S, D].
