@@ -20,7 +20,7 @@ from tessera.tracebacks import outward
 
 _HOME = {
     "Optimizer": "base",
-    "Group": "groups",
+    **dict.fromkeys(("Group",), "groups"),
     **dict.fromkeys(("OptimizerState", "StepReport"), "memory"),
     **dict.fromkeys(("SGD", "Adam", "AdamW", "Adagrad", "LAMB", "Lion", "Muon", "RMSprop"), "rules"),
     **dict.fromkeys(("Adafactor", "SOAP", "Shampoo"), "preconditioned"),

@@ -35,7 +35,16 @@ NEGATIVE = {"key", "scale", "seed"}
 """numbers that may be below 0"""
 UNCHECKED = {
     *("Module", "Parameter", "buffer", "rope", "alibi", "StatefulObject", "MixedPrecision", "Optimizer"),
-    *("OptimizerState", "StepReport", "TrainingState", "BoundOptimizer", "accumulate", "chain", "clip_grad_norm"),
+    *(
+        "tree_ravel",
+        "OptimizerState",
+        "StepReport",
+        "TrainingState",
+        "BoundOptimizer",
+        "accumulate",
+        "chain",
+        "clip_grad_norm",
+    ),
 }
 """what has no settings, takes tensors, or is made by others"""
 

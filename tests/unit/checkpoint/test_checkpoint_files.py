@@ -250,7 +250,7 @@ def test_a_loop_that_keeps_its_state_to_itself_is_refused(tmp_path):
             pass
 
     for wrong in ({"every": 0}, {"every": True}, {"every": 1.5}):
-        with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*every is a number of steps"):
+        with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*every is a whole number of at least 1"):
             ts.checkpoint(tmp_path, **wrong)
     with pytest.raises(ts.LaunchError, match=r"(?s)TS105.*keep is a whole number"):
         checkpoint.save(tmp_path, keep=0, step=1)
