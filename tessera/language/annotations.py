@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import NoReturn, TypeAlias
 
-from tessera.errors import NOWHERE, Edit, Fix, Span
-from tessera.fitting import Callee, misfit, parameters_of
+from tessera.errors import NOWHERE, Edit, Fix, Span, TesseraError
 from tessera.language import dims, dtypes, policies
 from tessera.language.absent import instead
 from tessera.language.annotation_types import (
@@ -402,13 +401,12 @@ class _Reader:
             near = closest(name, [*_POLICY_CALLS, *_POLICY_FLAGS])
             fail(f"{name or ast.unparse(node)} is not a policy" + (f". Did you mean {near}?" if near else ""), span)
         keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
-        part = getattr(policies, name)
-        if (said := misfit(Callee(name, parameters_of(part)), args, keywords)) is not None:
-            fail(said.message, span)
         try:
-            return part(*args, **keywords)
-        except PolicyError as e:
-            fail(e.reason, span)
+            return getattr(policies, name)(*args, **keywords)
+        except TesseraError as e:
+            fail(e.diagnostics[0].message, span)
+        except TypeError as e:
+            fail(str(e), span)
 
 
 def dotted_name(node: ast.expr) -> str:
