@@ -31,7 +31,8 @@ def misfit_of(
         first = callee.node.args.args[:1]
         cls: Any = None
         if args and first and first[0].arg == "self":
-            cls, args = args[0].cls if isinstance(args[0], Record) else type(args[0]), args[1:]
+            owner: Any = args[0]
+            cls, args = owner.cls if isinstance(owner, Record) else owner.__class__, args[1:]
         owners = [callee.name] if cls is None else owners_of(cls)
         name = name_of(callee.name, "" if cls is None else owners[0])
         constructor = made_with(cls) if callee.name == "__call__" else ()
