@@ -22,6 +22,7 @@ _DTYPES = {
     "byte": "uint8", "cfloat": "complex64", "cdouble": "complex128",
 }  # fmt: skip
 """PyTorch's names of dtypes, and ours"""
+_BY_INDEX = "x + ts.segment_sum(rows, indices, len(x)) adds rows, ts.scatter_add(x, indices, updates, axis) elements"
 _OF_PACKAGE: dict[str, str] = {
     **{name: f"the dtype is ts.{dtype}" for name, dtype in _DTYPES.items()},
     **dict.fromkeys(("FloatTensor", "LongTensor", "DoubleTensor"), "ts.tensor(data, ts.f32) has a dtype"),
@@ -69,7 +70,7 @@ _OF_PACKAGE: dict[str, str] = {
         ("tree", "tree_util", "tree_flatten", "tree_reduce", "flatten_util", "ravel_pytree"),
         "ts.tree_map(f, tree, ...) maps all arrays, ts.tree_leaves(tree) is the list of them, ts.tree_ravel one vector",
     ),
-    **dict.fromkeys(("index_add", "scatter_reduce"), "ts.scatter_add(x, axis, index, source), ts.segment_sum"),
+    **dict.fromkeys(("index_add", "scatter_reduce"), _BY_INDEX),
     "associative_scan": "ts.cumsum, cumprod, cummax and ts.scan go along an axis, ts.tile.associative_scan in kernels",
     "pmap": "there is no pmap: @ts.distributed shares a function among devices",
     **dict.fromkeys(("Scalar", "scalar"), "a parameter that is a number is annotated by its dtype: a: ts.f32"),
@@ -294,8 +295,8 @@ _OF_TENSOR: dict[str, str] = {
     **dict.fromkeys(("backward", "grad", "requires_grad", "requires_grad_"), _GRADIENT_OF),
     **dict.fromkeys(("device", "cuda", "cpu", "is_cuda", "to_device"), _DEVICE),
     **dict.fromkeys(("new_zeros", "new_ones", "new_full"), "write ts.zeros(shape, x.dtype)"),
-    "at": "in a function write x[i] = value, which changes x alone; ts.scatter_add(x, axis, index, source) adds",
-    **dict.fromkeys(("index_add", "scatter_reduce"), "write ts.scatter_add(x, axis, index, source), or ts.segment_sum"),
+    "at": f"in a function write x[i] = value, which changes x alone; where indices repeat, {_BY_INDEX}",
+    **dict.fromkeys(("index_add", "scatter_reduce"), _BY_INDEX),
     "avg": "write x.mean(axis)",
     "values": "max(axis=) is the values themselves; argmax the places",
     "indices": "argmax and argsort give places",

@@ -78,6 +78,11 @@ def test_the_package_names_what_there_is_instead():
         ("x.float()", r"'float'; write x\.to\(ts\.f32\)"),
         ("x.add_(1)", r"x = x\.add\(\.\.\.\) is another tensor; x\[\.\.\.\] = x\.add\(\.\.\.\) stores"),
         ("ts.cross_entropy(ts.ones((2, 3, 4)), ts.zeros((2, 4), ts.int64))", r"moveaxis\(logits, 1, -1\)"),
+        (
+            "x.scatter_add(0, ts.argmax(x), x)",
+            r"PyTorch's x\.scatter_add\(0, index, source\) is x\.scatter_add\(index,",
+        ),
+        ("x.index_add(0, ts.argmax(x), x)", r"x \+ ts\.segment_sum\(rows, indices, len\(x\)\) adds rows"),
         ("ts.attention(x, x, x, attn_mask=x)", r"no parameter 'attn_mask'; it is mask="),
         ("ts.scaled_dot_product_attention(x, x, x, is_causal=True)", r"no parameter 'is_causal'; it is causal="),
         ("ts.cross_entropy(ts.ones((2, 3)), ts.zeros((2,), ts.int64), dim=1)", r"moveaxis\(logits, 1, -1\)"),

@@ -229,3 +229,45 @@ def test_what_a_compiled_function_does_not_do_is_said_at_the_call():
 
     with pytest.warns(ts.CompilationWarning, match=r"TS112(.|\n)*ts\.range loops when the function runs"):
         assert by_elements(np.ones((40, 40), np.float32)) == 1600
+
+
+class Weights(NamedTuple):
+    w: ts.Tensor
+    b: ts.Tensor
+
+
+def test_named_tuples_have_the_methods_of_pythons():
+    def f(p):
+        q = p._replace(b=p.b + 1)
+        return q, Weights._make([q.b, q.w]), sum(q._asdict().values()) * len(q._fields)
+
+    given = Weights(X, 2 * X)
+    for outside, inside in zip(f(given), ts.function(f)(given), strict=True):
+        assert type(inside) is type(outside) and np.array_equal(inside, outside)
+    with pytest.raises(ts.CompileError, match="c"):
+        ts.function(lambda p: p._replace(c=p.w))(given)
+
+
+NAMED = """
+from typing import NamedTuple
+import tessera as ts
+from tessera import Tensor
+
+
+class Weights(NamedTuple):
+    w: Tensor["N", 3]
+    b: Tensor[3]
+
+
+@ts.function
+def f(p: Weights):
+    q = p._replace(b=p.w @ p.b)
+    return q.w @ q.b, Weights._make(p), p._asdict()["w"] @ p.b, p._replace(c=1)
+"""
+
+
+def test_editors_know_the_methods_of_named_tuples():
+    (analysis,) = analyse_file("named.py", NAMED)
+    found = [(d.code, d.message) for d in analysis.diagnostics]
+    assert [code for code, _ in found] == ["TS203", "TS105"], found
+    assert "no field 'c'" in found[1][1]

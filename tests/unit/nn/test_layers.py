@@ -376,6 +376,7 @@ def test_a_part_of_a_sequential_is_one():
     model, x = nn.Sequential(nn.Linear(4, 8, key=0), ts.relu, nn.Linear(8, 2, key=1)), np.ones((3, 4), np.float32)
     head = model[:-1]
     assert isinstance(head, nn.Sequential) and np.array_equal(model[-1](head(x)), model(x))
+    assert np.array_equal(ts.function(lambda model, x: model[2](model[:2](x)))(model, x), model(x))
     with pytest.raises(IndexError):
         model[3]
     model[2] = nn.Linear(8, 3, key=2)

@@ -108,6 +108,19 @@ def test_parts_of_a_step_move_them_one_after_the_other() -> None:
         assert np.array_equal(one.mean, two.mean) and np.array_equal(one.var, two.var)
 
 
+@pytest.mark.parametrize("compute", [ts.bf16, ts.tf32], ids=["bf16", "tf32"])
+def test_models_in_mixed_precision_move_them_too(compute, recwarn) -> None:
+    """Products are narrow, and the norms are those of the model. The weights stay, as lr is 0."""
+    still = ts.optimizers.SGD(0.0)
+    plain = ts.train(Net(), still, loss, BATCHES, live=False)
+    mixed = ts.train(Net().to_mixed_precision(compute=compute), still, loss, BATCHES, live=False)
+    for one, two in zip(norms_of(plain.model), norms_of(mixed.model.model), strict=True):
+        assert two.mean.dtype == ts.f32 and np.asarray(two.mean).any()
+        np.testing.assert_allclose(two.mean, one.mean, atol=0.02)
+        np.testing.assert_allclose(two.var, one.var, atol=0.02)
+    assert not [w for w in recwarn if "TS374" in str(w.message)]
+
+
 def test_a_resumed_run_has_the_same_averages(tmp_path) -> None:
     whole = ts.train(Net(), OPT, loss, BATCHES, live=False)
     ts.train(Net(), OPT, loss, BATCHES, steps=2, live=False, checkpoint=tmp_path)

@@ -151,6 +151,9 @@ def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, nam
         return Method(value, name) if bound else found
     if isinstance(value, Record) and isinstance(value.cls, type) and hasattr(value.cls, name):
         return _of_class(ev, node, value, name)
+    cls = value.cls if isinstance(value, Record) else value
+    if isinstance(cls, ClassRef) and cls.named_tuple and name in _OF_NAMED_TUPLES:
+        return _of_named_tuple(value, cls, name)
     known = list(value.members)
     if isinstance(value, Record):
         known += value.cls.members if isinstance(value.cls, ClassRef) else dir(value.cls)
@@ -159,6 +162,20 @@ def _of_record(ev: Evaluator, node: ast.Attribute, value: Record | ClassRef, nam
         return ev.error("TS104", f"{label} has no attribute {name!r}; {why}", node)
     hint, fixes = ev.suggest(name, known, name_span(ev, node))
     return ev.error("TS104", f"{label} has no attribute {name!r}{hint}", node, fixes=fixes)
+
+
+_OF_NAMED_TUPLES = ("_replace", "_asdict", "_fields", "_make", "_field_defaults")
+
+
+def _of_named_tuple(value: Record | ClassRef, cls: ClassRef, name: str) -> Any:
+    """What Python gives each named tuple, of one that is known by its text."""
+    if name == "_fields":
+        return cls.fields
+    if isinstance(value, Record) and name == "_replace":
+        return Partial(Builtin("tessera.replace"), (value,), {})
+    if isinstance(value, Record) and name == "_asdict":
+        return Partial(Builtin("dict"), ({n: value.members[n] for n in cls.fields},), {})
+    return UNKNOWN
 
 
 def _of_classes_above(ev: Evaluator, node: ast.Attribute, value: Super, name: str) -> Any:

@@ -13,6 +13,7 @@ from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.python.builtins import mode_of
 from tessera.compiler.frontend.function.trees import leaves
 from tessera.compiler.frontend.names.frame import Frame
+from tessera.compiler.graph.operator import tensor
 from tessera.compiler.ir.core import Value
 from tessera.errors import Diagnostic
 from tessera.language.drawing import AVERAGED, DRAWS, IN_ROUNDS, UNDROPPED, apart
@@ -51,16 +52,27 @@ def held_averages(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> A
 def averages(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`averages(x, mean, var)`, of a batch normalisation that is not told whether it is trained: those that it moves,
     or None."""
-    _, *held = args
+    held = [_given(ev, v) for v in args[1:]]
     if ev.builder.block is ev.block and all(isinstance(v, Value) and v in ev.averages for v in held):
         return tuple([ev.averages[v] for v in held])
     return _say(ev, node, AVERAGED)
 
 
+def _given(ev: Evaluator, value: Any) -> Any:
+    """The buffer of the step that a layer has, whatever numerics functions on the way have put it under."""
+    found = value
+    while isinstance(found, Value) and found not in ev.averages:
+        op = found.op
+        if op is None or op.name != "graph.cast" or tensor(op.operands[0]).dtype != tensor(found).dtype:
+            return value
+        found = op.operands[0]
+    return found
+
+
 def move(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`move(held, new)`: what a buffer is after the step."""
     held, new = args
-    ev.averages[held] = new
+    ev.averages[_given(ev, held)] = new
     ev.moved += 1
 
 

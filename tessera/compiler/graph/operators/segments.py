@@ -191,6 +191,14 @@ class Scattering(Operator, abstract=True):
 
     apart = ("indices",)
 
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        if len(args) == 4 and isinstance(args[1], int):
+            message = (
+                f"PyTorch's x.{self.name}({args[1]}, index, source) is x.{self.name}(index, source, {args[1]}) here"
+            )
+            raise TypeError(f"{self.signature} takes the axis last: {message}")
+        return super().bind(args, kwargs)
+
     def infer(self, t: Infer, x: TensorType, indices: TensorType, updates: TensorType, axis: int = -1) -> TensorType:
         t.canonical(axis=_fitting(t, x, indices, updates, axis))
         t.convert(2, updates, x.dtype)

@@ -308,11 +308,14 @@ def dict_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
         return ev.error("TS107", f"{type(e).__name__}: {e}", node)
 
 
+_KINDS = (int, float, bool, complex, str, list, tuple, dict, set, frozenset, slice, range, object)
+
+
 def isinstance_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 2 or has_unknown(args):
         return UNKNOWN if has_unknown(args) else ev.error("TS105", "isinstance takes 2 arguments", node)
     value, wanted = args[0], args[1] if is_tuple(args[1]) else (args[1],)
-    names: dict[Any, type] = {Builtin(t.__name__): t for t in (int, float, bool, complex, str, list, tuple, dict, set)}
+    names: dict[Any, type] = {Builtin(t.__name__): t for t in _KINDS}
     if ev.layer.owns(value):
         return any(isinstance(w, Builtin) and w.path in ("tessera.Tensor", "tessera.Tile") for w in wanted)
     kinds = tuple(names.get(w, w) if isinstance(w, Builtin) else w for w in wanted)

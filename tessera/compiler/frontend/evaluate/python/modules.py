@@ -111,6 +111,12 @@ def _of_init(cls: Any, held: Mapping[str, Any]) -> dict[str, Any]:
     return {n: held[n] for n in names if n in held}
 
 
+def _new_tuple(ev: Evaluator, node: ast.AST, cls: Any, items: Any = ()) -> Any:
+    """What `_make` and `_replace` of named tuples end in."""
+    held = ev.iterate(node, items)
+    return UNKNOWN if held is None else cls(*held) if hasattr(cls, "_fields") else tuple(held)
+
+
 def _binary(symbol: str) -> Rule:
     def rule(ev: Evaluator, node: ast.AST, a: Any, b: Any) -> Any:
         return ev.operate(node, symbol, a, b)
@@ -129,7 +135,7 @@ PYTHON_FUNCTIONS.update({
     **{function: _binary(symbol) for symbol, function in PYTHON.items()},
     **{function: _unary(symbol) for symbol, function in UNARY.items()},
     operator.getitem: _getitem, math.prod: _prod, functools.reduce: _reduce,
-    dataclasses.replace: _replace,
+    dataclasses.replace: _replace, tuple.__new__: _new_tuple,
     itertools.accumulate: _accumulate, itertools.starmap: _starmap, itertools.repeat: _repeat,
     itertools.chain: _listed(itertools.chain), itertools.chain.from_iterable: _flattened,
     itertools.product: _listed(itertools.product), itertools.zip_longest: _listed(itertools.zip_longest),
