@@ -470,7 +470,7 @@ class Tensor(_Tensor, metaclass=_Annotation):
         """(x - mean) / sqrt(var + eps) * weight + bias over `axis`; weight and bias have the shape of those axes."""
     def le(self, y: Array) -> Tensor:
         """x <= y."""
-    def leaky_relu(self, slope: float = 0.01) -> Tensor:
+    def leaky_relu(self, slope: float = 0.01, *, negative_slope: float = ...) -> Tensor:
         """x where it is positive, else slope * x."""
     def left_shift(self, y: Array) -> Tensor:
         """x << y."""
@@ -545,7 +545,7 @@ class Tensor(_Tensor, metaclass=_Annotation):
         """
     def not_equal(self, y: Array) -> Tensor:
         """x != y."""
-    def one_hot(self, depth: Dim, dtype: DType = f32) -> Tensor:
+    def one_hot(self, depth: Dim, dtype: DType = f32, *, num_classes: Dim = ...) -> Tensor:
         """A new last axis of size `depth`: 1 at the position given by `indices`, 0 elsewhere."""
     def outer(self, y: Array) -> Tensor:
         """All products of an element of x (flattened) with one of y (flattened): a matrix."""
@@ -661,7 +661,7 @@ class Tensor(_Tensor, metaclass=_Annotation):
         """Hyperbolic tangent."""
     def tile(self, *reps: Any) -> Tensor:
         """`x` repeated as a whole, `reps` times along each axis, as in NumPy."""
-    def topk(self, k: Dim, axis: int = -1, largest: _bool = True, *, dim: int = ..., dims: int = ...) -> tuple[Tensor, ...]:
+    def topk(self, k: Dim, axis: int = -1, largest: _bool = True, *, dim: int = ..., dims: int = ..., diagonal: Dim = ...) -> tuple[Tensor, ...]:
         """The `k` largest elements along `axis` in descending order, and their positions as int64.
 
         With `largest=False` the smallest, in ascending order. Of equal elements the first come first.
@@ -674,9 +674,9 @@ class Tensor(_Tensor, metaclass=_Annotation):
         """
     @overload
     def transpose(self, *perm: int) -> Tensor: ...
-    def tril(self, k: int = 0) -> Tensor:
+    def tril(self, k: int = 0, *, diagonal: int = ...) -> Tensor:
         """`x` with zeros above diagonal number k of its last two axes."""
-    def triu(self, k: int = 0) -> Tensor:
+    def triu(self, k: int = 0, *, diagonal: int = ...) -> Tensor:
         """`x` with zeros below diagonal number k of its last two axes."""
     def true_divide(self, y: Array) -> Tensor:
         """x / y; integers divide as f32."""
@@ -865,7 +865,7 @@ def atan2(y: A, x: Array) -> A:
 def atanh(x: A) -> A:
     """The number whose hyperbolic tangent is x; NaN outside of [-1, 1]."""
 
-def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, starts: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
+def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, starts: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None, *, diagonal: Array = ...) -> A:
     """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
 
     `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
@@ -878,7 +878,7 @@ def attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Arra
     `v`, as in FlashAttention. Neither it nor its gradient holds the scores in memory.
     """
 
-def attention_with_logsumexp(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, starts: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> tuple[A, ...]:
+def attention_with_logsumexp(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, starts: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None, *, diagonal: Array = ...) -> tuple[A, ...]:
     """What `attention` gives, and the logarithm of the sum of the exponentials of each query's scores [..., heads,
     queries], f32 (f64 for f64); -inf where a query sees no key.
 
@@ -1127,7 +1127,7 @@ def expand_dims(x: A, *axis: Any, dim: int | Sequence[int] = ..., dims: int | Se
 def expm1(x: A) -> A:
     """e**x - 1, exact near 0."""
 
-def eye(n: Dim, m: Dim | None = None, k: int = 0, dtype: DType = f32) -> Tensor:
+def eye(n: Dim, m: Dim | None = None, k: int = 0, dtype: DType = f32, *, diagonal: int = ...) -> Tensor:
     """A matrix of n rows and m columns (None: n) with ones on diagonal k and zeros elsewhere."""
 
 def fit_length(x: A, n: Dim, axis: int = -1, *, dim: int = ..., dims: int = ...) -> A:
@@ -1218,7 +1218,7 @@ def layer_norm(x: A, weight: Array | None = None, bias: Array | None = None, axi
 def le(x: A, y: Array) -> A:
     """x <= y."""
 
-def leaky_relu(x: A, slope: float = 0.01) -> A:
+def leaky_relu(x: A, slope: float = 0.01, *, negative_slope: float = ...) -> A:
     """x where it is positive, else slope * x."""
 
 def left_shift(x: A, y: Array) -> A:
@@ -1236,7 +1236,7 @@ def less_equal(x: A, y: Array) -> A:
 def linear(x: A, weight: Array, bias: Array | None = None) -> A:
     """x weight^T + bias: features [..., n] to [..., m], with a weight [m, n], as in PyTorch."""
 
-def linspace(start: float, stop: float, num: int = 50, dtype: DType = f32) -> Tensor:
+def linspace(start: float, stop: float, num: int = 50, dtype: DType = f32, *, steps: int = ...) -> Tensor:
     """`num` evenly spaced numbers from start to stop, both included."""
 
 @overload
@@ -1373,7 +1373,7 @@ def normal(seed: Array, shape: Shape = (), mean: float = 0.0, std: float = 1.0, 
 def not_equal(x: A, y: Array) -> A:
     """x != y."""
 
-def one_hot(indices: A, depth: Dim, dtype: DType = f32) -> A:
+def one_hot(indices: A, depth: Dim, dtype: DType = f32, *, num_classes: Dim = ...) -> A:
     """A new last axis of size `depth`: 1 at the position given by `indices`, 0 elsewhere."""
 
 def ones(shape: Shape, dtype: DType = f32) -> Tensor:
@@ -1476,7 +1476,7 @@ def saturate_cast(x: A, dtype: DType) -> A:
     to the range of `dtype`, where `cast` wraps.
     """
 
-def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, starts: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None) -> A:
+def scaled_dot_product_attention(q: A, k: Array, v: Array, mask: Array | None = None, lengths: Array | None = None, starts: Array | None = None, causal: _bool = False, scale: float | None = None, window: int | None = None, softcap: float | None = None, *, diagonal: Array = ...) -> A:
     """Scaled dot-product attention: softmax(q k^T * scale + mask) v over [..., heads, positions, features].
 
     `k` and `v` may have fewer heads than `q` (grouped queries): each serves heads(q) / heads(k) query heads. `mask` is
@@ -1626,7 +1626,7 @@ def tanh(x: A) -> A:
 def tensordot(x: A, y: Array, axes: int | tuple[tuple[int, ...], tuple[int, ...]] = 2) -> A:
     """Products summed over pairs of axes: the last `axes` of x with the first of y, or two tuples of axes."""
 
-def topk(x: A, k: Dim, axis: int = -1, largest: _bool = True, *, dim: int = ..., dims: int = ...) -> tuple[A, ...]:
+def topk(x: A, k: Dim, axis: int = -1, largest: _bool = True, *, dim: int = ..., dims: int = ..., diagonal: Dim = ...) -> tuple[A, ...]:
     """The `k` largest elements along `axis` in descending order, and their positions as int64.
 
     With `largest=False` the smallest, in ascending order. Of equal elements the first come first.
@@ -1638,10 +1638,10 @@ def transpose(x: A, perm: Sequence[int] | None = None) -> A:
     Two axes as separate arguments, `x.transpose(1, 2)`, are swapped, as in PyTorch; a tuple is always a permutation.
     """
 
-def tril(x: A, k: int = 0) -> A:
+def tril(x: A, k: int = 0, *, diagonal: int = ...) -> A:
     """`x` with zeros above diagonal number k of its last two axes."""
 
-def triu(x: A, k: int = 0) -> A:
+def triu(x: A, k: int = 0, *, diagonal: int = ...) -> A:
     """`x` with zeros below diagonal number k of its last two axes."""
 
 def true_divide(x: A, y: Array) -> A:

@@ -110,6 +110,8 @@ _OF_PACKAGE: dict[str, str] = {
     **dict.fromkeys(
         ("func", "functional_call"), "a function takes the model: ts.grad(lambda model: loss(model, x))(model)"
     ),
+    "movedim": "write ts.moveaxis(x, source, destination)",
+    **dict.fromkeys(("addcmul", "addcdiv"), "write x + value * a * b"),
     "no_jit": "everything is compiled; eager operators run without a function around them",
 }
 _OF_NN: dict[str, str] = {
@@ -298,6 +300,7 @@ _OF_TENSOR: dict[str, str] = {
     "at": f"in a function write x[i] = value, which changes x alone; where indices repeat, {_BY_INDEX}",
     **dict.fromkeys(("index_add", "scatter_reduce"), _BY_INDEX),
     "avg": "write x.mean(axis)",
+    "unfold": "write ts.sliding_window_view(x, size, axis, step)",
     "values": "max(axis=) is the values themselves; argmax the places",
     "indices": "argmax and argsort give places",
 }  # fmt: skip
@@ -305,6 +308,8 @@ _OF_OPERATORS: dict[str, str] = {
     **dict.fromkeys(("inplace", "out"), "results are new: x = ts.f(x)"),
     "device": f"{_DEVICE}; x.to(device) moves what was made",
     "requires_grad": "write x.requires_grad_() behind it",
+    "approximate": "ts.gelu_tanh is the approximation by tanh",
+    "beta": "write ts.softplus(beta * x) / beta",
     "unbiased": "correction=0 divides by the number (unbiased=False), correction=1 by one less",
 }
 _OF_MODULE: dict[str, str] = {
@@ -334,6 +339,7 @@ FOREIGN_PARAMETERS: dict[str, str] = {
     "batch_first": "nothing (x is [B, T, D])",
     "bidirectional": "two layers, of x and of ts.flip(x, 1),",
     "num_layers": "a list of layers",
+    "padding_idx": "nothing (a row outside of the table, such as -1, reads 0)",
     "device": "model.to(device)",
 }
 """parameters of PyTorch's layers, and what to write for them"""

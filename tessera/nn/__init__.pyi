@@ -298,13 +298,14 @@ def tree_ravel(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
     The vector has the dtype that the parameters have together; `unravel(vector)` gives each its own.
     """
 
-def binary_cross_entropy(logits: Any, labels: Any) -> Any:
-    """The mean of -(y log p + (1 - y) log(1 - p)) with p = sigmoid(logits), for labels y in [0, 1] of the same shape.
+def binary_cross_entropy(logits: Any, labels: Any, pos_weight: Any = ..., reduction: Literal['mean', 'sum', 'none'] = ...) -> Any:
+    """The mean of -(w y log p + (1 - y) log(1 - p)) with p = sigmoid(logits), for labels y in [0, 1] of the same shape.
 
-    Computed as max(x, 0) - x y + log(1 + e^-|x|), which neither overflows nor cancels.
+    w is `pos_weight`, a number or one for each of the last axis, 1 without. Computed as max(x, 0) - x y +
+    log(1 + e^-|x|), which neither overflows nor cancels.
     """
 
-def huber(x: Any, y: Any, delta: float = ...) -> Any:
+def huber(x: Any, y: Any, delta: float = ..., reduction: Literal['mean', 'sum', 'none'] = ...) -> Any:
     """The mean of (x - y)^2 / 2 where |x - y| <= delta, and of delta (|x - y| - delta / 2) elsewhere (P. J. Huber,
     1964).
     """

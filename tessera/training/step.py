@@ -158,8 +158,9 @@ class LossCall:
         return (self.arrays(batch, "batch"),), {}
 
     def arrays(self, value: Any, name: str) -> Any:
-        """A part of a batch with its numbers as arrays: floats of Python are f32, as in PyTorch."""
-        if tree.is_array(value):
+        """A part of a batch with its numbers as arrays: floats of Python are f32, as in PyTorch. NumPy's scalars are
+        numbers too: each would be a constant of a step of its own."""
+        if tree.is_array(value) and not isinstance(value, (np.number, np.bool_)):
             return value
         if isinstance(value, Mapping):
             return {n: self.arrays(v, f"{name}.{n}") for n, v in value.items()}

@@ -55,7 +55,10 @@ where the old tensor is not needed; scan: prefix along an axis; sort: whole line
 transforms of whole lines; random: counter based; generate: from nothing but attributes; table: so too, but as numbers
 in memory, computed once by the compiler; control: if, while, for."""
 
-ALIASES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "ddof": "correction"}
+ALIASES = {
+    "dim": "axis", "dims": "axis", "keepdim": "keepdims", "ddof": "correction", "diagonal": "k", "steps": "num",
+    "num_classes": "depth", "negative_slope": "slope",
+}  # fmt: skip
 """Other libraries' spellings, accepted wherever ours is a parameter."""
 
 

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tessera.compiler.graph.operator import ALIASES
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language import dtypes
 from tessera.language.lazy import LazyModule, np
@@ -36,11 +37,12 @@ def made(function: Callable[..., Any]) -> Callable[..., Any]:
     parameters = signature.parameters.values()
     operands = [p for p in parameters if p.annotation is p.empty]
     values = [p.name for p in parameters if p.annotation not in (p.empty, "Any")]
+    others = {alias: name for alias, name in ALIASES.items() if name in signature.parameters}
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            given = signature.bind(*args, **kwargs)
+            given = signature.bind(*args, **{others.get(n, n): v for n, v in kwargs.items()})
         except TypeError as error:
             raise TypeError(f"{function.__name__}: {error}") from None
         library = _enter(function.__name__, operands, given.arguments)

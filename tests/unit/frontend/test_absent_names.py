@@ -83,6 +83,10 @@ def test_the_package_names_what_there_is_instead():
             r"PyTorch.s x\.scatter_add\(0, index, source\) is x",
         ),
         ("x.index_add(0, ts.argmax(x), x)", r"x \+ ts\.segment_sum\(rows, indices, len\(x\)\) adds rows"),
+        ("ts.gelu(x, approximate='tanh')", r"ts\.gelu_tanh is the approximation"),
+        ("ts.softplus(x, beta=2.0)", r"ts\.softplus\(beta \* x\) / beta"),
+        ("ts.tensordot(x, x, dims=1)", r"it is axes="),
+        ("x.unfold(0, 2, 1)", r"sliding_window_view"),
         ("ts.attention(x, x, x, attn_mask=x)", r"no parameter 'attn_mask'; it is mask="),
         ("ts.scaled_dot_product_attention(x, x, x, is_causal=True)", r"no parameter 'is_causal'; it is causal="),
         ("ts.cross_entropy(ts.ones((2, 3)), ts.zeros((2,), ts.int64), dim=1)", r"moveaxis\(logits, 1, -1\)"),
@@ -212,3 +216,23 @@ def test_habits_of_triton(habit, tmp_path):
     exec(compile(file.read_text(), file, "exec"), scope)
     with pytest.raises(ts.CompileError, match=TRITON[habit]):
         scope["kernel"](np.ones(64, np.float32), np.ones(64, np.float32))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: ts.normalize(x, dim=1) - ts.normalize(x, axis=1),
+        lambda x: ts.cosine_similarity(x, 2 - x, dim=0) - ts.cosine_similarity(x, 2 - x, axis=0),
+        lambda x: ts.quantile(x, 0.5, dim=1, keepdim=True) - ts.quantile(x, 0.5, axis=1, keepdims=True),
+        lambda x: ts.linalg.norm(x, dim=1, keepdim=True) - ts.linalg.norm(x, axis=1, keepdims=True),
+        lambda x: ts.triu(x, diagonal=1) - ts.triu(x, k=1),
+        lambda x: ts.one_hot(x.to(ts.int64), num_classes=9) - ts.one_hot(x.to(ts.int64), 9),
+        lambda x: ts.linspace(0, 1, steps=4) - ts.linspace(0, 1, 4),
+        lambda x: ts.leaky_relu(x - 3, negative_slope=0.2) - ts.leaky_relu(x - 3, 0.2),
+    ],
+)
+def test_parameters_have_pytorchs_names_too(call):
+    """Of operators, and of functions that are made of them."""
+    x = ts.Tensor(np.arange(1, 7, dtype=np.float32).reshape(2, 3))
+    for found in (call(x), ts.function(call)(x)):
+        assert not np.asarray(found).any()

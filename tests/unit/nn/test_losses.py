@@ -7,6 +7,7 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, nn
+from tests.conftest import require
 
 LOGITS = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
 LABELS = np.array([0, 3, -100, 2])
@@ -39,6 +40,35 @@ def test_labels_that_are_no_numbers_of_classes():
         ts.cross_entropy(LOGITS, LABELS.astype(np.float32))
     with pytest.raises(ts.CompileError, match=r"TS301(.|\n)*y.argmax\(axis=-1\) gives those of one-hot rows"):
         ts.cross_entropy(LOGITS, LOGITS)
+
+
+BY_PYTORCH = {
+    nn.binary_cross_entropy: "binary_cross_entropy_with_logits",
+    nn.huber: "huber_loss",
+}
+
+
+@pytest.mark.parametrize("loss", BY_PYTORCH, ids=BY_PYTORCH.values())
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_are_reduced_as_those_of_pytorch(loss, reduction):
+    torch = require("torch")
+    x, y = np.random.default_rng(0).uniform(-40, 40, (6, 3)), np.random.default_rng(1).random((6, 3))
+    theirs = getattr(torch.nn.functional, BY_PYTORCH[loss])
+    np.testing.assert_allclose(
+        loss(x, y, reduction=reduction), theirs(torch.tensor(x), torch.tensor(y), reduction=reduction), rtol=1e-12
+    )
+    with pytest.raises(ts.LaunchError, match=r"TS213(.|\n)*'mean', 'sum' or 'none', not 'avg'"):
+        loss(x, y, reduction="avg")
+
+
+def test_positives_have_a_weight():
+    torch = require("torch")
+    x, y = np.random.default_rng(0).uniform(-90, 90, (6, 3)), np.random.default_rng(1).random((6, 3))
+    theirs = torch.nn.functional.binary_cross_entropy_with_logits
+    for weight in (2.5, np.array([0.5, 1.0, 4.0])):
+        wanted = theirs(torch.tensor(x), torch.tensor(y), pos_weight=torch.tensor(weight))
+        found = ts.function(lambda x, y, w: nn.binary_cross_entropy(x, y, pos_weight=w))(x, y, weight)
+        np.testing.assert_allclose([found, nn.binary_cross_entropy(x, y, weight)], [wanted] * 2, rtol=1e-12)
 
 
 LOSSES = {"mse": ts.mse, "huber": nn.huber, "binary_cross_entropy": nn.binary_cross_entropy}

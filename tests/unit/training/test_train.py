@@ -15,6 +15,7 @@ import pytest
 import tessera as ts
 from tessera import nn
 from tessera.training.data import DataWarning
+from tessera.training.step import LossCall
 from tests.conftest import require
 
 RNG = np.random.default_rng(0)
@@ -143,6 +144,20 @@ def test_torch_loaders_and_their_order_after_resuming(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataWarning)
         assert equal(train(data=loader(), checkpoint=tmp_path), whole)
+
+
+@pytest.mark.parametrize("number", [float, np.float32, np.float64, np.float16, int, np.int64], ids=str)
+def test_numbers_of_batches_are_data(number):
+    """A temperature that falls, of whatever library: an array, which needs no program of its own for each step."""
+
+    def scaled(model, x, y, rate):
+        return ts.mse(model(x), y) * rate, {"rate": rate}
+
+    run = ts.train(fresh(), OPT, scaled, lambda i: (*BATCHES[0], number(i + 1)), steps=3, live=False)
+    assert run.history["rate"].tolist() == [1, 2, 3]
+    *_, rate = LossCall.of(scaled).arguments((*BATCHES[0], number(3)))[0]
+    wanted = {float: np.float32, np.float64: np.float32, int: np.int64}.get(number, number)
+    assert type(rate) is np.ndarray and (rate.shape, rate.dtype, rate.item()) == ((), wanted, 3)
 
 
 def test_rows_of_python_numbers():

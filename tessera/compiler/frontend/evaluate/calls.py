@@ -49,6 +49,7 @@ from tessera.compiler.frontend.names.values import (
     remade,
     type_name,
 )
+from tessera.compiler.graph.operator import ALIASES
 from tessera.errors import CompileError, Diagnostic, Edit, Fix, Span, TesseraError
 from tessera.fitting import Misfit
 from tessera.language import drawing
@@ -262,7 +263,10 @@ def bind(
     if a.vararg is not None:
         bound[a.vararg.arg] = tuple(args[len(positional) :])
     extra: dict[str, Any] = {}
+    own = closure.definition.file.startswith(OWN)
     for key, value in kwargs.items():
+        if own and key not in by_name and ALIASES.get(key) in by_name:
+            key = ALIASES[key]
         if key in by_name and key in bound:
             problem = f"got {key!r} twice"
         elif key in by_name:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from string import ascii_letters, ascii_uppercase
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Combine, Cut
@@ -262,6 +262,7 @@ class Tensordot(Operator):
     """Products summed over pairs of axes: the last `axes` of x with the first of y, or two tuples of axes."""
 
     methods = ()
+    says: ClassVar[Mapping[str, str]] = {"dims": "it is axes="}
 
     def infer(
         self, t: Infer, x: TensorType, y: TensorType, axes: int | tuple[tuple[int, ...], tuple[int, ...]] = 2

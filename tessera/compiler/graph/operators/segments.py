@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Combine, Cut
+from tessera.compiler.graph.infer import shown
 from tessera.compiler.graph.operator import Cost, Infer, Operator, tensor
 from tessera.compiler.graph.operators.indexing import positions
 from tessera.compiler.graph.operators.reductions import extreme
@@ -193,9 +194,8 @@ class Scattering(Operator, abstract=True):
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         if len(args) == 4 and isinstance(args[1], int):
-            message = (
-                f"PyTorch's x.{self.name}({args[1]}, index, source) is x.{self.name}(index, source, {args[1]}) here"
-            )
+            name, axis = self.name, shown(args[1])
+            message = f"PyTorch's x.{name}({axis}, index, source) is x.{name}(index, source, {axis}) here"
             raise TypeError(f"{self.signature} takes the axis last: {message}")
         return super().bind(args, kwargs)
 

@@ -13,7 +13,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.calls import PYTHON_FUNCTIONS, adopt, call
@@ -135,7 +135,7 @@ PYTHON_FUNCTIONS.update({
     **{function: _binary(symbol) for symbol, function in PYTHON.items()},
     **{function: _unary(symbol) for symbol, function in UNARY.items()},
     operator.getitem: _getitem, math.prod: _prod, functools.reduce: _reduce,
-    dataclasses.replace: _replace, tuple.__new__: _new_tuple,
+    dataclasses.replace: _replace, cast("Any", tuple).__new__: _new_tuple,
     itertools.accumulate: _accumulate, itertools.starmap: _starmap, itertools.repeat: _repeat,
     itertools.chain: _listed(itertools.chain), itertools.chain.from_iterable: _flattened,
     itertools.product: _listed(itertools.product), itertools.zip_longest: _listed(itertools.zip_longest),
