@@ -39,6 +39,7 @@ WHOLE = ("tessera/language/", *TEXTS, "tessera_lsp/features/")
 SHOWN = ("tessera/language/", *TEXTS)
 DEFINED = ("tessera/compiler/graph/operators/", "tessera/compiler/frontend/kernel/builtins/")
 DOCUMENTED = {ast.ClassDef: (*SHOWN, *DEFINED), ast.FunctionDef: SHOWN}
+COMPUTED = "reference"  # an operator's results by NumPy: only constants go through it here
 INSPECTED = ("infer",)  # the annotations of an operator's parameters say what they are
 MAIN = "from tessera_lsp.__main__ import main\n\nmain()\n"
 # All that the libraries take from it on the Pythons that the server runs on.
@@ -72,10 +73,20 @@ STAND_INS = {
 }
 
 
+def computing() -> set[tuple[str, str]]:
+    """The modules and names of the classes whose operators compute constants, and of those that they inherit from."""
+    from tessera.compiler.graph.operator import REGISTRY
+    from tessera.compiler.graph.passes.canonicalize import EXACT
+
+    operators = [type(o) for name, o in REGISTRY.items() if name in {*EXACT, "roots_of_unity"}]
+    return {(c.__module__, c.__name__) for operator in operators for c in operator.__mro__}
+
+
 def bundle() -> dict[str, str]:
     """The text of each file, by its path."""
     present = {path: file for package in PACKAGES for path, file in sources(package).items()}
     files = {"__main__.py": MAIN, "typing_extensions.py": TYPING_EXTENSIONS, **STAND_INS}
+    computes = computing()
     wanted = taken_elsewhere({path: file for path, file in present.items() if path.startswith(OURS)})
     left = ["tessera_lsp/__main__.py", *(path for path in present if path.startswith(WHOLE))]
     while left:
@@ -84,7 +95,7 @@ def bundle() -> dict[str, str]:
             continue
         text = present[path].read_text("utf-8")
         whole = ast.parse(text)
-        tree = ast.fix_missing_locations(Smaller(path, set(imported(whole, path))).visit(whole))
+        tree = ast.fix_missing_locations(Smaller(path, set(imported(whole, path)), computes).visit(whole))
         if path.startswith(OURS) and not path.startswith(TEXTS) and not path.endswith("/__init__.py"):
             tree = Used(tree, wanted.get(path, set())).visit(tree)
         files[path] = ast.unparse(tree)
@@ -93,8 +104,24 @@ def bundle() -> dict[str, str]:
         licences = [f for f in distribution(name).files or () if f.name.startswith("LICENSE")]
         files |= {f"licenses/{name}.txt": licence(Path(str(f.locate())).read_text("utf-8")) for f in licences}
     # Our own first: all of it compresses better so.
-    ordered = sorted(minified(files).items(), key=lambda file: (not file[0].startswith("tessera"), file[0]))
+    ordered = sorted(minified(referenced(files)).items(), key=lambda file: (not file[0].startswith("tessera"), file[0]))
     return dict(ordered)
+
+
+def referenced(files: dict[str, str]) -> dict[str, str]:
+    """Without functions of our modules whose names stand nowhere else, and those that only such functions call."""
+    words = Counter(w for text in files.values() for w in re.findall(r"\w+", text))
+    trees = {p: ast.parse(t) for p, t in files.items() if p.startswith(OURS) and not p.startswith(SHOWN)}
+    while alone := [
+        (tree, node)
+        for tree in trees.values()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and words[node.name] == 1 and not node.decorator_list
+    ]:
+        for tree, node in alone:
+            tree.body.remove(node)
+            words.subtract(re.findall(r"\w+", ast.unparse(node)))
+    return files | {path: ast.unparse(tree) for path, tree in trees.items()}
 
 
 def taken_elsewhere(present: dict[str, Path]) -> dict[str, set[str]]:
@@ -193,7 +220,9 @@ class Used(ast.NodeTransformer):
 class Smaller(ast.NodeTransformer):
     """Leaves out docstrings, what is there for type checkers alone, and annotations that nothing reads."""
 
-    def __init__(self, path: str, names: set[str]) -> None:
+    def __init__(self, path: str, names: set[str], computes: set[tuple[str, str]]) -> None:
+        self.computing = {name for module, name in computes if f"{module.replace('.', '/')}.py" == path}
+        self.operators = path.startswith("tessera/compiler/graph/operators/")
         self.casts = "typing.cast" in names
         self.documented = tuple(kind for kind, places in DOCUMENTED.items() if path.startswith(places))
         self.text = path.startswith(TEXTS)
@@ -222,6 +251,8 @@ class Smaller(ast.NodeTransformer):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
         outer, self.in_function = self.in_function, False
+        if self.operators and node.name not in self.computing:
+            node.body = [s for s in node.body if not (isinstance(s, ast.FunctionDef) and s.name == COMPUTED)]
         self.generic_visit(node)
         self.in_function = outer
         return node
