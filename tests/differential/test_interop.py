@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tessera as ts
+from tessera import knobs
 from tessera.runtime.arrays.libraries import JAX, NUMPY, TORCH, adapter_of
 from tessera.runtime.eager.tensor import TENSOR
 
@@ -32,6 +33,11 @@ def affine(x: ts.Tensor["B", "D", ts.f32], w: ts.Tensor["D", "E", ts.f32], b: ts
 @ts.function
 def same(x):
     return x.flip(0)
+
+
+@ts.function
+def added(x, y):
+    return x + y
 
 
 @ts.kernel
@@ -58,6 +64,15 @@ def test_every_dtype_passes_through_every_library(library, dtype):
     assert adapter_of(result) is library
     np.testing.assert_array_equal(library.numpy(result), x[::-1])
     assert library.numpy(result).dtype == dtype
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+@pytest.mark.parametrize("wrap", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+def test_the_largest_integer_without_axes(wrap, target):
+    """PyTorch refuses to make a Python number of uint64 beyond int64."""
+    x = np.array(2**64 - 1, np.uint64)
+    with knobs.target.override(target):
+        assert int(ts.asarray(added(wrap(np.ones(1, np.uint64)), wrap(x)))[0]) == 0
 
 
 @pytest.mark.parametrize("library", [NUMPY, TORCH, TENSOR], ids=lambda a: a.name)

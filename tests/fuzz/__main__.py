@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 
+from tests.fuzz import levels as levels  # targets that every fuzzer may be given
+
 FUZZERS = {
+    "arguments": "tests.fuzz.arguments",
     "certificates": "tests.fuzz.certificates",
     "faults": "tests.fuzz.faults",
     "frontend": "tests.fuzz.frontend",

@@ -308,5 +308,7 @@ def scalar_slots(value: bool | int | float | complex, dtype: DType) -> tuple[int
     return low, high
 
 
-def _real(value: bool | int | float | complex) -> int | float:
+def _real(value: Any) -> int | float:
+    """Of a number, or of an array without axes, whose own conversions may refuse what int64 does not hold."""
+    value = value.item() if hasattr(value, "item") else value
     return value.real if isinstance(value, complex) else value
