@@ -14,6 +14,7 @@ import tessera as ts
 from tessera import knobs
 from tessera.language.dtypes import BY_NAME
 from tests.conftest import require
+from tests.fuzz.levels import NARROWER
 from tests.together import ahead, builds
 
 require("g++")
@@ -263,3 +264,28 @@ def test_one_exponent_for_all_is_a_power_too(dtype: str) -> None:
         with knobs.target.override(target):
             for got in power(x, halves):
                 same(got, want, f"a power of 0.5 on {target}")
+
+
+MOVES: dict[str, tuple[Program, Program]] = {
+    "flip": (lambda x: ts.flip(x, 0), lambda x: x[::-1]),
+    "take": (lambda x: ts.take(x, ts.arange(4), axis=0), lambda x: x[:4]),
+    "where": (lambda x: ts.where(ts.arange(LENGTH) < 9, x, ts.flip(x, 0)), lambda x: [*x[:9], *x[::-1][9:]]),
+    "concat": (lambda x: ts.concat([x, x], 0), lambda x: [*x, *x]),
+    "sort": (lambda x: ts.sort(x), lambda x: x),
+    "neg": (lambda x: -x, lambda x: ~x),
+    "abs": (lambda x: ts.abs(x), lambda x: x & False),
+    "copysign": (lambda x: ts.copysign(x, -ts.ones_like(x)), lambda x: x | True),
+}
+"""What moves NaN or changes its sign, and what becomes of the sign (docs/decisions/0233-which-nan-it-is.md)"""
+
+
+@pytest.mark.parametrize("target", ["cpu", *NARROWER, "reference"])
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2"])
+def test_the_sign_of_nan_is_moved_and_changed_as_that_of_numbers(dtype: str, target: str) -> None:
+    negative = np.random.default_rng(1).integers(0, 2, LENGTH).astype(bool)
+    x = np.copysign(np.full(LENGTH, np.nan), np.where(negative, -1, 1)).astype(BY_NAME[dtype].numpy)
+    with knobs.target.override(target):
+        found = ts.function(lambda x: tuple(f(x) for f, _ in MOVES.values()))(x)
+    for name, value, (_, signs) in zip(MOVES, found, MOVES.values(), strict=True):
+        assert np.isnan(value.astype(np.float64)).all(), name
+        np.testing.assert_array_equal(np.signbit(value.astype(np.float64)), signs(negative), err_msg=name)
