@@ -58,6 +58,11 @@ class DType:
         return self.kind == "float" and (self.bits < 32 or self.name == "tf32")
 
     @property
+    def has_nan(self) -> bool:
+        """Floats of fewer than 8 bits have none: NaN becomes 0."""
+        return self.kind in ("float", "complex") and self.bits >= 8
+
+    @property
     def compute(self) -> DType:
         """The type arithmetic is done in: f32 for narrower floats, else itself."""
         return f32 if self.is_low_precision else self

@@ -11,10 +11,11 @@ from tessera.language.lazy import np
 def round_to(x: Any, dtype: DType) -> Any:
     """The array `x` as `dtype`.
 
-    Floats go to nearest even; what is too large becomes infinite, in 8 bits and fewer the largest finite value; tf32
-    keeps 10 mantissa bits. fp8_e8m0 takes the nearest power of two, the greater one of two; what is too small, 0 too,
-    becomes the least one, what is negative NaN. Floats become integers by cutting off towards zero, held within the
-    integer's range; NaN becomes 0. Integers wrap. Bool is x != 0. Complex numbers lose their imaginary part.
+    Floats go to nearest even; what is too large becomes infinite, in 8 bits and fewer the largest finite value; NaN
+    becomes 0 in fewer than 8 bits, which have none; tf32 keeps 10 mantissa bits. fp8_e8m0 takes the nearest power of
+    two, the greater one of two; what is too small, 0 too, becomes the least one, what is negative NaN. Floats become
+    integers by cutting off towards zero, held within the integer's range; NaN becomes 0. Integers wrap. Bool is x != 0.
+    Complex numbers lose their imaginary part.
     """
     x = np.asarray(x)
     if dtype.kind == "bool":
@@ -31,7 +32,8 @@ def round_to(x: Any, dtype: DType) -> Any:
         if dtype.name == "fp8_e8m0":
             return _to_power(x.astype(np.float32)).astype(dtype.numpy)
         if dtype.is_float and dtype.bits <= 8:
-            return np.asarray(np.clip(x.astype(np.float32), -dtype.maximum, dtype.maximum)).astype(dtype.numpy)
+            held = np.clip(x.astype(np.float32), -dtype.maximum, dtype.maximum)
+            return np.asarray(held if dtype.has_nan else np.where(np.isnan(held), 0, held)).astype(dtype.numpy)
         if dtype.is_integer and x.dtype.kind not in "biu":
             return _whole(x.astype(np.float64), dtype)
         return x.astype(dtype.numpy)

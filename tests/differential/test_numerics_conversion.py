@@ -64,12 +64,29 @@ def test_floats_are_held_at_the_largest_value(dtype, target):
     """Against ml_dtypes: rounded to nearest even, then held."""
     limit = np.float32(BY_NAME[dtype].maximum)
     x = np.concatenate([EDGES, HALVES if target == "cpu" else HALVES[::331]])
-    if BY_NAME[dtype].bits < 8:  # ml_dtypes' have no NaN
-        x = x[~np.isnan(x)]
     with knobs.target.override(target), np.errstate(all="ignore"):
         held = np.where(np.isinf(x), np.copysign(limit, x), x)
+        held = held if BY_NAME[dtype].has_nan else np.where(np.isnan(x), 0, held)
         near = np.clip(held, -limit, limit).astype(BY_NAME[dtype].numpy)
         same(SATURATE[dtype](x), near)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [f for f in FORMATS if BY_NAME[f].bits < 8])
+def test_nan_becomes_0_in_dtypes_that_have_none(dtype, target):
+    """Also where it is not stored but read at once."""
+    d = BY_NAME[dtype]
+    x = np.array([np.nan, -np.nan, 0, 1], np.float32)
+
+    @ts.function
+    def quotients(x):
+        y = ts.cast(x, d)
+        return y, y / y, ts.cast(y / y, ts.f32) + 2
+
+    with knobs.target.override(target):
+        y, ratio, read = quotients(x)
+    assert [raw(v).tolist() for v in (y, ratio)] == [raw(np.array(v, d.numpy)).tolist() for v in ([0, 0, 0, 1],) * 2]
+    assert read.tolist() == [2, 2, 2, 3]
 
 
 @pytest.mark.parametrize("target", TARGETS)

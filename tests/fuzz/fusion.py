@@ -18,15 +18,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import tessera as ts
 from tessera import knobs
-from tests.fuzz import levels, seeded
+from tests.fuzz import levels, programs, seeded, values
 from tests.fuzz.functions import Fault, flat, function, minimal, script, threads, words
-from tests.fuzz.programs import HELD, SIZES, Program, array, viewed
+from tests.fuzz.programs import SIZES, Program, array, viewed
 from tests.fuzz.templates import PRODUCTS, SUMS, TEMPLATES
-from tests.fuzz.values import FLOATS, INTEGERS, KINDS, Kind, Unfit, largest
+from tests.fuzz.values import INTEGERS, Kind, Unfit, largest
 
 REFUSED = (ts.TesseraError, IndexError, OverflowError, TypeError, ValueError)
 MOST = 20_000
@@ -39,6 +40,15 @@ ULPS = 64
 """by how much the reference and a target, both of which round, may differ: units in the last place of the largest"""
 SUMMING = tuple({f"{template.split('(')[0]}(" for template in (*SUMS, *PRODUCTS) if template.startswith("ts.")})
 """how expressions begin whose rounding is that of their operands, since terms cancel"""
+SMALL = {
+    "fp8_e4m3": ("float8_e4m3fn", 4), "fp8_e5m2": ("float8_e5m2", 3), "fp6_e2m3": ("float6_e2m3fn", 4),
+    "fp6_e3m2": ("float6_e3m2fn", 3), "fp4_e2m1": ("float4_e2m1fn", 2),
+}  # fmt: skip
+KINDS = {
+    **values.KINDS, **{n: Kind(n, getattr(ml_dtypes, held), np.float64, 2.0**-bits) for n, (held, bits) in SMALL.items()}
+}  # fmt: skip
+FLOATS = (*values.FLOATS, *SMALL)
+HELD = {**programs.HELD, **{name: f"ml_dtypes.{held}" for name, (held, _) in SMALL.items()}}
 HELD_AS = {np.dtype(kind.held): kind for kind in KINDS.values()}
 Shape = tuple[int, ...]
 

@@ -27,7 +27,7 @@ def test_random_transforms(seed: int, mode: str) -> None:
 
 def test_every_transform_is_made() -> None:
     made = {kind for seed in range(200) for kind in program(seed).kinds}
-    wanted = "mapped again forward backward linear gradient hessian curved total jacobian"
+    wanted = "beside mapped again forward backward linear gradient hessian curved total jacobian"
     assert made == set(wanted.split())
     texts = "".join(program(seed).text("mine") for seed in range(200))
     for name in ("ts.scan", "ts.custom_vjp", "ts.custom_jvp", "@ts.function", "L.noise", "while ", "] += "):

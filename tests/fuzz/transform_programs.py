@@ -293,11 +293,11 @@ class Maker(Writer):
 
     def transformed(self, sig: Sig, depth: int) -> Sig:
         rng, size = self.rng, sum(math.prod(s) for _, s in leaves(many(*sig.params)))
-        self_made = [self.mapped, self.again, self.forward, self.backward, self.linear]
+        self_made = [self.mapped, self.mapped, self.again, self.forward, self.backward, self.linear]
         if sig.result == ():
             self_made += [self.gradient] * 4 + [self.hessian, self.curved]
         else:
-            self_made += [self.total] * 3
+            self_made += [self.total] * 3 + [self.beside] * 2
         if size <= 12:
             self_made += [self.jacobian] * 2
         kind = rng.choice(self_made)
@@ -329,17 +329,32 @@ class Maker(Writer):
             return self.named(sig, f"T.value_and_grad({sig.name}, argnums={argnums})", sig.params, many((), result))
         return self.named(sig, f"T.grad({sig.name}, argnums={argnums})", sig.params, result)
 
+    def beside(self, sig: Sig) -> Sig:
+        """The gradient of a sum, and beside it what is summed."""
+        r = self.fresh("r")
+
+        def text(names: list[str]) -> str:
+            parts = " + ".join(f"L.sum(L.sin({n}))" for n, _ in leaves(sig.result, r))
+            return f"{r} = {sig.name}({', '.join(names)})\n({parts or '0.0'}, {r})"
+
+        both = self.wrapper(sig, sig.params, many((), sig.result), text)
+        argnums, result = self.argnums(sig)
+        if self.rng.random() < 0.5:
+            made = many(many((), sig.result), result)
+            return self.named(both, f"T.value_and_grad({both.name}, {argnums}, has_aux=True)", sig.params, made)
+        made = many(result, sig.result)
+        return self.named(both, f"T.grad({both.name}, argnums={argnums}, has_aux=True)", sig.params, made)
+
     def jacobian(self, sig: Sig) -> Sig:
-        i = self.rng.randrange(len(sig.params))
-        result = changed(sig.result, lambda out: changed(sig.params[i], lambda to: (*out, *to)))
+        argnums, by = self.argnums(sig)
+        result = changed(sig.result, lambda out: changed(by, lambda to: (*out, *to)))
         kind = self.rng.choice(("jacfwd", "jacrev", "jacobian"))
-        return self.named(sig, f"T.{kind}({sig.name}, argnums={i})", sig.params, result)
+        return self.named(sig, f"T.{kind}({sig.name}, argnums={argnums})", sig.params, result)
 
     def hessian(self, sig: Sig) -> Sig:
-        i = self.rng.randrange(len(sig.params))
-        to = sig.params[i]
+        argnums, to = self.argnums(sig)
         result = changed(to, lambda a: changed(to, lambda b: (*a, *b)))
-        return self.named(sig, f"T.hessian({sig.name}, argnums={i})", sig.params, result)
+        return self.named(sig, f"T.hessian({sig.name}, argnums={argnums})", sig.params, result)
 
     def curved(self, sig: Sig) -> Sig:
         n = len(sig.params)
@@ -376,20 +391,29 @@ class Maker(Writer):
         policy = self.rng.choice(("", ", T.save.nothing", ", T.save.products", ", T.save.everything"))
         return self.named(sig, f"T.remat({sig.name})", sig.params, sig.result, f"T.remat({sig.name}{policy})")
 
+    def axes(self, tree: Tree, n: int, kept: float) -> tuple[str, Tree]:
+        """The text of axes for a structure, one for all or one for each part, and the structure with them. `kept`: how
+        often a part has none."""
+        if isinstance(tree, Many) and tree.parts and self.rng.random() < 0.4:
+            parts = [(k, self.axes(p, n, kept)) for k, p in tree.parts]
+            texts = [f'"{k}": {text}' if tree.named else text for k, (text, _) in parts]
+            text = "{" + ", ".join(texts) + "}" if tree.named else f"({', '.join(texts)},)"
+            return text, replace(tree, parts=tuple((k, p) for k, (_, p) in parts))
+        if self.rng.random() < kept:
+            return "None", tree
+        rank = min((len(s) for _, s in leaves(tree)), default=0)
+        axis = self.rng.choice((0, self.rng.randint(0, rank), -1))
+        return str(axis), changed(tree, lambda s: _with(s, axis, n))
+
     def mapped(self, sig: Sig) -> Sig:
-        n, which = self.rng.randint(1, 3), [self.rng.random() < 0.75 for _ in sig.params]
-        if not any(which):
-            which[self.rng.randrange(len(which))] = True
-        params, axes = list[Tree](), list[str]()
-        for p, some in zip(sig.params, which, strict=True):
-            rank = min(len(s) for _, s in leaves(p)) if [*leaves(p)] else 0
-            axis = self.rng.choice((0, self.rng.randint(0, rank), -1))
-            params.append(changed(p, lambda s, a=axis: _with(s, a, n)) if some else p)
-            axes.append(str(axis) if some else "None")
-        out = self.rng.choice((0, self.rng.randint(0, min(len(s) for _, s in leaves(sig.result)))))
-        result = changed(sig.result, lambda s: _with(s, out, n))
-        text = f"T.vmap({sig.name}, in_axes=({', '.join(axes)},), out_axes={out})"
-        return self.named(sig, text, tuple(params), result)
+        n = self.rng.randint(1, 3)
+        given = [self.axes(p, n, 0.25) for p in sig.params]
+        if all(p == q for (_, p), q in zip(given, sig.params, strict=True)):
+            i = self.rng.randrange(len(given))
+            given[i] = "0", changed(sig.params[i], lambda s: (n, *s))
+        out, result = self.axes(sig.result, n, 0)
+        text = f"T.vmap({sig.name}, in_axes=({', '.join(t for t, _ in given)},), out_axes={out})"
+        return self.named(sig, text, tuple(p for _, p in given), result)
 
     def ruled(self, sig: Sig) -> Sig:
         """A function with a rule of its own, which gives 1.5 times the derivative."""

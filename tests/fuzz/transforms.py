@@ -180,11 +180,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--target", default="reference")
     parser.add_argument("--modes", default="function,outside,backward")
     given = parser.parse_args(arguments)
+    import jax
+
     counts: collections.Counter[str] = collections.Counter()
     for seed in range(given.seed, given.seed + given.count):
         p = program(seed)
         for mode in given.modes.split(","):
             try:
+                jax.clear_caches()  # which keep 10 MB of a program
                 said = fault(p, mode, given.target)
             except Unfit:
                 counts["unfit"] += 1

@@ -70,7 +70,8 @@ def _bias(d: DType) -> int:
 
 
 def round_to(x: Val, d: DType, vm: VectorMath) -> Val:
-    """x (f32) rounded to the nearest value of `d`, ties to even, still held as f32. Other dtypes: x itself."""
+    """x (f32) rounded to the nearest value of `d`, ties to even, still held as f32; NaN becomes 0 where `d` has none.
+    Other dtypes: x itself."""
     fn = vm.fn
     if not d.is_low_precision:
         return x
@@ -86,6 +87,8 @@ def round_to(x: Val, d: DType, vm: VectorMath) -> Val:
     y = fn.convert("bitcast", fn.binary("and", bumped, const(-(1 << keep), bits.ty)), x.ty)
     if d.exponent < 8:
         y = _round_range(x, y, d, vm)
+    if not d.has_nan:
+        return fn.select(vm.is_nan(x), vm.k(0.0, x), y)
     quiet = fn.binary("or", bits, const(1 << 22, bits.ty))  # the low bits of a NaN are not stored
     return fn.select(vm.is_nan(x), fn.convert("bitcast", quiet, x.ty), y)
 
@@ -246,8 +249,6 @@ def _pack_small(x: Val, bits: Val, d: DType, vm: VectorMath) -> Val:
         magnitude = fn.select(vm.is_nan(x), k(top | 1 << (d.mantissa - 1)), magnitude)
     elif d.name == "fp8_e4m3":
         magnitude = fn.select(vm.is_nan(x), k(0x7F), magnitude)
-    else:  # fp6 and fp4 have no NaN: it becomes 0
-        magnitude = fn.select(vm.is_nan(x), k(0), magnitude)
     sign = fn.binary("shl", fn.binary("lshr", bits, k(31)), k(width))
     return fn.binary("or", magnitude, sign)
 

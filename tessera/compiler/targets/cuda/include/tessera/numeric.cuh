@@ -26,10 +26,10 @@ TS_FN float nan_f32() { return hw::bits_as<float>(0x7fffffffu); }
 TS_FN double nan_f64() { return hw::bits_as<double>(0x7fffffffffffffffull); }
 
 // Bits of a float with E exponent and M mantissa bits, nearest even. `Finite` formats have no infinity and saturate;
-// fp8_e5m2 has one but saturates as well, as the hardware's conversions do.
+// fp8_e5m2 has one but saturates as well, as the hardware's conversions do. NaN becomes 0 where there is none.
 template <int E, int M, u32 Max, u32 NaN> TS_FN u8 small_from(float x) {
   u32 b = hw::bits_as<u32>(x), sign = (b >> 31) << (E + M), mag = b & 0x7fffffffu;
-  if (mag > 0x7f800000u) return (u8)(NaN == Max ? NaN : (sign | NaN));
+  if (mag > 0x7f800000u) return (u8)(NaN == Max ? 0 : (sign | NaN));
   constexpr int bias = (1 << (E - 1)) - 1;
   int e = (int)(mag >> 23) - 127;  // of the leading bit
   if (e < 1 - bias) {              // subnormal: one unit is 2**(1 - bias - M)
