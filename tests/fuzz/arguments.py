@@ -81,7 +81,7 @@ def tensor(r: random.Random, x: np.ndarray) -> Any:
 def torch_tensor(r: random.Random, x: np.ndarray) -> Any:
     import torch
 
-    if x.dtype == ml_dtypes.bfloat16:
+    if x.dtype.isbuiltin != 1:  # bf16 and smaller floats
         return x
     y = torch.from_numpy(x.copy())
     steps = tuple(slice(None, None, r.choice([1, 2])) for _ in x.shape)

@@ -3,8 +3,8 @@
     python -m tests.fuzz blocks --count 1000 --seed 1 --emulate 20 --targets cpu,avx2,baseline,reference
 
 Arithmetic, conversions, comparisons, choices, reductions, scans, sorts, values that loops carry, branches of a program,
-several results. Kernels compute narrow floats in f32, so that a cast rounds what each statement gives. The kernel's own targets agree to the bit where it is the processor's, and wherever nothing is rounded
-in an order of its own.
+several results. Kernels compute narrow floats in f32, so that a cast rounds what each statement gives. Narrower vectors
+give the same bits, other targets wherever nothing is rounded in an order of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 @dataclass(frozen=True)
 class Value:
     """A name. `kind` of its elements; `axes`: "rw" for a block of rows, "r" and "w" for a number of each row or column;
-    `exact`: rounded as every target rounds, with the sign of zero, which those of 0 and -0 that are compared do not say."""
+    `exact`: rounded as every target rounds, with the sign of zero (which a maximum of 0 and -0 does not say)."""
 
     name: str
     kind: str
@@ -112,8 +112,8 @@ class Maker:
 
     def bits(self) -> None:
         a, b, v, _ = self.pair("iu", exact=True)
-        text = f"{a} {self.r.choice('&|^')} {b}" if self.r.random() < 0.7 else f"{a} {self.r.choice(['<<', '>>'])} 3"
-        self.add(text, v.kind, v.axes, True)
+        shifted = f"{v.name} {self.r.choice(['<<', '>>'])} 3"
+        self.add(f"{a} {self.r.choice('&|^')} {b}" if self.r.random() < 0.7 else shifted, v.kind, v.axes, True)
 
     def compared(self) -> None:
         a, b, v, _ = self.pair("fiu", exact=True)

@@ -44,9 +44,7 @@ SMALL = {
     "fp8_e4m3": ("float8_e4m3fn", 4), "fp8_e5m2": ("float8_e5m2", 3), "fp6_e2m3": ("float6_e2m3fn", 4),
     "fp6_e3m2": ("float6_e3m2fn", 3), "fp4_e2m1": ("float4_e2m1fn", 2),
 }  # fmt: skip
-KINDS = {
-    **values.KINDS, **{n: Kind(n, getattr(ml_dtypes, held), np.float64, 2.0**-bits) for n, (held, bits) in SMALL.items()}
-}  # fmt: skip
+KINDS = values.KINDS | {n: Kind(n, getattr(ml_dtypes, h), np.float64, 2.0**-b) for n, (h, b) in SMALL.items()}
 FLOATS = (*values.FLOATS, *SMALL)
 HELD = {**programs.HELD, **{name: f"ml_dtypes.{held}" for name, (held, _) in SMALL.items()}}
 HELD_AS = {np.dtype(kind.held): kind for kind in KINDS.values()}

@@ -222,6 +222,8 @@ class NestBody:
                 self.deliver(op, ev.compute(op.result, self.plan.spaces.of(op.result)))
             else:
                 self._store(op, root)
+        for v in self.nest.also:  # no root reads it where it does not matter: of one element, the largest is the first
+            ev.element(v, self.plan.spaces.of(v))
         ev.together = {}
 
     def ask(self, step: int) -> None:
