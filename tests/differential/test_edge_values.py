@@ -276,7 +276,7 @@ MOVES: dict[str, tuple[Program, Program]] = {
     "abs": (lambda x: ts.abs(x), lambda x: x & False),
     "copysign": (lambda x: ts.copysign(x, -ts.ones_like(x)), lambda x: x | True),
 }
-"""What moves NaN or changes its sign, and what becomes of the sign (docs/decisions/0233-which-nan-it-is.md)"""
+"""What moves NaN or changes its sign, and what becomes of the sign (docs/decisions/0008-one-order-for-reductions.md)"""
 
 
 @pytest.mark.parametrize("target", ["cpu", *NARROWER, "reference"])
