@@ -95,6 +95,12 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 """parameters of a transform that are neither the function nor its arguments"""
 
 
+def parameters_of(transforms: Sequence[Transform]) -> tuple[str, ...] | None:
+    """The parameters of a function under these transforms, where they are not its own. `forward` leaves them alone."""
+    steps = [t.name for t in transforms if t.name != "forward"]
+    return PARAMETERS.get(steps[-1]) if steps else None
+
+
 UNNAMED = ("forward", "recalled")
 """transforms that people do not write: what a function is called in them is its own name"""
 
@@ -153,7 +159,7 @@ class Transformed(Function):
 
     def __init__(self, python: Callable[..., Any], options: Mapping[str, Any] | None = None) -> None:
         super().__init__(python, options)
-        own = PARAMETERS.get(self.options["transforms"][-1].name)
+        own = parameters_of(self.options["transforms"])
         if own is not None:
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
             self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in own])

@@ -148,7 +148,7 @@ class Optimizer:
         Raises LaunchError TS362 if gradient or state belong to another model, TS105 for a rate below 0.
         """
         if lr is not None:
-            demand_settings(type(self).__name__, {"lr": lr})
+            demand_rate(type(self).__name__, "update", lr)
         found = again(self, model, gradient, state, lr)
         if found is not None:
             return found
@@ -218,6 +218,13 @@ def demand_settings(
         if not all(v >= least and v < below for v in parts):
             said = f"at least {least:g}" + (f" and less than {below:g}" if below < math.inf else "")
             raise LaunchError(Diagnostic("TS105", f"{rule}: {name} is {said}, not {given!r}"))
+
+
+def demand_rate(rule: str, method: str, lr: Any) -> None:
+    """Raises LaunchError TS105 for what is no rate of one step."""
+    if isinstance(lr, (str, bytes, list, tuple, dict)):
+        raise LaunchError(Diagnostic("TS105", f"{rule}.{method}: lr is a number or None, not {lr!r}"))
+    demand_settings(rule, {"lr": lr})
 
 
 _RANGES = {

@@ -12,7 +12,7 @@ from tessera.language.absent import no_attribute
 from tessera.language.records import holding
 from tessera.nn import tree
 from tessera.nn.module import Module, buffer, demand_removed
-from tessera.optimizers.base import Optimizer, demand_settings
+from tessera.optimizers.base import Optimizer, demand_rate
 from tessera.optimizers.groups import Group
 from tessera.optimizers.memory import OptimizerState, StepReport
 from tessera.optimizers.state import TrainingState
@@ -66,7 +66,7 @@ class BoundOptimizer(Module):
         a gradient, and like `backward()`.
         """
         if lr is not None:
-            demand_settings(type(self.rule).__name__, {"lr": lr})
+            demand_rate(type(self.rule).__name__, "step", lr)
         if loss is not None and not isinstance(loss, ts.Tensor):
             message = f"step(loss) takes the number that the model's call gave, not {type(loss).__name__}"
             raise LaunchError(Diagnostic("TS105", f"{message}; step() goes by the .grad that loss.backward() has set"))

@@ -39,7 +39,7 @@ from tessera.runtime.code.reads import reads
 from tessera.runtime.code.watch import Watch
 from tessera.runtime.explanation import Explanation
 from tessera.runtime.processor import measured_figures
-from tessera.tracebacks import leave
+from tessera.tracebacks import leave, outward
 
 if TYPE_CHECKING:
     from tessera.runtime.autotune.choose import Choice
@@ -127,6 +127,7 @@ class Compiled:
         """Per kernel what the target's compiler tells: registers, shared memory, spills ..."""
         return self.artifact.resources
 
+    @outward
     def ir(self, level: str = "graph", generic: bool = False) -> str:
         """The IR at `level`: graph, schedule, tile or target, for people; `generic`: as MLIR's generic text.
 

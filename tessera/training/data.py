@@ -74,7 +74,10 @@ class Feed:
         if not self.by_number and not hasattr(self.data, "__iter__") and not hasattr(self.data, "__getitem__"):
             message = "an iterable of batches, or a function that gives the batch of a number"
             raise LaunchError(Diagnostic("TS372", f"data are {message}; not {type(data).__name__}"))
-        self.once = not self.by_number and iter(self.data) is self.data
+        try:
+            self.once = not self.by_number and iter(self.data) is self.data
+        except TypeError:  # its class has __getitem__ for other things
+            raise LaunchError(Diagnostic("TS372", f"data are batches, not {type(data).__name__}")) from None
         """whether the data are an iterator, which cannot begin again"""
         self.passes: int | None = None
         """the passes after which there are no more batches; None: any number"""

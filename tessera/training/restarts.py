@@ -15,6 +15,7 @@ from tessera.fitted import fitted
 from tessera.nn import tree
 from tessera.nn.module import Module
 from tessera.optimizers import BoundOptimizer
+from tessera.runtime.callsite import call_span
 from tessera.runtime.eager.creation import asarray
 from tessera.runtime.eager.recorded import no_grad
 from tessera.training.provenance import host_array
@@ -52,6 +53,8 @@ def fault_tolerant(
         )
 
     def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
+        if not callable(f):
+            raise LaunchError(Diagnostic("TS105", f"fault_tolerant decorates a function, not {f!r}", call_span()))
         steps = inspect.isgeneratorfunction(f)
         run = functools.partial(_steps, f, kinds, max_restarts, every) if steps else None
         return functools.wraps(f)(run or functools.partial(_call, f, kinds, max_restarts))

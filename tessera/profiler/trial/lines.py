@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
+from tessera.fitted import fitted
 from tessera.profiler.quantity import format_time
 from tessera.profiler.recording import Recording
 from tessera.profiler.trial.intervals import MedianInterval, median_interval
@@ -107,6 +108,7 @@ def texts_of(files: Iterable[str], known: Mapping[str, str] | None = None) -> di
     return {file: "".join(linecache.getlines(file)) for file in set(files) if file and file not in (known or {})}
 
 
+@fitted
 def side_by_side(before: Callable[[], object], after: Callable[[], object], budget: float = 2.0) -> LineComparison:
     """Calls both by turns for about `budget` seconds, at least 20 times each, and compares them line by line.
 

@@ -102,6 +102,7 @@ def manual_seed(seed: int) -> None:
     _seeds.base, _seeds.draws = int(seed), itertools.count()
 
 
+@fitted
 def random_key() -> int:
     """A key of this thread's stream of random numbers: another at each call, the same ones after `manual_seed`."""
     return _seeds.next() & 0x7FFFFFFFFFFFFFFF

@@ -29,6 +29,16 @@ def line_of(raised, text):
     return found
 
 
+def test_transforms_of_tensors_that_require_a_gradient():
+    x = ts.tensor([1.0, 2.0], requires_grad=True)
+    value, tangent = ts.jvp(lambda a: a * a, (x,), (ts.ones((2,)),))
+    assert value.tolist() == [1.0, 4.0] and tangent.tolist() == [2.0, 4.0]
+    assert ts.vjp(lambda a: a * a, x)[1](ts.ones((2,)))[0].tolist() == [2.0, 4.0]
+    assert ts.hvp(lambda a: ts.sum(a * a * a), (x,), (x,)).tolist() == [6.0, 24.0]
+    ts.sum(tangent).backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
 def test_gradients_are_those_of_ts_grad():
     w, b, x = leaf(8, 4), leaf(4, seed=1), np.random.default_rng(2).standard_normal((16, 8)).astype(np.float32)
 

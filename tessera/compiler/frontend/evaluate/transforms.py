@@ -34,7 +34,7 @@ from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.compiler.frontend.syntax.trees import clone
 from tessera.fitting import Callee, misfit, parameters_of
 from tessera.language import transforms
-from tessera.language.transforms import OPTIONS, PARAMETERS, RULES, UNNAMED, Transform, hashable
+from tessera.language.transforms import OPTIONS, RULES, UNNAMED, Transform, hashable
 
 MAKERS = ("grad", "value_and_grad", "jacfwd", "jacrev", "jacobian", "hessian", "remat", "vmap")
 """transforms that give a function"""
@@ -94,7 +94,7 @@ def definition_of(python: Callable[..., Any], options: Mapping[str, Any]) -> Def
         function = TransformedRef(transform, function)
         name = name if transform.name in UNNAMED else f"{transform.name}_{name}"
     tree = original.tree
-    own = PARAMETERS.get(options["transforms"][-1].name)
+    own = transforms.parameters_of(options["transforms"])
     arguments = tree.args if own is None else _positional(own, tree)
     if any(transform.name == "vmap" for transform in options["transforms"]):  # annotations are those of one element
         arguments = clone(arguments)
