@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any
 
 import tessera as ts
@@ -11,7 +10,6 @@ from tessera import Tensor
 from tessera.language.drawing import implied_key
 from tessera.nn import init
 from tessera.nn.module import Module
-from tessera.nn.tree import Theirs
 
 
 class Linear(Module):
@@ -22,7 +20,6 @@ class Linear(Module):
 
     weight: Tensor["D", "H"]
     bias: Tensor["H"] | None
-    _in_pytorch = MappingProxyType({"weight": Theirs(("weight",), turned=True)})
 
     def __init__(
         self, inputs: int, outputs: int, *, key: int | None = None, bias: bool = True, dtype: Any = ts.f32,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import types
 from collections.abc import Mapping
@@ -124,7 +123,7 @@ class Module:
         own = {leaf.path: leaf.array for leaf in tree.leaves(self)}
         if layout not in (None, "torch"):
             raise LaunchError(Diagnostic("TS105", f"the layout of a state is 'torch' or None, not {layout!r}"))
-        return own if layout is None else _as_pytorch(self, own)
+        return own if layout is None else deferred("checkpoint.pytorch").given(self, own)
 
     def load_state_dict(self, state: Mapping[str, Any], layout: Literal["torch"] | None = None) -> None:
         """Copies the arrays of `state`, which must have the names, shapes and dtypes of `state_dict()`. Arrays of any
@@ -137,12 +136,9 @@ class Module:
         own = self.state_dict()
         if layout is not None:
             check_state(self.state_dict(layout), state, type(self).__name__)
-            state = _from_pytorch(self, state)
-        elif (strange := state.keys() - own.keys()) and strange <= {
-            n for _, theirs in tree.in_pytorch(self) for n in theirs.names
-        }:
-            message = f"these are the names of PyTorch's layers: load_state_dict(state, {_PYTORCH})"
-            raise LaunchError(Diagnostic("TS361", message))
+            state = deferred("checkpoint.pytorch").taken(self, state)
+        elif strange := state.keys() - own.keys():
+            deferred("checkpoint.pytorch").demand_other(self, strange)
         check_state(own, state, type(self).__name__)
         with ts.no_grad():
             self._take(tree.replaced(self, {n: _loaded(held, state[n]) for n, held in own.items()}))
@@ -227,29 +223,6 @@ def _loaded(held: Any, given: Any) -> Any:
     return held
 
 
-_PYTORCH = 'layout="torch"'
-
-
-def _as_pytorch(module: Module, own: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for path, theirs in tree.in_pytorch(module):
-        array = ts.asarray(own[path]).detach() if path else ts.zeros((), ts.int64)
-        first, *others = theirs.names
-        found[first] = (array.T if theirs.turned else array).copy()
-        found |= {name: ts.zeros_like(array) for name in others}
-    return found
-
-
-def _from_pytorch(module: Module, state: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for path, theirs in tree.in_pytorch(module):
-        if path:
-            first, *others = [ts.asarray(state[name]).detach() for name in theirs.names]
-            array = functools.reduce(ts.add, others, first)
-            found[path] = array.T if theirs.turned else array
-    return found
-
-
 def check_state(wanted: Mapping[str, Any], state: Mapping[str, Any], owner: str) -> None:
     """Raises LaunchError TS361 unless both have the same names, shapes and dtypes."""
     faults = [f"{n} is missing" for n in wanted if n not in state]
@@ -264,7 +237,7 @@ def check_state(wanted: Mapping[str, Any], state: Mapping[str, Any], owner: str)
         if turned:
             faults.append(
                 f"PyTorch's linear layers hold {turned[0]} and all others the other way round, square ones too: "
-                f"load_state_dict(state, {_PYTORCH})"
+                'load_state_dict(state, layout="torch")'
             )
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
         raise LaunchError(Diagnostic("TS361", f"this state does not belong to {owner}: {shown}"))

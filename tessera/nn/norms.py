@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import MappingProxyType
 from typing import Any
 
 import tessera as ts
@@ -11,7 +10,6 @@ from tessera import Tensor
 from tessera.errors import Diagnostic, LaunchError
 from tessera.language.drawing import averages, move
 from tessera.nn.module import Module, buffer
-from tessera.nn.tree import Theirs
 
 
 class LayerNorm(Module):
@@ -89,13 +87,6 @@ class BatchNorm(Module):
     var: Tensor["C"] = buffer()
     eps: float
     momentum: float
-    _in_pytorch = MappingProxyType(
-        {
-            "mean": Theirs(("running_mean",)),
-            "var": Theirs(("running_var",)),
-            None: Theirs(("num_batches_tracked",)),
-        }
-    )
 
     def __init__(self, channels: int, *, eps: float = 1e-5, momentum: float = 0.1, dtype: Any = ts.f32) -> None:
         self.weight, self.bias = ts.ones((channels,), dtype), ts.zeros((channels,), dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
 import tessera as ts
@@ -11,9 +10,6 @@ from tessera.fitted import fitted
 from tessera.nn import init
 from tessera.nn.dense import Linear
 from tessera.nn.module import Module
-from tessera.nn.tree import Theirs
-
-_MATRICES = {"input": Theirs(("weight_ih_l0",), turned=True), "state": Theirs(("weight_hh_l0",), turned=True)}
 
 
 class LSTM(Module):
@@ -31,7 +27,6 @@ class LSTM(Module):
     state: Tensor["H", "4*H"]
     bias: Tensor["4*H"]
     out: Linear | None
-    _in_pytorch = MappingProxyType({**_MATRICES, "bias": Theirs(("bias_ih_l0", "bias_hh_l0"))})
 
     def __init__(
         self,
@@ -76,9 +71,6 @@ class GRU(Module):
     state: Tensor["H", "3*H"]
     bias: Tensor["3*H"]
     state_bias: Tensor["3*H"]
-    _in_pytorch = MappingProxyType(
-        {**_MATRICES, "bias": Theirs(("bias_ih_l0",)), "state_bias": Theirs(("bias_hh_l0",))}
-    )
 
     def __init__(self, input_size: int, hidden_size: int, *, key: int | None = None, dtype: Any = ts.f32) -> None:
         self.input, self.state, self.bias = _weights(input_size, hidden_size, 3, key, dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any, Literal
 
 import tessera as ts
@@ -14,14 +13,12 @@ from tessera.nn.dense import MLP, Dropout, SwiGLU
 from tessera.nn.heads import MultiHeadAttention
 from tessera.nn.module import Module
 from tessera.nn.norms import LayerNorm, RMSNorm
-from tessera.nn.tree import Theirs
 
 
 class _Row(Module):
     """Base of layers in sequence: `model[0]` is the first, and `for layer in model` visits them."""
 
     layers: list
-    _in_pytorch = MappingProxyType({"layers": Theirs(("",))})
 
     def __getitem__(self, index):
         return self.layers[index]

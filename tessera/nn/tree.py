@@ -10,7 +10,7 @@ import dataclasses
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
@@ -70,34 +70,9 @@ def _collect(tree: Any, path: str, buffer: bool, found: list[Leaf]) -> None:
             _collect(held, f"{path}.{name}" if path else name, buffer or is_state, found)
 
 
-class Theirs(NamedTuple):
-    """What PyTorch calls the field of a layer: the terms of a sum have several names, and "" is no level of its own.
-    `turned`: a matrix that it holds the other way round."""
-
-    names: tuple[str, ...]
-    turned: bool = False
-
-
-IN_PYTORCH = "_in_pytorch"
-"""the attribute of layers that maps their fields to `Theirs`; None stands for what only PyTorch has, which is 0"""
-
-
-def in_pytorch(tree: Any, path: str = "", place: str = "", own: Theirs | None = None) -> Iterator[tuple[str, Theirs]]:
-    """The arrays of a tree by path, and what PyTorch calls them; "" is the path of what only PyTorch has."""
-    own = Theirs(("",)) if own is None else own
-    if is_array(tree):
-        yield path, Theirs(tuple(_joined(place, n) for n in own.names), own.turned)
-        return
-    inner, known = _joined(place, own.names[0]), getattr(tree.__class__, IN_PYTORCH, {})
-    for name, held, _ in _parts(tree):
-        if held.__class__ not in _PLAIN:
-            yield from in_pytorch(held, _joined(path, name), inner, known.get(name, Theirs((name,))))
-    if None in known:
-        yield "", Theirs((_joined(inner, known[None].names[0]),))
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path and name else path or name
+def parts(tree: Any) -> list[tuple[str, Any]]:
+    """The children of a tree that may hold arrays, by name."""
+    return [(name, held) for name, held, _ in _parts(tree) if held.__class__ not in _PLAIN]
 
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
