@@ -526,8 +526,8 @@ def full(shape: Any, value: Any, dtype: Any = 'f32') -> Any:
 
 def gather(source: Any, index: Any, *more: Any, axis: Any = -1, dim: Any = ...) -> Any:
     """Elements of a tensor at computed indices, one integer tile per axis. For a tile, elements along `axis`, as in
-    NumPy's `take_along_axis`: `index` is as long as the tile along the other axes. An index out of range gives padding:
-    0, and left out of reductions.
+    NumPy's `take_along_axis`: `index` is as long as the tile along the other axes. An index out of range, also a
+    negative one, gives padding: 0, and left out of reductions.
 
     - *Shapes:* the index tiles' common shape; of a tile `[M, N], [M, K] -> [M, K]` for the last axis
     - *Dtypes:* indices are integers; gives the dtype of the tensor or tile

@@ -25,8 +25,8 @@ MOVES = "Every element moves through scratch memory, or through shared memory on
 
 class Gather(TileBuiltin):
     """Elements of a tensor at computed indices, one integer tile per axis. For a tile, elements along `axis`, as in
-    NumPy's `take_along_axis`: `index` is as long as the tile along the other axes. An index out of range gives padding:
-    0, and left out of reductions."""
+    NumPy's `take_along_axis`: `index` is as long as the tile along the other axes. An index out of range, also a
+    negative one, gives padding: 0, and left out of reductions."""
 
     shapes = "the index tiles' common shape; of a tile `[M, N], [M, K] -> [M, K]` for the last axis"
     dtypes = "indices are integers; gives the dtype of the tensor or tile"
