@@ -200,8 +200,19 @@ ts.optimizers.Cosine(1e-3, steps=10.5)
 ts.optimizers.ClipNorm(None)
 """.strip().splitlines()
 
+OUTSIDE = """
+ts.train(None, ts.optimizers.SGD(0.1), len, [], stpes=3)
+ts.train(None, ts.optimizers.SGD(0.1), len, [], steps="many")
+ts.set_num_threads("a")
+ts.checkpoint.save("folder", keep="all")
+ts.checkpoint.load(strict="yes")
+ts.progress([], steps="x")
+ts.manual_seed("a")
+""".strip().splitlines()
+"""functions that programs do not call"""
 
-@pytest.mark.parametrize("call", CALLS)
+
+@pytest.mark.parametrize("call", [*CALLS, *OUTSIDE])
 def test_a_text_says_what_the_run_says(call: str) -> None:
     text = f"import tessera as ts\n\nmade = {call}\n"
     (found,) = problems(text)
@@ -210,6 +221,21 @@ def test_a_text_says_what_the_run_says(call: str) -> None:
         exec(compile(text, "settings.py", "exec"), {})
     said = e.value.diagnostics[0]
     assert (found.code, found.message, found.span) == (said.code, said.message, said.span)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import tessera\n\ntessera.set_num_threads('a')\n",
+        "from tessera import set_num_threads as threads\n\nthreads('a')\n",
+        "from tessera import checkpoint as kept\n\nkept.exists(folder=3.5)\n",
+        "import tessera.checkpoint as kept\n\nkept.exists(folder=3.5)\n",
+        "import os, tessera as ts\n\nts.set_num_threads('a')\n",
+    ],
+)
+def test_it_does_so_whatever_an_import_calls_it(text: str) -> None:
+    assert [d.code for d in problems(text)] == ["TS105"]
+    assert not problems(text.replace("'a'", "2").replace("3.5", "'folder'"))
 
 
 def problems(text: str) -> list[Diagnostic]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,27 @@ from tessera.compiler.frontend.names.vocabulary import FUNCTIONS, LIBRARIES, SPA
 from tessera.compiler.frontend.syntax.parse import parse_module
 
 
+@cache
+def _scope(file: Path) -> TextScope:
+    text = file.read_text("utf-8")
+    return TextScope(str(file), text, parse_module(text, str(file))[0])
+
+
+def outside(module: str, name: str) -> Any:
+    """A function of the package that is called outside of programs, `train` of `tessera`, as its text has it; MISSING
+    where there is none, and where the text is not to be had."""
+    module = vars(tessera)["_HOME"].get(name, module) if module == "tessera" else module
+    place = Path(tessera.__path__[0], *module.split(".")[1:])
+    file = place.with_suffix(".py") if not (place / "__init__.py").is_file() else place / "__init__.py"
+    return _scope(file).lookup(name) if module.startswith("tessera.") and file.is_file() else MISSING
+
+
 class TextLibrary:
     """A package of the house that is written as users write programs."""
 
     def __init__(self, package: str) -> None:
         self.package = package
         self.folder = Path(tessera.__path__[0], package.partition(".")[2])
-        self._scopes: dict[Path, TextScope] = {}
 
     @cached_property
     def homes(self) -> dict[str, str]:
@@ -49,10 +63,7 @@ class TextLibrary:
             return MISSING
         if not module:
             return Namespace(f"{self.package}.{name}")
-        if file not in self._scopes:
-            text = file.read_text("utf-8")
-            self._scopes[file] = TextScope(str(file), text, parse_module(text, str(file))[0])
-        return self._scopes[file].lookup(name)
+        return _scope(file).lookup(name)
 
     def names(self) -> Iterable[str]:
         """What the package gives."""

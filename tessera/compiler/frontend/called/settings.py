@@ -10,11 +10,12 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from tessera.compiler.frontend.library import outside
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.settings import fixes, is_fitted, misfit_of
-from tessera.compiler.frontend.names.values import UNKNOWN, ClassRef, Record
+from tessera.compiler.frontend.names.values import UNKNOWN, ClassRef, Missing, Record, Unknown
 from tessera.compiler.frontend.syntax.by_node import by_node
 from tessera.compiler.frontend.syntax.parse import Source
 from tessera.errors import Diagnostic
@@ -68,10 +69,24 @@ def _callee(scope: TextScope, call: ast.Call, hidden: frozenset[str]) -> Closure
     if head in hidden or len(bound) != 1 or not isinstance(bound[0], (ast.Import, ast.ImportFrom, ast.ClassDef)):
         return None
     found = read(scope, dotted)
+    if isinstance(found, (Missing, Unknown)):
+        found = outside(*_full_name(bound[0], dotted))
     if isinstance(found, ClassRef):
         made = found.members.get("__init__", found)
         return found if isinstance(made, (Closure, ClassRef)) and is_fitted(made) else None
     return found if isinstance(found, Closure) and is_fitted(found) else None
+
+
+def _full_name(binder: ast.stmt, dotted: str) -> tuple[str, str]:
+    """The module and the name that `ts.checkpoint.save` means, by the import of `ts`."""
+    head, _, rest = dotted.partition(".")
+    for alias in binder.names if isinstance(binder, (ast.Import, ast.ImportFrom)) else ():
+        if (alias.asname or alias.name.partition(".")[0]) == head:
+            package = f"{binder.module}." if isinstance(binder, ast.ImportFrom) else ""
+            head = package + alias.name if package or alias.asname else head
+            break
+    module, _, name = f"{head}.{rest}".rstrip(".").rpartition(".")
+    return module, name
 
 
 def _finding(
