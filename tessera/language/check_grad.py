@@ -24,7 +24,7 @@ def check_grad(
     differences.
     """
     at = _positions(args) if argnums is None else tuple(argnums) if isinstance(argnums, list | tuple) else (argnums,)
-    if not at or any(not isinstance(i, int) for i in at):
+    if not at or any(not isinstance(i, int) or not -len(args) <= i < len(args) for i in at):
         raise AssertionError(f"check_grad differentiates by positions of arguments, not {argnums!r}")
     where = cast("tuple[int, ...]", at)
     checked = transformed(function, Transform("grad", where)) if order == 2 else function

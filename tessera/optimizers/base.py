@@ -121,8 +121,11 @@ class Optimizer:
         raise NotImplementedError
 
     def init(self, model: Any) -> OptimizerState:
-        """The state before the first step. Raises LaunchError TS362 if one array is two parameters."""
+        """The state before the first step. Raises LaunchError TS362 if there are no parameters, or one array is two."""
         trained = self._trained(model)
+        if not trained and not tree.parameters(model):
+            message = f"{type(model).__name__} has no parameters: arrays of floats, in a module, a list or a dict"
+            raise LaunchError(Diagnostic("TS362", message))
         if shared := tree.same_array(trained):
             message = f"{' and '.join(shared)} are one array: hold it at one place, and use that twice"
             raise LaunchError(

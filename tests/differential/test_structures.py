@@ -253,3 +253,13 @@ def test_numbers_of_a_dataclass_are_configuration_in_loops(loop):
 def test_numbers_of_a_dataclass_that_a_loop_changes_are_carried():
     found = ts.function(a_scale_that_grows)(Layer(X, 3), 3)
     assert found.parts == 3 and float(found.scale) == 16.0 and np.array_equal(found.weight, X / 64)
+
+
+@pytest.mark.parametrize("reps", [2, (2,), (3, 1), (2, 1, 3)])
+def test_ts_tile_is_numpys_outside_of_kernels(reps):
+    x = X.astype(np.float32)
+    wanted = np.tile(x, reps)
+    np.testing.assert_array_equal(ts.tile(x, reps), wanted)
+    np.testing.assert_array_equal(ts.function(lambda x: ts.tile(x, reps=reps))(x), wanted)
+    (gradient,) = ts.grad(lambda x: ts.sum(ts.tile(x, reps)), argnums=(0,))(x)
+    np.testing.assert_array_equal(gradient, np.full_like(x, np.prod(reps)))

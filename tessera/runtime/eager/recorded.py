@@ -44,6 +44,15 @@ class no_grad:
     """Inside of a `with` block, or of a function that it decorates, nothing is recorded for `backward()`. What a
     compiled function computes there is constant for derivatives of what follows."""
 
+    def __new__(cls, function: Any = None) -> Any:
+        """`@ts.no_grad` is `@ts.no_grad()`."""
+        if function is not None and not callable(function):
+            message = (
+                f"no_grad stands before a function or in `with ts.no_grad():`, and takes no {type(function).__name__}"
+            )
+            raise LaunchError(Diagnostic("TS105", message, call_span()))
+        return super().__new__(cls) if function is None else cls()(function)
+
     def __init__(self) -> None:
         self._tokens: list[Token[bool]] = []
         self.__tessera_builtin__ = "tessera.no_grad()"

@@ -86,6 +86,11 @@ def in_another_order(x: Tensor["B", "D"], i: Tensor["B", "K", ts.int64]):
         (lambda: ts.randint(10, (3,)), r"TS105.*a seed comes first: ts\.randint\(seed, \(3, 4\), 0, 10\)"),
         (lambda: ts.var(X, unbiased=False), r"TS105.*correction=0"),
         (lambda: nn.LSTM(2, 3, batch_first=True), r"TS105.*nothing \(x is \[B, T, D\]\) for batch_first="),
+        (lambda: ts.no_grad(3), r"TS105.*stands before a function or in `with ts\.no_grad\(\):`, and takes no int"),
+        (lambda: ts.tile(X), r"TS105.*tile\(x, reps\) needs 'reps'"),
+        (lambda: ts.optimizers.SGD(0.1).init(3), "TS362.*int has no parameters: arrays of floats, in a module"),
+        (lambda: ts.optimizers.SGD(0.1).init({"w": 3}), "TS362.*dict has no parameters"),
+        (lambda: ts.check_grad(ts.sum, X, argnums=[9]), r"TS105.*positions of arguments, not \[9\]"),
         (lambda: nn.LSTM(2, 3, bidirectional=True), r"TS105.*ts\.flip\(x, 1\)"),
     ],
 )  # fmt: skip

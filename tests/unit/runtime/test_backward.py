@@ -229,7 +229,11 @@ def test_where_nothing_is_recorded():
     def by_decorator():
         return w * 2.0
 
-    assert not by_decorator().requires_grad
+    @ts.no_grad
+    def without_brackets():
+        return w * 2.0
+
+    assert not by_decorator().requires_grad and not without_brackets().requires_grad
     assert not (w > 1).requires_grad and not w.detach().requires_grad and not ts.stop_gradient(w * 2.0).requires_grad
     assert not (ts.ones((2,)) * 2.0).requires_grad
     (w * w.detach()).sum().backward()

@@ -109,6 +109,8 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
         return with_config(callee.owner, kwargs)
     if isinstance(callee, Method) and isinstance(callee.owner, Several):
         return undecided.called(callee)
+    if callee == Namespace("tessera.tile") and ev.definition.kind == "function":
+        callee = OperatorRef("tile")
     if isinstance(callee, Builtin) and callee.path in BUILTINS:
         return BUILTINS[callee.path](ev, node, args, kwargs)
     if isinstance(callee, (Namespace, Record, Number, Expr)) or ev.layer.owns(callee):
