@@ -28,7 +28,7 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.frontend.evaluate, compiler.frontend.function.builtins, compiler.frontend.kernel, "
                        "compiler.frontend.public_names, language.absent, nn.module"),
     "TS105": CodeEntry("Bad call", "the arguments do not fit the callee's parameters",
-                       "checkpoint, compiler, fitted, language, nn, optimizers, runtime, training"),
+                       "checkpoint, compiler, fitted, language, nn, optimizers, profiler, runtime, training"),
     "TS106": CodeEntry("Failed assertion", "an assert over compile-time values is false",
                        "compiler.frontend.evaluate, compiler.frontend.kernel"),
     "TS107": CodeEntry("Compile-time error", "ordinary Python evaluated at compile time raised an exception",
@@ -116,7 +116,8 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.lower.memory_limit"),
     "TS359": CodeEntry("Mapping note", "vmap runs an operation as a loop over the elements",
                        "compiler.frontend.function.mapping"),
-    "TS361": CodeEntry("Training error", "a state's names, shapes or dtypes are not the model's", "nn.module"),
+    "TS361": CodeEntry("Training error", "a state's names, shapes or dtypes are not the model's",
+                       "checkpoint.pytorch, nn.module"),
     "TS362": CodeEntry("Training error", "a gradient or an optimizer's state does not belong to the parameters",
                        "optimizers.base, optimizers.bound, optimizers.gradients"),
     "TS363": CodeEntry("Checkpoint error", "a checkpoint is not there, not whole or damaged",
@@ -175,7 +176,7 @@ CODES: dict[str, CodeEntry] = {
     "TS421": CodeEntry("Kernel warning", "the last step of a range stores past the range's end",
                        "compiler.frontend.kernel.checks.ends"),
     # TS5xx: launching
-    "TS501": CodeEntry("Launch error", "an argument has the wrong type, shape, dtype or device", "runtime"),
+    "TS501": CodeEntry("Launch error", "an argument has the wrong type, shape, dtype or device", "fitted, runtime"),
     "TS502": CodeEntry("Launch error", "a dim cannot be solved from the arguments",
                        "compiler.frontend, compiler.graph, runtime.call"),
     "TS503": CodeEntry("Launch error", "a parameter that the kernel writes to is read-only or not contiguous",
@@ -219,7 +220,7 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.pipeline"),
     # TS7xx: profiling
     "TS701": CodeEntry("Profile error", "a file is not a saved profile, or is damaged", "profiler.storage"),
-    "TS702": CodeEntry("Profiler error", "a profiler is entered while it is recording, or every=0", "profiler.session"),
+    "TS702": CodeEntry("Profiler error", "a profiler is entered while it is recording", "profiler.session"),
     "TS703": CodeEntry("Profiler error", "events or schedules are asked for in a form that there is none for",
                        "profiler.export"),
     # TS8xx: distribution

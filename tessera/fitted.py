@@ -94,7 +94,7 @@ def told(
     return None
 
 
-_OF_ARGUMENTS = (TypeError, ValueError, AttributeError, LookupError, AssertionError, ArithmeticError)
+_OF_ARGUMENTS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
 def _misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], ahead: bool) -> Misfit | None:

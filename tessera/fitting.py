@@ -199,7 +199,7 @@ def range_of(owners: Sequence[str], name: str) -> str:
 
 # kinds
 
-_TOLD = frozenset({"train.optimizer", "train.loss"})
+_TOLD = frozenset({"train.optimizer", "train.loss", "compile.target", "compile.dims"})
 """what a function itself refuses, with more to say"""
 _CLASSES = {
     "Group": "a Group",
@@ -278,7 +278,9 @@ def _either(kinds: Sequence[Kind]) -> Kind:
 
 def _number(words: str, holds: Callable[[Any], bool], interval: str) -> Kind:
     """A number in an interval as mathematics writes it: `[0, 1)` has 0 and not 1."""
-    least, most = (float(end) for end in (interval or "(-inf, inf)")[1:-1].split(","))
+    if not interval:
+        return Kind(words, holds)
+    least, most = (float(end) for end in interval[1:-1].split(","))
     open_, closed = interval.startswith("("), interval.endswith("]")
     above = "" if least == -math.inf else f"more than {least:g}" if open_ else f"at least {least:g}"
     below = "" if most == math.inf else f"at most {most:g}" if closed else f"less than {most:g}"
@@ -301,10 +303,11 @@ def is_whole(value: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether it is a real number, also NumPy's or an array without axes."""
-    if isinstance(value, (bool, Real)):
-        return not isinstance(value, bool)
+    if isinstance(value, (bool, str, bytes, Real)):
+        return isinstance(value, Real) and not isinstance(value, bool)
     dtype = str(getattr(value, "dtype", "bool"))
-    return getattr(value, "shape", None) == () and hasattr(value, "__float__") and dtype[:4] not in ("bool", "comp")
+    strange = dtype.startswith(("bool", "comp", "date", "time", "obj", "<", ">", "|"))
+    return getattr(value, "shape", None) == () and hasattr(value, "__float__") and not strange
 
 
 def is_bool(value: Any) -> bool:

@@ -83,6 +83,7 @@ class TesseraMagics(Magics):
             return
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop("tessera", None)
+        shell.magics_manager.lazy_magics.pop("tessera", None)
         shell.events.unregister("pre_run_cell", magics._remember)
         shell.events.unregister("post_run_cell", magics._tell)
         for key in _KEYS:

@@ -66,7 +66,7 @@ class Profiler:
 
     def __init__(self, *, tiles: bool = True, host: bool = True, every: int = 1) -> None:
         if every < 1:
-            raise TesseraError(f"every={every}: one call in so many is recorded, so it is at least 1", code="TS702")
+            raise TesseraError(f"every={every}: one call in so many is recorded, so it is at least 1", code="TS105")
         self.recording = Recording()
         self._tiles, self._host, self._every = tiles, host, every
         self._sampler: Sampler | None = None

@@ -252,6 +252,10 @@ def compile(
     if mode is not None or f is None:
         decorate = in_mode(mode=mode)
         return decorate if f is None else decorate(f)
+    if not isinstance(target, str) or not isinstance(dims, (Mapping, type(None))):
+        what = target if not isinstance(target, str) else dims
+        message = f"target is a name and dims a dict, not {type(what).__name__}; pass examples with arguments=(...)"
+        raise LaunchError(Diagnostic("TS105", f"compile: {message}"))
     fn = f if isinstance(f, Decorated) else Function(f)
     fixed = dict(dims or {})
     for name, size in fixed.items():

@@ -356,7 +356,7 @@ WRONG: list[tuple[Any, str, str]] = [
     (lambda x: ts.fft.rfft(x + 1j), "TS107", "rfft takes real numbers, not complex64; say which part of them"),
     (lambda x: ts.fft.fft(x, n=0), "TS107", "a transform has at least 1 element, not 0"),
     (lambda x: ts.fft.irfft(x, n=-3), "TS107", "a transform has at least 1 element, not -3"),
-    (lambda x: ts.fft.fft(x, n=2.5), "TS107", "the length of a transform is a whole number, not 2.5"),
+    (lambda x: ts.fft.fft(x, n=2.5), "TS105", "n is a whole number or None, not 2.5"),
     (lambda x: ts.fft.fft(x, norm="odd"), "TS107", "norm is 'backward', 'ortho' or 'forward', not 'odd'"),
     (lambda x: ts.fft.fftn(x, axes=(0, -2)), "TS107", "name one axis twice"),
     (lambda x: ts.fft.fftn(x, s=(2, 2), axes=(0,)), "TS107", "s has 2 lengths for 1 axes"),

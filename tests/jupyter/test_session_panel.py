@@ -95,13 +95,22 @@ def test_it_follows_the_kernel(side):
     expect(card(panel, "layer")).to_contain_text("None yet")
 
 
+def test_a_kernel_without_tessera_loads_it_by_a_button(side):
+    page, panel = side("without.ipynb", "1 + 1", f"{IMPORTS}\n{LAYERS.removeprefix('%%tessera')}")
+    page.page.evaluate("window.jupyterapp.shell.collapseRight()")
+    page.run(0)
+    page.page.locator(".jp-NotebookPanel-toolbar").get_by_role("button", name="Tessera").click()
+    panel.get_by_role("button", name="Load Tessera in this kernel").click()
+    page.run(1)
+    expect(card(panel, "layer")).to_be_visible()
+
+
 def test_a_slow_call_in_a_plain_notebook_is_profiled_from_the_toolbar(side):
     """Nothing of Tessera is typed but the program: what the screen offers leads to the hints."""
     page, panel = side("plain.ipynb", IMPORTS, LAYERS.removeprefix("%%tessera\n"), "%time layer(x, x)")
     page.page.evaluate("window.jupyterapp.shell.collapseRight()")
     page.run_all()
     page.page.locator(".jp-NotebookPanel-toolbar").get_by_role("button", name="Tessera").click()
-    panel.get_by_role("button", name="Load Tessera in this kernel").click()
     layer = card(panel, "layer")
     layer.locator("summary").click()
     layer.get_by_role("button", name="Profile layer(x, x)").click()

@@ -121,7 +121,11 @@ def test_training_with_scaled_products():
 
 @pytest.mark.parametrize(
     "kind, dtype, said",
-    [("row", ts.fp8_e4m3, "tensor, block, mx"), ("mx", ts.bf16, "not bf16"), ("mx", ts.fp8_e8m0, "not fp8_e8m0")],
+    [
+        ("row", ts.fp8_e4m3, "'tensor' or 'block' or 'mx', not"),
+        ("mx", ts.bf16, "not bf16"),
+        ("mx", ts.fp8_e8m0, "not fp8_e8m0"),
+    ],
 )
 def test_what_cannot_be_scaled_is_refused(kind, dtype, said):
     with pytest.raises(ValueError, match=said):

@@ -178,7 +178,7 @@ def test_the_line_at_which_the_memory_of_a_long_run_grows_is_found(
 def test_less_than_one_call_in_one_is_refused() -> None:
     with pytest.raises(TesseraError, match="at least 1") as refused:
         profiler(every=0)
-    assert refused.value.code == "TS702"
+    assert refused.value.code == "TS105"
 
 
 def test_calls_that_are_not_recorded_run_the_code_without_tile_records() -> None:

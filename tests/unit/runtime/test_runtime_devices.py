@@ -73,7 +73,7 @@ def test_threads():
     finally:
         ts.set_num_threads(before)
     for count in (0, -1, 1.5, True, "2"):
-        with pytest.raises(LaunchError, match="TS501"):
+        with pytest.raises(LaunchError, match=r"TS105(.|\n)*a whole number from 1 to 1024"):
             ts.set_num_threads(count)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import ClassRef, Record, is_dict, is_sequence
 from tessera.compiler.frontend.syntax.by_node import by_node
+from tessera.compiler.graph.operator import ALIASES
 from tessera.errors import Edit, Fix, Span
 from tessera.fitting import SOMETHING, Callee, Misfit, Setting, misfit, name_of, parameters_of
 from tessera.language.annotations import dotted_name
@@ -38,6 +39,9 @@ def misfit_of(
         constructor = made_with(cls) if callee.name == "__call__" else ()
         found = Callee(name, _parameters(callee.node), tuple(owners), is_fitted(callee), made_with=constructor)
     given = {name: argument(value) for name, value in kwargs.items()}
+    if not found.owners[1:]:  # functions take other libraries' names
+        names = {p.name for p in found.parameters}
+        given = {n if n in names or ALIASES.get(n) not in names else ALIASES[n]: v for n, v in given.items()}
     places = [argument(a) for a in args]
     made = not isinstance(callee, Closure) or callee.name == "__init__"
     if made and "Optimizer" in found.owners and places[:1] == [SOMETHING]:
