@@ -279,7 +279,7 @@ def _either(kinds: Sequence[Kind]) -> Kind:
 def _number(words: str, holds: Callable[[Any], bool], interval: str) -> Kind:
     """A number in an interval as mathematics writes it: `[0, 1)` has 0 and not 1."""
     if not interval:
-        return Kind(words, holds)
+        return Kind(words, lambda v: holds(v) and bool(v == v))  # no NaN
     least, most = (float(end) for end in interval[1:-1].split(","))
     open_, closed = interval.startswith("("), interval.endswith("]")
     above = "" if least == -math.inf else f"more than {least:g}" if open_ else f"at least {least:g}"
