@@ -105,6 +105,7 @@ def test_a_kernel_without_tessera_loads_it_by_a_button(side):
     expect(card(panel, "layer")).to_be_visible()
 
 
+@pytest.mark.usefixtures("own_page")  # where the panel has not been shown before Tessera was imported
 def test_a_slow_call_in_a_plain_notebook_is_profiled_from_the_toolbar(side):
     """Nothing of Tessera is typed but the program: what the screen offers leads to the hints."""
     page, panel = side("plain.ipynb", IMPORTS, LAYERS.removeprefix("%%tessera\n"), "%time layer(x, x)")
