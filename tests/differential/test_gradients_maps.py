@@ -136,6 +136,8 @@ def test_check_grad_finds_rules_that_are_wrong():
         ts.check_grad(wrong, X)
     with pytest.raises(AssertionError, match="positions of arguments"):
         ts.check_grad(wrong, np.arange(3))
+    with pytest.raises(AssertionError, match=r"positions of arguments, not \[9\]"):
+        ts.check_grad(wrong, X, argnums=[9])
 
 
 def test_operators_are_functions_to_transform():
