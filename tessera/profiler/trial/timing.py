@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from time import perf_counter, perf_counter_ns
+from time import perf_counter
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -14,7 +14,7 @@ from tessera.fitting import is_number
 from tessera.profiler.quantity import format_time
 from tessera.profiler.trial.intervals import MedianInterval, median_interval
 from tessera.profiler.trial.paired import LEAST, repeats
-from tessera.runtime.arrays.adapter import Adapter
+from tessera.runtime.arrays.adapter import Adapter, host_stopwatch
 from tessera.runtime.arrays.libraries import adapter_of
 from tessera.tracebacks import outward
 
@@ -64,7 +64,7 @@ def benchmark(function: Callable[..., Any], *args: Any, seconds: float = SECONDS
     adapter, device = _where((args, kwargs, function(*args, **kwargs)))
 
     def run(times: int) -> float:
-        stop = _on_host() if adapter is None else adapter.stopwatch()
+        stop = host_stopwatch() if adapter is None else adapter.stopwatch()
         for _ in range(times):
             function(*args, **kwargs)
         return stop() / times * 1e-9
@@ -94,8 +94,3 @@ def _where(held: Any) -> tuple[Adapter | None, str]:
         elif not isinstance(value, (type, ModuleType, FunctionType)):
             pending += getattr(value, "__dict__", {}).values()
     return None, HOST
-
-
-def _on_host() -> Callable[[], int]:
-    start = perf_counter_ns()
-    return lambda: perf_counter_ns() - start

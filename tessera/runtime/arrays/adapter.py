@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
+from time import perf_counter_ns
 from typing import Any
 
 from tessera.errors import Diagnostic, LaunchError
@@ -123,6 +124,12 @@ class Adapter:
     def stopwatch(self) -> Callable[[], int]:
         """Starts measuring on the current CUDA device's stream; the function that is returned waits and says the ns."""
         raise NotImplementedError
+
+
+def host_stopwatch() -> Callable[[], int]:
+    """Starts measuring on this processor; the function that is returned says the ns."""
+    start = perf_counter_ns()
+    return lambda: perf_counter_ns() - start
 
 
 def device_index(device: str) -> int:

@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from time import perf_counter_ns
 from typing import Any
 
 from tessera.compiler.frontend.analyse import analyse
@@ -23,7 +22,7 @@ from tessera.compiler.tile.program import Program
 from tessera.language.dims import DimError, evaluate, prod
 from tessera.language.lazy import np
 from tessera.language.schedule import names_in
-from tessera.runtime.arrays.adapter import Adapter
+from tessera.runtime.arrays.adapter import Adapter, host_stopwatch
 from tessera.runtime.arrays.devices import get_num_threads
 from tessera.runtime.arrays.libraries import CUPY, TORCH, adapter_of
 from tessera.runtime.call import straight
@@ -153,7 +152,7 @@ class Candidate:
         values, launch = self._restored(), self._launch
         library, device = self.prepared.library, self.prepared.device
         with nullcontext() if device == HOST else library.current(device):
-            stop = _stopwatch() if device == HOST else library.stopwatch()
+            stop = host_stopwatch() if device == HOST else library.stopwatch()
             for _ in range(repeat):
                 launch(*values)
             return max(stop(), 1) / repeat * 1e-9
@@ -171,11 +170,6 @@ class Candidate:
     def _copy(self, i: int) -> Any:
         adapter: Adapter = self.prepared.adapters[i]  # type: ignore[assignment]
         return _like(adapter, self._given[i], np.array(adapter.numpy(self._given[i])))
-
-
-def _stopwatch() -> Callable[[], int]:
-    start = perf_counter_ns()
-    return lambda: perf_counter_ns() - start
 
 
 def _like(adapter: Adapter, value: Any, array: Any) -> Any:
