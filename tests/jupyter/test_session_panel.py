@@ -109,6 +109,7 @@ def test_a_kernel_without_tessera_loads_it_by_a_button(side):
 def test_a_slow_call_in_a_plain_notebook_is_profiled_from_the_toolbar(side):
     """Nothing of Tessera is typed but the program: what the screen offers leads to the hints."""
     page, panel = side("plain.ipynb", IMPORTS, LAYERS.removeprefix("%%tessera\n"), "%time layer(x, x)")
+    expect(panel).to_contain_text("Tessera is not loaded in this kernel")  # asked before `import tessera` has run
     page.page.evaluate("window.jupyterapp.shell.collapseRight()")
     page.run_all()
     page.page.locator(".jp-NotebookPanel-toolbar").get_by_role("button", name="Tessera").click()
@@ -118,6 +119,15 @@ def test_a_slow_call_in_a_plain_notebook_is_profiled_from_the_toolbar(side):
     expect(layer.locator(".tessera-panel")).to_contain_text("in kernels")
     expect(layer.locator(".tessera-card-time")).to_contain_text("measured")
     page.shot("plain")
+
+
+def test_an_open_panel_fills_behind_the_import(side):
+    page, panel = side("opened_first.ipynb", IMPORTS, LAYERS.removeprefix("%%tessera\n"))
+    expect(panel).to_contain_text("Tessera is not loaded in this kernel")
+    page.run(0)
+    expect(panel).to_contain_text("No functions or kernels yet")
+    page.run(1)
+    eventually(lambda: names(panel), ["layer", "loop"])
 
 
 def test_edits_are_compared_when_somebody_asks(side):

@@ -1,4 +1,4 @@
-import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import { type INotebookTracker, NotebookActions, type NotebookPanel } from '@jupyterlab/notebook';
 import { Widget } from '@lumino/widgets';
 
 import { action, Runs, status } from './runs';
@@ -19,8 +19,8 @@ interface Followed {
 /**
  * The functions and kernels of the session, at the side: each with its card, its last profile and its history.
  *
- * It follows the notebook in front. While it is in view it asks the kernel once to be told of functions, and from then
- * on the kernel tells after each cell.
+ * It follows the notebook in front. While it is in view it asks the kernel to be told of functions, after each cell
+ * until Tessera is there, and from then on the kernel tells after each cell.
  */
 export class SessionPanel extends Widget {
   private _followed = new Map<NotebookPanel, Followed>();
@@ -45,6 +45,7 @@ export class SessionPanel extends Widget {
     this.node.append(this._head, this._said, this._load, this._list);
     this._list.addEventListener('keydown', event => this._walk(event));
     _notebooks.currentChanged.connect(() => this._turn());
+    NotebookActions.executed.connect(() => this._turn()); // behind `import tessera` the kernel answers
     this._show();
   }
 
@@ -63,10 +64,14 @@ export class SessionPanel extends Widget {
     this._turn();
   }
 
-  /** Another notebook is in front, or the panel has come into view. */
+  /** Another notebook is in front, the panel has come into view, or a cell has run: what was missing may be there. */
   private _turn(): void {
     const panel = this._notebooks.currentWidget;
     if (panel) {
+      const followed = this._followed.get(panel);
+      if (followed?.missing === 'extension') {
+        followed.asked = false;
+      }
       void this._ask(panel);
     }
     this._show();
@@ -87,6 +92,8 @@ export class SessionPanel extends Widget {
       const reply = await kernel.requestExecute(request).done.catch(() => null);
       if (reply === null) {
         followed.asked = false; // the kernel starts again: it is asked once it stands
+      } else if (reply.content.status === 'ok') {
+        followed.missing = ''; // its cards come as a message
       } else if (reply.content.status === 'error') {
         followed.missing = /not found/.test(reply.content.evalue) ? 'extension' : 'older';
       }
