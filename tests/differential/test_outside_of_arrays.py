@@ -54,6 +54,21 @@ def test_steps_from_starts_of_several_kinds(n: int, target: str) -> None:
     np.testing.assert_array_equal(y, 1)
 
 
+def turned_blocks(x: Tensor["M", 8, ts.f32], y: Tensor["P", 8, 8, ts.f32]):
+    for p in ts.tile.range(0, P):
+        y[p, :, :] = x[p * 8 : p * 8 + 8, :].T
+
+
+@TARGETS
+@pytest.mark.parametrize("m", [1, 8, 11])
+def test_transposed_blocks_that_lie_beyond_the_end(m: int, target: str) -> None:
+    x, y = array(m, 8), np.full((5, 8, 8), 7, np.float32)
+    rows = np.zeros((40, 8), np.float32)
+    rows[:m] = x
+    _, found = run(turned_blocks, x, y, target=target)
+    np.testing.assert_array_equal(found, rows.reshape(5, 8, 8).transpose(0, 2, 1))
+
+
 INDEX = np.array([1, 4, 5, -1, 2**31 - 1, -(2**31), 0], np.int32)
 INSIDE = np.array([True, True, False, False, False, False, True])
 

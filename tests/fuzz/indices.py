@@ -1,6 +1,6 @@
 """Random kernels of index arithmetic on every target, between pages that nothing may touch, against plain Python.
 
-    python -m tests.fuzz indices --count 100000 --seed 1
+    python -m tests.fuzz indices --count 100000 --seed 1 --targets cpu,baseline
 
 Programs run in a child process, so that one which ends it is a fault like others. Each fault is printed as a file that
 runs.
@@ -32,6 +32,7 @@ from tessera.compiler.pipeline import generate, lower
 from tessera.compiler.targets import base
 from tessera.compiler.targets.cpu.llvm import jit
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
+from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.errors import CompileError, DebugCheckError, TesseraError
 from tests.fuzz import index_oracle
 from tests.fuzz.functions import threads
@@ -95,7 +96,7 @@ def faults(p: Program, targets: list[str]) -> Iterator[tuple[str, str, str]]:
             codes = {d.code for d in getattr(e, "diagnostics", ())}
             yield "internal" if codes & {"TS900", "TS603"} or not codes else "refused", target, str(e)
             continue
-        for at_end, count in ((True, 1), (False, 2 if target == "cpu" else 1)):
+        for at_end, count in ((True, 1), (False, 2 if isinstance(chosen, CpuTarget) else 1)):
             memory = [Guarded(a, at_end) for a in p.arrays()]
             try:
                 with threads(count):
@@ -125,8 +126,8 @@ def quickly(quick: bool) -> Generator[None]:
         yield
 
 
-def targets_of(seed: int, emulate: int) -> list[str]:
-    some = ["cpu"] + (["reference"] if seed % 4 == 0 else [])
+def targets_of(seed: int, emulate: int, every: str = "cpu") -> list[str]:
+    some = every.split(",") + (["reference"] if seed % 4 == 0 else [])
     return [*some, EMULATOR] if emulate and seed % emulate == 0 and shutil.which("g++") else some
 
 
@@ -144,7 +145,7 @@ def child(given: argparse.Namespace) -> int:
     for seed in range(given.seed, given.seed + given.count):
         print(json.dumps({"seed": seed}), flush=True)
         p = program(seed)
-        targets = targets_of(seed, given.emulate)
+        targets = targets_of(seed, given.emulate, given.targets)
         with quickly(bool(given.quick and seed % 8)):
             found = list(faults(p, targets))
         counts.update(["tried", *targets, *dict.fromkeys(kind for kind, _, _ in found)])
@@ -163,6 +164,7 @@ def parent(given: argparse.Namespace) -> int:
     while first < end:
         count = min(500, end - first)
         options = ["--child", "--seed", str(first), "--count", str(count), "--emulate", str(given.emulate)]
+        options += ["--targets", given.targets]
         options += ["--refused"] if given.refused else []
         options += ["--quick"] if given.quick else []
         command = [sys.executable, "-m", "tests.fuzz", "indices", *options]
@@ -195,6 +197,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, default=1000, help="programs")
     parser.add_argument("--seed", type=int, default=1, help="of the first program; the others follow")
     parser.add_argument("--emulate", type=int, default=20, help="every how many programs run in the emulator; 0: none")
+    parser.add_argument("--targets", default="cpu", help="of each program; every fourth runs on the reference as well")
     parser.add_argument("--refused", action="store_true", help="show programs that are refused, too")
     parser.add_argument("--quick", action="store_true", help="seven of eight without LLVM's optimisation")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

@@ -1,14 +1,14 @@
 """Random control flow over lanes, against the same text run for one element after the other.
 
-`python -m tests.fuzz lanes --count 1000 --seed 1 --emulate 20`: branches, loops, break, continue and functions that
-return early, over integers that each lane has its own of. What a kernel says of a vector is what Python says of a
-number, so the text is its own oracle. Programs with odd seeds are of int32, and convert the counters of loops, which
-are int64; the others are of int64.
+    python -m tests.fuzz lanes --count 1000 --seed 1 --emulate 20 --targets cpu,baseline,reference
+
+Branches, loops, break, continue and functions that return early, over integers that each lane has its own of. What a
+kernel says of a vector is what Python says of a number, so the text is its own oracle. Programs with odd seeds are of
+int32, and convert the counters of loops, which are int64; the others are of int64.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import register_source
+from tests.fuzz.seeded import command
 from tests.kernel_runner import run
 
 NAMES = ("a", "b", "c")
@@ -154,8 +155,8 @@ def wanted(seed: int) -> tuple[list[int], list[int]]:
     return y, z
 
 
-def check(seed: int, targets: tuple[str, ...]) -> None:
-    """Raises AssertionError, with the text, where a target differs from Python."""
+def check(seed: int, targets: tuple[str, ...]) -> list[str]:
+    """Raises AssertionError, with the text, where a target differs from Python, or refuses the program."""
     text = program(seed)
     expected = wanted(seed)
     kernel_text = text.replace(", i=None)", ")")
@@ -173,21 +174,8 @@ def check(seed: int, targets: tuple[str, ...]) -> None:
         for got, want in zip((y, z), expected, strict=True):
             if not np.array_equal(got, want):
                 raise AssertionError(f"seed {seed} on {target}: {got.tolist()}, not {want}\n{text}")
+    return []
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz lanes", description=__doc__)
-    parser.add_argument("--count", type=int, default=1000, help="programs")
-    parser.add_argument("--seed", type=int, default=1, help="of the first program; the others follow")
-    parser.add_argument("--emulate", type=int, default=0, help="every how many programs run in the emulator; 0: none")
-    given = parser.parse_args(arguments)
-    faults = 0
-    for seed in range(given.seed, given.seed + given.count):
-        emulated = given.emulate and seed % given.emulate == 0
-        try:
-            check(seed, ("reference", "cpu", *(("emulator:sm_80",) if emulated else ())))
-        except AssertionError as e:
-            faults += 1
-            print(e, flush=True)
-    print(f"{given.count} programs tried, {faults} faults")
-    return 1 if faults else 0
+    return command("lanes", __doc__, check, arguments)

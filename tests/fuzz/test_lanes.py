@@ -6,12 +6,13 @@ import pytest
 
 from tests.conftest import require
 from tests.fuzz.lanes import check, program
+from tests.fuzz.levels import NARROWER
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_control_flow_over_lanes(part: int) -> None:
     for seed in range(1 + 8 * part, 9 + 8 * part):
-        check(seed, ("reference", "cpu"))
+        check(seed, ("reference", "cpu", *(NARROWER if part == 0 else ())))
 
 
 def test_in_the_emulator() -> None:

@@ -55,7 +55,7 @@ class Turned:
         body, fn, ev, n = self.body, self.body.fn, self.body.ev, self.lanes
         rows, columns = body.extent(self.along), body.extent(self.vector)
         ev.env[self.along] = Coord(0)
-        across = body.limit(self.vector, columns, {self.along: 0})
+        across = fn.smax(body.limit(self.vector, columns, {self.along: 0}), 0)  # a tile may lie beyond the end
         down = self._rows_inside(rows)
         main_rows = fn.sub(down, fn.mod(down, n))
         main_columns = fn.sub(across, fn.mod(across, n))
