@@ -243,6 +243,13 @@ def _kind(node: ast.expr, interval: str) -> Kind | None:
             return _kind(ast.parse("str | Path", mode="eval").body, interval)
         case ast.Name("Path") | ast.Subscript(ast.Attribute(attr="PathLike")):
             return Kind("a path", lambda v: hasattr(v, "__fspath__"))
+        case ast.Subscript(ast.Name("Sequence" | "Iterable"), item):
+            each = _kind(item, interval)
+            fits = each.holds if each else lambda v: True
+            words = f"a tuple or list{(each and f', each {each.words}') or ''}"
+            return Kind(
+                words, lambda v: all(map(fits, v)) if _is_row(v) else hasattr(v, "__iter__") and v.__class__ is not str
+            )
         case ast.Subscript(ast.Name("Mapping" | "dict")):
             return Kind("a dict", lambda v: isinstance(v, Mapping))
         case ast.Name(name) if name in _CLASSES:

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from types import FunctionType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tessera import knobs
 from tessera.deferred import deferred
@@ -56,6 +56,16 @@ def outward(f: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+def decorator(name: str, decorate: Callable[[Any], R]) -> Callable[[Any], R]:
+    """What a decorator with settings gives, as a public function of that name: it takes the function, and no more."""
+
+    def decorated(function: Any, /) -> R:
+        return decorate(function)
+
+    decorated.__name__ = name
+    return outward(decorated)
 
 
 def _told(*call: object) -> Exception | None:

@@ -30,10 +30,12 @@ from tessera.checkpoint import safetensors
 from tessera.checkpoint.saving import Saving, writer
 from tessera.errors import Diagnostic, LaunchError
 from tessera.fitted import fitted
+from tessera.fitting import is_whole, shown
 from tessera.language.records import is_record
 from tessera.nn import tree
 from tessera.nn.module import Module, check_state
 from tessera.runtime.eager.tensor import TENSOR
+from tessera.tracebacks import decorator
 
 __all__ = ["Saving", "exists", "load", "save", "save_async", "wait"]
 FOLDER = "checkpoint"
@@ -121,6 +123,10 @@ def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[st
 def _start(folder: Place, keep: int, shard: int, parts: Mapping[str, Any], copied: bool) -> Saving:
     trees: dict[str, dict[str, np.ndarray]] = {}
     values: dict[str, Any] = {}
+    step = parts.get("step", 0)
+    if keep > 1 and not (is_whole(step) or (getattr(step, "shape", None) == () and ts.asarray(step).dtype.is_integer)):
+        message = f"save: with keep={keep}, step is a whole number, that of the folder step-<step>, not {shown(step)}"
+        raise LaunchError(Diagnostic("TS105", message))
     for name, part in parts.items():
         arrays = {} if isinstance(part, np.generic) else _arrays(name, part)
         if not arrays:
@@ -203,7 +209,7 @@ def checkpoint(
             raise LaunchError(Diagnostic("TS105", f"checkpoint: {message}{more}"))
         return functools.wraps(f)(functools.partial(_kept, f, folder, every, keep))
 
-    return decorate
+    return decorator("checkpoint", decorate)
 
 
 def _kept(f: Callable[..., Any], folder: Place, every: int, keep: int, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -38,8 +38,10 @@ def write(
     try:
         before = _whole(folder)
         number = max((_manifest(p)["number"] for p in before), default=0) + 1
-        step = values.get("step", int(trees["step"][""]) if "" in trees.get("step", {}) else number)
-        place = folder if keep == 1 else folder / f"step-{step}"
+        place = folder
+        if keep > 1:
+            step = values.get("step", number)
+            place = folder / f"step-{int(trees['step']['']) if 'step' in trees else step}"
         place.mkdir(parents=True, exist_ok=True)
         manifest: dict[str, Any] = {"version": VERSION, "number": number, "values": dict(values), "arrays": {}}
         for name, arrays in trees.items():

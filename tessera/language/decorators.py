@@ -21,7 +21,7 @@ from tessera.language import policies
 from tessera.language.absent import instead_of_method, instead_of_option
 from tessera.language.policies import Policy
 from tessera.language.tuning import Metric, tuning_options
-from tessera.tracebacks import leave, outward
+from tessera.tracebacks import decorator, leave, outward
 
 if TYPE_CHECKING:
     from tessera.language.schedule import Schedule
@@ -330,23 +330,25 @@ def function(
         options["numerics"] = policies.parse(numerics) if isinstance(numerics, str) else numerics
     if open_dims:
         options["open_dims"] = _names(open_dims)
-    return _function(python, options) if python is not None else lambda f: _function(f, options)  # pyright: ignore
+    return _function(python, options) if python is not None else decorator("function", lambda f: _function(f, options))
 
 
 @overload
-def custom_vjp(python: Callable[..., Any], /, *, nondiff_argnums: Sequence[int] = ()) -> Function: ...
+def custom_vjp(python: Callable[..., Any], /, *, nondiff_argnums: int | Sequence[int] = ()) -> Function: ...
 @overload
-def custom_vjp(*, nondiff_argnums: Sequence[int] = ()) -> Callable[[Callable[..., Any]], Function]: ...
+def custom_vjp(*, nondiff_argnums: int | Sequence[int] = ()) -> Callable[[Callable[..., Any]], Function]: ...
 @outward
-def custom_vjp(python: Callable[..., Any] | None = None, /, *, nondiff_argnums: Sequence[int] = ()) -> Any:
+def custom_vjp(python: Callable[..., Any] | None = None, /, *, nondiff_argnums: int | Sequence[int] = ()) -> Any:
     """JAX's spelling of a function with a derivative of its own, which `f.defvjp(forward, backward)` gives.
 
     `nondiff_argnums`: positions of arguments without a derivative. `backward` takes them first, and returns nothing
     for them.
     """
     numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+    if not all(isinstance(n, int) for n in numbers):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"nondiff_argnums are positions of arguments, not {nondiff_argnums!r}")
     options = {"nondiff": numbers} if numbers else {}
-    return _function(python, options) if python is not None else lambda f: _function(f, options)  # pyright: ignore
+    return _function(python, options) if python is not None else decorator("function", lambda f: _function(f, options))
 
 
 custom_jvp = custom_vjp
@@ -382,7 +384,7 @@ def compile(*, mode: str) -> Callable[[Callable[..., Any]], Function]:
     """
     if mode not in MODES:
         raise CompileError(Diagnostic("TS105", f"compile: mode is {' or '.join(map(repr, MODES))}, not {mode!r}"))
-    return lambda python: _function(python, {"mode": mode})
+    return decorator("compile", lambda python: _function(python, {"mode": mode}))
 
 
 @outward
@@ -416,7 +418,7 @@ def effect(kind: str) -> Callable[[Callable[..., Any]], Function]:
     """
     if kind not in EFFECTS:
         raise CompileError(Diagnostic("TS105", f"an effect is one of {', '.join(EFFECTS)}, not {kind!r}"))
-    return lambda python: Function(python, {"effect": kind})
+    return decorator("effect", lambda python: Function(python, {"effect": kind}))
 
 
 shape_checked = jit = autodiff = differentiable = function
@@ -441,7 +443,7 @@ class _KernelDecorator:
         options: dict[str, Any] = {"config": {k: v for k, v in config.items() if v is not None}} if config else {}
         if open_dims:
             options["open_dims"] = _names(open_dims)
-        return Kernel(python, options) if python is not None else lambda f: Kernel(f, options)  # pyright: ignore
+        return Kernel(python, options) if python is not None else decorator("kernel", lambda f: Kernel(f, options))
 
     def autotune(
         self,
@@ -452,7 +454,7 @@ class _KernelDecorator:
     ) -> Callable[[Callable[..., Any]], Kernel]:
         """A kernel that runs with the fastest combination of `space`, measured at its first call; see `ts.autotune`."""
         decorate = autotune(space=space, metric=metric, timeout_ms=timeout_ms, cache=cache)
-        return lambda f: decorate(f if isinstance(f, Decorated) else Kernel(f))
+        return decorator("autotune", lambda f: decorate(f if isinstance(f, Decorated) else Kernel(f)))
 
 
 kernel = _KernelDecorator()
@@ -488,7 +490,7 @@ class _Autotune:
                 config=first, autotune={**options, "configs": [{**given, **c} for c in options["configs"]]}
             )
 
-        return decorate
+        return decorator("autotune", decorate)
 
     def space(self, configs: Sequence[Mapping[str, Any]], **rest: Any) -> Callable[[Any], Any]:
         """The same with `configs` alone: `@ts.autotune.space(configs=[{"block": 64}, {"block": 128}])`."""
@@ -515,7 +517,7 @@ def numerics(fast: bool | None = None, policy: Policy | str | None = None) -> Ca
     def decorate(f: Any) -> Any:
         return f.with_options(numerics=found) if isinstance(f, Decorated) else Function(f, {"numerics": found})
 
-    return decorate
+    return decorator("numerics", decorate)
 
 
 @outward
@@ -525,12 +527,21 @@ def accumulate(dtype: Any) -> Callable[[Any], Any]:
     return numerics(policy=Policy().merge(policies.accum(dtype)))
 
 
+@outward
 def static_range(*bounds: int) -> builtins.range:
     """`range` that is unrolled at compile time inside functions and kernels; plain `range` anywhere else."""
-    return builtins.range(*bounds)
+    return _counted("static_range", bounds)
 
 
+@outward
 def range(*bounds: Any) -> Iterable[Any]:  # in a function, what it counts are no Python numbers
     """What a loop counts that runs when the program runs, `for i in ts.range(n)`, inside functions and kernels; plain
     `range` anywhere else, so that layers with loops can be called by themselves."""
-    return builtins.range(*bounds)
+    return _counted("range", bounds)
+
+
+def _counted(name: str, bounds: tuple[Any, ...]) -> builtins.range:
+    try:
+        return builtins.range(*bounds)
+    except (TypeError, ValueError) as error:
+        raise LaunchError(Diagnostic("TS105", f"{name}: {error}")) from None

@@ -15,7 +15,7 @@ from tessera.deferred import deferred
 from tessera.errors import CompileError, Diagnostic, TesseraError
 from tessera.language.decorators import Decorated, Function
 from tessera.nearest import nearest
-from tessera.tracebacks import leave, outward
+from tessera.tracebacks import decorator, leave, outward
 
 _ONE_DIM = 'what is cut into parts is one dim of the arguments, @ts.distributed(mesh, over="B")'
 _NOT_THERE = {
@@ -220,7 +220,7 @@ def _decorator(said: Distribution) -> Callable[[Any], Distributed]:
         python, options = (f.__wrapped__, f.options) if isinstance(f, Decorated) else (f, {})
         return Distributed(python, {**options, "distributed": said})
 
-    return decorate
+    return decorator("distributed", decorate)
 
 
 def _wrong(message: str) -> CompileError:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from numbers import Integral
 from typing import Any, TypeAlias, cast
 
 from tessera.deferred import deferred
@@ -19,7 +20,7 @@ from tessera.errors import CompileError, Diagnostic
 from tessera.immutable import immutable
 from tessera.language.decorators import Decorated, Function, Kernel
 from tessera.language.saving import Memory, Save, bytes_of
-from tessera.tracebacks import outward
+from tessera.tracebacks import decorator, outward
 
 Argnums: TypeAlias = "int | str | list[int | str] | tuple[int | str, ...]"
 Axes: TypeAlias = "int | Sequence[Axes] | Mapping[Any, Axes] | None"
@@ -289,7 +290,7 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 
     Tangents have the structure of the arguments; None stands for 0. Raises CompileError TS351 to TS357.
     """
-    return transformed(function, Transform("jvp", None))(tuple(primals), tuple(tangents))
+    return transformed(function, Transform("jvp", None))(_each("primals", primals), _each("tangents", tangents))
 
 
 @_builtin
@@ -299,7 +300,14 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
 
     For one argument the result has its structure, for several it is a tuple. Raises CompileError TS351 to TS357.
     """
-    return transformed(function, Transform("hvp", None))(tuple(primals), tuple(tangents))
+    return transformed(function, Transform("hvp", None))(_each("primals", primals), _each("tangents", tangents))
+
+
+def _each(name: str, given: Sequence[Any]) -> tuple[Any, ...]:
+    """As a tuple; an array is no list of arguments, though it can be unpacked."""
+    if hasattr(given, "dtype"):
+        raise TypeError(f"{name} is a tuple with an entry for each argument of the function: (x,) for one")
+    return tuple(given)
 
 
 @_builtin
@@ -339,8 +347,20 @@ def vmap(
     loop runs until all elements have finished. The same key gives the same random numbers to all elements. Raises
     CompileError TS105, TS204, TS213.
     """
+    for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
+        if not _are_axes(axes):
+            message = f"vmap: {name} is the number of an axis, None, or a tuple, list or dict of them, not {axes!r}"
+            raise CompileError(Diagnostic("TS105", message))
     options = (("in_axes", hashable(in_axes)), ("out_axes", hashable(out_axes)), ("in_dims", in_dims))
     return transformed(function, Transform("vmap", options=options))
+
+
+def _are_axes(axes: Any) -> bool:
+    if isinstance(axes, Mapping):
+        return all(map(_are_axes, cast("Mapping[Any, Any]", axes).values()))
+    if isinstance(axes, (tuple, list)):
+        return all(map(_are_axes, cast("Sequence[Any]", axes)))
+    return axes is None or isinstance(axes, Integral)
 
 
 def hashable(option: Any) -> Any:
@@ -387,7 +407,7 @@ def remat(
         options = ("policy", policy), ("memory", memory)
         return transformed(function, Transform("remat", None, options=options))
 
-    return decorate if function is None else decorate(function)
+    return decorator("remat", decorate) if function is None else decorate(function)
 
 
 def called(function: Callable[..., Any], primals: tuple[Any, ...]) -> Any:

@@ -272,7 +272,7 @@ def Parameter(data: Any) -> Any:
     Raises LaunchError TS351 for what is no float.
     """
 
-def buffer(*given: Any, **options: Any) -> Any:
+def buffer(*given: Any, default: Any = ..., default_factory: Any = ..., init: bool = ...) -> Any:
     """A field whose arrays are not trained: `mean: Tensor["D"] = ts.nn.buffer()`. Raises LaunchError TS105 for an
     array, which a class does not hold: `self.register_buffer("mean", array)`, in `__init__`, makes a buffer of one.
     """

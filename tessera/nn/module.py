@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Mapping
+from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, Literal, Self, dataclass_transform
 
 import tessera as ts
@@ -20,13 +21,14 @@ from tessera.tracebacks import entrance, outward
 
 
 @fitted
-def buffer(*given: Any, **options: Any) -> Any:
+def buffer(*given: Any, default: Any = MISSING, default_factory: Any = MISSING, init: bool = True) -> Any:
     """A field whose arrays are not trained: `mean: Tensor["D"] = ts.nn.buffer()`. Raises LaunchError TS105 for an
     array, which a class does not hold: `self.register_buffer("mean", array)`, in `__init__`, makes a buffer of one."""
     if given:
         message = "buffer declares a field of a class, mean: ts.Tensor = nn.buffer(); in __init__, self.register_buffer"
         raise LaunchError(Diagnostic("TS105", f"{message}(name, array) sets it"))
-    return dataclasses.field(metadata={tree.BUFFER: True}, **options)
+    made = {"default": default, "default_factory": default_factory, "init": init}
+    return dataclasses.field(metadata={tree.BUFFER: True}, **made)
 
 
 @fitted

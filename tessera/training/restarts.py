@@ -18,6 +18,7 @@ from tessera.optimizers import BoundOptimizer
 from tessera.runtime.callsite import call_span
 from tessera.runtime.eager.creation import asarray
 from tessera.runtime.eager.recorded import no_grad
+from tessera.tracebacks import decorator
 from tessera.training.provenance import host_array
 
 Errors = tuple[type[Exception], ...]
@@ -59,7 +60,7 @@ def fault_tolerant(
         run = functools.partial(_steps, f, kinds, max_restarts, every) if steps else None
         return functools.wraps(f)(run or functools.partial(_call, f, kinds, max_restarts))
 
-    return decorate
+    return decorator("fault_tolerant", decorate)
 
 
 def _call(f: Callable[..., Any], on: Errors, left: int, /, *args: Any, **kwargs: Any) -> Any:

@@ -40,6 +40,11 @@ ts.profile_memory(step)|ts.why_copied(step)|ts.why_recompiled(step)|ts.manual_se
 ts.accum(ts.f32)|ts.compute(ts.bf16)|ts.loss_scale(2.0)|ts.NumericalPolicy(accumulation=ts.f32, rounding='nearest')
 ts.quantile(x, 0.5, axis=0)|ts.meshgrid(x[0], x[0], indexing='ij')|ts.narrow(x, 0, 0, 2)|ts.fft.fft(x, n=3, axis=-1)
 ts.linalg.matrix_power(x[:3], 2)|ts.log({'loss': 1.0}, step=1)|ts.nn.rope(q, base=100.0)|ts.nn.huber(x, x, delta=1.0)
+ts.range(1, 3)|ts.static_range(3)|ts.Schedule('s', block=(8,), warps=2)|ts.compile(step, arguments=(x,))|ts.devices()
+ts.hvp(scalar, (x,), (x,))|ts.jvp(scalar, (x,), (x,))|ts.custom_vjp(square, nondiff_argnums=(0,))
+ts.nn.buffer(default=None, init=True)|ts.checkpoint.save(folder, keep=2, w=x, step=3)|ts.function()(square)
+ts.compile(mode='training')(square)|ts.effect('update')(square)|ts.numerics(fast=True)(square)
+ts.autotune(space={'block': [1]})(square)|ts.remat()(square)|ts.fault_tolerant(2)(square)|ts.no_grad()(square)
 """
 
 
@@ -144,6 +149,17 @@ def test_no_error_of_python_comes_out(text: str, tmp_path: Path, monkeypatch: py
         ("ts.quantile(x, 2.0)", "quantile: a quantile is a fraction from 0 to 1, not 2.0"),
         ("ts.nn.LSTM(3, 4)(x[None], [1])", "the call of LSTM: state is a tuple of 2, each a tensor or None, not [1]"),
         ("ts.nn.buffer(x)", "buffer declares a field of a class"),
+        ("ts.nn.buffer(nonsense=1)", "buffer has no parameter 'nonsense'"),
+        ("ts.range('a')", "range: 'str' object cannot be interpreted as an integer"),
+        ("ts.Schedule(block=None)", "Schedule: block is a whole number or a tuple or list, each a whole number, not "),
+        ("ts.compile(step, arguments=1.5)", "compile: arguments is a dict or a tuple or list or None, not 1.5"),
+        ("ts.vmap(square, in_axes=x)", "vmap: in_axes is the number of an axis, None, or a tuple, list or dict of "),
+        ("ts.hvp(scalar, (x,), None)", "hvp: tangents is a tuple or list, not None"),
+        ("ts.hvp(scalar, x, x)", "hvp: primals is a tuple with an entry for each argument of the function: (x,)"),
+        ("ts.custom_vjp(nondiff_argnums=None)", "custom_vjp: nondiff_argnums is a whole number or a tuple or list"),
+        ("ts.devices('a')", "devices takes no arguments by position, not 1: devices()"),
+        ("ts.checkpoint.save(folder, keep=2, step=x)", "save: with keep=2, step is a whole number"),
+        ("ts.function()(square, 2)", "function takes 1 argument by position, not 2: function(function)"),
     ],
 )
 def test_what_is_said_stands_at_the_call(text: str, said: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tessera.errors import Diagnostic, LaunchError
 from tessera.fitted import fitted
 from tessera.immutable import immutable
 from tessera.runtime.arrays import host_memory
+from tessera.tracebacks import outward
 
 if TYPE_CHECKING:
     from tessera.compiler.targets.base import Target
@@ -47,6 +48,7 @@ class Device:
         return f"{self.name}: {self.description} ({self.target}), {self.units} {unit}{size}{features}"
 
 
+@outward
 def devices() -> list[Device]:
     """The CPU, then every CUDA device that the driver shows. Never fails: devices that do not answer are left out."""
     return [_cpu(), *cuda_devices()]

@@ -57,6 +57,7 @@ class no_grad:
         self._tokens: list[Token[bool]] = []
         self.__tessera_builtin__ = "tessera.no_grad()"
 
+    @outward
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def without_gradient(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""A shape error says which layer of a row does not fit: where layers run, in functions, and in texts."""
+"""A shape error says which layer of a model does not fit: where layers run, in functions, and in texts."""
 
 from __future__ import annotations
 
@@ -106,6 +106,57 @@ def test_an_error_in_a_layer_of_ones_own():
     assert "in model.blocks[0][0]: Own" in [n.message for n in found.notes]
 
 
+class Gate(nn.Module):
+    def __init__(self, width):
+        self.weight = ts.ones((width, width))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+class Pair(nn.Module):
+    def __init__(self, width, second):
+        self.first = nn.Linear(width, width, key=0)
+        self.attention = nn.MultiHeadAttention(second, 1, key=0)
+        self.gate = Gate(second)
+
+    def forward(self, x):
+        return self.attention(self.first(x)[None])
+
+
+@pytest.mark.parametrize("call", [lambda model, x: model(x), ts.function(lambda model, x: model(x))])
+def test_a_layer_by_attributes_and_where_it_is_made(call):
+    """Where a layer of Tessera's is made in one of Tessera's, the place is the outer one."""
+    with pytest.raises(ts.CompileError) as error:
+        call(Pair(8, 6), ts.zeros((2, 8)))
+    (found,) = error.value.diagnostics
+    assert found.message.startswith("model.attention.query: Linear(6, 6)")
+    (made,) = (n.span for n in found.notes if n.message == "model.attention.query is made here")
+    assert made.line == Pair.__init__.__code__.co_firstlineno + 2
+    with pytest.raises(ts.CompileError) as error:
+        call(Pair(8, 6).gate, ts.zeros((2, 8)))
+    assert not [n for n in error.value.diagnostics[0].notes if "Gate" in n.message and "called" not in n.message]
+
+
+class Gates(nn.Module):
+    def __init__(self, width):
+        self.first, self.second = Gate(width), Gate(width + 1)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+@pytest.mark.parametrize("call", [lambda model, x: model(x), ts.function(lambda model, x: model(x))])
+def test_which_of_the_user_s_layers_it_is(call):
+    with pytest.raises(ts.CompileError) as error:
+        call(Gates(4), ts.zeros((2, 4)))
+    (found,) = error.value.diagnostics
+    assert found.span.line == Gate.forward.__code__.co_firstlineno + 1
+    notes = {n.message: n.span for n in found.notes}
+    assert "in model.second: Gate(5, 5)" in notes
+    assert notes["model.second is made here"].col == 48
+
+
 def test_a_layer_that_the_line_itself_names():
     @ts.function
     def f(layer, x: Tensor["B", 10]):
@@ -113,4 +164,4 @@ def test_a_layer_that_the_line_itself_names():
 
     with pytest.raises(ts.CompileError) as error:
         f(nn.Linear(30, 5, key=0), ts.zeros((2, 10)))
-    assert error.value.diagnostics[0].message.startswith("__call__: D is 30")
+    assert error.value.diagnostics[0].message == "layer: Linear(30, 5) expects 30 features, got 10"

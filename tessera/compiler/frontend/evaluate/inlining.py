@@ -14,7 +14,7 @@ from tessera.compiler.frontend.evaluate.parameters import axis_span, each_argume
 from tessera.compiler.frontend.evaluate.returns import check, declared, named_notes
 from tessera.compiler.frontend.names.binding import Conflict, Equation, describe, equations, solve, value_equation
 from tessera.compiler.frontend.names.frame import Closure, Flow, Frame
-from tessera.compiler.frontend.names.layers import layer_in
+from tessera.compiler.frontend.names.layers import LayerPlace, layer_in
 from tessera.compiler.frontend.names.signature import (
     Parameter,
     as_annotated,
@@ -343,7 +343,9 @@ def enter_call(
         at, bound = places.get(by, node), list[Note]()
         if c.first is not None and of in places.keys() - {by}:
             bound.append(Note(f"{c.equation.want} was bound here, by {c.first.place}", ev.span(places[of])))
-        rejected(ev, code, _unfit(ev, closure, frame, c), axis_span(signature, c.equation), at, c, bound)
+        layer = layer_in(ev.frame, frame) if closure.name in CALLED else None
+        bound += layer.notes if layer is not None else ()
+        rejected(ev, code, _unfit(closure, frame, c, layer), axis_span(signature, c.equation), at, c, bound)
         ok = False
     for want, have, place in open_:
         ev.checks.append(LaunchCheck(want, have, f"{closure.name}: {place}"))
@@ -353,10 +355,10 @@ def enter_call(
     return env if ok else None
 
 
-def _unfit(ev: Evaluator, closure: Closure, frame: Frame, c: Conflict) -> str:
-    """`model[1]: Linear(30, 5) expects 30 features, got 20`; of what is no layer of a row, its name and sizes."""
-    layer, e = layer_in(ev.frame, frame) if closure.name in CALLED else "", c.equation
-    if not layer:
+def _unfit(closure: Closure, frame: Frame, c: Conflict, layer: LayerPlace | None) -> str:
+    """`model[1]: Linear(30, 5) expects 30 features, got 20`; of what is no layer, its name and sizes."""
+    e = c.equation
+    if layer is None:
         return f"{closure.name}: {describe(c)}"
     value = frame.names.get(e.name)
     rank = value.type.rank if isinstance(value, Value) and isinstance(value.type, TensorType) else None

@@ -90,12 +90,13 @@ class Report:
         span, frame = self.span(at), self.frame
         while span.file.startswith(OWN) and frame.caller is not None and frame.call_span is not None:
             span, frame = frame.call_span, frame.caller
-        layer = layer_in(self.frame) if severity == "error" and code.startswith("TS2") else ""
+        layer = layer_in(self.frame) if severity == "error" and code.startswith("TS2") else None
         if span.file.startswith(OWN) or frame is self.frame:
-            all_notes = (*notes, *([Note(f"in {layer}")] if layer else ()), *self.frame.chain())
+            within = (Note(f"in {layer}"), *layer.notes) if layer is not None and layer.inner else ()
+            all_notes = (*notes, *within, *self.frame.chain())
             return Diagnostic(code, message, self.span(at), severity, all_notes, tuple(fixes), self.frame.name, label)
-        if layer and not message.startswith(layer.partition(":")[0]):  # else it speaks of a layer that this one calls
-            message = f"{layer}: {message}"
+        if layer is not None and not message.startswith(layer.path):  # else it speaks of a layer that this one calls
+            message, notes = f"{layer}: {message}", (*notes, *layer.notes)
         all_notes = (*notes, Note(f"found in {self.frame.name}", self.span(at)), *frame.chain())
         return Diagnostic(code, message, span, severity, all_notes, (), frame.name)
 

@@ -17,6 +17,7 @@ from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.results import as_results, fault, in_order
 from tessera.compiler.frontend.names.frame import Closure, Flow, Frame, Path
+from tessera.compiler.frontend.names.layers import LONGEST, parts
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import (
     MISSING,
@@ -28,6 +29,7 @@ from tessera.compiler.frontend.names.values import (
     OperatorRef,
     Unknown,
     has_unknown,
+    is_dict,
     is_live_array,
     is_sequence,
     leaves,
@@ -313,12 +315,16 @@ class FunctionLayer(Layer):
             self.ev.assign(held, found)
             if isinstance(held, ast.Name):
                 self.ev.frame.parted[held.id] = found, node
-                self._note_views(held.id, value, node)
+            self._note_views(ast.unparse(held), value, node)
 
     def _note_views(self, name: str, value: Value, node: ast.AST) -> None:
-        """Other names of what is stored to, and of views of it, which NumPy would change as well."""
-        for other, held in self.ev.frame.names.items():
-            if other != name and isinstance(held, Value) and _viewed(held) is _viewed(value):
+        """Other names of what is stored to, and of views of it, which NumPy would change as well; in lists and dicts
+        too."""
+        waiting = list(self.ev.frame.names.items())
+        for other, held in waiting:  # grows meanwhile
+            if (is_sequence(held) or is_dict(held)) and len(held) <= LONGEST:
+                waiting += ((f"{other}{step}", v) for step, v in parts(held))
+            elif other != name and isinstance(held, Value) and _viewed(held) is _viewed(value):
                 self.ev.frame.views[node, other] = name, held, len(held.uses)
 
     def ended(self, frame: Frame, tree: ast.FunctionDef | ast.Lambda, value: Any) -> None:

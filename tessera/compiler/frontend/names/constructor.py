@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.live import read
 from tessera.compiler.frontend.names.values import ClassRef, OperatorRef
+from tessera.compiler.frontend.syntax.parse import FunctionNode
 from tessera.language.annotations import dotted_name
 
 UNSAID = ast.Name("unknown")
@@ -50,6 +51,13 @@ def value_set(cls: ClassRef, name: str) -> Any:
     return found if isinstance(found, (Closure, OperatorRef)) else None
 
 
+def values_set(constructor: Any, name: str) -> list[ast.expr]:
+    """What a constructor's text sets an attribute to, at each place that does."""
+    if not isinstance(constructor, ast.FunctionDef) or not constructor.args.args:
+        return []
+    return [value for n, _, value in _stores(constructor) if n == name and value is not None]
+
+
 def _constructor(cls: ClassRef) -> Closure | None:
     found = cls.members.get("__init__")
     has = isinstance(found, Closure) and isinstance(found.node, ast.FunctionDef) and found.node.args.args
@@ -65,13 +73,13 @@ def _parameters(made: Closure) -> dict[str, ast.expr | None]:
 def _stored(made: Closure) -> tuple[_Stored, ...]:
     """Name, annotation and value of each `self.name = value`; no value where it is a part of one."""
     if made.node not in _STORED:
-        _STORED[made.node] = tuple(_stores(made))
+        _STORED[made.node] = tuple(_stores(made.node))
     return _STORED[made.node]
 
 
-def _stores(made: Closure) -> Iterator[_Stored]:
-    own = made.node.args.args[0].arg
-    for node in ast.walk(made.node):
+def _stores(made: FunctionNode) -> Iterator[_Stored]:
+    own = made.args.args[0].arg
+    for node in ast.walk(made):
         match node:
             case ast.Assign(targets=targets, value=value):
                 pairs = [(t, None, value) for t in targets]
